@@ -1,0 +1,191 @@
+//! Ids as newtypes: none is interchangeable with another, none is reused.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+id!(/// A storage device of the cluster.
+    BrickId(u32), "b");
+id!(/// A machine: the usual failure domain.
+    NodeId(u32), "n");
+id!(/// A volume.
+    VolumeId(u32), "v");
+id!(/// A name-space entry: file, directory or symbolic link.
+    InodeId(u64), "i");
+id!(/// The bytes of one file at one data generation. Truncation to zero makes a new one.
+    ObjectId(u64), "o");
+id!(/// One mount, for as long as it lives. New per mount, never reused.
+    ClientId(u64), "c");
+id!(/// The number that a client gives to each of its writes; one number never spans stripes.
+    ClientSeq(u64), "w");
+id!(/// The version of a group's configuration.
+    Epoch(u32), "e");
+id!(/// The version of the cluster map.
+    MapVersion(u64), "m");
+id!(/// One life of a process: changes at every start.
+    Incarnation(u64), "x");
+
+impl InodeId {
+    /// The root directory of every volume's tree.
+    pub const ROOT: InodeId = InodeId(1);
+}
+
+impl Epoch {
+    /// The epoch after this one.
+    pub fn next(self) -> Epoch {
+        Epoch(self.0.checked_add(1).expect("a group changes its configuration less than 2^32 times"))
+    }
+}
+
+/// The cluster that a process, a brick or a message belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ClusterId(pub [u8; 16]);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for ClusterId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ClusterId, Self::Err> {
+        const BAD: &str = "a cluster id has 32 hexadecimal digits";
+        if text.len() != 32 || !text.is_ascii() {
+            return Err(BAD);
+        }
+        let mut id = [0; 16];
+        for (i, byte) in id.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| BAD)?;
+        }
+        Ok(ClusterId(id))
+    }
+}
+
+/// A group of one volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GroupId {
+    /// The volume that the group belongs to.
+    pub volume: VolumeId,
+    /// Position in the volume's table of groups.
+    pub index: u32,
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/g{}", self.volume, self.index)
+    }
+}
+
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One stripe of one object.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StripeKey {
+    /// The object.
+    pub object: ObjectId,
+    /// Index of the stripe in the object, from 0.
+    pub stripe: u64,
+}
+
+impl fmt::Display for StripeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.object, self.stripe)
+    }
+}
+
+impl fmt::Debug for StripeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The place of an operation in its group's order: the epoch that issued it, then a counter. Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// Bits of the counter below the epoch.
+    const COUNTER_BITS: u32 = 40;
+
+    /// Before every operation; also the identity of a unit that is absent.
+    pub const NONE: Seq = Seq(0);
+
+    /// The `counter`-th operation of `epoch` (counting from 1).
+    pub fn new(epoch: Epoch, counter: u64) -> Seq {
+        assert!(counter < 1 << Self::COUNTER_BITS, "an epoch orders fewer than 2^40 operations");
+        assert!(epoch.0 < 1 << (64 - Self::COUNTER_BITS), "an epoch fits 24 bits");
+        Seq(u64::from(epoch.0) << Self::COUNTER_BITS | counter)
+    }
+
+    /// The epoch that issued it.
+    pub fn epoch(self) -> Epoch {
+        Epoch((self.0 >> Self::COUNTER_BITS) as u32)
+    }
+
+    /// The sequence number that follows within the same epoch.
+    pub fn next(self) -> Seq {
+        Seq(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch(), self.0 & ((1 << Self::COUNTER_BITS) - 1))
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seq_orders_by_epoch_then_counter() {
+        assert!(Seq::new(Epoch(1), 900) < Seq::new(Epoch(2), 1));
+        assert_eq!(Seq::new(Epoch(7), 9).epoch(), Epoch(7));
+        assert_eq!(Seq::new(Epoch(7), 9001).to_string(), "e7.9001");
+    }
+
+    #[test]
+    fn cluster_id_round_trips_as_text() {
+        let id = ClusterId([0xab; 16]);
+        assert_eq!(id.to_string().parse::<ClusterId>(), Ok(id));
+        assert!("xyz".parse::<ClusterId>().is_err());
+        assert!("é".repeat(16).parse::<ClusterId>().is_err());
+    }
+}

@@ -1,0 +1,51 @@
+//! Every limit of the system, with the relations between them checked at compile time.
+
+/// The grain of checksums, allocation and decoding, in bytes.
+pub const BLOCK: usize = 4096;
+/// Smallest unit of a stripe, in bytes.
+pub const UNIT_MIN: u32 = 4 << 10;
+/// Largest unit of a stripe, in bytes.
+pub const UNIT_MAX: u32 = 4 << 20;
+/// Unit of a stripe unless the volume says otherwise, in bytes: 1 MiB of data at 8+2, one FUSE request.
+pub const UNIT_DEFAULT: u32 = 128 << 10;
+/// Most data units in a stripe.
+pub const K_MAX: u8 = 32;
+/// Most parity units in a stripe.
+pub const M_MAX: u8 = 6;
+/// Most slots in a group; a set of slots fits a `u64` mask.
+pub const SLOTS_MAX: usize = K_MAX as usize + M_MAX as usize;
+/// Stripes per extent unless the volume says otherwise.
+pub const EXTENT_STRIPES_DEFAULT: u32 = 64;
+/// Longest file name, in bytes (POSIX `NAME_MAX`).
+pub const NAME_MAX: usize = 255;
+/// Longest target of a symbolic link, in bytes (`PATH_MAX` less its zero byte).
+pub const SYMLINK_MAX: usize = 4095;
+/// Longest name of a volume, in bytes.
+pub const VOLUME_NAME_MAX: usize = 64;
+/// Most hard links of one file.
+pub const LINKS_MAX: u32 = 65_000;
+/// Largest file, in bytes.
+pub const FILE_SIZE_MAX: u64 = 1 << 60;
+/// Largest record of a frame, in bytes: a cluster map of some thousand groups fits.
+pub const RECORD_MAX: usize = 4 << 20;
+/// Largest payload of a frame, in bytes: the widest stripe's data in units of [`UNIT_MAX`] goes in several.
+pub const PAYLOAD_MAX: usize = 32 << 20;
+/// Largest stripe (its data), in bytes.
+pub const STRIPE_MAX: usize = 32 << 20;
+/// Most groups of one volume.
+pub const GROUPS_MAX: u32 = 4096;
+/// Most bricks of one cluster.
+pub const BRICKS_MAX: usize = 4096;
+/// Lease of a brick or a client, in microseconds. The arbiter puts a brick Out only after it has run out.
+pub const LEASE_US: u64 = 3_000_000;
+/// How much longer than the lease the arbiter waits: clocks may run apart by this in a lease's time.
+pub const LEASE_MARGIN_US: u64 = 500_000;
+/// Time between the renewals of a lease, in microseconds.
+pub const BEAT_US: u64 = LEASE_US / 3;
+/// How long a request may take before its connection counts as broken, in microseconds.
+pub const CALL_TIMEOUT_US: u64 = 10_000_000;
+
+const _: () = assert!(UNIT_MIN as usize == BLOCK);
+const _: () = assert!(UNIT_MAX as usize * 8 <= STRIPE_MAX && STRIPE_MAX <= PAYLOAD_MAX);
+const _: () = assert!(SLOTS_MAX <= 64);
+const _: () = assert!(BEAT_US * 2 < LEASE_US);

@@ -1,0 +1,265 @@
+//! What a brick is asked: by clients, by primaries, and by the metadata service.
+//!
+//! The frame's `epoch` is the epoch of the group in question. `offset` and `len` count bytes of a stripe's data
+//! unless a line says "of the unit".
+
+use super::Done;
+use super::cluster::GroupConfig;
+use crate::wire::{coded_enum, records};
+use crate::{BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, MapVersion, ObjectId, Seq, StripeKey};
+
+coded_enum! {
+    /// What an operation does to a stripe.
+    pub enum OpKind: u8 {
+        /// Replaces every unit of the stripe; units that the record gives no block are absent (zeros).
+        Full = 1,
+        /// Lays bytes over a range.
+        Overlay = 2,
+        /// Lays zeros over a range; carries no payload.
+        Zero = 3,
+    }
+}
+
+records! {
+    /// Client to primary: writes a range of one stripe. The payload is the bytes (none if `zero`).
+    ///
+    /// Answered as soon as the primary holds the bytes and space is reserved: *unstable*.
+    100 Write {
+        /// The group of the stripe's extent.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// The writer.
+        client: ClientId,
+        /// The writer's number for this write.
+        seq: ClientSeq,
+        /// Every write of this client up to here is known to it as stable.
+        acked: ClientSeq,
+        /// Start of the range.
+        offset: u32,
+        /// Bytes of the range.
+        len: u32,
+        /// Zeros instead of a payload.
+        zero: bool,
+    } => Done;
+    /// Client to primary: answered when every write of `client` up to `upto` to these groups is stable.
+    101 Sync {
+        /// The writer.
+        client: ClientId,
+        /// The last write that must be stable.
+        upto: ClientSeq,
+        /// The groups, each with the epoch in which the writes were accepted.
+        groups: Vec<(GroupId, Epoch)>,
+    } => Done;
+    /// Client to primary: reads a range of a stripe, decoding what is missing. The payload answers.
+    102 ReadStripe {
+        /// The group of the stripe's extent.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// Start of the range.
+        offset: u32,
+        /// Bytes of the range.
+        len: u32,
+    } => StripeBytes;
+    /// The bytes of a range of a stripe, as payload. What the payload lacks of the range is zeros.
+    103 StripeBytes {
+        /// Units that had to be decoded.
+        decoded: u32,
+    };
+    /// Client to the brick of a data unit: reads a range of the unit. The payload answers.
+    104 ReadUnit {
+        /// The group of the stripe's extent.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// The slot, below K.
+        slot: u8,
+        /// Start of the range of the unit.
+        offset: u32,
+        /// Bytes of the range of the unit.
+        len: u32,
+    } => UnitBytes;
+    /// The bytes of a range of a unit, as payload. What the payload lacks of the range is zeros.
+    105 UnitBytes {
+        /// Identity of the unit's base: the operation that wrote it, [`Seq::NONE`] if absent.
+        identity: Seq,
+    };
+
+    /// A write that was merged into an operation.
+    part Origin {
+        /// The writer.
+        client: ClientId,
+        /// The writer's number.
+        seq: ClientSeq,
+    }
+    /// What is remembered of one client's writes in one group, to recognise a repeated one.
+    part Window {
+        /// The writer.
+        client: ClientId,
+        /// Up to here the client knows its writes as stable and never repeats them.
+        acked: ClientSeq,
+        /// Its writes above that are part of operations.
+        seen: Vec<ClientSeq>,
+    }
+
+    /// Primary to slot: hold this operation durably. Payload: the unit's new bytes ([`OpKind::Full`]), or the
+    /// range's bytes ([`OpKind::Overlay`]). Answered when durable.
+    110 Prepare {
+        /// The group.
+        group: GroupId,
+        /// The operation's place in the group's order.
+        seq: Seq,
+        /// The operation's place in the order of this slot in this epoch: 1, 2, 3 and so on without a gap.
+        index: u64,
+        /// The stripe.
+        key: StripeKey,
+        /// The slot that is meant.
+        slot: u8,
+        /// What it does.
+        kind: OpKind,
+        /// Mask of the slots that take part (live or not).
+        participants: u64,
+        /// Start of the range (0 for [`OpKind::Full`]).
+        offset: u32,
+        /// Bytes of the range.
+        len: u32,
+        /// For [`OpKind::Full`]: 4-KiB blocks of each data unit, 0 for an absent one. Parity is as long as the longest.
+        unit_blocks: Vec<u32>,
+        /// The writes that it carries.
+        origins: Vec<Origin>,
+        /// The writers' acknowledged numbers.
+        acked: Vec<(ClientId, ClientSeq)>,
+        /// Every operation of the group up to here is decided.
+        decided: Seq,
+    } => Prepared;
+    /// The operation is durable on this slot.
+    111 Prepared {
+        /// Bytes that the brick can still take, its reserve left out.
+        free: u64,
+    };
+    /// Primary to slot: make everything held so far durable now.
+    112 Nudge {} => Prepared;
+    /// A group's decisions.
+    part GroupDecision {
+        /// The group.
+        group: GroupId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Every operation up to here is decided.
+        upto: Seq,
+    }
+    /// Primary to slot: these decisions have been taken.
+    113 Decided {
+        /// One for each group with news.
+        groups: Vec<GroupDecision>,
+    } => Done;
+
+    /// Take-over, first step. Primary to slot: promise this epoch durably, refuse older ones, and tell what you hold.
+    114 NewEpoch {
+        /// The group.
+        group: GroupId,
+        /// Its new configuration.
+        config: GroupConfig,
+        /// The map in which it stands.
+        map: MapVersion,
+    } => Tail;
+    /// An operation that a slot holds durably without knowing its decision.
+    part HeldOp {
+        /// Its place in the group's order.
+        seq: Seq,
+        /// The stripe.
+        key: StripeKey,
+        /// What it does.
+        kind: OpKind,
+        /// Mask of the slots that take part.
+        participants: u64,
+        /// Start of its range.
+        offset: u32,
+        /// Bytes of its range.
+        len: u32,
+        /// The writes that it carries.
+        origins: Vec<Origin>,
+    }
+    /// What a slot holds.
+    115 Tail {
+        /// Every operation up to here is decided.
+        decided: Seq,
+        /// Operations above that.
+        held: Vec<HeldOp>,
+        /// Writes seen, to recognise repeated ones.
+        windows: Vec<Window>,
+        /// Bytes that the brick can still take.
+        free: u64,
+    };
+    /// Take-over, second step. Primary to slot: the fate of everything before this epoch. Answered when durable;
+    /// from then on the slot serves the epoch.
+    116 Decide {
+        /// The group.
+        group: GroupId,
+        /// Everything up to here is committed, except the aborted.
+        upto: Seq,
+        /// Aborted operations.
+        aborted: Vec<Seq>,
+        /// Writes seen by any slot.
+        windows: Vec<Window>,
+    } => Done;
+    /// Primary to slot: reads a range of a unit for the primary's own use. The payload answers.
+    117 ReadBase {
+        /// The group.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// The slot that is meant.
+        slot: u8,
+        /// Start of the range of the unit.
+        offset: u32,
+        /// Bytes of the range of the unit.
+        len: u32,
+        /// The base with this identity, without overlays; or the newest decided bytes if [`None`].
+        identity: Option<Seq>,
+        /// Operations on this stripe that are decided although the slot may not know.
+        decided: Vec<Seq>,
+    } => UnitBytes;
+
+    /// Metadata service to brick: forget an object. Answered when durable.
+    120 Purge {
+        /// The object.
+        object: ObjectId,
+        /// Stripes that it may have had.
+        stripes: u64,
+    } => Done;
+    /// Anybody to brick: how are you?
+    121 BrickStatus {} => BrickReport;
+    /// The brick's account of itself.
+    122 BrickReport {
+        /// The brick.
+        brick: BrickId,
+        /// Its cluster.
+        cluster: ClusterId,
+        /// The process.
+        pid: u32,
+        /// Bytes that units can take.
+        capacity: u64,
+        /// Bytes free.
+        free: u64,
+        /// Units held.
+        units: u64,
+        /// Overlays not yet folded.
+        overlays: u64,
+        /// Units decoded for reads since the start.
+        decoded: u64,
+        /// Blocks that did not match their checksum since the start.
+        damaged: u64,
+        /// Operations ordered as primary since the start.
+        ordered: u64,
+        /// Stripes folded as primary since the start.
+        folded: u64,
+        /// Groups served as primary.
+        primary_of: Vec<GroupId>,
+        /// Resident memory of the process, in bytes.
+        memory: u64,
+        /// The process's memory budget, in bytes.
+        memory_budget: u64,
+    };
+}

@@ -1,0 +1,289 @@
+//! The arbiter: the cluster map, leases, volumes.
+
+use super::Done;
+use crate::wire::{coded_enum, records};
+use crate::{
+    BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
+    VolumeId,
+};
+
+coded_enum! {
+    /// What a brick is to the cluster.
+    pub enum BrickState: u8 {
+        /// Holds a lease.
+        Up = 1,
+        /// Its lease has run out.
+        Out = 2,
+    }
+}
+
+coded_enum! {
+    /// What a slot's brick is to the group.
+    pub enum SlotState: u8 {
+        /// Takes part in every operation that concerns it.
+        Live = 1,
+        /// Lost; takes part in nothing.
+        Out = 2,
+        /// Being brought level.
+        Joining = 3,
+    }
+}
+
+coded_enum! {
+    /// What an open inode allows its holders.
+    pub enum Mode: u8 {
+        /// One client alone, which writes: it may buffer.
+        Alone = 1,
+        /// Readers only: they may cache.
+        Readers = 2,
+        /// Writers and others: nobody buffers or caches.
+        Shared = 3,
+    }
+}
+
+records! {
+    /// A brick of the cluster.
+    part BrickInfo {
+        /// The brick.
+        id: BrickId,
+        /// The machine that it is in.
+        node: NodeId,
+        /// Where its server listens, `host:port`.
+        address: String,
+        /// Bytes that units can take.
+        capacity: u64,
+        /// Bytes free when last heard.
+        free: u64,
+        /// What it is to the cluster.
+        state: BrickState,
+    }
+    /// A slot of a group.
+    part SlotConfig {
+        /// The brick.
+        brick: BrickId,
+        /// What it is to the group.
+        state: SlotState,
+    }
+    /// The configuration of a group.
+    part GroupConfig {
+        /// Its version.
+        epoch: Epoch,
+        /// Slots `0..K` data, then parity.
+        slots: Vec<SlotConfig>,
+    }
+    /// A volume.
+    part VolumeInfo {
+        /// The volume.
+        id: VolumeId,
+        /// Its name.
+        name: String,
+        /// How bytes become stripes.
+        geometry: Geometry,
+        /// The table of groups; extents hash to its entries.
+        groups: Vec<GroupConfig>,
+    }
+    /// Everything that a client or a brick must know of the cluster.
+    part ClusterMap {
+        /// Grows with every change.
+        version: MapVersion,
+        /// The cluster.
+        cluster: ClusterId,
+        /// All bricks, by id.
+        bricks: Vec<BrickInfo>,
+        /// All volumes, by id.
+        volumes: Vec<VolumeInfo>,
+    }
+
+    /// Asks for the cluster map if it is newer than `have`.
+    200 MapGet {
+        /// The version that the asker has, 0 for none.
+        have: MapVersion,
+    } => MapReply;
+    /// The map, if newer.
+    201 MapReply {
+        /// The map.
+        map: Option<ClusterMap>,
+    };
+    /// A brick's server has started. Every group whose primary it is gets a new epoch.
+    202 BrickJoin {
+        /// The brick.
+        brick: BrickId,
+        /// The machine that it is in.
+        node: NodeId,
+        /// Where its server listens, `host:port`.
+        address: String,
+        /// Bytes that units can take.
+        capacity: u64,
+        /// Bytes free.
+        free: u64,
+        /// This life of the server.
+        incarnation: Incarnation,
+    } => BeatReply;
+    /// A brick renews its lease, which counts from the moment it sent this.
+    203 BrickBeat {
+        /// The brick.
+        brick: BrickId,
+        /// This life of the server.
+        incarnation: Incarnation,
+        /// Bytes free.
+        free: u64,
+    } => BeatReply;
+    /// The lease is renewed.
+    204 BeatReply {
+        /// The newest map.
+        map: MapVersion,
+    };
+
+    /// An open inode that a client tells of when it comes back.
+    part OpenInode {
+        /// The inode.
+        inode: InodeId,
+        /// How often it is open for reading only.
+        readers: u32,
+        /// How often it is open for writing.
+        writers: u32,
+    }
+    /// A mount begins, or comes back to a metadata service that has restarted.
+    210 ClientJoin {
+        /// Name of the volume.
+        volume: String,
+        /// Its id, if it had one.
+        client: Option<ClientId>,
+        /// What it holds open.
+        opens: Vec<OpenInode>,
+    } => ClientJoined;
+    /// The mount is known.
+    211 ClientJoined {
+        /// Its id.
+        client: ClientId,
+        /// The volume.
+        volume: VolumeId,
+        /// The volume's root.
+        root: InodeId,
+    };
+    /// A client renews its lease and waits for news, at most [`BEAT_US`](crate::limits::BEAT_US).
+    212 ClientPoll {
+        /// The client.
+        client: ClientId,
+        /// The version of the map that it has.
+        map: MapVersion,
+    } => ClientNews;
+    /// The mode of an open inode must change: flush if you buffer, then say so by `ModeTaken`.
+    part Recall {
+        /// The inode.
+        inode: InodeId,
+        /// The new mode.
+        mode: Mode,
+    }
+    /// What is new.
+    213 ClientNews {
+        /// The newest map.
+        map: MapVersion,
+        /// Modes to change.
+        recalls: Vec<Recall>,
+    };
+    /// A recalled mode has been taken: nothing is buffered that it does not allow.
+    214 ModeTaken {
+        /// The client.
+        client: ClientId,
+        /// The inode.
+        inode: InodeId,
+        /// The mode.
+        mode: Mode,
+    } => Done;
+    /// A mount ends; everything that it wrote is stable.
+    215 ClientLeave {
+        /// The client.
+        client: ClientId,
+    } => Done;
+
+    /// Makes a volume.
+    220 VolumeCreate {
+        /// Its name.
+        name: String,
+        /// How bytes become stripes.
+        geometry: Geometry,
+        /// Number of groups, 0 for a fitting one.
+        groups: u32,
+        /// Bricks of one node count as failure domains of their own.
+        same_node: bool,
+    } => VolumeReply;
+    /// A volume.
+    221 VolumeReply {
+        /// The volume.
+        volume: VolumeInfo,
+    };
+    /// Deletes a volume and everything in it.
+    222 VolumeDelete {
+        /// Its name.
+        name: String,
+    } => Done;
+    /// Asks the metadata service for an account of itself and the cluster.
+    223 ClusterStatus {} => ClusterReport;
+    /// The account.
+    224 ClusterReport {
+        /// The map.
+        map: ClusterMap,
+        /// Clients with a lease.
+        clients: u32,
+        /// Objects whose space has not yet come back.
+        purges: u64,
+        /// The process.
+        pid: u32,
+        /// Resident memory of the process, in bytes.
+        memory: u64,
+        /// The process's memory budget, in bytes.
+        memory_budget: u64,
+    };
+}
+
+impl GroupConfig {
+    /// The slot that orders the group's writes: the lowest live parity slot; the lowest live data slot if no parity
+    /// slot is live. `None` if none is.
+    pub fn primary(&self, code: Code) -> Option<usize> {
+        let live = |slot: &usize| self.slots.get(*slot).is_some_and(|s| s.state == SlotState::Live);
+        (code.k()..code.slots()).find(live).or_else(|| (0..code.k()).find(live))
+    }
+
+    /// Mask of the live slots.
+    pub fn live(&self) -> u64 {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.state == SlotState::Live)
+            .fold(0, |mask, (i, _)| mask | 1 << i)
+    }
+
+    /// The slot of a brick.
+    pub fn slot_of(&self, brick: BrickId) -> Option<usize> {
+        self.slots.iter().position(|s| s.brick == brick)
+    }
+}
+
+impl ClusterMap {
+    /// A map of an empty cluster.
+    pub fn empty(cluster: ClusterId) -> ClusterMap {
+        ClusterMap { version: MapVersion(0), cluster, bricks: Vec::new(), volumes: Vec::new() }
+    }
+
+    /// A brick by its id.
+    pub fn brick(&self, id: BrickId) -> Option<&BrickInfo> {
+        self.bricks.iter().find(|b| b.id == id)
+    }
+
+    /// A volume by its id.
+    pub fn volume(&self, id: VolumeId) -> Option<&VolumeInfo> {
+        self.volumes.iter().find(|v| v.id == id)
+    }
+
+    /// A volume by its name.
+    pub fn volume_named(&self, name: &str) -> Option<&VolumeInfo> {
+        self.volumes.iter().find(|v| v.name == name)
+    }
+
+    /// A group's volume and configuration.
+    pub fn group(&self, id: GroupId) -> Option<(&VolumeInfo, &GroupConfig)> {
+        let volume = self.volume(id.volume)?;
+        Some((volume, volume.groups.get(id.index as usize)?))
+    }
+}

@@ -1,0 +1,49 @@
+//! The first three frames of every connection: versions, and proof of the key both ways.
+
+use crate::wire::{coded_enum, records};
+
+coded_enum! {
+    /// What a process is.
+    pub enum Role: u8 {
+        /// A mount or a tool.
+        Client = 1,
+        /// A server of a brick.
+        Brick = 2,
+        /// The metadata service.
+        Meta = 3,
+    }
+}
+
+records! {
+    /// Opens a connection. A caller that does not know its cluster yet sends a cluster id of zeros.
+    10 Hello {
+        /// Oldest wire version that the caller speaks.
+        version_min: u16,
+        /// Newest wire version that the caller speaks.
+        version_max: u16,
+        /// What the caller is.
+        role: Role,
+        /// Random.
+        nonce: [u8; 32],
+    } => Welcome;
+    /// The answer: the version for this connection, the answerer's cluster and proof of the key.
+    11 Welcome {
+        /// The wire version from here on.
+        version: u16,
+        /// What the answerer is.
+        role: Role,
+        /// The answerer's cluster.
+        cluster: crate::ClusterId,
+        /// Random.
+        nonce: [u8; 32],
+        /// [`prove`](crate::wire::prove) of the answerer.
+        proof: [u8; 32],
+    };
+    /// The caller's proof. Requests are served after it only.
+    12 Prove {
+        /// [`prove`](crate::wire::prove) of the caller.
+        proof: [u8; 32],
+    } => Proved;
+    /// The caller is believed.
+    13 Proved {};
+}

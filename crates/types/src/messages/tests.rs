@@ -1,0 +1,125 @@
+//! Golden bytes of every message, and decoders that survive anything.
+
+use super::{Done, Refused, brick::*, cluster::*, names::*, session::*};
+use crate::wire::{Record, from_bytes, to_bytes};
+use proptest::prelude::*;
+use std::fmt::Write as _;
+
+/// Calls a macro with every record.
+macro_rules! for_each_record {
+    ($call:ident) => {
+        $call!(
+            Done,
+            Refused,
+            Hello,
+            Welcome,
+            Prove,
+            Proved,
+            Write,
+            Sync,
+            ReadStripe,
+            StripeBytes,
+            ReadUnit,
+            UnitBytes,
+            Prepare,
+            Prepared,
+            Nudge,
+            Decided,
+            NewEpoch,
+            Tail,
+            Decide,
+            ReadBase,
+            Purge,
+            BrickStatus,
+            BrickReport,
+            MapGet,
+            MapReply,
+            BrickJoin,
+            BrickBeat,
+            BeatReply,
+            ClientJoin,
+            ClientJoined,
+            ClientPoll,
+            ClientNews,
+            ModeTaken,
+            ClientLeave,
+            VolumeCreate,
+            VolumeReply,
+            VolumeDelete,
+            ClusterStatus,
+            ClusterReport,
+            Lookup,
+            AttrReply,
+            GetAttr,
+            SetAttr,
+            Create,
+            Mkdir,
+            Symlink,
+            ReadLink,
+            LinkTarget,
+            Link,
+            Unlink,
+            Rmdir,
+            Rename,
+            ReadDir,
+            DirEntries,
+            StatFs,
+            Space,
+            Open,
+            Opened,
+            Release,
+            Grow,
+            Zeroed
+        )
+    };
+}
+
+fn golden_line<R: Record + PartialEq>() -> String {
+    let mut n = 0;
+    let record = R::sample(&mut n);
+    let bytes = to_bytes(&record);
+    assert_eq!(from_bytes::<R>(&bytes), Ok(record), "{} survives a round trip", R::NAME);
+    for cut in 0..bytes.len() {
+        assert!(from_bytes::<R>(&bytes[..cut]).is_err(), "{} cut at {cut} is refused", R::NAME);
+    }
+    let mut line = format!("{} {} ", R::KIND, R::NAME);
+    bytes.iter().for_each(|byte| write!(line, "{byte:02x}").expect("writing to a string"));
+    line
+}
+
+#[test]
+fn golden_bytes_of_every_message() {
+    let mut lines = Vec::new();
+    macro_rules! collect { ($($record:ident),*) => { $(lines.push(golden_line::<$record>());)* }; }
+    for_each_record!(collect);
+    let kinds: std::collections::BTreeSet<_> = lines.iter().map(|l| l.split(' ').next()).collect();
+    assert_eq!(kinds.len(), lines.len(), "no kind is used twice");
+    let text = lines.join("\n") + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v1.txt");
+    if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
+        std::fs::write(path, &text).expect("the golden file can be written");
+    }
+    let golden = std::fs::read_to_string(path).expect("the golden file exists");
+    for (expected, found) in golden.lines().zip(text.lines()) {
+        assert_eq!(found, expected, "the wire form of a message changed: that needs a new wire version");
+    }
+    assert_eq!(golden.lines().count(), lines.len(), "every message has its golden bytes");
+}
+
+proptest! {
+    #[test]
+    fn no_input_panics_a_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        macro_rules! decode { ($($record:ident),*) => { $(let _ = from_bytes::<$record>(&bytes);)* }; }
+        for_each_record!(decode);
+    }
+
+    #[test]
+    fn no_damaged_message_panics_a_decoder(at in 0usize..400, value in any::<u8>()) {
+        macro_rules! damage { ($($record:ident),*) => { $({
+            let mut bytes = to_bytes(&<$record as crate::wire::Codec>::sample(&mut 0));
+            if let Some(byte) = bytes.get_mut(at) { *byte = value; }
+            let _ = from_bytes::<$record>(&bytes);
+        })* }; }
+        for_each_record!(damage);
+    }
+}

@@ -1,0 +1,221 @@
+//! The fixed header of every frame.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..4 | magic `SHOL` |
+//! | 4..6 | wire version |
+//! | 6..8 | kind of the record |
+//! | 8..16 | request id, chosen by the asker, repeated by the answer |
+//! | 16..32 | cluster id |
+//! | 32..36 | epoch of the group that the message is about, 0 if none |
+//! | 36..40 | flags |
+//! | 40..44 | length of the record |
+//! | 44..48 | length of the payload |
+//! | 48..52 | checksum of the record |
+//! | 52..56 | checksum of the payload |
+//! | 56..60 | zero |
+//! | 60..64 | checksum of bytes 0..60 |
+
+use crate::checksum::crc;
+use crate::limits::{PAYLOAD_MAX, RECORD_MAX};
+use crate::{ClusterId, Epoch};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 64;
+/// The first four bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"SHOL";
+/// The newest wire version that this build speaks.
+pub const VERSION: u16 = 1;
+/// The oldest wire version that this build speaks.
+pub const VERSION_MIN: u16 = 1;
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// A question.
+    pub const REQUEST: Flags = Flags(0);
+    /// The answer to a question.
+    pub const REPLY: Flags = Flags(1);
+    /// An answer that is a refusal.
+    pub const REFUSED: Flags = Flags(3);
+
+    /// Whether the frame answers a question.
+    pub fn is_reply(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Whether the answer is a refusal.
+    pub fn is_refusal(self) -> bool {
+        self.0 & 3 == 3
+    }
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameHeader {
+    /// Wire version.
+    pub version: u16,
+    /// Kind of the record.
+    pub kind: u16,
+    /// Chosen by the asker, repeated by the answer.
+    pub request: u64,
+    /// The cluster that both ends belong to.
+    pub cluster: ClusterId,
+    /// Epoch of the group that the message is about, 0 if none.
+    pub epoch: Epoch,
+    /// Question, answer or refusal.
+    pub flags: Flags,
+    /// Bytes of the record.
+    pub record_len: u32,
+    /// Bytes of the payload.
+    pub payload_len: u32,
+    /// Checksum of the record.
+    pub record_crc: u32,
+    /// Checksum of the payload.
+    pub payload_crc: u32,
+}
+
+/// A header that cannot be believed. The connection is of no further use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// Not a frame of Shoal.
+    #[error("not a Shoal frame")]
+    Magic,
+    /// The header was damaged on its way.
+    #[error("frame header damaged")]
+    Checksum,
+    /// A version that this build does not speak.
+    #[error("wire version {0} is not supported (this build speaks {VERSION_MIN} to {VERSION})")]
+    Version(u16),
+    /// A length above the limits.
+    #[error("frame of {record} + {payload} bytes is larger than allowed")]
+    TooLarge {
+        /// Bytes of the record.
+        record: u32,
+        /// Bytes of the payload.
+        payload: u32,
+    },
+}
+
+impl FrameHeader {
+    /// The header as it travels.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        put(&MAGIC);
+        put(&self.version.to_le_bytes());
+        put(&self.kind.to_le_bytes());
+        put(&self.request.to_le_bytes());
+        put(&self.cluster.0);
+        put(&self.epoch.0.to_le_bytes());
+        put(&self.flags.0.to_le_bytes());
+        put(&self.record_len.to_le_bytes());
+        put(&self.payload_len.to_le_bytes());
+        put(&self.record_crc.to_le_bytes());
+        put(&self.payload_crc.to_le_bytes());
+        put(&[0; 4]);
+        let sum = crc(&bytes[..60]);
+        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header and refuses what cannot be believed: magic, checksum, version, lengths, in this order.
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<FrameHeader, HeaderError> {
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if bytes[..4] != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        if crc(&bytes[..60]) != u32_at(60) {
+            return Err(HeaderError::Checksum);
+        }
+        let version = u16_at(4);
+        if !(VERSION_MIN..=VERSION).contains(&version) {
+            return Err(HeaderError::Version(version));
+        }
+        let (record_len, payload_len) = (u32_at(40), u32_at(44));
+        if record_len as usize > RECORD_MAX || payload_len as usize > PAYLOAD_MAX {
+            return Err(HeaderError::TooLarge { record: record_len, payload: payload_len });
+        }
+        let mut cluster = ClusterId::default();
+        cluster.0.copy_from_slice(&bytes[16..32]);
+        Ok(FrameHeader {
+            version,
+            kind: u16_at(6),
+            request: u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32,
+            cluster,
+            epoch: Epoch(u32_at(32)),
+            flags: Flags(u32_at(36)),
+            record_len,
+            payload_len,
+            record_crc: u32_at(48),
+            payload_crc: u32_at(52),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> FrameHeader {
+        FrameHeader {
+            version: VERSION,
+            kind: 33,
+            request: 0x0102_0304_0506_0708,
+            cluster: ClusterId(*b"0123456789abcdef"),
+            epoch: Epoch(7),
+            flags: Flags::REPLY,
+            record_len: 300,
+            payload_len: 131_072,
+            record_crc: 0xdead_beef,
+            payload_crc: 0x1234_5678,
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
+        let expected = concat!(
+            "53484f4c0100210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
+            "efbeadde7856341200000000"
+        );
+        assert_eq!(&hex[..120], expected);
+        assert_eq!(FrameHeader::decode(&sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn lengths_are_believed_only_after_the_checksum() {
+        let mut bytes = sample().encode();
+        bytes[43] = 0xff;
+        assert_eq!(FrameHeader::decode(&bytes), Err(HeaderError::Checksum));
+        let huge = FrameHeader { record_len: u32::MAX, ..sample() };
+        assert!(matches!(FrameHeader::decode(&huge.encode()), Err(HeaderError::TooLarge { .. })));
+        let newer = FrameHeader { version: 9, ..sample() };
+        assert_eq!(FrameHeader::decode(&newer.encode()), Err(HeaderError::Version(9)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(bytes in proptest::array::uniform32(any::<u8>()), tail in proptest::array::uniform32(any::<u8>())) {
+            let mut all = [0; HEADER_LEN];
+            all[..32].copy_from_slice(&bytes);
+            all[32..].copy_from_slice(&tail);
+            let _ = FrameHeader::decode(&all);
+        }
+
+        #[test]
+        fn every_flipped_bit_is_noticed(bit in 0usize..512) {
+            let mut bytes = sample().encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(FrameHeader::decode(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The wire: frames of a fixed header, a small record, and an aligned payload apart from it.
+//!
+//! ```text
+//! 0        64           64+record          64+record+payload
+//! | header | record ... | payload ...      |
+//! ```
+//!
+//! The header carries a checksum of itself; only after that matched are its lengths believed. Record and
+//! payload have checksums of their own. All integers are little-endian.
+
+mod codec;
+mod handshake;
+mod header;
+
+pub use codec::{Codec, DecodeError, Reader, from_bytes, to_bytes};
+pub(crate) use codec::{coded_enum, records};
+pub use handshake::{Key, Proof, prove};
+pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, VERSION, VERSION_MIN};
+
+/// A message body with a number of its own.
+pub trait Record: Codec + std::fmt::Debug + 'static {
+    /// The number in the frame's header.
+    const KIND: u16;
+    /// The name in logs.
+    const NAME: &'static str;
+}
+
+/// A record that asks for another one.
+pub trait Request: Record {
+    /// What the answer holds.
+    type Reply: Record;
+}
