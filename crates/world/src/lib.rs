@@ -1,1 +1,265 @@
-//! Placeholder
+//! Time, network, disk, chance and tasks: everything that a process asks of the machine that it runs on.
+//!
+//! [`World`] has two bodies. The real one is a ring per thread. The simulated one ([`sim`]) runs a whole cluster in one
+//! thread, repeatably from a seed, with faults. Code above this room is written once and cannot tell them apart.
+//!
+//! [`rpc`] turns connections into calls and answers, over either body.
+
+mod frame;
+mod real;
+pub mod rpc;
+mod signal;
+pub mod sim;
+
+use std::future::Future;
+use std::io;
+
+pub use frame::Frame;
+pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, serve};
+pub use signal::Signal;
+pub use sim::{SimOptions, Simulation};
+use types::Buf;
+
+/// One thread's view of the machine, or a simulated node's. Cheap to clone; stays on its thread.
+#[derive(Clone)]
+pub struct World(WorldBody);
+
+#[derive(Clone)]
+enum WorldBody {
+    Real(real::World),
+    Sim(sim::World),
+}
+
+/// Runs the same call on whichever body there is; a second argument wraps what comes back.
+macro_rules! either {
+    ($of:ident, $body:expr, $it:ident => $call:expr) => {
+        match $body {
+            $of::Real($it) => $call,
+            $of::Sim($it) => $call,
+        }
+    };
+    ($of:ident, $body:expr, $it:ident => $call:expr, $outer:ident($inner:ident)) => {
+        match $body {
+            $of::Real($it) => $call.map(|made| $outer($inner::Real(made))),
+            $of::Sim($it) => $call.map(|made| $outer($inner::Sim(made))),
+        }
+    };
+}
+
+impl World {
+    /// The real world of this thread, with a ring of its own. Only [`World::block_on`] makes its tasks go on.
+    pub fn real() -> io::Result<World> {
+        real::World::new().map(|world| World(WorldBody::Real(world)))
+    }
+
+    fn simulated(world: sim::World) -> World {
+        World(WorldBody::Sim(world))
+    }
+
+    /// Runs `f` to its end, and everything spawned on this world for as long.
+    ///
+    /// # Panics
+    /// In a simulated world: within another `block_on`, on deadlock, on livelock.
+    pub fn block_on<F: Future>(&self, f: F) -> F::Output {
+        either!(WorldBody, &self.0, world => world.block_on(f))
+    }
+
+    /// Microseconds of a clock that never goes back. Means nothing on another node.
+    pub fn now(&self) -> u64 {
+        either!(WorldBody, &self.0, world => world.now())
+    }
+
+    /// Nanoseconds since 1970. May jump.
+    pub fn wall(&self) -> u64 {
+        either!(WorldBody, &self.0, world => world.wall())
+    }
+
+    /// Waits for `us` microseconds.
+    pub async fn sleep(&self, us: u64) {
+        either!(WorldBody, &self.0, world => world.sleep(us).await);
+    }
+
+    /// The output of `f` if it ends within `us` microseconds; otherwise `f` is dropped.
+    pub async fn timeout<F: Future>(&self, us: u64, f: F) -> Option<F::Output> {
+        either!(WorldBody, &self.0, world => world.timeout(us, f).await)
+    }
+
+    /// A random number.
+    pub fn random(&self) -> u64 {
+        either!(WorldBody, &self.0, world => world.random())
+    }
+
+    /// Fills `out` with random bytes, fit for nonces and ids.
+    pub fn random_bytes(&self, out: &mut [u8]) {
+        either!(WorldBody, &self.0, world => world.random_bytes(out));
+    }
+
+    /// Starts a task of this thread or node that nobody waits for.
+    pub fn spawn(&self, f: impl Future<Output = ()> + 'static) {
+        either!(WorldBody, &self.0, world => world.spawn(f));
+    }
+
+    /// Lets other tasks run first.
+    pub async fn yield_now(&self) {
+        either!(WorldBody, &self.0, world => world.yield_now().await);
+    }
+
+    /// Listens at `address`, `host:port`; port 0 means any free one.
+    pub async fn listen(&self, address: &str) -> io::Result<Listener> {
+        either!(WorldBody, &self.0, world => world.listen(address).await, Listener(ListenerBody))
+    }
+
+    /// Connects to `address`, `host:port`.
+    pub async fn connect(&self, address: &str) -> io::Result<Conn> {
+        either!(WorldBody, &self.0, world => world.connect(address).await, Conn(ConnBody))
+    }
+
+    /// Opens the disk at `path` for this holder alone.
+    ///
+    /// # Errors
+    /// `WouldBlock` while somebody else has it open.
+    pub async fn open_disk(&self, path: &str) -> io::Result<Disk> {
+        either!(WorldBody, &self.0, world => world.open_disk(path).await, Disk(DiskBody))
+    }
+
+    /// Makes a file of `len` zero bytes at `path`, durably, and opens it; a block device is used as it is.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is a file.
+    pub async fn create_disk(&self, path: &str, len: u64) -> io::Result<Disk> {
+        either!(WorldBody, &self.0, world => world.create_disk(path, len).await, Disk(DiskBody))
+    }
+}
+
+/// Where connections come in.
+pub struct Listener(ListenerBody);
+
+enum ListenerBody {
+    Real(real::Listener),
+    Sim(sim::Listener),
+}
+
+impl Listener {
+    /// The address to connect to, `host:port`.
+    pub fn address(&self) -> String {
+        either!(ListenerBody, &self.0, listener => listener.address())
+    }
+
+    /// Waits for the next connection.
+    pub async fn accept(&self) -> io::Result<Conn> {
+        either!(ListenerBody, &self.0, listener => listener.accept().await, Conn(ConnBody))
+    }
+}
+
+/// A connection that carries frames, whole and in order, until it breaks.
+pub struct Conn(ConnBody);
+
+enum ConnBody {
+    Real(real::Conn),
+    Sim(sim::Conn),
+}
+
+impl Conn {
+    /// Who is at the other end, for logs.
+    pub fn peer(&self) -> String {
+        either!(ConnBody, &self.0, conn => conn.peer())
+    }
+
+    /// The two directions, for two tasks. The connection closes when both are dropped.
+    pub fn split(self) -> (Sender, Receiver) {
+        match self.0 {
+            ConnBody::Real(conn) => {
+                let (sender, receiver) = conn.split();
+                (Sender(SenderBody::Real(sender)), Receiver(ReceiverBody::Real(receiver)))
+            }
+            ConnBody::Sim(conn) => {
+                let (sender, receiver) = conn.split();
+                (Sender(SenderBody::Sim(sender)), Receiver(ReceiverBody::Sim(receiver)))
+            }
+        }
+    }
+}
+
+/// The direction out.
+///
+/// # Cancel
+/// A send that is dropped before its end leaves half a frame behind: drop the connection too.
+pub struct Sender(SenderBody);
+
+enum SenderBody {
+    Real(real::Sender),
+    Sim(sim::Sender),
+}
+
+impl Sender {
+    /// Sends one frame, filling in the lengths and checksums of its header.
+    pub async fn send(&mut self, frame: Frame) -> io::Result<()> {
+        either!(SenderBody, &mut self.0, sender => sender.send(frame).await)
+    }
+
+    /// Sends frames one after the other in as few writes as possible.
+    pub async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {
+        either!(SenderBody, &mut self.0, sender => sender.send_all(frames).await)
+    }
+}
+
+/// The direction in.
+///
+/// # Cancel
+/// A `recv` that is dropped before its end may lose half a frame: drop the connection too.
+pub struct Receiver(ReceiverBody);
+
+enum ReceiverBody {
+    Real(real::Receiver),
+    Sim(sim::Receiver),
+}
+
+impl Receiver {
+    /// The next frame, its checksums compared and its payload aligned; `None` if the other end closed.
+    ///
+    /// # Errors
+    /// `InvalidData` (with the [`HeaderError`](types::wire::HeaderError) inside, if it was the header) for bytes that
+    /// are no frame; anything else if the connection broke. In both cases it is of no further use.
+    pub async fn recv(&mut self) -> io::Result<Option<Frame>> {
+        either!(ReceiverBody, &mut self.0, receiver => receiver.recv().await)
+    }
+}
+
+/// A block device or a file of fixed length, held alone. Closed when the last clone is dropped.
+#[derive(Clone)]
+pub struct Disk(DiskBody);
+
+#[derive(Clone)]
+enum DiskBody {
+    Real(real::Disk),
+    Sim(sim::Disk),
+}
+
+#[expect(clippy::len_without_is_empty, reason = "a disk of no bytes is not a case that anybody asks about")]
+impl Disk {
+    /// Its size in bytes.
+    pub fn len(&self) -> u64 {
+        either!(DiskBody, &self.0, disk => disk.len())
+    }
+
+    /// Exactly `len` bytes from `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` past the end.
+    pub async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
+        either!(DiskBody, &self.0, disk => disk.read(offset, len).await)
+    }
+
+    /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`].
+    pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
+        either!(DiskBody, &self.0, disk => disk.write(offset, parts).await)
+    }
+
+    /// Makes durable every write that ended before this was called.
+    ///
+    /// # Errors
+    /// After any error the disk counts as lost: a second sync proves nothing.
+    pub async fn sync(&self) -> io::Result<()> {
+        either!(DiskBody, &self.0, disk => disk.sync().await)
+    }
+}

@@ -1,0 +1,148 @@
+//! Calls and answers over connections: the handshake, and any number of requests at once.
+//!
+//! Knows frames and the session's messages, not what else travels in them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use types::messages::session::Role;
+use types::wire::{self, Key, Record, Request};
+use types::{Buf, ClusterId, Epoch, Refusal};
+
+use crate::{Listener, World};
+
+/// A boxed future that stays on its thread.
+pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Who a process is to the others of its cluster.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its cluster; zeros for a caller that is to learn it from the first server it reaches.
+    pub cluster: ClusterId,
+    /// The secret of the cluster.
+    pub key: Key,
+    /// What it is.
+    pub role: Role,
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server said no.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// No answer came: whether the request was carried out is unknown.
+    #[error("no answer")]
+    Unreachable,
+    /// The two sides hold different keys.
+    #[error("the other side has a different cluster key")]
+    WrongKey,
+    /// The server belongs to another cluster.
+    #[error("the other side belongs to cluster {theirs}")]
+    WrongCluster {
+        /// The server's cluster.
+        theirs: ClusterId,
+    },
+    /// The answer makes no sense.
+    #[error("the answer makes no sense")]
+    BadReply,
+}
+
+/// A request as it reaches a handler.
+#[derive(Debug)]
+pub struct Call {
+    /// Kind of the record.
+    pub kind: u16,
+    /// Epoch in the frame's header.
+    pub epoch: Epoch,
+    /// The record's bytes.
+    pub record: Vec<u8>,
+    /// The payload.
+    pub payload: Buf,
+    /// What the caller says it is (it has proved that it knows the key).
+    pub role: Role,
+    /// Where the caller is, for logs.
+    pub peer: String,
+}
+
+impl Call {
+    /// The record, which must be an `R`.
+    pub fn parse<R: Record>(&self) -> Result<R, Refusal> {
+        if self.kind != R::KIND {
+            return Err(Refusal::Unsupported);
+        }
+        wire::from_bytes(&self.record).map_err(|_| Refusal::Malformed)
+    }
+}
+
+/// What a handler answers.
+#[derive(Debug)]
+pub struct Answer {
+    kind: u16,
+    record: Vec<u8>,
+    payload: Buf,
+}
+
+impl Answer {
+    /// An answer of `reply` and `payload`.
+    pub fn new<R: Record>(reply: &R, payload: Buf) -> Answer {
+        Answer { kind: R::KIND, record: wire::to_bytes(reply), payload }
+    }
+}
+
+/// Answers calls. Work done before its first await is done in the order in which the requests arrived.
+pub type Handler = Rc<dyn Fn(Call) -> LocalBoxFuture<'static, Result<Answer, Refusal>>>;
+
+/// The connections of one world to others: one per address, each shared by any number of calls.
+#[derive(Clone)]
+pub struct Peers {}
+
+impl Peers {
+    /// No connections yet.
+    pub fn new(world: World, identity: Identity) -> Peers {
+        let _ = (world, identity);
+        Peers {}
+    }
+
+    /// Asks the server at `address`, connecting to it first if need be; gives up after
+    /// [`CALL_TIMEOUT_US`](types::limits::CALL_TIMEOUT_US).
+    pub async fn call<R: Request>(
+        &self,
+        address: &str,
+        epoch: Epoch,
+        request: &R,
+        payload: Buf,
+    ) -> Result<(R::Reply, Buf), CallError> {
+        self.call_within(types::limits::CALL_TIMEOUT_US, address, epoch, request, payload).await
+    }
+
+    /// As [`Peers::call`], giving up after `us` microseconds. A call that gives up takes the connection and every
+    /// other call on it with it.
+    pub async fn call_within<R: Request>(
+        &self,
+        us: u64,
+        address: &str,
+        epoch: Epoch,
+        request: &R,
+        payload: Buf,
+    ) -> Result<(R::Reply, Buf), CallError> {
+        let _ = (us, address, epoch, request, payload);
+        Err(CallError::Unreachable)
+    }
+
+    /// Drops the connection to `address`; calls on it become [`CallError::Unreachable`].
+    pub fn forget(&self, address: &str) {
+        let _ = address;
+    }
+
+    /// The cluster: that of the identity, or, if it was zeros, the one learned since (zeros until then).
+    pub fn cluster(&self) -> ClusterId {
+        ClusterId::default()
+    }
+}
+
+/// Accepts for ever and hands every call to `handler`. Dropping it drops the connections and the calls in progress.
+pub async fn serve(world: World, listener: Listener, identity: Identity, handler: Handler) {
+    let _ = (world, listener, identity, handler);
+}
