@@ -1,6 +1,6 @@
 //! Why a server did not do what was asked, and what the asker can do about it.
 
-use crate::wire::coded_enum;
+use crate::coded_enum;
 
 /// What the caller can do after a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,8 +5,8 @@
 
 use super::Done;
 use super::cluster::GroupConfig;
-use crate::wire::{coded_enum, records};
 use crate::{BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, MapVersion, ObjectId, Seq, StripeKey};
+use crate::{coded_enum, records};
 
 coded_enum! {
     /// What an operation does to a stripe.
@@ -110,8 +110,6 @@ records! {
         group: GroupId,
         /// The operation's place in the group's order.
         seq: Seq,
-        /// The operation's place in the order of this slot in this epoch: 1, 2, 3 and so on without a gap.
-        index: u64,
         /// The stripe.
         key: StripeKey,
         /// The slot that is meant.
@@ -132,11 +130,15 @@ records! {
         acked: Vec<(ClientId, ClientSeq)>,
         /// Every operation of the group up to here is decided.
         decided: Seq,
+        /// Somebody waits: make it durable at once.
+        urgent: bool,
     } => Prepared;
     /// The operation is durable on this slot.
     111 Prepared {
         /// Bytes that the brick can still take, its reserve left out.
         free: u64,
+        /// How full the brick's journal is, in per cent.
+        journal_fill: u8,
     };
     /// Primary to slot: make everything held so far durable now.
     112 Nudge {} => Prepared;

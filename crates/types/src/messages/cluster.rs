@@ -1,11 +1,11 @@
 //! The arbiter: the cluster map, leases, volumes.
 
 use super::Done;
-use crate::wire::{coded_enum, records};
 use crate::{
     BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
     VolumeId,
 };
+use crate::{coded_enum, records};
 
 coded_enum! {
     /// What a brick is to the cluster.
@@ -108,6 +108,8 @@ records! {
     202 BrickJoin {
         /// The brick.
         brick: BrickId,
+        /// Random, written when the device was formatted: another device under the same id is refused.
+        device: [u8; 16],
         /// The machine that it is in.
         node: NodeId,
         /// Where its server listens, `host:port`.
@@ -127,6 +129,16 @@ records! {
         incarnation: Incarnation,
         /// Bytes free.
         free: u64,
+    } => BeatReply;
+    /// A group's primary asks for a new epoch with the same live slots, so that a take-over aborts an operation that
+    /// cannot be completed. Done already if the epoch is no longer `epoch`.
+    205 GroupRenew {
+        /// The group.
+        group: GroupId,
+        /// The epoch that it has.
+        epoch: Epoch,
+        /// The primary.
+        brick: BrickId,
     } => BeatReply;
     /// The lease is renewed.
     204 BeatReply {

@@ -7,7 +7,7 @@ pub mod cluster;
 pub mod names;
 pub mod session;
 
-use crate::wire::records;
+use crate::records;
 
 records! {
     /// Done; there is nothing more to say.

@@ -5,8 +5,8 @@
 
 use super::Done;
 use super::cluster::Mode;
-use crate::wire::{coded_enum, records};
 use crate::{ClientId, InodeId, ObjectId, VolumeId};
+use crate::{coded_enum, records};
 
 coded_enum! {
     /// What an inode is.

@@ -1,6 +1,6 @@
 //! The first three frames of every connection: versions, and proof of the key both ways.
 
-use crate::wire::{coded_enum, records};
+use crate::{coded_enum, records};
 
 coded_enum! {
     /// What a process is.

@@ -37,6 +37,7 @@ macro_rules! for_each_record {
             BrickJoin,
             BrickBeat,
             BeatReply,
+            GroupRenew,
             ClientJoin,
             ClientJoined,
             ClientPoll,

@@ -297,6 +297,7 @@ impl Codec for Geometry {
     }
 }
 
+#[macro_export]
 /// Declares an enum whose variants are numbers on the wire.
 macro_rules! coded_enum {
     ($(#[$doc:meta])* pub enum $name:ident: $int:ty { $($(#[$vdoc:meta])* $variant:ident = $code:literal,)* }) => {
@@ -330,6 +331,7 @@ macro_rules! coded_enum {
     };
 }
 
+#[macro_export]
 /// Declares structs with a fixed byte form; those with a number are records, those with `=>` requests.
 macro_rules! records {
     (@codec $name:ident { $($field:ident,)* }) => {
@@ -352,24 +354,22 @@ macro_rules! records {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
-        records!(@codec $name { $($field,)* });
-        records! { $($rest)* }
+        $crate::records!(@codec $name { $($field,)* });
+        $crate::records! { $($rest)* }
     };
     ($(#[$doc:meta])* $kind:literal $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident)?; $($rest:tt)*) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
-        records!(@codec $name { $($field,)* });
+        $crate::records!(@codec $name { $($field,)* });
         impl $crate::wire::Record for $name {
             const KIND: u16 = $kind;
             const NAME: &'static str = stringify!($name);
         }
         $(impl $crate::wire::Request for $name { type Reply = $reply; })?
-        records! { $($rest)* }
+        $crate::records! { $($rest)* }
     };
 }
-
-pub(crate) use {coded_enum, records};
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,6 @@ mod handshake;
 mod header;
 
 pub use codec::{Codec, DecodeError, Reader, from_bytes, to_bytes};
-pub(crate) use codec::{coded_enum, records};
 pub use handshake::{Key, Proof, prove};
 pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, VERSION, VERSION_MIN};
 
