@@ -1,138 +1,192 @@
-//! The real body: not there yet.
+//! The real body of the world: this machine's clock, network, disks and chance, on one io_uring per thread.
+//!
+//! One [`World`] belongs to one thread. Its tasks progress only while that thread is inside [`World::block_on`];
+//! wakers may be called from any thread. On kernels without io_uring the runtime falls back to `epoll`.
 
-use std::future::Future;
+mod disk;
+mod net;
+mod receive;
+mod run;
+mod send;
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
 
-use types::Buf;
+use compio::driver::{DriverType, ProactorBuilder};
+use compio::runtime::{Runtime, RuntimeBuilder};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::Frame;
+pub(crate) use disk::Disk;
+pub(crate) use net::{Conn, Listener};
+pub(crate) use receive::Receiver;
+pub(crate) use send::Sender;
 
-fn absent<T>() -> io::Result<T> {
-    Err(io::Error::from(io::ErrorKind::Unsupported))
+/// Entries of the submission ring: more wait in a queue of the kernel's making, less memory per thread.
+const RING_ENTRIES: u32 = 256;
+/// Tasks of one thread that other threads can wake before they must wait for it.
+const REMOTE_WAKES: usize = 1024;
+/// Tasks that are polled before the ring is looked at again.
+const TASKS_PER_TURN: usize = 61;
+/// Threads for what has no asynchronous form (resolving a name, connecting).
+const BLOCKING_THREADS: usize = 16;
+/// How long such a thread waits for more work.
+const BLOCKING_IDLE: Duration = Duration::from_secs(5);
+/// Words fetched from the kernel's generator at a time.
+const CHANCE_WORDS: usize = 32;
+
+/// This machine, seen from one thread.
+#[derive(Clone)]
+pub(crate) struct World {
+    inner: Rc<Inner>,
 }
 
-#[derive(Clone)]
-pub(crate) enum World {}
+struct Inner {
+    runtime: Runtime,
+    chance: RefCell<Vec<u64>>,
+}
 
 impl World {
+    /// A world for this thread, with a ring of its own.
     pub(crate) fn new() -> io::Result<World> {
-        absent()
+        World::with_driver(None)
     }
 
-    pub(crate) fn block_on<F: Future>(&self, _: F) -> F::Output {
-        match *self {}
+    /// As [`World::new`], on `epoll` instead of io_uring: what kernels without it get by themselves.
+    #[cfg(test)]
+    pub(crate) fn polling() -> io::Result<World> {
+        World::with_driver(Some(DriverType::Poll))
     }
 
+    fn with_driver(driver: Option<DriverType>) -> io::Result<World> {
+        let mut proactor = ProactorBuilder::new();
+        proactor
+            .capacity(RING_ENTRIES)
+            .single_issuer(true)
+            .coop_taskrun(true)
+            .taskrun_flag(true)
+            .thread_pool_limit(BLOCKING_THREADS)
+            .thread_pool_recv_timeout(BLOCKING_IDLE);
+        if let Some(driver) = driver {
+            proactor.driver_type(driver);
+        }
+        let runtime = RuntimeBuilder::new()
+            .with_proactor(proactor)
+            .sync_queue_size(REMOTE_WAKES)
+            .event_interval(TASKS_PER_TURN)
+            .build()?;
+        Ok(World { inner: Rc::new(Inner { runtime, chance: RefCell::new(Vec::new()) }) })
+    }
+
+    /// Runs `future` to its end, and with it whatever was spawned on this world.
+    ///
+    /// # Panics
+    /// If called from within a future that this thread runs already.
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        run::block_on(&self.inner.runtime, future)
+    }
+
+    /// Microseconds of a clock that only goes forward (since the machine's start).
     pub(crate) fn now(&self) -> u64 {
-        match *self {}
+        let time = clock_gettime(ClockId::Monotonic);
+        time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1_000
     }
 
+    /// Nanoseconds since 1970.
     pub(crate) fn wall(&self) -> u64 {
-        match *self {}
+        let time = clock_gettime(ClockId::Realtime);
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
     }
 
-    pub(crate) async fn sleep(&self, _: u64) {
-        match *self {}
+    /// Waits for `us` microseconds.
+    pub(crate) async fn sleep(&self, us: u64) {
+        compio::time::sleep(Duration::from_micros(us)).await;
     }
 
-    pub(crate) async fn timeout<F: Future>(&self, _: u64, _: F) -> Option<F::Output> {
-        match *self {}
+    /// What `future` comes to, or `None` (and `future` dropped) if it takes longer than `us` microseconds.
+    pub(crate) async fn timeout<F: Future>(&self, us: u64, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        // Most futures under a timeout are ready at the first or second poll: the timer is made after the first.
+        if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+            return Some(output);
+        }
+        let mut timer = pin!(self.sleep(us));
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+        })
+        .await
     }
 
+    /// A random number, from the kernel's generator.
     pub(crate) fn random(&self) -> u64 {
-        match *self {}
+        let mut words = self.inner.chance.borrow_mut();
+        if words.is_empty() {
+            let mut bytes = [0; CHANCE_WORDS * 8];
+            self.random_bytes(&mut bytes);
+            words.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+        }
+        words.pop().expect("the words were just fetched")
     }
 
-    pub(crate) fn random_bytes(&self, _: &mut [u8]) {
-        match *self {}
+    /// Fills `out` from the kernel's generator: good enough for keys.
+    pub(crate) fn random_bytes(&self, out: &mut [u8]) {
+        let mut filled = 0;
+        while filled < out.len() {
+            // It fails only when a signal comes before the generator is ready, early in the machine's start.
+            if let Ok(len) =
+                rustix::rand::getrandom(&mut out[filled..], rustix::rand::GetRandomFlags::empty())
+            {
+                filled += len;
+            }
+        }
     }
 
-    pub(crate) fn spawn(&self, _: impl Future<Output = ()> + 'static) {
-        match *self {}
+    /// Runs `future` beside the caller, until it ends or the world does.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        self.inner.runtime.spawn(future).detach();
     }
 
+    /// Lets the other tasks of this world go first.
     pub(crate) async fn yield_now(&self) {
-        match *self {}
+        let mut yielded = false;
+        poll_fn(|cx| {
+            if yielded {
+                return Poll::Ready(());
+            }
+            yielded = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
     }
 
-    pub(crate) async fn listen(&self, _: &str) -> io::Result<Listener> {
-        match *self {}
+    /// Listens on `address` ("host:port", port 0 for any free one).
+    pub(crate) async fn listen(&self, address: &str) -> io::Result<Listener> {
+        Listener::bind(address, self.polls())
     }
 
-    pub(crate) async fn connect(&self, _: &str) -> io::Result<Conn> {
-        match *self {}
+    /// Connects to `address` ("host:port").
+    pub(crate) async fn connect(&self, address: &str) -> io::Result<Conn> {
+        Conn::connect(address, &self.inner.runtime, self.polls()).await
     }
 
-    pub(crate) async fn open_disk(&self, _: &str) -> io::Result<Disk> {
-        match *self {}
+    /// Opens the file or block device at `path`; `WouldBlock` if another process (or another opener here) has it.
+    pub(crate) async fn open_disk(&self, path: &str) -> io::Result<Disk> {
+        Disk::open(path)
     }
 
-    pub(crate) async fn create_disk(&self, _: &str, _: u64) -> io::Result<Disk> {
-        match *self {}
-    }
-}
-
-pub(crate) enum Listener {}
-
-impl Listener {
-    pub(crate) fn address(&self) -> String {
-        match *self {}
+    /// Makes a file of `len` bytes at `path`; a block device is opened as it is.
+    pub(crate) async fn create_disk(&self, path: &str, len: u64) -> io::Result<Disk> {
+        Disk::create(path, len)
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<Conn> {
-        match *self {}
-    }
-}
-
-pub(crate) enum Conn {}
-
-impl Conn {
-    pub(crate) fn peer(&self) -> String {
-        match *self {}
-    }
-
-    pub(crate) fn split(self) -> (Sender, Receiver) {
-        match self {}
-    }
-}
-
-pub(crate) enum Sender {}
-
-impl Sender {
-    pub(crate) async fn send(&mut self, _: Frame) -> io::Result<()> {
-        match *self {}
-    }
-
-    pub(crate) async fn send_all(&mut self, _: Vec<Frame>) -> io::Result<()> {
-        match *self {}
-    }
-}
-
-pub(crate) enum Receiver {}
-
-impl Receiver {
-    pub(crate) async fn recv(&mut self) -> io::Result<Option<Frame>> {
-        match *self {}
-    }
-}
-
-#[derive(Clone)]
-pub(crate) enum Disk {}
-
-impl Disk {
-    pub(crate) fn len(&self) -> u64 {
-        match *self {}
-    }
-
-    pub(crate) async fn read(&self, _: u64, _: usize) -> io::Result<Buf> {
-        match *self {}
-    }
-
-    pub(crate) async fn write(&self, _: u64, _: Vec<Buf>) -> io::Result<()> {
-        match *self {}
-    }
-
-    pub(crate) async fn sync(&self) -> io::Result<()> {
-        match *self {}
+    /// Whether this world polls instead of using io_uring: its sockets must then be non-blocking.
+    fn polls(&self) -> bool {
+        self.inner.runtime.driver_type().is_polling()
     }
 }

@@ -1,0 +1,194 @@
+//! A file or block device, read and written through the page cache.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use compio::buf::{BufResult, IntoInner, IoVectoredBuf};
+use compio::driver::op::{ReadAt, Sync};
+use compio::runtime::submit;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use types::{Buf, BufMut};
+
+use super::receive::Landing;
+
+/// Pieces of one vectored write.
+const PIECES_MAX: usize = 64;
+
+/// A disk that this process alone has open. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    file: Arc<OwnedFd>,
+    path: String,
+    len: u64,
+    /// A block device is claimed as well, so that it cannot be mounted meanwhile.
+    _claim: Option<File>,
+}
+
+impl Disk {
+    pub(super) fn open(path: &str) -> io::Result<Disk> {
+        let open = || {
+            let file = OpenOptions::new().read(true).write(true).open(path)?;
+            Disk::new(file, path)
+        };
+        open().map_err(|error| about("open", path, &error))
+    }
+
+    pub(super) fn create(path: &str, len: u64) -> io::Result<Disk> {
+        let is_device = Path::new(path).metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+        if is_device {
+            return Disk::open(path);
+        }
+        let create = || {
+            let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+            file.set_len(len)?;
+            file.sync_all()?;
+            // The name must outlive a power cut as well.
+            let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+            Disk::new(file, path)
+        };
+        create().map_err(|error| about("create", path, &error))
+    }
+
+    fn new(mut file: File, path: &str) -> io::Result<Disk> {
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::WouldBlock, "it is in use by another process"),
+            error => error.into(),
+        })?;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a block device"));
+        }
+        let claim = if kind.is_block_device() { Some(claim(path)?) } else { None };
+        let len = file.seek(SeekFrom::End(0))?;
+        let inner = Inner { file: Arc::new(file.into()), path: path.to_owned(), len, _claim: claim };
+        Ok(Disk { inner: Rc::new(inner) })
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn len(&self) -> u64 {
+        self.inner.len
+    }
+
+    /// Reads `len` bytes at `offset`, in full; `UnexpectedEof` if they are not all there.
+    pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
+        if len == 0 {
+            return Ok(Buf::empty());
+        }
+        let mut buf = BufMut::dirty(len);
+        // What the page cache holds is copied at once; only a miss goes through the ring.
+        let now = preadv2(&self.inner.file, &mut [IoSliceMut::new(&mut buf)], offset, ReadWriteFlags::NOWAIT);
+        let mut filled = now.unwrap_or(0);
+        while filled < len {
+            let landing = Landing { buf, from: filled };
+            let op = ReadAt::new(self.inner.file.clone(), offset + filled as u64, landing);
+            let BufResult(read, op) = submit(op).await;
+            match read {
+                Ok(0) => return Err(self.failed("read", offset, &io::ErrorKind::UnexpectedEof.into())),
+                Ok(read) => filled += read,
+                Err(error) => return Err(self.failed("read", offset, &error)),
+            }
+            buf = op.into_inner().buf;
+        }
+        Ok(buf.freeze())
+    }
+
+    /// Writes `parts` one after the other from `offset` on. They are durable after the next [`Disk::sync`].
+    ///
+    /// # Cancel
+    /// Dropped midway, any part of the bytes may be written, even afterwards.
+    pub(crate) async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
+        let mut parts = Parts { parts, done: 0, partly: 0 };
+        parts.advance(0);
+        let mut at = offset;
+        while !parts.is_empty() {
+            let written = match parts.write_now(&self.inner.file, at) {
+                Ok(written) => Ok(written),
+                Err(Errno::INTR) => continue,
+                Err(error) => Err(io::Error::from(error)),
+            };
+            match written {
+                Ok(0) => return Err(self.failed("write", at, &io::ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    parts.advance(written);
+                    at += written as u64;
+                }
+                Err(error) => return Err(self.failed("write", at, &error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was written is durable. After an error the disk counts as lost: asking again proves
+    /// nothing, because the kernel forgets the pages that it could not write.
+    pub(crate) async fn sync(&self) -> io::Result<()> {
+        let BufResult(result, _) = submit(Sync::new(self.inner.file.clone(), true)).await;
+        result.map(drop).map_err(|error| about("sync", &self.inner.path, &error))
+    }
+
+    fn failed(&self, what: &str, offset: u64, error: &io::Error) -> io::Error {
+        let text = format!("cannot {what} {} at {offset}: {error}", self.inner.path);
+        io::Error::new(error.kind(), text)
+    }
+}
+
+/// Opens a block device the way a mount does: it fails if it is mounted or otherwise claimed.
+fn claim(path: &str) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits().cast_signed()).open(path)
+}
+
+fn about(what: &str, path: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {what} {path}: {error}"))
+}
+
+/// Bytes on their way to the disk.
+struct Parts {
+    parts: Vec<Buf>,
+    /// Parts written entirely.
+    done: usize,
+    /// Bytes written of the part after those.
+    partly: usize,
+}
+
+impl Parts {
+    fn is_empty(&self) -> bool {
+        self.done == self.parts.len()
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.partly += len;
+        while let Some(part) = self.parts.get(self.done)
+            && self.partly >= part.len()
+        {
+            self.partly -= part.len();
+            self.done += 1;
+        }
+    }
+
+    fn write_now(&self, file: &OwnedFd, offset: u64) -> Result<usize, Errno> {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        for (slot, bytes) in slices.iter_mut().zip(self.iter_slice()) {
+            *slot = IoSlice::new(bytes);
+            count += 1;
+        }
+        pwritev2(file, &slices[..count], offset, ReadWriteFlags::empty())
+    }
+}
+
+impl IoVectoredBuf for Parts {
+    fn iter_slice(&self) -> impl Iterator<Item = &[u8]> {
+        let rest = self.parts[self.done..].iter().take(PIECES_MAX).enumerate();
+        rest.map(|(i, part)| &part[if i == 0 { self.partly } else { 0 }..])
+    }
+}

@@ -1,0 +1,138 @@
+//! TCP connections: listening, accepting, connecting, and what is set on every socket.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compio::buf::{BufResult, IntoInner};
+use compio::driver::op::Accept;
+use compio::runtime::{Runtime, submit};
+use rustix::net::{Shutdown, shutdown, sockopt};
+
+use super::receive::Receiver;
+use super::send::Sender;
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Silence after which the other end is asked whether it is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// Time between such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// Unanswered questions after which the connection counts as broken.
+const KEEPALIVE_PROBES: u32 = 3;
+/// How long sent bytes may stay unacknowledged, in milliseconds.
+const UNACKNOWLEDGED_MS: u32 = 10_000;
+
+/// Accepts connections on one address.
+pub(crate) struct Listener {
+    socket: Arc<OwnedFd>,
+    address: SocketAddr,
+    polls: bool,
+}
+
+impl Listener {
+    pub(super) fn bind(address: &str, polls: bool) -> io::Result<Listener> {
+        let socket = TcpListener::bind(address).map_err(|error| about("listen on", address, &error))?;
+        socket.set_nonblocking(polls)?;
+        let address = socket.local_addr()?;
+        Ok(Listener { socket: Arc::new(socket.into()), address, polls })
+    }
+
+    /// The address listened on, with the port that was chosen.
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Waits for the next connection.
+    ///
+    /// # Cancel
+    /// A connection that arrives while the future is dropped may be lost; its other end sees it closed.
+    pub(crate) async fn accept(&self) -> io::Result<Conn> {
+        let BufResult(result, accept) = submit(Accept::new(self.socket.clone())).await;
+        result?;
+        let (socket, _) = accept.into_inner();
+        Conn::new(TcpStream::from(OwnedFd::from(socket)), self.polls)
+    }
+}
+
+/// A connection, not yet split into its two directions.
+pub(crate) struct Conn {
+    socket: Rc<Socket>,
+    peer: SocketAddr,
+}
+
+/// The socket of a connection, closed when neither direction needs it any more.
+pub(super) struct Socket(Arc<OwnedFd>);
+
+impl Socket {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// For an operation, which must keep the socket open to its own end: the kernel may look at it even after the
+    /// future that asked was dropped.
+    pub(super) fn shared(&self) -> Arc<OwnedFd> {
+        self.0.clone()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // An operation that was given up may hold the socket open for long: the other end shall know now. An error
+        // means that the connection is gone already.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+impl Conn {
+    pub(super) async fn connect(address: &str, runtime: &Runtime, polls: bool) -> io::Result<Conn> {
+        let name = address.to_owned();
+        // On a thread of its own: resolving a name blocks, and connections are few and live long.
+        let connected = runtime.spawn_blocking(move || connect_blocking(&name)).await;
+        let stream = connected.unwrap_or_else(|error| Err(error.into()));
+        stream
+            .and_then(|stream| Conn::new(stream, polls))
+            .map_err(|error| about("connect to", address, &error))
+    }
+
+    fn new(stream: TcpStream, polls: bool) -> io::Result<Conn> {
+        let peer = stream.peer_addr()?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(polls)?;
+        // Without these a connection to a machine that lost its power is waited on for ever.
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
+        sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS)?;
+        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer })
+    }
+
+    /// The address of the other end.
+    pub(crate) fn peer(&self) -> String {
+        self.peer.to_string()
+    }
+
+    /// The two directions, for two tasks. The connection closes when both are dropped.
+    pub(crate) fn split(self) -> (Sender, Receiver) {
+        (Sender::new(self.socket.clone()), Receiver::new(self.socket))
+    }
+}
+
+fn connect_blocking(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn about(what: &str, address: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {what} {address}: {error}"))
+}

@@ -1,0 +1,159 @@
+//! Frames coming in: small ones with one read, payloads straight into their aligned buffer.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+
+use compio::buf::{BufResult, IntoInner, IoBuf, IoBufMut, SetLen};
+use compio::driver::op::Recv;
+use compio::runtime::submit;
+use rustix::net::RecvFlags;
+use types::wire::{FrameHeader, HEADER_LEN};
+use types::{Buf, BufMut};
+
+use super::net::Socket;
+use crate::Frame;
+
+/// Bytes read ahead of what is known to be a payload: a request or reply of 4 KiB comes whole with one read.
+const STAGING: usize = 8 << 10;
+
+/// The receiving direction of a connection.
+pub(crate) struct Receiver {
+    socket: Rc<Socket>,
+    /// Bytes read but not yet used are `staged[used..filled]`. Away while a read into it is under way.
+    staged: Option<BufMut>,
+    used: usize,
+    filled: usize,
+    broken: bool,
+}
+
+impl Receiver {
+    pub(super) fn new(socket: Rc<Socket>) -> Receiver {
+        Receiver { socket, staged: Some(BufMut::dirty(STAGING)), used: 0, filled: 0, broken: false }
+    }
+
+    /// The next frame, its checksums verified; `None` if the other end closed the connection between frames.
+    /// Every error is final.
+    ///
+    /// # Cancel
+    /// Dropped midway, bytes may be lost: the connection is of no further use, and every later call fails.
+    pub(crate) async fn recv(&mut self) -> io::Result<Option<Frame>> {
+        if std::mem::replace(&mut self.broken, true) {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier receive did not finish"));
+        }
+        if !self.stage(HEADER_LEN).await? {
+            return Ok(None);
+        }
+        let header = self.take_header()?;
+        let record = self.take_record(header.record_len as usize).await?;
+        let payload = match header.payload_len as usize {
+            0 => Buf::empty(),
+            len => self.take_payload(len).await?,
+        };
+        let frame = Frame::join(header, record, payload)?;
+        self.broken = false;
+        Ok(Some(frame))
+    }
+
+    fn staged(&self) -> &[u8] {
+        let staged = self.staged.as_ref().expect("the staging buffer is away only during a read");
+        &staged[self.used..self.filled]
+    }
+
+    /// Reads until `len` bytes are staged. False: the connection was closed before the first of them.
+    async fn stage(&mut self, len: usize) -> io::Result<bool> {
+        while self.filled - self.used < len {
+            let mut staged = self.staged.take().expect("the staging buffer is away only during a read");
+            if self.used > 0 {
+                staged.copy_within(self.used..self.filled, 0);
+                self.filled -= self.used;
+                self.used = 0;
+            }
+            let (read, staged) = self.read_into(staged, self.filled, RecvFlags::empty()).await?;
+            self.staged = Some(staged);
+            self.filled += read;
+            match (read, self.filled) {
+                (0, 0) => return Ok(false),
+                (0, _) => return Err(cut_off()),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_header(&mut self) -> io::Result<FrameHeader> {
+        let bytes = self.staged().first_chunk().expect("the header was staged");
+        let header = Frame::open(bytes)?;
+        self.used += HEADER_LEN;
+        Ok(header)
+    }
+
+    /// The next `len` bytes of the stream, as a record.
+    async fn take_record(&mut self, len: usize) -> io::Result<Vec<u8>> {
+        if len > STAGING {
+            return Ok(self.take_payload(len).await?.to_vec());
+        }
+        if !self.stage(len).await? {
+            return Err(cut_off());
+        }
+        let record = self.staged()[..len].to_vec();
+        self.used += len;
+        Ok(record)
+    }
+
+    /// The next `len` bytes of the stream, aligned.
+    async fn take_payload(&mut self, len: usize) -> io::Result<Buf> {
+        let mut payload = BufMut::dirty(len);
+        let mut filled = len.min(self.filled - self.used);
+        payload[..filled].copy_from_slice(&self.staged()[..filled]);
+        self.used += filled;
+        while filled < len {
+            // `WAITALL` lets the ring wait for all of it by itself.
+            let (read, back) = self.read_into(payload, filled, RecvFlags::WAITALL).await?;
+            if read == 0 {
+                return Err(cut_off());
+            }
+            payload = back;
+            filled += read;
+        }
+        Ok(payload.freeze())
+    }
+
+    /// One read into `buf[from..]`.
+    async fn read_into(&self, buf: BufMut, from: usize, flags: RecvFlags) -> io::Result<(usize, BufMut)> {
+        let BufResult(read, recv) =
+            submit(Recv::new(self.socket.shared(), Landing { buf, from }, flags)).await;
+        Ok((read?, recv.into_inner().buf))
+    }
+}
+
+fn cut_off() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed in the middle of a frame")
+}
+
+/// The part of a buffer from `from` on, as compio's operations want it: room without content. Also for disks.
+pub(super) struct Landing {
+    pub(super) buf: BufMut,
+    pub(super) from: usize,
+}
+
+impl IoBuf for Landing {
+    fn as_init(&self) -> &[u8] {
+        &[]
+    }
+}
+
+impl SetLen for Landing {
+    unsafe fn set_len(&mut self, _len: usize) {
+        // The buffer's bytes are initialised from the start, and who reads counts them.
+    }
+}
+
+impl IoBufMut for Landing {
+    fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+        let room = &mut self.buf[self.from..];
+        let (start, len) = (room.as_mut_ptr().cast(), room.len());
+        // SAFETY: the same bytes with a type that promises less; operations only ever write initialised bytes there.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+}

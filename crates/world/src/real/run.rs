@@ -1,0 +1,92 @@
+//! The loop of one thread: poll the caller's future, run woken tasks, look at the ring.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use compio::runtime::Runtime;
+
+/// Times that a future which wakes itself is polled before the ring is looked at all the same.
+const POLLS_PER_LOOK: u32 = 16;
+
+/// Wakes the future given to `block_on`. compio's own loop polls that future at every turn, and every wake
+/// costs it one more entry into the kernel; this flag spares both for wakes from the same thread.
+struct Flag {
+    woken: AtomicBool,
+    thread: ThreadId,
+    driver: Waker,
+}
+
+thread_local! {
+    static THREAD: ThreadId = thread::current().id();
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Flag>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Flag>) {
+        // The loop looks at the flag after the tasks have run and before it sleeps, so its own thread need not
+        // rouse it. Another thread always must: the loop may be about to sleep.
+        if !self.woken.swap(true, Ordering::AcqRel) && THREAD.with(|id| *id != self.thread) {
+            self.driver.wake_by_ref();
+        }
+    }
+}
+
+/// Marks the thread as running a future, so that a second one inside it is noticed.
+struct Running;
+
+impl Running {
+    fn begin() -> Running {
+        assert!(!RUNNING.replace(true), "block_on inside a future that this thread runs already");
+        Running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.set(false);
+    }
+}
+
+/// Runs `future` to its end on `runtime`, with the tasks spawned there.
+pub(super) fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+    let _running = Running::begin();
+    runtime.enter(|| {
+        let flag = Arc::new(Flag {
+            woken: AtomicBool::new(true),
+            thread: THREAD.with(|id| *id),
+            driver: runtime.waker(),
+        });
+        let waker = Waker::from(flag.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        let mut again = 0;
+        loop {
+            if flag.woken.swap(false, Ordering::AcqRel)
+                && let Poll::Ready(output) = future.as_mut().poll(&mut context)
+            {
+                return output;
+            }
+            if runtime.run() {
+                runtime.poll_with(Some(Duration::ZERO));
+            } else if flag.woken.load(Ordering::Acquire) && again < POLLS_PER_LOOK {
+                again += 1;
+                continue;
+            } else if again == POLLS_PER_LOOK {
+                runtime.poll_with(Some(Duration::ZERO));
+            } else {
+                runtime.poll();
+            }
+            again = 0;
+        }
+    })
+}

@@ -1,0 +1,183 @@
+//! Frames going out: one vectored write each, the payload never copied.
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use compio::buf::{BufResult, IntoInner, IoVectoredBuf};
+use compio::driver::op::SendVectored;
+use compio::runtime::submit;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use types::Buf;
+
+use super::net::Socket;
+use crate::Frame;
+
+/// Pieces of one vectored write: enough for a batch, few enough for the stack.
+const PIECES_MAX: usize = 48;
+/// Records up to this many bytes are put next to their header: cheaper than a piece of their own.
+const RECORD_COPIED: usize = 1024;
+
+/// The sending direction of a connection.
+pub(crate) struct Sender {
+    socket: Rc<Socket>,
+    outgoing: Outgoing,
+    broken: bool,
+}
+
+impl Sender {
+    pub(super) fn new(socket: Rc<Socket>) -> Sender {
+        Sender { socket, outgoing: Outgoing::default(), broken: false }
+    }
+
+    /// Sends a frame; its lengths and checksums are filled in here.
+    ///
+    /// # Cancel
+    /// Dropped midway, part of the frame may be on its way: the connection is of no further use, and every
+    /// later send fails with `BrokenPipe`.
+    pub(crate) async fn send(&mut self, frame: Frame) -> io::Result<()> {
+        self.outgoing.clear();
+        self.outgoing.push(frame)?;
+        self.flush().await
+    }
+
+    /// Sends frames one after the other, with as few writes as possible.
+    ///
+    /// # Cancel
+    /// As for [`Sender::send`].
+    pub(crate) async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {
+        self.outgoing.clear();
+        for frame in frames {
+            self.outgoing.push(frame)?;
+        }
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.broken, true) {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier send did not finish"));
+        }
+        // Most frames fit into the socket's buffer: a plain system call is then all there is to do.
+        while !self.outgoing.is_empty() {
+            match self.outgoing.write_now(self.socket.fd()) {
+                Ok(sent) => self.outgoing.advance(sent),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.write_waiting().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.outgoing.clear();
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Leaves what there is to the ring, which writes it as the socket's buffer empties.
+    async fn write_waiting(&mut self) -> io::Result<()> {
+        let outgoing = std::mem::take(&mut self.outgoing);
+        // `WAITALL` lets the ring finish short writes by itself.
+        let flags = SendFlags::NOSIGNAL | SendFlags::from_bits_retain(WAITALL);
+        let send = SendVectored::new(self.socket.shared(), outgoing, flags);
+        let BufResult(sent, send) = submit(send).await;
+        self.outgoing = send.into_inner();
+        self.outgoing.advance(sent?);
+        Ok(())
+    }
+}
+
+/// `MSG_WAITALL`, which the kernel's ring knows for sending too (rustix names it for receiving only).
+const WAITALL: u32 = rustix::net::RecvFlags::WAITALL.bits();
+
+/// Frames in the form in which they are written.
+#[derive(Default)]
+struct Outgoing {
+    /// Headers and small records, one after the other.
+    heads: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Pieces written entirely.
+    done: usize,
+    /// Bytes written of the piece after those.
+    partly: usize,
+}
+
+enum Piece {
+    Head(Range<usize>),
+    Record(Vec<u8>),
+    Payload(Buf),
+}
+
+impl Outgoing {
+    fn clear(&mut self) {
+        self.heads.clear();
+        self.pieces.clear();
+        self.done = 0;
+        self.partly = 0;
+    }
+
+    fn push(&mut self, mut frame: Frame) -> io::Result<()> {
+        let header = frame.seal()?;
+        let Frame { record, payload, .. } = frame;
+        let start = self.heads.len();
+        self.heads.extend_from_slice(&header);
+        let apart = record.len() > RECORD_COPIED;
+        if !apart {
+            self.heads.extend_from_slice(&record);
+        }
+        match self.pieces.last_mut() {
+            Some(Piece::Head(range)) => range.end = self.heads.len(),
+            _ => self.pieces.push(Piece::Head(start..self.heads.len())),
+        }
+        if apart {
+            self.pieces.push(Piece::Record(record));
+        }
+        if !payload.is_empty() {
+            self.pieces.push(Piece::Payload(payload));
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.done == self.pieces.len()
+    }
+
+    /// Forgets the first `len` bytes.
+    fn advance(&mut self, len: usize) {
+        self.partly += len;
+        while let Some(piece) = self.pieces.get(self.done) {
+            let len = self.bytes(piece).len();
+            if self.partly < len {
+                return;
+            }
+            self.partly -= len;
+            self.done += 1;
+        }
+    }
+
+    fn bytes<'a>(&'a self, piece: &'a Piece) -> &'a [u8] {
+        match piece {
+            Piece::Head(range) => &self.heads[range.clone()],
+            Piece::Record(record) => record,
+            Piece::Payload(payload) => payload,
+        }
+    }
+
+    /// Writes as much as the socket takes without waiting.
+    fn write_now(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        for (slot, bytes) in slices.iter_mut().zip(self.iter_slice()) {
+            *slot = IoSlice::new(bytes);
+            count += 1;
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags)
+    }
+}
+
+impl IoVectoredBuf for Outgoing {
+    fn iter_slice(&self) -> impl Iterator<Item = &[u8]> {
+        let rest = self.pieces[self.done..].iter().take(PIECES_MAX).enumerate();
+        rest.map(|(i, piece)| &self.bytes(piece)[if i == 0 { self.partly } else { 0 }..])
+    }
+}
