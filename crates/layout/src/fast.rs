@@ -1,0 +1,110 @@
+//! The code at the speed of the memory: `rusty_erasure`'s GFNI, AVX2, SSSE3 and NEON kernels, chosen by the CPU.
+//!
+//! The only file that knows the library (docs/decisions/0001). Bytes are those of [`crate::oracle`].
+
+use rusty_erasure::kernel::Kernels;
+use rusty_erasure::{best_kernels, raid};
+
+use types::limits::{K_MAX, SLOTS_MAX};
+
+use crate::gf;
+
+/// The kernels go byte by byte after the last whole step, at a hundredth of their speed, so a tail is padded.
+const STEP: usize = 32;
+
+/// Rows of numbers, made ready for the kernel that fits them.
+pub(crate) struct Prepared {
+    kernels: Kernels,
+    tables: Vec<u8>,
+    sources: usize,
+    shape: Shape,
+}
+
+/// Rows with a kernel of their own; on a CPU without GFNI these are three times as fast as products.
+enum Shape {
+    /// One source, numbers 1: every output is a copy.
+    Copy,
+    /// One output, numbers 1.
+    Xor,
+    /// Two outputs, numbers 1,1,1... and 1,2,4...
+    Pq,
+    /// Anything else.
+    Products,
+}
+
+impl Prepared {
+    /// Makes `rows` ready, each of `sources` numbers.
+    pub(crate) fn new(rows: &[u8], sources: usize) -> Prepared {
+        let kernels = best_kernels();
+        let shape = if rows.iter().all(|&number| number == 1) && sources == 1 {
+            Shape::Copy
+        } else if rows.len() == sources && rows.iter().all(|&number| number == 1) {
+            Shape::Xor
+        } else if rows.len() == 2 * sources && is_pq(rows, sources) {
+            Shape::Pq
+        } else {
+            Shape::Products
+        };
+        Prepared { kernels, tables: (kernels.init)(rows), sources, shape }
+    }
+
+    /// As [`crate::oracle::apply`].
+    pub(crate) fn apply(&self, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
+        assert_eq!(sources.len(), self.sources, "the rows were made for this many sources");
+        let len = outs.first().map_or(0, |out| out.len());
+        assert!(sources.iter().all(|source| source.len() == len), "all slices of one call have one length");
+        let whole = len - len % STEP;
+        if whole == len {
+            return self.apply_whole(sources, outs);
+        }
+        let heads: Vec<&[u8]> = sources.iter().map(|source| &source[..whole]).collect();
+        let mut out_heads: Vec<&mut [u8]> = outs.iter_mut().map(|out| &mut out[..whole]).collect();
+        self.apply_whole(&heads, &mut out_heads);
+        let mut tails = [[0; STEP]; K_MAX as usize];
+        let mut out_tails = [[0; STEP]; SLOTS_MAX];
+        tails.iter_mut().zip(sources).for_each(|(tail, source)| pad(tail, &source[whole..]));
+        let tails: Vec<&[u8]> = tails[..sources.len()].iter().map(|tail| &tail[..]).collect();
+        let mut out_parts: Vec<&mut [u8]> =
+            out_tails[..outs.len()].iter_mut().map(|tail| &mut tail[..]).collect();
+        self.apply_whole(&tails, &mut out_parts);
+        outs.iter_mut()
+            .zip(&out_tails)
+            .for_each(|(out, tail)| out[whole..].copy_from_slice(&tail[..len - whole]));
+    }
+
+    fn apply_whole(&self, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
+        const EQUAL: &str = "the caller has compared the lengths";
+        match (&self.shape, outs) {
+            (Shape::Copy, outs) => outs.iter_mut().for_each(|out| out.copy_from_slice(sources[0])),
+            (Shape::Xor, [out]) => raid::xor_gen(sources, out).expect(EQUAL),
+            (Shape::Pq, [p, q]) => raid::pq_gen(sources, p, q).expect(EQUAL),
+            (_, outs) => (self.kernels.encode)(&self.tables, sources, outs),
+        }
+    }
+
+    /// `out ^= rows[row][source] * delta`.
+    pub(crate) fn add(&self, row: usize, source: usize, delta: &[u8], out: &mut [u8]) {
+        assert_eq!(delta.len(), out.len(), "all slices of one call have one length");
+        let at = (row * self.sources + source) * self.kernels.table_bytes;
+        let table = &self.tables[at..at + self.kernels.table_bytes];
+        let whole = delta.len() - delta.len() % STEP;
+        (self.kernels.mad)(table, &delta[..whole], &mut out[..whole]);
+        if whole < delta.len() {
+            let (mut tail, mut out_tail) = ([0; STEP], [0; STEP]);
+            pad(&mut tail, &delta[whole..]);
+            pad(&mut out_tail, &out[whole..]);
+            (self.kernels.mad)(table, &tail, &mut out_tail);
+            out[whole..].copy_from_slice(&out_tail[..delta.len() - whole]);
+        }
+    }
+}
+
+fn pad(to: &mut [u8; STEP], bytes: &[u8]) {
+    to[..bytes.len()].copy_from_slice(bytes);
+}
+
+fn is_pq(rows: &[u8], sources: usize) -> bool {
+    let (p, q) = rows.split_at(sources);
+    let powers = std::iter::successors(Some(1), |&power| Some(gf::double(power)));
+    p.iter().all(|&number| number == 1) && q.iter().copied().eq(powers.take(sources))
+}

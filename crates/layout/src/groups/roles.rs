@@ -1,0 +1,134 @@
+//! Which member of a group has which slot.
+//!
+//! Every slot is dealt so that a brick has it in its share of its groups, rounded up or down: first parity or data,
+//! then among the parity slots the primary, and so on. Such a deal always exists (the shares themselves are a flow
+//! in a network with whole bounds, so there is one in whole numbers), and [`deal`] finds it.
+
+use types::Code;
+
+/// Puts the members of each group into the order of its slots.
+pub(super) fn assign(members: Vec<Vec<usize>>, code: Code, bricks: usize) -> Vec<Vec<usize>> {
+    let (parity, data) = deal(members, code.m(), bricks);
+    let mut table = in_turn(data, code.k(), bricks);
+    table.iter_mut().zip(in_turn(parity, code.m(), bricks)).for_each(|(slots, rest)| slots.extend(rest));
+    table
+}
+
+/// Deals the `slots` members of each group into its `slots` places, one place after the other.
+fn in_turn(mut members: Vec<Vec<usize>>, slots: usize, bricks: usize) -> Vec<Vec<usize>> {
+    let mut table = vec![Vec::with_capacity(slots); members.len()];
+    for _ in 0..slots {
+        let (taken, rest) = deal(members, 1, bricks);
+        table.iter_mut().zip(taken).for_each(|(slots, taken)| slots.extend(taken));
+        members = rest;
+    }
+    table
+}
+
+/// Takes `count` members of each group, so that every brick is taken in its share of its groups, rounded up or
+/// down. All groups have equally many members. Returns those taken, and the rest.
+fn deal(members: Vec<Vec<usize>>, count: usize, bricks: usize) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
+    let size = members.first().map_or(0, Vec::len);
+    if count == 0 || count == size {
+        let none = vec![Vec::new(); members.len()];
+        return if count == 0 { (none, members) } else { (members, none) };
+    }
+    let mut deal = Deal::new(&members, bricks);
+    deal.start(count);
+    for brick in 0..bricks {
+        let share = deal.places[brick].len() * count;
+        deal.low[brick] = share / size;
+        deal.high[brick] = share.div_ceil(size);
+    }
+    for brick in 0..bricks {
+        while deal.count[brick] > deal.high[brick] {
+            deal.pass(brick, true);
+        }
+    }
+    for brick in 0..bricks {
+        while deal.count[brick] < deal.low[brick] {
+            deal.pass(brick, false);
+        }
+    }
+    let part = |taken: bool| {
+        let rows = members.iter().zip(&deal.taken);
+        rows.map(|(row, flags)| {
+            row.iter().zip(flags).filter(|(_, flag)| **flag == taken).map(|(b, _)| *b).collect()
+        })
+        .collect()
+    };
+    (part(true), part(false))
+}
+
+struct Deal<'a> {
+    members: &'a [Vec<usize>],
+    /// Of each brick: the groups it is in, and its position there.
+    places: Vec<Vec<(usize, usize)>>,
+    taken: Vec<Vec<bool>>,
+    /// Of each brick: groups in which it is taken, and the bounds for that.
+    count: Vec<usize>,
+    low: Vec<usize>,
+    high: Vec<usize>,
+}
+
+impl<'a> Deal<'a> {
+    fn new(members: &'a [Vec<usize>], bricks: usize) -> Deal<'a> {
+        let mut places = vec![Vec::new(); bricks];
+        for (group, row) in members.iter().enumerate() {
+            row.iter().enumerate().for_each(|(at, &brick)| places[brick].push((group, at)));
+        }
+        let taken = members.iter().map(|row| vec![false; row.len()]).collect();
+        let zeros = vec![0; bricks];
+        Deal { members, places, taken, count: zeros.clone(), low: zeros.clone(), high: zeros }
+    }
+
+    /// Takes in each group the bricks with the smallest part of their groups taken so far.
+    fn start(&mut self, count: usize) {
+        for (row, flags) in self.members.iter().zip(&mut self.taken) {
+            let mut order: Vec<usize> = (0..row.len()).collect();
+            order.sort_by_key(|&at| (self.count[row[at]] << 32) / self.places[row[at]].len());
+            for at in order.into_iter().take(count) {
+                flags[at] = true;
+                self.count[row[at]] += 1;
+            }
+        }
+    }
+
+    /// Takes `brick` once less (`less`) or once more: in one of its groups another brick takes the place, and if
+    /// that one has none to spare, a third one in another group, and so on along the shortest such chain.
+    fn pass(&mut self, brick: usize, less: bool) {
+        // By brick: the brick before it in the chain, their group, and the positions of both there.
+        let mut from: Vec<Option<(usize, usize, usize, usize)>> = vec![None; self.count.len()];
+        let mut queue = std::collections::VecDeque::from([brick]);
+        let end = 'search: loop {
+            let here = queue.pop_front().expect("shares that add up can be dealt in whole numbers");
+            for &(group, at) in self.places[here].iter().filter(|&&(group, at)| self.taken[group][at] == less)
+            {
+                for (to, &there) in self.members[group].iter().enumerate() {
+                    if self.taken[group][to] == less || there == brick || from[there].is_some() {
+                        continue;
+                    }
+                    from[there] = Some((here, group, at, to));
+                    let room = if less {
+                        self.count[there] < self.high[there]
+                    } else {
+                        self.count[there] > self.low[there]
+                    };
+                    if room {
+                        break 'search there;
+                    }
+                    queue.push_back(there);
+                }
+            }
+        };
+        let mut at_end = end;
+        while let Some((before, group, at, to)) = from[at_end] {
+            self.taken[group][at] = !less;
+            self.taken[group][to] = less;
+            at_end = before;
+        }
+        let (giver, receiver) = if less { (brick, end) } else { (end, brick) };
+        self.count[giver] -= 1;
+        self.count[receiver] += 1;
+    }
+}
