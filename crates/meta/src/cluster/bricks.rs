@@ -1,0 +1,184 @@
+//! Bricks: who serves one, and what its coming and going does to the groups.
+//!
+//! | event | brick | groups |
+//! |---|---|---|
+//! | joins for the first time | added, Up | |
+//! | joins again, another life from the same address | Up | where it is primary: epoch + 1 |
+//! | joins again, another life from elsewhere | refused while the old life has its lease, then as above | |
+//! | joins again, the same life | lease renewed; Up if it was Out | if it was Out and is primary: epoch + 1 |
+//! | silent for its lease and the margin | Out | where it is live: slot Out, epoch + 1, if K slots stay live |
+//! | primary asks for a new epoch | | epoch + 1 if its epoch is still the one it names |
+//!
+//! A slot that is Out stays so: its brick has missed writes.
+
+use types::limits::{BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
+use types::messages::cluster::{
+    BrickBeat, BrickInfo, BrickJoin, BrickState, GroupConfig, GroupRenew, SlotState, VolumeInfo,
+};
+use types::{BrickId, Refusal};
+
+use super::map::{Cluster, Life};
+use crate::kv::Writes;
+
+impl Cluster {
+    /// A brick's server has started.
+    pub(crate) fn join(&mut self, request: &BrickJoin, now: u64) -> Result<Writes, Refusal> {
+        let known = self.lives.get(&request.brick);
+        let old = self.map.brick(request.brick);
+        if let (Some(life), Some(old)) = (known, old) {
+            if life.device != request.device {
+                return Err(Refusal::Exists);
+            }
+            let other = life.incarnation != request.incarnation;
+            if other && old.state == BrickState::Up && old.address != request.address && !expired(life, now) {
+                return Err(Refusal::ServedTwice);
+            }
+            let moved = old.address != request.address || old.capacity != request.capacity;
+            if !other && old.state == BrickState::Up && !moved {
+                self.hear(request.brick, request.free, now);
+                return Ok(Writes::new());
+            }
+        } else if self.map.bricks.len() >= BRICKS_MAX {
+            return Err(Refusal::Invalid);
+        }
+
+        self.put_brick(request, now);
+        let mut writes = Writes::new();
+        self.write_brick(request.brick, &mut writes);
+        self.renew_groups_of(request.brick, &mut writes);
+        self.publish(&mut writes);
+        Ok(writes)
+    }
+
+    fn put_brick(&mut self, request: &BrickJoin, now: u64) {
+        let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation } = *request;
+        self.lives.insert(id, Life { incarnation, device, heard: now });
+        let info = BrickInfo { id, node, address: address.clone(), capacity, free, state: BrickState::Up };
+        match self.map.bricks.binary_search_by_key(&id, |brick| brick.id) {
+            Ok(at) => self.map.bricks[at] = info,
+            Err(at) => self.map.bricks.insert(at, info),
+        }
+    }
+
+    /// A new epoch for every group whose primary a brick is.
+    fn renew_groups_of(&mut self, brick: BrickId, writes: &mut Writes) {
+        for volume in &mut self.map.volumes {
+            let code = volume.geometry.code();
+            let mut changed = false;
+            for group in &mut volume.groups {
+                let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
+                if primary.is_some_and(|slot| slot.brick == brick) {
+                    group.epoch = group.epoch.next();
+                    changed = true;
+                }
+            }
+            if changed {
+                Cluster::write_volume(volume, writes);
+            }
+        }
+    }
+
+    /// A brick renews its lease.
+    ///
+    /// # Errors
+    /// `ServedTwice`: another life serves the brick. `Unknown`: it was never here or its lease ran out; join again.
+    pub(crate) fn beat(&mut self, request: &BrickBeat, now: u64) -> Result<(), Refusal> {
+        let life = self.lives.get(&request.brick).ok_or(Refusal::Unknown)?;
+        if life.incarnation != request.incarnation {
+            return Err(Refusal::ServedTwice);
+        }
+        if self.map.brick(request.brick).is_none_or(|brick| brick.state != BrickState::Up) {
+            return Err(Refusal::Unknown);
+        }
+        self.hear(request.brick, request.free, now);
+        Ok(())
+    }
+
+    fn hear(&mut self, brick: BrickId, free: u64, now: u64) {
+        if let Some(life) = self.lives.get_mut(&brick) {
+            life.heard = now;
+        }
+        if let Ok(at) = self.map.bricks.binary_search_by_key(&brick, |brick| brick.id) {
+            self.map.bricks[at].free = free;
+        }
+    }
+
+    /// A group's primary asks for a new epoch with the same slots.
+    pub(crate) fn renew(&mut self, request: &GroupRenew) -> Result<Writes, Refusal> {
+        let id = request.group.volume;
+        let volume = self.map.volumes.iter_mut().find(|volume| volume.id == id).ok_or(Refusal::Unknown)?;
+        let code = volume.geometry.code();
+        let group = volume.groups.get_mut(request.group.index as usize).ok_or(Refusal::Unknown)?;
+        let mut writes = Writes::new();
+        if group.epoch != request.epoch {
+            return Ok(writes);
+        }
+        let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
+        if primary.is_none_or(|slot| slot.brick != request.brick) {
+            return Err(Refusal::NotPrimary);
+        }
+        group.epoch = group.epoch.next();
+        Cluster::write_volume(volume, &mut writes);
+        self.publish(&mut writes);
+        Ok(writes)
+    }
+
+    /// Expels the bricks whose leases have run out.
+    pub(crate) fn expire(&mut self, now: u64) -> Writes {
+        let mut writes = Writes::new();
+        let silent: Vec<BrickId> = self
+            .map
+            .bricks
+            .iter()
+            .filter(|brick| brick.state == BrickState::Up)
+            .filter(|brick| self.lives.get(&brick.id).is_some_and(|life| expired(life, now)))
+            .map(|brick| brick.id)
+            .collect();
+        for brick in &silent {
+            if let Ok(at) = self.map.bricks.binary_search_by_key(brick, |brick| brick.id) {
+                self.map.bricks[at].state = BrickState::Out;
+            }
+            self.write_brick(*brick, &mut writes);
+        }
+        for volume in &mut self.map.volumes {
+            if silent.iter().filter(|brick| expel(volume, **brick)).count() > 0 {
+                Cluster::write_volume(volume, &mut writes);
+            }
+        }
+        if !silent.is_empty() {
+            self.publish(&mut writes);
+        }
+        writes
+    }
+}
+
+/// Whether a life's lease has run out for certain.
+fn expired(life: &Life, now: u64) -> bool {
+    now.saturating_sub(life.heard) > LEASE_US + LEASE_MARGIN_US
+}
+
+/// Puts a brick's slots Out. True if there were any.
+fn expel(volume: &mut VolumeInfo, brick: BrickId) -> bool {
+    let least = volume.geometry.code().k();
+    let outs = volume.groups.iter_mut().filter_map(|group| expel_slot(group, brick, least));
+    outs.count() > 0
+}
+
+/// A group that would be left with too few live slots keeps its configuration: it stops by itself.
+fn expel_slot(group: &mut GroupConfig, brick: BrickId, least: usize) -> Option<()> {
+    let live = group.live().count_ones() as usize;
+    let at = group.slot_of(brick)?;
+    let slot = group.slots.get_mut(at)?;
+    let enough = match slot.state {
+        SlotState::Out => false,
+        SlotState::Live => live > least,
+        SlotState::Joining => true,
+    };
+    enough.then(|| {
+        slot.state = SlotState::Out;
+        group.epoch = group.epoch.next();
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! What the arbiter knows, and the map that all others are shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, VolumeInfo};
+use types::{BrickId, Geometry, Incarnation, MapVersion, VolumeId};
+
+use crate::kv::{Store, Writes};
+use crate::records::{BrickRecord, VolumeRecord, from_value, to_value};
+use crate::{MetaError, keys};
+
+/// What is known of a brick beside the map.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) incarnation: Incarnation,
+    pub(super) device: [u8; 16],
+    /// When it was last heard, or when the service started.
+    pub(super) heard: u64,
+}
+
+/// The arbiter's state, equal to what is committed but for leases and free space.
+pub(crate) struct Cluster {
+    pub(super) map: ClusterMap,
+    pub(super) lives: BTreeMap<BrickId, Life>,
+    /// Deleted volumes whose space is not yet back.
+    pub(super) deleted: BTreeMap<VolumeId, VolumeRecord>,
+}
+
+impl Cluster {
+    /// Reads the cluster; every lease counts from `now`.
+    pub(crate) fn load(store: &Store, now: u64) -> Result<Cluster, MetaError> {
+        let cluster = crate::cluster_of(store.engine())?.ok_or(MetaError::NoCluster)?;
+        let version = store.committed().get(&keys::map_version(), from_value)?;
+        let version = version.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(MapVersion(1));
+        let map = ClusterMap { version, ..ClusterMap::empty(cluster) };
+        let mut arbiter = Cluster { map, lives: BTreeMap::new(), deleted: BTreeMap::new() };
+        let mut damaged = false;
+        let prefix = keys::all::bricks();
+        store.committed().range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+            match (keys::last_u32(key), from_value(value)) {
+                (Some(id), Ok(record)) => arbiter.load_brick(BrickId(id), record, now),
+                _ => damaged = true,
+            }
+            true
+        })?;
+        let prefix = keys::all::volumes();
+        store.committed().range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+            match (keys::last_u32(key), from_value(value)) {
+                (Some(id), Ok(record)) => arbiter.load_volume(VolumeId(id), record),
+                _ => damaged = true,
+            }
+            true
+        })?;
+        if damaged { Err(MetaError::Damaged) } else { Ok(arbiter) }
+    }
+
+    fn load_brick(&mut self, id: BrickId, record: BrickRecord, now: u64) {
+        self.lives.insert(id, Life { incarnation: record.incarnation, device: record.device, heard: now });
+        let BrickRecord { node, address, capacity, free, state, .. } = record;
+        self.map.bricks.push(BrickInfo { id, node, address, capacity, free, state });
+    }
+
+    fn load_volume(&mut self, id: VolumeId, record: VolumeRecord) {
+        if record.deleted {
+            self.deleted.insert(id, record);
+        } else {
+            let VolumeRecord { name, geometry, groups, .. } = record;
+            self.map.volumes.push(VolumeInfo { id, name, geometry, groups });
+        }
+    }
+
+    /// The map, with every brick's free space as last heard.
+    pub(crate) fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    pub(crate) fn version(&self) -> MapVersion {
+        self.map.version
+    }
+
+    /// The volumes in use.
+    pub(crate) fn geometries(&self) -> BTreeMap<VolumeId, Geometry> {
+        self.map.volumes.iter().map(|volume| (volume.id, volume.geometry)).collect()
+    }
+
+    /// Deleted volumes whose space is not yet back.
+    pub(crate) fn deleted(&self) -> impl Iterator<Item = VolumeId> {
+        self.deleted.keys().copied()
+    }
+
+    /// The bricks that may hold bytes of a volume, deleted or not.
+    pub(crate) fn bricks_of(&self, volume: VolumeId) -> BTreeSet<BrickId> {
+        let groups = match self.map.volume(volume) {
+            Some(volume) => &volume.groups,
+            None => match self.deleted.get(&volume) {
+                Some(record) => &record.groups,
+                None => return BTreeSet::new(),
+            },
+        };
+        groups.iter().flat_map(|group| &group.slots).map(|slot| slot.brick).collect()
+    }
+
+    /// Where a brick listens, if it is Up.
+    pub(crate) fn address_of(&self, brick: BrickId) -> Option<&str> {
+        self.map
+            .brick(brick)
+            .filter(|brick| brick.state == BrickState::Up)
+            .map(|brick| brick.address.as_str())
+    }
+
+    /// Gives the map its next version; `writes` get it.
+    pub(super) fn publish(&mut self, writes: &mut Writes) {
+        self.map.version = MapVersion(self.map.version.0 + 1);
+        writes.insert(keys::map_version(), Some(to_value(&self.map.version)));
+    }
+
+    pub(super) fn write_brick(&self, id: BrickId, writes: &mut Writes) {
+        let (Some(brick), Some(life)) = (self.map.brick(id), self.lives.get(&id)) else { return };
+        let record = BrickRecord {
+            node: brick.node,
+            address: brick.address.clone(),
+            capacity: brick.capacity,
+            free: brick.free,
+            state: brick.state,
+            incarnation: life.incarnation,
+            device: life.device,
+        };
+        writes.insert(keys::brick(id), Some(to_value(&record)));
+    }
+
+    pub(super) fn write_volume(volume: &VolumeInfo, writes: &mut Writes) {
+        let record = VolumeRecord {
+            name: volume.name.clone(),
+            geometry: volume.geometry,
+            groups: volume.groups.clone(),
+            deleted: false,
+        };
+        writes.insert(keys::volume(volume.id), Some(to_value(&record)));
+    }
+}

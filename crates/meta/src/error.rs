@@ -1,0 +1,37 @@
+//! Why the service does not start.
+
+use crate::kv::EngineError;
+
+/// Why the service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MetaError {
+    /// The store failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The store holds values that this build cannot read.
+    #[error("the metadata store is damaged, or was written by a newer version")]
+    Damaged,
+    /// There is a cluster already.
+    #[error("the metadata store holds a cluster already")]
+    Exists,
+    /// No cluster has been made in this store.
+    #[error("the metadata store holds no cluster")]
+    NoCluster,
+    /// The key is another cluster's.
+    #[error("the metadata store belongs to cluster {found}, not to {expected}")]
+    WrongCluster {
+        /// The cluster in the store.
+        found: types::ClusterId,
+        /// The cluster that the service was started for.
+        expected: types::ClusterId,
+    },
+    /// The address cannot be listened at.
+    #[error("cannot listen at {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        #[source]
+        error: std::io::Error,
+    },
+}

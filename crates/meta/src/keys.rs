@@ -1,0 +1,227 @@
+//! The key table. Numbers in keys are big-endian, so that the order of the bytes is the order of the numbers.
+//!
+//! | key | value | what |
+//! |---|---|---|
+//! | `01` | 16 bytes | the cluster's id |
+//! | `02` | u64 | version of the cluster map |
+//! | `03` brick:4 | [`BrickRecord`](crate::records::BrickRecord) | a brick |
+//! | `04` volume:4 | [`VolumeRecord`](crate::records::VolumeRecord) | a volume; a deleted one until its space is back |
+//! | `05` | u64 | the last id given to an inode, object or client |
+//! | `06` | u32 | the last id given to a volume |
+//! | `07` client:8 | u32 | a client with a lease, and its volume |
+//! | `08` client:8 op:8 | answer | a change that is done and that the client may ask for again |
+//! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
+//! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
+//! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
+//! | `13` volume:4 inode:8 | nothing | an inode without names that may be open |
+//! | `14` volume:4 object:8 | u64 | an object to purge, and its stripes |
+//! | `15` volume:4 | u64 | inodes of a volume |
+//!
+//! Every value but the answers begins with its version, 1 (see [`crate::records`]).
+
+use types::{BrickId, ClientId, InodeId, ObjectId, VolumeId};
+
+/// A kind of key: its first byte.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Kind {
+    Cluster = 0x01,
+    MapVersion = 0x02,
+    Brick = 0x03,
+    Volume = 0x04,
+    IdCounter = 0x05,
+    VolumeCounter = 0x06,
+    Client = 0x07,
+    Done = 0x08,
+    Inode = 0x10,
+    Entry = 0x11,
+    Listed = 0x12,
+    Orphan = 0x13,
+    Purge = 0x14,
+    Usage = 0x15,
+}
+
+struct Key(Vec<u8>);
+
+impl Key {
+    fn new(kind: Kind, len: usize) -> Key {
+        let mut bytes = Vec::with_capacity(1 + len);
+        bytes.push(kind as u8);
+        Key(bytes)
+    }
+
+    fn u32(mut self, number: u32) -> Key {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    fn u64(mut self, number: u64) -> Key {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Vec<u8> {
+        self.0.extend_from_slice(bytes);
+        self.0
+    }
+}
+
+pub(crate) fn cluster() -> Vec<u8> {
+    Key::new(Kind::Cluster, 0).0
+}
+
+pub(crate) fn map_version() -> Vec<u8> {
+    Key::new(Kind::MapVersion, 0).0
+}
+
+pub(crate) fn brick(brick: BrickId) -> Vec<u8> {
+    Key::new(Kind::Brick, 4).u32(brick.0).0
+}
+
+pub(crate) fn volume(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::Volume, 4).u32(volume.0).0
+}
+
+pub(crate) fn id_counter() -> Vec<u8> {
+    Key::new(Kind::IdCounter, 0).0
+}
+
+pub(crate) fn volume_counter() -> Vec<u8> {
+    Key::new(Kind::VolumeCounter, 0).0
+}
+
+pub(crate) fn client(client: ClientId) -> Vec<u8> {
+    Key::new(Kind::Client, 8).u64(client.0).0
+}
+
+pub(crate) fn done(client: ClientId, op: u64) -> Vec<u8> {
+    Key::new(Kind::Done, 16).u64(client.0).u64(op).0
+}
+
+pub(crate) fn inode(volume: VolumeId, inode: InodeId) -> Vec<u8> {
+    Key::new(Kind::Inode, 12).u32(volume.0).u64(inode.0).0
+}
+
+pub(crate) fn entry(volume: VolumeId, parent: InodeId, name: &[u8]) -> Vec<u8> {
+    Key::new(Kind::Entry, 12 + name.len()).u32(volume.0).u64(parent.0).bytes(name)
+}
+
+pub(crate) fn listed(volume: VolumeId, parent: InodeId, cookie: u64) -> Vec<u8> {
+    Key::new(Kind::Listed, 20).u32(volume.0).u64(parent.0).u64(cookie).0
+}
+
+pub(crate) fn orphan(volume: VolumeId, inode: InodeId) -> Vec<u8> {
+    Key::new(Kind::Orphan, 12).u32(volume.0).u64(inode.0).0
+}
+
+pub(crate) fn purge(volume: VolumeId, object: ObjectId) -> Vec<u8> {
+    Key::new(Kind::Purge, 12).u32(volume.0).u64(object.0).0
+}
+
+pub(crate) fn usage(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::Usage, 4).u32(volume.0).0
+}
+
+/// The first key after every key that begins with `prefix`.
+pub(crate) fn after_all(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while end.last() == Some(&0xff) {
+        end.pop();
+    }
+    let last = end.last_mut().expect("no kind of key is 0xff");
+    *last += 1;
+    end
+}
+
+/// The prefix of all keys of a kind, or of one volume's or client's.
+pub(crate) mod all {
+    use super::{ClientId, InodeId, Key, Kind, VolumeId};
+
+    pub(crate) fn bricks() -> Vec<u8> {
+        Key::new(Kind::Brick, 0).0
+    }
+
+    pub(crate) fn volumes() -> Vec<u8> {
+        Key::new(Kind::Volume, 0).0
+    }
+
+    pub(crate) fn clients() -> Vec<u8> {
+        Key::new(Kind::Client, 0).0
+    }
+
+    pub(crate) fn done(client: ClientId) -> Vec<u8> {
+        Key::new(Kind::Done, 8).u64(client.0).0
+    }
+
+    pub(crate) fn inodes(volume: VolumeId) -> Vec<u8> {
+        Key::new(Kind::Inode, 4).u32(volume.0).0
+    }
+
+    pub(crate) fn entries(volume: VolumeId) -> Vec<u8> {
+        Key::new(Kind::Entry, 4).u32(volume.0).0
+    }
+
+    pub(crate) fn listed(volume: VolumeId) -> Vec<u8> {
+        Key::new(Kind::Listed, 4).u32(volume.0).0
+    }
+
+    pub(crate) fn listed_in(volume: VolumeId, parent: InodeId) -> Vec<u8> {
+        Key::new(Kind::Listed, 12).u32(volume.0).u64(parent.0).0
+    }
+
+    pub(crate) fn orphans() -> Vec<u8> {
+        Key::new(Kind::Orphan, 0).0
+    }
+
+    pub(crate) fn orphans_of(volume: VolumeId) -> Vec<u8> {
+        Key::new(Kind::Orphan, 4).u32(volume.0).0
+    }
+
+    pub(crate) fn purges() -> Vec<u8> {
+        Key::new(Kind::Purge, 0).0
+    }
+
+    pub(crate) fn purges_of(volume: VolumeId) -> Vec<u8> {
+        Key::new(Kind::Purge, 4).u32(volume.0).0
+    }
+}
+
+/// Takes a key apart behind its kind: a volume and a number.
+pub(crate) fn volume_and_number(key: &[u8]) -> Option<(VolumeId, u64)> {
+    let (_, rest) = key.split_first()?;
+    let (volume, rest) = rest.split_first_chunk::<4>()?;
+    let number = rest.first_chunk::<8>()?;
+    Some((VolumeId(u32::from_be_bytes(*volume)), u64::from_be_bytes(*number)))
+}
+
+/// The last number of a key.
+pub(crate) fn last_u64(key: &[u8]) -> Option<u64> {
+    key.last_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The last number of a key.
+pub(crate) fn last_u32(key: &[u8]) -> Option<u32> {
+    key.last_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_keys_is_order_of_numbers() {
+        let volume = VolumeId(3);
+        assert!(inode(volume, InodeId(255)) < inode(volume, InodeId(256)));
+        assert!(inode(VolumeId(2), InodeId(u64::MAX)) < inode(volume, InodeId(0)));
+        assert!(listed(volume, InodeId(1), u64::MAX) < listed(volume, InodeId(2), 0));
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next() {
+        let end = after_all(&all::inodes(VolumeId(u32::MAX)));
+        assert!(inode(VolumeId(u32::MAX), InodeId(u64::MAX)) < end);
+        assert!(end <= entry(VolumeId(0), InodeId(0), b""));
+        assert_eq!(volume_and_number(&orphan(VolumeId(7), InodeId(9))), Some((VolumeId(7), 9)));
+        assert_eq!(last_u64(&done(ClientId(1), 77)), Some(77));
+    }
+}

@@ -1,0 +1,63 @@
+//! The engine of tests and simulated clusters: a map in memory.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::engine::{EngineError, Writes};
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A store in memory. Clones share the contents.
+#[derive(Clone, Default)]
+pub struct MemoryEngine {
+    pairs: Arc<Mutex<Pairs>>,
+    failing: Arc<AtomicBool>,
+}
+
+impl MemoryEngine {
+    /// From now on every commit fails, and changes nothing, if `failing`.
+    pub fn set_failing(&self, failing: bool) {
+        self.failing.store(failing, Ordering::Relaxed);
+    }
+
+    pub(super) fn reader(&self) -> MemoryReader {
+        MemoryReader { pairs: Arc::clone(&self.pairs) }
+    }
+
+    pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(EngineError::Told);
+        }
+        let mut pairs = lock(&self.pairs);
+        for (key, value) in writes {
+            match value {
+                Some(value) => pairs.insert(key.clone(), value.clone()),
+                None => pairs.remove(key),
+            };
+        }
+        Ok(())
+    }
+}
+
+/// The committed pairs. The one thread that commits is the one that reads, so nothing changes under a reader.
+pub(crate) struct MemoryReader {
+    pairs: Arc<Mutex<Pairs>>,
+}
+
+impl MemoryReader {
+    pub(super) fn get<T>(&self, key: &[u8], f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        lock(&self.pairs).get(key).map(|value| f(value))
+    }
+
+    pub(super) fn range(&self, from: &[u8], to: &[u8], f: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+        let pairs = lock(&self.pairs);
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        let _stopped = pairs.range::<[u8], _>(bounds).all(|(key, value)| f(key, value));
+    }
+}
+
+fn lock(pairs: &Mutex<Pairs>) -> MutexGuard<'_, Pairs> {
+    pairs.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,94 @@
+//! The engine on disk: one table of a redb database.
+//!
+//! One table, because a commit's cost grows with the number of trees that it touches. Commits are durable when they
+//! return (one fdatasync). A crash leaves the last commit or the one before it, never a mixture.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::engine::{EngineError, Writes};
+
+const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("shoal");
+
+/// A redb database. Clones share it; another process cannot open it meanwhile.
+#[derive(Clone)]
+pub struct RedbEngine {
+    database: Arc<Database>,
+}
+
+fn failed(error: impl Into<redb::Error>) -> EngineError {
+    EngineError::Failed(Box::new(error.into()))
+}
+
+impl RedbEngine {
+    pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<RedbEngine, EngineError> {
+        let database = builder(cache_bytes).create(path);
+        RedbEngine::new(database.map_err(|error| EngineError::Open(Box::new(error)))?)
+    }
+
+    /// A database in memory, for tests: the engine's code without a file.
+    pub fn in_memory() -> Result<RedbEngine, EngineError> {
+        let database = builder(16 << 20).create_with_backend(redb::backends::InMemoryBackend::new());
+        RedbEngine::new(database.map_err(|error| EngineError::Open(Box::new(error)))?)
+    }
+
+    fn new(database: Database) -> Result<RedbEngine, EngineError> {
+        let txn = database.begin_write().map_err(failed)?;
+        txn.open_table(TABLE).map_err(failed)?;
+        txn.commit().map_err(failed)?;
+        Ok(RedbEngine { database: Arc::new(database) })
+    }
+
+    pub(super) fn reader(&self) -> Result<RedbReader, EngineError> {
+        let txn = self.database.begin_read().map_err(failed)?;
+        Ok(RedbReader { table: txn.open_table(TABLE).map_err(failed)? })
+    }
+
+    pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
+        let txn = self.database.begin_write().map_err(failed)?;
+        let mut table = txn.open_table(TABLE).map_err(failed)?;
+        for (key, value) in writes {
+            match value {
+                Some(value) => drop(table.insert(key.as_slice(), value.as_slice()).map_err(failed)?),
+                None => drop(table.remove(key.as_slice()).map_err(failed)?),
+            }
+        }
+        drop(table);
+        txn.commit().map_err(failed)
+    }
+}
+
+fn builder(cache_bytes: u64) -> Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(usize::try_from(cache_bytes).unwrap_or(usize::MAX));
+    builder
+}
+
+/// The table as the last commit left it.
+pub(crate) struct RedbReader {
+    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+}
+
+impl RedbReader {
+    pub(super) fn get<T>(&self, key: &[u8], f: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        let value = ReadableTable::get(&self.table, key).map_err(failed)?;
+        Ok(value.map(|value| f(value.value())))
+    }
+
+    pub(super) fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        f: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EngineError> {
+        for pair in ReadableTable::range::<&[u8]>(&self.table, from..to).map_err(failed)? {
+            let (key, value) = pair.map_err(failed)?;
+            if !f(key.value(), value.value()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! What the service knows beside the store: volumes in use, sizes not yet stable, who has what open.
+//!
+//! All of it is forgotten with the process and found again: volumes from the store, the rest from the clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::messages::names::Attr;
+use types::{ClientId, Geometry, InodeId, ObjectId, VolumeId};
+
+use crate::opens::OpenTable;
+use crate::records::Inode;
+
+/// An inode of the cluster.
+pub(crate) type Place = (VolumeId, InodeId);
+
+/// Growth of a file that is not yet stable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Growth {
+    pub(crate) client: ClientId,
+    pub(crate) object: ObjectId,
+    pub(crate) size: u64,
+    pub(crate) mtime: u64,
+}
+
+/// What an operation changes here once it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    /// A file has grown; the bytes are unstable.
+    Grown(Place, Growth),
+    /// What was known as unstable growth is stable, or cut off.
+    Settled(Place),
+    /// An inode without names is kept because it may be open.
+    Orphaned(Place),
+    /// An inode is gone.
+    Gone(Place),
+    /// An object waits to be purged.
+    PurgeAdded,
+    /// Objects have been purged.
+    PurgesDone(u64),
+    /// A client has a new file open for writing.
+    Opened(Place, ClientId),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Live {
+    /// The volumes and their geometries.
+    pub(crate) volumes: BTreeMap<VolumeId, Geometry>,
+    /// Growth that is not yet stable.
+    pub(crate) growth: BTreeMap<Place, Growth>,
+    /// Who has what open.
+    pub(crate) opens: OpenTable,
+    /// Inodes without names.
+    pub(crate) orphans: BTreeSet<Place>,
+    /// Nobody can say what is open: the service has just started. Inodes without names are kept.
+    pub(crate) unsure: bool,
+    /// Objects waiting to be purged.
+    pub(crate) purges: u64,
+}
+
+impl Live {
+    /// Whether anybody may have an inode open.
+    pub(crate) fn maybe_open(&self, place: Place) -> bool {
+        self.unsure || self.opens.is_open(place)
+    }
+
+    /// Growth of a file that is not yet stable, of its present object and beyond its durable size.
+    pub(crate) fn growth(&self, place: Place, inode: &Inode) -> Option<&Growth> {
+        self.growth.get(&place).filter(|growth| growth.object == inode.object)
+    }
+
+    /// The size that everybody is shown.
+    pub(crate) fn size(&self, place: Place, inode: &Inode) -> u64 {
+        self.growth(place, inode).map_or(inode.size, |growth| growth.size.max(inode.size))
+    }
+
+    /// The attributes that everybody is shown.
+    pub(crate) fn attr(&self, place: Place, inode: &Inode) -> Attr {
+        let mut attr = inode.attr(place.1);
+        if let Some(growth) = self.growth(place, inode) {
+            attr.size = attr.size.max(growth.size);
+            // A time that was set after the growth counts.
+            if growth.mtime > inode.ctime {
+                attr.mtime = growth.mtime;
+                attr.ctime = growth.mtime;
+            }
+        }
+        attr
+    }
+
+    pub(crate) fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Grown(place, growth) => self.grow(place, growth),
+            Effect::Settled(place) => drop(self.growth.remove(&place)),
+            Effect::Orphaned(place) => drop(self.orphans.insert(place)),
+            Effect::Gone(place) => {
+                self.orphans.remove(&place);
+                self.growth.remove(&place);
+            }
+            Effect::PurgeAdded => self.purges += 1,
+            Effect::PurgesDone(count) => self.purges = self.purges.saturating_sub(count),
+            Effect::Opened(place, client) => self.opens.open_new(place, client),
+        }
+    }
+
+    fn grow(&mut self, place: Place, growth: Growth) {
+        match self.growth.get_mut(&place).filter(|known| known.object == growth.object) {
+            Some(known) => {
+                known.client = growth.client;
+                known.size = known.size.max(growth.size);
+                known.mtime = known.mtime.max(growth.mtime);
+            }
+            None => drop(self.growth.insert(place, growth)),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Gives a file another name.
+
+use types::Refusal;
+use types::limits::LINKS_MAX;
+use types::messages::names::{AttrReply, Link};
+
+use crate::kv::Txn;
+
+pub(crate) fn link(txn: &mut Txn<'_>, request: &Link) -> Result<AttrReply, Refusal> {
+    let mut parent = txn.vacant((request.volume, request.parent), &request.name)?;
+    let place = (request.volume, request.inode);
+    let mut inode = txn.inode(place)?;
+    if inode.is_directory() {
+        return Err(Refusal::NotPermitted);
+    }
+    if inode.links == 0 {
+        // Its last name is gone; only those who have it open still reach it.
+        return Err(Refusal::NotFound);
+    }
+    if inode.links >= LINKS_MAX {
+        return Err(Refusal::TooManyLinks);
+    }
+
+    inode.links += 1;
+    inode.ctime = request.now;
+    txn.add_entry(&mut parent, &request.name, request.inode, None);
+    parent.inode.touch(request.now);
+    txn.put_directory(&parent);
+    txn.put_inode(place, &inode);
+    Ok(AttrReply { attr: txn.attr(place, &inode) })
+}

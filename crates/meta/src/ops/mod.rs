@@ -1,0 +1,42 @@
+//! One file per operation of the name space.
+//!
+//! Each is a function over a transaction. It reads and refuses first and writes last, so a refused one leaves nothing.
+
+mod create;
+mod getattr;
+mod grow;
+mod link;
+mod lookup;
+mod mkdir;
+mod open;
+mod readdir;
+mod readlink;
+mod release;
+mod rename;
+mod rmdir;
+mod setattr;
+mod statfs;
+mod sweep;
+mod symlink;
+mod truncate;
+mod unlink;
+mod zeroed;
+
+pub(crate) use create::create;
+pub(crate) use getattr::getattr;
+pub(crate) use grow::{grow, settle_growth};
+pub(crate) use link::link;
+pub(crate) use lookup::lookup;
+pub(crate) use mkdir::mkdir;
+pub(crate) use open::{open_truncated, openable};
+pub(crate) use readdir::readdir;
+pub(crate) use readlink::readlink;
+pub(crate) use release::drop_orphans;
+pub(crate) use rename::rename;
+pub(crate) use rmdir::rmdir;
+pub(crate) use setattr::setattr;
+pub(crate) use statfs::statfs;
+pub(crate) use sweep::sweep;
+pub(crate) use symlink::symlink;
+pub(crate) use unlink::unlink;
+pub(crate) use zeroed::zeroed;

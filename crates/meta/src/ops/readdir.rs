@@ -1,0 +1,33 @@
+//! Lists a directory.
+
+use types::Refusal;
+use types::messages::names::{DirEntries, DirEntry, ReadDir};
+
+use crate::keys;
+use crate::kv::Txn;
+use crate::records::{Listed, from_value};
+
+/// Most entries of one answer: with the longest names they take a third of the largest record.
+const ENTRIES_MAX: usize = 4096;
+
+pub(crate) fn readdir(txn: &Txn<'_>, request: &ReadDir) -> Result<DirEntries, Refusal> {
+    let volume = request.volume;
+    let directory = txn.directory((volume, request.inode))?;
+    let count = (request.count as usize).clamp(1, ENTRIES_MAX);
+
+    let from = keys::listed(volume, request.inode, request.cookie.saturating_add(1));
+    let to = keys::after_all(&keys::all::listed_in(volume, request.inode));
+    let mut pairs = txn.range(&from, &to, count + 1)?;
+    let end = pairs.len() <= count;
+    pairs.truncate(count);
+
+    let mut entries = Vec::with_capacity(pairs.len());
+    for (key, value) in pairs {
+        let cookie = keys::last_u64(&key).ok_or(Refusal::MetaFailed)?;
+        let listed: Listed = from_value(&value)?;
+        let place = (volume, listed.inode);
+        let attr = txn.attr(place, &txn.inode(place)?);
+        entries.push(DirEntry { cookie, name: listed.name, attr });
+    }
+    Ok(DirEntries { entries, end, parent: directory.inode.parent })
+}

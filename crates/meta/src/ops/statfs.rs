@@ -1,0 +1,39 @@
+//! A volume's space.
+
+use std::collections::BTreeMap;
+
+use types::messages::cluster::{BrickState, ClusterMap};
+use types::messages::names::{Space, StatFs};
+use types::{BrickId, Refusal};
+
+use crate::keys;
+use crate::kv::Txn;
+
+/// Placement spreads a volume's bytes over its slots evenly, so the volume is full when the brick with the least space
+/// for each of its slots is.
+pub(crate) fn statfs(txn: &Txn<'_>, map: &ClusterMap, request: &StatFs) -> Result<Space, Refusal> {
+    txn.geometry(request.volume)?;
+    let volume = map.volume(request.volume).ok_or(Refusal::Unknown)?;
+    let mut slots: BTreeMap<BrickId, u64> = BTreeMap::new();
+    for slot in volume.groups.iter().flat_map(|group| &group.slots) {
+        *slots.entry(slot.brick).or_default() += 1;
+    }
+    let all: u64 = slots.values().sum();
+    // A brick that is Out gets no new bytes; the rest of its groups' slots do.
+    let (mut total, mut free) = (u64::MAX, u64::MAX);
+    for (brick, count) in &slots {
+        let Some(brick) = map.brick(*brick) else { continue };
+        let scaled = |bytes: u64| u64::try_from(u128::from(bytes) * u128::from(all) / u128::from(*count));
+        total = total.min(scaled(brick.capacity).unwrap_or(u64::MAX));
+        if brick.state == BrickState::Up {
+            free = free.min(scaled(brick.free).unwrap_or(u64::MAX));
+        }
+    }
+    let (code, total) = (volume.geometry.code(), if total == u64::MAX { 0 } else { total });
+    let data = |raw: u64| {
+        let bytes = u128::from(raw) * code.k() as u128 / code.slots() as u128;
+        u64::try_from(bytes).expect("a part of a u64 fits")
+    };
+    let inodes = txn.get::<u64>(&keys::usage(request.volume))?.unwrap_or(0);
+    Ok(Space { total: data(total), free: data(free.min(total)), inodes })
+}

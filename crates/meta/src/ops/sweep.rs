@@ -1,0 +1,38 @@
+//! Removes what is left of a deleted volume, a part at a time.
+
+use types::{Geometry, Refusal, VolumeId};
+
+use crate::keys;
+use crate::kv::Txn;
+use crate::records::{Inode, from_value};
+
+/// Keys removed by one transaction.
+const PART: usize = 2048;
+
+/// Queues the files' objects to be purged and removes inodes, names and the rest. False if there was nothing.
+pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId, geometry: Geometry) -> Result<bool, Refusal> {
+    let prefixes = [
+        keys::all::inodes(volume),
+        keys::all::entries(volume),
+        keys::all::listed(volume),
+        keys::all::orphans_of(volume),
+    ];
+    for (at, prefix) in prefixes.iter().enumerate() {
+        let pairs = txn.range(prefix, &keys::after_all(prefix), PART)?;
+        let some = !pairs.is_empty();
+        for (key, value) in pairs {
+            if at == 0 {
+                let inode: Inode = from_value(&value)?;
+                let end = inode.size.max(inode.stale_end);
+                if inode.is_file() && end > 0 {
+                    txn.purge(volume, inode.object, geometry.stripes(end));
+                }
+            }
+            txn.remove(key);
+        }
+        if some {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,185 @@
+//! The values behind the keys: the version byte 1, then the fields in the form that they have on the wire.
+
+use types::messages::cluster::{BrickState, GroupConfig};
+use types::messages::names::{Attr, FileKind, Owner};
+use types::wire::{Codec, from_bytes};
+use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal};
+
+/// The version of every value.
+const VERSION: u8 = 1;
+
+/// Cookies below this are left to the gates, for `.` and `..`; 0 is the start of a directory.
+pub(crate) const COOKIE_FIRST: u64 = 3;
+
+types::records! {
+    /// An inode.
+    part Inode {
+        /// What it is.
+        kind: FileKind,
+        /// Permission bits.
+        mode: u32,
+        /// Hard links.
+        links: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Device number of a device.
+        rdev: u32,
+        /// Durable size: of a file's stable bytes, of a link's target, or entries of a directory.
+        size: u64,
+        /// Last access.
+        atime: u64,
+        /// Last change of the contents.
+        mtime: u64,
+        /// Last change of anything.
+        ctime: u64,
+        /// The bytes of a file.
+        object: ObjectId,
+        /// End of the bytes beyond `size` that must be zeroed before the file grows; 0 if there are none.
+        stale_end: u64,
+        /// Of a directory: the one that it is in (itself for the root).
+        parent: InodeId,
+        /// Of a directory: the cookie of its next new entry.
+        cookie_next: u64,
+        /// The target of a symbolic link. Of a file: room for its bytes, unused so far.
+        inline: Vec<u8>,
+    }
+    /// A name in a directory.
+    part Entry {
+        /// What it names.
+        inode: InodeId,
+        /// Its place in the order of listing.
+        cookie: u64,
+    }
+    /// A name at its place in the order of listing.
+    part Listed {
+        /// What it names.
+        inode: InodeId,
+        /// The name.
+        name: Vec<u8>,
+    }
+    /// A brick.
+    part BrickRecord {
+        /// The machine that it is in.
+        node: NodeId,
+        /// Where its server listens.
+        address: String,
+        /// Bytes that units can take.
+        capacity: u64,
+        /// Bytes free when it joined.
+        free: u64,
+        /// What it is to the cluster.
+        state: BrickState,
+        /// The life of its server.
+        incarnation: Incarnation,
+        /// Names the device.
+        device: [u8; 16],
+    }
+    /// A volume.
+    part VolumeRecord {
+        /// Its name.
+        name: String,
+        /// How bytes become stripes.
+        geometry: Geometry,
+        /// The table of groups.
+        groups: Vec<GroupConfig>,
+        /// It is gone for everybody; only its space is not yet back.
+        deleted: bool,
+    }
+}
+
+impl Inode {
+    /// A new inode with one name, or a new directory with its two.
+    pub(crate) fn new(kind: FileKind, owner: &Owner, now: u64) -> Inode {
+        let directory = kind == FileKind::Directory;
+        Inode {
+            kind,
+            mode: owner.mode & 0o7777,
+            links: if directory { 2 } else { 1 },
+            uid: owner.uid,
+            gid: owner.gid,
+            rdev: 0,
+            size: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            object: ObjectId(0),
+            stale_end: 0,
+            parent: InodeId(0),
+            cookie_next: COOKIE_FIRST,
+            inline: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.kind == FileKind::File
+    }
+
+    /// The durable attributes.
+    pub(crate) fn attr(&self, inode: InodeId) -> Attr {
+        Attr {
+            inode,
+            kind: self.kind,
+            mode: self.mode,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size: self.size,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            object: self.object,
+            stale_end: self.stale_end,
+        }
+    }
+
+    /// The contents changed now.
+    pub(crate) fn touch(&mut self, now: u64) {
+        self.mtime = now;
+        self.ctime = now;
+    }
+}
+
+/// The bytes of a value.
+pub(crate) fn to_value<T: Codec>(value: &T) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(128);
+    bytes.push(VERSION);
+    value.encode(&mut bytes);
+    bytes
+}
+
+/// A value from its bytes.
+pub(crate) fn from_value<T: Codec>(bytes: &[u8]) -> Result<T, Refusal> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => from_bytes(rest).map_err(|error| {
+            tracing::error!(%error, "a value of the metadata store is damaged");
+            Refusal::MetaFailed
+        }),
+        _ => {
+            tracing::error!(version = bytes.first(), "a value of the metadata store has an unknown version");
+            Err(Refusal::MetaFailed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_a_version() {
+        let entry = Entry { inode: InodeId(5), cookie: 9 };
+        let bytes = to_value(&entry);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "0105000000000000000900000000000000");
+        assert_eq!(from_value::<Entry>(&bytes), Ok(entry));
+        assert_eq!(from_value::<Entry>(&[2; 17]), Err(Refusal::MetaFailed));
+        assert_eq!(from_value::<Entry>(&[]), Err(Refusal::MetaFailed));
+    }
+}

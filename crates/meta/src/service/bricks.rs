@@ -1,0 +1,100 @@
+//! Bricks, the map, volumes, and the account of it all.
+
+use types::Refusal;
+use types::messages::Done;
+use types::messages::cluster::{
+    BeatReply, BrickBeat, BrickJoin, ClusterReport, GroupRenew, MapGet, MapReply, VolumeCreate, VolumeDelete,
+    VolumeReply,
+};
+use types::messages::names::{Space, StatFs};
+
+use super::Shared;
+use crate::kv::Writes;
+use crate::ops;
+use crate::state::State;
+
+/// Bytes of a page of memory, in which the system counts.
+const PAGE: u64 = 4096;
+
+impl Shared {
+    pub(super) fn map_get(&self, request: &MapGet) -> Result<MapReply, Refusal> {
+        let state = self.state.borrow();
+        let newer = state.cluster.version() > request.have;
+        Ok(MapReply { map: newer.then(|| state.cluster.map().clone()) })
+    }
+
+    pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BeatReply, Refusal> {
+        let now = self.world.now();
+        self.arbitrate(|state| state.cluster.join(request, now))
+    }
+
+    pub(super) fn group_renew(&self, request: &GroupRenew) -> Result<BeatReply, Refusal> {
+        self.arbitrate(|state| state.cluster.renew(request))
+    }
+
+    /// Makes a decision durable, then lets everybody know.
+    fn arbitrate(
+        &self,
+        decide: impl FnOnce(&mut State) -> Result<Writes, Refusal>,
+    ) -> Result<BeatReply, Refusal> {
+        let mut state = self.state.borrow_mut();
+        let writes = decide(&mut state)?;
+        let committed = state.commit_or_fail(&writes);
+        let map = state.cluster.version();
+        drop(state);
+        if !writes.is_empty() {
+            self.news.notify();
+            self.purges.notify();
+        }
+        if committed.is_err() {
+            self.failed.notify();
+        }
+        committed.map(|()| BeatReply { map })
+    }
+
+    pub(super) fn brick_beat(&self, request: &BrickBeat) -> Result<BeatReply, Refusal> {
+        let mut state = self.state.borrow_mut();
+        state.cluster.beat(request, self.world.now())?;
+        Ok(BeatReply { map: state.cluster.version() })
+    }
+
+    pub(super) fn volume_create(&self, request: &VolumeCreate) -> Result<VolumeReply, Refusal> {
+        let volume = self.state.borrow_mut().volume_create(request, self.world.wall());
+        self.news.notify();
+        self.look_around(u64::MAX);
+        Ok(VolumeReply { volume: volume? })
+    }
+
+    pub(super) fn volume_delete(&self, request: &VolumeDelete) -> Result<Done, Refusal> {
+        let deleted = self.state.borrow_mut().volume_delete(&request.name);
+        self.news.notify();
+        self.purges.notify();
+        self.look_around(u64::MAX);
+        deleted.map(|()| Done {})
+    }
+
+    pub(super) fn statfs(&self, request: &StatFs) -> Result<Space, Refusal> {
+        let state = self.state.borrow();
+        state.read(|txn| ops::statfs(txn, state.cluster.map(), request))
+    }
+
+    pub(super) fn cluster_status(&self) -> Result<ClusterReport, Refusal> {
+        let state = self.state.borrow();
+        let (pid, memory) = if self.accountable { (std::process::id(), resident()) } else { (0, 0) };
+        Ok(ClusterReport {
+            map: state.cluster.map().clone(),
+            clients: u32::try_from(state.sessions.len()).unwrap_or(u32::MAX),
+            purges: state.live.purges,
+            pid,
+            memory,
+            memory_budget: self.memory_budget,
+        })
+    }
+}
+
+/// Resident memory of this process; 0 where the system does not tell.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * PAGE
+}

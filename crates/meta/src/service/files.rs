@@ -1,0 +1,254 @@
+//! Requests about open files, which may have to wait for others.
+
+use std::rc::Rc;
+
+use types::messages::Done;
+use types::messages::cluster::Mode;
+use types::messages::names::{
+    Attr, AttrReply, Caller, Create, FileKind, Grow, Open, Opened, Release, SetAttr, Zeroed,
+};
+use types::wire::{from_bytes, to_bytes};
+use types::{ClientId, Refusal};
+
+use super::Shared;
+use crate::live::Place;
+use crate::ops;
+use crate::state::Change;
+
+/// How an open begins.
+enum Begin {
+    /// It was done before: this is the answer.
+    Answered(Opened),
+    /// It is to be done; the truncation too, if it says so.
+    Now { truncate: bool },
+}
+
+impl Shared {
+    /// Waits until `ready` says what comes of it.
+    async fn settle<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
+        loop {
+            let settled = self.settled.wait();
+            if let Some(ready) = ready(self) {
+                return ready;
+            }
+            settled.await;
+        }
+    }
+
+    /// Waits until it is known what everybody has open: soon after a restart.
+    async fn settle_opens(&self) {
+        self.settle(|shared| (!shared.state.borrow().live.unsure).then_some(())).await;
+    }
+
+    /// Waits until nobody but `client` acts by a mode that is being recalled.
+    async fn settle_modes(&self, place: Place, client: ClientId) {
+        self.news.notify();
+        self.settle(|shared| shared.state.borrow().live.opens.may_proceed(place, client).then_some(())).await;
+    }
+
+    /// Opens a file.
+    pub(super) async fn open(self: Rc<Shared>, request: Open) -> Result<Opened, Refusal> {
+        self.settle_opens().await;
+        let Caller { client, op, .. } = request.caller;
+        let place = (request.volume, request.inode);
+        let begin = self.settle(|shared| shared.begin_open(&request).transpose()).await?;
+        let truncate = match begin {
+            Begin::Answered(answer) => return Ok(answer),
+            Begin::Now { truncate } => truncate,
+        };
+        let _running = Running { shared: &self, client, op };
+        self.state.borrow().read(|txn| ops::openable(txn, place))?;
+
+        let mut counted = Counted::new(&self, place, client, request.write);
+        let cut = truncate.then(|| Cut::new(&self, place, client));
+        self.settle_modes(place, client).await;
+        let attr = match truncate {
+            true => self.open_truncated(&request).await?,
+            false => self.state.borrow().read(|txn| ops::openable(txn, place))?,
+        };
+        drop(cut);
+        let mut state = self.state.borrow_mut();
+        // Its lease may have run out while it waited.
+        state.sessions.known(client, request.volume)?;
+        let mode = state.live.opens.granted(place, client);
+        let answer = Opened { attr, mode };
+        let session = state.sessions.known(client, request.volume)?;
+        session.keep(op, to_bytes(&answer), false);
+        session.count_open(op);
+        counted.done = true;
+        Ok(answer)
+    }
+
+    /// `None` while an earlier copy of the request is under way.
+    fn begin_open(&self, request: &Open) -> Result<Option<Begin>, Refusal> {
+        let mut state = self.state.borrow_mut();
+        let session = state.sessions.known(request.caller.client, request.volume)?;
+        session.trim(request.caller.acked);
+        let op = request.caller.op;
+        if !session.begin(op) {
+            return Ok(None);
+        }
+        let Some(answer) = session.answer(op).cloned() else {
+            return Ok(Some(Begin::Now { truncate: request.truncate }));
+        };
+        // Cut before the service restarted, but not counted since.
+        if session.count_open(op) {
+            return Ok(Some(Begin::Now { truncate: false }));
+        }
+        let answer = from_bytes(&answer).map_err(|_| Refusal::Malformed);
+        session.end(op);
+        answer.map(|answer| Some(Begin::Answered(answer)))
+    }
+
+    async fn open_truncated(&self, request: &Open) -> Result<Attr, Refusal> {
+        let (place, now) = ((request.volume, request.inode), request.now);
+        let opened = Change::once(&request.caller, request.volume, move |txn| {
+            let attr = ops::open_truncated(txn, place, now)?;
+            Ok(Opened { attr, mode: Mode::Shared })
+        });
+        Ok(self.submit::<Opened>(opened).await?.attr)
+    }
+
+    /// Makes a file, and opens it if asked.
+    pub(super) async fn create(self: Rc<Shared>, request: Create) -> Result<Opened, Refusal> {
+        let (caller, volume, open) = (request.caller.clone(), request.volume, request.open);
+        if open {
+            self.settle_opens().await;
+        }
+        let opened = self.change_once(request, ops::create).await?;
+        if open && opened.attr.kind == FileKind::File {
+            // Made before the service restarted, but not counted as open since.
+            let mut state = self.state.borrow_mut();
+            if state.sessions.known(caller.client, volume)?.count_open(caller.op) {
+                state.live.opens.open_new((volume, opened.attr.inode), caller.client);
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Closes a file once.
+    pub(super) async fn release(self: Rc<Shared>, request: Release) -> Result<Done, Refusal> {
+        self.settle_opens().await;
+        let place = (request.volume, request.inode);
+        let Caller { client, op, acked } = request.caller;
+        let orphaned = {
+            let mut state = self.state.borrow_mut();
+            let session = state.sessions.known(client, request.volume)?;
+            session.trim(acked);
+            if session.answer(op).is_some() {
+                return Ok(Done {});
+            }
+            session.keep(op, to_bytes(&Done {}), false);
+            state.live.opens.release(place, client, request.write);
+            !state.live.opens.is_open(place) && state.live.orphans.contains(&place)
+        };
+        self.settled.notify();
+        if orphaned {
+            self.drop_orphan(place).await?;
+        }
+        Ok(Done {})
+    }
+
+    async fn drop_orphan(&self, place: Place) -> Result<u64, Refusal> {
+        self.submit(Change::again(move |txn| ops::drop_orphans(txn, &[place]))).await
+    }
+
+    /// Changes attributes. Whoever has the file open gives way first if it is cut.
+    pub(super) async fn setattr(self: Rc<Shared>, request: SetAttr) -> Result<AttrReply, Refusal> {
+        if request.size.is_none() {
+            return self.change_once(request, ops::setattr).await;
+        }
+        self.settle_opens().await;
+        let (place, client) = ((request.volume, request.inode), request.caller.client);
+        self.state.borrow_mut().sessions.known(client, request.volume)?;
+        let cut = Cut::new(&self, place, client);
+        self.settle_modes(place, client).await;
+        let reply = self.change_once(request, ops::setattr).await;
+        drop(cut);
+        // Its last name may have gone while the cut kept it.
+        let state = self.state.borrow();
+        let orphaned = state.live.orphans.contains(&place) && !state.live.opens.is_open(place);
+        drop(state);
+        if orphaned {
+            self.drop_orphan(place).await?;
+        }
+        reply
+    }
+
+    /// Tells of growth. Only stable growth has to wait for a commit.
+    pub(super) async fn grow(&self, request: Grow) -> Result<Done, Refusal> {
+        self.state.borrow_mut().sessions.known(request.client, request.volume)?;
+        if request.stable {
+            return self.submit(Change::again(move |txn| ops::grow(txn, &request))).await;
+        }
+        self.state.borrow_mut().effect_only(|txn| ops::grow(txn, &request))
+    }
+
+    /// Stale bytes have been zeroed.
+    pub(super) async fn zeroed(&self, request: Zeroed) -> Result<Done, Refusal> {
+        self.state.borrow_mut().sessions.known(request.client, request.volume)?;
+        self.submit(Change::again(move |txn| ops::zeroed(txn, &request))).await
+    }
+}
+
+/// An open under way; a repeated one waits for its end.
+struct Running<'a> {
+    shared: &'a Shared,
+    client: ClientId,
+    op: u64,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.shared.state.borrow_mut().sessions.get_mut(self.client) {
+            session.end(self.op);
+        }
+        self.shared.settled.notify();
+    }
+}
+
+/// An open that is counted, and taken back unless it is done: refused, or its asker is gone.
+struct Counted<'a> {
+    shared: &'a Shared,
+    place: Place,
+    client: ClientId,
+    write: bool,
+    done: bool,
+}
+
+impl<'a> Counted<'a> {
+    fn new(shared: &'a Shared, place: Place, client: ClientId, write: bool) -> Counted<'a> {
+        shared.state.borrow_mut().live.opens.open(place, client, write);
+        Counted { shared, place, client, write, done: false }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.shared.state.borrow_mut().live.opens.give_up(self.place, self.client, self.write);
+            self.shared.settled.notify();
+        }
+    }
+}
+
+/// A cut under way.
+struct Cut<'a> {
+    shared: &'a Shared,
+    place: Place,
+    client: ClientId,
+}
+
+impl<'a> Cut<'a> {
+    fn new(shared: &'a Shared, place: Place, client: ClientId) -> Cut<'a> {
+        shared.state.borrow_mut().live.opens.begin_cut(place, client);
+        Cut { shared, place, client }
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.shared.state.borrow_mut().live.opens.end_cut(self.place, self.client);
+        self.shared.settled.notify();
+    }
+}

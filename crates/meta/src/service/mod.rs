@@ -1,0 +1,127 @@
+//! The service: requests in, answers out, and the tasks behind them.
+//!
+//! | file | what |
+//! |---|---|
+//! | `requests.rs` | which request goes where |
+//! | `files.rs` | requests that may wait for others: open, close, cut |
+//! | `mounts.rs` | clients come, ask for news, go |
+//! | `bricks.rs` | bricks, the map, volumes, the account of it all |
+//! | `committer.rs` | the one task that commits: whatever waits, at once |
+//! | `expiry.rs` | leases that run out |
+//! | `purger.rs` | objects whose bytes nobody can reach |
+//!
+//! One thread; the state is borrowed between awaits only. A commit holds that thread until it is durable; meanwhile
+//! requests gather, and the next commit serves them all.
+
+mod bricks;
+mod committer;
+mod expiry;
+mod files;
+mod mounts;
+mod purger;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use futures_util::future::{Either, join4, select};
+use types::ClusterId;
+use world::{Handler, Identity, Listener, Peers, Signal, World, serve};
+
+use crate::kv::Engine;
+use crate::state::State;
+use crate::{MetaError, cluster_of};
+
+/// What the service needs to be told.
+#[derive(Clone, Debug)]
+pub struct MetaOptions {
+    /// Where to listen, `host:port`.
+    pub listen: String,
+    /// Who it is. A cluster of zeros means the one in the store.
+    pub identity: Identity,
+    /// Bytes of memory that it may take; the engine's cache is sized where it is opened.
+    pub memory_budget: u64,
+}
+
+/// What the tasks share.
+struct Shared {
+    world: World,
+    peers: Peers,
+    memory_budget: u64,
+    /// Whether pid and memory are told: in a simulation they would make runs differ.
+    accountable: bool,
+    state: RefCell<State>,
+    queue: RefCell<Vec<committer::Queued>>,
+    /// A change waits to be committed.
+    queued: Signal,
+    /// The map is newer, or a mode is recalled.
+    news: Signal,
+    /// A mode was taken, a file was closed, a client came back or is lost, an open has ended.
+    settled: Signal,
+    /// An object waits to be purged, or a brick to purge it from is back.
+    purges: Signal,
+    /// A commit failed.
+    failed: Signal,
+}
+
+/// A metadata service that listens.
+pub struct Service {
+    shared: Rc<Shared>,
+    listener: Listener,
+    identity: Identity,
+}
+
+impl Service {
+    /// Reads the store and begins to listen. All leases count from now.
+    pub async fn start(world: World, engine: Engine, options: MetaOptions) -> Result<Service, MetaError> {
+        let found = cluster_of(&engine)?.ok_or(MetaError::NoCluster)?;
+        let expected = options.identity.cluster;
+        if expected != ClusterId::default() && expected != found {
+            return Err(MetaError::WrongCluster { found, expected });
+        }
+        let accountable = !engine.is_memory();
+        let state = State::load(engine, world.now())?;
+        let listener = world.listen(&options.listen).await;
+        let listener = listener.map_err(|error| MetaError::Listen { address: options.listen, error })?;
+        let identity = Identity { cluster: found, ..options.identity };
+        let shared = Shared {
+            peers: Peers::new(world.clone(), identity.clone()),
+            world,
+            memory_budget: options.memory_budget,
+            accountable,
+            state: RefCell::new(state),
+            queue: RefCell::default(),
+            queued: Signal::new(),
+            news: Signal::new(),
+            settled: Signal::new(),
+            purges: Signal::new(),
+            failed: Signal::new(),
+        };
+        Ok(Service { shared: Rc::new(shared), listener, identity })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.listener.address()
+    }
+
+    /// Serves until dropped. Returns only if the store failed: then the process should end and start again.
+    pub async fn run(self) {
+        let Service { shared, listener, identity } = self;
+        let failed = shared.failed.wait();
+        let for_calls = Rc::clone(&shared);
+        let handler: Handler = Rc::new(move |call| Box::pin(requests::answer(Rc::clone(&for_calls), call)));
+        let tasks = join4(
+            serve(shared.world.clone(), listener, identity, handler),
+            committer::run(Rc::clone(&shared)),
+            expiry::run(Rc::clone(&shared)),
+            purger::run(Rc::clone(&shared)),
+        );
+        let ended = select(Box::pin(tasks), Box::pin(failed)).await;
+        if let Either::Right(_) = ended {
+            tracing::error!("the metadata service has ended");
+        }
+    }
+}

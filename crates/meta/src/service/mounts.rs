@@ -1,0 +1,56 @@
+//! Clients come, ask for news, go.
+
+use types::limits::BEAT_US;
+use types::messages::Done;
+use types::messages::cluster::{ClientJoin, ClientJoined, ClientLeave, ClientNews, ClientPoll, ModeTaken};
+use types::{MapVersion, Refusal};
+
+use super::Shared;
+
+impl Shared {
+    pub(super) fn client_join(&self, request: &ClientJoin) -> Result<ClientJoined, Refusal> {
+        let purges = self.state.borrow().live.purges;
+        let joined = self.state.borrow_mut().client_join(request, self.world.now());
+        self.settled.notify();
+        self.look_around(purges);
+        joined
+    }
+
+    /// Answers when there is news, and after a beat in any case.
+    pub(super) async fn client_poll(&self, request: ClientPoll) -> Result<ClientNews, Refusal> {
+        let ClientPoll { client, map } = request;
+        self.state.borrow_mut().client_heard(client, self.world.now())?;
+        let news = async {
+            loop {
+                let news = self.news.wait();
+                let state = self.state.borrow();
+                if state.cluster.version() > map || state.live.opens.has_news(client) {
+                    break;
+                }
+                drop(state);
+                news.await;
+            }
+        };
+        self.world.timeout(BEAT_US, news).await;
+        let mut state = self.state.borrow_mut();
+        state.sessions.get(client).ok_or(Refusal::Unknown)?;
+        let map: MapVersion = state.cluster.version();
+        Ok(ClientNews { map, recalls: state.live.opens.recalls(client) })
+    }
+
+    pub(super) fn mode_taken(&self, request: &ModeTaken) -> Result<Done, Refusal> {
+        let mut state = self.state.borrow_mut();
+        let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.volume;
+        state.live.opens.taken((volume, request.inode), request.client, request.mode);
+        self.settled.notify();
+        Ok(Done {})
+    }
+
+    pub(super) fn client_leave(&self, request: &ClientLeave) -> Result<Done, Refusal> {
+        let purges = self.state.borrow().live.purges;
+        self.state.borrow_mut().client_gone(request.client);
+        self.settled.notify();
+        self.look_around(purges);
+        Ok(Done {})
+    }
+}

@@ -1,0 +1,112 @@
+//! Which request goes where.
+
+use std::rc::Rc;
+
+use types::messages::cluster::*;
+use types::messages::names::*;
+use types::wire::{Record, Request};
+use types::{Buf, Refusal, VolumeId};
+use world::{Answer, Call};
+
+use super::Shared;
+use crate::kv::Txn;
+use crate::ops;
+use crate::state::Change;
+
+/// A change that a caller numbers, so that it is done once.
+trait Numbered: Request + 'static {
+    fn caller(&self) -> (&Caller, VolumeId);
+}
+
+macro_rules! numbered {
+    ($($request:ident),*) => {$(
+        impl Numbered for $request {
+            fn caller(&self) -> (&Caller, VolumeId) {
+                (&self.caller, self.volume)
+            }
+        }
+    )*};
+}
+numbered!(SetAttr, Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename);
+
+/// Answers a request.
+pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
+    if shared.state.borrow().has_failed() {
+        return Err(Refusal::MetaFailed);
+    }
+    match call.kind {
+        Lookup::KIND => shared.read(&call, ops::lookup),
+        GetAttr::KIND => shared.read(&call, ops::getattr),
+        ReadLink::KIND => shared.read(&call, ops::readlink),
+        ReadDir::KIND => shared.read(&call, ops::readdir),
+        StatFs::KIND => reply(shared.statfs(&call.parse()?)),
+        Create::KIND => reply(shared.create(call.parse()?).await),
+        SetAttr::KIND => reply(shared.setattr(call.parse()?).await),
+        Mkdir::KIND => shared.change(&call, ops::mkdir).await,
+        Symlink::KIND => shared.change(&call, ops::symlink).await,
+        Link::KIND => shared.change(&call, ops::link).await,
+        Unlink::KIND => shared.change(&call, ops::unlink).await,
+        Rmdir::KIND => shared.change(&call, ops::rmdir).await,
+        Rename::KIND => shared.change(&call, ops::rename).await,
+        Open::KIND => reply(shared.open(call.parse()?).await),
+        Release::KIND => reply(shared.release(call.parse()?).await),
+        Grow::KIND => reply(shared.grow(call.parse()?).await),
+        Zeroed::KIND => reply(shared.zeroed(call.parse()?).await),
+        _ => answer_arbiter(shared, call).await,
+    }
+}
+
+async fn answer_arbiter(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
+    match call.kind {
+        MapGet::KIND => reply(shared.map_get(&call.parse()?)),
+        BrickJoin::KIND => reply(shared.brick_join(&call.parse()?)),
+        BrickBeat::KIND => reply(shared.brick_beat(&call.parse()?)),
+        GroupRenew::KIND => reply(shared.group_renew(&call.parse()?)),
+        ClientJoin::KIND => reply(shared.client_join(&call.parse()?)),
+        ClientPoll::KIND => reply(shared.client_poll(call.parse()?).await),
+        ModeTaken::KIND => reply(shared.mode_taken(&call.parse()?)),
+        ClientLeave::KIND => reply(shared.client_leave(&call.parse()?)),
+        VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
+        VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),
+        ClusterStatus::KIND => reply(shared.cluster_status()),
+        _ => Err(Refusal::Unsupported),
+    }
+}
+
+fn reply<R: Record>(result: Result<R, Refusal>) -> Result<Answer, Refusal> {
+    result.map(|reply| Answer::new(&reply, Buf::default()))
+}
+
+impl Shared {
+    fn read<R: Request>(
+        &self,
+        call: &Call,
+        f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
+    ) -> Result<Answer, Refusal> {
+        let request = call.parse::<R>()?;
+        reply(self.state.borrow().read(|txn| f(txn, &request)))
+    }
+
+    async fn change<R: Numbered>(
+        &self,
+        call: &Call,
+        f: fn(&mut Txn<'_>, &R) -> Result<R::Reply, Refusal>,
+    ) -> Result<Answer, Refusal> {
+        reply(self.change_once(call.parse::<R>()?, f).await)
+    }
+
+    /// Has a change done once for its caller.
+    pub(super) async fn change_once<R>(
+        &self,
+        request: R,
+        f: fn(&mut Txn<'_>, &R) -> Result<R::Reply, Refusal>,
+    ) -> Result<R::Reply, Refusal>
+    where
+        R: Request + 'static,
+        R: Numbered,
+    {
+        let (caller, volume) = request.caller();
+        let (caller, volume) = (caller.clone(), volume);
+        self.submit(Change::once(&caller, volume, move |txn| f(txn, &request))).await
+    }
+}

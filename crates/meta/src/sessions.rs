@@ -1,0 +1,146 @@
+//! The clients: their leases, and the answers that they may ask for again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::messages::names::Caller;
+use types::{ClientId, Refusal, VolumeId};
+
+/// One mount.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) volume: VolumeId,
+    /// When its lease was last renewed.
+    pub(crate) heard: u64,
+    /// It has joined in this life of the service; before, what it has open is not known.
+    pub(crate) announced: bool,
+    /// Answers that it may ask for again, by its number for the change.
+    answers: BTreeMap<u64, Vec<u8>>,
+    /// Those of them that are in the store.
+    stored: BTreeSet<u64>,
+    /// Changes whose open has been counted.
+    opened: BTreeSet<u64>,
+    /// Opens and closes that are under way.
+    running: BTreeSet<u64>,
+}
+
+impl Session {
+    pub(crate) fn new(volume: VolumeId, heard: u64, announced: bool) -> Session {
+        Session {
+            volume,
+            heard,
+            announced,
+            answers: BTreeMap::new(),
+            stored: BTreeSet::new(),
+            opened: BTreeSet::new(),
+            running: BTreeSet::new(),
+        }
+    }
+
+    /// The answer of a change that has been done.
+    pub(crate) fn answer(&self, op: u64) -> Option<&Vec<u8>> {
+        self.answers.get(&op)
+    }
+
+    /// Keeps an answer until the client knows it.
+    pub(crate) fn keep(&mut self, op: u64, answer: Vec<u8>, stored: bool) {
+        self.answers.insert(op, answer);
+        if stored {
+            self.stored.insert(op);
+        }
+    }
+
+    /// Forgets the answers up to `acked`.
+    pub(crate) fn trim(&mut self, acked: u64) {
+        if self.answers.first_key_value().is_some_and(|(op, _)| *op <= acked) {
+            self.answers = self.answers.split_off(&acked.saturating_add(1));
+        }
+        if self.opened.first().is_some_and(|op| *op <= acked) {
+            self.opened = self.opened.split_off(&acked.saturating_add(1));
+        }
+    }
+
+    /// Stored answers up to `acked`, which can be removed from the store.
+    pub(crate) fn stored_up_to(&self, acked: u64) -> impl Iterator<Item = u64> {
+        self.stored.range(..=acked).copied()
+    }
+
+    /// They have been removed from the store.
+    pub(crate) fn forget_stored(&mut self, acked: u64) {
+        if self.stored.first().is_some_and(|op| *op <= acked) {
+            self.stored = self.stored.split_off(&acked.saturating_add(1));
+        }
+    }
+
+    /// Whether the open that is part of a change still has to be counted; it counts as such from now on.
+    pub(crate) fn count_open(&mut self, op: u64) -> bool {
+        self.opened.insert(op)
+    }
+
+    /// Takes a change in hand, unless it is already.
+    pub(crate) fn begin(&mut self, op: u64) -> bool {
+        self.running.insert(op)
+    }
+
+    pub(crate) fn end(&mut self, op: u64) {
+        self.running.remove(&op);
+    }
+}
+
+/// All clients that have a lease.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_client: BTreeMap<ClientId, Session>,
+}
+
+impl Sessions {
+    pub(crate) fn insert(&mut self, client: ClientId, session: Session) {
+        self.by_client.insert(client, session);
+    }
+
+    pub(crate) fn remove(&mut self, client: ClientId) {
+        self.by_client.remove(&client);
+    }
+
+    pub(crate) fn get(&self, client: ClientId) -> Option<&Session> {
+        self.by_client.get(&client)
+    }
+
+    pub(crate) fn get_mut(&mut self, client: ClientId) -> Option<&mut Session> {
+        self.by_client.get_mut(&client)
+    }
+
+    /// The session of a client that speaks, which must have a lease on the volume.
+    pub(crate) fn known(&mut self, client: ClientId, volume: VolumeId) -> Result<&mut Session, Refusal> {
+        let session = self.by_client.get_mut(&client).ok_or(Refusal::Fenced)?;
+        if session.volume != volume {
+            return Err(Refusal::CrossVolume);
+        }
+        Ok(session)
+    }
+
+    /// The answer that a caller has already been given.
+    pub(crate) fn answered(&mut self, caller: &Caller, volume: VolumeId) -> Result<Option<Vec<u8>>, Refusal> {
+        let session = self.known(caller.client, volume)?;
+        Ok(session.answer(caller.op).cloned())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_client.len()
+    }
+
+    /// Whether a volume is mounted.
+    pub(crate) fn mounted(&self, volume: VolumeId) -> bool {
+        self.by_client.values().any(|session| session.volume == volume)
+    }
+
+    /// Whether every client has joined in this life of the service, so that what is open is known.
+    pub(crate) fn all_announced(&self) -> bool {
+        self.by_client.values().all(|session| session.announced)
+    }
+
+    /// Clients not heard since `then`.
+    pub(crate) fn silent_since(&self, then: u64) -> Vec<ClientId> {
+        let silent = self.by_client.iter().filter(|(_, session)| session.heard < then);
+        silent.map(|(client, _)| *client).collect()
+    }
+}

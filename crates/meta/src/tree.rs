@@ -1,0 +1,191 @@
+//! What the operations on the name space share: inodes, names, entries.
+
+use types::limits::NAME_MAX;
+use types::messages::names::Attr;
+use types::{Geometry, InodeId, ObjectId, Refusal, VolumeId};
+
+use crate::keys;
+use crate::kv::Txn;
+use crate::live::{Effect, Place};
+use crate::records::{Entry, Inode, Listed};
+
+/// Permission bit of a directory that gives its group to what is made in it.
+pub(crate) const SET_GROUP: u32 = 0o2000;
+
+/// A directory that an operation looks into or changes.
+pub(crate) struct Directory {
+    pub(crate) place: Place,
+    pub(crate) inode: Inode,
+}
+
+/// Refuses what cannot be a name.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Refusal> {
+    if name.len() > NAME_MAX {
+        return Err(Refusal::NameTooLong);
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        return Err(Refusal::Invalid);
+    }
+    Ok(())
+}
+
+impl Txn<'_> {
+    /// The geometry of a volume that is in use.
+    pub(crate) fn geometry(&self, volume: VolumeId) -> Result<Geometry, Refusal> {
+        self.live().volumes.get(&volume).copied().ok_or(Refusal::Unknown)
+    }
+
+    /// An inode that must exist.
+    pub(crate) fn inode(&self, (volume, inode): Place) -> Result<Inode, Refusal> {
+        self.get(&keys::inode(volume, inode))?.ok_or(Refusal::Stale)
+    }
+
+    pub(crate) fn put_inode(&mut self, (volume, inode): Place, value: &Inode) {
+        self.put(keys::inode(volume, inode), value);
+    }
+
+    /// The attributes that everybody is shown.
+    pub(crate) fn attr(&self, place: Place, inode: &Inode) -> Attr {
+        self.live().attr(place, inode)
+    }
+
+    /// A directory that must exist.
+    pub(crate) fn directory(&self, place: Place) -> Result<Directory, Refusal> {
+        self.geometry(place.0)?;
+        let inode = self.inode(place)?;
+        if !inode.is_directory() {
+            return Err(Refusal::NotDirectory);
+        }
+        Ok(Directory { place, inode })
+    }
+
+    /// A name's entry, if there is one.
+    pub(crate) fn entry(&self, directory: &Directory, name: &[u8]) -> Result<Option<Entry>, Refusal> {
+        let (volume, parent) = directory.place;
+        self.get(&keys::entry(volume, parent, name))
+    }
+
+    /// A directory and a name in it that must be good and free.
+    pub(crate) fn vacant(&self, place: Place, name: &[u8]) -> Result<Directory, Refusal> {
+        let directory = self.directory(place)?;
+        check_name(name)?;
+        let (volume, parent) = place;
+        if self.has(&keys::entry(volume, parent, name))? {
+            return Err(Refusal::Exists);
+        }
+        Ok(directory)
+    }
+
+    /// A directory, and what a name in it names.
+    pub(crate) fn named(&self, place: Place, name: &[u8]) -> Result<(Directory, Entry, Inode), Refusal> {
+        let directory = self.directory(place)?;
+        check_name(name)?;
+        let entry = self.entry(&directory, name)?.ok_or(Refusal::NotFound)?;
+        let inode = self.inode((place.0, entry.inode))?;
+        Ok((directory, entry, inode))
+    }
+
+    /// An id that was never given before.
+    pub(crate) fn new_id(&mut self) -> Result<u64, Refusal> {
+        let key = keys::id_counter();
+        let id = self.get::<u64>(&key)?.unwrap_or(InodeId::ROOT.0) + 1;
+        self.put(key, &id);
+        Ok(id)
+    }
+
+    pub(crate) fn count_inodes(&mut self, volume: VolumeId, change: i64) -> Result<(), Refusal> {
+        let key = keys::usage(volume);
+        let inodes = self.get::<u64>(&key)?.unwrap_or(0).saturating_add_signed(change);
+        self.put(key, &inodes);
+        Ok(())
+    }
+
+    /// Gives `inode` a name at the end of the directory, or at a cookie that has become free in it. The directory's
+    /// inode is put by the caller.
+    pub(crate) fn add_entry(
+        &mut self,
+        directory: &mut Directory,
+        name: &[u8],
+        inode: InodeId,
+        cookie: Option<u64>,
+    ) {
+        let (volume, parent) = directory.place;
+        let cookie = cookie.unwrap_or_else(|| {
+            directory.inode.cookie_next += 1;
+            directory.inode.cookie_next - 1
+        });
+        directory.inode.size += 1;
+        self.put(keys::entry(volume, parent, name), &Entry { inode, cookie });
+        self.put(keys::listed(volume, parent, cookie), &Listed { inode, name: name.to_vec() });
+    }
+
+    /// Takes a name away. The directory's inode is put by the caller.
+    pub(crate) fn remove_entry(&mut self, directory: &mut Directory, name: &[u8], entry: &Entry) {
+        let (volume, parent) = directory.place;
+        directory.inode.size = directory.inode.size.saturating_sub(1);
+        self.remove(keys::entry(volume, parent, name));
+        self.remove(keys::listed(volume, parent, entry.cookie));
+    }
+
+    pub(crate) fn put_directory(&mut self, directory: &Directory) {
+        self.put_inode(directory.place, &directory.inode);
+    }
+
+    /// Takes one name off an inode that is no directory. With the last one it goes, unless it may be open.
+    pub(crate) fn drop_link(&mut self, place: Place, mut inode: Inode, now: u64) -> Result<(), Refusal> {
+        inode.links = inode.links.saturating_sub(1);
+        inode.ctime = now;
+        if inode.links > 0 {
+            self.put_inode(place, &inode);
+            return Ok(());
+        }
+        if inode.is_file() && self.live().maybe_open(place) {
+            self.put_inode(place, &inode);
+            self.put(keys::orphan(place.0, place.1), &[0; 0]);
+            self.effect(Effect::Orphaned(place));
+            return Ok(());
+        }
+        self.forget_inode(place, &inode)
+    }
+
+    /// Removes an inode, and its bytes.
+    pub(crate) fn forget_inode(&mut self, place: Place, inode: &Inode) -> Result<(), Refusal> {
+        self.queue_purge(place, inode)?;
+        self.remove(keys::inode(place.0, place.1));
+        self.count_inodes(place.0, -1)?;
+        self.effect(Effect::Gone(place));
+        Ok(())
+    }
+
+    /// Queues a file's object, if it may have bytes, to be purged.
+    pub(crate) fn queue_purge(&mut self, place: Place, inode: &Inode) -> Result<(), Refusal> {
+        let end = self.live().size(place, inode).max(inode.stale_end);
+        if !inode.is_file() || end == 0 {
+            return Ok(());
+        }
+        let stripes = self.geometry(place.0)?.stripes(end);
+        self.purge(place.0, inode.object, stripes);
+        Ok(())
+    }
+
+    pub(crate) fn purge(&mut self, volume: VolumeId, object: ObjectId, stripes: u64) {
+        self.put(keys::purge(volume, object), &stripes);
+        self.effect(Effect::PurgeAdded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(check_name(&[b'a'; 255]), Ok(()));
+        assert_eq!(check_name(&[b'a'; 256]), Err(Refusal::NameTooLong));
+        assert_eq!(check_name("ü\n\x01".as_bytes()), Ok(()));
+        assert_eq!(check_name(b"..."), Ok(()));
+        for bad in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
+            assert_eq!(check_name(bad), Err(Refusal::Invalid));
+        }
+    }
+}
