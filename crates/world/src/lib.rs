@@ -201,6 +201,15 @@ impl Sender {
     pub async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {
         either!(SenderBody, &mut self.0, sender => sender.send_all(frames).await)
     }
+
+    /// Sends what may be no frame at all, in a simulated world.
+    #[cfg(test)]
+    pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        match &mut self.0 {
+            SenderBody::Real(_) => Err(io::ErrorKind::Unsupported.into()),
+            SenderBody::Sim(sender) => sender.send_bytes(bytes).await,
+        }
+    }
 }
 
 /// The direction in.

@@ -2,15 +2,25 @@
 //!
 //! Knows frames and the session's messages, not what else travels in them.
 
+mod handshake;
+mod latch;
+mod outbox;
+mod peers;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use types::messages::session::Role;
-use types::wire::{self, Key, Record, Request};
+use types::wire::{self, Key, Record};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
-use crate::{Listener, World};
+pub use peers::Peers;
+pub use server::serve;
 
 /// A boxed future that stays on its thread.
 pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -93,56 +103,3 @@ impl Answer {
 
 /// Answers calls. Work done before its first await is done in the order in which the requests arrived.
 pub type Handler = Rc<dyn Fn(Call) -> LocalBoxFuture<'static, Result<Answer, Refusal>>>;
-
-/// The connections of one world to others: one per address, each shared by any number of calls.
-#[derive(Clone)]
-pub struct Peers {}
-
-impl Peers {
-    /// No connections yet.
-    pub fn new(world: World, identity: Identity) -> Peers {
-        let _ = (world, identity);
-        Peers {}
-    }
-
-    /// Asks the server at `address`, connecting to it first if need be; gives up after
-    /// [`CALL_TIMEOUT_US`](types::limits::CALL_TIMEOUT_US).
-    pub async fn call<R: Request>(
-        &self,
-        address: &str,
-        epoch: Epoch,
-        request: &R,
-        payload: Buf,
-    ) -> Result<(R::Reply, Buf), CallError> {
-        self.call_within(types::limits::CALL_TIMEOUT_US, address, epoch, request, payload).await
-    }
-
-    /// As [`Peers::call`], giving up after `us` microseconds. A call that gives up takes the connection and every
-    /// other call on it with it.
-    pub async fn call_within<R: Request>(
-        &self,
-        us: u64,
-        address: &str,
-        epoch: Epoch,
-        request: &R,
-        payload: Buf,
-    ) -> Result<(R::Reply, Buf), CallError> {
-        let _ = (us, address, epoch, request, payload);
-        Err(CallError::Unreachable)
-    }
-
-    /// Drops the connection to `address`; calls on it become [`CallError::Unreachable`].
-    pub fn forget(&self, address: &str) {
-        let _ = address;
-    }
-
-    /// The cluster: that of the identity, or, if it was zeros, the one learned since (zeros until then).
-    pub fn cluster(&self) -> ClusterId {
-        ClusterId::default()
-    }
-}
-
-/// Accepts for ever and hands every call to `handler`. Dropping it drops the connections and the calls in progress.
-pub async fn serve(world: World, listener: Listener, identity: Identity, handler: Handler) {
-    let _ = (world, listener, identity, handler);
-}

@@ -1,0 +1,173 @@
+//! The first three frames of a connection, from both sides.
+//!
+//! ```text
+//! caller                                  answerer
+//!   | Hello { versions, role, nonce }  ->    |  header: the caller's cluster, or zeros
+//!   |    <-  Welcome { cluster, nonce, proof }  or Refused
+//!   | Prove { proof }                  ->    |
+//!   |    <-  Proved                             or Refused
+//! ```
+
+use std::io;
+
+use types::messages::Refused;
+use types::messages::session::{Hello, Prove, Proved, Role, Welcome};
+use types::wire::{self, Flags, HeaderError, Record, VERSION, VERSION_MIN, prove};
+use types::{Buf, ClusterId, Epoch, Refusal};
+
+use super::{CallError, Identity};
+use crate::{Frame, Receiver, Sender, World};
+
+/// How long the other side may take for its part, in microseconds.
+pub(super) const HANDSHAKE_US: u64 = 5_000_000;
+
+fn frame<R: Record>(record: &R, cluster: ClusterId, flags: Flags) -> Frame {
+    Frame::new(R::KIND, 0, cluster, Epoch(0), flags, wire::to_bytes(record), Buf::empty())
+}
+
+/// Compares without telling by its time how much was right.
+fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    std::hint::black_box(a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b))) == 0
+}
+
+fn nonce(world: &World) -> [u8; 32] {
+    let mut nonce = [0; 32];
+    world.random_bytes(&mut nonce);
+    nonce
+}
+
+/// Introduces us; the cluster that the other side has proved to belong to.
+pub(super) async fn introduce(
+    world: &World,
+    identity: &Identity,
+    sender: &mut Sender,
+    receiver: &mut Receiver,
+) -> Result<ClusterId, CallError> {
+    let asked = nonce(world);
+    let hello = Hello { version_min: VERSION_MIN, version_max: VERSION, role: identity.role, nonce: asked };
+    let welcome: Welcome = ask(identity.cluster, &hello, sender, receiver).await?;
+    if !(VERSION_MIN..=VERSION).contains(&welcome.version) {
+        return Err(CallError::Refused(Refusal::Unsupported));
+    }
+    if identity.cluster != ClusterId::default() && identity.cluster != welcome.cluster {
+        return Err(CallError::WrongCluster { theirs: welcome.cluster });
+    }
+    let theirs = prove(&identity.key, false, &asked, &welcome.nonce, welcome.cluster);
+    if !same(&theirs, &welcome.proof) {
+        return Err(CallError::WrongKey);
+    }
+    let proof = prove(&identity.key, true, &asked, &welcome.nonce, welcome.cluster);
+    let Proved {} = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
+    Ok(welcome.cluster)
+}
+
+/// Sends one record and reads another.
+async fn ask<Q: Record, A: Record>(
+    cluster: ClusterId,
+    record: &Q,
+    sender: &mut Sender,
+    receiver: &mut Receiver,
+) -> Result<A, CallError> {
+    sender.send(frame(record, cluster, Flags::REQUEST)).await.map_err(|_| CallError::Unreachable)?;
+    let answer = match receiver.recv().await {
+        Ok(Some(answer)) => answer,
+        Err(error) if is_other_version(&error) => return Err(CallError::Refused(Refusal::Unsupported)),
+        _ => return Err(CallError::Unreachable),
+    };
+    let theirs = answer.header.cluster;
+    if answer.header.flags.is_refusal() {
+        let refused = wire::from_bytes::<Refused>(&answer.record).map_err(|_| CallError::BadReply)?;
+        return Err(match refused.reason {
+            Refusal::AccessDenied => CallError::WrongKey,
+            Refusal::Unknown => CallError::WrongCluster { theirs },
+            reason => CallError::Refused(reason),
+        });
+    }
+    if answer.header.kind != A::KIND {
+        return Err(CallError::BadReply);
+    }
+    wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)
+}
+
+fn is_other_version(error: &io::Error) -> bool {
+    let header = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(header, Some(HeaderError::Version(_)))
+}
+
+/// Why a caller was not let in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Turned {
+    /// It went away, or what it sent was no handshake.
+    #[error("no handshake: {0}")]
+    Silent(io::Error),
+    /// It has been told.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+}
+
+impl From<io::Error> for Turned {
+    fn from(error: io::Error) -> Turned {
+        Turned::Silent(error)
+    }
+}
+
+/// Hears a caller out; what it is, once it has proved that it knows the key.
+pub(super) async fn receive(
+    world: &World,
+    identity: &Identity,
+    sender: &mut Sender,
+    receiver: &mut Receiver,
+) -> Result<Role, Turned> {
+    let heard = hear(world, identity, sender, receiver).await;
+    if let Err(Turned::Refused(reason)) = heard {
+        // The reason is a courtesy; the connection ends either way.
+        let refused = frame(&Refused { reason }, identity.cluster, Flags::REFUSED);
+        let _ = sender.send(refused).await;
+    }
+    heard
+}
+
+async fn hear(
+    world: &World,
+    identity: &Identity,
+    sender: &mut Sender,
+    receiver: &mut Receiver,
+) -> Result<Role, Turned> {
+    let (header_cluster, hello) = next::<Hello>(receiver).await?;
+    if hello.version_max < VERSION_MIN || hello.version_min > VERSION {
+        return Err(Turned::Refused(Refusal::Unsupported));
+    }
+    if header_cluster != ClusterId::default() && header_cluster != identity.cluster {
+        return Err(Turned::Refused(Refusal::Unknown));
+    }
+    let answered = nonce(world);
+    let welcome = Welcome {
+        version: VERSION.min(hello.version_max),
+        role: identity.role,
+        cluster: identity.cluster,
+        nonce: answered,
+        proof: prove(&identity.key, false, &hello.nonce, &answered, identity.cluster),
+    };
+    sender.send(frame(&welcome, identity.cluster, Flags::REPLY)).await?;
+    let (_, Prove { proof }) = next::<Prove>(receiver).await?;
+    if !same(&proof, &prove(&identity.key, true, &hello.nonce, &answered, identity.cluster)) {
+        return Err(Turned::Refused(Refusal::AccessDenied));
+    }
+    sender.send(frame(&Proved {}, identity.cluster, Flags::REPLY)).await?;
+    Ok(hello.role)
+}
+
+/// The next frame, which must hold an `R`, and the cluster in its header.
+async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R), Turned> {
+    let frame = match receiver.recv().await {
+        Ok(Some(frame)) => frame,
+        Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        Err(error) if is_other_version(&error) => return Err(Turned::Refused(Refusal::Unsupported)),
+        Err(error) => return Err(error.into()),
+    };
+    if frame.header.kind != R::KIND {
+        return Err(Turned::Refused(Refusal::Malformed));
+    }
+    let record = wire::from_bytes(&frame.record).map_err(|_| Turned::Refused(Refusal::Malformed))?;
+    Ok((frame.header.cluster, record))
+}

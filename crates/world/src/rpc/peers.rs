@@ -1,0 +1,315 @@
+//! The asking side: one connection per address, shared by every call to it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+
+use types::limits::CALL_TIMEOUT_US;
+use types::messages::Refused;
+use types::wire::{self, Flags, Record, Request};
+use types::{Buf, ClusterId, Epoch};
+
+use super::handshake::{HANDSHAKE_US, introduce};
+use super::latch::Latch;
+use super::outbox::Outbox;
+use super::{CallError, Identity};
+use crate::{Frame, Receiver, Sender, World};
+
+/// The connections of one world to others: one per address, each shared by any number of calls.
+///
+/// Every connection has a task that reads. A call on a quiet connection writes its request itself; under load the
+/// requests gather at the connection's writer task and leave in batches. Dropping the last clone closes everything.
+#[derive(Clone)]
+pub struct Peers(Rc<Inner>);
+
+struct Inner {
+    world: World,
+    identity: Identity,
+    /// Zeros until it is learned.
+    cluster: Cell<ClusterId>,
+    links: RefCell<BTreeMap<String, Rc<Link>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.links.borrow().values().for_each(|link| link.close(CallError::Unreachable));
+    }
+}
+
+impl Peers {
+    /// No connections yet.
+    pub fn new(world: World, identity: Identity) -> Peers {
+        let cluster = Cell::new(identity.cluster);
+        Peers(Rc::new(Inner { world, identity, cluster, links: RefCell::default() }))
+    }
+
+    /// Asks the server at `address`, connecting to it first if need be; gives up after [`CALL_TIMEOUT_US`].
+    pub async fn call<R: Request>(
+        &self,
+        address: &str,
+        epoch: Epoch,
+        request: &R,
+        payload: Buf,
+    ) -> Result<(R::Reply, Buf), CallError> {
+        self.call_within(CALL_TIMEOUT_US, address, epoch, request, payload).await
+    }
+
+    /// As [`Peers::call`], giving up after `us` microseconds. A call that gives up waiting for its answer takes the
+    /// connection, and every other call on it, with it.
+    ///
+    /// # Cancel
+    /// A call that is dropped forgets its answer; dropped while it writes, it breaks the connection.
+    pub async fn call_within<R: Request>(
+        &self,
+        us: u64,
+        address: &str,
+        epoch: Epoch,
+        request: &R,
+        payload: Buf,
+    ) -> Result<(R::Reply, Buf), CallError> {
+        let link = self.link(address);
+        let asking = async {
+            link.settled.wait().await;
+            let (outbox, cluster) = link.outbox()?;
+            let ticket = Ticket::new(&link);
+            let record = wire::to_bytes(request);
+            outbox
+                .send(Frame::new(R::KIND, ticket.id, cluster, epoch, Flags::REQUEST, record, payload))
+                .await;
+            ticket.answer().await
+        };
+        match self.0.world.timeout(us, asking).await {
+            Some(answer) => parse::<R>(answer?),
+            None => {
+                // A connection still being made is left to the others who wait for it.
+                if link.settled.is_set() {
+                    tracing::debug!(address, kind = R::NAME, "no answer in time");
+                    self.0.remove(address, &link, CallError::Unreachable);
+                }
+                Err(CallError::Unreachable)
+            }
+        }
+    }
+
+    /// Drops the connection to `address`; calls on it become [`CallError::Unreachable`].
+    pub fn forget(&self, address: &str) {
+        let link = self.0.links.borrow_mut().remove(address);
+        if let Some(link) = link {
+            link.close(CallError::Unreachable);
+        }
+    }
+
+    /// The cluster: that of the identity, or, if it was zeros, the one learned since (zeros until then).
+    pub fn cluster(&self) -> ClusterId {
+        self.0.cluster.get()
+    }
+
+    fn link(&self, address: &str) -> Rc<Link> {
+        if let Some(link) = self.0.links.borrow().get(address) {
+            return link.clone();
+        }
+        let link = Rc::new(Link::default());
+        self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
+        // A task of its own: a caller who gives up does not take the beginning connection from the others.
+        self.0.world.spawn(open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
+        link
+    }
+}
+
+impl Inner {
+    /// Closes `link` and forgets it, unless another one stands in its place already.
+    fn remove(&self, address: &str, link: &Rc<Link>, error: CallError) {
+        let mut links = self.links.borrow_mut();
+        if links.get(address).is_some_and(|other| Rc::ptr_eq(other, link)) {
+            links.remove(address);
+        }
+        drop(links);
+        link.close(error);
+    }
+
+    /// Takes over the cluster of the first server met.
+    fn learn(&self, theirs: ClusterId) -> Result<(), CallError> {
+        if self.cluster.get() == ClusterId::default() {
+            self.cluster.set(theirs);
+        }
+        if self.cluster.get() == theirs { Ok(()) } else { Err(CallError::WrongCluster { theirs }) }
+    }
+}
+
+/// A connection, from the first wish for it to its end.
+#[derive(Default)]
+struct Link {
+    stage: RefCell<Stage>,
+    /// Set once the stage is no longer `Opening`.
+    settled: Latch,
+    requests: Cell<u64>,
+    pending: RefCell<BTreeMap<u64, Pending>>,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Opening,
+    Open(Rc<Outbox>, ClusterId),
+    Closed(CallError),
+}
+
+/// A call that waits.
+#[derive(Default)]
+struct Pending {
+    waker: Option<Waker>,
+    answer: Option<Result<Frame, CallError>>,
+}
+
+impl Pending {
+    fn put(&mut self, answer: Result<Frame, CallError>) {
+        self.answer = Some(answer);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Link {
+    fn outbox(&self) -> Result<(Rc<Outbox>, ClusterId), CallError> {
+        match &*self.stage.borrow() {
+            Stage::Opening => Err(CallError::Unreachable),
+            Stage::Open(outbox, cluster) => Ok((outbox.clone(), *cluster)),
+            Stage::Closed(error) => Err(*error),
+        }
+    }
+
+    /// Ends it for everybody; the first reason stays.
+    fn close(&self, error: CallError) {
+        let mut stage = self.stage.borrow_mut();
+        if matches!(*stage, Stage::Closed(_)) {
+            return;
+        }
+        let old = std::mem::replace(&mut *stage, Stage::Closed(error));
+        drop(stage);
+        if let Stage::Open(outbox, _) = old {
+            outbox.close();
+        }
+        self.settled.set();
+        self.pending.borrow_mut().values_mut().for_each(|pending| pending.put(Err(error)));
+    }
+}
+
+/// The place of one call among those that wait; given up when dropped.
+struct Ticket<'a> {
+    link: &'a Link,
+    id: u64,
+}
+
+impl Ticket<'_> {
+    fn new(link: &Link) -> Ticket<'_> {
+        let id = link.requests.get() + 1;
+        link.requests.set(id);
+        link.pending.borrow_mut().insert(id, Pending::default());
+        Ticket { link, id }
+    }
+
+    async fn answer(&self) -> Result<Frame, CallError> {
+        poll_fn(|cx| {
+            let mut pending = self.link.pending.borrow_mut();
+            let Some(place) = pending.get_mut(&self.id) else {
+                return Poll::Ready(Err(CallError::Unreachable));
+            };
+            if let Some(answer) = place.answer.take() {
+                return Poll::Ready(answer);
+            }
+            place.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let gone = self.link.pending.borrow_mut().remove(&self.id);
+        drop(gone);
+    }
+}
+
+fn parse<R: Request>(answer: Frame) -> Result<(R::Reply, Buf), CallError> {
+    if answer.header.flags.is_refusal() {
+        let refused = wire::from_bytes::<Refused>(&answer.record).map_err(|_| CallError::BadReply)?;
+        return Err(CallError::Refused(refused.reason));
+    }
+    if answer.header.kind != R::Reply::KIND {
+        return Err(CallError::BadReply);
+    }
+    let reply = wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)?;
+    Ok((reply, answer.payload))
+}
+
+/// Connects, then serves the connection's answers until it ends.
+async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
+    let Some((world, identity)) = peers.upgrade().map(|peers| {
+        let identity = Identity { cluster: peers.cluster.get(), ..peers.identity.clone() };
+        (peers.world.clone(), identity)
+    }) else {
+        return;
+    };
+    let opening = world.timeout(HANDSHAKE_US, connect(&world, &identity, &address));
+    let opened = opening.await.unwrap_or(Err(CallError::Unreachable));
+    let opened = opened.and_then(|(sender, receiver, cluster)| {
+        peers.upgrade().ok_or(CallError::Unreachable)?.learn(cluster)?;
+        Ok((sender, receiver, cluster))
+    });
+    let error = match opened {
+        Ok((sender, receiver, cluster)) => {
+            let outbox = Rc::new(Outbox::new(sender));
+            // Forgotten while it was being made.
+            if link.settled.is_set() {
+                return;
+            }
+            *link.stage.borrow_mut() = Stage::Open(outbox.clone(), cluster);
+            link.settled.set();
+            let writer = outbox.clone();
+            world.spawn(async move { writer.write(|| {}).await });
+            outbox.broken().or(read(receiver, &link, cluster)).await;
+            CallError::Unreachable
+        }
+        Err(error) => error,
+    };
+    tracing::debug!(address, %error, "connection ended");
+    match peers.upgrade() {
+        Some(peers) => peers.remove(&address, &link, error),
+        None => link.close(error),
+    }
+}
+
+async fn connect(
+    world: &World,
+    identity: &Identity,
+    address: &str,
+) -> Result<(Sender, Receiver, ClusterId), CallError> {
+    let conn = world.connect(address).await.map_err(|error| {
+        tracing::debug!(address, %error, "cannot connect");
+        CallError::Unreachable
+    })?;
+    let (mut sender, mut receiver) = conn.split();
+    let cluster = introduce(world, identity, &mut sender, &mut receiver).await?;
+    Ok((sender, receiver, cluster))
+}
+
+/// Hands answers to those who wait for them, until the connection ends or makes no sense.
+async fn read(mut receiver: Receiver, link: &Link, cluster: ClusterId) {
+    loop {
+        match receiver.recv().await {
+            Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == cluster => {
+                // An answer that nobody waits for any more is dropped.
+                if let Some(pending) = link.pending.borrow_mut().get_mut(&frame.header.request) {
+                    pending.put(Ok(frame));
+                }
+            }
+            Ok(Some(_)) => return tracing::debug!("a frame that answers nothing"),
+            Ok(None) => return,
+            Err(error) => return tracing::debug!(%error, "cannot receive"),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The answering side.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use types::messages::Refused;
+use types::messages::session::Role;
+use types::wire::{self, Flags, Record};
+use types::{Buf, Epoch, Refusal};
+
+use super::handshake::{HANDSHAKE_US, receive};
+use super::latch::{Latch, wake};
+use super::outbox::Outbox;
+use super::{Answer, Call, Handler, Identity, LocalBoxFuture};
+use crate::{Conn, Frame, Listener, Receiver, World};
+
+/// Requests of one connection that may be in progress, or answered and not yet sent; the next is not read before.
+const IN_FLIGHT_MAX: usize = 256;
+/// Pause after a failed accept, in microseconds: what is short, such as descriptors, needs time to come back.
+const ACCEPT_PAUSE_US: u64 = 10_000;
+
+struct Server {
+    world: World,
+    identity: Identity,
+    handler: Handler,
+    /// Set when [`serve`] is dropped.
+    stopped: Latch,
+}
+
+/// Accepts for ever and hands every call to `handler`. Requests of one connection reach it in order of arrival, each
+/// polled once before the next is read.
+///
+/// Whoever cannot shake hands is turned away. A connection that ends leaves its requests running; dropping this future
+/// drops all connections and all requests.
+pub async fn serve(world: World, listener: Listener, identity: Identity, handler: Handler) {
+    let server = Server { world: world.clone(), identity, handler, stopped: Latch::default() };
+    let stop = Stop(Rc::new(server));
+    loop {
+        match listener.accept().await {
+            Ok(conn) => world.spawn(attend(stop.0.clone(), conn)),
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept");
+                world.sleep(ACCEPT_PAUSE_US).await;
+            }
+        }
+    }
+}
+
+struct Stop(Rc<Server>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.stopped.set();
+    }
+}
+
+/// One connection that has shaken hands.
+struct Session {
+    server: Rc<Server>,
+    outbox: Outbox,
+    role: Role,
+    peer: String,
+    /// Requests that wait in tasks of their own.
+    in_progress: Cell<usize>,
+    /// The reader, while it waits for room.
+    reader: Cell<Option<Waker>>,
+}
+
+async fn attend(server: Rc<Server>, conn: Conn) {
+    let peer = conn.peer();
+    let (mut sender, mut receiver) = conn.split();
+    let hearing = receive(&server.world, &server.identity, &mut sender, &mut receiver);
+    let role = match server.stopped.or(server.world.timeout(HANDSHAKE_US, hearing)).await {
+        Some(Some(Ok(role))) => role,
+        Some(Some(Err(reason))) => return tracing::debug!(peer, %reason, "turned away"),
+        Some(None) => return tracing::debug!(peer, "no handshake in time"),
+        None => return,
+    };
+    let world = server.world.clone();
+    let session = Rc::new(Session {
+        server,
+        outbox: Outbox::new(sender),
+        role,
+        peer,
+        in_progress: Cell::new(0),
+        reader: Cell::default(),
+    });
+    let writer = session.clone();
+    world.spawn(async move { writer.outbox.write(|| wake(&writer.reader)).await });
+    session.server.stopped.or(session.outbox.broken().or(session.read(receiver))).await;
+    session.outbox.close();
+}
+
+impl Session {
+    async fn read(self: &Rc<Session>, mut receiver: Receiver) {
+        loop {
+            let frame = match receiver.recv().await {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(error) => return tracing::debug!(peer = self.peer, %error, "cannot receive"),
+            };
+            if frame.header.cluster != self.server.identity.cluster || frame.header.flags.is_reply() {
+                return tracing::debug!(peer = self.peer, "a frame out of place");
+            }
+            self.room().await;
+            self.begin(frame).await;
+        }
+    }
+
+    /// Waits until another request may be in flight.
+    async fn room(&self) {
+        poll_fn(|cx| {
+            if self.in_progress.get() + self.outbox.unsent() < IN_FLIGHT_MAX {
+                return Poll::Ready(());
+            }
+            self.reader.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Polls the request once here, which keeps the order; what is not done then goes on in a task of its own.
+    async fn begin(self: &Rc<Session>, frame: Frame) {
+        let (request, epoch) = (frame.header.request, frame.header.epoch);
+        let mut answering = (self.server.handler)(Call {
+            kind: frame.header.kind,
+            epoch,
+            record: frame.record,
+            payload: frame.payload,
+            role: self.role,
+            peer: self.peer.clone(),
+        });
+        match poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await {
+            // Left to the writer: with more requests already here, their answers leave together.
+            Poll::Ready(answer) => self.outbox.queue(self.frame(request, epoch, answer)),
+            Poll::Pending => {
+                self.in_progress.set(self.in_progress.get() + 1);
+                self.server.world.spawn(self.clone().finish(request, epoch, answering));
+            }
+        }
+    }
+
+    async fn finish(
+        self: Rc<Session>,
+        request: u64,
+        epoch: Epoch,
+        answering: LocalBoxFuture<'static, Result<Answer, Refusal>>,
+    ) {
+        let finishing = async {
+            let answer = answering.await;
+            self.outbox.send(self.frame(request, epoch, answer)).await;
+        };
+        self.server.stopped.or(finishing).await;
+        self.in_progress.set(self.in_progress.get() - 1);
+        wake(&self.reader);
+    }
+
+    fn frame(&self, request: u64, epoch: Epoch, answer: Result<Answer, Refusal>) -> Frame {
+        let cluster = self.server.identity.cluster;
+        match answer {
+            Ok(Answer { kind, record, payload }) => {
+                Frame::new(kind, request, cluster, epoch, Flags::REPLY, record, payload)
+            }
+            Err(reason) => {
+                let record = wire::to_bytes(&Refused { reason });
+                Frame::new(Refused::KIND, request, cluster, epoch, Flags::REFUSED, record, Buf::empty())
+            }
+        }
+    }
+}

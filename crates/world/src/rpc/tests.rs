@@ -1,0 +1,351 @@
+use std::cell::Cell;
+use std::rc::Rc;
+
+use types::messages::Refused;
+use types::messages::session::{Hello, Role};
+use types::wire::{self, Codec, DecodeError, Flags, Key, Reader, Record, Request, VERSION};
+use types::{Buf, ClusterId, Epoch, Refusal};
+
+use super::{Answer, CallError, Handler, Identity, Peers, serve};
+use crate::{Frame, SimOptions, Simulation, World};
+
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+const SERVER: &str = "server:7";
+/// Asks for a refusal.
+const NO: u64 = 1_000_000;
+/// Asks for an answer that never comes.
+const NEVER: u64 = 1_000_001;
+
+macro_rules! numbers {
+    ($($kind:literal $name:ident)*) => {$(
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        struct $name(u64);
+
+        impl Codec for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                self.0.encode(out);
+            }
+
+            fn decode(reader: &mut Reader<'_>) -> Result<$name, DecodeError> {
+                u64::decode(reader).map($name)
+            }
+
+            fn sample(_: &mut u8) -> $name {
+                $name(0)
+            }
+        }
+
+        impl Record for $name {
+            const KIND: u16 = $kind;
+            const NAME: &'static str = stringify!($name);
+        }
+    )*};
+}
+numbers! { 9000 Ask 9001 Told 9002 Odd }
+
+impl Request for Ask {
+    type Reply = Told;
+}
+
+impl Request for Odd {
+    type Reply = Odd;
+}
+
+fn identity(role: Role) -> Identity {
+    Identity { cluster: CLUSTER, key: Key([9; 32]), role }
+}
+
+/// Answers the number plus one and the payload, at once if even, later if odd. `begun` hears each number in order.
+fn adder(world: World, begun: impl Fn(u64) + 'static) -> Handler {
+    let begun = Rc::new(begun);
+    Rc::new(move |call| {
+        let (world, begun) = (world.clone(), begun.clone());
+        Box::pin(async move {
+            assert_eq!((call.role, call.epoch), (Role::Client, Epoch(5)));
+            let Ask(number) = call.parse()?;
+            begun(number);
+            match number {
+                NO => return Err(Refusal::NoSpace),
+                NEVER => std::future::pending().await,
+                _ if number % 2 == 1 => world.sleep(world.random() % 500).await,
+                _ => {}
+            }
+            Ok(Answer::new(&Told(number + 1), call.payload))
+        })
+    })
+}
+
+async fn start(world: &World, begun: impl Fn(u64) + 'static) {
+    let listener = world.listen(SERVER).await.unwrap();
+    world.spawn(serve(world.clone(), listener, identity(Role::Brick), adder(world.clone(), begun)));
+}
+
+async fn ask(peers: &Peers, number: u64) -> Result<(Told, Buf), CallError> {
+    peers.call(SERVER, Epoch(5), &Ask(number), Buf::from(vec![number as u8; 300])).await
+}
+
+fn told(number: u64) -> Result<(Told, Buf), CallError> {
+    Ok((Told(number + 1), Buf::from(vec![number as u8; 300])))
+}
+
+/// Runs `test` with a server and a client, calm and rough.
+fn with_server(test: impl AsyncFn(&Simulation, &World, Peers)) {
+    for seed in 0..10 {
+        let sim = Simulation::new(seed, SimOptions::default());
+        let (server, client) = (sim.node("server"), sim.node("client"));
+        sim.block_on("client", async {
+            start(&server, |_| {}).await;
+            test(&sim, &client, Peers::new(client.clone(), identity(Role::Client))).await;
+        });
+    }
+}
+
+#[test]
+fn calls_are_answered_or_refused() {
+    with_server(async |_, _, peers| {
+        assert_eq!(ask(&peers, 2).await, told(2));
+        assert_eq!(ask(&peers, 3).await, told(3));
+        assert_eq!(ask(&peers, NO).await, Err(CallError::Refused(Refusal::NoSpace)));
+        let odd = peers.call(SERVER, Epoch(5), &Odd(1), Buf::empty()).await;
+        assert_eq!(odd, Err(CallError::Refused(Refusal::Unsupported)));
+        assert_eq!(peers.cluster(), CLUSTER);
+    });
+}
+
+#[test]
+fn a_thousand_at_once_begin_in_order() {
+    for seed in 0..5 {
+        let sim = Simulation::new(seed, SimOptions::default());
+        let (server, client) = (sim.node("server"), sim.node("client"));
+        sim.block_on("client", async {
+            let begun = Rc::new(Cell::new(0));
+            let witness = begun.clone();
+            start(&server, move |number| assert_eq!(number, witness.replace(number + 1))).await;
+            let peers = Peers::new(client.clone(), identity(Role::Client));
+            // The waiters for a new connection go on in any order; from then on order is the caller's.
+            assert_eq!(ask(&peers, 0).await, told(0));
+            let done = Rc::new(Cell::new(0));
+            let mut calls: Vec<_> = (1..=1000)
+                .map(|number| {
+                    let (peers, done) = (peers.clone(), done.clone());
+                    Box::pin(async move {
+                        assert_eq!(ask(&peers, number).await, told(number));
+                        done.set(done.get() + 1);
+                    })
+                })
+                .collect();
+            // First polls in order, then each for itself.
+            std::future::poll_fn(|cx| {
+                calls.iter_mut().for_each(|call| assert!(call.as_mut().poll(cx).is_pending()));
+                std::task::Poll::Ready(())
+            })
+            .await;
+            calls.into_iter().for_each(|call| client.spawn(call));
+            while done.get() < 1000 {
+                client.sleep(1000).await;
+            }
+            assert_eq!(begun.get(), 1001);
+        });
+    }
+}
+
+#[test]
+fn a_server_that_dies_leaves_the_outcome_unknown_and_comes_back() {
+    with_server(async |sim, client, peers| {
+        assert_eq!(ask(&peers, 2).await, told(2));
+        let unknown = Rc::new(Cell::new(0));
+        for _ in 0..20 {
+            let (peers, unknown) = (peers.clone(), unknown.clone());
+            client.spawn(async move {
+                assert_eq!(ask(&peers, NEVER).await, Err(CallError::Unreachable));
+                unknown.set(unknown.get() + 1);
+            });
+        }
+        client.sleep(50_000).await;
+        if sim.seed() % 2 == 0 {
+            sim.kill("server")
+        } else {
+            sim.power_cut("server")
+        }
+        client.sleep(3_000_000).await;
+        assert_eq!(unknown.get(), 20);
+        assert_eq!(ask(&peers, 2).await, Err(CallError::Unreachable));
+        start(&sim.node("server"), |_| {}).await;
+        assert_eq!(ask(&peers, 2).await, told(2));
+    });
+}
+
+#[test]
+fn a_late_answer_breaks_the_connection_and_the_next_call_makes_a_new_one() {
+    with_server(async |_, client, peers| {
+        let others = peers.clone();
+        let fate = Rc::new(Cell::new(None));
+        let heard = fate.clone();
+        client.spawn(async move { heard.set(Some(ask(&others, NEVER).await)) });
+        let late = peers.call_within(100_000, SERVER, Epoch(5), &Ask(NEVER), Buf::empty()).await;
+        assert_eq!(late, Err(CallError::Unreachable));
+        client.yield_now().await;
+        client.sleep(1).await;
+        assert_eq!(fate.take(), Some(Err(CallError::Unreachable)));
+        assert_eq!(ask(&peers, 4).await, told(4));
+        peers.forget(SERVER);
+        assert_eq!(ask(&peers, 4).await, told(4));
+    });
+}
+
+#[test]
+fn a_server_that_is_dropped_lets_go_of_everything() {
+    let sim = Simulation::new(1, SimOptions::default());
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let kept = Rc::new(());
+        let witness = kept.clone();
+        let listener = server.listen(SERVER).await.unwrap();
+        let handler = adder(server.clone(), move |_| drop(witness.clone()));
+        let serving = serve(server.clone(), listener, identity(Role::Brick), handler);
+        let (world, peers2) = (server.clone(), peers.clone());
+        server.spawn(async move { world.timeout(1_000_000, serving).await.unwrap_or(()) });
+        client.spawn(async move { drop(ask(&peers2, NEVER).await) });
+        client.sleep(500_000).await;
+        assert!(Rc::strong_count(&kept) > 1);
+        client.sleep(600_000).await;
+        assert_eq!(Rc::strong_count(&kept), 1);
+        assert_eq!(ask(&peers, 2).await, Err(CallError::Unreachable));
+    });
+}
+
+#[test]
+fn strangers_hear_why() {
+    with_server(async |_, client, peers| {
+        let with = |cluster, key| Peers::new(client.clone(), Identity { cluster, key, role: Role::Client });
+        let stranger = with(CLUSTER, Key::OPEN);
+        assert_eq!(ask(&stranger, 2).await, Err(CallError::WrongKey));
+        let stranger = with(ClusterId([8; 16]), Key([9; 32]));
+        assert_eq!(ask(&stranger, 2).await, Err(CallError::WrongCluster { theirs: CLUSTER }));
+        let newcomer = with(ClusterId::default(), Key([9; 32]));
+        assert_eq!(newcomer.cluster(), ClusterId::default());
+        assert_eq!(ask(&newcomer, 2).await, told(2));
+        assert_eq!(newcomer.cluster(), CLUSTER);
+        assert_eq!(ask(&peers, 2).await, told(2));
+    });
+}
+
+/// Sends frames as they are; what comes back to the last one.
+async fn say(client: &World, frames: Vec<Frame>) -> Option<Frame> {
+    let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
+    let count = frames.len();
+    let mut last = None;
+    for frame in frames {
+        let _ = sender.send(frame).await;
+    }
+    for _ in 0..count {
+        last = receiver.recv().await.ok()?;
+        last.as_ref()?;
+    }
+    last
+}
+
+fn request<R: Record>(record: &R) -> Frame {
+    Frame::new(R::KIND, 0, CLUSTER, Epoch(0), Flags::REQUEST, wire::to_bytes(record), Buf::empty())
+}
+
+fn refused(frame: Option<Frame>) -> Option<Refusal> {
+    let frame = frame?;
+    assert!(frame.header.flags.is_refusal() && frame.header.cluster == CLUSTER);
+    Some(wire::from_bytes::<Refused>(&frame.record).unwrap().reason)
+}
+
+#[test]
+fn a_handshake_out_of_order_is_refused() {
+    with_server(async |_, client, peers| {
+        let hello = Hello { version_min: VERSION, version_max: VERSION, role: Role::Client, nonce: [3; 32] };
+        let newer = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..hello.clone() };
+        assert_eq!(refused(say(client, vec![request(&newer)]).await), Some(Refusal::Unsupported));
+        let mut newer = request(&hello);
+        newer.header.version = VERSION + 1;
+        assert_eq!(refused(say(client, vec![newer]).await), Some(Refusal::Unsupported));
+        assert_eq!(refused(say(client, vec![request(&Ask(1))]).await), Some(Refusal::Malformed));
+        let forged = types::messages::session::Prove { proof: [1; 32] };
+        let answer = say(client, vec![request(&hello), request(&forged)]).await;
+        assert_eq!(refused(answer), Some(Refusal::AccessDenied));
+        assert_eq!(ask(&peers, 2).await, told(2));
+    });
+}
+
+#[test]
+fn garbage_and_silence_are_dropped() {
+    with_server(async |sim, client, peers| {
+        for round in 0..50 {
+            let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
+            let mut bytes = vec![0; 1 + round * 7];
+            client.random_bytes(&mut bytes);
+            if round % 2 == 0 {
+                let magic = bytes.len().min(4);
+                bytes[..magic].copy_from_slice(&wire::MAGIC[..magic]);
+            }
+            sender.send_bytes(bytes).await.unwrap();
+            assert!(!matches!(receiver.recv().await, Ok(Some(_))));
+        }
+        let (_silent, mut receiver) = client.connect(SERVER).await.unwrap().split();
+        let before = sim.now();
+        assert!(!matches!(receiver.recv().await, Ok(Some(_))));
+        // The server's clock for it started while our connect was on its way back.
+        assert!((4_900_000..6_000_000).contains(&(sim.now() - before)));
+        assert_eq!(ask(&peers, 2).await, told(2));
+    });
+}
+
+/// On a rough network each call is answered rightly or unknown, and in the end one is answered.
+#[test]
+fn rough_networks() {
+    for seed in 0..40 {
+        let mut options = SimOptions::drawn(seed);
+        options.break_per_million *= 10;
+        let sim = Simulation::new(seed, options);
+        let (server, client) = (sim.node("server"), sim.node("client"));
+        sim.block_on("client", async {
+            start(&server, |_| {}).await;
+            let peers = Peers::new(client.clone(), identity(Role::Client));
+            let done = Rc::new(Cell::new(0));
+            for worker in 0..8u64 {
+                let (peers, done) = (peers.clone(), done.clone());
+                client.spawn(async move {
+                    for number in 0..50 {
+                        let number = worker * 100 + number;
+                        let mut answer = ask(&peers, number).await;
+                        while answer == Err(CallError::Unreachable) {
+                            answer = ask(&peers, number).await;
+                        }
+                        assert_eq!(answer, told(number));
+                    }
+                    done.set(done.get() + 1);
+                });
+            }
+            while done.get() < 8 {
+                client.sleep(100_000).await;
+            }
+        });
+    }
+}
+
+/// `cargo test --release -p world -- --ignored --nocapture speed`
+#[test]
+#[ignore = "prints a figure"]
+fn speed_of_simulated_calls() {
+    let begun = std::time::Instant::now();
+    let (seeds, calls) = (200, 1000);
+    for seed in 0..seeds {
+        let sim = Simulation::new(seed, SimOptions::default());
+        let (server, client) = (sim.node("server"), sim.node("client"));
+        sim.block_on("client", async {
+            start(&server, |_| {}).await;
+            let peers = Peers::new(client.clone(), identity(Role::Client));
+            for number in 0..calls {
+                ask(&peers, number).await.unwrap();
+            }
+        });
+    }
+    let each = begun.elapsed().as_nanos() / u128::from(seeds * calls);
+    println!("{each} ns for a call, with its answer and all else that it takes");
+}

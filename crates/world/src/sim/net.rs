@@ -1,0 +1,429 @@
+//! The wires: listeners, and connections that carry frames in order until they break.
+//!
+//! What is sent is sealed to bytes and opened again at the other end, so that the codecs run; a payload shares its
+//! sender's memory. Each end of a connection has what is in flight to it and what has arrived and waits for `recv`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::task::{Context, Poll, Waker};
+
+use types::Buf;
+use types::wire::HEADER_LEN;
+
+use super::chance::Chance;
+use super::executor::Event;
+use super::state::{State, Traced};
+
+/// A connection; slots are used again, generations are not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct LinkId {
+    slot: u32,
+    generation: u32,
+}
+
+/// One end of a connection: 0 connected, 1 accepted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct LinkEnd {
+    pub(super) link: LinkId,
+    pub(super) end: usize,
+}
+
+impl LinkEnd {
+    fn other(self) -> LinkEnd {
+        LinkEnd { link: self.link, end: 1 - self.end }
+    }
+}
+
+/// What comes out of a wire.
+pub(super) enum Arrival {
+    /// A frame as its bytes.
+    Frame { head: [u8; HEADER_LEN], record: Vec<u8>, payload: Buf },
+    /// Bytes that nobody made into a frame.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests send what is no frame"))]
+    Bytes(Vec<u8>),
+    /// The other end closed.
+    Closed,
+    /// The connection broke.
+    Reset,
+}
+
+impl Arrival {
+    fn size(&self) -> usize {
+        match self {
+            Arrival::Frame { record, payload, .. } => HEADER_LEN + record.len() + payload.len(),
+            Arrival::Bytes(bytes) => bytes.len(),
+            Arrival::Closed | Arrival::Reset => 0,
+        }
+    }
+}
+
+struct End {
+    node: u32,
+    /// On their way here, each with its time.
+    flight: VecDeque<(u64, Arrival)>,
+    /// Here, not yet received.
+    inbox: VecDeque<Arrival>,
+    /// Bytes in `flight` and `inbox`.
+    waiting: usize,
+    /// When the last of `flight` arrives; the next comes no earlier.
+    last: u64,
+    /// Handles held: sender and receiver. 0: closed.
+    halves: u8,
+    /// A break has been noticed here.
+    reset: bool,
+    receiver: Option<Waker>,
+    sender: Option<Waker>,
+}
+
+impl End {
+    fn new(node: u32) -> End {
+        End {
+            node,
+            flight: VecDeque::new(),
+            inbox: VecDeque::new(),
+            waiting: 0,
+            last: 0,
+            halves: 2,
+            reset: false,
+            receiver: None,
+            sender: None,
+        }
+    }
+
+    fn wake(&mut self) {
+        [self.receiver.take(), self.sender.take()].into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+struct Link {
+    ends: [End; 2],
+    /// Nothing passes any more, in neither direction.
+    severed: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    link: Option<Link>,
+}
+
+struct Queue {
+    id: u64,
+    /// Connections not yet accepted, each with its peer's address.
+    waiting: VecDeque<(LinkEnd, String)>,
+    waker: Option<Waker>,
+}
+
+pub(super) struct Net {
+    chance: Chance,
+    listeners: BTreeMap<(u32, u16), Queue>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    cuts: BTreeSet<(u32, u32)>,
+    count: u64,
+}
+
+impl Net {
+    pub(super) fn new(seed: u64) -> Net {
+        Net {
+            chance: Chance::new(seed, "net"),
+            listeners: BTreeMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            cuts: BTreeSet::new(),
+            count: 0,
+        }
+    }
+
+    /// Takes a port of `node` (0: any free one); the port and the listener's number.
+    pub(super) fn listen(&mut self, node: u32, port: u16) -> io::Result<(u16, u64)> {
+        let free = |port: &u16| !self.listeners.contains_key(&(node, *port));
+        let chosen = if port == 0 { (20_000..=u16::MAX).find(free) } else { Some(port).filter(free) };
+        let port = chosen.ok_or(io::ErrorKind::AddrInUse)?;
+        self.count += 1;
+        let queue = Queue { id: self.count, waiting: VecDeque::new(), waker: None };
+        self.listeners.insert((node, port), queue);
+        Ok((port, self.count))
+    }
+
+    /// Gives the port up, if it is still this listener's.
+    pub(super) fn unlisten(&mut self, state: &State, node: u32, port: u16, id: u64) {
+        if self.listeners.get(&(node, port)).is_some_and(|queue| queue.id == id)
+            && let Some(queue) = self.listeners.remove(&(node, port))
+        {
+            queue.waiting.into_iter().for_each(|(end, _)| self.close(state, end, 2));
+        }
+    }
+
+    /// The next connection of a listener, with its peer.
+    pub(super) fn accept(
+        &mut self,
+        cx: &mut Context<'_>,
+        node: u32,
+        port: u16,
+        id: u64,
+    ) -> Poll<io::Result<(LinkEnd, String)>> {
+        let Some(queue) = self.listeners.get_mut(&(node, port)).filter(|queue| queue.id == id) else {
+            return Poll::Ready(super::state::dead());
+        };
+        if let Some(next) = queue.waiting.pop_front() {
+            return Poll::Ready(Ok(next));
+        }
+        queue.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    pub(super) fn is_cut(&self, a: u32, b: u32) -> bool {
+        self.cuts.contains(&(a.min(b), a.max(b)))
+    }
+
+    /// Connects `node` to a listener; the end of the connecting side.
+    pub(super) fn connect(&mut self, state: &State, node: u32, to: (u32, u16)) -> io::Result<LinkEnd> {
+        let nodes = state.nodes.borrow();
+        let queue = self.listeners.get_mut(&to).ok_or(io::ErrorKind::ConnectionRefused)?;
+        self.count += 1;
+        let peer = format!("{}:{}", nodes.at(node).name, 32_768 + self.count % 28_000);
+        let link = Link { ends: [End::new(node), End::new(to.0)], severed: false };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 connections at a time")
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.link = Some(link);
+        let link = LinkId { slot, generation: entry.generation };
+        queue.waiting.push_back((LinkEnd { link, end: 1 }, peer));
+        queue.waker.take().into_iter().for_each(Waker::wake);
+        Ok(LinkEnd { link, end: 0 })
+    }
+
+    /// Time of the next frame on a wire.
+    pub(super) fn latency(&self, state: &State) -> u64 {
+        let options = &state.options;
+        let stall = if self.chance.hits(options.stall_per_million) {
+            self.chance.within(&options.stall_us)
+        } else {
+            0
+        };
+        self.chance.within(&options.latency_us) + stall
+    }
+
+    /// Whether `from` may send at all, and now: the window may be full.
+    pub(super) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: LinkEnd,
+        window: usize,
+    ) -> Poll<io::Result<()>> {
+        let Some(link) = find(&mut self.slots, from) else { return Poll::Ready(broken()) };
+        if link.ends[from.end].reset || link.ends[from.end].halves == 0 {
+            return Poll::Ready(broken());
+        }
+        if !link.severed && link.ends[from.other().end].waiting >= window {
+            link.ends[from.end].sender = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Puts something on the wire out of `from`.
+    pub(super) fn send(&mut self, state: &State, from: LinkEnd, what: Arrival) {
+        if self.chance.hits(state.options.break_per_million) {
+            self.sever(state, from.link);
+        }
+        let delay = self.latency(state);
+        self.send_after(state, from.other(), delay, what);
+    }
+
+    fn send_after(&mut self, state: &State, to: LinkEnd, delay: u64, what: Arrival) {
+        let Some(link) = find(&mut self.slots, to) else { return };
+        // On a severed link only the break itself still arrives.
+        if link.severed && !matches!(what, Arrival::Reset) {
+            return;
+        }
+        let end = &mut link.ends[to.end];
+        end.last = end.last.max(state.executor.now() + delay);
+        end.waiting += what.size();
+        end.flight.push_back((end.last, what));
+        state.executor.schedule(end.last, Event::Arrival(to));
+    }
+
+    /// The next thing in flight reaches `to`.
+    pub(super) fn arrive(&mut self, state: &State, to: LinkEnd) {
+        let now = state.executor.now();
+        let Some(link) = find(&mut self.slots, to) else { return };
+        let end = &mut link.ends[to.end];
+        // What was in flight may have been lost since.
+        let Some((_, what)) = end.flight.pop_front_if(|(when, _)| *when <= now) else { return };
+        match &what {
+            Arrival::Frame { head, .. } => {
+                let sum = u64::from(types::checksum::crc(head)) | (what.size() as u64) << 32;
+                state.trace(end.node, Traced::Frame, sum);
+            }
+            Arrival::Bytes(bytes) => {
+                state.trace(end.node, Traced::Frame, types::checksum::crc(bytes).into());
+            }
+            Arrival::Closed => {}
+            Arrival::Reset => end.reset = true,
+        }
+        if end.halves == 0 {
+            end.waiting -= what.size();
+            if !link.severed && matches!(what, Arrival::Frame { .. } | Arrival::Bytes(_)) {
+                let delay = self.latency(state);
+                self.send_after(state, to.other(), delay, Arrival::Reset);
+            }
+            return;
+        }
+        end.inbox.push_back(what);
+        end.receiver.take().into_iter().for_each(Waker::wake);
+        if end.reset {
+            end.wake();
+        }
+    }
+
+    /// The next frame, as it came; `Closed` and `Reset` stay for whoever asks again.
+    pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        at: LinkEnd,
+    ) -> Poll<io::Result<Option<Arrival>>> {
+        let Some(link) = find(&mut self.slots, at) else { return Poll::Ready(broken()) };
+        let end = &mut link.ends[at.end];
+        if end.halves == 0 {
+            return Poll::Ready(broken());
+        }
+        match end.inbox.front() {
+            None => {
+                end.receiver = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Some(Arrival::Closed) => return Poll::Ready(Ok(None)),
+            Some(Arrival::Reset) => return Poll::Ready(broken()),
+            Some(Arrival::Frame { .. } | Arrival::Bytes(_)) => {}
+        }
+        let what = end.inbox.pop_front();
+        end.waiting -= what.as_ref().map_or(0, Arrival::size);
+        link.ends[at.other().end].sender.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(what))
+    }
+
+    /// Lets go of `halves` handles of an end; with the last one the other end hears that it closed.
+    pub(super) fn close(&mut self, state: &State, at: LinkEnd, halves: u8) {
+        let Some(link) = find(&mut self.slots, at) else { return };
+        let end = &mut link.ends[at.end];
+        if end.halves == 0 {
+            return;
+        }
+        end.halves -= halves;
+        if end.halves == 0 {
+            // Unread bytes at a close make a break of it, as with TCP.
+            let unread = end.inbox.iter().any(|what| what.size() > 0);
+            end.inbox.clear();
+            let notice = if unread { Arrival::Reset } else { Arrival::Closed };
+            let delay = self.latency(state);
+            self.send_after(state, at.other(), delay, notice);
+            self.free_if_closed(at.link);
+        }
+    }
+
+    fn free_if_closed(&mut self, id: LinkId) {
+        let slot = &mut self.slots[id.slot as usize];
+        if slot.link.as_ref().is_some_and(|link| link.ends.iter().all(|end| end.halves == 0)) {
+            slot.link = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(id.slot);
+        }
+    }
+
+    /// Cuts a connection: of what is in flight a part is lost, and each end notices at a time of its own.
+    fn sever(&mut self, state: &State, id: LinkId) {
+        if find(&mut self.slots, LinkEnd { link: id, end: 0 }).is_none_or(|link| link.severed) {
+            return;
+        }
+        for end in [0, 1].map(|end| LinkEnd { link: id, end }) {
+            self.lose_flight(end);
+            let delay = self.chance.within(&state.options.break_us);
+            self.send_after(state, end, delay, Arrival::Reset);
+        }
+        if let Some(link) = find(&mut self.slots, LinkEnd { link: id, end: 0 }) {
+            link.severed = true;
+            // Senders that waited for room now send into the void.
+            link.ends.iter_mut().filter_map(|end| end.sender.take()).for_each(Waker::wake);
+        }
+    }
+
+    fn lose_flight(&mut self, to: LinkEnd) {
+        let Some(link) = find(&mut self.slots, to) else { return };
+        let end = &mut link.ends[to.end];
+        let kept = self.chance.below(end.flight.len() as u64 + 1) as usize;
+        let lost: usize = end.flight.drain(kept..).map(|(_, what)| what.size()).sum();
+        end.waiting -= lost;
+        end.last = end.flight.back().map_or(0, |(when, _)| *when);
+    }
+
+    /// All connections of a node end with its process; a machine without power does not even say so.
+    pub(super) fn node_died(&mut self, state: &State, node: u32, power_cut: bool) {
+        self.listeners.retain(|(owner, _), _| *owner != node);
+        for slot in 0..self.slots.len() {
+            let generation = self.slots[slot].generation;
+            let Some(link) = &self.slots[slot].link else { continue };
+            let mine = [0, 1].map(|end| link.ends[end].node == node);
+            let slot = u32::try_from(slot).expect("connect keeps the number of slots below 2^32");
+            let id = LinkId { slot, generation };
+            if mine == [false, false] {
+                continue;
+            }
+            if power_cut {
+                self.sever(state, id);
+            }
+            // On a severed link the notice below gets lost, as it should.
+            for at in [0, 1].map(|end| LinkEnd { link: id, end }).into_iter().filter(|at| mine[at.end]) {
+                self.end_died(state, at);
+            }
+            self.free_if_closed(id);
+        }
+    }
+
+    fn end_died(&mut self, state: &State, at: LinkEnd) {
+        let Some(link) = find(&mut self.slots, at) else { return };
+        let reset = !link.severed && self.chance.coin();
+        if reset {
+            self.lose_flight(at.other());
+        }
+        let Some(link) = find(&mut self.slots, at) else { return };
+        let end = &mut link.ends[at.end];
+        end.halves = 0;
+        end.inbox.clear();
+        end.wake();
+        let delay = self.latency(state);
+        self.send_after(state, at.other(), delay, if reset { Arrival::Reset } else { Arrival::Closed });
+    }
+
+    pub(super) fn partition(&mut self, state: &State, a: u32, b: u32, cut: bool) {
+        let pair = (a.min(b), a.max(b));
+        if !cut {
+            self.cuts.remove(&pair);
+            return;
+        }
+        self.cuts.insert(pair);
+        for slot in 0..self.slots.len() {
+            let entry = &self.slots[slot];
+            if let Some(link) = &entry.link
+                && !link.severed
+                && (link.ends[0].node.min(link.ends[1].node), link.ends[0].node.max(link.ends[1].node))
+                    == pair
+            {
+                let slot = u32::try_from(slot).expect("connect keeps the number of slots below 2^32");
+                self.sever(state, LinkId { slot, generation: entry.generation });
+            }
+        }
+    }
+}
+
+fn find(slots: &mut [Slot], end: LinkEnd) -> Option<&mut Link> {
+    let slot = &mut slots[end.link.slot as usize];
+    if slot.generation == end.link.generation { slot.link.as_mut() } else { None }
+}
+
+fn broken<T>() -> io::Result<T> {
+    Err(io::Error::from(io::ErrorKind::ConnectionReset))
+}

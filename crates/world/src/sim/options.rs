@@ -1,0 +1,84 @@
+//! How rough a simulated world is.
+
+use std::ops::Range;
+
+use super::chance::Chance;
+
+/// What a simulation does to the nodes in it. Times in microseconds, chances in millionths, ranges without their end.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// Time that a frame takes from node to node.
+    pub latency_us: Range<u64>,
+    /// Chance of a frame to be held up, together with all that follow it on its connection.
+    pub stall_per_million: u32,
+    /// How much longer a frame takes that is held up.
+    pub stall_us: Range<u64>,
+    /// Chance of a connection to break at a frame.
+    pub break_per_million: u32,
+    /// Time until an end notices that its connection was cut, or that the other machine has no power.
+    pub break_us: Range<u64>,
+    /// Time until a connect to a machine out of reach gives up.
+    pub connect_timeout_us: u64,
+    /// Bytes that a connection holds in one direction, sent and not yet received, before its sender has to wait.
+    pub window_bytes: usize,
+    /// Time of a read from a disk.
+    pub read_us: Range<u64>,
+    /// Time of a write to a disk's cache.
+    pub write_us: Range<u64>,
+    /// Time of a sync.
+    pub sync_us: Range<u64>,
+    /// How far a node's clock may run too fast or too slow, in millionths.
+    pub drift_ppm_max: u32,
+    /// How far the clocks of two nodes may stand apart at the start.
+    pub offset_us_max: u64,
+    /// Polls that one `block_on` may take.
+    pub polls_max: u64,
+    /// Polls that may pass while time stands still.
+    pub polls_stalled_max: u64,
+    /// Simulated time that one `block_on` may take.
+    pub time_us_max: u64,
+}
+
+impl Default for SimOptions {
+    /// A calm machine room: nothing breaks by itself, times vary.
+    fn default() -> SimOptions {
+        SimOptions {
+            latency_us: 30..300,
+            stall_per_million: 1_000,
+            stall_us: 1_000..20_000,
+            break_per_million: 0,
+            break_us: 1_000..2_000_000,
+            connect_timeout_us: 2_000_000,
+            window_bytes: 4 << 20,
+            read_us: 20..300,
+            write_us: 2..50,
+            sync_us: 200..5_000,
+            drift_ppm_max: 0,
+            offset_us_max: 0,
+            polls_max: 200_000_000,
+            polls_stalled_max: 1_000_000,
+            time_us_max: 24 * 3_600 * 1_000_000,
+        }
+    }
+}
+
+impl SimOptions {
+    /// Options drawn from `seed`: each fault is off, rare or frequent by chance, so that seeds differ in kind.
+    pub fn drawn(seed: u64) -> SimOptions {
+        let chance = Chance::new(seed, "options");
+        let pick = |choices: [u32; 3]| choices[chance.below(3) as usize];
+        let stretch = |range: Range<u64>, factor: u64| range.start..range.end * factor;
+        let calm = SimOptions::default();
+        SimOptions {
+            latency_us: stretch(calm.latency_us, u64::from(pick([1, 3, 30]))),
+            stall_per_million: pick([0, 1_000, 30_000]),
+            stall_us: stretch(calm.stall_us, u64::from(pick([1, 5, 20]))),
+            break_per_million: pick([0, 100, 2_000]),
+            sync_us: stretch(calm.sync_us, u64::from(pick([1, 4, 20]))),
+            read_us: stretch(calm.read_us, u64::from(pick([1, 4, 20]))),
+            drift_ppm_max: pick([0, 100, 10_000]),
+            offset_us_max: u64::from(pick([0, 1_000, 4_000_000_000])),
+            ..calm
+        }
+    }
+}

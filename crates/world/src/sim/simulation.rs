@@ -1,0 +1,106 @@
+//! The handle of whoever runs a simulation.
+
+use std::future::Future;
+use std::rc::Rc;
+
+use super::disk::File;
+use super::options::SimOptions;
+use super::state::State;
+
+/// A cluster in one thread: every run of one seed, with the same options, is the same run.
+///
+/// Dropping it ends every node. A task that owns the simulation it runs in keeps both alive for ever: let the future
+/// given to [`Simulation::block_on`] borrow it instead.
+pub struct Simulation {
+    state: Rc<State>,
+}
+
+impl Simulation {
+    /// A world without nodes.
+    pub fn new(seed: u64, options: SimOptions) -> Simulation {
+        assert!(options.drift_ppm_max < 1_000_000, "a clock goes forward");
+        Simulation { state: Rc::new(State::new(seed, options)) }
+    }
+
+    /// The node `name`, made at first use, started again with its disks if it has died. Its addresses are `name:port`.
+    pub fn node(&self, name: &str) -> crate::World {
+        let (node, life) = self.state.start(name);
+        crate::World::simulated(super::World::new(self.state.clone(), node, life))
+    }
+
+    /// Its process dies as by `kill -9`: tasks are dropped, connections break, the page cache survives.
+    pub fn kill(&self, name: &str) {
+        self.state.end_life(self.known(name), false);
+    }
+
+    /// As [`Simulation::kill`], and of what was not synced each sector is kept or lost by chance. The node answers
+    /// nothing until it is started again.
+    pub fn power_cut(&self, name: &str) {
+        self.state.end_life(self.known(name), true);
+    }
+
+    /// Runs everything until `f`, thought of as a task of `node`, is done. `f` outlives the node's
+    /// death, and a dead node stays dead.
+    ///
+    /// # Panics
+    /// With the seed: on deadlock (nothing can run and no timer is set) and on livelock (budget of polls or of time
+    /// used up).
+    pub fn block_on<F: Future>(&self, node: &str, f: F) -> F::Output {
+        if self.state.nodes.borrow().find(node).is_none() {
+            self.state.start(node);
+        }
+        self.state.block_on(f)
+    }
+
+    /// Of every frame delivered and every disk operation, with its time, node and bytes.
+    pub fn trace_hash(&self) -> u64 {
+        self.state.trace_hash()
+    }
+
+    /// True time since the start, in microseconds.
+    pub fn now(&self) -> u64 {
+        self.state.executor.now()
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.state.seed
+    }
+
+    /// Cuts (or mends) the wires between two nodes; their connections break when they are cut and stay broken.
+    pub fn partition(&self, a: &str, b: &str, cut: bool) {
+        let (a, b) = (self.known(a), self.known(b));
+        self.state.net.borrow_mut().partition(&self.state, a, b, cut);
+    }
+
+    /// Flips a bit in every 512-byte sector of a range at rest. Bytes not yet synced are not at rest.
+    pub fn damage(&self, node: &str, path: &str, offset: u64, len: u64) {
+        self.file(node, path).damage(&self.state.disk_chance, offset, len);
+    }
+
+    /// Makes every operation of a disk fail, or work again.
+    pub fn fail_disk(&self, node: &str, path: &str, failing: bool) {
+        self.file(node, path).set_failing(failing);
+    }
+
+    /// Makes every operation of a disk take so many times as long.
+    pub fn slow_disk(&self, node: &str, path: &str, times: u64) {
+        self.file(node, path).set_slowness(times);
+    }
+
+    fn known(&self, name: &str) -> u32 {
+        let found = self.state.nodes.borrow().find(name);
+        found.unwrap_or_else(|| panic!("there is no node {name}"))
+    }
+
+    fn file(&self, node: &str, path: &str) -> Rc<File> {
+        let found = self.state.disks.borrow().find(self.known(node), path);
+        found.unwrap_or_else(|| panic!("node {node} has no disk {path}"))
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        self.state.end_all();
+    }
+}

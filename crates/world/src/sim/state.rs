@@ -1,0 +1,222 @@
+//! What the nodes of a simulation share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+
+use super::chance::Chance;
+use super::disk::Disks;
+use super::executor::{Event, Executor, Step};
+use super::net::Net;
+use super::options::SimOptions;
+
+pub(super) struct State {
+    pub(super) seed: u64,
+    pub(super) options: SimOptions,
+    pub(super) executor: Executor,
+    pub(super) nodes: RefCell<Nodes>,
+    pub(super) net: RefCell<Net>,
+    pub(super) disks: RefCell<Disks>,
+    pub(super) disk_chance: Chance,
+    trace: Cell<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Nodes {
+    by_name: BTreeMap<String, u32>,
+    list: Vec<Node>,
+}
+
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) life: u32,
+    pub(super) alive: bool,
+    /// Without power since its last life: it answers nothing at all.
+    pub(super) dark: bool,
+    pub(super) chance: Chance,
+    /// How much faster than true time its clock runs, in millionths.
+    pub(super) drift_ppm: i64,
+    /// What its clock showed at the start.
+    pub(super) offset_us: u64,
+}
+
+/// What a line of the trace is about.
+#[derive(Clone, Copy)]
+pub(super) enum Traced {
+    Frame = 1,
+    Read = 2,
+    Write = 3,
+    Sync = 4,
+    Death = 5,
+}
+
+impl Nodes {
+    pub(super) fn find(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(super) fn at(&self, node: u32) -> &Node {
+        &self.list[node as usize]
+    }
+}
+
+pub(super) fn dead<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::BrokenPipe, "this life of the node has ended"))
+}
+
+impl State {
+    pub(super) fn new(seed: u64, options: SimOptions) -> State {
+        State {
+            seed,
+            options,
+            executor: Executor::new(seed),
+            nodes: RefCell::default(),
+            net: RefCell::new(Net::new(seed)),
+            disks: RefCell::default(),
+            disk_chance: Chance::new(seed, "disks"),
+            trace: Cell::new(seed),
+        }
+    }
+
+    /// The node and its present life, begun now if it was not running.
+    pub(super) fn start(&self, name: &str) -> (u32, u32) {
+        assert!(!name.is_empty() && !name.contains(':'), "a node's name is what stands before the port");
+        let mut nodes = self.nodes.borrow_mut();
+        if let Some(index) = nodes.find(name) {
+            let node = &mut nodes.list[index as usize];
+            node.alive = true;
+            node.dark = false;
+            return (index, node.life);
+        }
+        let chance = Chance::new(self.seed, name);
+        let drift = u64::from(self.options.drift_ppm_max);
+        let drift_ppm = chance.below(2 * drift + 1).cast_signed() - drift.cast_signed();
+        let offset_us = chance.below(self.options.offset_us_max + 1);
+        let index = u32::try_from(nodes.list.len()).expect("fewer than 2^32 nodes");
+        let name = name.to_owned();
+        nodes.by_name.insert(name.clone(), index);
+        nodes.list.push(Node { name, life: 0, alive: true, dark: false, chance, drift_ppm, offset_us });
+        (index, 0)
+    }
+
+    pub(super) fn is_alive(&self, node: u32, life: u32) -> bool {
+        let nodes = self.nodes.borrow();
+        nodes.at(node).alive && nodes.at(node).life == life
+    }
+
+    /// Ends the present life of a node, with its power if `power_cut`.
+    pub(super) fn end_life(&self, node: u32, power_cut: bool) {
+        let mut nodes = self.nodes.borrow_mut();
+        let entry = &mut nodes.list[node as usize];
+        let was_alive = std::mem::replace(&mut entry.alive, false);
+        entry.life += u32::from(was_alive);
+        entry.dark |= power_cut;
+        drop(nodes);
+        self.trace(node, Traced::Death, u64::from(power_cut));
+        if was_alive {
+            self.net.borrow_mut().node_died(self, node, power_cut);
+        }
+        self.disks.borrow().node_died(&self.disk_chance, node, power_cut);
+        // Destructors of tasks may come back here: nothing is borrowed now.
+        drop(self.executor.take_tasks(Some(node)));
+    }
+
+    pub(super) fn end_all(&self) {
+        for node in &mut self.nodes.borrow_mut().list {
+            node.life += u32::from(std::mem::replace(&mut node.alive, false));
+        }
+        drop(self.executor.take_tasks(None));
+    }
+
+    pub(super) fn trace(&self, node: u32, what: Traced, value: u64) {
+        let mut hash = self.trace.get();
+        for word in [self.executor.now(), u64::from(node) << 8 | what as u64, value] {
+            hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^= hash >> 29;
+        }
+        self.trace.set(hash);
+    }
+
+    pub(super) fn trace_hash(&self) -> u64 {
+        self.trace.get()
+    }
+
+    pub(super) fn block_on<F: Future>(&self, f: F) -> F::Output {
+        let _story = Story(self);
+        let mut f = pin!(f);
+        let main = self.executor.begin_main();
+        let (mut polls, mut stalled) = (0, 0);
+        let end = self.executor.now() + self.options.time_us_max;
+        loop {
+            match self.executor.step() {
+                Step::Main => {
+                    if let Poll::Ready(output) = main.poll(f.as_mut()) {
+                        return output;
+                    }
+                }
+                Step::Task(id) => self.executor.poll(id),
+                Step::Idle => {
+                    stalled = 0;
+                    self.advance();
+                    assert!(
+                        self.executor.now() <= end,
+                        "seed {}: livelock: {} us of simulated time used up",
+                        self.seed,
+                        self.options.time_us_max
+                    );
+                    continue;
+                }
+            }
+            polls += 1;
+            stalled += 1;
+            assert!(
+                polls <= self.options.polls_max && stalled <= self.options.polls_stalled_max,
+                "seed {}: livelock: {polls} polls, the last {stalled} of them without time moving; {}",
+                self.seed,
+                self.who_lives()
+            );
+        }
+    }
+
+    fn advance(&self) {
+        let Some(event) = self.executor.advance() else {
+            panic!("seed {}: deadlock: nothing can run and no timer is set; {}", self.seed, self.who_lives())
+        };
+        self.happen(event);
+        // Everything of one moment becomes ready together: the order is then drawn, not given by the agenda.
+        while let Some(event) = self.executor.same_moment() {
+            self.happen(event);
+        }
+    }
+
+    fn happen(&self, event: Event) {
+        match event {
+            Event::Timer(_) => {}
+            Event::Arrival(end) => self.net.borrow_mut().arrive(self, end),
+        }
+    }
+
+    fn who_lives(&self) -> String {
+        let tasks = self.executor.tasks_by_node();
+        let mut text = String::from("tasks:");
+        for (index, node) in self.nodes.borrow().list.iter().enumerate() {
+            let count = u32::try_from(index).ok().and_then(|index| tasks.get(&index)).unwrap_or(&0);
+            text += &format!(" {}{}={count}", node.name, if node.alive { "" } else { " (dead)" });
+        }
+        text
+    }
+}
+
+/// Says which seed it was when a panic passes through.
+struct Story<'a>(&'a State);
+
+impl Drop for Story<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("simulation: seed {}, {} us after its start", self.0.seed, self.0.executor.now());
+        }
+    }
+}

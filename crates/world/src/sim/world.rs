@@ -1,0 +1,270 @@
+//! A node's view of the simulation: what [`crate::World`] forwards to.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use types::Buf;
+use types::wire::HEADER_LEN;
+
+use super::disk::Disk;
+use super::net::{Arrival, LinkEnd};
+use super::state::{State, dead};
+use crate::Frame;
+
+/// What `wall` shows at the start: 2026-01-01.
+const WALL_START_NS: u64 = 1_767_225_600_000_000_000;
+
+/// One life of one node.
+#[derive(Clone)]
+pub(crate) struct World {
+    state: Rc<State>,
+    node: u32,
+    life: u32,
+}
+
+impl World {
+    pub(super) fn new(state: Rc<State>, node: u32, life: u32) -> World {
+        World { state, node, life }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.state.is_alive(self.node, self.life) { Ok(()) } else { dead() }
+    }
+
+    pub(crate) fn block_on<F: Future>(&self, f: F) -> F::Output {
+        self.state.block_on(f)
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        let nodes = self.state.nodes.borrow();
+        let node = nodes.at(self.node);
+        let passed = i128::from(self.state.executor.now());
+        let shown = passed + passed * i128::from(node.drift_ppm) / 1_000_000;
+        node.offset_us
+            + u64::try_from(shown).expect("a drift of less than a million millionths keeps the sign")
+    }
+
+    pub(crate) fn wall(&self) -> u64 {
+        WALL_START_NS + self.now() * 1_000
+    }
+
+    pub(crate) async fn sleep(&self, us: u64) {
+        let drift = self.state.nodes.borrow().at(self.node).drift_ppm;
+        let rate = u128::try_from(1_000_000 + drift).expect("a clock never stands still");
+        let exact = u128::from(us) * 1_000_000;
+        // At least one tick: a sleep always lets others run. Past the end of time is the end of time.
+        let true_us = u64::try_from(exact.div_ceil(rate)).unwrap_or(u64::MAX).max(1);
+        self.state.executor.until(self.state.executor.now().saturating_add(true_us)).await;
+    }
+
+    pub(crate) async fn timeout<F: Future>(&self, us: u64, f: F) -> Option<F::Output> {
+        let (mut f, mut end) = (pin!(f), pin!(self.sleep(us)));
+        poll_fn(|cx| match f.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+        })
+        .await
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        self.state.nodes.borrow().at(self.node).chance.number()
+    }
+
+    pub(crate) fn random_bytes(&self, out: &mut [u8]) {
+        self.state.nodes.borrow().at(self.node).chance.fill(out);
+    }
+
+    pub(crate) fn spawn(&self, f: impl Future<Output = ()> + 'static) {
+        // A life that has ended starts nothing.
+        if self.check().is_ok() {
+            self.state.executor.spawn(self.node, Box::pin(f));
+        }
+    }
+
+    pub(crate) async fn yield_now(&self) {
+        let mut yielded = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn is_own_name(&self, host: &str) -> bool {
+        matches!(host, "" | "localhost" | "127.0.0.1" | "0.0.0.0")
+            || self.state.nodes.borrow().at(self.node).name == host
+    }
+
+    pub(crate) async fn listen(&self, address: &str) -> io::Result<Listener> {
+        self.check()?;
+        let (host, port) = split_address(address)?;
+        if !self.is_own_name(host) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let (port, id) = self.state.net.borrow_mut().listen(self.node, port)?;
+        Ok(Listener { world: self.clone(), port, id })
+    }
+
+    pub(crate) async fn connect(&self, address: &str) -> io::Result<Conn> {
+        self.check()?;
+        let (host, port) = split_address(address)?;
+        self.travel().await;
+        let found = self.state.nodes.borrow().find(host);
+        let target = if self.is_own_name(host) { Some(self.node) } else { found };
+        let Some(target) = target else { return Err(io::ErrorKind::HostUnreachable.into()) };
+        let dark = self.state.nodes.borrow().at(target).dark;
+        if dark || self.state.net.borrow().is_cut(self.node, target) {
+            let us = self.state.options.connect_timeout_us;
+            self.state.executor.until(self.state.executor.now() + us).await;
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.check()?;
+        let connected = self.state.net.borrow_mut().connect(&self.state, self.node, (target, port));
+        // Made before the way back, so that a caller who gives up closes it.
+        let conn = connected.map(|end| Conn::new(self.state.clone(), end, address.to_owned()));
+        self.travel().await;
+        self.check()?;
+        conn
+    }
+
+    async fn travel(&self) {
+        let delay = self.state.net.borrow().latency(&self.state);
+        self.state.executor.until(self.state.executor.now() + delay).await;
+    }
+
+    pub(crate) async fn open_disk(&self, path: &str) -> io::Result<Disk> {
+        self.check()?;
+        let (file, holder) = self.state.disks.borrow().open(self.node, path)?;
+        Ok(Disk::new(self.state.clone(), self.node, self.life, file, holder))
+    }
+
+    pub(crate) async fn create_disk(&self, path: &str, len: u64) -> io::Result<Disk> {
+        self.check()?;
+        self.state.disks.borrow_mut().create(self.node, path, len)?;
+        self.open_disk(path).await
+    }
+}
+
+fn split_address(address: &str) -> io::Result<(&str, u16)> {
+    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    parts.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address is host:port"))
+}
+
+pub(crate) struct Listener {
+    world: World,
+    port: u16,
+    id: u64,
+}
+
+impl Listener {
+    pub(crate) fn address(&self) -> String {
+        format!("{}:{}", self.world.state.nodes.borrow().at(self.world.node).name, self.port)
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<Conn> {
+        let state = &self.world.state;
+        let accept =
+            |cx: &mut Context<'_>| state.net.borrow_mut().accept(cx, self.world.node, self.port, self.id);
+        let (end, peer) = poll_fn(accept).await?;
+        Ok(Conn::new(state.clone(), end, peer))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let state = &self.world.state;
+        state.net.borrow_mut().unlisten(state, self.world.node, self.port, self.id);
+    }
+}
+
+pub(crate) struct Conn {
+    peer: String,
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Conn {
+    fn new(state: Rc<State>, end: LinkEnd, peer: String) -> Conn {
+        let half = || Half { state: state.clone(), end };
+        Conn { peer, sender: Sender(half()), receiver: Receiver(half()) }
+    }
+
+    pub(crate) fn peer(&self) -> String {
+        self.peer.clone()
+    }
+
+    pub(crate) fn split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+}
+
+struct Half {
+    state: Rc<State>,
+    end: LinkEnd,
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        self.state.net.borrow_mut().close(&self.state, self.end, 1);
+    }
+}
+
+pub(crate) struct Sender(Half);
+
+impl Sender {
+    pub(crate) async fn send(&mut self, mut frame: Frame) -> io::Result<()> {
+        let head = frame.seal()?;
+        self.put(Arrival::Frame { head, record: frame.record, payload: frame.payload }).await
+    }
+
+    pub(crate) async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {
+        for frame in frames {
+            self.send(frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what may be no frame at all.
+    #[cfg(test)]
+    pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.put(Arrival::Bytes(bytes)).await
+    }
+
+    async fn put(&mut self, what: Arrival) -> io::Result<()> {
+        let Half { state, end } = &self.0;
+        poll_fn(|cx| state.net.borrow_mut().poll_send(cx, *end, state.options.window_bytes)).await?;
+        state.net.borrow_mut().send(state, *end, what);
+        Ok(())
+    }
+}
+
+pub(crate) struct Receiver(Half);
+
+impl Receiver {
+    pub(crate) async fn recv(&mut self) -> io::Result<Option<Frame>> {
+        let Half { state, end } = &self.0;
+        match poll_fn(|cx| state.net.borrow_mut().poll_receive(cx, *end)).await? {
+            Some(Arrival::Frame { head, record, payload }) => {
+                Frame::join(Frame::open(&head)?, record, payload).map(Some)
+            }
+            Some(Arrival::Bytes(bytes)) => frame_of(&bytes).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The frame at the start of `bytes`, as a stream would be read.
+fn frame_of(bytes: &[u8]) -> io::Result<Frame> {
+    let (head, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(io::ErrorKind::UnexpectedEof)?;
+    let header = Frame::open(head)?;
+    let (record, rest) =
+        rest.split_at_checked(header.record_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
+    let payload = rest.get(..header.payload_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
+    Frame::join(header, record.to_vec(), Buf::copy_of(payload))
+}
