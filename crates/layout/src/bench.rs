@@ -12,9 +12,10 @@ use crate::{Body, Coder, DecodeError};
 /// Data of the stripes that a run of [`Access::Memory`] walks, in bytes.
 const WALK: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 /// Most stripes of such a run: very small ones walk less.
-const STRIPES_MAX: usize = 1 << 17;
-/// Data that is coded between two looks at the clock, in bytes.
+const STRIPES_MAX: usize = 1 << 14;
+/// Data that is coded between two looks at the clock, in bytes, and most stripes.
 const BATCH: usize = 1 << 20;
+const BATCH_STRIPES: usize = 1 << 10;
 /// Units are rounded down to a multiple of this, as those of volumes are multiples of much more, in bytes.
 const ALIGN: usize = 64;
 
@@ -190,7 +191,7 @@ impl Walk {
         let wanted = (seconds * 1e6) as u64;
         let (start, mut at, mut bytes) = (now(), 0, 0);
         let elapsed = loop {
-            for _ in 0..BATCH.div_ceil(stripe) {
+            for _ in 0..BATCH.div_ceil(stripe).min(BATCH_STRIPES) {
                 self.code_one(coder, operation, at)?;
                 at = (at + 1) % self.stripes;
                 bytes += stripe;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use types::Code;
 
-use crate::fast::Prepared;
+use crate::fast::{self, Prepared};
 use crate::matrix;
 use crate::oracle;
 
@@ -93,14 +93,22 @@ struct Inner {
 }
 
 impl Coder {
-    /// A coder for `code` with the fastest body.
+    /// A coder for `code` with the fastest body, which is compared with the plain one first (some microseconds).
     pub fn new(code: Code) -> Coder {
         Coder::with_body(code, Body::Fast)
     }
 
     /// A coder for `code` with this body.
+    ///
+    /// # Panics
+    /// If the fast body does not make the plain one's bytes on this CPU: better no I/O than wrong I/O.
     pub fn with_body(code: Code, body: Body) -> Coder {
-        let parity = Product::new(matrix::parity_rows(code), code.k(), body);
+        let rows = matrix::parity_rows(code);
+        assert!(
+            body == Body::Scalar || rows.is_empty() || fast::agrees(&rows, code.k()),
+            "the fast body makes other bytes than the plain one on this CPU"
+        );
+        let parity = Product::new(rows, code.k(), body);
         Coder { inner: Arc::new(Inner { code, body, parity, decodes: Mutex::new(BTreeMap::new()) }) }
     }
 

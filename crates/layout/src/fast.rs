@@ -8,6 +8,7 @@ use rusty_erasure::{best_kernels, raid};
 use types::limits::{K_MAX, SLOTS_MAX};
 
 use crate::gf;
+use crate::oracle;
 
 /// The kernels go byte by byte after the last whole step, at a hundredth of their speed, so a tail is padded.
 const STEP: usize = 32;
@@ -99,6 +100,31 @@ impl Prepared {
     }
 }
 
+/// Whether every kernel that this CPU gives the rows makes the oracle's bytes. Cheap enough to ask once per coder:
+/// the tests of a release run on few kinds of CPU.
+pub(crate) fn agrees(rows: &[u8], sources: usize) -> bool {
+    /// Enough for the widest loop of any kernel, its narrower ones and a tail.
+    const LEN: usize = 128 + 64 + 32 + 5;
+    let bytes =
+        |seed: usize| -> Vec<u8> { (0..LEN).map(|i| crate::mix((seed * LEN + i) as u64) as u8).collect() };
+    let data: Vec<Vec<u8>> = (0..sources).map(bytes).collect();
+    let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+    let mut right = vec![vec![0; LEN]; rows.len() / sources];
+    oracle::apply(rows, &data, &mut right.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+    let fitting = Prepared::new(rows, sources);
+    let general = Prepared { shape: Shape::Products, ..Prepared::new(rows, sources) };
+    let mut sums = vec![vec![0; LEN]; right.len()];
+    for (row, sum) in sums.iter_mut().enumerate() {
+        data.iter().enumerate().for_each(|(source, bytes)| general.add(row, source, bytes, sum));
+    }
+    sums == right
+        && [fitting, general].iter().all(|prepared| {
+            let mut made = vec![vec![0xa5; LEN]; right.len()];
+            prepared.apply(&data, &mut made.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+            made == right
+        })
+}
+
 fn pad(to: &mut [u8; STEP], bytes: &[u8]) {
     to[..bytes.len()].copy_from_slice(bytes);
 }
@@ -107,4 +133,36 @@ fn is_pq(rows: &[u8], sources: usize) -> bool {
     let (p, q) = rows.split_at(sources);
     let powers = std::iter::successors(Some(1), |&power| Some(gf::double(power)));
     p.iter().all(|&number| number == 1) && q.iter().copied().eq(powers.take(sources))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kernels that the CPU has but does not choose are those that it chooses elsewhere.
+    #[test]
+    fn kernels_of_older_cpus_make_the_same_bytes() {
+        let rows: Vec<u8> = (0..3 * 5).map(|i| i * 17 + 1).collect();
+        for len in [1, 31, 32, 33, 64, 127, 128, 1000, 4096] {
+            let data: Vec<Vec<u8>> =
+                (0..5).map(|i| (0..len).map(|x| (x * 7 + i * 31) as u8).collect()).collect();
+            let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            let mut right = vec![vec![0; len]; 3];
+            oracle::apply(&rows, &data, &mut right.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+            for kernels in
+                ["scalar", "ssse3", "avx2", "gfni"].into_iter().filter_map(rusty_erasure::kernels_named)
+            {
+                let tables = (kernels.init)(&rows);
+                let prepared = Prepared { kernels, tables, sources: 5, shape: Shape::Products };
+                let mut made = vec![vec![0xa5; len]; 3];
+                prepared.apply(&data, &mut made.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+                assert_eq!(made, right, "{} {len}", kernels.name);
+                let mut sums = vec![vec![0; len]; 3];
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    data.iter().enumerate().for_each(|(source, bytes)| prepared.add(row, source, bytes, sum));
+                }
+                assert_eq!(sums, right, "{} {len}", kernels.name);
+            }
+        }
+    }
 }
