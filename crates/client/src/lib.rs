@@ -1,1 +1,42 @@
-//! Placeholder
+//! Files to units: open files, write-behind, the write and read paths, retries.
+//!
+//! A [`Mount`] is what all threads of a mounted volume share; a [`Session`] is one thread's way into it. Start reading
+//! at `write.rs`, then `read.rs`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `write.rs`, `read.rs` | the two paths |
+//! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers, budget, whose turn it is |
+//! | `stable.rs`, `settle.rs` | Sync with the primaries; sizes and closes with the metadata service |
+//! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
+//! | `lease.rs` | this client's life at the metadata service; modes |
+//! | `open_file.rs`, `open.rs`, `names.rs`, `truncate.rs` | files and names |
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod flow;
+mod gather;
+mod lease;
+mod mount;
+mod names;
+mod numbers;
+mod open;
+mod open_file;
+mod read;
+mod retry;
+mod route;
+mod session;
+mod settle;
+mod stable;
+mod truncate;
+mod write;
+mod write_behind;
+
+pub use error::{ClientError, MountError};
+pub use mount::{Counters, Mount, MountOptions, RecallHook};
+pub use names::SetAttrs;
+pub use open::Opened;
+pub use read::ReadStage;
+pub use session::Session;
+pub use write::WriteStage;

@@ -1,0 +1,91 @@
+//! What can go wrong for a caller of this room.
+
+use types::{ClusterId, Refusal};
+use world::CallError;
+
+/// Why a file operation did not happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A server said no, finally.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// Nobody answered for as long as the client is patient. Whether a change was carried out is unknown.
+    #[error("no server answers")]
+    Unreachable,
+    /// The servers hold a different cluster key.
+    #[error("the servers have a different cluster key")]
+    WrongKey,
+    /// The servers belong to another cluster.
+    #[error("the servers belong to another cluster")]
+    WrongCluster,
+    /// A server's answer makes no sense.
+    #[error("a server's answer makes no sense")]
+    BadReply,
+    /// The handle is not open, or not open for this.
+    #[error("the handle is not open for this")]
+    BadHandle,
+    /// The mount has ended.
+    #[error("the mount has ended")]
+    Left,
+}
+
+impl From<CallError> for ClientError {
+    fn from(error: CallError) -> ClientError {
+        match error {
+            CallError::Refused(refusal) => ClientError::Refused(refusal),
+            CallError::Unreachable => ClientError::Unreachable,
+            CallError::WrongKey => ClientError::WrongKey,
+            CallError::WrongCluster { .. } => ClientError::WrongCluster,
+            CallError::BadReply => ClientError::BadReply,
+        }
+    }
+}
+
+/// Why a volume cannot be mounted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MountError {
+    /// No such volume.
+    #[error("there is no volume `{0}` in this cluster")]
+    UnknownVolume(String),
+    /// The metadata service does not answer.
+    #[error("the metadata service at {0} does not answer")]
+    Unreachable(String),
+    /// The metadata service has another key.
+    #[error("the metadata service at {0} has a different cluster key")]
+    WrongKey(String),
+    /// The metadata service belongs to another cluster.
+    #[error("the metadata service at {address} belongs to cluster {theirs}")]
+    WrongCluster {
+        /// Where it listens.
+        address: String,
+        /// Its cluster.
+        theirs: ClusterId,
+    },
+    /// The metadata service said no.
+    #[error("the metadata service at {address} refuses: {refusal}")]
+    Refused {
+        /// Where it listens.
+        address: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The metadata service's answer makes no sense.
+    #[error("the answer of the metadata service at {0} makes no sense")]
+    BadReply(String),
+}
+
+impl MountError {
+    pub(crate) fn of(error: CallError, address: &str, volume: &str) -> MountError {
+        let address = address.to_owned();
+        match error {
+            CallError::Refused(Refusal::Unknown | Refusal::NotFound) => {
+                MountError::UnknownVolume(volume.to_owned())
+            }
+            CallError::Refused(refusal) => MountError::Refused { address, refusal },
+            CallError::Unreachable => MountError::Unreachable(address),
+            CallError::WrongKey => MountError::WrongKey(address),
+            CallError::WrongCluster { theirs } => MountError::WrongCluster { address, theirs },
+            CallError::BadReply => MountError::BadReply(address),
+        }
+    }
+}

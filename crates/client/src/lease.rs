@@ -1,0 +1,297 @@
+//! This client's life at the metadata service: its lease, the modes that are recalled, and coming back after the
+//! service has restarted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use types::limits::{BEAT_US, LEASE_US};
+use types::messages::cluster::{ClientJoin, ClientJoined, ClientLeave, ClientPoll, Mode, ModeTaken, Recall};
+use types::{ClientId, InodeId, Refusal};
+use world::CallError;
+
+use crate::error::ClientError;
+use crate::mount::Mount;
+use crate::numbers::Numbers;
+use crate::open_file::OpenFile;
+use crate::retry::Patience;
+use crate::session::Session;
+
+/// How long one poll may take: the service holds it for a beat, and the lease must not run out meanwhile.
+const POLL_US: u64 = 2 * BEAT_US;
+/// Pause after a poll that failed, in microseconds.
+const POLL_PAUSE_US: u64 = 100_000;
+
+/// Who this client is to the service, and until when.
+pub(crate) struct Lives {
+    client: AtomicU64,
+    /// Counts how often the client has joined.
+    life: AtomicU64,
+    leased_until: AtomicU64,
+    left: AtomicBool,
+}
+
+impl Lives {
+    pub(crate) fn new(client: ClientId, leased_until: u64) -> Lives {
+        Lives {
+            client: AtomicU64::new(client.0),
+            life: AtomicU64::new(1),
+            leased_until: AtomicU64::new(leased_until),
+            left: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn client(&self) -> ClientId {
+        ClientId(self.client.load(Ordering::Acquire))
+    }
+
+    /// How often this client has joined.
+    pub(crate) fn life(&self) -> u64 {
+        self.life.load(Ordering::Acquire)
+    }
+
+    /// The service has not let anybody else in: modes hold.
+    pub(crate) fn is_leased(&self, now: u64) -> bool {
+        now < self.leased_until.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+
+    fn renew(&self, sent: u64) {
+        self.leased_until.fetch_max(sent + LEASE_US, Ordering::AcqRel);
+    }
+
+    fn begin(&self, client: ClientId, sent: u64) {
+        self.client.store(client.0, Ordering::Release);
+        self.renew(sent);
+        self.life.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Opens on their way, and the recalls that arrived meanwhile: an answer may be overtaken by a recall of what it grants.
+#[derive(Default)]
+pub(crate) struct Openings {
+    numbers: Numbers,
+    recalls: BTreeMap<InodeId, (u64, Mode)>,
+}
+
+impl Openings {
+    pub(crate) fn begin(&mut self) -> u64 {
+        self.numbers.begin()
+    }
+
+    /// The mode that is left of `granted`.
+    pub(crate) fn finish(&mut self, opening: u64, opened: Option<(InodeId, Mode)>) -> Option<Mode> {
+        let mode = opened.map(|(inode, granted)| match self.recalls.get(&inode) {
+            Some((at, recalled)) if *at >= opening && *recalled != granted => Mode::Shared,
+            _ => granted,
+        });
+        self.numbers.finish(opening);
+        let finished = self.numbers.finished();
+        self.recalls.retain(|_, (at, _)| *at > finished);
+        mode
+    }
+
+    fn recall(&mut self, inode: InodeId, mode: Mode) {
+        if !self.numbers.is_idle() {
+            self.recalls.insert(inode, (self.numbers.last(), mode));
+        }
+    }
+}
+
+impl Mount {
+    /// Does everything that no caller waits for: sends, makes stable, tells, renews the lease, follows recalls and the
+    /// map. Runs until the mount is left; everything else here needs it. Once per mount.
+    pub async fn background(self: Arc<Mount>, world: world::World) {
+        let session = self.session(world);
+        let (watch, tend) = (session.watch(), session.tend_flow());
+        futures_util::future::join4(watch, tend, session.settle_files(), session.flush_queue()).await;
+    }
+
+    /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
+    pub async fn flush_more(self: Arc<Mount>, world: world::World) {
+        self.session(world).flush_queue().await;
+    }
+
+    /// Ends the mount: everything written becomes stable, the service is told, then nothing works any more.
+    ///
+    /// # Errors
+    /// What kept some bytes from becoming stable; the mount has ended all the same.
+    pub async fn leave(self: &Arc<Mount>, world: &world::World) -> Result<(), ClientError> {
+        let session = self.session(world.clone());
+        let outcome = session.finish().await;
+        self.lives.left.store(true, Ordering::Release);
+        self.flow.close();
+        let client = self.lives.client();
+        let told = session.ask_once(POLL_US, &ClientLeave { client }).await;
+        tracing::info!(%client, "left");
+        outcome.and(told.map(|_| ()).map_err(ClientError::from))
+    }
+}
+
+impl Session {
+    /// Makes everything stable and tells the service of it.
+    async fn finish(&self) -> Result<(), ClientError> {
+        let mut outcome = Ok(());
+        for file in self.mount.files() {
+            let upto = self.mount.hurry(&file);
+            let stable = self.make_stable(&file, upto).await;
+            outcome = outcome.and(stable).and(file.report_error());
+        }
+        self.settle_batch(&self.mount.files()).await;
+        outcome
+    }
+
+    /// Renews the lease, follows the map and the recalls.
+    async fn watch(&self) {
+        while !self.mount.lives.has_left() {
+            let (sent, life) = (self.world.now(), self.mount.lives.life());
+            let client = self.mount.lives.client();
+            let poll = ClientPoll { client, map: self.mount.map().version };
+            match self.ask_once(POLL_US, &poll).await {
+                Ok(news) => {
+                    self.mount.lives.renew(sent);
+                    let have = self.mount.map().version;
+                    if news.map > have {
+                        self.refresh_map(have).await;
+                    }
+                    news.recalls.into_iter().for_each(|recall| self.begin_recall(recall));
+                }
+                Err(CallError::Refused(Refusal::Unknown | Refusal::Fenced)) => {
+                    if let Err(error) = self.rejoin(life).await {
+                        tracing::debug!(%error, "cannot join again");
+                        self.world.sleep(POLL_PAUSE_US).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the metadata service cannot be polled");
+                    self.world.sleep(POLL_PAUSE_US).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until the modes hold again, if the lease has run out.
+    pub(crate) async fn wait_for_lease(&self) -> Result<(), ClientError> {
+        if self.mount.lives.is_leased(self.world.now()) {
+            return Ok(());
+        }
+        let mut patience = Patience::new(&self.world);
+        while !self.mount.lives.is_leased(self.world.now()) {
+            if self.mount.lives.has_left() {
+                return Err(ClientError::Left);
+            }
+            patience.pause().await?;
+        }
+        Ok(())
+    }
+
+    /// Joins again if nobody has since `life`: the service has restarted, or has given this client up.
+    pub(crate) async fn rejoin(&self, life: u64) -> Result<(), ClientError> {
+        let _turn = self.mount.joining.lock().await;
+        if self.mount.lives.life() != life || self.mount.lives.has_left() {
+            return Ok(());
+        }
+        let known = Some(self.mount.lives.client());
+        match self.join(known).await {
+            Ok(()) => Ok(()),
+            Err(CallError::Refused(Refusal::Fenced | Refusal::Unknown)) => {
+                self.mount.lose_everything();
+                self.join(None).await.map_err(ClientError::from)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn join(&self, client: Option<ClientId>) -> Result<(), CallError> {
+        let opened = |file: &Arc<OpenFile>| file.lock().open_inode(file.inode);
+        let opens = self.mount.files().iter().map(opened).filter(|o| o.readers + o.writers > 0).collect();
+        let volume = self.mount.options.volume.clone();
+        let sent = self.world.now();
+        let ClientJoined { client: now, .. } =
+            self.ask_once(POLL_US, &ClientJoin { volume, client, opens }).await?;
+        if client.is_some_and(|before| before != now) {
+            self.mount.lose_everything();
+        }
+        tracing::info!(client = %now, "joined again");
+        self.mount.lives.begin(now, sent);
+        Ok(())
+    }
+
+    fn begin_recall(&self, recall: Recall) {
+        self.mount.openings().recall(recall.inode, recall.mode);
+        let file = self.mount.file(recall.inode);
+        if let Some(file) = &file {
+            let mut state = file.lock();
+            if state.recalled == Some(recall.mode) {
+                return;
+            }
+            state.recalled = Some(recall.mode);
+        }
+        let session = self.clone();
+        self.world.spawn(async move { session.take_mode(recall, file).await });
+    }
+
+    /// Makes stable what the new mode does not allow to be held back, then confirms the mode.
+    async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
+        if let Some(file) = &file {
+            let had = file.lock().mode;
+            if had == Mode::Alone {
+                self.give_way(file).await;
+            }
+            let mut state = file.lock();
+            state.mode = recall.mode;
+            state.recalled = None;
+        }
+        self.mount.call_hook(recall.inode, recall.mode);
+        let client = self.mount.lives.client();
+        let taken = ModeTaken { client, inode: recall.inode, mode: recall.mode };
+        if let Err(error) = self.ask(&taken).await {
+            tracing::debug!(inode = %recall.inode, %error, "a mode could not be confirmed");
+        }
+        if let Some(file) = &file {
+            self.mount.flow.settle(file);
+        }
+    }
+
+    /// Makes everything written to a file stable and known, as often as it takes.
+    async fn give_way(&self, file: &Arc<OpenFile>) {
+        let mut patience = Patience::new(&self.world);
+        loop {
+            let zeroed = self.zero_stale(file).await;
+            let upto = self.mount.hurry(file);
+            let stable = self.make_stable(file, upto).await;
+            let told = self.tell_growth(file, true).await;
+            match zeroed.and(stable).and(told) {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),
+            }
+            if self.mount.lives.has_left() || patience.pause().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Mount {
+    /// The service has let others in: what was not stable is lost, and every file says so once.
+    fn lose_everything(&self) {
+        for file in self.files() {
+            let mut state = file.lock();
+            if !state.is_stable() {
+                state.error.get_or_insert(ClientError::Refused(Refusal::Fenced));
+            }
+            self.drop_unstable(&mut state);
+            state.size = state.kept;
+            state.told = state.kept;
+            state.mtime_told = true;
+            state.mtime_kept = true;
+            state.mode = Mode::Shared;
+            drop(state);
+            file.changed.notify();
+            self.flow.settle(&file);
+        }
+    }
+}

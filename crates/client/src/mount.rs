@@ -1,0 +1,324 @@
+//! One mounted volume: what all its threads share.
+//!
+//! # Memory
+//! Writers hold at most [`MountOptions::unstable_budget`] bytes that are not stable yet, buffers counted at their full
+//! capacity; a writer that would go beyond waits. The budget is cut to three quarters of
+//! [`MountOptions::memory_budget`] if that is less, and is never below four stripes. Beside it there is what reads in
+//! progress hold (each twice its own length at most), and the pool of free buffers of `types`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use types::limits::LEASE_US;
+use types::messages::cluster::{ClientJoin, MapGet, Mode};
+use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, VolumeId};
+use world::{Identity, Peers, Signal, World};
+
+use crate::error::{ClientError, MountError};
+use crate::lease::{Lives, Openings};
+use crate::numbers::Numbers;
+use crate::open_file::OpenFile;
+use crate::route::MapView;
+use crate::session::Session;
+use crate::flow::Flow;
+
+/// How long the metadata service may take to answer a mount that begins, in microseconds.
+const JOIN_US: u64 = 5_000_000;
+
+/// What to mount, and with how much memory.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Where the metadata service listens, `host:port`.
+    pub meta: String,
+    /// Name of the volume.
+    pub volume: String,
+    /// Who this process is to the cluster.
+    pub identity: Identity,
+    /// Bytes that may be written and not yet stable.
+    pub unstable_budget: u64,
+    /// Bytes that the mount may hold in all.
+    pub memory_budget: u64,
+}
+
+impl MountOptions {
+    /// The usual options: 64 MiB unstable, 256 MiB in all.
+    pub fn new(meta: &str, volume: &str, identity: Identity) -> MountOptions {
+        MountOptions {
+            meta: meta.to_owned(),
+            volume: volume.to_owned(),
+            identity,
+            unstable_budget: 64 << 20,
+            memory_budget: 256 << 20,
+        }
+    }
+}
+
+/// What a mount has done so far, and what it holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Bytes that reads returned.
+    pub bytes_read: u64,
+    /// Bytes that writes took.
+    pub bytes_written: u64,
+    /// Bytes read from this mount's own unstable writes.
+    pub bytes_own: u64,
+    /// Bytes read from the bricks of their units.
+    pub bytes_direct: u64,
+    /// Bytes read through primaries.
+    pub bytes_primary: u64,
+    /// Units that had to be decoded for that.
+    pub units_decoded: u64,
+    /// Requests that had to be made again.
+    pub retries: u64,
+    /// Bytes of buffers that are not stable, now.
+    pub unstable_bytes: u64,
+    /// Bytes of the read cache, now.
+    pub cache_bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Counter {
+    ReadBytes,
+    WrittenBytes,
+    OwnBytes,
+    DirectBytes,
+    PrimaryBytes,
+    DecodedUnits,
+    Retries,
+}
+
+/// A handle: one `open`.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) write: bool,
+}
+
+/// Told of a changed mode before the change is confirmed.
+pub type RecallHook = Box<dyn Fn(InodeId, Mode) + Send + Sync>;
+
+/// The shared state of one mounted volume. Its locks are short and never held across an await; their order is table
+/// of files, file, flow, everything else.
+pub struct Mount {
+    pub(crate) options: MountOptions,
+    pub(crate) volume: VolumeId,
+    root: InodeId,
+    /// Given with every new map.
+    pub(crate) map_changed: Signal,
+    /// Held by whoever fetches the map.
+    pub(crate) refreshing: async_lock::Mutex<()>,
+    /// Held by whoever joins again.
+    pub(crate) joining: async_lock::Mutex<()>,
+    pub(crate) flow: Flow,
+    pub(crate) lives: Lives,
+    map: Mutex<Arc<MapView>>,
+    refreshes: AtomicU64,
+    suspects: Mutex<BTreeMap<BrickId, u64>>,
+    files: Mutex<BTreeMap<InodeId, Arc<OpenFile>>>,
+    handles: Mutex<BTreeMap<u64, Handle>>,
+    next_handle: AtomicU64,
+    ops: Mutex<Numbers>,
+    openings: Mutex<Openings>,
+    counters: [AtomicU64; 7],
+    hook: Mutex<Option<Arc<RecallHook>>>,
+}
+
+impl Mount {
+    /// Begins to use a volume.
+    ///
+    /// # Errors
+    /// Says what is wrong: the volume, the key, the cluster or the way there.
+    pub async fn join(world: &World, mut options: MountOptions) -> Result<Arc<Mount>, MountError> {
+        let peers = Peers::new(world.clone(), options.identity.clone());
+        let (meta, volume) = (options.meta.clone(), options.volume.clone());
+        let wrong = |error| MountError::of(error, &meta, &volume);
+        let sent = world.now();
+        let join = ClientJoin { volume: volume.clone(), client: None, opens: Vec::new() };
+        let asked = peers.call_within(JOIN_US, &meta, Epoch::default(), &join, Buf::empty()).await;
+        let (joined, _) = asked.map_err(wrong)?;
+        let get = MapGet { have: MapVersion(0) };
+        let asked = peers.call_within(JOIN_US, &meta, Epoch::default(), &get, Buf::empty()).await;
+        let map = asked.map_err(wrong)?.0.map.ok_or_else(|| MountError::BadReply(meta.clone()))?;
+        let view =
+            MapView::new(&map, joined.volume).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
+        options.identity.cluster = peers.cluster();
+        let stripe = view.geometry.stripe().next_power_of_two() as u64;
+        let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
+        tracing::info!(%volume, client = %joined.client, "mounted");
+        Ok(Arc::new(Mount {
+            volume: joined.volume,
+            root: joined.root,
+            map_changed: Signal::new(),
+            refreshing: async_lock::Mutex::new(()),
+            joining: async_lock::Mutex::new(()),
+            flow: Flow::new(budget),
+            lives: Lives::new(joined.client, sent + LEASE_US),
+            map: Mutex::new(Arc::new(view)),
+            refreshes: AtomicU64::new(0),
+            suspects: Mutex::default(),
+            files: Mutex::default(),
+            handles: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+            ops: Mutex::default(),
+            openings: Mutex::default(),
+            counters: Default::default(),
+            hook: Mutex::default(),
+            options,
+        }))
+    }
+
+    /// A thread's own way into the mount.
+    pub fn session(self: &Arc<Mount>, world: World) -> Session {
+        Session::new(self.clone(), world)
+    }
+
+    /// The volume's root directory.
+    pub fn root(&self) -> InodeId {
+        self.root
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// This mount's id; another one after the service has fenced it.
+    pub fn client(&self) -> ClientId {
+        self.lives.client()
+    }
+
+    /// How the volume's bytes become stripes.
+    pub fn geometry(&self) -> Geometry {
+        self.map().geometry
+    }
+
+    /// What has been done so far.
+    pub fn counters(&self) -> Counters {
+        let of = |counter: Counter| self.counters[counter as usize].load(Ordering::Relaxed);
+        Counters {
+            bytes_read: of(Counter::ReadBytes),
+            bytes_written: of(Counter::WrittenBytes),
+            bytes_own: of(Counter::OwnBytes),
+            bytes_direct: of(Counter::DirectBytes),
+            bytes_primary: of(Counter::PrimaryBytes),
+            units_decoded: of(Counter::DecodedUnits),
+            retries: of(Counter::Retries),
+            unstable_bytes: self.flow.used(),
+            cache_bytes: 0,
+        }
+    }
+
+    /// Sets who is told, before it is confirmed, that an inode's mode changes: whoever caches must forget then.
+    pub fn on_recall(&self, hook: RecallHook) {
+        *lock(&self.hook) = Some(Arc::new(hook));
+    }
+
+    pub(crate) fn call_hook(&self, inode: InodeId, mode: Mode) {
+        let hook = lock(&self.hook).clone();
+        if let Some(hook) = hook {
+            hook(inode, mode);
+        }
+    }
+
+    pub(crate) fn count(&self, counter: Counter, by: u64) {
+        self.counters[counter as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn map(&self) -> Arc<MapView> {
+        lock(&self.map).clone()
+    }
+
+    /// Takes a map that is newer than the one here; says whether it was.
+    pub(crate) fn replace_map(&self, view: MapView) -> bool {
+        let mut map = lock(&self.map);
+        let newer = view.version > map.version;
+        if newer {
+            *map = Arc::new(view);
+        }
+        newer
+    }
+
+    /// How often the map has been asked for.
+    pub(crate) fn refreshes(&self) -> u64 {
+        self.refreshes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn count_refresh(&self) {
+        self.refreshes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn suspects(&self) -> MutexGuard<'_, BTreeMap<BrickId, u64>> {
+        lock(&self.suspects)
+    }
+
+    pub(crate) fn ops(&self) -> MutexGuard<'_, Numbers> {
+        lock(&self.ops)
+    }
+
+    pub(crate) fn openings(&self) -> MutexGuard<'_, Openings> {
+        lock(&self.openings)
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn handle(&self, handle: u64) -> Result<Handle, ClientError> {
+        if self.lives.has_left() {
+            return Err(ClientError::Left);
+        }
+        lock(&self.handles).get(&handle).cloned().ok_or(ClientError::BadHandle)
+    }
+
+    /// Makes a handle of a file that its caller already counts as a user of.
+    pub(crate) fn add_handle(&self, handle: Handle) -> u64 {
+        let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        lock(&self.handles).insert(number, handle);
+        number
+    }
+
+    pub(crate) fn take_handle(&self, handle: u64) -> Result<Handle, ClientError> {
+        lock(&self.handles).remove(&handle).ok_or(ClientError::BadHandle)
+    }
+
+    /// The file of an inode, if it is open or owes something.
+    pub(crate) fn file(&self, inode: InodeId) -> Option<Arc<OpenFile>> {
+        lock(&self.files).get(&inode).cloned()
+    }
+
+    pub(crate) fn files(&self) -> Vec<Arc<OpenFile>> {
+        lock(&self.files).values().cloned().collect()
+    }
+
+    /// Becomes a user of an inode's file; also says whether the mount knew nothing of it.
+    pub(crate) fn enter(&self, inode: InodeId) -> (Arc<OpenFile>, bool) {
+        let mut files = lock(&self.files);
+        let mut fresh = false;
+        let file = files.entry(inode).or_insert_with(|| {
+            fresh = true;
+            Arc::new(OpenFile::new(inode))
+        });
+        file.lock().users += 1;
+        (file.clone(), fresh)
+    }
+
+    /// Stops being a user.
+    pub(crate) fn exit(&self, file: &Arc<OpenFile>) {
+        let mut state = file.lock();
+        state.users = state.users.checked_sub(1).expect("whoever leaves has entered");
+        drop(state);
+        self.forget_settled(file);
+    }
+
+    /// Takes a file out of the table if nobody uses it and it owes nothing.
+    pub(crate) fn forget_settled(&self, file: &Arc<OpenFile>) {
+        let mut files = lock(&self.files);
+        let state = file.lock();
+        if state.users == 0 && state.is_settled() && state.readers + state.writers == 0 {
+            drop(state);
+            files.remove(&file.inode);
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

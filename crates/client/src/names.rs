@@ -1,0 +1,173 @@
+//! The name space: one request each, seen through what this mount has not told yet.
+
+use types::messages::names::{
+    Attr, AttrReply, Create, DirEntries, FileKind, GetAttr, Link, LinkTarget, Lookup, Mkdir, Owner, ReadDir,
+    ReadLink, Rename, RenameHow, Rmdir, SetAttr, Space, StatFs, Symlink, Unlink,
+};
+use types::InodeId;
+
+use crate::error::ClientError;
+use crate::session::Session;
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct SetAttrs {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes of the file.
+    pub size: Option<u64>,
+    /// Last access, in nanoseconds since 1970.
+    pub atime: Option<u64>,
+    /// Last change of the contents, in nanoseconds since 1970.
+    pub mtime: Option<u64>,
+}
+
+impl Session {
+    /// What the service says, with what it has not heard yet.
+    pub(crate) fn view(&self, attr: Attr) -> Attr {
+        match self.mount.file(attr.inode) {
+            Some(file) => file.lock().view(attr),
+            None => attr,
+        }
+    }
+
+    /// Finds a name in a directory.
+    pub async fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attr, ClientError> {
+        let request = Lookup { volume: self.mount.volume, parent, name: name.to_vec() };
+        let AttrReply { attr } = self.ask(&request).await?;
+        Ok(self.view(attr))
+    }
+
+    /// The attributes of an inode.
+    pub async fn getattr(&self, inode: InodeId) -> Result<Attr, ClientError> {
+        let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode }).await?;
+        Ok(self.view(attr))
+    }
+
+    /// Changes attributes. A new size needs the right to write, so the file is opened for that if it is not.
+    pub async fn setattr(&self, inode: InodeId, changes: SetAttrs) -> Result<Attr, ClientError> {
+        if let Some(size) = changes.size {
+            let opened = self.open(inode, true, false).await?;
+            let file = self.mount.handle(opened.handle)?.file;
+            let outcome = self.truncate(&file, size, &changes).await;
+            let released = self.release(opened.handle).await;
+            let attr = outcome?;
+            return released.map(|()| attr);
+        }
+        let Some(file) = self.mount.file(inode).filter(|_| changes.mtime.is_some()) else {
+            let attr = self.change_attr(inode, &changes).await?;
+            return Ok(self.view(attr));
+        };
+        // A report of the old time that arrived later would undo the new one.
+        let _turn = file.turn.lock().await;
+        let _held = self.hold(&file).await;
+        let attr = self.change_attr(inode, &changes).await?;
+        let mut state = file.lock();
+        state.mtime = attr.mtime;
+        state.mtime_told = true;
+        state.mtime_kept = true;
+        Ok(state.view(attr))
+    }
+
+    pub(crate) async fn change_attr(&self, inode: InodeId, changes: &SetAttrs) -> Result<Attr, ClientError> {
+        let volume = self.mount.volume;
+        let now = self.world.wall();
+        let SetAttrs { mode, uid, gid, size, atime, mtime } = *changes;
+        let request = |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, atime, mtime, now };
+        self.change(request).await.map(|reply| reply.attr)
+    }
+
+    /// Makes a file, pipe, socket or device, and does not open it.
+    pub async fn make_node(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        kind: FileKind,
+        owner: Owner,
+        rdev: u32,
+    ) -> Result<Attr, ClientError> {
+        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        let request =
+            |caller| Create { caller, volume, parent, name, kind, owner, rdev, open: false, now };
+        self.change(request).await.map(|opened| opened.attr)
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Attr, ClientError> {
+        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        let request = |caller| Mkdir { caller, volume, parent, name, owner, now };
+        self.change(request).await.map(|reply| reply.attr)
+    }
+
+    /// Makes a symbolic link to `target`.
+    pub async fn symlink(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        target: &[u8],
+        owner: Owner,
+    ) -> Result<Attr, ClientError> {
+        let (volume, now) = (self.mount.volume, self.world.wall());
+        let (name, target) = (name.to_vec(), target.to_vec());
+        let request = |caller| Symlink { caller, volume, parent, name, target, owner, now };
+        self.change(request).await.map(|reply| reply.attr)
+    }
+
+    /// Where a symbolic link points.
+    pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, ClientError> {
+        let LinkTarget { target } = self.ask(&ReadLink { volume: self.mount.volume, inode }).await?;
+        Ok(target)
+    }
+
+    /// Gives a file another name.
+    pub async fn link(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Result<Attr, ClientError> {
+        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        let request = |caller| Link { caller, volume, inode, parent, name, now };
+        let attr = self.change(request).await?.attr;
+        Ok(self.view(attr))
+    }
+
+    /// Removes a name of a file.
+    pub async fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<(), ClientError> {
+        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        self.change(|caller| Unlink { caller, volume, parent, name, now }).await.map(|_| ())
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, parent: InodeId, name: &[u8]) -> Result<(), ClientError> {
+        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        self.change(|caller| Rmdir { caller, volume, parent, name, now }).await.map(|_| ())
+    }
+
+    /// Moves a name.
+    pub async fn rename(
+        &self,
+        from: (InodeId, &[u8]),
+        to: (InodeId, &[u8]),
+        how: RenameHow,
+    ) -> Result<(), ClientError> {
+        let (volume, now) = (self.mount.volume, self.world.wall());
+        let (from_name, to_name) = (from.1.to_vec(), to.1.to_vec());
+        let (from, to) = (from.0, to.0);
+        let request = |caller| Rename { caller, volume, from, from_name, to, to_name, how, now };
+        self.change(request).await.map(|_| ())
+    }
+
+    /// Up to `count` entries of a directory after `cookie` (0 from the start), without `.` and `..`.
+    pub async fn readdir(&self, inode: InodeId, cookie: u64, count: u32) -> Result<DirEntries, ClientError> {
+        let mut listed = self.ask(&ReadDir { volume: self.mount.volume, inode, cookie, count }).await?;
+        for entry in &mut listed.entries {
+            entry.attr = self.view(entry.attr.clone());
+        }
+        Ok(listed)
+    }
+
+    /// The volume's space.
+    pub async fn statfs(&self) -> Result<Space, ClientError> {
+        self.ask(&StatFs { volume: self.mount.volume }).await
+    }
+}

@@ -1,0 +1,143 @@
+//! Opening and closing files.
+
+use std::sync::Arc;
+
+use types::InodeId;
+use types::messages::cluster::Mode;
+use types::messages::names::{self, Attr, AttrReply, Create, FileKind, GetAttr, Owner};
+
+use crate::error::ClientError;
+use crate::mount::{Handle, Mount};
+use crate::names::SetAttrs;
+use crate::open_file::OpenFile;
+use crate::session::Session;
+
+/// An open file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// What reads and writes name.
+    pub handle: u64,
+    /// The file's attributes.
+    pub attr: Attr,
+    /// What may be cached. A recall changes it later: see [`Mount::on_recall`].
+    pub mode: Mode,
+}
+
+/// An open on its way: keeps recalls that overtake its answer.
+struct Opening<'a> {
+    mount: &'a Mount,
+    number: Option<u64>,
+}
+
+impl<'a> Opening<'a> {
+    fn begin(mount: &'a Mount) -> Opening<'a> {
+        let number = Some(mount.openings().begin());
+        Opening { mount, number }
+    }
+
+    /// The mode that is left of the granted one.
+    fn end(mut self, attr: &Attr, granted: Mode) -> Mode {
+        let Some(number) = self.number.take() else { return granted };
+        self.mount.openings().finish(number, Some((attr.inode, granted))).unwrap_or(granted)
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.mount.openings().finish(number, None);
+        }
+    }
+}
+
+/// A use of a file that has no handle yet.
+struct Entered<'a> {
+    mount: &'a Mount,
+    file: Option<Arc<OpenFile>>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.mount.exit(&file);
+        }
+    }
+}
+
+impl Session {
+    /// Opens a file, after whoever it conflicts with has given way.
+    pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
+        let (file, fresh) = self.mount.enter(inode);
+        let mut entered = Entered { mount: &self.mount, file: Some(file.clone()) };
+        let opening = Opening::begin(&self.mount);
+        let (volume, now) = (self.mount.volume, self.world.wall());
+        // What this mount holds of the file must be dropped in step with the service.
+        let at_once = truncate && fresh;
+        let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
+        let names::Opened { attr, mode } = self.change(request).await?;
+        let mode = opening.end(&attr, mode);
+        entered.file = None;
+        let mut opened = self.opened(file, attr, mode, write);
+        if truncate && !at_once {
+            let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
+            let file = self.mount.handle(opened.handle)?.file;
+            match self.truncate(&file, 0, &changes).await {
+                Ok(attr) => opened.attr = attr,
+                Err(error) => {
+                    self.release(opened.handle).await?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Makes a file and opens it for writing.
+    pub async fn create(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
+        let opening = Opening::begin(&self.mount);
+        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        let kind = FileKind::File;
+        let request =
+            |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
+        let names::Opened { attr, mode } = self.change(request).await?;
+        let mode = opening.end(&attr, mode);
+        let (file, _) = self.mount.enter(attr.inode);
+        Ok(self.opened(file, attr, mode, true))
+    }
+
+    /// Takes an open over into the mount's state.
+    fn opened(&self, file: Arc<OpenFile>, attr: Attr, mode: Mode, write: bool) -> Opened {
+        let mut state = file.lock();
+        state.adopt(&attr);
+        state.mode = mode;
+        state.count_open(write);
+        let attr = state.view(attr);
+        drop(state);
+        let handle = self.mount.add_handle(Handle { file, write });
+        Opened { handle, attr, mode }
+    }
+
+    /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.
+    pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
+        let Handle { file, write } = self.mount.take_handle(handle)?;
+        if write {
+            self.mount.hurry(&file);
+            self.mount.enqueue_all(&file);
+        }
+        file.lock().releases.push(write);
+        self.mount.exit(&file);
+        self.mount.flow.settle(&file);
+        Ok(())
+    }
+
+    /// Takes the newest attributes over if others may change the file, or fails if it is gone.
+    pub(crate) async fn follow_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        self.wait_for_lease().await?;
+        if file.lock().mode != Mode::Shared {
+            return Ok(());
+        }
+        let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
+        file.lock().adopt(&attr);
+        Ok(())
+    }
+}

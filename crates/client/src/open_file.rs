@@ -1,0 +1,248 @@
+//! An open file as the whole mount sees it: its attributes, its mode, its unstable bytes, what the service is owed.
+//!
+//! There is one [`OpenFile`] per inode, however often it is open. It stays in the mount's table until nobody has it
+//! open, all its bytes are stable, and the metadata service knows its size and that it is closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use types::messages::cluster::{Mode, OpenInode};
+use types::messages::names::{Attr, SizeUpdate};
+use types::{Epoch, Geometry, InodeId, ObjectId, StripeKey};
+use world::Signal;
+
+use crate::error::ClientError;
+use crate::gather::StripeWrites;
+
+/// A file that is open, or still owes something to the service.
+pub(crate) struct OpenFile {
+    pub(crate) inode: InodeId,
+    state: Mutex<FileState>,
+    /// Given whenever a piece is accepted, stable or lost, and when claims and growth end.
+    pub(crate) changed: Signal,
+    /// Held by whoever truncates, or zeroes what lies beyond the end.
+    pub(crate) turn: async_lock::Mutex<()>,
+}
+
+/// What the lock of an [`OpenFile`] protects.
+pub(crate) struct FileState {
+    pub(crate) object: ObjectId,
+    /// Bytes of the file as this mount sees it.
+    pub(crate) size: u64,
+    /// The size that the service shows to others.
+    pub(crate) told: u64,
+    /// The size that the service keeps for good.
+    pub(crate) kept: u64,
+    /// End of what the bricks may hold beyond `size` and must be zeroed before the file grows.
+    pub(crate) stale_end: u64,
+    /// End of everything that was ever sent.
+    pub(crate) sent_end: u64,
+    /// Last change of the contents.
+    pub(crate) mtime: u64,
+    /// The service has heard of `mtime`.
+    pub(crate) mtime_told: bool,
+    /// The service keeps `mtime` for good.
+    pub(crate) mtime_kept: bool,
+    pub(crate) mode: Mode,
+    /// The mode that the service has asked for and that has not been taken yet.
+    pub(crate) recalled: Option<Mode>,
+    /// How often the service counts it as open for reading only.
+    pub(crate) readers: u32,
+    /// How often the service counts it as open for writing.
+    pub(crate) writers: u32,
+    /// Handles, and opens in progress.
+    pub(crate) users: u32,
+    /// Closed handles that the service has not been told of: were they open for writing?
+    pub(crate) releases: Vec<bool>,
+    pub(crate) stripes: BTreeMap<u64, StripeWrites>,
+    /// The last number given to a piece.
+    pub(crate) order: u64,
+    /// Pieces that no primary has accepted yet.
+    pub(crate) unanswered: BTreeSet<u64>,
+    /// Pieces that are not stable yet.
+    pub(crate) unstable: BTreeSet<u64>,
+    /// Stripes that somebody is sending.
+    pub(crate) claims: u32,
+    /// Reports of growth on their way.
+    pub(crate) growing: u32,
+    /// Nothing may be sent or reported.
+    pub(crate) held: bool,
+    /// The first write that failed since the last report.
+    pub(crate) error: Option<ClientError>,
+    /// How many writes have failed.
+    pub(crate) lost: u64,
+}
+
+impl OpenFile {
+    pub(crate) fn new(inode: InodeId) -> OpenFile {
+        let state = FileState {
+            object: ObjectId::default(),
+            size: 0,
+            told: 0,
+            kept: 0,
+            stale_end: 0,
+            sent_end: 0,
+            mtime: 0,
+            mtime_told: true,
+            mtime_kept: true,
+            mode: Mode::Shared,
+            recalled: None,
+            readers: 0,
+            writers: 0,
+            users: 0,
+            releases: Vec::new(),
+            stripes: BTreeMap::new(),
+            order: 0,
+            unanswered: BTreeSet::new(),
+            unstable: BTreeSet::new(),
+            claims: 0,
+            growing: 0,
+            held: false,
+            error: None,
+            lost: 0,
+        };
+        OpenFile { inode, state: Mutex::new(state), changed: Signal::new(), turn: async_lock::Mutex::new(()) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FileState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails once for every write that failed.
+    pub(crate) fn report_error(&self) -> Result<(), ClientError> {
+        self.lock().error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl FileState {
+    /// Every byte is stable.
+    pub(crate) fn is_stable(&self) -> bool {
+        self.unstable.is_empty() && self.stripes.values().all(|s| !s.is_gathering())
+    }
+
+    /// The service knows everything and no bytes are left.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_stable() && self.size <= self.kept && self.mtime_kept && self.releases.is_empty()
+    }
+
+    /// Writes may stay here for a while.
+    pub(crate) fn may_buffer(&self) -> bool {
+        self.mode == Mode::Alone && self.recalled.is_none()
+    }
+
+    /// Takes the attributes over that the service gave.
+    pub(crate) fn adopt(&mut self, attr: &Attr) {
+        if !self.is_stable() || self.size > self.kept || !self.mtime_kept {
+            // What is here is newer; nobody else may write meanwhile.
+            return;
+        }
+        if attr.object != self.object {
+            self.object = attr.object;
+            self.sent_end = 0;
+        }
+        self.size = attr.size;
+        self.told = attr.size;
+        self.kept = attr.size;
+        self.stale_end = attr.stale_end;
+        self.mtime = attr.mtime;
+    }
+
+    /// The attributes as this mount sees them.
+    pub(crate) fn view(&self, mut attr: Attr) -> Attr {
+        if attr.object != self.object {
+            return attr;
+        }
+        if self.mode == Mode::Alone {
+            attr.size = self.size;
+        } else if self.size > self.kept {
+            attr.size = attr.size.max(self.size);
+        }
+        if !self.mtime_kept {
+            attr.mtime = self.mtime;
+        }
+        attr
+    }
+
+    /// The stripe has something that may be sent now to the primary of `epoch`; `length` is that of a whole one.
+    pub(crate) fn is_sendable(&self, stripe: u64, epoch: Epoch, length: usize) -> bool {
+        !self.held && self.stripes.get(&stripe).is_some_and(|s| !s.resting && s.is_due(epoch, length))
+    }
+
+    /// The place of a stripe.
+    pub(crate) fn key(&self, stripe: u64) -> StripeKey {
+        StripeKey { object: self.object, stripe }
+    }
+
+    /// Makes pieces of what a stripe has gathered. Returns how many bytes of buffers that was, and by how much they
+    /// have grown.
+    pub(crate) fn seal(&mut self, stripe: u64) -> (u64, i64) {
+        let Some(writes) = self.stripes.get_mut(&stripe) else { return (0, 0) };
+        let (before, gathering) = (self.order, writes.gathering());
+        let grown = writes.seal(&mut self.order);
+        self.number(before);
+        (gathering, grown)
+    }
+
+    /// Puts zeros behind everything that a stripe has. Returns what [`FileState::seal`] does.
+    pub(crate) fn lay_zeros(&mut self, stripe: u64, offset: usize, len: usize) -> (u64, i64) {
+        self.stripes.entry(stripe).or_default();
+        let sealed = self.seal(stripe);
+        let before = self.order;
+        let writes = self.stripes.entry(stripe).or_default();
+        writes.lay_zeros(offset, len, &mut self.order);
+        self.number(before);
+        sealed
+    }
+
+    /// The pieces made since `before` are neither accepted nor stable.
+    fn number(&mut self, before: u64) {
+        self.unanswered.extend(before + 1..=self.order);
+        self.unstable.extend(before + 1..=self.order);
+    }
+
+    /// A size that may be told to the service: the durable one if `stable`. `None` if there is nothing to tell.
+    pub(crate) fn growth(&self, geometry: &Geometry, stable: bool, inode: InodeId) -> Option<SizeUpdate> {
+        if self.held {
+            return None;
+        }
+        let tell = |size| Some(SizeUpdate { inode, object: self.object, size, mtime: self.mtime });
+        if !stable {
+            return if self.size > self.told || !self.mtime_told { tell(self.size.max(self.told)) } else { None };
+        }
+        let stripe = geometry.stripe() as u64;
+        let first = |(number, s): (&u64, &StripeWrites)| s.first_byte().map(|b| number * stripe + b as u64);
+        let unstable = self.stripes.iter().filter_map(first).min();
+        let end = unstable.map_or(self.size, |first| first.min(self.size));
+        let only_time = !self.mtime_kept && unstable.is_none();
+        if end > self.kept || only_time { tell(end.max(self.kept)) } else { None }
+    }
+
+    /// The service has taken a report.
+    pub(crate) fn has_grown(&mut self, update: &SizeUpdate, stable: bool) {
+        if update.object != self.object {
+            return;
+        }
+        self.told = self.told.max(update.size);
+        self.mtime_told |= update.mtime == self.mtime;
+        if stable {
+            self.kept = self.kept.max(update.size);
+            self.mtime_kept |= update.mtime == self.mtime;
+        }
+    }
+
+    /// What the service must hear of when this client comes back to it.
+    pub(crate) fn open_inode(&self, inode: InodeId) -> OpenInode {
+        OpenInode { inode, readers: self.readers, writers: self.writers }
+    }
+
+    /// The service counts one more open.
+    pub(crate) fn count_open(&mut self, write: bool) {
+        if write { self.writers += 1 } else { self.readers += 1 }
+    }
+
+    /// The service counts one open less.
+    pub(crate) fn count_release(&mut self, write: bool) {
+        let count = if write { &mut self.writers } else { &mut self.readers };
+        *count = count.saturating_sub(1);
+    }
+}

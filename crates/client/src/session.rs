@@ -1,0 +1,100 @@
+//! One thread's way into a mount: its world, its connections, and how it asks the metadata service.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use types::messages::names::Caller;
+use types::wire::Request;
+use types::{Buf, Epoch, Recovery, Refusal};
+use world::{CallError, Peers, World};
+
+use crate::error::ClientError;
+use crate::mount::Mount;
+use crate::retry::Patience;
+
+/// A thread's own way into the mount: carries its requests to the end on its own connections. Cheap to clone; stays
+/// on its thread.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) mount: Arc<Mount>,
+    pub(crate) world: World,
+    pub(crate) peers: Rc<Peers>,
+}
+
+/// A change's number, given back when the change is over, also for a caller that was cancelled.
+struct Op<'a> {
+    mount: &'a Mount,
+    number: u64,
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        self.mount.ops().finish(self.number);
+    }
+}
+
+impl Session {
+    pub(crate) fn new(mount: Arc<Mount>, world: World) -> Session {
+        let peers = Rc::new(Peers::new(world.clone(), mount.options.identity.clone()));
+        Session { mount, world, peers }
+    }
+
+    /// The mount.
+    pub fn mount(&self) -> &Arc<Mount> {
+        &self.mount
+    }
+
+    /// Bytes of data in a stripe.
+    pub(crate) fn stripe_bytes(&self) -> usize {
+        self.mount.geometry().stripe()
+    }
+
+    /// Asks the metadata service once.
+    pub(crate) async fn ask_once<R: Request>(&self, us: u64, request: &R) -> Result<R::Reply, CallError> {
+        let meta = &self.mount.options.meta;
+        let answer = self.peers.call_within(us, meta, Epoch::default(), request, Buf::empty()).await;
+        answer.map(|(reply, _)| reply)
+    }
+
+    /// Asks the metadata service for as long as there is patience: joins again if it has restarted.
+    pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, ClientError> {
+        let mut patience = Patience::new(&self.world);
+        loop {
+            if self.mount.lives.has_left() {
+                return Err(ClientError::Left);
+            }
+            let (life, client) = (self.mount.lives.life(), self.mount.lives.client());
+            let error = match self.ask_once(types::limits::CALL_TIMEOUT_US, request).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            tracing::debug!(request = R::NAME, %error, "the metadata service did not do it");
+            match error {
+                CallError::Unreachable => {}
+                CallError::Refused(Refusal::Unknown | Refusal::Fenced) => {
+                    let joined = self.rejoin(life).await;
+                    if joined.is_err_and(|e| e != ClientError::Unreachable) || client != self.mount.client() {
+                        return Err(error.into());
+                    }
+                }
+                CallError::Refused(refusal) if refusal.recovery() == Recovery::Wait => {}
+                other => return Err(other.into()),
+            }
+            patience.pause().await?;
+        }
+    }
+
+    /// Asks the metadata service for a change: under one number however often it must be asked.
+    pub(crate) async fn change<R: Request>(
+        &self,
+        request: impl FnOnce(Caller) -> R,
+    ) -> Result<R::Reply, ClientError> {
+        let (op, acked) = {
+            let mut ops = self.mount.ops();
+            (ops.begin(), ops.finished())
+        };
+        let op = Op { mount: &self.mount, number: op };
+        let caller = Caller { client: self.mount.lives.client(), op: op.number, acked };
+        self.ask(&request(caller)).await
+    }
+}

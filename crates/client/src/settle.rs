@@ -1,0 +1,141 @@
+//! What the metadata service is owed after the bytes: sizes, times, closes.
+//!
+//! A size is told for good only up to the first byte that is not stable: after a crash no size points past durable
+//! bytes. A file opened for writing counts as open, and keeps its mode, until all that is done.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use types::Refusal;
+use types::messages::names::{Grow, Release, SizeUpdate};
+use types::messages::cluster::Mode;
+
+use crate::error::ClientError;
+use crate::open_file::OpenFile;
+use crate::session::Session;
+
+/// Files that are told of in one message at most.
+const BATCH_MAX: usize = 512;
+/// Closes on their way at most.
+const RELEASES_MAX: usize = 16;
+
+/// Keeps a file from being truncated, and its time from being set, while the service is being told of it.
+struct Growing<'a>(&'a Arc<OpenFile>);
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.lock().growing -= 1;
+        self.0.changed.notify();
+    }
+}
+
+impl Session {
+    /// Tells the service of a file's size and time: for good if `stable`, and then only as far as they are.
+    pub(crate) async fn tell_growth(&self, file: &Arc<OpenFile>, stable: bool) -> Result<(), ClientError> {
+        loop {
+            let changed = file.changed.wait();
+            {
+                let mut state = file.lock();
+                if !state.held {
+                    let update = state.growth(&self.mount.geometry(), stable, file.inode);
+                    let Some(update) = update else { return Ok(()) };
+                    state.growing += 1;
+                    drop(state);
+                    let _growing = Growing(file);
+                    return self.grow(&[(file.clone(), update)], stable).await;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) async fn grow(&self, updates: &[(Arc<OpenFile>, SizeUpdate)], stable: bool) -> Result<(), ClientError> {
+        let (client, volume) = (self.mount.lives.client(), self.mount.volume);
+        let sizes = updates.iter().map(|(_, update)| update.clone()).collect();
+        let outcome = self.ask(&Grow { client, volume, sizes, stable }).await;
+        match outcome {
+            Ok(_) => {}
+            // A file that is gone has no size to be kept.
+            Err(ClientError::Refused(Refusal::Stale | Refusal::NotFound)) if updates.len() == 1 => {}
+            Err(error) => return Err(error),
+        }
+        updates.iter().for_each(|(file, update)| file.lock().has_grown(update, stable));
+        Ok(())
+    }
+
+    /// Tells the service what it is owed, as it comes, until the mount ends.
+    pub(crate) async fn settle_files(&self) {
+        while !self.mount.lives.has_left() {
+            let woken = self.mount.flow.settle.wait();
+            let files = self.mount.flow.take_settling(BATCH_MAX);
+            if files.is_empty() {
+                woken.await;
+                continue;
+            }
+            self.settle_batch(&files).await;
+        }
+    }
+
+    /// Tells the service everything that may be told of these files.
+    pub(crate) async fn settle_batch(&self, files: &[Arc<OpenFile>]) {
+        let geometry = self.mount.geometry();
+        let mut updates = Vec::new();
+        let mut growing = Vec::new();
+        for file in files {
+            let mut state = file.lock();
+            if let Some(update) = state.growth(&geometry, true, file.inode) {
+                state.growing += 1;
+                growing.push(Growing(file));
+                updates.push((file.clone(), update));
+            }
+        }
+        if !updates.is_empty() {
+            self.grow_for_good(&updates).await;
+        }
+        drop(growing);
+        for some in files.chunks(RELEASES_MAX) {
+            join_all(some.iter().map(|file| self.settle_releases(file))).await;
+        }
+    }
+
+    /// Tells the service durable sizes; tries again later what could not be told.
+    async fn grow_for_good(&self, updates: &[(Arc<OpenFile>, SizeUpdate)]) {
+        let Err(error) = self.grow(updates, true).await else { return };
+        for one in updates.chunks(1) {
+            // One of them may be the reason: the others must not suffer.
+            let refused = matches!(error, ClientError::Refused(_));
+            match if refused { self.grow(one, true).await } else { Err(error) } {
+                Ok(()) => {}
+                Err(ClientError::Refused(refusal)) => {
+                    tracing::debug!(inode = %one[0].1.inode, %refusal, "a size is not taken");
+                    one[0].0.lock().has_grown(&one[0].1, true);
+                }
+                Err(_) => self.mount.flow.settle(&one[0].0),
+            }
+        }
+    }
+
+    /// Tells the service of closes: those of writers when everything written is stable and told.
+    async fn settle_releases(&self, file: &Arc<OpenFile>) {
+        loop {
+            let write = {
+                let mut state = file.lock();
+                let told = state.is_stable() && state.size <= state.kept && state.mtime_kept;
+                let Some(next) = state.releases.iter().position(|write| told || !write) else { break };
+                let write = state.releases.swap_remove(next);
+                if state.users == 0 && state.releases.is_empty() {
+                    // Whatever the mode allowed ends with the last close.
+                    state.mode = Mode::Shared;
+                }
+                write
+            };
+            let (volume, inode) = (self.mount.volume, file.inode);
+            let released = self.change(|caller| Release { caller, volume, inode, write }).await;
+            if let Err(error) = released {
+                tracing::debug!(%inode, %error, "a close could not be told");
+            }
+            file.lock().count_release(write);
+        }
+        self.mount.forget_settled(file);
+    }
+}

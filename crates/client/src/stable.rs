@@ -1,0 +1,173 @@
+//! From accepted to stable: one `Sync` per primary for everything that waits in its groups.
+//!
+//! A `Sync` names the groups and the epochs in which their primaries accepted the bytes. What was accepted in an epoch
+//! that has passed is sent again first (write.rs); a take-over recognises what it already has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use types::messages::brick::Sync;
+use types::{BrickId, Buf, ClientSeq, GroupId, Refusal};
+
+use crate::error::ClientError;
+use crate::flow::{Accepted, Taken};
+use crate::mount::{Counter, Mount};
+use crate::open_file::{FileState, OpenFile};
+use crate::retry::{Patience, Verdict, pause_us, verdict};
+use crate::route::Route;
+use crate::session::Session;
+use crate::write::WriteStage;
+use crate::write_behind::AGE_MAX_US;
+
+/// What came of the attempt to make groups stable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Synced {
+    /// Nothing waits there; others may be at it.
+    Nothing,
+    /// All of it is stable.
+    Stable,
+    /// Some of it is not yet.
+    NotYet,
+    /// Some of it will not be.
+    Refused(ClientError),
+}
+
+impl Session {
+    /// Returns when every piece of a file up to number `upto` is stable or lost.
+    ///
+    /// # Errors
+    /// If that does not happen for as long as there is patience; the bytes are kept and go on being tried.
+    pub(crate) async fn make_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
+        let mut patience = Patience::new(&self.world);
+        loop {
+            self.make_answered(file, upto).await;
+            let changed = file.changed.wait();
+            let groups = {
+                let state = file.lock();
+                if state.unstable.first().is_none_or(|first| *first > upto) {
+                    return Ok(());
+                }
+                self.groups_of(&state)
+            };
+            match self.sync_groups(&groups).await {
+                Synced::Stable => {}
+                Synced::Nothing => {
+                    self.world.timeout(AGE_MAX_US, changed).await;
+                    patience.check()?;
+                }
+                Synced::NotYet => patience.pause().await?,
+                Synced::Refused(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The groups that have accepted pieces of a file.
+    fn groups_of(&self, state: &FileState) -> BTreeSet<u32> {
+        let map = self.mount.map();
+        let accepted = state.stripes.iter().filter(|(_, s)| s.has_accepted());
+        accepted.map(|(stripe, _)| map.route(state.key(*stripe)).group.index).collect()
+    }
+
+    /// Has everything made stable that waits in these groups.
+    async fn sync_groups(&self, groups: &BTreeSet<u32>) -> Synced {
+        let shares = self.shares(groups.iter().copied());
+        let done = join_all(shares.into_iter().map(|share| self.sync_share(share))).await;
+        let worse = |a, b| match (a, b) {
+            (Synced::Refused(error), _) | (_, Synced::Refused(error)) => Synced::Refused(error),
+            (Synced::NotYet, _) | (_, Synced::NotYet) => Synced::NotYet,
+            (Synced::Stable, _) | (_, Synced::Stable) => Synced::Stable,
+            _ => Synced::Nothing,
+        };
+        done.into_iter().fold(Synced::Nothing, worse)
+    }
+
+    /// What waits in these groups, by primary. What was accepted in an epoch that has passed is queued to be sent again.
+    fn shares(&self, groups: impl Iterator<Item = u32>) -> Vec<Vec<(Route, Taken<'_>)>> {
+        let map = self.mount.map();
+        let mut shares: BTreeMap<Option<BrickId>, Vec<(Route, Taken<'_>)>> = BTreeMap::new();
+        for index in groups {
+            let mut taken = self.mount.flow.take_accepted(index);
+            let route = map.route_to(GroupId { volume: self.mount.volume, index });
+            for old in taken.entries.extract_if(.., |e| e.epoch != route.epoch) {
+                self.mount.enqueue_due(&old.file, &mut old.file.lock(), old.stripe);
+            }
+            if !taken.entries.is_empty() {
+                shares.entry(route.primary().map(|(brick, _)| brick)).or_default().push((route, taken));
+            }
+        }
+        shares.into_values().collect()
+    }
+
+    /// Has the accepted pieces of one primary's groups made stable.
+    async fn sync_share(&self, mut share: Vec<(Route, Taken<'_>)>) -> Synced {
+        let Some((route, _)) = share.first() else { return Synced::Nothing };
+        let route = route.clone();
+        let upto = share.iter().flat_map(|(_, taken)| &taken.entries).map(|e| e.seq).max();
+        let groups = share.iter().map(|(route, _)| (route.group, route.epoch)).collect();
+        let client = self.mount.lives.client();
+        let request = Sync { client, upto: upto.unwrap_or(ClientSeq(0)), groups };
+        let error = match self.ask_primary(&route, &request, Buf::empty()).await {
+            Ok(_) => {
+                let entries = share.iter_mut().flat_map(|(_, taken)| taken.entries.drain(..));
+                self.mount.are_stable(entries);
+                return Synced::Stable;
+            }
+            Err(error) => error,
+        };
+        tracing::debug!(stage = %WriteStage::Accepted, group = %route.group, %error, "sync failed");
+        self.mount.count(Counter::Retries, 1);
+        match verdict(error) {
+            Verdict::Again => Synced::NotYet,
+            Verdict::Refresh => {
+                self.refresh_map(route.map_version()).await;
+                Synced::NotYet
+            }
+            Verdict::GiveUp(error @ ClientError::Refused(Refusal::Fenced)) => {
+                for lost in share.iter_mut().flat_map(|(_, taken)| taken.entries.drain(..)) {
+                    self.mount.lose(&mut lost.file.lock(), lost.stripe, lost.order, error);
+                    lost.file.changed.notify();
+                }
+                Synced::Stable
+            }
+            Verdict::GiveUp(error) => Synced::Refused(error),
+        }
+    }
+
+    /// Starts to have made stable what has waited too long, or everything if that is much. Returns when to look again.
+    pub(crate) fn sync_what_is_due(&self, now: u64) -> u64 {
+        let (due, next) = self.mount.flow.take_due_groups(now);
+        let mut by_primary: BTreeMap<Option<BrickId>, Vec<u32>> = BTreeMap::new();
+        let map = self.mount.map();
+        for index in due {
+            let route = map.route_to(GroupId { volume: self.mount.volume, index });
+            by_primary.entry(route.primary().map(|(brick, _)| brick)).or_default().push(index);
+        }
+        for groups in by_primary.into_values() {
+            let session = self.clone();
+            self.world.spawn(async move {
+                let done = session.sync_groups(&groups.iter().copied().collect()).await;
+                let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
+                let (now, chance) = (session.world.now(), session.world.random());
+                let rest = |tries| if failed { now + pause_us(tries, chance) } else { 0 };
+                session.mount.flow.end_sync(&groups, failed, rest);
+            });
+        }
+        next
+    }
+}
+
+impl Mount {
+    /// Lets go of pieces that are stable.
+    fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
+        let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
+        for entry in entries {
+            self.drop_piece(&mut entry.file.lock(), entry.stripe, entry.order);
+            files.insert(entry.file.inode, entry.file);
+        }
+        for file in files.into_values() {
+            file.changed.notify();
+            self.flow.settle(&file);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Shortening and lengthening a file.
+//!
+//! Truncation to nothing gives the file a new object. Any other one leaves bytes beyond the end on the bricks: the
+//! service remembers how far they may reach (`stale_end`), and whoever makes the file longer zeroes them first. A
+//! writer alone puts that off until then; it is done before anybody else is let in.
+
+use std::sync::Arc;
+
+use types::messages::names::{Attr, SizeUpdate, Zeroed};
+
+use crate::error::ClientError;
+use crate::gather::Piece;
+use crate::mount::Mount;
+use crate::names::SetAttrs;
+use crate::open_file::{FileState, OpenFile};
+use crate::session::Session;
+
+/// Stripes that are zeroed at a time.
+const ZEROED_AT_ONCE: usize = 64;
+
+/// Nothing of the file is sent or reported while this lives.
+pub(crate) struct Held<'a> {
+    mount: &'a Mount,
+    file: &'a Arc<OpenFile>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.file.lock().held = false;
+        self.mount.enqueue_all(self.file);
+        self.file.changed.notify();
+    }
+}
+
+impl Session {
+    /// Holds a file, and waits for what is on its way.
+    pub(crate) async fn hold<'a>(&'a self, file: &'a Arc<OpenFile>) -> Held<'a> {
+        file.lock().held = true;
+        let held = Held { mount: &self.mount, file };
+        loop {
+            let changed = file.changed.wait();
+            {
+                let state = file.lock();
+                if state.claims == 0 && state.growing == 0 {
+                    return held;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Gives a file that is open for writing a new size, with other attributes.
+    pub(crate) async fn truncate(
+        &self,
+        file: &Arc<OpenFile>,
+        size: u64,
+        changes: &SetAttrs,
+    ) -> Result<Attr, ClientError> {
+        if size > file.lock().size {
+            self.zero_stale(file).await?;
+        }
+        let attr = {
+            let _turn = file.turn.lock().await;
+            let _held = self.hold(file).await;
+            self.tell_sent(file, size).await?;
+            let attr = self.change_attr(file.inode, changes).await?;
+            self.mount.cut(&mut file.lock(), &attr);
+            attr
+        };
+        if !file.lock().may_buffer() {
+            self.zero_stale(file).await?;
+        }
+        let state = file.lock();
+        Ok(state.view(attr))
+    }
+
+    /// Tells the service how far the bricks may hold bytes, if it does not know and they will lie beyond the end.
+    async fn tell_sent(&self, file: &Arc<OpenFile>, size: u64) -> Result<(), ClientError> {
+        let update = {
+            let state = file.lock();
+            if size == 0 || state.sent_end <= size.max(state.told) {
+                return Ok(());
+            }
+            SizeUpdate { inode: file.inode, object: state.object, size: state.sent_end, mtime: state.mtime }
+        };
+        self.grow(&[(file.clone(), update)], false).await
+    }
+
+    /// Before bytes are written beyond the end: zeroes what lies there.
+    pub(crate) async fn zero_before_growth(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
+        let due = {
+            let state = file.lock();
+            end > state.size && state.stale_end > state.size
+        };
+        if due { self.zero_stale(file).await } else { Ok(()) }
+    }
+
+    /// Zeroes what the bricks may hold beyond the end of a file, and tells the service when that is stable.
+    pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        let _turn = file.turn.lock().await;
+        let (from, to, object, lost) = {
+            let state = file.lock();
+            (state.size, state.stale_end, state.object, state.lost)
+        };
+        if to <= from {
+            return Ok(());
+        }
+        let geometry = self.mount.geometry();
+        let window = (ZEROED_AT_ONCE * geometry.stripe()) as u64;
+        let mut at = from;
+        while at < to {
+            let len = window.min(to - at) as usize;
+            let upto = {
+                let mut state = file.lock();
+                for (stripe, within, take) in geometry.split(at, len) {
+                    let sealed = state.lay_zeros(stripe, within, take);
+                    self.mount.note_sealed(sealed);
+                }
+                state.order
+            };
+            self.make_stable(file, upto).await?;
+            at += len as u64;
+        }
+        {
+            // The error itself is for the writer.
+            let state = file.lock();
+            if state.lost != lost {
+                return Err(state.error.unwrap_or(ClientError::Unreachable));
+            }
+        }
+        let (client, volume) = (self.mount.lives.client(), self.mount.volume);
+        self.ask(&Zeroed { client, volume, inode: file.inode, object, stale_end: to }).await?;
+        let mut state = file.lock();
+        if state.object == object && state.stale_end == to {
+            state.stale_end = 0;
+        }
+        Ok(())
+    }
+}
+
+impl Mount {
+    /// The file has been truncated: drops what was written beyond its end.
+    fn cut(&self, state: &mut FileState, attr: &Attr) {
+        if attr.object != state.object {
+            self.drop_unstable(state);
+            state.object = attr.object;
+        } else {
+            self.drop_beyond(state, attr.size);
+        }
+        // What was sent beyond the end is the service's `stale_end` from now on.
+        state.sent_end = state.sent_end.min(attr.size);
+        state.size = attr.size;
+        state.told = attr.size;
+        state.kept = attr.size;
+        state.stale_end = attr.stale_end;
+        state.mtime = attr.mtime;
+        state.mtime_told = true;
+        state.mtime_kept = true;
+    }
+
+    /// Drops what has not been sent and lies beyond `size`.
+    fn drop_beyond(&self, state: &mut FileState, size: u64) {
+        let geometry = self.geometry();
+        let (first, within) = geometry.locate(size);
+        let stripes: Vec<u64> = state.stripes.range(first..).map(|(stripe, _)| *stripe).collect();
+        for stripe in stripes {
+            let Some(writes) = state.stripes.get_mut(&stripe) else { continue };
+            let (dropped, grown) = writes.cut(if stripe == first { within } else { 0 });
+            self.forget(state, &dropped, grown);
+        }
+        state.stripes.retain(|_, s| !s.is_empty() || s.claimed);
+    }
+
+    /// Drops every unstable byte of a file.
+    pub(crate) fn drop_unstable(&self, state: &mut FileState) {
+        let mut dropped = Vec::new();
+        let mut gathering = 0;
+        for writes in state.stripes.values_mut() {
+            gathering += writes.gathering() as i64;
+            dropped.extend(writes.clear());
+        }
+        self.forget(state, &dropped, -gathering);
+        state.stripes.retain(|_, s| s.claimed);
+    }
+
+    fn forget(&self, state: &mut FileState, dropped: &[Piece], grown: i64) {
+        dropped.iter().for_each(|piece| self.finish_piece(state, piece));
+        self.flow.lock().gathering += grown;
+        self.flow.free(-grown);
+    }
+}

@@ -1,0 +1,228 @@
+//! The way of written bytes from the mount to the bricks.
+//!
+//! ```text
+//!   Session::write           copied once, into the stripe's segment          (write_behind.rs)
+//!        |                   the call returns
+//!     Gathered ............. waits for: a whole stripe, close, fsync, 1 s, a tight budget
+//!        |
+//!     Claimed .............. one sender per stripe: a background worker, or whoever waits in fsync or close
+//!        |
+//!     Routed ............... stripe -> extent -> group -> primary; the piece gets its number
+//!        |  Write ---------> primary                                        (send_stripe, below)
+//!        |       <--------- Done
+//!     Accepted ............. unstable: the primary holds it too, space is reserved; the bytes stay here
+//!        |                   another epoch of the group? back to Routed, with the same number
+//!        |  Sync ----------> primary, for many pieces at once               (stable.rs)
+//!        |       <--------- Done
+//!     Stable ............... the buffer goes back to the pool, the budget to the next writer
+//!        |  Grow ----------> metadata service, for many files at once       (settle.rs)
+//!     Told
+//! ```
+//!
+//! Pieces of one stripe leave in the order in which they were written, one at a time; stripes are independent.
+
+use std::sync::Arc;
+
+use types::messages::brick::Write;
+use types::{Buf, ClientSeq, StripeKey};
+use world::CallError;
+
+use crate::error::ClientError;
+use crate::flow::Accepted;
+use crate::gather::Body;
+use crate::mount::{Counter, Mount};
+use crate::open_file::OpenFile;
+use crate::retry::{PATIENCE_US, Verdict, pause_us, verdict};
+use crate::route::Route;
+use crate::session::Session;
+
+/// Where written bytes are on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteStage {
+    /// Copied into the stripe's buffer; may still change.
+    Gathered,
+    /// Somebody is sending the stripe.
+    Claimed,
+    /// The group and its primary are known, the write has its number.
+    Routed,
+    /// The primary holds it: unstable.
+    Accepted,
+    /// Durable on every live slot that takes part.
+    Stable,
+    /// The metadata service knows the size for good.
+    Told,
+}
+
+impl std::fmt::Display for WriteStage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+/// One `Write`, ready to go.
+struct Parcel {
+    order: u64,
+    key: StripeKey,
+    seq: ClientSeq,
+    acked: ClientSeq,
+    offset: usize,
+    len: usize,
+    body: Body,
+    route: Route,
+}
+
+impl Session {
+    /// Sends what a stripe has to send, one piece after the other, until nothing is left or it must wait.
+    pub(crate) async fn send_stripe(&self, file: &Arc<OpenFile>, stripe: u64) {
+        let Some(claim) = Claim::take(&self.mount, file, stripe) else { return };
+        while let Some(parcel) = self.next_parcel(&claim) {
+            match self.send(&parcel).await {
+                Ok(()) => self.accepted(&claim, &parcel),
+                Err(error) => self.failed(&claim, &parcel, error).await,
+            }
+        }
+    }
+
+    /// The stripe's first piece that its primary has not accepted; seals what was gathered if it is time.
+    fn next_parcel(&self, claim: &Claim<'_>) -> Option<Parcel> {
+        let now = self.world.now();
+        let leased = self.mount.lives.is_leased(now);
+        let mut state = claim.file.lock();
+        let key = state.key(claim.stripe);
+        let length = self.stripe_bytes();
+        let route = self.mount.route(key);
+        if !state.is_sendable(claim.stripe, route.epoch, length) {
+            return None;
+        }
+        if !leased {
+            // Somebody else may have been let in: nothing leaves until the service knows this client again.
+            self.mount.rest(claim.file, &mut state, claim.stripe, now + pause_us(4, self.world.random()));
+            return None;
+        }
+        self.mount.seal_stripe(&mut state, claim.stripe, length);
+        let stripe_start = claim.stripe * length as u64;
+        let piece = state.stripes.get_mut(&claim.stripe)?.unsent(route.epoch)?;
+        if piece.accepted.take().is_some() {
+            // Its primary is no more; the next one is given as much time.
+            (piece.first_sent, piece.tries) = (None, 0);
+        }
+        piece.first_sent.get_or_insert(now);
+        let mut flow = self.mount.flow.lock();
+        let seq = *piece.seq.get_or_insert_with(|| ClientSeq(flow.seqs.begin()));
+        let acked = ClientSeq(flow.seqs.finished());
+        drop(flow);
+        let (order, offset, len, body) = (piece.order, piece.offset, piece.len, piece.body.clone());
+        state.sent_end = state.sent_end.max(stripe_start + (offset + len) as u64);
+        Some(Parcel { order, key, seq, acked, offset, len, body, route })
+    }
+
+    async fn send(&self, parcel: &Parcel) -> Result<(), CallError> {
+        let (zero, payload) = match &parcel.body {
+            Body::Bytes(bytes) => (false, bytes.clone()),
+            Body::Zeros => (true, Buf::empty()),
+        };
+        let request = Write {
+            group: parcel.route.group,
+            key: parcel.key,
+            client: self.mount.lives.client(),
+            seq: parcel.seq,
+            acked: parcel.acked,
+            offset: parcel.offset as u32,
+            len: parcel.len as u32,
+            zero,
+        };
+        self.ask_primary(&parcel.route, &request, payload).await.map(|_| ())
+    }
+
+    /// The primary holds the piece.
+    fn accepted(&self, claim: &Claim<'_>, parcel: &Parcel) {
+        let mut state = claim.file.lock();
+        let epoch = parcel.route.epoch;
+        let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(parcel.order)) else {
+            return;
+        };
+        piece.accepted = Some(epoch);
+        piece.tries = 0;
+        let bytes = piece.charge;
+        state.unanswered.remove(&parcel.order);
+        let (file, stripe, since) = (claim.file.clone(), claim.stripe, self.world.now());
+        let entry = Accepted { file, stripe, order: parcel.order, seq: parcel.seq, epoch, bytes, since };
+        self.mount.flow.accept(parcel.route.group.index, entry);
+        drop(state);
+        claim.file.changed.notify();
+    }
+
+    /// The piece did not arrive: it rests and is sent again, or it is lost.
+    async fn failed(&self, claim: &Claim<'_>, parcel: &Parcel, error: CallError) {
+        tracing::debug!(stage = %WriteStage::Routed, key = %parcel.key, seq = %parcel.seq, %error, "write failed");
+        let again = match verdict(error) {
+            Verdict::GiveUp(error) => Err(error),
+            Verdict::Again => Ok(()),
+            Verdict::Refresh => {
+                self.refresh_map(parcel.route.map_version()).await;
+                Ok(())
+            }
+        };
+        let now = self.world.now();
+        let mut state = claim.file.lock();
+        let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(parcel.order)) else {
+            return;
+        };
+        let spent = piece.first_sent.is_some_and(|first| now > first + PATIENCE_US);
+        piece.tries += 1;
+        let tries = piece.tries;
+        match again {
+            Ok(()) if !spent => {
+                self.mount.count(Counter::Retries, 1);
+                let moved = self.mount.route(parcel.key).epoch != parcel.route.epoch;
+                // A new epoch is worth a try at once, one time.
+                let pause = if moved && tries == 1 { 1 } else { pause_us(tries, self.world.random()) };
+                self.mount.rest(claim.file, &mut state, claim.stripe, now + pause);
+            }
+            Ok(()) => self.mount.lose(&mut state, claim.stripe, parcel.order, ClientError::Unreachable),
+            Err(error) => self.mount.lose(&mut state, claim.stripe, parcel.order, error),
+        }
+        drop(state);
+        self.mount.flow.settle(claim.file);
+        claim.file.changed.notify();
+    }
+}
+
+/// The right to send a stripe. Given back when dropped, also by a caller that was cancelled.
+struct Claim<'a> {
+    mount: &'a Arc<Mount>,
+    file: &'a Arc<OpenFile>,
+    stripe: u64,
+}
+
+impl<'a> Claim<'a> {
+    fn take(mount: &'a Arc<Mount>, file: &'a Arc<OpenFile>, stripe: u64) -> Option<Claim<'a>> {
+        let mut state = file.lock();
+        let writes = state.stripes.get_mut(&stripe)?;
+        writes.queued = false;
+        if writes.claimed {
+            return None;
+        }
+        writes.claimed = true;
+        state.claims += 1;
+        drop(state);
+        Some(Claim { mount, file, stripe })
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut state = self.file.lock();
+        state.claims -= 1;
+        if let Some(writes) = state.stripes.get_mut(&self.stripe) {
+            writes.claimed = false;
+            if writes.is_empty() {
+                state.stripes.remove(&self.stripe);
+            } else {
+                self.mount.enqueue_due(self.file, &mut state, self.stripe);
+            }
+        }
+        drop(state);
+        self.file.changed.notify();
+    }
+}

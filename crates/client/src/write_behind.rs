@@ -1,0 +1,321 @@
+//! Write-behind: the call returns when the bytes are in a buffer of this mount; they leave later.
+//!
+//! Whole stripes leave at once. Partial ones leave when their file is closed or synced, one second after they began,
+//! or when the budget is tight. Flushing is self-clocked: each worker takes the next stripe when its last one is
+//! accepted. Errors are kept with the file and come out at its next write, fsync or close.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use types::limits::FILE_SIZE_MAX;
+use types::{Epoch, Refusal};
+
+use crate::error::ClientError;
+use crate::gather::{Piece, StripeWrites};
+use crate::mount::{Counter, Mount};
+use crate::open_file::{FileState, OpenFile};
+use crate::session::Session;
+
+/// Stripes that one flushing loop has in flight at most.
+const FLIGHT_MAX: usize = 16;
+/// How long a partial stripe may wait for more, and accepted bytes for a Sync, in microseconds.
+pub(crate) const AGE_MAX_US: u64 = 1_000_000;
+
+impl Session {
+    /// Writes `bytes` at `offset`. Returns when they are buffered, or, if the file is shared, when they are stable.
+    ///
+    /// # Errors
+    /// Also those of earlier writes of this file that failed since.
+    pub async fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
+        let handle = self.mount.handle(handle)?;
+        if !handle.write {
+            return Err(ClientError::BadHandle);
+        }
+        let file = &handle.file;
+        file.report_error()?;
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        let end = end.ok_or(ClientError::Refused(Refusal::FileTooLarge))?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.follow_if_shared(file).await?;
+        self.zero_before_growth(file, end).await?;
+        let mut rest = bytes;
+        for (stripe, within, take) in self.mount.geometry().split(offset, bytes.len()) {
+            let (part, others) = rest.split_at(take);
+            self.lay(file, stripe, within, part).await?;
+            rest = others;
+        }
+        self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
+        if !file.lock().may_buffer() {
+            self.write_through(file).await?;
+        }
+        Ok(bytes.len())
+    }
+
+    /// Copies bytes into a stripe's buffer when the budget has room for them.
+    async fn lay(&self, file: &Arc<OpenFile>, stripe: u64, at: usize, bytes: &[u8]) -> Result<(), ClientError> {
+        let length = self.stripe_bytes();
+        let room = self.mount.flow.reserve(length.next_power_of_two() as u64).await?;
+        let now = self.world.now();
+        let mut state = file.lock();
+        let writes = state.stripes.entry(stripe).or_default();
+        let began = !writes.is_gathering();
+        let grown = writes.lay(at, bytes, length);
+        let whole = writes.is_whole(length);
+        if began {
+            writes.since = now;
+        }
+        room.keep(grown);
+        state.size = state.size.max(stripe * length as u64 + (at + bytes.len()) as u64);
+        state.mtime = self.world.wall();
+        state.mtime_told = false;
+        state.mtime_kept = false;
+        self.mount.flow.lock().gathering += grown;
+        if began && !whole {
+            self.mount.flow.age(now, file, stripe);
+        }
+        if whole {
+            self.mount.enqueue_due(file, &mut state, stripe);
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far stable, and tells the service if the file has grown.
+    async fn write_through(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        let upto = self.mount.hurry(file);
+        self.make_stable(file, upto).await?;
+        file.report_error()?;
+        let grown = {
+            let state = file.lock();
+            state.size > state.kept
+        };
+        if grown {
+            self.tell_growth(file, true).await?;
+        } else {
+            self.mount.flow.settle(file);
+        }
+        Ok(())
+    }
+
+    /// Called at every `close`: returns when the primaries hold everything and the service shows the size.
+    pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
+        let handle = self.mount.handle(handle)?;
+        if handle.write {
+            let upto = self.mount.hurry(&handle.file);
+            self.make_answered(&handle.file, upto).await;
+            handle.file.report_error()?;
+            self.tell_growth(&handle.file, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns when everything written to the file so far is stable, with its size.
+    pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
+        let file = self.mount.handle(handle)?.file;
+        let upto = self.mount.hurry(&file);
+        self.make_stable(&file, upto).await?;
+        file.report_error()?;
+        self.tell_growth(&file, true).await
+    }
+
+    /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
+    /// is sending.
+    pub(crate) async fn make_answered(&self, file: &Arc<OpenFile>, upto: u64) {
+        let _unfinished = Unfinished { mount: &self.mount, file };
+        loop {
+            let changed = file.changed.wait();
+            let stripes = {
+                let state = file.lock();
+                if state.unanswered.first().is_none_or(|first| *first > upto) {
+                    return;
+                }
+                self.unclaimed(&state)
+            };
+            if stripes.is_empty() {
+                changed.await;
+                continue;
+            }
+            join_all(stripes.into_iter().map(|stripe| self.send_stripe(file, stripe))).await;
+        }
+    }
+
+    /// Stripes that could be sent now and that nobody is sending; at most as many as may be in flight.
+    fn unclaimed(&self, state: &FileState) -> Vec<u64> {
+        let length = self.stripe_bytes();
+        let free = |(stripe, writes): &(&u64, &StripeWrites)| {
+            let epoch = self.mount.route(state.key(**stripe)).epoch;
+            !writes.claimed && state.is_sendable(**stripe, epoch, length)
+        };
+        state.stripes.iter().filter(free).map(|(stripe, _)| *stripe).take(FLIGHT_MAX).collect()
+    }
+
+    /// Sends stripes as they come into the queue, until the mount ends.
+    pub(crate) async fn flush_queue(&self) {
+        let worker = || async {
+            while let Some((file, stripe)) = self.mount.flow.next().await {
+                self.send_stripe(&file, stripe).await;
+            }
+        };
+        join_all((0..FLIGHT_MAX).map(|_| worker())).await;
+    }
+
+    /// Looks after timers and limits, until the mount ends: has old partial stripes sent, and accepted bytes made
+    /// stable.
+    pub(crate) async fn tend_flow(&self) {
+        while !self.mount.lives.has_left() {
+            let woken = self.mount.flow.tend.wait();
+            let now = self.world.now();
+            let next = self.mount.wake_stripes(now).min(self.sync_what_is_due(now));
+            let pause = next.saturating_sub(now).clamp(1, AGE_MAX_US);
+            self.world.timeout(pause, woken).await;
+        }
+    }
+}
+
+/// Hands what is left to the background when its caller ends, also one that was cancelled.
+struct Unfinished<'a> {
+    mount: &'a Mount,
+    file: &'a Arc<OpenFile>,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.mount.enqueue_all(self.file);
+    }
+}
+
+impl Mount {
+    /// Puts a stripe into the queue if it has something to send and nobody is at it.
+    pub(crate) fn enqueue_due(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64) {
+        let map = self.map();
+        let epoch = map.route(state.key(stripe)).epoch;
+        if !state.is_sendable(stripe, epoch, map.geometry.stripe()) {
+            return;
+        }
+        if let Some(writes) = state.stripes.get_mut(&stripe)
+            && !writes.claimed
+            && !writes.queued
+        {
+            writes.queued = true;
+            self.flow.push((file.clone(), stripe));
+        }
+    }
+
+    /// Keeps a stripe from being sent until `due`.
+    pub(crate) fn rest(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, due: u64) {
+        if let Some(writes) = state.stripes.get_mut(&stripe) {
+            writes.resting = true;
+            self.flow.rest(due, (file.clone(), stripe));
+        }
+    }
+
+    /// Makes pieces of what a stripe has gathered, if it is time.
+    pub(crate) fn seal_stripe(&self, state: &mut FileState, stripe: u64, length: usize) {
+        if state.stripes.get(&stripe).is_some_and(|s| s.hurry || s.is_whole(length)) {
+            let sealed = state.seal(stripe);
+            self.note_sealed(sealed);
+        }
+    }
+
+    pub(crate) fn note_sealed(&self, (gathering, grown): (u64, i64)) {
+        self.flow.lock().gathering -= gathering as i64;
+        self.flow.free(-grown);
+    }
+
+    /// Has everything sent that a file could send.
+    pub(crate) fn enqueue_all(&self, file: &Arc<OpenFile>) {
+        let mut state = file.lock();
+        let stripes: Vec<u64> = state.stripes.keys().copied().collect();
+        stripes.into_iter().for_each(|stripe| self.enqueue_due(file, &mut state, stripe));
+    }
+
+    /// Makes pieces of everything that a file has gathered. Returns the number of the last piece.
+    pub(crate) fn hurry(&self, file: &Arc<OpenFile>) -> u64 {
+        let mut state = file.lock();
+        let gathering = |(stripe, s): (&u64, &StripeWrites)| s.is_gathering().then_some(*stripe);
+        let stripes: Vec<u64> = state.stripes.iter().filter_map(gathering).collect();
+        for stripe in stripes {
+            let sealed = state.seal(stripe);
+            self.note_sealed(sealed);
+        }
+        state.order
+    }
+
+    /// Queues stripes whose time has come. Returns when to look again.
+    fn wake_stripes(&self, now: u64) -> u64 {
+        while let Some((file, stripe)) = self.flow.take_rested(now) {
+            let mut state = file.lock();
+            if let Some(writes) = state.stripes.get_mut(&stripe) {
+                writes.resting = false;
+            }
+            self.enqueue_due(&file, &mut state, stripe);
+        }
+        // So many bytes of partial stripes leave now, the oldest first.
+        let mut excess = self.flow.gathering_excess();
+        while let Some((since, file, stripe)) = self.flow.take_aged(now, excess > 0) {
+            let mut state = file.lock();
+            if let Some(writes) = state.stripes.get_mut(&stripe)
+                && writes.is_gathering()
+                && writes.since == since
+            {
+                writes.hurry = true;
+                excess -= writes.gathering() as i64;
+            }
+            self.enqueue_due(&file, &mut state, stripe);
+        }
+        self.flow.next_timer()
+    }
+
+    /// Queues every stripe whose bytes were accepted in an epoch that has passed.
+    pub(crate) fn resend_moved(&self) {
+        let map = self.map();
+        let mut moved = Vec::new();
+        {
+            let mut flow = self.flow.lock();
+            let mut freed = 0;
+            for (index, ledger) in &mut flow.ledger {
+                let group = types::GroupId { volume: self.volume, index: *index };
+                let epoch: Option<Epoch> = map.epoch(group);
+                for entry in ledger.entries.extract_if(.., |e| Some(e.epoch) != epoch) {
+                    freed += entry.bytes;
+                    moved.push((entry.file, entry.stripe));
+                }
+                ledger.rest_until = 0;
+            }
+            flow.accepted -= freed;
+        }
+        for (file, stripe) in moved {
+            let mut state = file.lock();
+            self.enqueue_due(&file, &mut state, stripe);
+        }
+    }
+
+    /// Gives a piece up and keeps the reason for the next caller.
+    pub(crate) fn lose(&self, state: &mut FileState, stripe: u64, order: u64, error: ClientError) {
+        tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
+        state.error.get_or_insert(error);
+        state.lost += 1;
+        self.drop_piece(state, stripe, order);
+    }
+
+    /// Takes a piece out that needs no more care.
+    pub(crate) fn drop_piece(&self, state: &mut FileState, stripe: u64, order: u64) {
+        if let Some(piece) = state.stripes.get_mut(&stripe).and_then(|s| s.remove(order)) {
+            self.finish_piece(state, &piece);
+        }
+        if state.stripes.get(&stripe).is_some_and(|s| s.is_empty() && !s.claimed) {
+            state.stripes.remove(&stripe);
+        }
+    }
+
+    /// Forgets a piece that has been taken out.
+    pub(crate) fn finish_piece(&self, state: &mut FileState, piece: &Piece) {
+        state.unanswered.remove(&piece.order);
+        state.unstable.remove(&piece.order);
+        if let Some(seq) = piece.seq {
+            self.flow.lock().seqs.finish(seq.0);
+        }
+        self.flow.free(piece.charge as i64);
+    }
+}
