@@ -1,5 +1,6 @@
 //! A file or block device, read and written through the page cache.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -9,9 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use compio::buf::{BufResult, IntoInner, IoVectoredBuf};
-use compio::driver::op::{ReadAt, Sync};
+use compio::driver::op::{ReadAt, Sync, WriteVectoredAt};
 use compio::runtime::submit;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use types::{Buf, BufMut};
 
@@ -19,6 +20,37 @@ use super::receive::Landing;
 
 /// Pieces of one vectored write.
 const PIECES_MAX: usize = 64;
+/// `statfs`'s type of a file system in memory (linux/magic.h).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// How the page cache is reached.
+#[derive(Clone, Copy)]
+enum Way {
+    /// A system call that may not wait; what would wait goes through the ring. The cheapest where it is known: on XFS
+    /// nearly every write and every cached read.
+    NoWait,
+    /// A plain system call: in memory nothing waits for a device.
+    Plain,
+    /// All through the ring, whose own threads may wait: on ext4, which knows no writes without waiting, a plain call
+    /// would be cheaper, but a slow disk would then hold up the thread with its leases.
+    Ring,
+}
+
+impl Way {
+    fn flags(self) -> Option<ReadWriteFlags> {
+        match self {
+            Way::NoWait => Some(ReadWriteFlags::NOWAIT),
+            Way::Plain => Some(ReadWriteFlags::empty()),
+            Way::Ring => None,
+        }
+    }
+
+    /// The way for the next time, after `error`.
+    fn after(self, error: Errno) -> Way {
+        let unknown = matches!(error, Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS);
+        if unknown { Way::Ring } else { self }
+    }
+}
 
 /// A disk that this process alone has open. Clones share it.
 #[derive(Clone)]
@@ -30,6 +62,8 @@ struct Inner {
     file: Arc<OwnedFd>,
     path: String,
     len: u64,
+    reads: Cell<Way>,
+    writes: Cell<Way>,
     /// A block device is claimed as well, so that it cannot be mounted meanwhile.
     _claim: Option<File>,
 }
@@ -71,7 +105,10 @@ impl Disk {
         }
         let claim = if kind.is_block_device() { Some(claim(path)?) } else { None };
         let len = file.seek(SeekFrom::End(0))?;
-        let inner = Inner { file: Arc::new(file.into()), path: path.to_owned(), len, _claim: claim };
+        let in_memory = kind.is_file() && fstatfs(&file)?.f_type as i64 == TMPFS_MAGIC;
+        let way = Cell::new(if in_memory { Way::Plain } else { Way::NoWait });
+        let (file, path) = (Arc::new(file.into()), path.to_owned());
+        let inner = Inner { file, path, len, reads: way.clone(), writes: way, _claim: claim };
         Ok(Disk { inner: Rc::new(inner) })
     }
 
@@ -86,9 +123,7 @@ impl Disk {
             return Ok(Buf::empty());
         }
         let mut buf = BufMut::dirty(len);
-        // What the page cache holds is copied at once; only a miss goes through the ring.
-        let now = preadv2(&self.inner.file, &mut [IoSliceMut::new(&mut buf)], offset, ReadWriteFlags::NOWAIT);
-        let mut filled = now.unwrap_or(0);
+        let mut filled = self.read_now(offset, &mut buf);
         while filled < len {
             let landing = Landing { buf, from: filled };
             let op = ReadAt::new(self.inner.file.clone(), offset + filled as u64, landing);
@@ -103,30 +138,56 @@ impl Disk {
         Ok(buf.freeze())
     }
 
+    /// Reads what can be had without waiting; how many bytes that were.
+    fn read_now(&self, offset: u64, buf: &mut BufMut) -> usize {
+        let reads = &self.inner.reads;
+        let Some(flags) = reads.get().flags() else { return 0 };
+        match preadv2(&self.inner.file, &mut [IoSliceMut::new(buf)], offset, flags) {
+            Ok(read) => read,
+            Err(error) => {
+                // The ring meets the error again if it was one.
+                reads.set(reads.get().after(error));
+                0
+            }
+        }
+    }
+
     /// Writes `parts` one after the other from `offset` on. They are durable after the next [`Disk::sync`].
     ///
     /// # Cancel
     /// Dropped midway, any part of the bytes may be written, even afterwards.
     pub(crate) async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
         let mut parts = Parts { parts, done: 0, partly: 0 };
-        parts.advance(0);
         let mut at = offset;
+        parts.advance(0);
         while !parts.is_empty() {
-            let written = match parts.write_now(&self.inner.file, at) {
-                Ok(written) => Ok(written),
-                Err(Errno::INTR) => continue,
-                Err(error) => Err(io::Error::from(error)),
-            };
-            match written {
-                Ok(0) => return Err(self.failed("write", at, &io::ErrorKind::WriteZero.into())),
-                Ok(written) => {
-                    parts.advance(written);
-                    at += written as u64;
+            let mut written = self.write_now(at, &parts);
+            if written == 0 {
+                let op = WriteVectoredAt::new(self.inner.file.clone(), at, parts);
+                let BufResult(result, op) = submit(op).await;
+                parts = op.into_inner();
+                written = result.map_err(|error| self.failed("write", at, &error))?;
+                if written == 0 {
+                    return Err(self.failed("write", at, &io::ErrorKind::WriteZero.into()));
                 }
-                Err(error) => return Err(self.failed("write", at, &error)),
             }
+            parts.advance(written);
+            at += written as u64;
         }
         Ok(())
+    }
+
+    /// Writes what can be written without waiting; how many bytes that were.
+    fn write_now(&self, offset: u64, parts: &Parts) -> usize {
+        let writes = &self.inner.writes;
+        let Some(flags) = writes.get().flags() else { return 0 };
+        match parts.write_now(&self.inner.file, offset, flags) {
+            Ok(written) => written,
+            Err(error) => {
+                writes.set(writes.get().after(error));
+                0
+            }
+        }
     }
 
     /// Waits until all that was written is durable. After an error the disk counts as lost: asking again proves
@@ -175,14 +236,14 @@ impl Parts {
         }
     }
 
-    fn write_now(&self, file: &OwnedFd, offset: u64) -> Result<usize, Errno> {
+    fn write_now(&self, file: &OwnedFd, offset: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
         let mut count = 0;
         for (slot, bytes) in slices.iter_mut().zip(self.iter_slice()) {
             *slot = IoSlice::new(bytes);
             count += 1;
         }
-        pwritev2(file, &slices[..count], offset, ReadWriteFlags::empty())
+        pwritev2(file, &slices[..count], offset, flags)
     }
 }
 

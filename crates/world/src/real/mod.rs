@@ -8,6 +8,8 @@ mod net;
 mod receive;
 mod run;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -53,29 +55,31 @@ struct Inner {
 impl World {
     /// A world for this thread, with a ring of its own.
     pub(crate) fn new() -> io::Result<World> {
-        World::with_driver(None)
+        // Not `defer_taskrun`: it measured the same, and with it a thread whose tasks wake each other all the time would
+        // see no completion, because compio then enters the kernel without asking for events.
+        // Kernels before 6.0 do not know every hint, and containers may forbid the ring altogether.
+        World::build(Self::driver().single_issuer(true).coop_taskrun(true).taskrun_flag(true))
+            .or_else(|_| World::build(&Self::driver()))
+            .or_else(|_| World::polling())
     }
 
-    /// As [`World::new`], on `epoll` instead of io_uring: what kernels without it get by themselves.
-    #[cfg(test)]
+    /// As [`World::new`], on `epoll` instead of io_uring.
     pub(crate) fn polling() -> io::Result<World> {
-        World::with_driver(Some(DriverType::Poll))
+        World::build(Self::driver().driver_type(DriverType::Poll))
     }
 
-    fn with_driver(driver: Option<DriverType>) -> io::Result<World> {
-        let mut proactor = ProactorBuilder::new();
-        proactor
+    fn driver() -> ProactorBuilder {
+        let mut driver = ProactorBuilder::new();
+        driver
             .capacity(RING_ENTRIES)
-            .single_issuer(true)
-            .coop_taskrun(true)
-            .taskrun_flag(true)
             .thread_pool_limit(BLOCKING_THREADS)
             .thread_pool_recv_timeout(BLOCKING_IDLE);
-        if let Some(driver) = driver {
-            proactor.driver_type(driver);
-        }
+        driver
+    }
+
+    fn build(driver: &ProactorBuilder) -> io::Result<World> {
         let runtime = RuntimeBuilder::new()
-            .with_proactor(proactor)
+            .with_proactor(driver.clone())
             .sync_queue_size(REMOTE_WAKES)
             .event_interval(TASKS_PER_TURN)
             .build()?;
@@ -110,10 +114,7 @@ impl World {
     /// What `future` comes to, or `None` (and `future` dropped) if it takes longer than `us` microseconds.
     pub(crate) async fn timeout<F: Future>(&self, us: u64, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
-        // Most futures under a timeout are ready at the first or second poll: the timer is made after the first.
-        if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
-            return Some(output);
-        }
+        // Its timer is made when it is first polled: a future that is ready at once costs none.
         let mut timer = pin!(self.sleep(us));
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),

@@ -42,6 +42,7 @@ impl Receiver {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier receive did not finish"));
         }
         if !self.stage(HEADER_LEN).await? {
+            self.broken = false;
             return Ok(None);
         }
         let header = self.take_header()?;

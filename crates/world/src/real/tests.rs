@@ -1,0 +1,522 @@
+use std::cell::{Cell, RefCell};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::thread;
+
+use types::limits::{BLOCK, PAYLOAD_MAX, RECORD_MAX};
+use types::wire::Flags;
+use types::{Buf, BufMut, ClusterId, Epoch};
+
+use super::*;
+use crate::{Frame, Signal};
+
+/// Runs a test on the ring and on its fallback.
+fn on_each<F: Future<Output = ()>>(test: impl Fn(World) -> F) {
+    for world in [World::new(), World::polling()] {
+        let world = world.unwrap();
+        world.block_on(test(world.clone()));
+    }
+}
+
+fn frame(request: u64, record: Vec<u8>, payload: Buf) -> Frame {
+    Frame::new(7, request, ClusterId([1; 16]), Epoch(3), Flags::REQUEST, record, payload)
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 % 253) as u8).collect()
+}
+
+async fn pair(world: &World) -> (Conn, Conn) {
+    let listener = world.listen("127.0.0.1:0").await.unwrap();
+    let out = world.connect(&listener.address()).await.unwrap();
+    (out, listener.accept().await.unwrap())
+}
+
+/// Sends back every frame.
+async fn echo(conn: Conn) {
+    let (mut sender, mut receiver) = conn.split();
+    while let Some(frame) = receiver.recv().await.unwrap() {
+        sender.send(frame).await.unwrap();
+    }
+}
+
+#[test]
+fn frames_of_every_size_come_back() {
+    on_each(|world| async move {
+        let (near, far) = pair(&world).await;
+        assert_eq!(near.peer().split(':').next(), Some("127.0.0.1"));
+        world.spawn(echo(far));
+        let (mut sender, mut receiver) = near.split();
+        let sizes = [0, 1, 63, 4096, 8128, 8129, 8192, 8193, 131_072, 1 << 20, PAYLOAD_MAX];
+        for (i, payload) in sizes.into_iter().enumerate() {
+            for record in [0, 1, 1024, 1025, 9000, RECORD_MAX] {
+                if record == RECORD_MAX && payload > 8193 {
+                    continue;
+                }
+                let (record, payload) = (noise(record), Buf::from(noise(payload)));
+                sender.send(frame(i as u64, record.clone(), payload.clone())).await.unwrap();
+                let back = receiver.recv().await.unwrap().unwrap();
+                assert_eq!((back.header.request, back.header.kind), (i as u64, 7));
+                assert!(
+                    back.record == record && back.payload == payload,
+                    "{} {}",
+                    record.len(),
+                    payload.len()
+                );
+                assert!(back.payload.is_empty() || (back.payload.as_ptr() as usize).is_multiple_of(BLOCK));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_batch_arrives_in_order() {
+    on_each(|world| async move {
+        let (near, far) = pair(&world).await;
+        let (mut sender, _open) = near.split();
+        world.spawn(async move {
+            let batch = |i: u64| frame(i, noise(i as usize * 20), Buf::from(noise(i as usize * 700)));
+            sender.send_all((0..300).map(batch).collect()).await.unwrap();
+            sender.send_all(Vec::new()).await.unwrap();
+            sender.send(frame(300, noise(6000), Buf::empty())).await.unwrap();
+        });
+        let (_sender, mut receiver) = far.split();
+        for i in 0..=300 {
+            let got = receiver.recv().await.unwrap().unwrap();
+            assert_eq!(got.header.request, i);
+            assert_eq!(got.payload.len() as u64, if i == 300 { 0 } else { i * 700 });
+        }
+    });
+}
+
+#[test]
+fn too_large_a_frame_is_not_sent() {
+    on_each(|world| async move {
+        let (near, far) = pair(&world).await;
+        world.spawn(echo(far));
+        let (mut sender, mut receiver) = near.split();
+        let error = sender.send(frame(1, vec![0; RECORD_MAX + 1], Buf::empty())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        sender.send(frame(2, Vec::new(), Buf::empty())).await.unwrap();
+        assert_eq!(receiver.recv().await.unwrap().unwrap().header.request, 2);
+    });
+}
+
+#[test]
+fn what_is_no_frame_is_an_error() {
+    let mut good = frame(1, noise(100), Buf::from(noise(20_000)));
+    let mut bytes = good.seal().unwrap().to_vec();
+    bytes.extend_from_slice(&good.record);
+    bytes.extend_from_slice(&good.payload);
+    let damaged = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 4;
+        bytes
+    };
+    let cases = [
+        (noise(5000), Some(ErrorKind::InvalidData)),
+        (damaged(0), Some(ErrorKind::InvalidData)),
+        (damaged(40), Some(ErrorKind::InvalidData)),
+        (damaged(100), Some(ErrorKind::InvalidData)),
+        (damaged(19_000), Some(ErrorKind::InvalidData)),
+        (bytes[..1].to_vec(), Some(ErrorKind::UnexpectedEof)),
+        (bytes[..63].to_vec(), Some(ErrorKind::UnexpectedEof)),
+        (bytes[..64].to_vec(), Some(ErrorKind::UnexpectedEof)),
+        (bytes[..164].to_vec(), Some(ErrorKind::UnexpectedEof)),
+        (bytes[..bytes.len() - 1].to_vec(), Some(ErrorKind::UnexpectedEof)),
+        (Vec::new(), None),
+    ];
+    on_each(|world| {
+        let cases = cases.clone();
+        async move {
+            let listener = world.listen("127.0.0.1:0").await.unwrap();
+            for (bytes, expected) in cases {
+                let mut stream = TcpStream::connect(listener.address()).unwrap();
+                stream.write_all(&bytes).unwrap();
+                drop(stream);
+                let (_sender, mut receiver) = listener.accept().await.unwrap().split();
+                let got = receiver.recv().await;
+                match expected {
+                    Some(kind) => {
+                        assert_eq!(got.unwrap_err().kind(), kind);
+                        assert_eq!(receiver.recv().await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+                    }
+                    None => {
+                        assert!(got.unwrap().is_none());
+                        assert!(receiver.recv().await.unwrap().is_none());
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn dropping_both_halves_closes_even_under_a_waiting_receive() {
+    on_each(|world| async move {
+        let (near, far) = pair(&world).await;
+        let (sender, mut receiver) = near.split();
+        assert!(world.timeout(20_000, receiver.recv()).await.is_none());
+        assert_eq!(receiver.recv().await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        drop((sender, receiver));
+        let (mut sender, mut receiver) = far.split();
+        assert!(world.timeout(2_000_000, receiver.recv()).await.unwrap().unwrap().is_none());
+        // The first write after the end may still go out, later ones cannot.
+        let mut failed = false;
+        for _ in 0..100 {
+            failed |= sender.send(frame(1, Vec::new(), Buf::empty())).await.is_err();
+            world.sleep(1_000).await;
+        }
+        assert!(failed);
+    });
+}
+
+#[test]
+fn an_abandoned_send_spoils_the_sender() {
+    on_each(|world| async move {
+        let (near, _far) = pair(&world).await;
+        let (mut sender, _receiver) = near.split();
+        let big = BufMut::zeroed(PAYLOAD_MAX).freeze();
+        let batch = (0..4).map(|i| frame(i, Vec::new(), big.clone())).collect();
+        assert!(world.timeout(200_000, sender.send_all(batch)).await.is_none(), "nobody reads it");
+        let error = sender.send(frame(9, Vec::new(), Buf::empty())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn connecting_to_nobody_fails_with_the_address() {
+    on_each(|world| async move {
+        let listener = world.listen("127.0.0.1:0").await.unwrap();
+        let address = listener.address();
+        drop(listener);
+        let error = world.connect(&address).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        assert!(error.to_string().contains(&address), "{error}");
+        assert!(world.connect("no port").await.is_err());
+        assert!(world.listen("256.0.0.1:1").await.is_err());
+    });
+}
+
+#[test]
+fn a_hundred_tasks_at_once() {
+    on_each(|world| async move {
+        let listener = world.listen("127.0.0.1:0").await.unwrap();
+        let address = listener.address();
+        let (accepting, served) = (world.clone(), Rc::new(Cell::new(0)));
+        world.spawn(async move {
+            loop {
+                accepting.spawn(echo(listener.accept().await.unwrap()));
+            }
+        });
+        for task in 0..100 {
+            let (world, address, served) = (world.clone(), address.clone(), served.clone());
+            world.clone().spawn(async move {
+                let (mut sender, mut receiver) = world.connect(&address).await.unwrap().split();
+                for round in 0..20 {
+                    let request = task * 1000 + round;
+                    sender.send(frame(request, noise(10), Buf::from(noise(3000)))).await.unwrap();
+                    assert_eq!(receiver.recv().await.unwrap().unwrap().header.request, request);
+                    world.yield_now().await;
+                }
+                served.set(served.get() + 1);
+            });
+        }
+        let all = async {
+            while served.get() < 100 {
+                world.sleep(1_000).await;
+            }
+        };
+        assert!(world.timeout(20_000_000, all).await.is_some(), "{} of 100", served.get());
+    });
+}
+
+/// A folder that goes away with its content.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(on: &str, test: &str) -> Folder {
+        let path = PathBuf::from(on).join(format!("shoal-world-{test}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a test on a disk's file system and on one in memory, if there is one.
+fn on_each_disk<F: Future<Output = ()>>(test: &str, run: impl Fn(World, String) -> F) {
+    let temporary = std::env::temp_dir();
+    for on in [temporary.to_str().unwrap(), "/dev/shm"] {
+        if PathBuf::from(on).is_dir() {
+            let folder = Folder::new(on, test);
+            let count = Cell::new(0);
+            on_each(|world| {
+                count.set(count.get() + 1);
+                run(world, folder.file(&format!("disk{}", count.get())))
+            });
+        }
+    }
+}
+
+#[test]
+fn a_disk_keeps_what_is_written() {
+    on_each_disk("keeps", |world, path| async move {
+        let disk = world.create_disk(&path, 1 << 20).await.unwrap();
+        assert_eq!(disk.len(), 1 << 20);
+        assert!(disk.read(0, 1 << 20).await.unwrap().iter().all(|&byte| byte == 0));
+        // More parts than one system call takes, some of them empty.
+        let bytes = noise(100_000);
+        let mut parts: Vec<Buf> = bytes.chunks(700).map(Buf::copy_of).collect();
+        parts.insert(0, Buf::empty());
+        parts.insert(70, Buf::empty());
+        parts.push(Buf::empty());
+        disk.write(1234, parts).await.unwrap();
+        disk.write(5, Vec::new()).await.unwrap();
+        disk.write(1 << 19, vec![Buf::copy_of(b"shoal")]).await.unwrap();
+        disk.sync().await.unwrap();
+        let again = disk.clone();
+        assert_eq!(*again.read(1234, bytes.len()).await.unwrap(), *bytes);
+        drop((disk, again));
+        let disk = world.open_disk(&path).await.unwrap();
+        assert_eq!((*disk.read(1 << 19, 5).await.unwrap()).to_vec(), b"shoal");
+        assert_eq!(disk.read(99, 0).await.unwrap().len(), 0);
+        let read = disk.read(0, 1 << 20).await.unwrap();
+        assert_eq!(read.as_ptr() as usize % BLOCK, 0);
+    });
+}
+
+#[test]
+fn a_disk_ends_where_it_ends() {
+    on_each_disk("ends", |world, path| async move {
+        let disk = world.create_disk(&path, 10_000).await.unwrap();
+        for (offset, len) in [(9_999, 2), (10_000, 1), (0, 10_001), (1 << 40, 4096)] {
+            let error = disk.read(offset, len).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+            assert!(error.to_string().contains(&path), "{error}");
+        }
+        assert_eq!(disk.read(9_999, 1).await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_disk_has_one_owner() {
+    on_each_disk("owner", |world, path| async move {
+        let disk = world.create_disk(&path, 4096).await.unwrap();
+        assert_eq!(world.create_disk(&path, 4096).await.err().unwrap().kind(), ErrorKind::AlreadyExists);
+        let error = world.open_disk(&path).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(error.to_string().contains(&path), "{error}");
+        drop(disk);
+        world.open_disk(&path).await.unwrap();
+        let missing = world.open_disk(&format!("{path}x")).await.err().unwrap();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        assert!(world.open_disk("/").await.is_err());
+        assert_eq!(world.open_disk("/dev/null").await.err().unwrap().kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn other_tasks_go_on_during_disk_work() {
+    on_each_disk("beside", |world, path| async move {
+        let disk = world.create_disk(&path, 8 << 20).await.unwrap();
+        let done = Rc::new(Cell::new(0));
+        for i in 0..100_u64 {
+            let (disk, done) = (disk.clone(), done.clone());
+            world.spawn(async move {
+                let bytes = Buf::from(vec![i as u8; 65_536]);
+                disk.write(i * 65_536, vec![bytes.clone()]).await.unwrap();
+                if i % 10 == 0 {
+                    disk.sync().await.unwrap();
+                }
+                assert_eq!(disk.read(i * 65_536, 65_536).await.unwrap(), bytes);
+                done.set(done.get() + 1);
+            });
+        }
+        while done.get() < 100 {
+            world.sleep(500).await;
+        }
+    });
+}
+
+#[test]
+fn another_thread_wakes_the_awaited_future_and_tasks() {
+    on_each(|world| async move {
+        let (ping, pong) = (Signal::new(), Signal::new());
+        let far = (ping.clone(), pong.clone());
+        let first = pong.wait();
+        let other = thread::spawn(move || {
+            let world = World::new().unwrap();
+            world.block_on(async {
+                let (ping, pong) = far;
+                for _ in 0..2_000 {
+                    let next = ping.wait();
+                    pong.notify();
+                    next.await;
+                }
+            });
+        });
+        let mut next = first;
+        for _ in 0..2_000 {
+            next.await;
+            next = pong.wait();
+            // From a task, so that both ways of waking are taken.
+            let ping = ping.clone();
+            world.spawn(async move { ping.notify() });
+        }
+        while !other.is_finished() {
+            world.sleep(100).await;
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn another_thread_wakes_more_tasks_than_its_queue_holds() {
+    on_each(|world| async move {
+        let (start, woken) = (Signal::new(), Rc::new(Cell::new(0)));
+        for _ in 0..3 * REMOTE_WAKES {
+            let (wait, woken) = (start.wait(), woken.clone());
+            world.spawn(async move {
+                wait.await;
+                woken.set(woken.get() + 1);
+            });
+        }
+        world.sleep(1_000).await;
+        let other = thread::spawn(move || start.notify());
+        while woken.get() < 3 * REMOTE_WAKES {
+            world.sleep(500).await;
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn timers_keep_time_and_order() {
+    on_each(|world| async move {
+        let start = world.now();
+        world.sleep(20_000).await;
+        assert!(world.now() - start >= 20_000);
+        assert_eq!(world.timeout(1_000_000, async { 5 }).await, Some(5));
+        assert_eq!(world.timeout(0, async { 6 }).await, Some(6));
+        let dropped = Rc::new(Cell::new(false));
+        let guard = SetOnDrop(dropped.clone());
+        let slow = async {
+            let _guard = guard;
+            world.sleep(60_000_000).await;
+        };
+        assert_eq!(world.timeout(5_000, slow).await, None);
+        assert!(dropped.get());
+        let order = Rc::new(RefCell::new(Vec::new()));
+        for us in [30_000, 10_000, 20_000] {
+            let (world, order) = (world.clone(), order.clone());
+            world.clone().spawn(async move {
+                world.sleep(us).await;
+                order.borrow_mut().push(us);
+            });
+        }
+        world.sleep(100_000).await;
+        assert_eq!(*order.borrow(), [10_000, 20_000, 30_000]);
+        assert!(world.wall() > 1_700_000_000_000_000_000);
+    });
+}
+
+struct SetOnDrop(Rc<Cell<bool>>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
+#[test]
+fn a_task_that_never_rests_does_not_starve_the_others() {
+    on_each(|world| async move {
+        let busy = world.clone();
+        world.spawn(async move {
+            loop {
+                busy.yield_now().await;
+            }
+        });
+        let (near, far) = pair(&world).await;
+        world.spawn(echo(far));
+        let (mut sender, mut receiver) = near.split();
+        let exchange = async {
+            for i in 0..100 {
+                sender.send(frame(i, Vec::new(), Buf::empty())).await.unwrap();
+                receiver.recv().await.unwrap().unwrap();
+                world.sleep(100).await;
+            }
+        };
+        assert!(world.timeout(10_000_000, exchange).await.is_some());
+        // The same with the awaited future itself.
+        let end = world.now() + 5_000_000;
+        let waited = Rc::new(Cell::new(false));
+        let (timer, set) = (world.clone(), waited.clone());
+        world.spawn(async move {
+            timer.sleep(1_000).await;
+            set.set(true);
+        });
+        while !waited.get() && world.now() < end {
+            world.yield_now().await;
+        }
+        assert!(waited.get());
+    });
+}
+
+#[test]
+fn tasks_go_on_at_the_next_block_on() {
+    for world in [World::new().unwrap(), World::polling().unwrap()] {
+        let (near, far) = world.block_on(pair(&world));
+        world.spawn(echo(far));
+        let (mut sender, mut receiver) = near.split();
+        for i in 0..100 {
+            world.block_on(sender.send(frame(i, Vec::new(), Buf::empty()))).unwrap();
+            let back = world.block_on(receiver.recv()).unwrap().unwrap();
+            assert_eq!(back.header.request, i);
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "block_on inside a future")]
+fn one_block_on_at_a_time() {
+    let world = World::new().unwrap();
+    world.block_on(async { world.block_on(async {}) });
+}
+
+#[test]
+fn chance_does_not_repeat() {
+    let world = World::new().unwrap();
+    let drawn: std::collections::BTreeSet<u64> = (0..1_000).map(|_| world.random()).collect();
+    assert_eq!(drawn.len(), 1_000);
+    let mut bytes = [0; 1_000];
+    world.random_bytes(&mut bytes);
+    assert!(bytes.iter().any(|&byte| byte != 0));
+}
+
+#[test]
+fn a_plain_client_sees_whole_frames() {
+    on_each(|world| async move {
+        let listener = world.listen("127.0.0.1:0").await.unwrap();
+        let mut stream = TcpStream::connect(listener.address()).unwrap();
+        let (mut sender, _receiver) = listener.accept().await.unwrap().split();
+        sender.send(frame(9, b"record".to_vec(), Buf::copy_of(b"payload"))).await.unwrap();
+        let mut bytes = [0; 64 + 13];
+        stream.read_exact(&mut bytes).unwrap();
+        let header = Frame::open(bytes.first_chunk().unwrap()).unwrap();
+        assert_eq!((header.record_len, header.payload_len), (6, 7));
+        assert_eq!(&bytes[64..], b"recordpayload");
+    });
+}
