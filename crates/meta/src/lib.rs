@@ -24,6 +24,8 @@
 mod clients;
 mod cluster;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod keys;
 pub mod kv;
 mod live;

@@ -105,10 +105,6 @@ impl OpenTable {
         self.inodes.contains_key(&place)
     }
 
-    pub(crate) fn is_held_by(&self, place: Place, client: ClientId) -> bool {
-        self.inodes.get(&place).is_some_and(|holders| holders.by_client.contains_key(&client))
-    }
-
     /// Counts an open and recalls what it conflicts with. It may be answered when [`OpenTable::may_proceed`] says so,
     /// by [`OpenTable::granted`]; or be taken back by [`OpenTable::give_up`].
     pub(crate) fn open(&mut self, place: Place, client: ClientId, write: bool) {
@@ -356,7 +352,7 @@ mod tests {
         assert_eq!(table.granted(FILE, C), Mode::Shared);
         table.open(FILE, B, true);
         table.give_up(FILE, B, true);
-        assert!(table.is_held_by(FILE, B));
+        assert_eq!(table.drop_client(B), vec![FILE]);
     }
 
     #[test]

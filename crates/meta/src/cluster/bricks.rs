@@ -179,6 +179,3 @@ fn expel_slot(group: &mut GroupConfig, brick: BrickId, least: usize) -> Option<(
         group.epoch = group.epoch.next();
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -10,6 +10,8 @@
 
 mod bricks;
 mod map;
+#[cfg(test)]
+mod tests;
 mod volumes;
 
 pub(crate) use map::Cluster;

@@ -1,1 +1,185 @@
+//! Bricks, epochs, volumes.
 
+use types::limits::{LEASE_MARGIN_US, LEASE_US};
+use types::messages::cluster::{BrickBeat, BrickState, GroupRenew, SlotState};
+use types::messages::names::StatFs;
+use types::{BrickId, Epoch, GroupId, Incarnation, Refusal};
+
+use crate::fixture::{Fixture, brick_join, engines, on_all, volume_create};
+use crate::ops;
+
+const GONE: u64 = LEASE_US + LEASE_MARGIN_US;
+
+fn beat(brick: u32, incarnation: u64) -> BrickBeat {
+    BrickBeat { brick: BrickId(brick), incarnation: Incarnation(incarnation), free: 5 }
+}
+
+/// Epochs of all groups, and the primaries' bricks.
+fn epochs(fixture: &Fixture) -> Vec<(u32, BrickId)> {
+    let volume = &fixture.state.cluster.map().volumes[0];
+    let code = volume.geometry.code();
+    let primary = |group: &types::messages::cluster::GroupConfig| {
+        group.slots[group.primary(code).expect("enough are live")].brick
+    };
+    volume.groups.iter().map(|group| (group.epoch.0, primary(group))).collect()
+}
+
+fn expire(fixture: &mut Fixture, now: u64) -> bool {
+    let writes = fixture.state.cluster.expire(now);
+    assert!(fixture.state.commit(&writes));
+    !writes.is_empty()
+}
+
+#[test]
+fn a_new_life_renews_the_groups_that_it_leads() {
+    on_all(|mut fixture| {
+        let before = epochs(&fixture);
+        let version = fixture.state.cluster.version();
+        let writes = fixture.state.cluster.join(&brick_join(1, 2), 10).expect("same address");
+        assert!(fixture.state.commit(&writes));
+        assert_eq!(fixture.state.cluster.version().0, version.0 + 1);
+        for (before, after) in before.iter().zip(epochs(&fixture)) {
+            assert_eq!(after.0 - before.0, u32::from(after.1 == BrickId(1)));
+        }
+        // A repeated join is the same life: nothing new.
+        let writes = fixture.state.cluster.join(&brick_join(1, 2), 20).expect("the same");
+        assert!(writes.is_empty());
+        assert_eq!(fixture.state.cluster.beat(&beat(1, 1), 30), Err(Refusal::ServedTwice));
+        assert_eq!(fixture.state.cluster.beat(&beat(1, 2), 30), Ok(()));
+        assert_eq!(fixture.state.cluster.beat(&beat(77, 2), 30), Err(Refusal::Unknown));
+        let map = fixture.state.cluster.map().clone();
+        let fixture = fixture.restart(vec![]);
+        let mut loaded = fixture.state.cluster.map().clone();
+        // Free space is as it was when the brick joined.
+        loaded.bricks[0].free = 5;
+        assert_eq!(loaded, map);
+    });
+}
+
+#[test]
+fn a_brick_is_served_once() {
+    on_all(|mut fixture| {
+        let elsewhere = |incarnation| {
+            let mut join = brick_join(1, incarnation);
+            join.address = "n9:7000".into();
+            join
+        };
+        let cluster = &mut fixture.state.cluster;
+        assert_eq!(cluster.join(&elsewhere(2), GONE), Err(Refusal::ServedTwice));
+        assert!(cluster.join(&elsewhere(2), GONE + 1).is_ok(), "the old life has no lease any more");
+        assert_eq!(cluster.map().bricks[0].address, "n9:7000");
+        let mut other = brick_join(2, 9);
+        other.device = [99; 16];
+        assert_eq!(cluster.join(&other, 0), Err(Refusal::Exists));
+    });
+}
+
+#[test]
+fn silent_bricks_are_expelled_while_enough_are_left() {
+    on_all(|mut fixture| {
+        let before = epochs(&fixture);
+        for brick in 2..=4 {
+            assert_eq!(fixture.state.cluster.beat(&beat(brick, 1), 100), Ok(()));
+        }
+        assert!(!expire(&mut fixture, GONE));
+        assert!(expire(&mut fixture, GONE + 1));
+        assert!(!expire(&mut fixture, GONE + 2));
+        assert_eq!(fixture.state.cluster.map().bricks[0].state, BrickState::Out);
+        assert_eq!(fixture.state.cluster.address_of(BrickId(1)), None);
+        let groups = fixture.state.cluster.map().volumes[0].groups.clone();
+        for (group, before) in groups.iter().zip(&before) {
+            let slot = group.slot_of(BrickId(1)).map(|slot| group.slots[slot].state);
+            assert_eq!(group.epoch.0 - before.0, u32::from(slot.is_some()));
+            assert_ne!(slot, Some(SlotState::Live));
+        }
+        assert_eq!(fixture.state.cluster.beat(&beat(1, 1), GONE + 3), Err(Refusal::Unknown), "join again");
+
+        // 2+1 cannot lose another: its groups stop by themselves, in the configuration that they have.
+        let with_1: Vec<_> = groups.iter().map(|group| group.slot_of(BrickId(1)).is_some()).collect();
+        assert!(expire(&mut fixture, GONE + 101));
+        let after = fixture.state.cluster.map().volumes[0].groups.clone();
+        for (with_1, (before, after)) in with_1.iter().zip(groups.iter().zip(&after)) {
+            assert!(after.live().count_ones() >= 2);
+            assert!(!with_1 || before == after);
+        }
+
+        // Back again: Up, but what it has missed keeps its slots Out.
+        let fixture = fixture.restart(vec![]);
+        let mut fixture = fixture;
+        assert!(fixture.state.cluster.join(&brick_join(1, 1), 0).is_ok());
+        assert_eq!(fixture.state.cluster.map().bricks[0].state, BrickState::Up);
+        let slots = fixture.state.cluster.map().volumes[0].groups.iter();
+        assert!(
+            slots
+                .filter_map(|g| g.slot_of(BrickId(1)).map(|s| g.slots[s].state))
+                .all(|s| s == SlotState::Out)
+        );
+    });
+}
+
+#[test]
+fn primaries_may_renew_their_groups() {
+    on_all(|mut fixture| {
+        let group = GroupId { volume: fixture.volume, index: 2 };
+        let (epoch, primary) = epochs(&fixture)[2];
+        let other = BrickId(primary.0 % 4 + 1);
+        let renew = |brick, epoch| GroupRenew { group, epoch: Epoch(epoch), brick };
+        assert_eq!(fixture.state.cluster.renew(&renew(other, epoch)), Err(Refusal::NotPrimary));
+        assert!(fixture.state.cluster.renew(&renew(primary, epoch)).is_ok_and(|writes| !writes.is_empty()));
+        assert_eq!(epochs(&fixture)[2], (epoch + 1, primary));
+        assert!(fixture.state.cluster.renew(&renew(primary, epoch)).is_ok_and(|writes| writes.is_empty()));
+        let nowhere = GroupRenew { group: GroupId { index: 99, ..group }, ..renew(primary, 1) };
+        assert_eq!(fixture.state.cluster.renew(&nowhere), Err(Refusal::Unknown));
+    });
+}
+
+#[test]
+fn volumes_have_good_names_and_room() {
+    on_all(|mut fixture| {
+        let mut make = |name: &str, code: &str| {
+            fixture.state.volume_create(&volume_create(name, code), 1).map(|volume| volume.groups.len())
+        };
+        assert_eq!(make("home", "2+1"), Err(Refusal::Exists));
+        assert_eq!(make("", "2+1"), Err(Refusal::Invalid));
+        assert_eq!(make("a b", "2+1"), Err(Refusal::Invalid));
+        assert_eq!(make(&"v".repeat(65), "2+1"), Err(Refusal::NameTooLong));
+        assert_eq!(make("wide", "4+1"), Err(Refusal::TooFewDomains));
+        assert_eq!(make("A.b_c-1", "2+2"), Ok(4));
+        let mut many = volume_create("many", "1+0");
+        many.groups = 0;
+        let made = fixture.state.volume_create(&many, 1).expect("it fits");
+        assert_eq!(made.groups.len() as u32, layout::groups_for(made.geometry.code(), 4));
+        many.groups = 5000;
+        many.name = "more".into();
+        assert_eq!(fixture.state.volume_create(&many, 1), Err(Refusal::Invalid));
+    });
+}
+
+#[test]
+fn space_is_what_the_fullest_brick_leaves() {
+    on_all(|mut fixture| {
+        let space = |fixture: &Fixture| {
+            let request = StatFs { volume: fixture.volume };
+            let map = fixture.state.cluster.map();
+            fixture.state.read(|txn| ops::statfs(txn, map, &request)).expect("known")
+        };
+        // Four bricks of a GiB with equal shares, two thirds of it data.
+        let all = space(&fixture);
+        assert_eq!((all.total, all.free), ((4 << 30) * 2 / 3, (4 << 29) * 2 / 3));
+        let almost_full = BrickBeat { free: 3 << 20, ..beat(3, 1) };
+        assert_eq!(fixture.state.cluster.beat(&almost_full, 0), Ok(()));
+        assert_eq!(space(&fixture).free, (4 * (3 << 20)) * 2 / 3);
+    });
+}
+
+#[test]
+fn a_cluster_is_made_once() {
+    for engine in engines() {
+        let id = types::ClusterId([3; 16]);
+        assert_eq!(crate::cluster_of(&engine).expect("readable"), None);
+        assert!(matches!(crate::state::State::load(engine.clone(), 0), Err(crate::MetaError::NoCluster)));
+        crate::create_cluster(&engine, id).expect("empty");
+        assert!(matches!(crate::create_cluster(&engine, id), Err(crate::MetaError::Exists)));
+        assert_eq!(crate::cluster_of(&engine).expect("readable"), Some(id));
+    }
+}

@@ -40,3 +40,8 @@ pub(crate) use sweep::sweep;
 pub(crate) use symlink::symlink;
 pub(crate) use unlink::unlink;
 pub(crate) use zeroed::zeroed;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use crate::ops;
 use crate::state::Change;
 
 /// A change that a caller numbers, so that it is done once.
-trait Numbered: Request + 'static {
+pub(super) trait Numbered: Request + 'static {
     fn caller(&self) -> (&Caller, VolumeId);
 }
 
@@ -102,7 +102,6 @@ impl Shared {
         f: fn(&mut Txn<'_>, &R) -> Result<R::Reply, Refusal>,
     ) -> Result<R::Reply, Refusal>
     where
-        R: Request + 'static,
         R: Numbered,
     {
         let (caller, volume) = request.caller();
