@@ -55,9 +55,8 @@ struct Inner {
 impl World {
     /// A world for this thread, with a ring of its own.
     pub(crate) fn new() -> io::Result<World> {
-        // Not `defer_taskrun`: it measured the same, and with it a thread whose tasks wake each other all the time would
-        // see no completion, because compio then enters the kernel without asking for events.
-        // Kernels before 6.0 do not know every hint, and containers may forbid the ring altogether.
+        // `defer_taskrun` in place of `coop_taskrun` measured the same. Kernels before 6.0 do not know every hint, and
+        // containers may forbid the ring altogether.
         World::build(Self::driver().single_issuer(true).coop_taskrun(true).taskrun_flag(true))
             .or_else(|_| World::build(&Self::driver()))
             .or_else(|_| World::polling())
