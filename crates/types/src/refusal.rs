@@ -86,7 +86,7 @@ impl Refusal {
     pub fn recovery(self) -> Recovery {
         match self {
             Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => Recovery::RefreshMap,
-            Refusal::NotServing | Refusal::OutOfOrder => Recovery::Wait,
+            Refusal::NotServing | Refusal::OutOfOrder | Refusal::TooFewLive => Recovery::Wait,
             Refusal::Pending | Refusal::Corrupt => Recovery::AskPrimary,
             _ => Recovery::GiveUp,
         }

@@ -1,0 +1,111 @@
+//! From journal to descriptors: keeps the journal short and the RAM bounded.
+//!
+//! For the oldest segments: decided units go to their descriptor pages, operations that are still needed are copied
+//! to the journal's end, groups are written whole; then the segments are free.
+
+use std::rc::Rc;
+
+use types::Buf;
+use types::limits::{BLOCK, UNIT_DEFAULT};
+
+use crate::error::BrickError;
+use crate::journal::{Claim, DiskFailed};
+use crate::server::Server;
+use crate::slot::Forward;
+use crate::table::UNSYNCED_PAGES_MAX;
+
+/// Time between looks, in microseconds.
+const LOOK_US: u64 = 50_000;
+/// Journal fill, in per cent, at which a checkpoint begins.
+const FILL_BEGIN: u8 = 40;
+/// Bytes of RAM that a resident unit takes, about: checksums, runs, tree nodes.
+const UNIT_BYTES: u64 = 512 + (UNIT_DEFAULT as u64 / BLOCK as u64) * 4;
+
+impl From<DiskFailed> for BrickError {
+    fn from(_: DiskFailed) -> BrickError {
+        BrickError::Disk(std::io::Error::other("the disk failed"))
+    }
+}
+
+impl Server {
+    /// Units that may be resident: a quarter of the memory budget.
+    fn resident_max(&self) -> usize {
+        (self.options.memory_budget / 4 / UNIT_BYTES).max(256) as usize
+    }
+
+    /// Checkpoints when the journal fills or too much is dirty.
+    pub(crate) async fn checkpoint_for_ever(self: Rc<Server>) {
+        while !self.journal.has_failed() {
+            let (resident, _) = self.slot.borrow().resident();
+            if self.journal.fill() < FILL_BEGIN && resident <= self.resident_max() {
+                self.world.sleep(LOOK_US).await;
+                continue;
+            }
+            if let Err(error) = self.checkpoint().await {
+                tracing::error!(%error, "a checkpoint failed: the brick counts as lost");
+                self.journal.fail();
+                return;
+            }
+            self.slot.borrow_mut().evict(self.resident_max() * 3 / 4);
+            // What is left may be overlays, which only folds can free: let those work.
+            self.world.sleep(LOOK_US / 10).await;
+        }
+    }
+
+    /// Empties the oldest segment, or all but the current one if RAM is what is short.
+    async fn checkpoint(&self) -> Result<(), BrickError> {
+        let _one = self.checkpointing.lock().await;
+        let (oldest, live) = self.journal.oldest();
+        let short_of_ram = self.slot.borrow().resident().0 > self.resident_max();
+        let upto = if short_of_ram || live <= 1 { self.journal.serial() } else { oldest };
+        let forwards = self.slot.borrow().forwards(upto.min(self.journal.serial().saturating_sub(1)));
+        for forward in forwards {
+            self.copy_forward(forward).await?;
+        }
+        self.snapshot_groups(upto).await?;
+        loop {
+            let changes = self.slot.borrow_mut().take_changes(upto, UNSYNCED_PAGES_MAX as usize / 2);
+            if changes.is_empty() {
+                break;
+            }
+            // A descriptor must not say more than the journal: a lost decision would be decided anew.
+            self.journal.want();
+            self.journal.durable(self.journal.last()).await?;
+            let erased: Vec<_> = changes.iter().filter(|c| c.descriptor.is_none()).map(|c| c.key).collect();
+            self.table.write(changes).await?;
+            self.disk.sync().await?;
+            let mut slot = self.slot.borrow_mut();
+            erased.into_iter().for_each(|key| slot.erased_written(key));
+        }
+        self.journal.want();
+        self.journal.durable(self.journal.last()).await?;
+        self.journal.free_upto(upto.min(self.journal.serial().saturating_sub(1)));
+        Ok(())
+    }
+
+    /// Copies a record that is still needed to the end of the journal.
+    async fn copy_forward(&self, forward: Forward) -> Result<(), BrickError> {
+        let Forward { hold, position } = forward;
+        let bytes = if position.len == 0 { Buf::empty() } else { self.journal.read(position).await? };
+        self.journal.room(Claim::Housekeeping, bytes.len() + 4096).await?;
+        if !self.slot.borrow().is_kept(hold.key, hold.seq) {
+            return Ok(());
+        }
+        let appended = self.journal.append(&hold, &bytes);
+        let stamp = self.stamp(appended);
+        self.slot.borrow_mut().forwarded(hold.key, hold.seq, appended.position, stamp);
+        Ok(())
+    }
+
+    /// Writes the state of groups whole, so that older records of theirs are not needed.
+    async fn snapshot_groups(&self, upto: u64) -> Result<(), BrickError> {
+        let stale = self.slot.borrow().stale_groups(upto);
+        for id in stale {
+            self.journal.room(Claim::Housekeeping, 64 << 10).await?;
+            let Some(snapshot) = self.slot.borrow().snapshot(id) else { continue };
+            let appended = self.journal.append(&snapshot, &Buf::empty());
+            self.slot.borrow_mut().snapshotted(id, self.stamp(appended));
+        }
+        Ok(())
+    }
+}

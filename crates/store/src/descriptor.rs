@@ -1,0 +1,52 @@
+//! The description of a unit at rest: identity, place and checksums.
+
+use types::{GroupId, Seq, StripeKey, records};
+
+use crate::space::Run;
+
+records! {
+    /// The decided bytes of a unit, overlays left out.
+    part Base {
+        /// The operation that wrote them.
+        identity: Seq,
+        /// 4-KiB blocks; what lies behind them is zeros.
+        blocks: u32,
+        /// Where they lie.
+        runs: Vec<Run>,
+        /// Checksum of each block.
+        crcs: Vec<u32>,
+        /// Blocks of every data unit of the stripe: what a parity unit was computed from.
+        unit_blocks: Vec<u32>,
+    }
+    /// A unit as it stands in a descriptor page.
+    part Descriptor {
+        /// The stripe.
+        key: StripeKey,
+        /// Its group.
+        group: GroupId,
+        /// The slot.
+        slot: u8,
+        /// The bytes.
+        base: Base,
+    }
+}
+
+impl Base {
+    /// The data block that holds block `index` of the unit, with its checksum. `None` beyond the end.
+    pub(crate) fn block(&self, index: u32) -> Option<(u64, u32)> {
+        block_of(&self.runs, &self.crcs, index)
+    }
+}
+
+/// The data block of block `index` of a unit that lies at `runs`, with its checksum.
+pub(crate) fn block_of(runs: &[Run], crcs: &[u32], index: u32) -> Option<(u64, u32)> {
+    let sum = *crcs.get(index as usize)?;
+    let mut left = index;
+    for run in runs {
+        if left < run.blocks {
+            return Some((run.start + u64::from(left), sum));
+        }
+        left -= run.blocks;
+    }
+    None
+}

@@ -1,0 +1,71 @@
+//! What can go wrong with a brick.
+
+use types::{BrickId, ClusterId, Refusal};
+
+/// A brick that cannot be formatted, opened or served.
+#[derive(Debug, thiserror::Error)]
+pub enum BrickError {
+    /// The disk refused.
+    #[error("the disk failed: {0}")]
+    Disk(#[from] std::io::Error),
+    /// Smaller than the smallest brick.
+    #[error("{size} bytes are too few for a brick: at least {min} are needed")]
+    TooSmall {
+        /// Bytes there are.
+        size: u64,
+        /// Bytes needed.
+        min: u64,
+    },
+    /// No superblock.
+    #[error("not a Shoal brick (format it first)")]
+    NotABrick,
+    /// Both copies of the superblock are damaged.
+    #[error("both copies of the superblock are damaged: the brick counts as lost, replace it")]
+    SuperblockDamaged,
+    /// Already a brick.
+    #[error("already a brick ({brick} of cluster {cluster}); formatting would destroy it")]
+    AlreadyABrick {
+        /// The brick that it is.
+        brick: BrickId,
+        /// Its cluster.
+        cluster: ClusterId,
+    },
+    /// Written by a newer Shoal.
+    #[error("written in format {found}, this build knows formats up to {known}: use a newer Shoal")]
+    NewerFormat {
+        /// The brick's format.
+        found: u32,
+        /// The newest one known here.
+        known: u32,
+    },
+    /// The brick of another cluster.
+    #[error("the brick belongs to cluster {found}, not to {wanted}")]
+    OtherCluster {
+        /// The brick's cluster.
+        found: ClusterId,
+        /// The cluster that it should serve.
+        wanted: ClusterId,
+    },
+    /// Not the brick that was named.
+    #[error("the disk holds brick {found}, not {wanted}")]
+    OtherBrick {
+        /// The brick on the disk.
+        found: BrickId,
+        /// The brick that was named.
+        wanted: BrickId,
+    },
+    /// The journal contradicts itself.
+    #[error("the journal is damaged: {0}")]
+    JournalDamaged(&'static str),
+    /// The metadata service refused the brick.
+    #[error("the metadata service refused the brick: {0}")]
+    Refused(Refusal),
+    /// The metadata service was not reached, or not the right one.
+    #[error("metadata service at {address}: {reason}")]
+    Meta {
+        /// Where it should be.
+        address: String,
+        /// What came back.
+        reason: String,
+    },
+}

@@ -1,0 +1,568 @@
+//! The journal of a brick: fixed segments, appended in order, freed oldest first.
+//!
+//! ```text
+//! segment: | header block | record | record | ...
+//! record:  | crc u32 | body u32 | payload u32 | kind u16 | 0 u16 | segment serial u64 | lsn u64 | body | payload |
+//! ```
+//!
+//! Every record carries its number (lsn) and the serial of its segment; a replay stops at the first record that does
+//! not match, and goes on in the next segment only if that one says that it follows. So what was torn by a crash, and
+//! what lay beyond it, is never taken for a record: none of it had been acknowledged, because a record is acknowledged
+//! only after a sync that covers it and everything before it.
+//!
+//! A segment is reused only if the newest *durable* segment header says that the journal starts after it. That header
+//! is rewritten in place when the start moves: its few bytes lie in one sector, which a crash leaves old or new.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use types::checksum::{crc, crc_append};
+use types::limits::BLOCK;
+use types::wire::{Record, to_bytes};
+use types::{Buf, BufMut};
+use world::{Disk, Signal, World};
+
+use crate::error::BrickError;
+use crate::superblock::Superblock;
+
+const MAGIC: [u8; 8] = *b"SHOALSEG";
+/// Bytes of a record before its body.
+const RECORD_HEADER: usize = 32;
+/// Unsynced bytes that start a sync by themselves.
+const SYNC_BYTES: u64 = 4 << 20;
+/// How long a record that nobody waits for may stay unsynced, in microseconds.
+const SYNC_LAZY_US: u64 = 10_000;
+/// Bytes of pending records that are written without waiting for a sync: bounds the memory they take.
+const PENDING_MAX: u64 = 1 << 20;
+
+/// Where a record's payload lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Position {
+    /// Serial of the segment.
+    pub(crate) serial: u64,
+    /// Byte of the brick.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) len: u32,
+}
+
+/// A record that has been appended, not yet durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    /// Its number.
+    pub(crate) lsn: u64,
+    /// Its payload.
+    pub(crate) position: Position,
+}
+
+/// A record found by a replay.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) kind: u16,
+    pub(crate) body: Vec<u8>,
+    pub(crate) position: Position,
+}
+
+/// What an append may leave of the free segments: the less pressing, the more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Claim {
+    /// New overlays: they fill the journal.
+    Overlay,
+    /// Whole units: they empty it.
+    Unit,
+    /// Decisions, promises, and records copied forward.
+    Housekeeping,
+}
+
+/// The disk failed: the brick counts as lost, nothing is retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiskFailed;
+
+/// The journal.
+pub(crate) struct Journal {
+    disk: Disk,
+    start: u64,
+    segment: u64,
+    state: RefCell<State>,
+    /// One writer at a time puts pending records on the disk.
+    writing: async_lock::Mutex<()>,
+    /// Given when something became durable, free, or failed.
+    changed: Signal,
+    /// Given when the syncer has something to do.
+    demand: Signal,
+    failed: Cell<bool>,
+}
+
+struct State {
+    /// Physical segments, by serial, oldest first; the last one is being appended to.
+    live: VecDeque<(u64, u32)>,
+    free: VecDeque<u32>,
+    /// Freed by the header of this number, which is not durable yet.
+    freed: Vec<(u64, u32)>,
+    /// Headers queued so far.
+    headers: u64,
+    serial: u64,
+    /// Next byte within the current segment.
+    at: u64,
+    lsn: u64,
+    durable: u64,
+    /// Number of the first record of the current segment.
+    lsn_first: u64,
+    pending: Vec<(u64, Vec<Buf>)>,
+    pending_bytes: u64,
+    unsynced: u64,
+    urgent: bool,
+}
+
+impl Journal {
+    /// Finds the records of the journal, in order, tells each to `found`, and opens a new segment behind them.
+    pub(crate) async fn open(
+        disk: Disk,
+        superblock: &Superblock,
+        mut found: impl AsyncFnMut(Found) -> Result<(), BrickError>,
+    ) -> Result<Journal, BrickError> {
+        let journal_start = superblock.journal_start;
+        let mut headers = Vec::new();
+        for index in 0..superblock.segments {
+            let block = disk.read(journal_start + u64::from(index) * superblock.segment, BLOCK).await?;
+            if let Some(header) = SegmentHeader::parse(&block) {
+                headers.push((header, index));
+            }
+        }
+        headers.sort_by_key(|(header, _)| header.serial);
+        let tail = headers.last().map_or(1, |(header, _)| header.tail);
+        headers.retain(|(header, _)| header.serial >= tail);
+        let mut lsn = headers.first().map_or(0, |(header, _)| header.lsn_first - 1);
+        let mut live = VecDeque::new();
+        for (header, index) in &headers {
+            if header.lsn_first != lsn + 1 {
+                // A segment beyond a torn end of an earlier life: nothing in it was acknowledged.
+                continue;
+            }
+            live.push_back((header.serial, *index));
+            let segment_start = journal_start + u64::from(*index) * superblock.segment;
+            let bytes = disk.read(segment_start, superblock.segment as usize).await?;
+            lsn = replay(header.serial, lsn, segment_start, &bytes, &mut found).await?;
+        }
+        let serial = headers.last().map_or(0, |(header, _)| header.serial);
+        let taken: Vec<u32> = live.iter().map(|(_, index)| *index).collect();
+        let free = (0..superblock.segments).filter(|index| !taken.contains(index)).collect();
+        let journal = Journal {
+            disk,
+            start: journal_start,
+            segment: superblock.segment,
+            state: RefCell::new(State {
+                live,
+                free,
+                freed: Vec::new(),
+                headers: 0,
+                serial,
+                at: superblock.segment,
+                lsn,
+                durable: lsn,
+                lsn_first: lsn + 1,
+                pending: Vec::new(),
+                pending_bytes: 0,
+                unsynced: 0,
+                urgent: false,
+            }),
+            writing: async_lock::Mutex::new(()),
+            changed: Signal::new(),
+            demand: Signal::new(),
+            failed: Cell::new(false),
+        };
+        if journal.state.borrow().free.is_empty() {
+            return Err(BrickError::JournalDamaged("no segment is free"));
+        }
+        journal.open_segment();
+        Ok(journal)
+    }
+
+    /// How full the journal is, in per cent.
+    pub(crate) fn fill(&self) -> u8 {
+        let state = self.state.borrow();
+        let total = state.live.len() + state.free.len() + state.freed.len();
+        ((state.live.len() + state.freed.len()) * 100 / total) as u8
+    }
+
+    /// The serial of the segment being appended to.
+    pub(crate) fn serial(&self) -> u64 {
+        self.state.borrow().serial
+    }
+
+    /// The serial of the oldest live segment, and how many are live.
+    pub(crate) fn oldest(&self) -> (u64, usize) {
+        let state = self.state.borrow();
+        (state.live.front().map_or(0, |(serial, _)| *serial), state.live.len())
+    }
+
+    /// Whether a small record may be appended without waiting.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.state.borrow();
+        state.free.len() > 1 || state.at + 4096 <= self.segment
+    }
+
+    /// Waits until a record of this claim may be appended.
+    pub(crate) async fn room(&self, claim: Claim, len: usize) -> Result<(), DiskFailed> {
+        loop {
+            let changed = self.changed.wait();
+            if self.failed.get() {
+                return Err(DiskFailed);
+            }
+            {
+                let state = self.state.borrow();
+                let total = state.live.len() + state.free.len() + state.freed.len();
+                let keep = match claim {
+                    Claim::Overlay => (total / 4).max(3),
+                    Claim::Unit => (total / 8).max(2),
+                    Claim::Housekeeping => 0,
+                };
+                let fits = state.at + (RECORD_HEADER + len) as u64 <= self.segment;
+                if state.free.len() > keep || (fits && state.free.len() == keep) {
+                    return Ok(());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Appends a record. It is durable once [`Journal::durable`] says so.
+    ///
+    /// # Panics
+    /// If no segment is free: whoever appends has waited for [`Journal::room`].
+    pub(crate) fn append<R: Record>(&self, record: &R, payload: &Buf) -> Appended {
+        let body = to_bytes(record);
+        let len = (RECORD_HEADER + body.len() + payload.len()) as u64;
+        assert!(len <= self.segment - BLOCK as u64, "a record fits a segment");
+        if self.state.borrow().at + len > self.segment {
+            self.open_segment();
+        }
+        let mut state = self.state.borrow_mut();
+        state.lsn += 1;
+        let mut head = Vec::with_capacity(RECORD_HEADER + body.len());
+        head.extend_from_slice(&[0; 4]);
+        head.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        head.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        head.extend_from_slice(&R::KIND.to_le_bytes());
+        head.extend_from_slice(&[0; 2]);
+        head.extend_from_slice(&state.serial.to_le_bytes());
+        head.extend_from_slice(&state.lsn.to_le_bytes());
+        head.extend_from_slice(&body);
+        let sum = crc_append(crc(&head[4..]), payload);
+        head[..4].copy_from_slice(&sum.to_le_bytes());
+        let place = self.place(&state) + state.at;
+        let position =
+            Position { serial: state.serial, offset: place + head.len() as u64, len: payload.len() as u32 };
+        state.queue(place, head, payload);
+        state.at += len;
+        let lsn = state.lsn;
+        drop(state);
+        self.demand.notify();
+        Appended { lsn, position }
+    }
+
+    /// Start of the current segment.
+    fn place(&self, state: &State) -> u64 {
+        let index = state.live.back().map_or(0, |(_, index)| *index);
+        self.start + u64::from(index) * self.segment
+    }
+
+    fn open_segment(&self) {
+        let mut state = self.state.borrow_mut();
+        let index = state.free.pop_front().expect("whoever appends has waited for room");
+        state.serial += 1;
+        let serial = state.serial;
+        state.live.push_back((serial, index));
+        state.at = BLOCK as u64;
+        state.lsn_first = state.lsn + 1;
+        self.queue_header(&mut state);
+    }
+
+    /// Queues the current segment's header, which says where the journal starts.
+    fn queue_header(&self, state: &mut State) {
+        let tail = state.live.front().map_or(state.serial, |(serial, _)| *serial);
+        let header = SegmentHeader { serial: state.serial, lsn_first: state.lsn_first, tail };
+        let place = self.place(state);
+        state.pending.push((place, vec![header.encode()]));
+        state.headers += 1;
+    }
+
+    /// Frees every segment up to `serial`; the current one stays.
+    pub(crate) fn free_upto(&self, serial: u64) {
+        let mut state = self.state.borrow_mut();
+        let number = state.headers + 1;
+        while let Some((first, index)) = state.live.front().copied()
+            && first <= serial
+            && state.live.len() > 1
+        {
+            state.live.pop_front();
+            state.freed.push((number, index));
+        }
+        self.queue_header(&mut state);
+        drop(state);
+        self.want();
+    }
+
+    /// Starts a sync now.
+    pub(crate) fn want(&self) {
+        self.state.borrow_mut().urgent = true;
+        self.demand.notify();
+    }
+
+    /// The number of the last record appended.
+    pub(crate) fn last(&self) -> u64 {
+        self.state.borrow().lsn
+    }
+
+    /// Everything up to this number is durable.
+    pub(crate) fn durable_upto(&self) -> u64 {
+        self.state.borrow().durable
+    }
+
+    /// Waits until record `lsn` and everything before it is durable.
+    pub(crate) async fn durable(&self, lsn: u64) -> Result<(), DiskFailed> {
+        loop {
+            let changed = self.changed.wait();
+            if self.failed.get() {
+                return Err(DiskFailed);
+            }
+            if self.durable_upto() >= lsn {
+                return Ok(());
+            }
+            changed.await;
+        }
+    }
+
+    /// Whether the disk has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.get()
+    }
+
+    /// Declares the disk lost: whoever waits learns it.
+    pub(crate) fn fail(&self) {
+        self.failed.set(true);
+        self.changed.notify();
+        self.demand.notify();
+    }
+
+    /// Reads a payload back.
+    pub(crate) async fn read(&self, position: Position) -> std::io::Result<Buf> {
+        // What is pending or on its way to the disk must arrive first.
+        if self.state.borrow().holds(position.offset) || self.writing.try_lock().is_none() {
+            self.write_pending().await?;
+        }
+        self.disk.read(position.offset, position.len as usize).await
+    }
+
+    /// Writes what has been appended, in order.
+    ///
+    /// # Cancel
+    /// Not to be dropped before its end: what it took from the pending records would be lost.
+    async fn write_pending(&self) -> std::io::Result<()> {
+        let _one = self.writing.lock().await;
+        let pending = {
+            let mut state = self.state.borrow_mut();
+            state.pending_bytes = 0;
+            std::mem::take(&mut state.pending)
+        };
+        for (place, parts) in pending {
+            self.disk.write(place, parts).await?;
+        }
+        Ok(())
+    }
+
+    /// Group commit, for as long as the brick lives: whatever has gathered while the last sync ran shares the next
+    /// one. Tells `synced` how far the journal is durable.
+    pub(crate) async fn run(&self, world: World, synced: impl Fn(u64)) {
+        while !self.failed.get() {
+            match self.next_step(&world).await {
+                Step::Look => continue,
+                Step::Write if self.write_pending().await.is_ok() => continue,
+                Step::Sync if self.sync().await.is_ok() => {
+                    synced(self.durable_upto());
+                    self.changed.notify();
+                }
+                Step::Write | Step::Sync => {
+                    tracing::error!("the disk failed to sync: the brick counts as lost");
+                    self.fail();
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    async fn next_step(&self, world: &World) -> Step {
+        let demand = self.demand.wait();
+        let (behind, pending) = {
+            let state = self.state.borrow();
+            if state.urgent || state.unsynced >= SYNC_BYTES {
+                return Step::Sync;
+            }
+            (state.lsn > state.durable || !state.pending.is_empty(), state.pending_bytes)
+        };
+        if !behind {
+            demand.await;
+            return Step::Look;
+        }
+        if pending >= PENDING_MAX {
+            return Step::Write;
+        }
+        // Lazy: nobody waits for it, but it shall not lie about for long either.
+        let pressed = async {
+            loop {
+                let demand = self.demand.wait();
+                let state = self.state.borrow();
+                if state.urgent || state.unsynced >= SYNC_BYTES || state.pending_bytes >= PENDING_MAX {
+                    return;
+                }
+                drop(state);
+                demand.await;
+            }
+        };
+        if world.timeout(SYNC_LAZY_US, pressed).await.is_some() { Step::Look } else { Step::Sync }
+    }
+
+    async fn sync(&self) -> std::io::Result<()> {
+        let (upto, headers) = {
+            let mut state = self.state.borrow_mut();
+            state.urgent = false;
+            state.unsynced = 0;
+            (state.lsn, state.headers)
+        };
+        self.write_pending().await?;
+        self.disk.sync().await?;
+        let mut state = self.state.borrow_mut();
+        state.durable = upto;
+        let (durable, waiting) = state.freed.iter().partition(|(header, _)| *header <= headers);
+        let durable: Vec<(u64, u32)> = durable;
+        state.free.extend(durable.into_iter().map(|(_, index)| index));
+        state.freed = waiting;
+        Ok(())
+    }
+
+    /// Tells that `bytes` of unit data were written and wait for a sync.
+    pub(crate) fn wrote(&self, bytes: u64) {
+        self.state.borrow_mut().unsynced += bytes;
+        self.demand.notify();
+    }
+}
+
+impl State {
+    fn queue(&mut self, place: u64, head: Vec<u8>, payload: &Buf) {
+        let len = (head.len() + payload.len()) as u64;
+        self.pending_bytes += len;
+        self.unsynced += len;
+        let head = Buf::from(head);
+        // Records that follow one another become one write.
+        let parts = match self.pending.last_mut() {
+            Some((start, parts)) if *start + parts.iter().map(|p| p.len() as u64).sum::<u64>() == place => {
+                parts
+            }
+            _ => {
+                self.pending.push((place, Vec::new()));
+                &mut self.pending.last_mut().expect("just pushed").1
+            }
+        };
+        parts.push(head);
+        if !payload.is_empty() {
+            parts.push(payload.clone());
+        }
+    }
+
+    fn holds(&self, offset: u64) -> bool {
+        self.pending.iter().any(|(start, parts)| {
+            let len: u64 = parts.iter().map(|p| p.len() as u64).sum();
+            (*start..*start + len).contains(&offset)
+        })
+    }
+}
+
+/// What the syncer does next.
+enum Step {
+    Look,
+    Write,
+    Sync,
+}
+
+/// The first block of a segment.
+#[derive(Clone, Copy, Debug)]
+struct SegmentHeader {
+    serial: u64,
+    /// Number of its first record.
+    lsn_first: u64,
+    /// Serial of the oldest segment that a replay needs.
+    tail: u64,
+}
+
+impl SegmentHeader {
+    fn encode(&self) -> Buf {
+        let mut block = BufMut::zeroed(BLOCK);
+        block[..8].copy_from_slice(&MAGIC);
+        block[8..16].copy_from_slice(&self.serial.to_le_bytes());
+        block[16..24].copy_from_slice(&self.lsn_first.to_le_bytes());
+        block[24..32].copy_from_slice(&self.tail.to_le_bytes());
+        let sum = crc(&block[..32]);
+        block[32..36].copy_from_slice(&sum.to_le_bytes());
+        block.freeze()
+    }
+
+    fn parse(block: &[u8]) -> Option<SegmentHeader> {
+        let u64_at = |at: usize| Some(u64::from_le_bytes(block.get(at..at + 8)?.try_into().ok()?));
+        if block.get(..8)? != MAGIC || crc(&block[..32]).to_le_bytes() != block[32..36] {
+            return None;
+        }
+        let header = SegmentHeader { serial: u64_at(8)?, lsn_first: u64_at(16)?, tail: u64_at(24)? };
+        (header.lsn_first > 0 && header.tail <= header.serial).then_some(header)
+    }
+}
+
+/// Tells the records of one segment to `found`; returns the last number.
+async fn replay(
+    serial: u64,
+    mut lsn: u64,
+    segment_start: u64,
+    bytes: &Buf,
+    found: &mut impl AsyncFnMut(Found) -> Result<(), BrickError>,
+) -> Result<u64, BrickError> {
+    let mut at = BLOCK;
+    while let Some(head) = bytes.get(at..at + RECORD_HEADER) {
+        let u32_at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
+        let (body_len, payload_len) = (u32_at(4) as usize, u32_at(8) as usize);
+        let end = at.saturating_add(RECORD_HEADER).saturating_add(body_len).saturating_add(payload_len);
+        if u64_at(16) != serial || u64_at(24) != lsn + 1 || end > bytes.len() {
+            break;
+        }
+        if crc(&bytes[at + 4..end]) != u32_at(0) {
+            break;
+        }
+        lsn += 1;
+        let body_start = at + RECORD_HEADER;
+        let payload_start = body_start + body_len;
+        found(Found {
+            kind: u16::from_le_bytes([head[12], head[13]]),
+            body: bytes[body_start..payload_start].to_vec(),
+            position: Position {
+                serial,
+                offset: segment_start + payload_start as u64,
+                len: payload_len as u32,
+            },
+        })
+        .await?;
+        at = end;
+    }
+    Ok(lsn)
+}
+
+/// Writes zeros over the journal, so that appending never changes the file's own metadata.
+pub(crate) async fn format(disk: &Disk, superblock: &Superblock) -> std::io::Result<()> {
+    let zeros = BufMut::zeroed(1 << 20).freeze();
+    let end = superblock.journal_start + superblock.segment * u64::from(superblock.segments);
+    let mut at = superblock.journal_start;
+    while at < end {
+        let len = (zeros.len() as u64).min(end - at);
+        disk.write(at, vec![zeros.slice(0..len as usize)]).await?;
+        at += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Lanes: one operation at a time on a stripe, in the order in which they were let in.
+//!
+//! A place is taken without waiting, at the moment that decides the order; the waiting comes later.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use types::StripeKey;
+use world::Signal;
+
+#[derive(Default)]
+struct Lane {
+    /// Places, first come first: a number, and whether it shares with other sharing ones.
+    queue: VecDeque<(u64, bool)>,
+    moved: Signal,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: BTreeMap<StripeKey, Lane>,
+    next: u64,
+}
+
+/// The lanes of all stripes.
+#[derive(Clone, Default)]
+pub(crate) struct Lanes(Rc<RefCell<State>>);
+
+/// A place in a lane, given up when dropped.
+pub(crate) struct Turn {
+    lanes: Lanes,
+    key: StripeKey,
+    number: u64,
+}
+
+impl Lanes {
+    /// Takes a place that nobody shares.
+    pub(crate) fn enter(&self, key: StripeKey) -> Turn {
+        self.place(key, false)
+    }
+
+    /// Takes a place that is shared with neighbours of the same kind.
+    pub(crate) fn enter_shared(&self, key: StripeKey) -> Turn {
+        self.place(key, true)
+    }
+
+    fn place(&self, key: StripeKey, shared: bool) -> Turn {
+        let mut state = self.0.borrow_mut();
+        state.next += 1;
+        let number = state.next;
+        state.lanes.entry(key).or_default().queue.push_back((number, shared));
+        Turn { lanes: self.clone(), key, number }
+    }
+}
+
+impl Turn {
+    /// Waits until nothing stands before this place that it may not share with.
+    pub(crate) async fn come(&self) {
+        loop {
+            let moved = {
+                let state = self.lanes.0.borrow();
+                let Some(lane) = state.lanes.get(&self.key) else { return };
+                let moved = lane.moved.wait();
+                let mut before = lane.queue.iter().take_while(|(number, _)| *number < self.number);
+                let shares = lane.queue.iter().any(|(number, shared)| *number == self.number && *shared);
+                if before.all(|(_, shared)| *shared && shares) {
+                    return;
+                }
+                moved
+            };
+            moved.await;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.lanes.0.borrow_mut();
+        let Some(lane) = state.lanes.get_mut(&self.key) else { return };
+        lane.queue.retain(|(number, _)| *number != self.number);
+        if lane.queue.is_empty() {
+            state.lanes.remove(&self.key);
+        } else {
+            lane.moved.notify();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn in_order_of_entering_and_shared_where_asked() {
+        let lanes = Lanes::default();
+        let key = StripeKey::default();
+        let (first, second) = (lanes.enter(key), lanes.enter(key));
+        let (third, fourth) = (lanes.enter_shared(key), lanes.enter_shared(key));
+        assert!(second.come().now_or_never().is_none());
+        assert!(first.come().now_or_never().is_some());
+        drop(first);
+        assert!(third.come().now_or_never().is_none());
+        assert!(second.come().now_or_never().is_some());
+        drop(second);
+        assert!(third.come().now_or_never().is_some());
+        assert!(fourth.come().now_or_never().is_some());
+    }
+}

@@ -1,0 +1,124 @@
+//! A brick as a member of the cluster: it joins, renews its lease, follows the map.
+
+use std::rc::Rc;
+
+use types::limits::{BEAT_US, LEASE_US};
+use types::messages::cluster::{BeatReply, BrickBeat, BrickJoin, MapGet};
+use types::{Buf, Epoch, MapVersion, Refusal};
+use world::CallError;
+
+use crate::error::BrickError;
+use crate::server::Server;
+
+/// Pause before the metadata service is asked again, in microseconds.
+const RETRY_US: u64 = 200_000;
+/// How long the first answer of the metadata service may take, in microseconds.
+const JOIN_US: u64 = 60_000_000;
+
+impl Server {
+    /// Joins the cluster. Waits for a metadata service that is not there yet.
+    pub(crate) async fn join(self: Rc<Server>) -> Result<(), BrickError> {
+        let deadline = self.world.now() + JOIN_US;
+        loop {
+            match self.try_join().await {
+                Ok(()) => return Ok(()),
+                Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => {
+                    return Err(BrickError::Refused(refusal));
+                }
+                Err(CallError::Unreachable | CallError::Refused(_)) if self.world.now() < deadline => {
+                    self.world.sleep(RETRY_US).await;
+                }
+                Err(error) => {
+                    return Err(BrickError::Meta {
+                        address: self.options.meta.clone(),
+                        reason: error.to_string(),
+                    });
+                }
+            }
+        }
+    }
+
+    async fn try_join(self: &Rc<Server>) -> Result<(), CallError> {
+        let sent = self.world.now();
+        let join = BrickJoin {
+            brick: self.options.brick,
+            device: self.superblock.device,
+            node: self.options.node,
+            address: self.address.clone(),
+            capacity: self.capacity_bytes(),
+            free: self.free_bytes(),
+            incarnation: self.life,
+        };
+        let (reply, _): (BeatReply, Buf) =
+            self.peers.call(&self.options.meta, Epoch(0), &join, Buf::empty()).await?;
+        // Only with the map does the brick know what it may serve; the lease begins with the join all the same.
+        self.fetch_map(reply.map).await?;
+        self.lease_until.set(sent + LEASE_US);
+        Ok(())
+    }
+
+    /// Renews the lease until the disk fails.
+    pub(crate) async fn beat_for_ever(self: Rc<Server>) -> Result<(), BrickError> {
+        loop {
+            let wanted = self.map_wanted.wait();
+            let early = self.world.timeout(BEAT_US, wanted).await.is_some();
+            if self.journal.has_failed() {
+                return Err(BrickError::Disk(std::io::Error::other(
+                    "the disk failed: the brick counts as lost",
+                )));
+            }
+            let sent = self.world.now();
+            let beat =
+                BrickBeat { brick: self.options.brick, incarnation: self.life, free: self.free_bytes() };
+            match self
+                .peers
+                .call_within(LEASE_US / 2, &self.options.meta, Epoch(0), &beat, Buf::empty())
+                .await
+            {
+                Ok((BeatReply { map }, _)) => {
+                    // The lease counts from when it was asked for, never from the answer.
+                    self.lease_until.set(sent + LEASE_US);
+                    if let Err(error) = self.fetch_map(map).await {
+                        tracing::debug!(%error, "no map");
+                    }
+                }
+                Err(CallError::Refused(Refusal::Unknown)) => {
+                    if let Err(CallError::Refused(refusal)) = self.try_join().await
+                        && refusal != Refusal::NotServing
+                    {
+                        return Err(BrickError::Refused(refusal));
+                    }
+                }
+                Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => {
+                    return Err(BrickError::Refused(refusal));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the lease was not renewed");
+                    self.world.sleep(RETRY_US).await;
+                }
+            }
+            if early {
+                // Wishes for the map come in swarms; one answer serves them all.
+                self.world.sleep(RETRY_US / 10).await;
+            }
+        }
+    }
+
+    /// Fetches the map if there is a newer one than this brick's.
+    async fn fetch_map(self: &Rc<Server>, newest: MapVersion) -> Result<(), CallError> {
+        let have = self.map.borrow().version;
+        if newest <= have {
+            return Ok(());
+        }
+        let (reply, _) =
+            self.peers.call(&self.options.meta, Epoch(0), &MapGet { have }, Buf::empty()).await?;
+        if let Some(map) = reply.map
+            && map.version > self.map.borrow().version
+        {
+            let map = Rc::new(map);
+            *self.map.borrow_mut() = map.clone();
+            self.follow_map(&map);
+        }
+        Ok(())
+    }
+}

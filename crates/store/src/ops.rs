@@ -1,0 +1,12 @@
+//! What the server does when asked: one file per request.
+
+mod decide;
+mod fold;
+mod prepare;
+mod purge;
+mod read;
+mod read_stripe;
+mod status;
+mod stripe;
+mod sync;
+mod write;

@@ -1,0 +1,79 @@
+//! A slot learns decisions: in passing, or as the two steps of a take-over.
+
+use types::messages::Done;
+use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Tail};
+use types::{Epoch, Refusal};
+
+use crate::journal::Claim;
+use crate::record;
+use crate::server::Server;
+
+impl Server {
+    /// Notes decisions. Nobody waits for them to be durable: a take-over would come to the same ones.
+    pub(crate) fn decided(&self, decided: Decided) -> Done {
+        self.apply_decisions(&decided.groups);
+        Done {}
+    }
+
+    /// Notes decisions of the epochs that this slot serves.
+    pub(crate) fn apply_decisions(&self, decisions: &[GroupDecision]) {
+        for decision in decisions {
+            let id = decision.group;
+            let news = {
+                let slot = self.slot.borrow();
+                slot.served(id) == Some(decision.epoch) && slot.decided(id) < decision.upto
+            };
+            if news && self.journal.has_room() {
+                let record = record::Decided { group: id, upto: decision.upto };
+                let appended = self.journal.append(&record, &types::Buf::empty());
+                self.slot.borrow_mut().apply_decided(id, decision.upto, self.stamp(appended));
+            }
+        }
+    }
+
+    /// Take-over, first step: promises the epoch durably, and tells what this slot holds.
+    pub(crate) async fn new_epoch(&self, new: NewEpoch) -> Result<Tail, Refusal> {
+        let epoch = new.config.epoch;
+        self.journal.room(Claim::Housekeeping, 4096).await?;
+        let promised = self.slot.borrow().promised(new.group);
+        if epoch < promised {
+            return Err(Refusal::StaleEpoch);
+        }
+        if epoch > promised {
+            let record = record::Promise { group: new.group, epoch };
+            let appended = self.journal.append(&record, &types::Buf::empty());
+            self.slot.borrow_mut().apply_promise(new.group, epoch, self.stamp(appended));
+        }
+        // What is held counts only once it is durable, and the promise with it.
+        self.journal.want();
+        self.journal.durable(self.journal.last()).await?;
+        if self.map.borrow().version < new.map {
+            self.map_wanted.notify();
+        }
+        if self.slot.borrow().promised(new.group) != epoch {
+            return Err(Refusal::StaleEpoch);
+        }
+        Ok(self.slot.borrow().tail(new.group, self.free_bytes()))
+    }
+
+    /// Take-over, second step: the fate of everything before the epoch. From its end on this slot serves it.
+    pub(crate) async fn decide(&self, epoch: Epoch, decide: Decide) -> Result<Done, Refusal> {
+        self.journal.room(Claim::Housekeeping, 64 * decide.windows.len() + 4096).await?;
+        let (promised, served) = {
+            let slot = self.slot.borrow();
+            (slot.promised(decide.group), slot.served(decide.group))
+        };
+        if epoch != promised {
+            return Err(if epoch < promised { Refusal::StaleEpoch } else { Refusal::NotServing });
+        }
+        if served != Some(epoch) {
+            let Decide { group, upto, aborted, windows } = decide;
+            let record = record::Settle { group, epoch, upto, aborted, windows };
+            let appended = self.journal.append(&record, &types::Buf::empty());
+            self.slot.borrow_mut().apply_settle(&record, self.stamp(appended));
+        }
+        self.journal.want();
+        self.journal.durable(self.journal.last()).await?;
+        Ok(Done {})
+    }
+}

@@ -1,0 +1,179 @@
+//! Reads of one unit: by a client, straight from the brick, or by the group's primary.
+
+use std::ops::Range;
+
+use types::checksum::crc;
+use types::limits::BLOCK;
+use types::messages::brick::{ReadBase, ReadUnit, UnitBytes};
+use types::{Buf, BufMut, Epoch, GroupId, Refusal, Seq, StripeKey};
+
+use crate::server::{Server, count};
+use crate::slot::{OverlayPiece, ReadPlan};
+
+/// Which unit, which part of it, and in which version.
+#[derive(Debug)]
+pub(crate) struct UnitRead {
+    pub(crate) group: GroupId,
+    pub(crate) key: StripeKey,
+    pub(crate) slot: u8,
+    pub(crate) range: Range<usize>,
+    /// The base with this identity, or the newest bytes.
+    pub(crate) identity: Option<Seq>,
+    /// Operations known to be decided.
+    pub(crate) decided: Vec<Seq>,
+}
+
+impl Server {
+    /// Answers a client that reads straight from the brick.
+    pub(crate) async fn read_unit(&self, epoch: Epoch, read: ReadUnit) -> Result<(UnitBytes, Buf), Refusal> {
+        self.check_lease()?;
+        self.busy_at.set(self.world.now());
+        let answer = self
+            .unit(
+                epoch,
+                &UnitRead {
+                    group: read.group,
+                    key: read.key,
+                    slot: read.slot,
+                    range: checked_range(read.offset, read.len)?,
+                    identity: None,
+                    decided: Vec::new(),
+                },
+            )
+            .await?;
+        // The lease must still hold when the bytes leave: they could be old otherwise.
+        self.check_lease()?;
+        Ok(answer)
+    }
+
+    /// Answers the primary.
+    pub(crate) async fn read_base(&self, epoch: Epoch, read: ReadBase) -> Result<(UnitBytes, Buf), Refusal> {
+        let range = checked_range(read.offset, read.len)?;
+        let ReadBase { group, key, slot, identity, decided, .. } = read;
+        self.unit(epoch, &UnitRead { group, key, slot, range, identity, decided }).await
+    }
+
+    /// Reads a range of this brick's unit. The payload ends where only zeros follow.
+    pub(crate) async fn unit(&self, epoch: Epoch, read: &UnitRead) -> Result<(UnitBytes, Buf), Refusal> {
+        let geometry = self.volume(read.group)?.geometry;
+        if read.range.end > geometry.unit() {
+            return Err(Refusal::Malformed);
+        }
+        let at = usize::from(read.slot) * geometry.unit();
+        for _ in 0..4 {
+            self.check_served(read.group, epoch)?;
+            self.load(read.key).await?;
+            let plan = {
+                let slot = self.slot.borrow();
+                slot.plan_read(read.key, read.slot, at, read.range.clone(), read.identity, &read.decided)?
+            };
+            let fetched = self.fetch(&plan, &read.range).await;
+            self.check_served(read.group, epoch)?;
+            // While we read, the base may have been replaced and its blocks given away: then read again.
+            let still = self.slot.borrow().plan_read(
+                read.key,
+                read.slot,
+                at,
+                read.range.clone(),
+                read.identity,
+                &read.decided,
+            )?;
+            if still.blocks == plan.blocks && still.overlays == plan.overlays {
+                return Ok((UnitBytes { identity: plan.identity }, fetched?));
+            }
+        }
+        Err(Refusal::NotServing)
+    }
+
+    /// Refuses unless this slot serves the epoch.
+    pub(crate) fn check_served(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+        let slot = self.slot.borrow();
+        if slot.served(id) == Some(epoch) {
+            Ok(())
+        } else if epoch < slot.promised(id) {
+            Err(Refusal::StaleEpoch)
+        } else {
+            self.map_wanted.notify();
+            Err(Refusal::NotServing)
+        }
+    }
+
+    /// Fetches what a plan names: blocks of the base, checked one by one, and overlays over them.
+    async fn fetch(&self, plan: &ReadPlan, range: &Range<usize>) -> Result<Buf, Refusal> {
+        let base = self.fetch_blocks(plan).await?;
+        let skip = range.start % BLOCK;
+        let have = base.len().saturating_sub(skip).min(range.len());
+        if plan.overlays.is_empty() {
+            return Ok(if have == 0 { Buf::empty() } else { base.slice(skip..skip + have) });
+        }
+        let mut bytes = BufMut::zeroed(plan.present);
+        bytes[..have].copy_from_slice(&base[skip..skip + have]);
+        self.lay_over(&mut bytes, &plan.overlays).await?;
+        Ok(bytes.freeze())
+    }
+
+    /// Lays overlays over bytes, in order.
+    pub(crate) async fn lay_over(
+        &self,
+        bytes: &mut BufMut,
+        overlays: &[OverlayPiece],
+    ) -> Result<(), Refusal> {
+        for piece in overlays {
+            let end = bytes.len().min(piece.to + piece.len);
+            let Some(target) = bytes.get_mut(piece.to..end) else { continue };
+            match piece.source {
+                None => target.fill(0),
+                Some((position, sum)) => {
+                    let source = self.journal.read(position).await.map_err(|_| Refusal::Corrupt)?;
+                    if crc(&source) != sum {
+                        self.damaged("an overlay");
+                        return Err(Refusal::Corrupt);
+                    }
+                    target.copy_from_slice(&source[piece.from..piece.from + target.len()]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of a plan, runs of them at once, and checks each.
+    async fn fetch_blocks(&self, plan: &ReadPlan) -> Result<Buf, Refusal> {
+        let blocks = &plan.blocks.1;
+        let Some((first, _)) = blocks.first() else { return Ok(Buf::empty()) };
+        let in_one_run = blocks.iter().zip(*first..).all(|((block, _), expected)| *block == expected);
+        let bytes = if in_one_run {
+            self.read_blocks(*first, blocks.len()).await?
+        } else {
+            let mut bytes = BufMut::dirty(blocks.len() * BLOCK);
+            for ((block, _), target) in blocks.iter().zip(bytes.chunks_mut(BLOCK)) {
+                target.copy_from_slice(&self.read_blocks(*block, 1).await?);
+            }
+            bytes.freeze()
+        };
+        for ((_, sum), block) in blocks.iter().zip(bytes.chunks(BLOCK)) {
+            if crc(block) != *sum {
+                self.damaged("a block");
+                return Err(Refusal::Corrupt);
+            }
+        }
+        Ok(bytes)
+    }
+
+    async fn read_blocks(&self, first: u64, count: usize) -> Result<Buf, Refusal> {
+        let offset = self.superblock.data_start + first * BLOCK as u64;
+        self.disk.read(offset, count * BLOCK).await.map_err(|error| {
+            tracing::warn!(%error, "a block cannot be read");
+            Refusal::Corrupt
+        })
+    }
+
+    fn damaged(&self, what: &str) {
+        count(&self.counters.damaged);
+        tracing::warn!(brick = %self.options.brick, "{what} did not match its checksum");
+    }
+}
+
+fn checked_range(offset: u32, len: u32) -> Result<Range<usize>, Refusal> {
+    let end = offset.checked_add(len).ok_or(Refusal::Malformed)?;
+    Ok(offset as usize..end as usize)
+}

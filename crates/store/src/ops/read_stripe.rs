@@ -1,0 +1,43 @@
+//! A client reads through the primary: because a brick is missing, a block is damaged, or a write is undecided.
+
+use futures_util::future::join_all;
+use types::messages::brick::{ReadStripe, StripeBytes};
+use types::{Buf, BufMut, Epoch, Refusal};
+
+use super::stripe::Stripe;
+use crate::server::Server;
+
+impl Server {
+    /// Reads a range of a stripe, decoding what is missing.
+    pub(crate) async fn read_stripe(
+        &self,
+        epoch: Epoch,
+        read: ReadStripe,
+    ) -> Result<(StripeBytes, Buf), Refusal> {
+        self.check_primary(read.group, epoch)?;
+        self.busy_at.set(self.world.now());
+        // Shared with other reads; operations on the stripe that were let in before come first.
+        let turn = self.lanes.enter_shared(read.key);
+        turn.come().await;
+        let stripe = Stripe::look(self, read.group, epoch, read.key).await?;
+        let (offset, len) = (read.offset as usize, read.len as usize);
+        if offset.checked_add(len).is_none_or(|end| end > stripe.geometry.stripe()) {
+            return Err(Refusal::Malformed);
+        }
+        let pieces: Vec<(usize, usize, usize)> = stripe.geometry.split_units(offset, len).collect();
+        let reads = pieces.iter().map(|(unit, from, take)| stripe.unit(*unit, *from..from + take));
+        let parts = join_all(reads).await.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
+        self.check_primary(read.group, epoch)?;
+        let answer = StripeBytes { decoded: stripe.decoded.get() };
+        if let [only] = parts.as_slice() {
+            return Ok((answer, only.clone()));
+        }
+        let mut bytes = BufMut::zeroed(len);
+        let mut at = 0;
+        for ((_, _, take), part) in pieces.iter().zip(&parts) {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += take;
+        }
+        Ok((answer, bytes.freeze()))
+    }
+}

@@ -1,0 +1,28 @@
+//! The brick's account of itself.
+
+use types::messages::brick::BrickReport;
+
+use crate::server::Server;
+
+impl Server {
+    /// How it is.
+    pub(crate) fn report(&self) -> BrickReport {
+        let (resident, overlays) = self.slot.borrow().resident();
+        BrickReport {
+            brick: self.options.brick,
+            cluster: self.superblock.cluster,
+            pid: std::process::id(),
+            capacity: self.capacity_bytes(),
+            free: self.free_bytes(),
+            units: self.table.len().max(resident) as u64,
+            overlays: overlays as u64,
+            decoded: self.counters.decoded.get(),
+            damaged: self.counters.damaged.get(),
+            ordered: self.counters.ordered.get(),
+            folded: self.counters.folded.get(),
+            primary_of: self.primary.borrow().served().map(|(id, _)| id).collect(),
+            memory: self.world.memory(),
+            memory_budget: self.options.memory_budget,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A primary reads what a stripe holds now: from the bricks that have it, decoded where they do not.
+//!
+//! The caller holds the stripe's lane, so every operation on the stripe is committed.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use futures_util::future::join_all;
+use types::limits::BLOCK;
+use types::messages::brick::ReadBase;
+use types::messages::cluster::{GroupConfig, SlotState};
+use types::{BrickId, Buf, BufMut, Code, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
+use world::CallError;
+
+use super::read::UnitRead;
+use crate::server::{Server, count};
+use crate::slot::Shape;
+
+/// How long a brick may take to send a unit before it counts as missing, in microseconds.
+const READ_TIMEOUT_US: u64 = 3_000_000;
+
+/// A stripe as its primary sees it.
+pub(crate) struct Stripe<'a> {
+    server: &'a Server,
+    pub(crate) id: GroupId,
+    pub(crate) epoch: Epoch,
+    pub(crate) key: StripeKey,
+    pub(crate) geometry: Geometry,
+    config: GroupConfig,
+    me: usize,
+    pub(crate) shape: Shape,
+    /// Operations on the stripe that are committed although the slots may not know.
+    decided: Vec<Seq>,
+    /// Units decoded.
+    pub(crate) decoded: Cell<u32>,
+}
+
+impl<'a> Stripe<'a> {
+    /// Looks at a stripe.
+    pub(crate) async fn look(
+        server: &'a Server,
+        id: GroupId,
+        epoch: Epoch,
+        key: StripeKey,
+    ) -> Result<Stripe<'a>, Refusal> {
+        server.check_primary(id, epoch)?;
+        Stripe::look_unleased(server, id, epoch, key).await
+    }
+
+    /// Looks at a stripe for an operation: slots refuse an old primary's, so no lease is needed.
+    pub(crate) async fn look_unleased(
+        server: &'a Server,
+        id: GroupId,
+        epoch: Epoch,
+        key: StripeKey,
+    ) -> Result<Stripe<'a>, Refusal> {
+        server.load(key).await?;
+        let geometry = server.volume(id)?.geometry;
+        let primary = server.primary.borrow();
+        let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
+        let mut shape = server.slot.borrow().shape(key);
+        // A data slot does not see what the others hold, so it must take every stripe for an existing one.
+        shape.exists |= group.me < group.code.k();
+        Ok(Stripe {
+            server,
+            id,
+            epoch,
+            key,
+            geometry,
+            config: group.config.clone(),
+            me: group.me,
+            shape,
+            decided: primary.committed_on(id, key),
+            decoded: Cell::new(0),
+        })
+    }
+
+    fn code(&self) -> Code {
+        self.geometry.code()
+    }
+
+    /// The bricks of the live slots.
+    pub(crate) fn bricks(&self) -> impl Iterator<Item = BrickId> + '_ {
+        self.config.slots.iter().filter(|s| s.state == SlotState::Live).map(|s| s.brick)
+    }
+
+    fn is_live(&self, slot: usize) -> bool {
+        self.config.slots.get(slot).is_some_and(|s| s.state == SlotState::Live)
+    }
+
+    /// The newest bytes of a range of a data unit, ending where only zeros follow.
+    pub(crate) async fn unit(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
+        if self.is_live(unit) {
+            match self.read(unit, range.clone(), None).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(Refusal::StaleEpoch) => return Err(Refusal::StaleEpoch),
+                Err(refusal) => {
+                    tracing::debug!(key = %self.key, unit, %refusal, "a unit must be decoded");
+                }
+            }
+        }
+        self.decode(unit, range).await
+    }
+
+    /// Reads a range of a slot's unit from its brick.
+    async fn read(&self, slot: usize, range: Range<usize>, identity: Option<Seq>) -> Result<Buf, Refusal> {
+        let server = self.server;
+        let brick = self.config.slots[slot].brick;
+        if slot == self.me {
+            let read = UnitRead {
+                group: self.id,
+                key: self.key,
+                slot: slot as u8,
+                range,
+                identity,
+                decided: self.decided.clone(),
+            };
+            return Ok(server.unit(self.epoch, &read).await?.1);
+        }
+        let address = server.address_of(brick).ok_or(Refusal::Unknown)?;
+        let read = ReadBase {
+            group: self.id,
+            key: self.key,
+            slot: slot as u8,
+            offset: range.start as u32,
+            len: range.len() as u32,
+            identity,
+            decided: self.decided.clone(),
+        };
+        match server.peers.call_within(READ_TIMEOUT_US, &address, self.epoch, &read, Buf::empty()).await {
+            Ok((_, payload)) if payload.len() <= range.len() => Ok(payload),
+            // Another server's answer is input: a wrong length counts as a missing unit.
+            Ok(_) => Err(Refusal::Corrupt),
+            Err(CallError::Refused(refusal)) => Err(refusal),
+            Err(_) => Err(Refusal::NotServing),
+        }
+    }
+
+    /// Computes a range of a data unit from the others.
+    async fn decode(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
+        if self.me < self.code().k() {
+            // No parity is left: what is missing stays missing.
+            return Err(Refusal::TooFewLive);
+        }
+        let at = unit * self.geometry.unit();
+        let stripe_range = at + range.start..at + range.end;
+        let overlays = self.server.slot.borrow().overlays_over(self.key, &stripe_range, self.shape.identity);
+        let unit_end = self.unit_len(unit);
+        let base_end = unit_end.clamp(range.start, range.end);
+        let present = overlays.iter().map(|o| range.start + o.to + o.len).fold(base_end, usize::max);
+        let mut bytes = BufMut::zeroed(present - range.start);
+        if base_end > range.start {
+            let base = self.decode_base(unit, range.start..base_end).await?;
+            bytes[..base.len()].copy_from_slice(&base);
+            self.decoded.set(self.decoded.get() + 1);
+            count(&self.server.counters.decoded);
+        }
+        self.server.lay_over(&mut bytes, &overlays).await?;
+        Ok(bytes.freeze())
+    }
+
+    /// Bytes of a data unit's base.
+    fn unit_len(&self, unit: usize) -> usize {
+        self.shape.unit_blocks.get(unit).map_or(0, |blocks| *blocks as usize * BLOCK)
+    }
+
+    /// Decodes a range of a unit's base from K others of the same identity.
+    async fn decode_base(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
+        let code = self.code();
+        // Decoding works on whole blocks: those have checksums.
+        let columns = range.start / BLOCK * BLOCK..range.end.div_ceil(BLOCK) * BLOCK;
+        let mut sources: Vec<(usize, Buf)> = Vec::new();
+        let mut candidates: Vec<usize> = Vec::new();
+        for slot in (0..code.slots()).filter(|slot| *slot != unit) {
+            if slot < code.k() && self.unit_len(slot) <= columns.start {
+                sources.push((slot, Buf::empty()));
+            } else if self.is_live(slot) {
+                candidates.push(slot);
+            }
+        }
+        sources.truncate(code.k());
+        let mut candidates = candidates.into_iter();
+        while sources.len() < code.k() {
+            let wave: Vec<usize> = candidates.by_ref().take(code.k() - sources.len()).collect();
+            if wave.is_empty() {
+                return Err(Refusal::TooFewLive);
+            }
+            let reads = wave.iter().map(|slot| self.read(*slot, columns.clone(), Some(self.shape.identity)));
+            for (slot, read) in wave.iter().zip(join_all(reads).await) {
+                match read {
+                    Ok(bytes) => sources.push((*slot, bytes)),
+                    Err(Refusal::StaleEpoch) => return Err(Refusal::StaleEpoch),
+                    Err(refusal) => tracing::debug!(key = %self.key, slot, %refusal, "a source is missing"),
+                }
+            }
+        }
+        // Sources that end earlier count as zeros from there on.
+        let inputs: Vec<(usize, &[u8])> = sources.iter().map(|(slot, bytes)| (*slot, &**bytes)).collect();
+        let mut out = BufMut::dirty(columns.len());
+        self.server.coder(code).decode(&inputs, &mut [(unit, &mut out[..])]).map_err(|_| Refusal::Corrupt)?;
+        let from = range.start - columns.start;
+        Ok(out.freeze().slice(from..from + range.len()))
+    }
+
+    /// The newest bytes of every data unit, each ending where only zeros follow.
+    pub(crate) async fn units(&self) -> Result<Vec<Buf>, Refusal> {
+        let unit = self.geometry.unit();
+        let reads = (0..self.code().k()).map(|index| self.unit(index, 0..unit));
+        join_all(reads).await.into_iter().collect()
+    }
+}

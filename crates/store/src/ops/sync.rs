@@ -1,0 +1,61 @@
+//! A client wants its writes stable.
+
+use types::messages::Done;
+use types::messages::brick::{Nudge, Sync};
+use types::{Buf, Epoch, Refusal};
+
+use crate::server::Server;
+
+/// How long a wait goes on before lease and epochs are looked at again, in microseconds.
+const LOOK_US: u64 = 500_000;
+
+impl Server {
+    /// Answers when every write of the client up to a number is stable.
+    pub(crate) async fn sync_writes(&self, sync: Sync) -> Result<Done, Refusal> {
+        {
+            let mut urgent = self.urgent.borrow_mut();
+            let upto = urgent.entry(sync.client).or_default();
+            *upto = (*upto).max(sync.upto);
+        }
+        let mut nudged = false;
+        loop {
+            let progress = self.progress.wait();
+            let mut stable = true;
+            for (group, epoch) in &sync.groups {
+                self.check_primary(*group, *epoch)?;
+                stable &= self.primary.borrow().is_stable(*group, sync.client, sync.upto);
+            }
+            if stable {
+                return Ok(Done {});
+            }
+            if !nudged {
+                self.nudge_slots(&sync);
+                nudged = true;
+            }
+            self.world.timeout(LOOK_US, progress).await;
+        }
+    }
+
+    /// Has every slot that still owes an answer make what it holds durable now.
+    fn nudge_slots(&self, sync: &Sync) {
+        let mut bricks = std::collections::BTreeSet::new();
+        for (group, epoch) in &sync.groups {
+            let primary = self.primary.borrow();
+            let awaited = primary.awaited(*group);
+            let Some(ordered) = primary.serving(*group, *epoch) else { continue };
+            let slots = ordered.config.slots.iter().enumerate();
+            bricks.extend(slots.filter(|(slot, _)| awaited & 1 << slot != 0).map(|(_, config)| config.brick));
+        }
+        for brick in bricks {
+            if brick == self.options.brick {
+                self.journal.want();
+            } else if let Some(address) = self.address_of(brick) {
+                let peers = self.peers.clone();
+                self.world.spawn(async move {
+                    // The answers to the operations themselves tell what came of it.
+                    let _ = peers.call(&address, Epoch(0), &Nudge {}, Buf::empty()).await;
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The life of a write at its primary.
+//!
+//! ```text
+//! Write ──▶ admitted (lease, epoch, space, not seen before) ──▶ answered: unstable
+//!             └─▶ the stripe's lane ─▶ planned ─▶ ordered ─▶ Prepare to every live participant ─▶ committed: stable
+//!                                        │
+//!              whole stripe, or nothing there yet: Full, straight to fresh space
+//!              small, over something:              Overlay, into the journals of touched data and all parity
+//!              large, or journals filling:         the rest is read, then Full
+//! ```
+
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+use types::limits::BLOCK;
+use types::messages::Done;
+use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Write};
+use types::messages::cluster::GroupRenew;
+use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal};
+use world::CallError;
+
+use super::stripe::Stripe;
+use crate::primary::Order;
+use crate::server::{ACCEPTED_MAX, Pressure, Server, count};
+
+/// Largest overlay, in bytes: it must fit a journal segment with room to spare.
+const OVERLAY_MAX: usize = 256 << 10;
+/// Journal fill, in per cent, above which small writes fold at once instead of adding overlays.
+const JOURNAL_PRESSED: u8 = 60;
+/// How long a slot may take to hold an operation before it is asked again, in microseconds.
+const PREPARE_TIMEOUT_US: u64 = 5_000_000;
+/// Pause before something is tried again, in microseconds.
+const RETRY_US: u64 = 20_000;
+
+/// An operation, planned: what every slot gets.
+pub(crate) struct Plan {
+    kind: OpKind,
+    offset: usize,
+    len: usize,
+    /// Data slots that it concerns, as a mask.
+    touched: u64,
+    unit_blocks: Vec<u32>,
+    /// The payload of each slot.
+    payloads: Vec<Buf>,
+}
+
+/// Bytes of an accepted write, counted until it is committed or given up.
+struct Accepted {
+    server: Rc<Server>,
+    bytes: usize,
+}
+
+impl Drop for Accepted {
+    fn drop(&mut self) {
+        self.server.accepted.set(self.server.accepted.get() - self.bytes);
+        self.server.progress.notify();
+    }
+}
+
+impl Server {
+    /// Accepts a write; it is stable later.
+    pub(crate) async fn write(
+        self: Rc<Server>,
+        epoch: Epoch,
+        w: Write,
+        payload: Buf,
+    ) -> Result<Done, Refusal> {
+        self.check_primary(w.group, epoch)?;
+        self.busy_at.set(self.world.now());
+        let geometry = self.volume(w.group)?.geometry;
+        let end = (w.offset as usize).checked_add(w.len as usize).ok_or(Refusal::Malformed)?;
+        let expected = if w.zero { 0 } else { w.len as usize };
+        if w.len == 0 || end > geometry.stripe() || payload.len() != expected {
+            return Err(Refusal::Malformed);
+        }
+        let accepted = self.clone().accept(payload.len()).await;
+        if !w.zero {
+            self.check_space(w.group, epoch, &geometry).await?;
+        }
+        // Waiting for room may have taken long enough for everything to change.
+        self.check_primary(w.group, epoch)?;
+        self.check_enough_live(w.group, epoch)?;
+        if self.primary.borrow_mut().admit(w.group, w.client, w.seq, w.acked) {
+            let (server, turn) = (self.clone(), self.lanes.enter(w.key));
+            self.world.spawn(async move {
+                turn.come().await;
+                server.commit(epoch, w, payload).await;
+                drop((turn, accepted));
+            });
+        }
+        Ok(Done {})
+    }
+
+    /// Waits for room among the accepted writes.
+    async fn accept(self: Rc<Server>, bytes: usize) -> Accepted {
+        loop {
+            let progress = self.progress.wait();
+            let taken = self.accepted.get();
+            if taken == 0 || taken + bytes <= ACCEPTED_MAX {
+                self.accepted.set(taken + bytes);
+                return Accepted { server: self, bytes };
+            }
+            progress.await;
+        }
+    }
+
+    /// Refuses if so few slots live that one more loss could lose the write.
+    fn check_enough_live(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+        let primary = self.primary.borrow();
+        let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
+        let enough = group.config.live().count_ones() as usize >= group.code.live_min();
+        if enough { Ok(()) } else { Err(Refusal::TooFewLive) }
+    }
+
+    /// Refuses if a live brick of the group is full.
+    async fn check_space(&self, id: GroupId, epoch: Epoch, geometry: &Geometry) -> Result<(), Refusal> {
+        let bricks: Vec<BrickId> = {
+            let primary = self.primary.borrow();
+            let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
+            let live = group.config.live();
+            let slots = group.config.slots.iter().enumerate();
+            slots.filter(|(slot, _)| live & 1 << slot != 0).map(|(_, config)| config.brick).collect()
+        };
+        let needed = (geometry.unit() + self.accepted.get() / geometry.code().k()) as u64;
+        for brick in bricks {
+            let free = |server: &Server| match brick == server.options.brick {
+                true => server.free_bytes(),
+                false => server.pressure.borrow().get(&brick).map_or(u64::MAX, |p| p.free),
+            };
+            if free(self) < needed {
+                // What we know may be old: space could have come back since.
+                self.ask_pressure(brick).await;
+                if free(self) < needed {
+                    return Err(Refusal::NoSpace);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask_pressure(&self, brick: BrickId) {
+        if brick == self.options.brick {
+            if self.slot.borrow().waits_for_sync() {
+                let _ = self.nudge().await;
+            }
+            return;
+        }
+        let Some(address) = self.address_of(brick) else { return };
+        if let Ok((prepared, _)) =
+            self.peers.call_within(RETRY_US * 50, &address, Epoch(0), &Nudge {}, Buf::empty()).await
+        {
+            self.note_pressure(brick, &prepared);
+        }
+    }
+
+    fn note_pressure(&self, brick: BrickId, told: &Prepared) {
+        let pressure = Pressure { free: told.free, journal_fill: told.journal_fill };
+        self.pressure.borrow_mut().insert(brick, pressure);
+    }
+
+    /// Carries an accepted write to its commit. Ends early only if the epoch does: then its writer sends it again.
+    async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
+        let origin = Origin { client: w.client, seq: w.seq };
+        while self.primary.borrow().serving(w.group, epoch).is_some() {
+            match self.try_commit(epoch, &w, &payload, &origin).await {
+                Ok(()) => break,
+                Err(refusal) => {
+                    tracing::debug!(key = %w.key, %refusal, "a write is tried again");
+                    self.world.sleep(RETRY_US).await;
+                }
+            }
+        }
+        self.progress.notify();
+    }
+
+    async fn try_commit(
+        &self,
+        epoch: Epoch,
+        w: &Write,
+        payload: &Buf,
+        origin: &Origin,
+    ) -> Result<(), Refusal> {
+        let stripe = Stripe::look_unleased(self, w.group, epoch, w.key).await?;
+        let plan = self.plan(&stripe, w, payload).await?;
+        self.carry(&stripe, plan, vec![origin.clone()]).await
+    }
+
+    /// Chooses how a write becomes an operation. Zeros over nothing are an operation too: were they forgotten, a
+    /// repeated one could come after newer bytes.
+    async fn plan(&self, stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Result<Plan, Refusal> {
+        let geometry = &stripe.geometry;
+        let (offset, len) = (w.offset as usize, w.len as usize);
+        let whole = len == geometry.stripe();
+        if w.zero && stripe.shape.exists && whole {
+            return Ok(self.plan_full(stripe, vec![Buf::empty(); geometry.code().k()]));
+        }
+        if !w.zero && (whole || !stripe.shape.exists) {
+            let mut units = vec![Buf::empty(); geometry.code().k()];
+            let mut at = 0;
+            for (unit, from, take) in geometry.split_units(offset, len) {
+                let part = payload.slice(at..at + take);
+                units[unit] = if from == 0 { part } else { behind_zeros(from, &part) };
+                at += take;
+            }
+            return Ok(self.plan_full(stripe, units));
+        }
+        if !w.zero && (len >= geometry.stripe() / 2 || len > OVERLAY_MAX || self.journals_pressed(stripe)) {
+            match stripe.units().await {
+                Ok(units) => {
+                    let units = lay_write_over(geometry, units, offset, payload);
+                    return Ok(self.plan_full(stripe, units));
+                }
+                Err(Refusal::TooFewLive | Refusal::Corrupt) if len <= OVERLAY_MAX => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        let touched = geometry.split_units(offset, len).fold(0, |mask, (unit, _, _)| mask | 1 << unit);
+        let kind = if w.zero { OpKind::Zero } else { OpKind::Overlay };
+        let payloads = vec![payload.clone(); geometry.code().slots()];
+        Ok(Plan { kind, offset, len, touched, unit_blocks: Vec::new(), payloads })
+    }
+
+    /// Whether a journal of the group fills up.
+    fn journals_pressed(&self, stripe: &Stripe<'_>) -> bool {
+        let pressure = self.pressure.borrow();
+        let others = stripe.bricks().filter_map(|brick| pressure.get(&brick)).map(|p| p.journal_fill).max();
+        self.journal.fill().max(others.unwrap_or(0)) >= JOURNAL_PRESSED
+    }
+
+    /// A full write of these contents: each data unit ends where only zeros follow.
+    pub(crate) fn plan_full(&self, stripe: &Stripe<'_>, units: Vec<Buf>) -> Plan {
+        let code = stripe.geometry.code();
+        let unit_blocks: Vec<u32> = units.iter().map(|unit| unit.len().div_ceil(BLOCK) as u32).collect();
+        let longest = unit_blocks.iter().max().map_or(0, |blocks| *blocks as usize * BLOCK);
+        let data: Vec<Buf> = units.into_iter().map(pad_to_block).collect();
+        let mut parity: Vec<BufMut> = (0..code.m()).map(|_| BufMut::dirty(longest)).collect();
+        // Units that end earlier count as zeros from there on.
+        let inputs: Vec<&[u8]> = data.iter().map(|unit| &**unit).collect();
+        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut **unit).collect();
+        self.coder(code).encode(&inputs, &mut outputs);
+        let touched = unit_blocks
+            .iter()
+            .enumerate()
+            .filter(|(_, blocks)| stripe.shape.exists || **blocks > 0)
+            .fold(0, |mask, (unit, _)| mask | 1 << unit);
+        let len = stripe.geometry.stripe();
+        let payloads = data.into_iter().chain(parity.into_iter().map(BufMut::freeze)).collect();
+        Plan { kind: OpKind::Full, offset: 0, len, touched, unit_blocks, payloads }
+    }
+
+    /// Gives an operation its place and sees that every live participant holds it.
+    pub(crate) async fn carry(
+        &self,
+        stripe: &Stripe<'_>,
+        plan: Plan,
+        origins: Vec<Origin>,
+    ) -> Result<(), Refusal> {
+        let (id, epoch, key) = (stripe.id, stripe.epoch, stripe.key);
+        let urgent = self.is_urgent(&origins);
+        let order = self
+            .primary
+            .borrow_mut()
+            .order(id, epoch, key, plan.touched, origins.clone())
+            .ok_or(Refusal::StaleEpoch)?;
+        count(&self.counters.ordered);
+        let Order { seq, participants, targets, acked, decided } = order;
+        let prepare = Prepare {
+            group: id,
+            seq,
+            key,
+            slot: 0,
+            kind: plan.kind,
+            participants,
+            offset: plan.offset as u32,
+            len: plan.len as u32,
+            unit_blocks: plan.unit_blocks,
+            origins,
+            acked,
+            decided,
+            urgent,
+        };
+        let deliveries = targets.into_iter().map(|(slot, brick)| {
+            let prepare = Prepare { slot: slot as u8, ..prepare.clone() };
+            let payload = plan.payloads[slot].clone();
+            async move {
+                self.deliver(brick, epoch, prepare, payload).await?;
+                if self.primary.borrow_mut().acked(id, seq, slot) {
+                    self.news.notify();
+                }
+                Ok(())
+            }
+        });
+        join_all(deliveries).await.into_iter().collect()
+    }
+
+    /// Hands an operation to one slot until it holds it, or the epoch is over.
+    async fn deliver(
+        &self,
+        brick: BrickId,
+        epoch: Epoch,
+        prepare: Prepare,
+        payload: Buf,
+    ) -> Result<(), Refusal> {
+        while self.primary.borrow().serving(prepare.group, epoch).is_some() {
+            let answer = if brick == self.options.brick {
+                self.prepare(epoch, &prepare, payload.clone()).await.map_err(CallError::Refused)
+            } else if let Some(address) = self.address_of(brick) {
+                let call =
+                    self.peers.call_within(PREPARE_TIMEOUT_US, &address, epoch, &prepare, payload.clone());
+                call.await.map(|(prepared, _)| prepared)
+            } else {
+                Err(CallError::Unreachable)
+            };
+            match answer {
+                Ok(prepared) => {
+                    self.note_pressure(brick, &prepared);
+                    return Ok(());
+                }
+                // The object is gone everywhere; nobody will miss the operation.
+                Err(CallError::Refused(Refusal::Unknown)) => return Ok(()),
+                Err(CallError::Refused(Refusal::StaleEpoch)) => {
+                    self.map_wanted.notify();
+                    return Err(Refusal::StaleEpoch);
+                }
+                Err(CallError::Refused(Refusal::NoSpace)) => {
+                    self.renew_epoch(prepare.group, epoch).await;
+                    return Err(Refusal::StaleEpoch);
+                }
+                Err(error) => {
+                    tracing::debug!(%brick, seq = %prepare.seq, %error, "an operation is delivered again");
+                    self.world.sleep(RETRY_US).await;
+                }
+            }
+        }
+        Err(Refusal::StaleEpoch)
+    }
+
+    /// Asks the arbiter for a new epoch, so that a take-over aborts what cannot be completed.
+    async fn renew_epoch(&self, group: GroupId, epoch: Epoch) {
+        self.pressure.borrow_mut().clear();
+        let renew = GroupRenew { group, epoch, brick: self.options.brick };
+        match self.peers.call(&self.options.meta, Epoch(0), &renew, Buf::empty()).await {
+            Ok(_) => self.map_wanted.notify(),
+            Err(error) => tracing::warn!(%group, %error, "no new epoch from the arbiter"),
+        }
+    }
+
+    fn is_urgent(&self, origins: &[Origin]) -> bool {
+        let urgent = self.urgent.borrow();
+        origins.iter().any(|origin| urgent.get(&origin.client).is_some_and(|upto| origin.seq <= *upto))
+    }
+}
+
+/// A unit that begins with zeros.
+fn behind_zeros(zeros: usize, part: &[u8]) -> Buf {
+    let mut unit = BufMut::zeroed(zeros + part.len());
+    unit[zeros..].copy_from_slice(part);
+    unit.freeze()
+}
+
+/// A unit up to the end of its last block.
+fn pad_to_block(unit: Buf) -> Buf {
+    if unit.len().is_multiple_of(BLOCK) {
+        return unit;
+    }
+    let mut padded = BufMut::zeroed(unit.len().next_multiple_of(BLOCK));
+    padded[..unit.len()].copy_from_slice(&unit);
+    padded.freeze()
+}
+
+/// Units with a write laid over them.
+fn lay_write_over(geometry: &Geometry, units: Vec<Buf>, offset: usize, payload: &Buf) -> Vec<Buf> {
+    let mut at = 0;
+    let mut units = units;
+    for (unit, from, take) in geometry.split_units(offset, payload.len()) {
+        let old = &units[unit];
+        let mut new = BufMut::zeroed(old.len().max(from + take));
+        new[..old.len()].copy_from_slice(old);
+        new[from..from + take].copy_from_slice(&payload[at..at + take]);
+        units[unit] = new.freeze();
+        at += take;
+    }
+    units
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Code;
+
+    #[test]
+    fn a_write_lies_over_what_was_there() {
+        let geometry = Geometry::new(Code::new(2, 1).expect("2+1"), 4096, 64).expect("geometry");
+        let units = vec![Buf::copy_of(&[1; 4096]), Buf::empty()];
+        let units = lay_write_over(&geometry, units, 4000, &Buf::copy_of(&[2; 200]));
+        assert_eq!((units[0].len(), units[1].len()), (4096, 104));
+        assert_eq!((units[0][3999], units[0][4000], units[1][0]), (1, 2, 2));
+    }
+}

@@ -1,0 +1,407 @@
+//! What a primary decides: the order of its groups' operations, and their fate after a fail-over.
+//!
+//! ```text
+//! new epoch ──▶ promising ──(every live slot promised, told its tail)──▶ settling ──(all know the fate)──▶ serving
+//!     ▲                                                                                                      │
+//!     └──────────────── the arbiter has a newer configuration, in any phase ◀────────────────────────────────┘
+//! ```
+//!
+//! Pure: who calls it sends the messages. An operation is *committed* when every live slot that takes part holds it
+//! durably, and only then *decided*; decisions are told as "everything up to here", so one number says it all.
+//!
+//! # Invariants
+//! - A primary serves an epoch only after every live slot has promised it durably and knows what came of the one before.
+//! - Numbers grow; an operation's participants include every parity slot and the primary itself, so any surviving
+//!   primary knows of it.
+//! - After a take-over an operation lives only if every live participant holds it; what comes after an aborted one on
+//!   the same stripe is aborted with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::messages::brick::{HeldOp, Origin, Tail, Window};
+use types::messages::cluster::GroupConfig;
+use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
+
+use crate::slot::Clients;
+
+/// Where a group stands with its primary.
+#[derive(Debug)]
+enum Phase {
+    /// Collecting promises and tails.
+    Promising {
+        tails: BTreeMap<usize, Tail>,
+    },
+    /// Telling everybody the fate of what was undecided.
+    Settling {
+        told: u64,
+    },
+    Serving,
+}
+
+/// An operation on its way.
+#[derive(Debug)]
+struct Op {
+    key: StripeKey,
+    /// Live slots that must hold it.
+    awaited: u64,
+    origins: Vec<Origin>,
+}
+
+/// The end of a take-over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settlement {
+    pub(crate) upto: Seq,
+    pub(crate) aborted: Vec<Seq>,
+    pub(crate) windows: Vec<Window>,
+}
+
+/// A place in the order, and who must hold the operation.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) seq: Seq,
+    /// Slots that take part, live or not.
+    pub(crate) participants: u64,
+    /// The live ones, with their bricks.
+    pub(crate) targets: Vec<(usize, BrickId)>,
+    pub(crate) acked: Vec<(ClientId, ClientSeq)>,
+    /// Everything up to here is decided.
+    pub(crate) decided: Seq,
+}
+
+/// A group of which this brick is the primary.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    pub(crate) config: GroupConfig,
+    pub(crate) code: Code,
+    /// This brick's slot.
+    pub(crate) me: usize,
+    phase: Phase,
+    counter: u64,
+    ops: BTreeMap<Seq, Op>,
+    decided: Seq,
+    /// Committed, but something before them is not.
+    committed: BTreeMap<Seq, StripeKey>,
+    /// Writes that are part of committed operations.
+    clients: Clients,
+    /// Writes accepted and not yet committed.
+    unstable: BTreeSet<(ClientId, ClientSeq)>,
+}
+
+/// All groups of which a brick is the primary.
+#[derive(Debug, Default)]
+pub(crate) struct PrimaryCore {
+    groups: BTreeMap<GroupId, Ordered>,
+}
+
+impl PrimaryCore {
+    /// Begins a take-over. Whatever was on its way in an older epoch is forgotten: its writers send it again.
+    pub(crate) fn begin(&mut self, id: GroupId, config: GroupConfig, code: Code, me: usize) {
+        let group = Ordered {
+            config,
+            code,
+            me,
+            phase: Phase::Promising { tails: BTreeMap::new() },
+            counter: 0,
+            ops: BTreeMap::new(),
+            decided: Seq::NONE,
+            committed: BTreeMap::new(),
+            clients: Clients::default(),
+            unstable: BTreeSet::new(),
+        };
+        if let Some(old) = self.groups.insert(id, group) {
+            assert!(old.config.epoch < self.groups[&id].config.epoch, "a take-over begins once per epoch");
+        }
+    }
+
+    /// Stops being the primary of a group.
+    pub(crate) fn end(&mut self, id: GroupId) {
+        self.groups.remove(&id);
+    }
+
+    /// The group in this epoch, in whatever phase.
+    pub(crate) fn in_epoch(&self, id: GroupId, epoch: Epoch) -> Option<&Ordered> {
+        self.groups.get(&id).filter(|group| group.config.epoch == epoch)
+    }
+
+    /// The group in this epoch, if it is served.
+    pub(crate) fn serving(&self, id: GroupId, epoch: Epoch) -> Option<&Ordered> {
+        self.in_epoch(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))
+    }
+
+    fn in_epoch_mut(&mut self, id: GroupId, epoch: Epoch) -> Option<&mut Ordered> {
+        self.groups.get_mut(&id).filter(|group| group.config.epoch == epoch)
+    }
+
+    /// The epoch of a group, if this brick is or becomes its primary.
+    pub(crate) fn epoch(&self, id: GroupId) -> Option<Epoch> {
+        Some(self.groups.get(&id)?.config.epoch)
+    }
+
+    /// Groups that are served.
+    pub(crate) fn served(&self) -> impl Iterator<Item = (GroupId, &Ordered)> {
+        self.groups
+            .iter()
+            .filter(|(_, group)| matches!(group.phase, Phase::Serving))
+            .map(|(id, group)| (*id, group))
+    }
+
+    /// A slot has promised. When all have, what becomes of everything that came before.
+    pub(crate) fn promised(
+        &mut self,
+        id: GroupId,
+        epoch: Epoch,
+        slot: usize,
+        tail: Tail,
+    ) -> Option<Settlement> {
+        let group = self.in_epoch_mut(id, epoch)?;
+        let live = group.config.live();
+        let Phase::Promising { tails } = &mut group.phase else { return None };
+        tails.insert(slot, tail);
+        if tails.keys().fold(0, |mask, slot| mask | 1 << slot) & live != live {
+            return None;
+        }
+        let tails = std::mem::take(tails);
+        let settlement = settle(&tails, live, epoch);
+        group.clients.merge(&settlement.windows);
+        group.decided = settlement.upto;
+        group.phase = Phase::Settling { told: 0 };
+        Some(settlement)
+    }
+
+    /// A slot knows the fate of everything before the epoch. True when all do: the group is served.
+    pub(crate) fn settled(&mut self, id: GroupId, epoch: Epoch, slot: usize) -> bool {
+        let Some(group) = self.in_epoch_mut(id, epoch) else { return false };
+        let live = group.config.live();
+        let Phase::Settling { told } = &mut group.phase else { return false };
+        *told |= 1 << slot;
+        if *told & live != live {
+            return false;
+        }
+        group.phase = Phase::Serving;
+        true
+    }
+
+    /// Accepts a write, unless it is one that was seen already.
+    pub(crate) fn admit(&mut self, id: GroupId, client: ClientId, seq: ClientSeq, acked: ClientSeq) -> bool {
+        let Some(group) = self.groups.get_mut(&id) else { return false };
+        let seen = group.clients.0.entry(client).or_default();
+        seen.acknowledge(acked);
+        !seen.has(seq) && group.unstable.insert((client, seq))
+    }
+
+    /// Gives an operation its place. `touched`: mask of the data slots that it concerns.
+    pub(crate) fn order(
+        &mut self,
+        id: GroupId,
+        epoch: Epoch,
+        key: StripeKey,
+        touched: u64,
+        origins: Vec<Origin>,
+    ) -> Option<Order> {
+        let group = self.in_epoch_mut(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))?;
+        group.counter += 1;
+        let seq = Seq::new(epoch, group.counter);
+        let parity = (group.code.k()..group.code.slots()).fold(0, |mask, slot| mask | 1 << slot);
+        let participants = touched | parity | 1 << group.me;
+        let live = participants & group.config.live();
+        let targets = (0..group.code.slots()).filter(|slot| live & 1 << slot != 0);
+        let targets = targets.map(|slot| (slot, group.config.slots[slot].brick)).collect();
+        let acked =
+            origins.iter().filter_map(|o| Some((o.client, group.clients.0.get(&o.client)?.acked))).collect();
+        group.ops.insert(seq, Op { key, awaited: live, origins });
+        Some(Order { seq, participants, targets, acked, decided: group.decided })
+    }
+
+    /// A slot holds an operation durably. True when that commits it.
+    pub(crate) fn acked(&mut self, id: GroupId, seq: Seq, slot: usize) -> bool {
+        let Some(group) = self.in_epoch_mut(id, seq.epoch()) else { return false };
+        let Some(op) = group.ops.get_mut(&seq) else { return false };
+        op.awaited &= !(1 << slot);
+        if op.awaited != 0 {
+            return false;
+        }
+        let op = group.ops.remove(&seq).expect("just found");
+        for origin in &op.origins {
+            group.unstable.remove(&(origin.client, origin.seq));
+            group.clients.0.entry(origin.client).or_default().saw(origin.seq);
+        }
+        group.committed.insert(seq, op.key);
+        let first_open = group.ops.first_key_value().map(|(seq, _)| *seq);
+        while let Some(entry) = group.committed.first_entry()
+            && first_open.is_none_or(|open| *entry.key() < open)
+        {
+            group.decided = *entry.key();
+            entry.remove();
+        }
+        true
+    }
+
+    /// Slots that do not yet hold operations of this group.
+    pub(crate) fn awaited(&self, id: GroupId) -> u64 {
+        self.groups.get(&id).map_or(0, |group| group.ops.values().fold(0, |mask, op| mask | op.awaited))
+    }
+
+    /// Everything up to here is decided.
+    pub(crate) fn decided(&self, id: GroupId) -> Seq {
+        self.groups.get(&id).map_or(Seq::NONE, |group| group.decided)
+    }
+
+    /// Operations on a stripe that are committed although the decision could not be told yet.
+    pub(crate) fn committed_on(&self, id: GroupId, key: StripeKey) -> Vec<Seq> {
+        let Some(group) = self.groups.get(&id) else { return Vec::new() };
+        group.committed.iter().filter(|(_, on)| **on == key).map(|(seq, _)| *seq).collect()
+    }
+
+    /// Whether every write of `client` up to `upto` that was accepted is committed.
+    pub(crate) fn is_stable(&self, id: GroupId, client: ClientId, upto: ClientSeq) -> bool {
+        let Some(group) = self.groups.get(&id) else { return false };
+        group.unstable.range((client, ClientSeq(0))..=(client, upto)).next().is_none()
+    }
+}
+
+/// The fate of everything before `epoch`, from what every live slot tells.
+fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement {
+    let decided = tails.values().map(|tail| tail.decided).max().unwrap_or(Seq::NONE);
+    let mut ops: BTreeMap<Seq, (&HeldOp, u64)> = BTreeMap::new();
+    for (slot, tail) in tails {
+        for op in tail.held.iter().filter(|op| op.seq > decided) {
+            ops.entry(op.seq).or_insert((op, 0)).1 |= 1 << slot;
+        }
+    }
+    let mut clients = Clients::default();
+    tails.values().for_each(|tail| clients.merge(&tail.windows));
+    let mut aborted = Vec::new();
+    let mut cut: BTreeSet<StripeKey> = BTreeSet::new();
+    for (seq, (op, held_by)) in ops {
+        let needed = op.participants & live;
+        if needed & held_by == needed && !cut.contains(&op.key) {
+            op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
+        } else {
+            cut.insert(op.key);
+            aborted.push(seq);
+        }
+    }
+    Settlement { upto: Seq::new(epoch, 0), aborted, windows: clients.windows() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::messages::brick::OpKind;
+    use types::messages::cluster::{SlotConfig, SlotState};
+    use types::{ObjectId, VolumeId};
+
+    const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
+
+    fn config(epoch: u32, out: &[usize]) -> GroupConfig {
+        let slot = |i: usize| SlotConfig {
+            brick: BrickId(i as u32),
+            state: if out.contains(&i) { SlotState::Out } else { SlotState::Live },
+        };
+        GroupConfig { epoch: Epoch(epoch), slots: (0..4).map(slot).collect() }
+    }
+
+    fn key(stripe: u64) -> StripeKey {
+        StripeKey { object: ObjectId(9), stripe }
+    }
+
+    fn tail(decided: Seq, held: Vec<HeldOp>) -> Tail {
+        Tail { decided, held, windows: Vec::new(), free: 0 }
+    }
+
+    fn serving(out: &[usize]) -> PrimaryCore {
+        let code = Code::new(2, 2).expect("2+2");
+        let mut core = PrimaryCore::default();
+        core.begin(GROUP, config(1, out), code, 2);
+        for slot in (0..4).filter(|s| !out.contains(s)) {
+            core.promised(GROUP, Epoch(1), slot, tail(Seq::NONE, Vec::new()));
+        }
+        for slot in (0..4).filter(|s| !out.contains(s)) {
+            core.settled(GROUP, Epoch(1), slot);
+        }
+        assert!(core.serving(GROUP, Epoch(1)).is_some());
+        core
+    }
+
+    #[test]
+    fn commits_when_every_live_participant_holds_it() {
+        let mut core = serving(&[3]);
+        let origin = Origin { client: ClientId(5), seq: ClientSeq(1) };
+        assert!(core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)));
+        assert!(
+            !core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)),
+            "a repeated write is recognised"
+        );
+        let order = core.order(GROUP, Epoch(1), key(0), 0b01, vec![origin.clone()]).expect("serving");
+        assert_eq!(order.participants, 0b1101);
+        assert_eq!(order.targets, vec![(0, BrickId(0)), (2, BrickId(2))]);
+        assert!(!core.is_stable(GROUP, origin.client, ClientSeq(1)));
+        assert!(!core.acked(GROUP, order.seq, 0));
+        assert!(core.acked(GROUP, order.seq, 2));
+        assert!(core.is_stable(GROUP, origin.client, ClientSeq(1)));
+        assert!(!core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)), "also after it is committed");
+        assert_eq!(core.decided(GROUP), order.seq);
+    }
+
+    #[test]
+    fn decides_in_order() {
+        let mut core = serving(&[]);
+        let first = core.order(GROUP, Epoch(1), key(0), 1, Vec::new()).expect("serving");
+        let second = core.order(GROUP, Epoch(1), key(1), 1, Vec::new()).expect("serving");
+        for slot in [0, 2, 3] {
+            core.acked(GROUP, second.seq, slot);
+        }
+        assert!(core.decided(GROUP) < first.seq);
+        assert_eq!(core.committed_on(GROUP, key(1)), vec![second.seq]);
+        for slot in [0, 2, 3] {
+            core.acked(GROUP, first.seq, slot);
+        }
+        assert_eq!(core.decided(GROUP), second.seq);
+        assert!(core.committed_on(GROUP, key(1)).is_empty());
+    }
+
+    #[test]
+    fn a_take_over_forwards_what_all_hold_and_aborts_the_rest_with_its_followers() {
+        let held = |counter, stripe, participants| HeldOp {
+            seq: Seq::new(Epoch(1), counter),
+            key: key(stripe),
+            kind: OpKind::Overlay,
+            participants,
+            offset: 0,
+            len: 1,
+            origins: vec![Origin { client: ClientId(7), seq: ClientSeq(counter) }],
+        };
+        let all = [held(1, 0, 0b1101), held(2, 0, 0b1101), held(3, 1, 0b1101), held(4, 0, 0b1110)];
+        let mut core = PrimaryCore::default();
+        core.begin(GROUP, config(2, &[2]), Code::new(2, 2).expect("2+2"), 3);
+        // Slot 0 lacks operation 2, so 2 goes, and 4 on the same stripe with it.
+        let of = |which: &[usize]| tail(Seq::NONE, which.iter().map(|i| all[*i].clone()).collect());
+        assert_eq!(core.promised(GROUP, Epoch(2), 0, of(&[0, 2])), None);
+        assert_eq!(core.promised(GROUP, Epoch(2), 1, of(&[3])), None);
+        let settlement = core.promised(GROUP, Epoch(2), 3, of(&[0, 1, 2, 3])).expect("all promised");
+        assert_eq!(settlement.aborted, vec![Seq::new(Epoch(1), 2), Seq::new(Epoch(1), 4)]);
+        assert_eq!(settlement.upto, Seq::new(Epoch(2), 0));
+        assert_eq!(settlement.windows[0].seen, vec![ClientSeq(1), ClientSeq(3)]);
+    }
+
+    #[test]
+    fn a_decision_known_to_one_slot_stands() {
+        let mut core = PrimaryCore::default();
+        core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
+        let decided = Seq::new(Epoch(1), 8);
+        for slot in 0..3 {
+            core.promised(GROUP, Epoch(2), slot, tail(Seq::NONE, Vec::new()));
+        }
+        let held = HeldOp {
+            seq: Seq::new(Epoch(1), 8),
+            key: key(0),
+            kind: OpKind::Full,
+            participants: 0b1111,
+            offset: 0,
+            len: 1,
+            origins: Vec::new(),
+        };
+        let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");
+        assert!(settlement.aborted.is_empty());
+    }
+}

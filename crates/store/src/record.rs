@@ -1,0 +1,87 @@
+//! What the journal holds: every change of a brick's state, in order.
+
+use types::messages::brick::{OpKind, Origin, Window};
+use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Seq, StripeKey, records};
+
+use crate::space::Run;
+
+records! {
+    /// An operation is held. The bytes of an overlay follow as payload; those of a unit lie at `runs`.
+    1 Hold {
+        /// The group.
+        group: GroupId,
+        /// The operation.
+        seq: Seq,
+        /// The stripe.
+        key: StripeKey,
+        /// The slot of this brick.
+        slot: u8,
+        /// What it does.
+        kind: OpKind,
+        /// Mask of the slots that take part.
+        participants: u64,
+        /// Start of an overlay's range of the stripe.
+        offset: u32,
+        /// Bytes of the range.
+        len: u32,
+        /// Blocks of this unit.
+        blocks: u32,
+        /// Blocks of every data unit.
+        unit_blocks: Vec<u32>,
+        /// Where this unit's bytes lie.
+        runs: Vec<Run>,
+        /// Checksum of every block of this unit, or of an overlay's bytes as one.
+        crcs: Vec<u32>,
+        /// The writes that it carries.
+        origins: Vec<Origin>,
+        /// The writers' acknowledged numbers.
+        acked: Vec<(ClientId, ClientSeq)>,
+    };
+    /// Every operation of a group up to `upto` is committed.
+    2 Decided {
+        /// The group.
+        group: GroupId,
+        /// The last of them.
+        upto: Seq,
+    };
+    /// Nothing older than `epoch` is accepted for a group any more.
+    3 Promise {
+        /// The group.
+        group: GroupId,
+        /// The epoch.
+        epoch: Epoch,
+    };
+    /// The end of a take-over: the fate of everything before it, and the epoch is served.
+    4 Settle {
+        /// The group.
+        group: GroupId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Everything up to here is committed, except the aborted.
+        upto: Seq,
+        /// The aborted operations.
+        aborted: Vec<Seq>,
+        /// Writes seen.
+        windows: Vec<Window>,
+    };
+    /// The state of a group as a whole, in place of older records.
+    5 Snapshot {
+        /// The group.
+        group: GroupId,
+        /// The promised epoch.
+        promised: Epoch,
+        /// The served epoch, 0 if none.
+        served: Epoch,
+        /// Everything up to here is decided.
+        decided: Seq,
+        /// Writes seen.
+        windows: Vec<Window>,
+    };
+    /// An object is forgotten.
+    6 Drop {
+        /// The object.
+        object: ObjectId,
+        /// Stripes that it may have had.
+        stripes: u64,
+    };
+}

@@ -1,0 +1,203 @@
+//! Making a brick, and opening one: scan the descriptors, replay the journal, check what a crash may have torn.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use types::checksum::crc;
+use types::limits::BLOCK;
+use types::messages::cluster::ClusterMap;
+use types::wire::{Record, from_bytes};
+use types::{BrickId, ClusterId, Incarnation, StripeKey};
+use world::{Disk, Peers, Signal, World};
+
+use crate::error::BrickError;
+use crate::journal::{self, Found, Journal};
+use crate::lane::Lanes;
+use crate::primary::PrimaryCore;
+use crate::record::{Decided, Drop, Hold, Promise, Settle, Snapshot};
+use crate::server::{Brick, BrickOptions, Counters, Server};
+use crate::slot::{SlotCore, Stamp};
+use crate::superblock::Superblock;
+use crate::table::{PAGE, Table};
+
+/// How to make a brick.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The brick's id.
+    pub brick: BrickId,
+    /// Bytes of the journal, a fitting number if `None`.
+    pub journal_bytes: Option<u64>,
+}
+
+/// Makes a brick of a disk that is not one yet.
+pub async fn format(world: &World, disk: &Disk, options: &FormatOptions) -> Result<Superblock, BrickError> {
+    match Superblock::read(disk).await {
+        Ok(found) => return Err(BrickError::AlreadyABrick { brick: found.brick, cluster: found.cluster }),
+        Err(BrickError::NotABrick) => {}
+        Err(other) => return Err(other),
+    }
+    let mut device = [0; 16];
+    world.random_bytes(&mut device);
+    let superblock =
+        Superblock::lay_out(options.cluster, options.brick, device, disk.len(), options.journal_bytes)?;
+    journal::format(disk, &superblock).await?;
+    disk.sync().await?;
+    // Last, so that an interrupted format leaves no brick.
+    superblock.write(disk).await?;
+    disk.sync().await?;
+    Ok(superblock)
+}
+
+impl Brick {
+    /// Opens a brick and listens. It serves from [`Brick::run`] on.
+    pub async fn start(world: World, disk: Disk, options: BrickOptions) -> Result<Brick, BrickError> {
+        let superblock = Superblock::read(&disk).await?;
+        if superblock.cluster != options.identity.cluster {
+            return Err(BrickError::OtherCluster {
+                found: superblock.cluster,
+                wanted: options.identity.cluster,
+            });
+        }
+        if superblock.brick != options.brick {
+            return Err(BrickError::OtherBrick { found: superblock.brick, wanted: options.brick });
+        }
+        let (table, journal, slot) = recover(&disk, &superblock, options.memory_budget).await?;
+        let listener = world.listen(&options.listen).await.map_err(|source| {
+            std::io::Error::new(source.kind(), format!("cannot listen on {}: {source}", options.listen))
+        })?;
+        let address = options.advertise.clone().unwrap_or_else(|| listener.address());
+        let server = Rc::new(Server {
+            peers: Peers::new(world.clone(), options.identity.clone()),
+            map: RefCell::new(Rc::new(ClusterMap::empty(superblock.cluster))),
+            address,
+            life: Incarnation(world.random()),
+            superblock,
+            disk,
+            journal,
+            table,
+            slot: RefCell::new(slot),
+            primary: RefCell::new(PrimaryCore::default()),
+            lease_until: Cell::new(0),
+            coders: RefCell::new(BTreeMap::new()),
+            lanes: Lanes::default(),
+            accepted: Cell::new(0),
+            urgent: RefCell::new(BTreeMap::new()),
+            pressure: RefCell::new(BTreeMap::new()),
+            progress: Signal::new(),
+            news: Signal::new(),
+            told: RefCell::new(BTreeMap::new()),
+            counters: Counters::default(),
+            busy_at: Cell::new(0),
+            checkpointing: async_lock::Mutex::new(()),
+            map_wanted: Signal::new(),
+            world,
+            options,
+        });
+        Ok(Brick { server, listener })
+    }
+}
+
+/// Rebuilds the state of a brick from its zones.
+async fn recover(
+    disk: &Disk,
+    superblock: &Superblock,
+    memory_budget: u64,
+) -> Result<(Table, Journal, SlotCore), BrickError> {
+    // A sixteenth of the budget for descriptor pages; a quarter is for units (see checkpoint.rs).
+    let pages_cached = (memory_budget / 16) as usize / PAGE;
+    let table = Table::open(disk.clone(), superblock.pages_start, superblock.pages, pages_cached).await?;
+    let slot = RefCell::new(SlotCore::new(superblock.data_blocks));
+    let journal =
+        Journal::open(disk.clone(), superblock, async |found: Found| apply(&slot, &table, found).await)
+            .await?;
+    let undecided = slot.borrow().undecided_units();
+    for hold in undecided {
+        if !is_whole(disk, superblock, &hold).await? {
+            tracing::info!(key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
+            slot.borrow_mut().drop_torn(&hold);
+        }
+    }
+    let mut at_rest = Vec::new();
+    table
+        .for_each(|descriptor| {
+            if !slot.borrow().is_resident(descriptor.key) {
+                at_rest.extend(descriptor.base.runs.iter().cloned());
+            }
+        })
+        .await?;
+    slot.borrow_mut().replayed(at_rest);
+    // What the replay found may still be in the page cache only; it counts as held from here on.
+    disk.sync().await?;
+    Ok((table, journal, slot.into_inner()))
+}
+
+/// Applies one record of the journal.
+async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<(), BrickError> {
+    let stamp = Stamp { lsn: 0, serial: found.position.serial };
+    match found.kind {
+        Hold::KIND => {
+            let hold: Hold = parse(&found)?;
+            load(slot, table, hold.key).await?;
+            slot.borrow_mut().apply_hold(hold, found.position, stamp);
+        }
+        Decided::KIND => {
+            let decided: Decided = parse(&found)?;
+            slot.borrow_mut().apply_decided(decided.group, decided.upto, stamp);
+        }
+        Promise::KIND => {
+            let promise: Promise = parse(&found)?;
+            slot.borrow_mut().apply_promise(promise.group, promise.epoch, stamp);
+        }
+        Settle::KIND => slot.borrow_mut().apply_settle(&parse(&found)?, stamp),
+        Snapshot::KIND => slot.borrow_mut().apply_snapshot(&parse(&found)?, stamp),
+        Drop::KIND => {
+            let drop: Drop = parse(&found)?;
+            for stripe in 0..drop.stripes {
+                load(slot, table, StripeKey { object: drop.object, stripe }).await?;
+            }
+            slot.borrow_mut().apply_drop(drop.object, stamp);
+        }
+        _ => return Err(BrickError::JournalDamaged("a record of unknown kind")),
+    }
+    Ok(())
+}
+
+fn parse<R: Record>(found: &Found) -> Result<R, BrickError> {
+    from_bytes(&found.body).map_err(|_| BrickError::JournalDamaged("a record that cannot be read"))
+}
+
+/// Brings a unit's state into RAM if it is at rest only.
+pub(crate) async fn load(slot: &RefCell<SlotCore>, table: &Table, key: StripeKey) -> Result<(), BrickError> {
+    loop {
+        let forgotten = slot.borrow().forgotten();
+        if slot.borrow().is_resident(key) {
+            return Ok(());
+        }
+        let found = table.find(key).await?;
+        // If units were forgotten while we searched, what we found may be older than what was forgotten.
+        if slot.borrow().forgotten() == forgotten {
+            if let Some(descriptor) = found {
+                slot.borrow_mut().loaded(descriptor);
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// Whether the bytes of a unit are what its record says.
+async fn is_whole(disk: &Disk, superblock: &Superblock, hold: &Hold) -> Result<bool, BrickError> {
+    let mut sums = hold.crcs.iter();
+    for run in &hold.runs {
+        let offset = superblock.data_start + run.start * BLOCK as u64;
+        let bytes = disk.read(offset, run.blocks as usize * BLOCK).await?;
+        for block in bytes.chunks(BLOCK) {
+            if sums.next() != Some(&crc(block)) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,254 @@
+//! The server of one brick: who it is, what it shares, and which request goes where.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use layout::Coder;
+use types::messages::brick as messages;
+use types::messages::cluster::{ClusterMap, VolumeInfo};
+use types::wire::Record;
+use types::{BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal};
+use world::{Answer, Call, Disk, Handler, Identity, Listener, Peers, Signal, World};
+
+use crate::error::BrickError;
+use crate::journal::{Appended, Journal};
+use crate::lane::Lanes;
+use crate::primary::PrimaryCore;
+use crate::slot::{SlotCore, Stamp};
+use crate::superblock::Superblock;
+use crate::table::Table;
+
+/// Bytes of writes that a primary has accepted and not yet committed, per brick.
+pub(crate) const ACCEPTED_MAX: usize = 48 << 20;
+
+/// How to serve a brick.
+#[derive(Clone, Debug)]
+pub struct BrickOptions {
+    /// The brick that the disk must hold.
+    pub brick: BrickId,
+    /// The machine that it is in.
+    pub node: NodeId,
+    /// Cluster, key and role.
+    pub identity: Identity,
+    /// Where to listen, `host:port`.
+    pub listen: String,
+    /// Where others reach it, if not where it listens.
+    pub advertise: Option<String>,
+    /// Where the metadata service listens.
+    pub meta: String,
+    /// Bytes of memory to stay within.
+    pub memory_budget: u64,
+}
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) decoded: Cell<u64>,
+    pub(crate) damaged: Cell<u64>,
+    pub(crate) ordered: Cell<u64>,
+    pub(crate) folded: Cell<u64>,
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+/// What the last answer of a brick told about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pressure {
+    pub(crate) free: u64,
+    pub(crate) journal_fill: u8,
+}
+
+/// A running server. Everything is on one thread; no borrow is held across an await.
+pub(crate) struct Server {
+    pub(crate) world: World,
+    pub(crate) options: BrickOptions,
+    pub(crate) address: String,
+    /// Random: this life of the server.
+    pub(crate) life: Incarnation,
+    pub(crate) superblock: Superblock,
+    pub(crate) disk: Disk,
+    pub(crate) journal: Journal,
+    pub(crate) table: Table,
+    pub(crate) slot: RefCell<SlotCore>,
+    pub(crate) primary: RefCell<PrimaryCore>,
+    pub(crate) peers: Peers,
+    pub(crate) map: RefCell<Rc<ClusterMap>>,
+    /// Until then the brick holds a lease, in the world's microseconds.
+    pub(crate) lease_until: Cell<u64>,
+    pub(crate) coders: RefCell<BTreeMap<Code, Coder>>,
+    /// One operation at a time on a stripe; reads through the primary share.
+    pub(crate) lanes: Lanes,
+    /// Bytes of writes accepted and not yet committed.
+    pub(crate) accepted: Cell<usize>,
+    /// Writes of a client up to here are wanted stable now.
+    pub(crate) urgent: RefCell<BTreeMap<ClientId, ClientSeq>>,
+    /// What is known of other bricks, and of this one.
+    pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
+    /// Given when an operation committed, an epoch changed, or something coming has arrived.
+    pub(crate) progress: Signal,
+    /// Given when a decision waits to be told.
+    pub(crate) news: Signal,
+    /// Decisions told, by group.
+    pub(crate) told: RefCell<BTreeMap<GroupId, types::Seq>>,
+    pub(crate) counters: Counters,
+    /// A client wrote or read at this time.
+    pub(crate) busy_at: Cell<u64>,
+    /// Checkpoints run one at a time; nothing is evicted meanwhile.
+    pub(crate) checkpointing: async_lock::Mutex<()>,
+    /// Given when the map should be fetched at once.
+    pub(crate) map_wanted: Signal,
+}
+
+/// A brick, recovered and listening.
+pub struct Brick {
+    pub(crate) server: Rc<Server>,
+    pub(crate) listener: Listener,
+}
+
+impl Brick {
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.listener.address()
+    }
+
+    /// Serves until the disk fails or the future is dropped.
+    pub async fn run(self) -> Result<(), BrickError> {
+        let Brick { server, listener } = self;
+        let world = server.world.clone();
+        world.spawn(server.clone().sync_journal());
+        server.clone().join().await?;
+        world.spawn(server.clone().checkpoint_for_ever());
+        world.spawn(server.clone().tell_decisions());
+        world.spawn(server.clone().fold_for_ever());
+        let handler: Handler = {
+            let server = server.clone();
+            Rc::new(move |call| Box::pin(server.clone().answer(call)))
+        };
+        world.spawn(world::serve(world.clone(), listener, server.options.identity.clone(), handler));
+        server.beat_for_ever().await
+    }
+}
+
+impl Server {
+    async fn sync_journal(self: Rc<Server>) {
+        let server = self.clone();
+        self.journal.run(self.world.clone(), move |lsn| server.slot.borrow_mut().synced(lsn)).await;
+    }
+
+    /// Answers one request.
+    async fn answer(self: Rc<Server>, call: Call) -> Result<Answer, Refusal> {
+        if self.journal.has_failed() {
+            return Err(Refusal::DiskFailed);
+        }
+        let epoch = call.epoch;
+        match call.kind {
+            messages::Write::KIND => {
+                let write = call.parse()?;
+                reply(self.write(epoch, write, call.payload).await?)
+            }
+            messages::Sync::KIND => reply(self.sync_writes(call.parse()?).await?),
+            messages::ReadStripe::KIND => {
+                let (answer, payload) = self.read_stripe(epoch, call.parse()?).await?;
+                Ok(Answer::new(&answer, payload))
+            }
+            messages::ReadUnit::KIND => {
+                let (answer, payload) = self.read_unit(epoch, call.parse()?).await?;
+                Ok(Answer::new(&answer, payload))
+            }
+            messages::ReadBase::KIND => {
+                let (answer, payload) = self.read_base(epoch, call.parse()?).await?;
+                Ok(Answer::new(&answer, payload))
+            }
+            messages::Prepare::KIND => {
+                let prepare: messages::Prepare = call.parse()?;
+                reply(self.prepare(epoch, &prepare, call.payload).await?)
+            }
+            messages::Nudge::KIND => reply(self.nudge().await?),
+            messages::Decided::KIND => reply(self.decided(call.parse()?)),
+            messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
+            messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
+            messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
+            messages::BrickStatus::KIND => reply(self.report()),
+            _ => Err(Refusal::Unsupported),
+        }
+    }
+
+    /// Where a record stands, for the slot.
+    pub(crate) fn stamp(&self, appended: Appended) -> Stamp {
+        Stamp { lsn: appended.lsn, serial: appended.position.serial }
+    }
+
+    /// Refuses unless the brick holds a lease.
+    pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
+        if self.world.now() < self.lease_until.get() { Ok(()) } else { Err(Refusal::NotServing) }
+    }
+
+    /// Refuses unless this brick is the primary of the group and serves the epoch.
+    pub(crate) fn check_primary(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+        self.check_lease()?;
+        let primary = self.primary.borrow();
+        match primary.epoch(id) {
+            _ if primary.serving(id, epoch).is_some() => Ok(()),
+            Some(known) if known > epoch => Err(Refusal::StaleEpoch),
+            Some(_) => self.not_yet(),
+            None if self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch > epoch) => {
+                Err(Refusal::StaleEpoch)
+            }
+            None if self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch == epoch) => {
+                Err(Refusal::NotPrimary)
+            }
+            None => self.not_yet(),
+        }
+    }
+
+    /// The asker knows a newer map than this brick: fetch it.
+    fn not_yet(&self) -> Result<(), Refusal> {
+        self.map_wanted.notify();
+        Err(Refusal::NotServing)
+    }
+
+    /// The volume of a group.
+    pub(crate) fn volume(&self, id: GroupId) -> Result<VolumeInfo, Refusal> {
+        let map = self.map.borrow().clone();
+        let volume = map.volume(id.volume).ok_or(Refusal::Unknown)?;
+        // The table of groups is large and of no use to those who ask for the geometry.
+        Ok(VolumeInfo { id: volume.id, name: String::new(), geometry: volume.geometry, groups: Vec::new() })
+    }
+
+    /// Where a brick's server listens.
+    pub(crate) fn address_of(&self, brick: BrickId) -> Option<String> {
+        self.map.borrow().brick(brick).map(|info| info.address.clone())
+    }
+
+    /// The coder of a code.
+    pub(crate) fn coder(&self, code: Code) -> Coder {
+        self.coders.borrow_mut().entry(code).or_insert_with(|| Coder::new(code)).clone()
+    }
+
+    /// Bytes that units can still take, the reserve for folds left out.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let slot = self.slot.borrow();
+        if !self.table.has_room() {
+            return 0;
+        }
+        slot.free_blocks().saturating_sub(self.reserve_blocks()) * types::limits::BLOCK as u64
+    }
+
+    /// Blocks kept back: folds need fresh space before they free any, and several primaries count on the same brick.
+    fn reserve_blocks(&self) -> u64 {
+        (self.superblock.data_blocks / 16).min((256 << 20) / types::limits::BLOCK as u64)
+    }
+
+    /// Bytes that units can take in all.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        (self.superblock.data_blocks - self.reserve_blocks()) * types::limits::BLOCK as u64
+    }
+}
+
+fn reply<R: Record>(record: R) -> Result<Answer, Refusal> {
+    Ok(Answer::new(&record, Buf::empty()))
+}

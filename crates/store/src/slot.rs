@@ -1,0 +1,438 @@
+//! What one brick holds: the step machine of a slot.
+//!
+//! ```text
+//! Prepare ──▶ coming ──(bytes written, record appended)──▶ held ──(Decided)──▶ base or overlay
+//!                                                            └──(aborted by a take-over)──▶ gone
+//! ```
+//!
+//! Pure: it decides, its caller moves the bytes. A replay of the journal calls the same `apply_*` functions as the
+//! running brick, so what a restart sees is what ran.
+//!
+//! # Invariants
+//! - The promised epoch only grows; nothing older is accepted.
+//! - Decided operations of a stripe apply in the order of their numbers; a full write hides every overlay before it.
+//! - Blocks are released only once the record that made them free is durable.
+
+mod group;
+mod read;
+mod rest;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use types::limits::{BLOCK, STRIPE_MAX};
+use types::messages::brick::{HeldOp, OpKind, Prepare, Tail};
+use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
+
+pub(crate) use group::{Clients, SlotGroup};
+pub(crate) use read::{OverlayPiece, ReadPlan, Shape};
+pub(crate) use rest::Forward;
+
+use crate::descriptor::Base;
+use crate::journal::Position;
+use crate::record::Hold;
+use crate::space::{Run, Space};
+
+/// Objects dropped lately: an operation that comes late for one of them is refused.
+const DROPPED_MAX: usize = 16 << 10;
+
+/// Where in the journal a change stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamp {
+    /// Number of the record.
+    pub(crate) lsn: u64,
+    /// Serial of its segment.
+    pub(crate) serial: u64,
+}
+
+/// An operation on a unit, held or decided, that is not part of the base.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) hold: Hold,
+    /// The bytes of an overlay.
+    pub(crate) position: Position,
+    /// Serial of the segment with its record.
+    pub(crate) serial: u64,
+}
+
+/// A unit of a stripe as this brick knows it.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) group: GroupId,
+    pub(crate) slot: u8,
+    /// The decided bytes without overlays; `None` if the unit is absent (zeros).
+    pub(crate) base: Option<Base>,
+    /// Full writes whose decision is not known.
+    pub(crate) pend: BTreeMap<Seq, Kept>,
+    /// Overlays over the base, decided or not.
+    pub(crate) overlays: BTreeMap<Seq, Kept>,
+    /// Serial of the first segment with a change that the descriptor at rest lacks.
+    dirty: Option<u64>,
+    /// A descriptor is at rest.
+    at_rest: bool,
+}
+
+impl Unit {
+    fn new(group: GroupId, slot: u8) -> Unit {
+        Unit {
+            group,
+            slot,
+            base: None,
+            pend: BTreeMap::new(),
+            overlays: BTreeMap::new(),
+            dirty: None,
+            at_rest: false,
+        }
+    }
+
+    /// Nothing but what is at rest.
+    fn is_clean(&self) -> bool {
+        self.dirty.is_none() && self.pend.is_empty() && self.overlays.is_empty()
+    }
+
+    fn touch(&mut self, serial: u64) {
+        self.dirty.get_or_insert(serial);
+    }
+}
+
+/// What to do with a `Prepare`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PrepareStep {
+    /// Write the bytes to these runs (none for an overlay), append the record, then [`SlotCore::apply_hold`].
+    Hold(Vec<Run>),
+    /// It is held already: answer when everything appended is durable.
+    Held,
+    /// The same operation is on its way: look again when that has ended.
+    Coming,
+}
+
+/// The state of a brick.
+#[derive(Debug)]
+pub(crate) struct SlotCore {
+    groups: BTreeMap<GroupId, SlotGroup>,
+    /// Units with news, and some that were read lately.
+    units: BTreeMap<StripeKey, Unit>,
+    /// Units that are gone but whose descriptor is still at rest, with the serial of the segment that says so.
+    erased: BTreeMap<StripeKey, u64>,
+    dropped: BTreeSet<ObjectId>,
+    dropped_order: VecDeque<ObjectId>,
+    space: Space,
+    /// Blocks to be freed once a record is durable.
+    released: VecDeque<(u64, Vec<Run>)>,
+    coming: BTreeMap<(GroupId, Seq), Vec<Run>>,
+    /// During a replay blocks have no owners yet.
+    replaying: bool,
+    /// How often units were forgotten that may have had newer state than the descriptors.
+    forgotten: u64,
+}
+
+impl SlotCore {
+    /// An empty brick of so many data blocks, about to be replayed.
+    pub(crate) fn new(data_blocks: u64) -> SlotCore {
+        SlotCore {
+            groups: BTreeMap::new(),
+            units: BTreeMap::new(),
+            erased: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            dropped_order: VecDeque::new(),
+            space: Space::new(data_blocks),
+            released: VecDeque::new(),
+            coming: BTreeMap::new(),
+            replaying: true,
+            forgotten: 0,
+        }
+    }
+
+    /// Free blocks, those included that only wait for a sync.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        let waiting: u64 =
+            self.released.iter().flat_map(|(_, runs)| runs).map(|run| u64::from(run.blocks)).sum();
+        self.space.free() + waiting
+    }
+
+    /// Whether freed blocks wait for a sync.
+    pub(crate) fn waits_for_sync(&self) -> bool {
+        !self.released.is_empty()
+    }
+
+    /// Decides about an operation that a primary sends.
+    pub(crate) fn prepare(
+        &mut self,
+        epoch: Epoch,
+        p: &Prepare,
+        payload: usize,
+    ) -> Result<PrepareStep, Refusal> {
+        self.check_epoch(p.group, epoch)?;
+        if p.seq.epoch() != epoch || !well_formed(p, payload) {
+            return Err(Refusal::Malformed);
+        }
+        if self.dropped.contains(&p.key.object) {
+            return Err(Refusal::Unknown);
+        }
+        let group = self.groups.get(&p.group).ok_or(Refusal::NotServing)?;
+        if p.seq <= group.decided || group.held.contains_key(&p.seq) {
+            return Ok(PrepareStep::Held);
+        }
+        if self.coming.contains_key(&(p.group, p.seq)) {
+            return Ok(PrepareStep::Coming);
+        }
+        let runs = match p.kind {
+            OpKind::Full => self.space.allocate((payload / BLOCK) as u32).ok_or(Refusal::NoSpace)?,
+            OpKind::Overlay | OpKind::Zero => Vec::new(),
+        };
+        self.coming.insert((p.group, p.seq), runs.clone());
+        Ok(PrepareStep::Hold(runs))
+    }
+
+    /// Whether an operation that was coming may be held now. If not, its blocks are free again: the epoch has moved on
+    /// while its bytes were written, and the take-over was told that it is not here.
+    pub(crate) fn may_hold(&mut self, group: GroupId, seq: Seq) -> Result<(), Refusal> {
+        match self.check_epoch(group, seq.epoch()) {
+            Ok(()) => Ok(()),
+            Err(refusal) => {
+                self.give_up(group, seq);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Forgets an operation that was coming.
+    pub(crate) fn give_up(&mut self, group: GroupId, seq: Seq) {
+        if let Some(runs) = self.coming.remove(&(group, seq)) {
+            runs.iter().for_each(|run| self.space.release(run));
+        }
+    }
+
+    /// The operation is in the journal: held, or decided at once if a replay knows already that it is.
+    pub(crate) fn apply_hold(&mut self, hold: Hold, position: Position, stamp: Stamp) {
+        self.coming.remove(&(hold.group, hold.seq));
+        let (id, key, seq, kind) = (hold.group, hold.key, hold.seq, hold.kind);
+        let group = self.groups.entry(id).or_insert_with(|| SlotGroup::new(stamp.serial));
+        for (client, acked) in &hold.acked {
+            group.acknowledge(*client, *acked);
+        }
+        let decided = seq <= group.decided;
+        let unit = self.units.entry(key).or_insert_with(|| Unit::new(id, hold.slot));
+        if let Some(serial) = self.erased.remove(&key) {
+            unit.at_rest = true;
+            unit.touch(serial);
+        }
+        if unit.base.as_ref().is_some_and(|base| seq <= base.identity) {
+            // A replayed record whose effect is at rest already.
+            return;
+        }
+        let kept = Kept { hold, position, serial: stamp.serial };
+        match kind {
+            OpKind::Full => unit.pend.insert(seq, kept),
+            OpKind::Overlay | OpKind::Zero => unit.overlays.insert(seq, kept),
+        };
+        if decided {
+            self.commit(id, key, seq, stamp);
+        } else {
+            group.held.insert(seq, key);
+        }
+    }
+
+    /// Every operation of the group up to `upto` is committed.
+    pub(crate) fn apply_decided(&mut self, id: GroupId, upto: Seq, stamp: Stamp) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if upto <= group.decided {
+            return;
+        }
+        group.decided = upto;
+        let rest = group.held.split_off(&upto.next());
+        let committed = std::mem::replace(&mut group.held, rest);
+        for (seq, key) in committed {
+            self.commit(id, key, seq, stamp);
+        }
+    }
+
+    /// Makes an operation part of its unit for good.
+    fn commit(&mut self, id: GroupId, key: StripeKey, seq: Seq, stamp: Stamp) {
+        let Some(unit) = self.units.get_mut(&key) else { return };
+        let mut freed = Vec::new();
+        let mut origins = Vec::new();
+        if let Some(Kept { hold, serial, .. }) = unit.pend.remove(&seq) {
+            unit.overlays.retain(|overlay, _| *overlay > seq);
+            freed.extend(unit.base.take().into_iter().flat_map(|base| base.runs));
+            if hold.blocks > 0 {
+                let Hold { blocks, runs, crcs, unit_blocks, .. } = hold;
+                unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks });
+            }
+            origins = hold.origins;
+            // The record with the bytes' place is needed until the descriptor is at rest, and may be older than the
+            // decision's.
+            unit.touch(serial);
+        } else if let Some(kept) = unit.overlays.get_mut(&seq) {
+            origins = std::mem::take(&mut kept.hold.origins);
+        }
+        self.forget_if_nothing(key, stamp);
+        self.release(freed, stamp.lsn);
+        if let Some(group) = self.groups.get_mut(&id) {
+            origins.iter().for_each(|origin| group.saw(origin.client, origin.seq));
+        }
+    }
+
+    /// A take-over decided against an operation.
+    fn abort(&mut self, key: StripeKey, seq: Seq, stamp: Stamp) {
+        let Some(unit) = self.units.get_mut(&key) else { return };
+        let freed = unit.pend.remove(&seq).map(|kept| kept.hold.runs);
+        unit.overlays.remove(&seq);
+        self.forget_if_nothing(key, stamp);
+        self.release(freed.unwrap_or_default(), stamp.lsn);
+    }
+
+    /// Drops a unit that has neither base nor operations; its descriptor at rest goes with the next checkpoint.
+    fn forget_if_nothing(&mut self, key: StripeKey, stamp: Stamp) {
+        let Some(unit) = self.units.get(&key) else { return };
+        if unit.base.is_none() && unit.pend.is_empty() && unit.overlays.is_empty() {
+            if unit.at_rest {
+                self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
+            }
+            self.units.remove(&key);
+        }
+    }
+
+    /// Promises never to accept anything older than `epoch` for a group.
+    pub(crate) fn apply_promise(&mut self, id: GroupId, epoch: Epoch, stamp: Stamp) {
+        let group = self.groups.entry(id).or_insert_with(|| SlotGroup::new(stamp.serial));
+        assert!(epoch >= group.promised, "a promise only grows");
+        if epoch > group.promised {
+            group.promised = epoch;
+            group.served = None;
+        }
+    }
+
+    /// Ends a take-over: aborts, commits the rest, serves the epoch.
+    pub(crate) fn apply_settle(&mut self, settle: &crate::record::Settle, stamp: Stamp) {
+        self.apply_promise(settle.group, settle.epoch, stamp);
+        for seq in &settle.aborted {
+            let key = self.groups.get_mut(&settle.group).and_then(|group| group.held.remove(seq));
+            if let Some(key) = key {
+                self.abort(key, *seq, stamp);
+            }
+        }
+        self.apply_decided(settle.group, settle.upto, stamp);
+        if let Some(group) = self.groups.get_mut(&settle.group) {
+            group.merge(&settle.windows);
+            group.served = Some(settle.epoch);
+        }
+    }
+
+    /// Restores a group as a whole.
+    pub(crate) fn apply_snapshot(&mut self, snapshot: &crate::record::Snapshot, stamp: Stamp) {
+        self.apply_promise(snapshot.group, snapshot.promised, stamp);
+        self.apply_decided(snapshot.group, snapshot.decided, stamp);
+        if let Some(group) = self.groups.get_mut(&snapshot.group) {
+            group.merge(&snapshot.windows);
+            group.served = (snapshot.served != Epoch(0)).then_some(snapshot.served);
+            group.since = stamp.serial;
+        }
+    }
+
+    /// Forgets an object. Units of it that are only at rest must have been loaded.
+    pub(crate) fn apply_drop(&mut self, object: ObjectId, stamp: Stamp) {
+        let range = StripeKey { object, stripe: 0 }..=StripeKey { object, stripe: u64::MAX };
+        let keys: Vec<StripeKey> = self.units.range(range).map(|(key, _)| *key).collect();
+        for key in keys {
+            let Some(unit) = self.units.remove(&key) else { continue };
+            if unit.at_rest {
+                self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
+            }
+            if let Some(group) = self.groups.get_mut(&unit.group) {
+                unit.pend.keys().chain(unit.overlays.keys()).for_each(|seq| {
+                    group.held.remove(seq);
+                });
+            }
+            let pend = unit.pend.into_values().flat_map(|kept| kept.hold.runs);
+            let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pend).collect();
+            self.release(freed, stamp.lsn);
+        }
+        if self.dropped.insert(object) {
+            self.dropped_order.push_back(object);
+            if self.dropped_order.len() > DROPPED_MAX
+                && let Some(oldest) = self.dropped_order.pop_front()
+            {
+                self.dropped.remove(&oldest);
+            }
+        }
+    }
+
+    /// Whether an object was dropped lately.
+    pub(crate) fn is_dropped(&self, object: ObjectId) -> bool {
+        self.dropped.contains(&object)
+    }
+
+    fn release(&mut self, runs: Vec<Run>, lsn: u64) {
+        if !self.replaying && !runs.is_empty() {
+            self.released.push_back((lsn, runs));
+        }
+    }
+
+    /// The journal is durable up to `lsn`: what it made free may be used again.
+    pub(crate) fn synced(&mut self, lsn: u64) {
+        while self.released.front().is_some_and(|(at, _)| *at <= lsn) {
+            if let Some((_, runs)) = self.released.pop_front() {
+                runs.iter().for_each(|run| self.space.release(run));
+            }
+        }
+    }
+
+    fn check_epoch(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+        let group = self.groups.get(&id).ok_or(Refusal::NotServing)?;
+        if epoch < group.promised {
+            return Err(Refusal::StaleEpoch);
+        }
+        if group.served != Some(epoch) {
+            return Err(Refusal::NotServing);
+        }
+        Ok(())
+    }
+
+    /// The epoch promised for a group, 0 if none.
+    pub(crate) fn promised(&self, id: GroupId) -> Epoch {
+        self.groups.get(&id).map_or(Epoch(0), |group| group.promised)
+    }
+
+    /// The epoch served for a group.
+    pub(crate) fn served(&self, id: GroupId) -> Option<Epoch> {
+        self.groups.get(&id)?.served
+    }
+
+    /// The last decision known of a group.
+    pub(crate) fn decided(&self, id: GroupId) -> Seq {
+        self.groups.get(&id).map_or(Seq::NONE, |group| group.decided)
+    }
+
+    /// What this slot holds of a group, for a take-over.
+    pub(crate) fn tail(&self, id: GroupId, free: u64) -> Tail {
+        let Some(group) = self.groups.get(&id) else {
+            return Tail { decided: Seq::NONE, held: Vec::new(), windows: Vec::new(), free };
+        };
+        let held = group.held.iter().filter_map(|(seq, key)| {
+            let unit = self.units.get(key)?;
+            let hold = &unit.pend.get(seq).or_else(|| unit.overlays.get(seq))?.hold;
+            Some(HeldOp {
+                seq: *seq,
+                key: *key,
+                kind: hold.kind,
+                participants: hold.participants,
+                offset: hold.offset,
+                len: hold.len,
+                origins: hold.origins.clone(),
+            })
+        });
+        Tail { decided: group.decided, held: held.collect(), windows: group.windows(), free }
+    }
+}
+
+/// Whether an operation's numbers fit one another. They came over the wire: nothing else checks them.
+fn well_formed(p: &Prepare, payload: usize) -> bool {
+    let range = (p.offset as usize).checked_add(p.len as usize).is_some_and(|end| end <= STRIPE_MAX);
+    let slot = u64::from(p.slot) < 64 && p.participants & 1 << p.slot != 0;
+    let bytes = match p.kind {
+        OpKind::Full => payload.is_multiple_of(BLOCK) && payload <= types::limits::UNIT_MAX as usize,
+        OpKind::Overlay => payload == p.len as usize && p.len > 0,
+        OpKind::Zero => payload == 0 && p.len > 0,
+    };
+    range && slot && bytes
+}

@@ -1,0 +1,103 @@
+//! What a slot remembers of a group: its epoch, its order, and whose writes it has seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::messages::brick::Window;
+use types::{ClientId, ClientSeq, Epoch, Seq, StripeKey};
+
+/// A client's writes in a group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Up to here the client never repeats.
+    pub(crate) acked: ClientSeq,
+    /// Seen above that.
+    pub(crate) seqs: BTreeSet<ClientSeq>,
+}
+
+impl Seen {
+    /// Whether the write was seen.
+    pub(crate) fn has(&self, seq: ClientSeq) -> bool {
+        seq <= self.acked || self.seqs.contains(&seq)
+    }
+
+    pub(crate) fn acknowledge(&mut self, acked: ClientSeq) {
+        if acked > self.acked {
+            self.acked = acked;
+            self.seqs = self.seqs.split_off(&ClientSeq(acked.0 + 1));
+        }
+    }
+
+    pub(crate) fn saw(&mut self, seq: ClientSeq) {
+        if seq > self.acked {
+            self.seqs.insert(seq);
+        }
+    }
+}
+
+/// Windows of all clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clients(pub(crate) BTreeMap<ClientId, Seen>);
+
+impl Clients {
+    pub(crate) fn merge(&mut self, windows: &[Window]) {
+        for window in windows {
+            let seen = self.0.entry(window.client).or_default();
+            seen.acknowledge(window.acked);
+            window.seen.iter().for_each(|seq| seen.saw(*seq));
+        }
+    }
+
+    pub(crate) fn windows(&self) -> Vec<Window> {
+        let window = |(client, seen): (&ClientId, &Seen)| Window {
+            client: *client,
+            acked: seen.acked,
+            seen: seen.seqs.iter().copied().collect(),
+        };
+        self.0.iter().map(window).collect()
+    }
+}
+
+/// A group as one of its slots knows it.
+#[derive(Debug)]
+pub(crate) struct SlotGroup {
+    /// Nothing older is accepted.
+    pub(crate) promised: Epoch,
+    /// The epoch whose take-over has ended here; reads and operations are for it.
+    pub(crate) served: Option<Epoch>,
+    /// Every operation up to here is decided.
+    pub(crate) decided: Seq,
+    /// Operations above that, with their stripes.
+    pub(crate) held: BTreeMap<Seq, StripeKey>,
+    pub(crate) clients: Clients,
+    /// Serial of the segment with the last record of the group as a whole.
+    pub(crate) since: u64,
+}
+
+impl SlotGroup {
+    pub(crate) fn new(serial: u64) -> SlotGroup {
+        SlotGroup {
+            promised: Epoch(0),
+            served: None,
+            decided: Seq::NONE,
+            held: BTreeMap::new(),
+            clients: Clients::default(),
+            since: serial,
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, client: ClientId, acked: ClientSeq) {
+        self.clients.0.entry(client).or_default().acknowledge(acked);
+    }
+
+    pub(crate) fn saw(&mut self, client: ClientId, seq: ClientSeq) {
+        self.clients.0.entry(client).or_default().saw(seq);
+    }
+
+    pub(crate) fn merge(&mut self, windows: &[Window]) {
+        self.clients.merge(windows);
+    }
+
+    pub(crate) fn windows(&self) -> Vec<Window> {
+        self.clients.windows()
+    }
+}

@@ -1,0 +1,192 @@
+//! What a read of a unit must fetch, and whether it may be answered at all.
+
+use std::ops::Range;
+
+use types::messages::brick::OpKind;
+use types::{Refusal, Seq, StripeKey};
+
+use super::{Kept, SlotCore, Unit};
+use crate::descriptor::Base;
+use crate::journal::Position;
+
+/// Bytes of an overlay that belong over a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OverlayPiece {
+    /// The overlay's bytes; `None` for zeros.
+    pub(crate) source: Option<(Position, u32)>,
+    /// First byte within the overlay.
+    pub(crate) from: usize,
+    /// First byte within the range that is read.
+    pub(crate) to: usize,
+    /// Bytes.
+    pub(crate) len: usize,
+}
+
+/// How to answer a read of a unit.
+#[derive(Debug, Default)]
+pub(crate) struct ReadPlan {
+    /// The base's identity, [`Seq::NONE`] if absent.
+    pub(crate) identity: Seq,
+    /// Blocks of the base that the range touches: the first one's index in the unit, then `(data block, checksum)`.
+    pub(crate) blocks: (u32, Vec<(u64, u32)>),
+    /// Overlays, in order.
+    pub(crate) overlays: Vec<OverlayPiece>,
+    /// Bytes of the range that are not known to be zeros for good.
+    pub(crate) present: usize,
+}
+
+/// What a primary must know of a stripe to plan a write, as its own slot sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Something of the stripe exists.
+    pub(crate) exists: bool,
+    /// Identity of the base.
+    pub(crate) identity: Seq,
+    /// Blocks of every data unit's base.
+    pub(crate) unit_blocks: Vec<u32>,
+    /// Ranges of the stripe with overlays.
+    pub(crate) overlays: Vec<Range<usize>>,
+}
+
+impl SlotCore {
+    /// Plans a read of `range` of the unit. `at` is the unit's place in the stripe (for data slots).
+    ///
+    /// `identity`: the base with this identity and nothing over it. `decided`: operations known to be decided.
+    pub(crate) fn plan_read(
+        &self,
+        key: StripeKey,
+        slot: u8,
+        at: usize,
+        range: Range<usize>,
+        identity: Option<Seq>,
+        decided: &[Seq],
+    ) -> Result<ReadPlan, Refusal> {
+        let Some(unit) = self.units.get(&key) else {
+            return if identity.is_none_or(|v| v == Seq::NONE) {
+                Ok(ReadPlan::default())
+            } else {
+                Err(Refusal::Corrupt)
+            };
+        };
+        if unit.slot != slot {
+            return Err(Refusal::Malformed);
+        }
+        let upto = self.decided(unit.group);
+        let known = |seq: Seq| seq <= upto || decided.contains(&seq);
+        if let Some(identity) = identity {
+            return unit.base_at(identity, &known).map(|base| plan_base(base, &range));
+        }
+        let base = match unit.pend.last_key_value() {
+            Some((seq, kept)) if known(*seq) => Some(BaseRef::Pend(*seq, kept)),
+            Some(_) => return Err(Refusal::Pending),
+            None => unit.base.as_ref().map(BaseRef::Base),
+        };
+        let identity = base.map_or(Seq::NONE, |base| base.identity());
+        let mut plan = base.map_or_else(ReadPlan::default, |base| plan_base(base, &range));
+        let stripe_range = at + range.start..at + range.end;
+        for (seq, kept) in unit.overlays.range(identity.next()..) {
+            let Some(piece) = piece(kept, &stripe_range) else { continue };
+            if !known(*seq) {
+                return Err(Refusal::Pending);
+            }
+            plan.present = plan.present.max(piece.to + piece.len);
+            plan.overlays.push(piece);
+        }
+        Ok(plan)
+    }
+
+    /// The overlays of a stripe that lie over `range` of it, newer than the base with `identity`: what a primary lays
+    /// over a decoded unit. All of them count as decided.
+    pub(crate) fn overlays_over(
+        &self,
+        key: StripeKey,
+        range: &Range<usize>,
+        identity: Seq,
+    ) -> Vec<OverlayPiece> {
+        let Some(unit) = self.units.get(&key) else { return Vec::new() };
+        unit.overlays.range(identity.next()..).filter_map(|(_, kept)| piece(kept, range)).collect()
+    }
+
+    /// What this slot knows of a stripe, operations on it counting as decided.
+    pub(crate) fn shape(&self, key: StripeKey) -> Shape {
+        let Some(unit) = self.units.get(&key) else { return Shape::default() };
+        let (identity, unit_blocks) = match (unit.pend.last_key_value(), &unit.base) {
+            (Some((seq, kept)), _) => (*seq, kept.hold.unit_blocks.clone()),
+            (None, Some(base)) => (base.identity, base.unit_blocks.clone()),
+            (None, None) => (Seq::NONE, Vec::new()),
+        };
+        let overlays = unit.overlays.range(identity.next()..).map(|(_, kept)| {
+            let start = kept.hold.offset as usize;
+            start..start + kept.hold.len as usize
+        });
+        Shape { exists: true, identity, unit_blocks, overlays: overlays.collect() }
+    }
+}
+
+/// A base, decided or about to be.
+#[derive(Clone, Copy)]
+enum BaseRef<'a> {
+    Base(&'a Base),
+    Pend(Seq, &'a Kept),
+}
+
+impl BaseRef<'_> {
+    fn identity(&self) -> Seq {
+        match self {
+            BaseRef::Base(base) => base.identity,
+            BaseRef::Pend(seq, _) => *seq,
+        }
+    }
+
+    fn block(&self, index: u32) -> Option<(u64, u32)> {
+        match self {
+            BaseRef::Base(base) => base.block(index),
+            BaseRef::Pend(_, kept) => crate::descriptor::block_of(&kept.hold.runs, &kept.hold.crcs, index),
+        }
+    }
+
+    fn blocks(&self) -> u32 {
+        match self {
+            BaseRef::Base(base) => base.blocks,
+            BaseRef::Pend(_, kept) => kept.hold.blocks,
+        }
+    }
+}
+
+impl Unit {
+    /// The base with exactly this identity.
+    fn base_at(&self, identity: Seq, known: &dyn Fn(Seq) -> bool) -> Result<BaseRef<'_>, Refusal> {
+        if let Some(base) = self.base.as_ref().filter(|base| base.identity == identity) {
+            return Ok(BaseRef::Base(base));
+        }
+        match self.pend.get(&identity).filter(|_| known(identity)) {
+            Some(kept) => Ok(BaseRef::Pend(identity, kept)),
+            None => Err(Refusal::Corrupt),
+        }
+    }
+}
+
+fn plan_base(base: BaseRef<'_>, range: &Range<usize>) -> ReadPlan {
+    let block = types::limits::BLOCK;
+    let first = (range.start / block) as u32;
+    let end = (range.end.div_ceil(block) as u32).min(base.blocks());
+    let blocks: Vec<(u64, u32)> = (first..end).filter_map(|index| base.block(index)).collect();
+    let present = (end as usize * block).saturating_sub(range.start).min(range.len());
+    let present = if blocks.is_empty() { 0 } else { present };
+    ReadPlan { identity: base.identity(), blocks: (first, blocks), overlays: Vec::new(), present }
+}
+
+/// The part of an overlay that lies over a range of the stripe.
+fn piece(kept: &Kept, range: &Range<usize>) -> Option<OverlayPiece> {
+    let start = kept.hold.offset as usize;
+    let end = start + kept.hold.len as usize;
+    let (from, to) = (start.max(range.start), end.min(range.end));
+    if from >= to {
+        return None;
+    }
+    let source = match kept.hold.kind {
+        OpKind::Zero => None,
+        _ => Some((kept.position, kept.hold.crcs.first().copied().unwrap_or_default())),
+    };
+    Some(OverlayPiece { source, from: from - start, to: from - range.start, len: to - from })
+}

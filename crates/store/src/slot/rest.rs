@@ -1,0 +1,186 @@
+//! Between the journal and the descriptors at rest: loading, checkpoints, eviction, and the end of a replay.
+
+use types::{GroupId, Seq, StripeKey};
+
+use super::{SlotCore, Stamp, Unit};
+use crate::descriptor::Descriptor;
+use crate::journal::Position;
+use crate::record::{Hold, Snapshot};
+use crate::space::Run;
+use crate::table::Change;
+
+/// A record to be copied to the end of the journal.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(crate) hold: Hold,
+    pub(crate) position: Position,
+}
+
+impl SlotCore {
+    /// Whether a unit's state is in RAM.
+    pub(crate) fn is_resident(&self, key: StripeKey) -> bool {
+        self.units.contains_key(&key) || self.erased.contains_key(&key)
+    }
+
+    /// Changes whenever a unit's state leaves RAM: what was read from the descriptors before may be older.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Takes in what was found at rest, unless something newer has come meanwhile.
+    pub(crate) fn loaded(&mut self, descriptor: Descriptor) {
+        if self.is_resident(descriptor.key) {
+            return;
+        }
+        let mut unit = Unit::new(descriptor.group, descriptor.slot);
+        unit.base = Some(descriptor.base);
+        unit.at_rest = true;
+        self.units.insert(descriptor.key, unit);
+    }
+
+    /// Forgets clean units until at most `max` are resident. They can be loaded again.
+    pub(crate) fn evict(&mut self, max: usize) {
+        let excess = self.units.len().saturating_sub(max);
+        if excess == 0 {
+            return;
+        }
+        let clean = self.units.iter().filter(|(_, unit)| unit.is_clean()).map(|(key, _)| *key);
+        let victims: Vec<StripeKey> = clean.take(excess + max / 8).collect();
+        victims.iter().for_each(|key| {
+            self.units.remove(key);
+        });
+        self.forgotten += 1;
+    }
+
+    /// Units in RAM, and overlays in the journal.
+    pub(crate) fn resident(&self) -> (usize, usize) {
+        (self.units.len(), self.units.values().map(|unit| unit.overlays.len()).sum())
+    }
+
+    /// Changes of descriptors whose records lie in segments up to `serial`, at most `max`. Their units count as clean
+    /// from here on: the caller writes and syncs them before it frees a segment, or the brick is lost.
+    pub(crate) fn take_changes(&mut self, serial: u64, max: usize) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (key, unit) in &mut self.units {
+            if changes.len() >= max {
+                return changes;
+            }
+            if unit.dirty.is_none_or(|dirty| dirty > serial) {
+                continue;
+            }
+            unit.dirty = None;
+            let descriptor = unit.base.clone().map(|base| Descriptor {
+                key: *key,
+                group: unit.group,
+                slot: unit.slot,
+                base,
+            });
+            if descriptor.is_some() || unit.at_rest {
+                unit.at_rest = descriptor.is_some();
+                changes.push(Change { key: *key, descriptor });
+            }
+        }
+        let erased: Vec<StripeKey> =
+            self.erased.iter().filter(|(_, at)| **at <= serial).map(|(key, _)| *key).collect();
+        for key in erased.into_iter().take(max - changes.len().min(max)) {
+            // Stays in `erased` until written, so that nobody loads it meanwhile: see `erased_written`.
+            changes.push(Change { key, descriptor: None });
+        }
+        changes
+    }
+
+    /// The descriptor of an erased unit is gone from its page.
+    pub(crate) fn erased_written(&mut self, key: StripeKey) {
+        self.erased.remove(&key);
+        self.forgotten += 1;
+    }
+
+    /// Operations whose records lie in segments up to `serial` and are still needed.
+    pub(crate) fn forwards(&self, serial: u64) -> Vec<Forward> {
+        let kept = self.units.values().flat_map(|unit| unit.pend.values().chain(unit.overlays.values()));
+        kept.filter(|kept| kept.serial <= serial)
+            .map(|kept| Forward { hold: kept.hold.clone(), position: kept.position })
+            .collect()
+    }
+
+    /// Whether an operation is still needed: it may have been folded or aborted while its bytes were read.
+    pub(crate) fn is_kept(&self, key: StripeKey, seq: Seq) -> bool {
+        self.units
+            .get(&key)
+            .is_some_and(|unit| unit.pend.contains_key(&seq) || unit.overlays.contains_key(&seq))
+    }
+
+    /// An operation's record now stands elsewhere in the journal.
+    pub(crate) fn forwarded(&mut self, key: StripeKey, seq: Seq, position: Position, stamp: Stamp) {
+        let Some(unit) = self.units.get_mut(&key) else { return };
+        for kept in [unit.pend.get_mut(&seq), unit.overlays.get_mut(&seq)].into_iter().flatten() {
+            kept.position = position;
+            kept.serial = stamp.serial;
+        }
+    }
+
+    /// Groups whose state stands in segments up to `serial`.
+    pub(crate) fn stale_groups(&self, serial: u64) -> Vec<GroupId> {
+        self.groups.iter().filter(|(_, group)| group.since <= serial).map(|(id, _)| *id).collect()
+    }
+
+    /// The state of a group as a record.
+    pub(crate) fn snapshot(&self, id: GroupId) -> Option<Snapshot> {
+        let group = self.groups.get(&id)?;
+        Some(Snapshot {
+            group: id,
+            promised: group.promised,
+            served: group.served.unwrap_or_default(),
+            decided: group.decided,
+            windows: group.windows(),
+        })
+    }
+
+    /// The state of a group now stands in a snapshot.
+    pub(crate) fn snapshotted(&mut self, id: GroupId, stamp: Stamp) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.since = stamp.serial;
+        }
+    }
+
+    /// Full writes that a replay found without their decision: their bytes must be checked, because record and bytes
+    /// went to the disk in no particular order.
+    pub(crate) fn undecided_units(&self) -> Vec<Hold> {
+        let held = self.groups.values().flat_map(|group| &group.held);
+        held.filter_map(|(seq, key)| Some(self.units.get(key)?.pend.get(seq)?.hold.clone())).collect()
+    }
+
+    /// A held full write whose bytes did not survive: it was never acknowledged, and is not held.
+    pub(crate) fn drop_torn(&mut self, hold: &Hold) {
+        if let Some(group) = self.groups.get_mut(&hold.group) {
+            group.held.remove(&hold.seq);
+        }
+        self.abort(hold.key, hold.seq, Stamp::default());
+    }
+
+    /// Ends the replay: from here on blocks have owners. `at_rest` are the runs of units that are not resident.
+    pub(crate) fn replayed(&mut self, at_rest: impl IntoIterator<Item = Run>) {
+        assert!(self.replaying, "a replay ends once");
+        self.replaying = false;
+        at_rest.into_iter().for_each(|run| self.space.mark(&run));
+        for unit in self.units.values() {
+            let pend = unit.pend.values().flat_map(|kept| &kept.hold.runs);
+            unit.base.iter().flat_map(|base| &base.runs).chain(pend).for_each(|run| self.space.mark(run));
+        }
+    }
+
+    /// Stripes with overlays that a full write could fold, after `from`, at most `max`.
+    pub(crate) fn overlaid(&self, from: Option<StripeKey>, max: usize) -> Vec<(StripeKey, GroupId)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let start = from.map_or(Unbounded, Excluded);
+        let overlaid = self.units.range((start, Unbounded)).filter(|(_, unit)| !unit.overlays.is_empty());
+        overlaid.map(|(key, unit)| (*key, unit.group)).take(max).collect()
+    }
+
+    /// Stripes with overlays whose records lie in segments up to `serial`.
+    pub(crate) fn overlaid_upto(&self, serial: u64, max: usize) -> Vec<(StripeKey, GroupId)> {
+        let old =
+            |unit: &Unit| unit.overlays.first_key_value().is_some_and(|(_, kept)| kept.serial <= serial);
+        self.units.iter().filter(|(_, unit)| old(unit)).map(|(k, unit)| (*k, unit.group)).take(max).collect()
+    }
+}

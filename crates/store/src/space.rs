@@ -1,0 +1,182 @@
+//! Which data blocks are free: one bit per 4-KiB block, rebuilt at start from what refers to blocks.
+
+use types::records;
+
+records! {
+    /// Consecutive data blocks.
+    part Run {
+        /// First block, counted from the start of the data zone.
+        start: u64,
+        /// Number of blocks.
+        blocks: u32,
+    }
+}
+
+/// Most runs of one unit: its descriptor has room for so many.
+pub(crate) const RUNS_MAX: usize = 4;
+
+/// The allocator. Pure: whoever frees blocks must know that nothing durable refers to them any more.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// A set bit is a used block.
+    used: Vec<u64>,
+    blocks: u64,
+    free: u64,
+    /// Where the next search starts: behind the last allocation, so that streams lie in order.
+    next: u64,
+}
+
+impl Space {
+    pub(crate) fn new(blocks: u64) -> Space {
+        Space { used: vec![0; blocks.div_ceil(64) as usize], blocks, free: blocks, next: 0 }
+    }
+
+    /// Free blocks.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Takes `count` blocks in one run, or in a few where no run is long enough. `None` takes nothing.
+    pub(crate) fn allocate(&mut self, count: u32) -> Option<Vec<Run>> {
+        if u64::from(count) > self.free {
+            return None;
+        }
+        if count == 0 {
+            return Some(Vec::new());
+        }
+        let runs = match self.find(count, 1) {
+            Some(runs) => runs,
+            None => self.find(count, RUNS_MAX)?,
+        };
+        runs.iter().for_each(|run| self.mark(run));
+        if let Some(last) = runs.last() {
+            self.next = last.start + u64::from(last.blocks);
+        }
+        Some(runs)
+    }
+
+    /// Searches once round for `count` free blocks in at most `runs_max` runs, longest run first.
+    fn find(&self, count: u32, runs_max: usize) -> Option<Vec<Run>> {
+        let mut best: Vec<Run> = Vec::new();
+        let start = if self.next >= self.blocks { 0 } else { self.next };
+        for (from, to) in [(start, self.blocks), (0, start)] {
+            let mut at = from;
+            while let Some(run) = self.free_run(at, to, count) {
+                at = run.start + u64::from(run.blocks);
+                if run.blocks == count {
+                    return Some(vec![run]);
+                }
+                if runs_max > 1 {
+                    best.push(run);
+                    best.sort_by_key(|r| std::cmp::Reverse(r.blocks));
+                    best.truncate(runs_max);
+                }
+            }
+        }
+        let mut left = count;
+        best.retain_mut(|run| {
+            run.blocks = run.blocks.min(left);
+            left -= run.blocks;
+            run.blocks > 0
+        });
+        (left == 0).then_some(best)
+    }
+
+    /// The first free run in `from..to`, cut at `count` blocks.
+    fn free_run(&self, from: u64, to: u64, count: u32) -> Option<Run> {
+        let mut at = from;
+        while at < to {
+            let word = self.used[(at / 64) as usize] >> (at % 64);
+            if word & 1 == 0 {
+                break;
+            }
+            at += u64::from((!word).trailing_zeros().min(64 - (at % 64) as u32).max(1));
+        }
+        if at >= to {
+            return None;
+        }
+        let end = to.min(at + u64::from(count));
+        let mut stop = at;
+        while stop < end {
+            let word = self.used[(stop / 64) as usize] >> (stop % 64);
+            let free = u64::from(word.trailing_zeros()).min(64 - stop % 64);
+            stop += free;
+            if stop % 64 != 0 || free == 0 {
+                break;
+            }
+        }
+        Some(Run { start: at, blocks: (stop.min(end) - at) as u32 })
+    }
+
+    /// Marks a run as used.
+    ///
+    /// # Panics
+    /// If a block of it is in use already: two owners of one block are the end of both.
+    pub(crate) fn mark(&mut self, run: &Run) {
+        for block in run.start..run.start + u64::from(run.blocks) {
+            assert!(block < self.blocks, "a run lies within the data zone");
+            let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
+            assert!(self.used[word] & bit == 0, "a block has one owner");
+            self.used[word] |= bit;
+        }
+        self.free -= u64::from(run.blocks);
+    }
+
+    /// Gives a run back.
+    ///
+    /// # Panics
+    /// If a block of it is free already.
+    pub(crate) fn release(&mut self, run: &Run) {
+        for block in run.start..run.start + u64::from(run.blocks) {
+            let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
+            assert!(self.used[word] & bit != 0, "a block is given back once");
+            self.used[word] &= !bit;
+        }
+        self.free += u64::from(run.blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn never_twice_and_never_lost(steps in proptest::collection::vec((any::<bool>(), 1u32..70, any::<usize>()), 1..200), blocks in 1u64..500) {
+            let mut space = Space::new(blocks);
+            let mut owned: Vec<Vec<Run>> = Vec::new();
+            for (take, count, which) in steps {
+                if take {
+                    let free = space.free();
+                    if let Some(runs) = space.allocate(count) {
+                        prop_assert_eq!(runs.iter().map(|r| r.blocks).sum::<u32>(), count);
+                        prop_assert!(runs.len() <= RUNS_MAX);
+                        owned.push(runs);
+                    } else {
+                        prop_assert_eq!(space.free(), free);
+                    }
+                } else if !owned.is_empty() {
+                    owned.swap_remove(which % owned.len()).iter().for_each(|run| space.release(run));
+                }
+                let mut all = std::collections::BTreeSet::new();
+                for run in owned.iter().flatten() {
+                    for block in run.start..run.start + u64::from(run.blocks) {
+                        prop_assert!(block < blocks && all.insert(block));
+                    }
+                }
+                prop_assert_eq!(space.free(), blocks - all.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn one_run_where_one_fits() {
+        let mut space = Space::new(256);
+        let first = space.allocate(32).expect("space");
+        assert_eq!(first, vec![Run { start: 0, blocks: 32 }]);
+        assert_eq!(space.allocate(100).expect("space"), vec![Run { start: 32, blocks: 100 }]);
+        assert!(space.allocate(200).is_none());
+        assert_eq!(space.free(), 124);
+    }
+}

@@ -1,0 +1,382 @@
+//! Descriptor pages: the units at rest, on the brick, with a bounded cache.
+//!
+//! A page has two places on the brick and is written to the older one, so a torn write leaves the page before it.
+//!
+//! ```text
+//! | crc | version u64 | class u16 | count u16 | entries of `class` bytes: length u16, descriptor ... |
+//! ```
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::checksum::crc;
+use types::wire::{from_bytes, to_bytes};
+use types::{Buf, BufMut, StripeKey};
+use world::Disk;
+
+use crate::descriptor::Descriptor;
+use crate::error::BrickError;
+use crate::index::{Handle, Index};
+
+/// Bytes of a page: the descriptor of the largest unit fits.
+pub(crate) const PAGE: usize = 8192;
+/// Most pages of a brick: a handle has 26 bits for the page.
+pub(crate) const PAGES_MAX: u32 = 1 << 26;
+/// Bytes before the first entry.
+const HEADER: usize = 64;
+/// Entries are multiples of this.
+const GRAIN: usize = 64;
+/// Most entries of a page: a handle has 6 bits for the entry.
+const ENTRIES_MAX: usize = 64;
+
+/// Pages are taken in order and at most so many are written between two syncs, so behind so many unwritten ones in a
+/// row there are no more.
+pub(crate) const UNSYNCED_PAGES_MAX: u32 = 4096;
+
+/// What RAM knows of a page.
+#[derive(Clone, Copy, Debug, Default)]
+struct PageState {
+    version: u64,
+    /// Bytes of an entry, 0 for an unused page.
+    class: u16,
+    /// Mask of the used entries.
+    used: u64,
+}
+
+impl PageState {
+    fn entries(&self) -> u32 {
+        if self.class == 0 { 0 } else { ((PAGE - HEADER) / self.class as usize).min(ENTRIES_MAX) as u32 }
+    }
+
+    fn has_room(&self) -> bool {
+        self.used.count_ones() < self.entries()
+    }
+}
+
+/// A change of one unit's descriptor.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) key: StripeKey,
+    /// `None` erases it.
+    pub(crate) descriptor: Option<Descriptor>,
+}
+
+/// The descriptor table of a brick.
+pub(crate) struct Table {
+    disk: Disk,
+    start: u64,
+    state: RefCell<State>,
+}
+
+struct State {
+    /// The pages in use; those behind were never written.
+    pages: Vec<PageState>,
+    pages_max: u32,
+    /// Pages with room, by class.
+    roomy: BTreeMap<u16, BTreeSet<u32>>,
+    index: Index,
+    cache: BTreeMap<u32, Buf>,
+    /// Cached pages, oldest first.
+    cached: std::collections::VecDeque<u32>,
+    cache_max: usize,
+}
+
+impl Table {
+    /// Reads every page once and fills the index.
+    pub(crate) async fn open(
+        disk: Disk,
+        start: u64,
+        pages: u32,
+        cache_max: usize,
+    ) -> Result<Table, BrickError> {
+        let table = Table {
+            disk,
+            start,
+            state: RefCell::new(State {
+                pages: Vec::new(),
+                pages_max: pages,
+                roomy: BTreeMap::new(),
+                index: Index::new(),
+                cache: BTreeMap::new(),
+                cached: std::collections::VecDeque::new(),
+                cache_max: cache_max.max(4),
+            }),
+        };
+        table
+            .scan(|state, page, header, descriptors| {
+                if header.class == 0 {
+                    return;
+                }
+                while state.pages.len() <= page as usize {
+                    state.pages.push(PageState::default());
+                }
+                state.pages[page as usize] = header;
+                if header.has_room() {
+                    state.roomy.entry(header.class).or_default().insert(page);
+                }
+                for (entry, descriptor) in descriptors {
+                    state.index.insert(descriptor.key, Handle::new(page, entry));
+                }
+            })
+            .await?;
+        Ok(table)
+    }
+
+    /// Units described.
+    pub(crate) fn len(&self) -> usize {
+        self.state.borrow().index.len()
+    }
+
+    /// Whether so many more descriptors of the largest class would find room.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.state.borrow();
+        state.pages.len() as u32 + 2 < state.pages_max
+    }
+
+    /// Calls `seen` with every descriptor at rest.
+    pub(crate) async fn for_each(&self, mut seen: impl FnMut(&Descriptor)) -> Result<(), BrickError> {
+        self.scan(|_, _, _, descriptors| descriptors.iter().for_each(|(_, descriptor)| seen(descriptor)))
+            .await
+    }
+
+    async fn scan(
+        &self,
+        mut each: impl FnMut(&mut State, u32, PageState, Vec<(u32, Descriptor)>),
+    ) -> Result<(), BrickError> {
+        let pages = self.state.borrow().pages_max;
+        let mut unwritten = 0;
+        const BATCH: u32 = 32;
+        for first in (0..pages).step_by(BATCH as usize) {
+            if unwritten >= UNSYNCED_PAGES_MAX {
+                break;
+            }
+            let count = BATCH.min(pages - first);
+            let bytes = self.disk.read(self.place(first, 0), count as usize * 2 * PAGE).await?;
+            for page in first..first + count {
+                let at = (page - first) as usize * 2 * PAGE;
+                let newest = [&bytes[at..at + PAGE], &bytes[at + PAGE..at + 2 * PAGE]]
+                    .into_iter()
+                    .filter_map(|copy| Some((parse_header(copy)?, copy)))
+                    .max_by_key(|(header, _)| header.version);
+                let (header, descriptors) = match newest {
+                    Some((header, copy)) => (header, entries(&header, copy)),
+                    None => (PageState::default(), Vec::new()),
+                };
+                unwritten = if header.class == 0 { unwritten + 1 } else { 0 };
+                each(&mut self.state.borrow_mut(), page, header, descriptors);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a copy of a page lies.
+    fn place(&self, page: u32, version: u64) -> u64 {
+        self.start + (2 * u64::from(page) + version % 2) * PAGE as u64
+    }
+
+    /// The descriptor of a unit at rest.
+    pub(crate) async fn find(&self, key: StripeKey) -> Result<Option<Descriptor>, BrickError> {
+        let candidates = self.state.borrow().index.candidates(key);
+        for handle in candidates {
+            let Some(bytes) = self.page(handle.page()).await? else { continue };
+            let header = parse_header(&bytes).ok_or(BrickError::JournalDamaged("descriptor page"))?;
+            if let Some(descriptor) = entry(&header, &bytes, handle.entry())
+                && descriptor.key == key
+            {
+                return Ok(Some(descriptor));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest copy of a page, `None` if it was never written.
+    async fn page(&self, page: u32) -> Result<Option<Buf>, BrickError> {
+        // A checkpoint may write the page while we read it; then the copy that we read is no longer the newest.
+        for _ in 0..8 {
+            let version = {
+                let state = self.state.borrow();
+                if let Some(bytes) = state.cache.get(&page) {
+                    return Ok(Some(bytes.clone()));
+                }
+                state.pages[page as usize].version
+            };
+            if version == 0 {
+                return Ok(None);
+            }
+            let bytes = self.disk.read(self.place(page, version), PAGE).await?;
+            let mut state = self.state.borrow_mut();
+            if state.pages[page as usize].version != version {
+                continue;
+            }
+            if parse_header(&bytes).is_none_or(|header| header.version != version) {
+                return Err(BrickError::JournalDamaged("a descriptor page does not match its checksum"));
+            }
+            state.remember(page, bytes.clone());
+            return Ok(Some(bytes));
+        }
+        Err(BrickError::JournalDamaged("a descriptor page never stood still"))
+    }
+
+    /// Writes the changes, every page once. The caller syncs the disk afterwards.
+    pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), BrickError> {
+        let mut by_page: BTreeMap<u32, Vec<(u32, Option<Descriptor>)>> = BTreeMap::new();
+        for change in changes {
+            let old = self.locate(change.key).await?;
+            let mut state = self.state.borrow_mut();
+            let class = change.descriptor.as_ref().map(class_of);
+            let keeps = old.filter(|h| Some(state.pages[h.page() as usize].class) == class);
+            if let Some(handle) = old.filter(|_| keeps.is_none()) {
+                state.release(change.key, handle);
+                by_page.entry(handle.page()).or_default().push((handle.entry(), None));
+            }
+            if let (Some(descriptor), Some(class)) = (change.descriptor, class) {
+                let handle = match keeps {
+                    Some(handle) => handle,
+                    None => state
+                        .take(change.key, class)
+                        .ok_or(BrickError::JournalDamaged("descriptor pages full"))?,
+                };
+                by_page.entry(handle.page()).or_default().push((handle.entry(), Some(descriptor)));
+            }
+        }
+        for (page, entries) in by_page {
+            self.write_page(page, entries).await?;
+        }
+        Ok(())
+    }
+
+    /// The place of a unit's descriptor.
+    async fn locate(&self, key: StripeKey) -> Result<Option<Handle>, BrickError> {
+        let candidates = self.state.borrow().index.candidates(key);
+        for handle in candidates {
+            if let Some(bytes) = self.page(handle.page()).await?
+                && let Some(header) = parse_header(&bytes)
+                && entry(&header, &bytes, handle.entry()).is_some_and(|d| d.key == key)
+            {
+                return Ok(Some(handle));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn write_page(&self, page: u32, entries: Vec<(u32, Option<Descriptor>)>) -> Result<(), BrickError> {
+        let old = self.page(page).await?;
+        let (bytes, version) = {
+            let state = &self.state.borrow();
+            let header = state.pages[page as usize];
+            let mut bytes = BufMut::zeroed(PAGE);
+            if let Some(old) = old
+                && parse_header(&old).is_some_and(|h| h.class == header.class)
+            {
+                bytes.copy_from_slice(&old);
+            }
+            for (index, descriptor) in entries {
+                let at = HEADER + index as usize * header.class as usize;
+                let place = &mut bytes[at..at + header.class as usize];
+                place.fill(0);
+                if let Some(descriptor) = descriptor {
+                    let body = to_bytes(&descriptor);
+                    place[..2].copy_from_slice(&(body.len() as u16).to_le_bytes());
+                    place[2..2 + body.len()].copy_from_slice(&body);
+                }
+            }
+            let version = header.version + 1;
+            bytes[8..16].copy_from_slice(&version.to_le_bytes());
+            bytes[16..18].copy_from_slice(&header.class.to_le_bytes());
+            let sum = crc(&bytes[8..]);
+            bytes[..4].copy_from_slice(&sum.to_le_bytes());
+            (bytes.freeze(), version)
+        };
+        self.disk.write(self.place(page, version), vec![bytes.clone()]).await?;
+        let mut state = self.state.borrow_mut();
+        state.pages[page as usize].version = version;
+        state.remember(page, bytes);
+        Ok(())
+    }
+}
+
+impl State {
+    fn remember(&mut self, page: u32, bytes: Buf) {
+        if self.cache.insert(page, bytes).is_none() {
+            self.cached.push_back(page);
+            if self.cached.len() > self.cache_max
+                && let Some(oldest) = self.cached.pop_front()
+            {
+                self.cache.remove(&oldest);
+            }
+        }
+    }
+
+    /// Takes an entry of this class.
+    fn take(&mut self, key: StripeKey, class: u16) -> Option<Handle> {
+        let roomy = self.roomy.get(&class).and_then(|pages| pages.first().copied());
+        let page = match roomy {
+            Some(page) => page,
+            None => {
+                let page = u32::try_from(self.pages.len()).ok().filter(|page| *page < self.pages_max)?;
+                self.pages.push(PageState { class, ..PageState::default() });
+                self.roomy.entry(class).or_default().insert(page);
+                page
+            }
+        };
+        let state = &mut self.pages[page as usize];
+        let entry = (!state.used).trailing_zeros();
+        state.used |= 1 << entry;
+        if !state.has_room()
+            && let Some(pages) = self.roomy.get_mut(&class)
+        {
+            pages.remove(&page);
+        }
+        let handle = Handle::new(page, entry);
+        self.index.insert(key, handle);
+        Some(handle)
+    }
+
+    /// Gives an entry back; an empty page may change its class.
+    fn release(&mut self, key: StripeKey, handle: Handle) {
+        self.index.remove(key, handle);
+        let page = &mut self.pages[handle.page() as usize];
+        page.used &= !(1 << handle.entry());
+        self.roomy.entry(page.class).or_default().insert(handle.page());
+    }
+}
+
+/// Bytes of an entry for this descriptor: a power of two, so that few classes share the pages.
+fn class_of(descriptor: &Descriptor) -> u16 {
+    let len = to_bytes(descriptor).len() + 2;
+    let class = len.next_power_of_two().clamp(2 * GRAIN, PAGE);
+    if class > PAGE - HEADER { (PAGE - HEADER) as u16 } else { class as u16 }
+}
+
+/// The header of a page's copy; the mask of used entries follows from the entries.
+fn parse_header(bytes: &[u8]) -> Option<PageState> {
+    if bytes.len() != PAGE || crc(&bytes[8..]) != u32::from_le_bytes(bytes[..4].try_into().ok()?) {
+        return None;
+    }
+    let version = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
+    let class = u16::from_le_bytes(bytes[16..18].try_into().ok()?);
+    if version == 0 || (class as usize) < 2 * GRAIN || class as usize > PAGE - HEADER {
+        return None;
+    }
+    let mut state = PageState { version, class, used: 0 };
+    for entry in 0..state.entries() {
+        let at = HEADER + entry as usize * class as usize;
+        if bytes[at] != 0 || bytes[at + 1] != 0 {
+            state.used |= 1 << entry;
+        }
+    }
+    Some(state)
+}
+
+fn entry(header: &PageState, bytes: &[u8], index: u32) -> Option<Descriptor> {
+    if index >= header.entries() || header.used & 1 << index == 0 {
+        return None;
+    }
+    let at = HEADER + index as usize * header.class as usize;
+    let len = usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    from_bytes(bytes.get(at + 2..at + 2 + len)?).ok()
+}
+
+fn entries(header: &PageState, bytes: &[u8]) -> Vec<(u32, Descriptor)> {
+    (0..header.entries()).filter_map(|i| Some((i, entry(header, bytes, i)?))).collect()
+}

@@ -1,0 +1,184 @@
+//! A brick becomes the primary of a group's new epoch.
+//!
+//! ```text
+//! NewEpoch ──▶ every live slot promises, tells its tail ──▶ settled: forwarded or aborted ──▶ Decide ──▶ served
+//! ```
+//!
+//! The same routine serves a fail-over, a restarted primary, and a new volume. It ends early only if the arbiter has a
+//! newer configuration. It needs every live slot: one that does not answer loses its lease, and the next epoch goes
+//! without it.
+
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+use types::messages::brick::{Decide, GroupDecision, NewEpoch};
+use types::messages::cluster::{ClusterMap, GroupConfig};
+use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq};
+use world::CallError;
+
+use crate::primary::Settlement;
+use crate::server::{Pressure, Server};
+
+/// Pause before a slot is asked again, in microseconds.
+const RETRY_US: u64 = 30_000;
+/// How long a slot may take for a step, in microseconds.
+const STEP_TIMEOUT_US: u64 = 5_000_000;
+/// Decisions are told after so long if no operation carries them, in microseconds.
+const TELL_US: u64 = 2_000;
+
+impl Server {
+    /// Looks through a new map for groups to take over or to leave.
+    pub(crate) fn follow_map(self: &Rc<Server>, map: &ClusterMap) {
+        for volume in &map.volumes {
+            let code = volume.geometry.code();
+            for (index, config) in volume.groups.iter().enumerate() {
+                let id = GroupId { volume: volume.id, index: index as u32 };
+                let me = config.slot_of(self.options.brick);
+                let known = self.primary.borrow().epoch(id);
+                if known.is_some_and(|known| known >= config.epoch) {
+                    continue;
+                }
+                match me.filter(|me| config.primary(code) == Some(*me)) {
+                    Some(me) => {
+                        self.primary.borrow_mut().begin(id, config.clone(), code, me);
+                        self.world.spawn(self.clone().take_over(id, config.clone()));
+                    }
+                    None if known.is_some() => self.primary.borrow_mut().end(id),
+                    None => {}
+                }
+            }
+        }
+        // Volumes that are gone take their groups with them.
+        let gone: Vec<GroupId> = {
+            let primary = self.primary.borrow();
+            primary.served().map(|(id, _)| id).filter(|id| map.group(*id).is_none()).collect()
+        };
+        gone.into_iter().for_each(|id| self.primary.borrow_mut().end(id));
+        self.progress.notify();
+    }
+
+    async fn take_over(self: Rc<Server>, id: GroupId, config: GroupConfig) {
+        let epoch = config.epoch;
+        let live: Vec<(usize, BrickId)> = {
+            let mask = config.live();
+            let slots = config.slots.iter().enumerate();
+            slots.filter(|(slot, _)| mask & 1 << slot != 0).map(|(slot, c)| (slot, c.brick)).collect()
+        };
+        let promises = live.iter().map(|(slot, brick)| self.promise(id, &config, *slot, *brick));
+        let Some(settlement) = join_all(promises).await.into_iter().flatten().next() else { return };
+        tracing::debug!(group = %id, %epoch, aborted = settlement.aborted.len(), "settled");
+        let tells = live.iter().map(|(slot, brick)| self.tell_fate(id, epoch, *slot, *brick, &settlement));
+        if join_all(tells).await.into_iter().any(|serving| serving) {
+            tracing::debug!(group = %id, %epoch, "serving");
+        }
+        self.progress.notify();
+    }
+
+    /// Has one slot promise the epoch. The last promise yields the settlement.
+    async fn promise(
+        &self,
+        id: GroupId,
+        config: &GroupConfig,
+        slot: usize,
+        brick: BrickId,
+    ) -> Option<Settlement> {
+        let epoch = config.epoch;
+        while self.primary.borrow().in_epoch(id, epoch).is_some() {
+            let new = NewEpoch { group: id, config: config.clone(), map: self.map.borrow().version };
+            let answer = if brick == self.options.brick {
+                self.new_epoch(new).await.map_err(CallError::Refused)
+            } else {
+                let address = self.address_of(brick)?;
+                let call = self.peers.call_within(STEP_TIMEOUT_US, &address, epoch, &new, Buf::empty());
+                call.await.map(|(tail, _)| tail)
+            };
+            match answer {
+                Ok(tail) => {
+                    let pressure = Pressure { free: tail.free, journal_fill: 0 };
+                    self.pressure.borrow_mut().insert(brick, pressure);
+                    return self.primary.borrow_mut().promised(id, epoch, slot, tail);
+                }
+                Err(error) => self.pause(id, error).await,
+            }
+        }
+        None
+    }
+
+    /// Tells one slot the fate of everything before the epoch. True when that was the last one.
+    async fn tell_fate(
+        &self,
+        id: GroupId,
+        epoch: Epoch,
+        slot: usize,
+        brick: BrickId,
+        fate: &Settlement,
+    ) -> bool {
+        while self.primary.borrow().in_epoch(id, epoch).is_some() {
+            let Settlement { upto, aborted, windows } = fate.clone();
+            let decide = Decide { group: id, upto, aborted, windows };
+            let answer = if brick == self.options.brick {
+                self.decide(epoch, decide).await.map_err(CallError::Refused)
+            } else {
+                let Some(address) = self.address_of(brick) else { return false };
+                let call = self.peers.call_within(STEP_TIMEOUT_US, &address, epoch, &decide, Buf::empty());
+                call.await.map(|(done, _)| done)
+            };
+            match answer {
+                Ok(_) => return self.primary.borrow_mut().settled(id, epoch, slot),
+                Err(error) => self.pause(id, error).await,
+            }
+        }
+        false
+    }
+
+    async fn pause(&self, id: GroupId, error: CallError) {
+        tracing::debug!(group = %id, %error, "a step of a take-over is tried again");
+        if error == CallError::Refused(Refusal::StaleEpoch) {
+            self.map_wanted.notify();
+        }
+        self.world.sleep(RETRY_US).await;
+    }
+
+    /// Tells slots the decisions that no operation has carried to them.
+    pub(crate) async fn tell_decisions(self: Rc<Server>) {
+        while !self.journal.has_failed() {
+            self.news.wait().await;
+            self.world.sleep(TELL_US).await;
+            let mut by_brick: std::collections::BTreeMap<BrickId, Vec<GroupDecision>> = Default::default();
+            {
+                let primary = self.primary.borrow();
+                let mut told = self.told.borrow_mut();
+                for (id, group) in primary.served() {
+                    let upto = primary.decided(id);
+                    if told.insert(id, upto).is_some_and(|before: Seq| before >= upto) {
+                        continue;
+                    }
+                    let live = group.config.live();
+                    for (slot, config) in
+                        group.config.slots.iter().enumerate().filter(|(s, _)| live & 1 << s != 0)
+                    {
+                        let _ = slot;
+                        let decision = GroupDecision { group: id, epoch: group.config.epoch, upto };
+                        by_brick.entry(config.brick).or_default().push(decision);
+                    }
+                }
+            }
+            for (brick, groups) in by_brick {
+                self.tell(brick, groups);
+            }
+        }
+    }
+
+    fn tell(&self, brick: BrickId, groups: Vec<GroupDecision>) {
+        if brick == self.options.brick {
+            self.apply_decisions(&groups);
+        } else if let Some(address) = self.address_of(brick) {
+            let peers = self.peers.clone();
+            let decided = types::messages::brick::Decided { groups };
+            self.world.spawn(async move {
+                // Lost news is repeated by the next operation, or found out by a take-over.
+                let _ = peers.call(&address, Epoch(0), &decided, Buf::empty()).await;
+            });
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A whole cluster in one thread: metadata service, bricks and clients on simulated machines.
+
+use std::sync::Arc;
+
+use client::{Mount, MountOptions, Session};
+use meta::{Engine, MetaOptions, Service};
+use store::{Brick, BrickOptions, FormatOptions};
+use types::messages::cluster::{ClusterMap, MapGet, VolumeCreate};
+use types::messages::session::Role;
+use types::wire::Key;
+use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, MapVersion, NodeId};
+use world::sim::{SimOptions, Simulation};
+use world::{Identity, Peers, World};
+
+/// The name of the one volume.
+pub const VOLUME: &str = "sea";
+const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
+
+/// The machines, and what outlives their processes.
+pub struct Cluster {
+    pub sim: Simulation,
+    engine: Engine,
+    pub bricks: u32,
+    brick_bytes: u64,
+}
+
+/// A mounted volume on a client's machine.
+pub struct Client {
+    pub world: World,
+    pub mount: Arc<Mount>,
+    pub session: Session,
+}
+
+pub fn identity(role: Role) -> Identity {
+    Identity { cluster: CLUSTER, key: Key([7; 32]), role }
+}
+
+impl Cluster {
+    /// Machines with formatted bricks; nothing runs yet.
+    pub fn new(seed: u64, options: SimOptions, bricks: u32, brick_bytes: u64) -> Cluster {
+        let sim = Simulation::new(seed, options);
+        let engine = Engine::memory();
+        meta::create_cluster(&engine, CLUSTER).expect("a fresh engine holds no cluster");
+        let cluster = Cluster { sim, engine, bricks, brick_bytes };
+        for brick in 0..bricks {
+            let world = cluster.sim.node(&brick_node(brick));
+            let size = cluster.brick_bytes;
+            cluster.sim.block_on(&brick_node(brick), async move {
+                let disk = world.create_disk("disk", size).await.expect("a new disk");
+                let options = FormatOptions { cluster: CLUSTER, brick: BrickId(brick), journal_bytes: None };
+                store::format(&world, &disk, &options).await.expect("a fresh disk can be formatted");
+            });
+            cluster.sim.kill(&brick_node(brick));
+        }
+        cluster
+    }
+
+    /// Starts everything.
+    pub fn start(&self) {
+        self.start_meta();
+        (0..self.bricks).for_each(|brick| self.start_brick(brick));
+    }
+
+    pub fn start_meta(&self) {
+        let world = self.sim.node("meta");
+        let (engine, on) = (self.engine.clone(), world.clone());
+        world.spawn(async move {
+            let options = MetaOptions {
+                listen: "meta:1".to_owned(),
+                identity: identity(Role::Meta),
+                memory_budget: 1 << 26,
+            };
+            let service = Service::start(on, engine, options).await.expect("the service starts");
+            service.run().await;
+        });
+    }
+
+    pub fn start_brick(&self, brick: u32) {
+        let world = self.sim.node(&brick_node(brick));
+        let on = world.clone();
+        world.spawn(async move {
+            let disk = on.open_disk("disk").await.expect("the disk is there");
+            let options = BrickOptions {
+                brick: BrickId(brick),
+                node: NodeId(brick),
+                identity: identity(Role::Brick),
+                listen: format!("{}:1", brick_node(brick)),
+                advertise: None,
+                meta: "meta:1".to_owned(),
+                memory_budget: 8 << 20,
+            };
+            let started = Brick::start(on.clone(), disk, options).await.expect("a brick recovers");
+            if let Err(error) = started.run().await {
+                tracing::warn!(brick, %error, "a brick has ended");
+            }
+        });
+    }
+
+    /// Every process dies and every machine loses power.
+    pub fn power_cut_all(&self) {
+        (0..self.bricks).for_each(|brick| self.sim.power_cut(&brick_node(brick)));
+        self.sim.power_cut("meta");
+    }
+}
+
+pub fn brick_node(brick: u32) -> String {
+    format!("brick{brick}")
+}
+
+/// Makes the volume once enough bricks are up.
+pub async fn create_volume(world: &World, code: &str, unit: u32, extent_stripes: u32, groups: u32) {
+    let peers = Peers::new(world.clone(), identity(Role::Client));
+    let code: Code = code.parse().expect("a code");
+    let geometry = Geometry::new(code, unit, extent_stripes).expect("a geometry");
+    let create = VolumeCreate { name: VOLUME.to_owned(), geometry, groups, same_node: false };
+    for _ in 0..1000 {
+        match peers.call("meta:1", Epoch(0), &create, Buf::empty()).await {
+            Ok(_) => return,
+            Err(error) => tracing::debug!(%error, "no volume yet"),
+        }
+        world.sleep(50_000).await;
+    }
+    panic!("the volume cannot be made");
+}
+
+/// The map as the arbiter has it.
+pub async fn map(world: &World) -> ClusterMap {
+    let peers = Peers::new(world.clone(), identity(Role::Client));
+    for _ in 0..1000 {
+        if let Ok((reply, _)) =
+            peers.call("meta:1", Epoch(0), &MapGet { have: MapVersion(0) }, Buf::empty()).await
+            && let Some(map) = reply.map
+        {
+            return map;
+        }
+        world.sleep(50_000).await;
+    }
+    panic!("no map");
+}
+
+impl Client {
+    /// Mounts the volume on a machine.
+    pub async fn mount(world: World, unstable_budget: u64) -> Client {
+        for _ in 0..200 {
+            let mut options = MountOptions::new("meta:1", VOLUME, identity(Role::Client));
+            options.unstable_budget = unstable_budget;
+            match Mount::join(&world, options).await {
+                Ok(mount) => {
+                    world.spawn(mount.clone().background(world.clone()));
+                    let session = mount.session(world.clone());
+                    return Client { world, mount, session };
+                }
+                Err(error) => tracing::debug!(%error, "not mounted yet"),
+            }
+            world.sleep(100_000).await;
+        }
+        panic!("the volume cannot be mounted");
+    }
+}
