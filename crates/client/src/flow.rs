@@ -139,10 +139,6 @@ impl Flow {
         lock(&self.state)
     }
 
-    pub(crate) fn budget(&self) -> u64 {
-        self.budget
-    }
-
     /// Bytes of the budget in use.
     pub(crate) fn used(&self) -> u64 {
         self.lock().used.max(0) as u64

@@ -198,6 +198,7 @@ impl Session {
         match self.join(known).await {
             Ok(()) => Ok(()),
             Err(CallError::Refused(Refusal::Fenced | Refusal::Unknown)) => {
+                // The handles die with the lease; what is opened from now on belongs to a new life.
                 self.mount.lose_everything();
                 self.join(None).await.map_err(ClientError::from)
             }
@@ -276,22 +277,18 @@ impl Session {
 }
 
 impl Mount {
-    /// The service has let others in: what was not stable is lost, and every file says so once.
+    /// The service has let others in: what was not stable is lost, and every handle says so from now on.
     fn lose_everything(&self) {
-        for file in self.files() {
+        for file in self.forget_files() {
             let mut state = file.lock();
-            if !state.is_stable() {
-                state.error.get_or_insert(ClientError::Refused(Refusal::Fenced));
-            }
+            tracing::debug!(inode = %file.inode, stable = state.is_stable(), "fenced");
+            state.fenced = true;
+            state.lost += 1;
+            state.error = Some(ClientError::Refused(Refusal::Fenced));
+            state.releases.clear();
             self.drop_unstable(&mut state);
-            state.size = state.kept;
-            state.told = state.kept;
-            state.mtime_told = true;
-            state.mtime_kept = true;
-            state.mode = Mode::Shared;
             drop(state);
             file.changed.notify();
-            self.flow.settle(&file);
         }
     }
 }

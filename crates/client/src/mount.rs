@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use types::limits::LEASE_US;
 use types::messages::cluster::{ClientJoin, MapGet, Mode};
-use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, VolumeId};
+use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
 use world::{Identity, Peers, Signal, World};
 
 use crate::error::{ClientError, MountError};
@@ -265,7 +265,9 @@ impl Mount {
         if self.lives.has_left() {
             return Err(ClientError::Left);
         }
-        lock(&self.handles).get(&handle).cloned().ok_or(ClientError::BadHandle)
+        let handle = lock(&self.handles).get(&handle).cloned().ok_or(ClientError::BadHandle)?;
+        let fenced = handle.file.lock().fenced;
+        if fenced { Err(ClientError::Refused(Refusal::Fenced)) } else { Ok(handle) }
     }
 
     /// Makes a handle of a file that its caller already counts as a user of.
@@ -286,6 +288,11 @@ impl Mount {
 
     pub(crate) fn files(&self) -> Vec<Arc<OpenFile>> {
         lock(&self.files).values().cloned().collect()
+    }
+
+    /// Takes every file out of the table.
+    pub(crate) fn forget_files(&self) -> Vec<Arc<OpenFile>> {
+        std::mem::take(&mut *lock(&self.files)).into_values().collect()
     }
 
     /// Becomes a user of an inode's file; also says whether the mount knew nothing of it.
@@ -312,7 +319,8 @@ impl Mount {
     pub(crate) fn forget_settled(&self, file: &Arc<OpenFile>) {
         let mut files = lock(&self.files);
         let state = file.lock();
-        if state.users == 0 && state.is_settled() && state.readers + state.writers == 0 {
+        let known = files.get(&file.inode).is_some_and(|known| Arc::ptr_eq(known, file));
+        if known && state.users == 0 && state.is_settled() && state.readers + state.writers == 0 {
             drop(state);
             files.remove(&file.inode);
         }

@@ -48,9 +48,12 @@ impl Session {
         Ok(self.view(attr))
     }
 
-    /// Changes attributes. A new size needs the right to write, so the file is opened for that if it is not.
+    /// Changes attributes. A new size needs the mode of a writer, so the file is opened for that if it is not.
     pub async fn setattr(&self, inode: InodeId, changes: SetAttrs) -> Result<Attr, ClientError> {
         if let Some(size) = changes.size {
+            if let Some(file) = self.mount.file(inode).filter(|file| file.lock().write_handles > 0) {
+                return self.truncate(&file, size, &changes).await;
+            }
             let opened = self.open(inode, true, false).await?;
             let file = self.mount.handle(opened.handle)?.file;
             let outcome = self.truncate(&file, size, &changes).await;

@@ -111,6 +111,7 @@ impl Session {
         state.adopt(&attr);
         state.mode = mode;
         state.count_open(write);
+        state.write_handles += u32::from(write);
         let attr = state.view(attr);
         drop(state);
         let handle = self.mount.add_handle(Handle { file, write });
@@ -124,7 +125,13 @@ impl Session {
             self.mount.hurry(&file);
             self.mount.enqueue_all(&file);
         }
-        file.lock().releases.push(write);
+        {
+            let mut state = file.lock();
+            state.write_handles -= u32::from(write);
+            if !state.fenced {
+                state.releases.push(write);
+            }
+        }
         self.mount.exit(&file);
         self.mount.flow.settle(&file);
         Ok(())

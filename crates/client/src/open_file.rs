@@ -71,6 +71,10 @@ pub(crate) struct FileState {
     pub(crate) error: Option<ClientError>,
     /// How many writes have failed.
     pub(crate) lost: u64,
+    /// The service has let others in: nothing can be done with this any more.
+    pub(crate) fenced: bool,
+    /// Handles that may write.
+    pub(crate) write_handles: u32,
 }
 
 impl OpenFile {
@@ -100,6 +104,8 @@ impl OpenFile {
             held: false,
             error: None,
             lost: 0,
+            fenced: false,
+            write_handles: 0,
         };
         OpenFile { inode, state: Mutex::new(state), changed: Signal::new(), turn: async_lock::Mutex::new(()) }
     }
@@ -202,7 +208,7 @@ impl FileState {
 
     /// A size that may be told to the service: the durable one if `stable`. `None` if there is nothing to tell.
     pub(crate) fn growth(&self, geometry: &Geometry, stable: bool, inode: InodeId) -> Option<SizeUpdate> {
-        if self.held {
+        if self.held || self.fenced {
             return None;
         }
         let tell = |size| Some(SizeUpdate { inode, object: self.object, size, mtime: self.mtime });

@@ -1,0 +1,177 @@
+//! Bricks without codes: all share the stable stripes; each primary alone has what is not stable.
+
+use std::rc::Rc;
+
+use types::messages::Done;
+use types::messages::brick::{ReadStripe, ReadUnit, StripeBytes, Sync, UnitBytes, Write};
+use types::messages::cluster::GroupConfig;
+use types::messages::session::Role;
+use types::wire::Record;
+use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq, StripeKey};
+use world::{Answer, Call, World, serve};
+
+use super::{Cluster, Held, Known, identity};
+
+impl Cluster {
+    /// Starts a brick, for the first time or again.
+    pub fn start_brick(&self, brick: BrickId) {
+        let world = self.sim.node(&format!("{brick}"));
+        let (cluster, own) = (self.clone(), world.clone());
+        world.spawn(async move {
+            let listener = own.listen(&format!("{brick}:1")).await.expect("listens");
+            let (known, handler_world) = (cluster.known.clone(), own.clone());
+            drop(cluster);
+            let handler = Rc::new(move |call: Call| {
+                let (known, world) = (known.clone(), handler_world.clone());
+                Box::pin(async move { answer(known, world, brick, call).await }) as world::LocalBoxFuture<'_, _>
+            });
+            serve(own, listener, identity(Role::Brick), handler).await;
+        });
+    }
+}
+
+async fn answer(
+    known: Rc<std::cell::RefCell<Known>>,
+    world: World,
+    brick: BrickId,
+    call: Call,
+) -> Result<Answer, Refusal> {
+    if known.borrow().mute.contains(&brick) {
+        std::future::pending::<()>().await;
+    }
+    match call.kind {
+        Write::KIND => {
+            let write: Write = call.parse()?;
+            let key = write.key;
+            let (delay, done) = {
+                let mut known = known.borrow_mut();
+                known.count("Write");
+                known.written += call.payload.len() as u64;
+                *known.writing.entry(key).or_default() += 1;
+                assert_eq!(known.writing[&key], 1, "one write of a stripe at a time");
+                known.writing_max = known.writing_max.max(known.writing.len());
+                (known.write_us, known.write(brick, call.epoch, write, call.payload.to_vec()))
+            };
+            if delay > 0 {
+                world.sleep(delay).await;
+            }
+            known.borrow_mut().writing.remove(&key);
+            done.map(|()| Answer::new(&Done {}, Buf::empty()))
+        }
+        Sync::KIND => {
+            let sync: Sync = call.parse()?;
+            let delay = {
+                let mut known = known.borrow_mut();
+                known.count("Sync");
+                known.sync_us
+            };
+            world.sleep(delay).await;
+            known.borrow_mut().sync(brick, &sync)?;
+            Ok(Answer::new(&Done {}, Buf::empty()))
+        }
+        ReadUnit::KIND => known.borrow_mut().read_unit(brick, call.epoch, &call.parse()?),
+        ReadStripe::KIND => known.borrow_mut().read_stripe(brick, call.epoch, &call.parse()?),
+        _ => Err(Refusal::Unsupported),
+    }
+}
+
+impl Known {
+    fn config(&self, group: GroupId, epoch: Epoch) -> Result<&GroupConfig, Refusal> {
+        let (_, config) = self.map.group(group).ok_or(Refusal::Unknown)?;
+        if config.epoch == epoch { Ok(config) } else { Err(Refusal::StaleEpoch) }
+    }
+
+    fn check_primary(&self, brick: BrickId, group: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+        let config = self.config(group, epoch)?;
+        let code = self.map.volumes[0].geometry.code();
+        let primary = config.primary(code).map(|slot| config.slots[slot].brick);
+        if primary == Some(brick) { Ok(()) } else { Err(Refusal::NotPrimary) }
+    }
+
+    fn write(&mut self, brick: BrickId, epoch: Epoch, write: Write, bytes: Vec<u8>) -> Result<(), Refusal> {
+        self.check_primary(brick, write.group, epoch)?;
+        assert!(write.len > 0 && (write.zero || bytes.len() == write.len as usize));
+        assert!(write.seq > write.acked, "a write that its writer knows as stable comes again");
+        if !self.clients.contains(&write.client) {
+            return Err(Refusal::Fenced);
+        }
+        if self.full {
+            return Err(Refusal::NoSpace);
+        }
+        if self.seen.insert((write.client, write.seq)) {
+            self.held.entry(brick).or_default().push(Held { write, bytes });
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, brick: BrickId, sync: &Sync) -> Result<(), Refusal> {
+        for (group, epoch) in &sync.groups {
+            self.check_primary(brick, *group, *epoch)?;
+        }
+        let groups: Vec<GroupId> = sync.groups.iter().map(|(group, _)| *group).collect();
+        let of = |held: &Held| {
+            held.write.client == sync.client
+                && held.write.seq <= sync.upto
+                && groups.contains(&held.write.group)
+        };
+        let held = self.held.entry(brick).or_default();
+        let (stable, rest): (Vec<Held>, Vec<Held>) = std::mem::take(held).into_iter().partition(of);
+        *held = rest;
+        for held in stable {
+            let stripe = self.map.volumes[0].geometry.stripe();
+            let order = self.order.entry(held.write.key).or_default();
+            assert!(
+                order.last().is_none_or(|last| *last < held.write.seq),
+                "the writes of a stripe are stable in order"
+            );
+            order.push(held.write.seq);
+            apply(self.stripes.entry(held.write.key).or_insert_with(|| vec![0; stripe]), &held);
+        }
+        Ok(())
+    }
+
+    fn read_unit(&mut self, brick: BrickId, epoch: Epoch, read: &ReadUnit) -> Result<Answer, Refusal> {
+        self.count("ReadUnit");
+        let slot = usize::from(read.slot);
+        if self.config(read.group, epoch)?.slots[slot].brick != brick {
+            return Err(Refusal::Unknown);
+        }
+        let unit = self.map.volumes[0].geometry.unit();
+        let (from, to) = (slot * unit, (slot + 1) * unit);
+        let undecided = self.held.values().flatten().any(|h| {
+            let start = h.write.offset as usize;
+            h.write.key == read.key && start < to && start + h.write.len as usize > from
+        });
+        if undecided {
+            return Err(Refusal::Pending);
+        }
+        let bytes = self.bytes(brick, read.key, from + read.offset as usize, read.len as usize);
+        Ok(Answer::new(&UnitBytes { identity: Seq::NONE }, Buf::copy_of(&bytes)))
+    }
+
+    fn read_stripe(&mut self, brick: BrickId, epoch: Epoch, read: &ReadStripe) -> Result<Answer, Refusal> {
+        self.count("ReadStripe");
+        self.check_primary(brick, read.group, epoch)?;
+        let bytes = self.bytes(brick, read.key, read.offset as usize, read.len as usize);
+        Ok(Answer::new(&StripeBytes { decoded: 1 }, Buf::copy_of(&bytes)))
+    }
+
+    /// A range as the primary sees it, without the zeros at its end.
+    fn bytes(&self, brick: BrickId, key: StripeKey, offset: usize, len: usize) -> Vec<u8> {
+        let stripe = self.map.volumes[0].geometry.stripe();
+        let mut bytes = self.stripes.get(&key).cloned().unwrap_or_else(|| vec![0; stripe]);
+        let held = self.held.get(&brick).into_iter().flatten();
+        held.filter(|h| h.write.key == key).for_each(|h| apply(&mut bytes, h));
+        let mut bytes = bytes[offset..offset + len].to_vec();
+        while bytes.last() == Some(&0) {
+            bytes.pop();
+        }
+        bytes
+    }
+}
+
+fn apply(stripe: &mut [u8], held: &Held) {
+    let start = held.write.offset as usize;
+    let place = &mut stripe[start..start + held.write.len as usize];
+    if held.write.zero { place.fill(0) } else { place.copy_from_slice(&held.bytes) }
+}
