@@ -1,1 +1,89 @@
-fn main() {}
+//! `shoal`: one binary for everything that a person or a service manager starts.
+//!
+//! Reading order: `commands` (one file per command), `home` (an embedded cluster's directory), `process` (the
+//! daemons of this machine), `remote` (asking the servers), `demo` (the story).
+
+mod commands;
+mod daemon;
+mod demo;
+mod embedded;
+mod home;
+mod mountpoint;
+mod output;
+mod picture;
+mod problem;
+mod process;
+mod remote;
+mod signals;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::output::Output;
+
+/// Many disks that move as one: files on a cluster of bricks, protected by codes of K data and M parity units.
+#[derive(Parser)]
+#[command(name = "shoal", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Shoal {
+    /// Answers with one JSON document on standard output.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(commands::demo::DemoArgs),
+    Up(commands::up::UpArgs),
+    Down(commands::down::DownArgs),
+    Status(commands::status::StatusArgs),
+    Mount(commands::mount::MountArgs),
+    Umount(commands::umount::UmountArgs),
+    Volume(commands::volume::VolumeArgs),
+    Cluster(commands::cluster::ClusterArgs),
+    Meta(commands::meta::MetaArgs),
+    Brick(commands::brick::BrickArgs),
+    Code(commands::code::CodeArgs),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  shoal demo                          watch ten bricks, two of them killed, lose nothing
+  shoal up --bricks 6                 a cluster of this machine, data in one directory
+  shoal mount main /mnt/shoal         its volume as files
+  shoal status                        bricks, space, groups and memory
+  shoal umount /mnt/shoal; shoal down
+
+A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal brick` and `shoal volume create`;
+each one's --help has its lines of the example.";
+
+fn main() -> ExitCode {
+    let shoal = Shoal::parse();
+    let output = Output::new(shoal.json);
+    match run(shoal.command, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command, output: &Output) -> anyhow::Result<()> {
+    match command {
+        Command::Demo(args) => commands::demo::run(&args, output),
+        Command::Up(args) => commands::up::run(&args, output),
+        Command::Down(args) => commands::down::run(&args, output),
+        Command::Status(args) => commands::status::run(&args, output),
+        Command::Mount(args) => commands::mount::run(&args, output),
+        Command::Umount(args) => commands::umount::run(&args, output),
+        Command::Volume(args) => commands::volume::run(&args, output),
+        Command::Cluster(args) => commands::cluster::run(&args, output),
+        Command::Meta(args) => commands::meta::run(&args),
+        Command::Brick(args) => commands::brick::run(&args),
+        Command::Code(args) => commands::code::run(&args, output),
+    }
+}

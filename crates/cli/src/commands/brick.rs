@@ -1,0 +1,162 @@
+//! `shoal brick`: the server of one brick, in the foreground.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
+use types::messages::cluster::ClusterStatus;
+use types::messages::session::Role;
+use types::wire::Key;
+use types::{BrickId, ClusterId, NodeId, Refusal};
+use world::{Disk, Identity, World};
+
+use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::home::read_key;
+use crate::problem::problem;
+use crate::remote::{Remote, Target, real_world};
+use crate::size::Size;
+
+/// Serves one disk or file as a brick of a cluster (a daemon; stop it with SIGTERM)
+#[derive(Args)]
+#[command(after_help = "\
+Runs in the foreground and logs to standard error: let a service manager start it, once per disk.
+--format prepares a disk once; later starts leave it, --id and --size out. Without a key it listens on loopback only.
+
+Examples:
+  shoal brick --disk /dev/sdb --format --id 3 --node 2 --listen 10.0.0.2:7411 \\
+     --meta 10.0.0.1:7400 --key-file /etc/shoal/key
+  shoal brick --disk /srv/brick4 --format --id 4 --size 500G --node 2 --listen 10.0.0.2:7412 \\
+     --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
+pub(crate) struct BrickArgs {
+    /// Block device or file
+    #[arg(long, value_name = "PATH")]
+    disk: PathBuf,
+    /// Address of the metadata service, HOST:PORT
+    #[arg(long, value_name = "ADDR", env = "SHOAL_META")]
+    meta: String,
+    /// Where to listen, HOST:PORT
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// Address that others reach it at, if it is not the one that it listens at
+    #[arg(long, value_name = "ADDR")]
+    advertise: Option<String>,
+    /// Number of the machine: units of a stripe go to different ones
+    #[arg(long, value_name = "N")]
+    node: u32,
+    /// File with the cluster's key
+    #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
+    key_file: Option<PathBuf>,
+    /// Prepares the disk first; refuses one that holds a brick
+    #[arg(long, requires = "id")]
+    format: bool,
+    /// Id of the new brick, different from all others of the cluster (with --format)
+    #[arg(long, value_name = "N", requires = "format", value_parser = clap::value_parser!(u32).range(1..))]
+    id: Option<u32>,
+    /// Bytes of the new brick if it is a file (with --format)
+    #[arg(long, value_name = "SIZE", requires = "format")]
+    size: Option<Size>,
+    /// Memory budget
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    memory: Size,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+pub(crate) fn run(args: &BrickArgs) -> anyhow::Result<()> {
+    let stop = daemon::stop_signal()?;
+    daemon::begin(&args.daemon)?;
+    let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
+    daemon::check_listen(&args.listen, &key)?;
+    let world = real_world()?;
+    if args.format {
+        format(args, &world, &key)?;
+    }
+    let path = args.disk.to_str().context("--disk must be UTF-8")?;
+    let work = async {
+        let disk = open(&world, path).await?;
+        let superblock = Superblock::read(&disk).await.map_err(|e| explain(e, path))?;
+        let options = BrickOptions {
+            brick: superblock.brick,
+            node: NodeId(args.node),
+            identity: Identity { cluster: superblock.cluster, key, role: Role::Brick },
+            listen: args.listen.clone(),
+            meta: args.meta.clone(),
+            memory_budget: args.memory.0,
+            advertise: args.advertise.clone(),
+        };
+        let brick =
+            Brick::start(world.clone(), disk, options).await.map_err(|e| explain_start(e, args, path))?;
+        let (id, cluster) = (superblock.brick, superblock.cluster);
+        tracing::info!("brick {id} of cluster {cluster}: {path} {LISTENING}{}", brick.address());
+        brick.run().await.map_err(|e| explain(e, path))
+    };
+    daemon::run_until_stopped(&world, &stop, work).unwrap_or(Ok(()))
+}
+
+async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
+    world.open_disk(path).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => problem(
+            format!("{path} is served by another process already"),
+            format!("leave that one alone, or `fuser -v {path}` to see which it is"),
+        ),
+        std::io::ErrorKind::NotFound => {
+            problem(format!("{path} is not there"), "check --disk, or --format --id N --size SIZE to make it")
+        }
+        _ => anyhow::anyhow!("cannot open {path}: {error}"),
+    })
+}
+
+fn format(args: &BrickArgs, world: &World, key: &Key) -> anyhow::Result<()> {
+    let path = args.disk.to_str().context("--disk must be UTF-8")?;
+    let target = Target { meta: args.meta.clone(), key: key.clone(), key_file: args.key_file.clone() };
+    let remote = Remote::new(&target)?;
+    remote.meta_or_explain(&ClusterStatus {})?;
+    let cluster: ClusterId = remote.cluster();
+    let brick = BrickId(args.id.expect("--format requires --id"));
+    let options = FormatOptions { cluster, brick, journal_bytes: None };
+    world.block_on(async {
+        let made = match args.size {
+            Some(size) => Some(world.create_disk(path, size.0).await),
+            None => None,
+        };
+        let disk = match made {
+            Some(Ok(disk)) => disk,
+            Some(Err(error)) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                anyhow::bail!("cannot make {path}: {error}")
+            }
+            _ => open(world, path).await?,
+        };
+        store::format(world, &disk, &options).await.map_err(|e| explain(e, path))?;
+        tracing::info!("{path} is now brick {brick} of cluster {cluster}");
+        Ok(())
+    })
+}
+
+fn explain_start(error: BrickError, args: &BrickArgs, path: &str) -> anyhow::Error {
+    match error {
+        BrickError::Disk(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            daemon::explain_listen(&error, &args.listen)
+        }
+        other => explain(other, path),
+    }
+}
+
+fn explain(error: BrickError, path: &str) -> anyhow::Error {
+    let remedy = match &error {
+        BrickError::NotABrick => {
+            "--format --id N for a new brick (what is on the disk is lost), or check --disk"
+        }
+        BrickError::AlreadyABrick { .. } => "without --format to serve it; to give it up, wipe its first MiB",
+        BrickError::OtherCluster { .. } => "--meta of the brick's own cluster, or another disk",
+        BrickError::Refused(Refusal::ServedTwice) => {
+            "stop the other process that serves this brick, or give a new disk an --id of its own"
+        }
+        BrickError::Meta { .. } => {
+            "check --meta and --key-file, and that `shoal meta` of the brick's cluster runs there"
+        }
+        BrickError::TooSmall { .. } => "a larger --size or disk",
+        _ => return anyhow::Error::new(error).context(path.to_owned()),
+    };
+    problem(format!("{path}: {error}"), remedy)
+}

@@ -1,0 +1,13 @@
+//! One file per command: its options with their help, and what it does.
+
+pub(crate) mod brick;
+pub(crate) mod cluster;
+pub(crate) mod code;
+pub(crate) mod demo;
+pub(crate) mod down;
+pub(crate) mod meta;
+pub(crate) mod mount;
+pub(crate) mod status;
+pub(crate) mod umount;
+pub(crate) mod up;
+pub(crate) mod volume;

@@ -1,0 +1,163 @@
+//! `shoal mount`: a volume as files.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use gates::fuse::{FuseError, FuseOptions, Stopper};
+use serde_json::json;
+use types::ClusterId;
+use types::messages::session::Role;
+use world::Identity;
+
+use crate::commands::volume::unknown;
+use crate::daemon::{self, DaemonArgs};
+use crate::mountpoint::{FS_TYPE, Note, check_free, mounted_at};
+use crate::output::Output;
+use crate::problem::problem;
+use crate::process::{self, Started};
+use crate::remote::{Remote, Target, Where};
+use crate::signals;
+use crate::size::Size;
+
+/// Shows a volume as files in the empty directory DIR
+#[derive(Args)]
+#[command(after_help = "\
+Returns when the mount answers; its daemon logs to /var/log/shoal. `shoal umount DIR` ends it. What the mount does
+and has done can be read in the file DIR/.shoal/status.
+
+Examples:
+  shoal mount main /mnt/shoal
+  shoal mount main /mnt/shoal --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
+pub(crate) struct MountArgs {
+    /// The volume
+    volume: String,
+    /// The mount point, an empty directory
+    mount_point: PathBuf,
+    #[command(flatten)]
+    cluster: Where,
+    /// Memory budget of the mount
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    memory: Size,
+    /// Threads that serve requests
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// Stays in the foreground and logs to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// Log of the background daemon [default: /var/log/shoal/mount-DIR.log]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// How long a mount may take to answer.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(args: &MountArgs, output: &Output) -> anyhow::Result<()> {
+    if args.foreground {
+        return serve(args);
+    }
+    let dir = check_free(&args.mount_point)?;
+    let target = args.cluster.target()?;
+    check_volume(&args.volume, &target)?;
+    let log = args.log.clone().unwrap_or_else(|| log_path(&dir));
+    let started = start(&args.volume, &dir, &target, args, &log)?;
+    wait_until_it_answers(started, &dir, output)?;
+    let document =
+        json!({ "volume": args.volume, "dir": dir.to_string_lossy(), "log": log.to_string_lossy() });
+    output.answer(&document, || format!("volume `{}` is mounted at {}", args.volume, dir.display()));
+    Ok(())
+}
+
+fn check_volume(volume: &str, target: &Target) -> anyhow::Result<()> {
+    let map = Remote::new(target)?.status()?.map;
+    if map.volume_named(volume).is_none() {
+        return Err(unknown(volume, &map));
+    }
+    Ok(())
+}
+
+fn log_path(dir: &Path) -> PathBuf {
+    let name = dir.to_string_lossy().trim_start_matches('/').replace('/', "-");
+    Path::new("/var/log/shoal").join(format!("mount-{name}.log"))
+}
+
+fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path) -> anyhow::Result<Started> {
+    let mut words: Vec<OsString> = vec!["mount".into(), "--foreground".into(), "--detached".into()];
+    words.extend(["--meta".into(), target.meta.clone().into()]);
+    if let Some(key_file) = &target.key_file {
+        words.extend([
+            "--key-file".into(),
+            fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone()).into(),
+        ]);
+    }
+    words.extend(["--memory".into(), args.memory.0.to_string().into()]);
+    words.extend(["--threads".into(), args.threads.to_string().into()]);
+    words.extend([OsString::from("--"), volume.into(), dir.into()]);
+    process::start("mount", &words, log)
+}
+
+/// Returns when the kernel lists the mount and its root answers.
+pub(crate) fn wait_until_it_answers(mut started: Started, dir: &Path, output: &Output) -> anyhow::Result<()> {
+    let spinner = output.spinner("mounting");
+    let end = Instant::now() + MOUNT_PATIENCE;
+    loop {
+        started.check()?;
+        if mounted_at(dir)?.is_some_and(|m| m.fs_type == FS_TYPE) && fs::metadata(dir).is_ok() {
+            spinner.finish_and_clear();
+            return Ok(());
+        }
+        if Instant::now() > end {
+            let what = format!("{} does not answer within {} s", dir.display(), MOUNT_PATIENCE.as_secs());
+            return Err(problem(what, "`shoal status`, and the mount's log"));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Serves the mount in this process until it is unmounted or told to stop.
+fn serve(args: &MountArgs) -> anyhow::Result<()> {
+    let stopper: Arc<Mutex<Option<Stopper>>> = Arc::default();
+    let stop = Arc::clone(&stopper);
+    signals::on_stop(move |signal| {
+        tracing::info!("stopping: {signal}");
+        match stop.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => std::process::exit(1),
+            // Unmounted: `serve` ends by itself.
+            Some(stopper) => {
+                if !stopper.stop() {
+                    std::process::exit(0);
+                }
+            }
+        }
+    })?;
+    daemon::begin(&args.daemon)?;
+    let dir = check_free(&args.mount_point)?;
+    let target = args.cluster.target()?;
+    let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
+    let mut options = client::MountOptions::new(&target.meta, &args.volume, identity);
+    options.memory_budget = args.memory.0;
+    let fuse = FuseOptions { dir: dir.clone(), threads: args.threads.into() };
+    let mount = gates::fuse::mount(options, &fuse).map_err(|error| match &error {
+        FuseError::Join(client::MountError::UnknownVolume(_)) => {
+            problem(error.to_string(), "`shoal volume list` shows those there are")
+        }
+        FuseError::Join(_) => {
+            problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")
+        }
+        _ => anyhow::Error::new(error),
+    })?;
+    *stopper.lock().unwrap_or_else(PoisonError::into_inner) = Some(mount.stopper());
+    let _note = Note::leave(&dir, &args.volume, &target.meta)?;
+    tracing::info!("volume {} is mounted at {}", args.volume, dir.display());
+    let ended = mount.wait();
+    tracing::info!("{} is unmounted", dir.display());
+    ended.context("the mount ended with bytes that could not be made stable")
+}

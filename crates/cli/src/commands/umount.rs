@@ -1,0 +1,74 @@
+//! `shoal umount`: ends a mount, everything stable.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use serde_json::json;
+
+use crate::mountpoint::{FS_TYPE, absolute, mount_daemons, mounted_at};
+use crate::output::Output;
+use crate::problem::problem;
+
+/// Unmounts DIR; returns when everything that was written is stable
+#[derive(Args)]
+#[command(after_help = "\
+Works also if the mount's daemon has died. (Plain `umount DIR` works too, but does not wait for the flushing.)
+
+Examples:
+  shoal umount /mnt/shoal
+  shoal umount --lazy /mnt/shoal      takes it out of the way although files in it are open")]
+pub(crate) struct UmountArgs {
+    /// The mount point
+    dir: PathBuf,
+    /// Detaches it now, ends it when the last open file is closed
+    #[arg(long)]
+    lazy: bool,
+}
+
+/// How long a mount's daemon may take to make everything stable.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
+
+pub(crate) fn run(args: &UmountArgs, output: &Output) -> anyhow::Result<()> {
+    let dir = absolute(&args.dir)?;
+    umount(&dir, args.lazy, output)?;
+    output.answer(&json!({ "unmounted": dir.to_string_lossy() }), || format!("unmounted {}", dir.display()));
+    Ok(())
+}
+
+/// Unmounts `dir`, an absolute path, and waits for its daemon's end.
+pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<()> {
+    match mounted_at(dir)? {
+        Some(mount) if mount.fs_type == FS_TYPE => {}
+        Some(mount) => anyhow::bail!("{} is no Shoal mount but {}", dir.display(), mount.fs_type),
+        None => anyhow::bail!("{} is not mounted", dir.display()),
+    }
+    let daemon = mount_daemons().into_iter().find(|m| m.dir == dir).map(|m| m.daemon);
+    let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
+    umount2(dir, flags).map_err(|errno| match errno {
+        Errno::EBUSY => problem(
+            format!("{} is busy: a program has a file or its working directory in it", dir.display()),
+            format!("`fuser -vm {}` to see which, or --lazy", dir.display()),
+        ),
+        Errno::EPERM => problem("unmounting needs root", "the same command with sudo"),
+        errno => anyhow::anyhow!("cannot unmount {}: {errno}", dir.display()),
+    })?;
+    if let Some(daemon) = daemon
+        && !lazy
+    {
+        let spinner = output.spinner("making everything stable");
+        let gone = daemon.wait_gone(FLUSH_PATIENCE);
+        spinner.finish_and_clear();
+        if !gone {
+            let what = format!(
+                "the daemon of {} (pid {}) still has bytes to make stable",
+                dir.display(),
+                daemon.pid()
+            );
+            return Err(problem(what, "`shoal status`: are the metadata service and enough bricks up?"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! `shoal volume`: makes, lists and deletes volumes.
+
+use std::io::IsTerminal;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use types::messages::cluster::{ClusterMap, VolumeCreate, VolumeDelete, VolumeInfo};
+use types::{Code, Geometry, Refusal, limits};
+
+use crate::embedded::fitting_code;
+use crate::output::{Output, table};
+use crate::picture::picture;
+use crate::problem::problem;
+use crate::remote::{Remote, Where};
+use crate::size::Size;
+
+/// Makes, lists and deletes volumes
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  shoal volume create photos --code 4+2
+  shoal volume create scratch --code 4+0 --unit 64K      striped, nothing protected
+  shoal volume create ledger --code 1+2                  three copies
+  shoal volume list
+  shoal volume info photos
+  shoal volume delete scratch")]
+pub(crate) struct VolumeArgs {
+    #[command(flatten)]
+    cluster: Where,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Create(CreateArgs),
+    /// Lists the volumes
+    List,
+    /// Shows one volume, its groups and their bricks
+    Info {
+        /// The volume
+        name: String,
+    },
+    /// Deletes a volume and everything in it
+    Delete {
+        /// The volume
+        name: String,
+    },
+}
+
+/// Makes a volume
+#[derive(Args)]
+struct CreateArgs {
+    /// Its name
+    name: String,
+    /// Data and parity units of a stripe: 8+2 bears the loss of any two nodes
+    #[arg(long, value_name = "K+M")]
+    code: Code,
+    /// Bytes of a unit, a power of two from 4K to 4M
+    #[arg(long, value_name = "SIZE", default_value = "128K")]
+    unit: Size,
+    /// Number of groups, 0 for a fitting one; fixed for the volume's life
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    groups: u32,
+    /// Lets units of a stripe share a machine: bears the loss of bricks, not of machines
+    #[arg(long)]
+    same_node: bool,
+}
+
+pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
+    let remote = Remote::new(&args.cluster.target()?)?;
+    match &args.action {
+        Action::Create(create) => self::create(create, &remote, output),
+        Action::List => list(&remote, output),
+        Action::Info { name } => info(name, &remote, output),
+        Action::Delete { name } => delete(name, &remote, output),
+    }
+}
+
+fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+    let unit = u32::try_from(args.unit.0).unwrap_or(u32::MAX);
+    let geometry =
+        Geometry::new(args.code, unit, limits::EXTENT_STRIPES_DEFAULT).context("cannot make the volume")?;
+    let request =
+        VolumeCreate { name: args.name.clone(), geometry, groups: args.groups, same_node: args.same_node };
+    let volume = match remote.meta_or_refusal(&request)? {
+        Ok(reply) => reply.volume,
+        Err(Refusal::TooFewDomains) => return Err(too_few(args, &remote.status()?.map)),
+        Err(Refusal::Exists) => {
+            return Err(problem(format!("the volume `{}` exists already", args.name), "another name"));
+        }
+        Err(refusal) => anyhow::bail!("cannot make the volume `{}`: {refusal}", args.name),
+    };
+    output.answer(&document(&volume), || {
+        format!(
+            "volume `{}` with code {} in {} groups is made; `shoal mount {} DIR` shows it as files",
+            volume.name,
+            volume.geometry.code(),
+            volume.groups.len(),
+            volume.name
+        )
+    });
+    Ok(())
+}
+
+/// Says what there is and what would fit.
+fn too_few(args: &CreateArgs, map: &ClusterMap) -> anyhow::Error {
+    let mut nodes: Vec<_> = map.bricks.iter().map(|b| b.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let (nodes, bricks) = (nodes.len() as u32, map.bricks.len() as u32);
+    let what = format!(
+        "code {} needs {} failure domains, one for each unit, and there are {}",
+        args.code,
+        args.code.slots(),
+        if args.same_node {
+            format!("{bricks} bricks")
+        } else {
+            format!("{nodes} nodes (with {bricks} bricks)")
+        },
+    );
+    let slots = args.code.slots() as u32;
+    let remedy = if bricks == 0 {
+        "`shoal brick` first: the cluster has no brick yet".to_owned()
+    } else if !args.same_node && slots <= bricks {
+        format!(
+            "--code {}, or --same-node to let units share a node and bear the loss of bricks only",
+            fitting_code(nodes)
+        )
+    } else if args.same_node {
+        format!("--code {}", fitting_code(bricks))
+    } else {
+        format!("--code {}, or --code {} --same-node", fitting_code(nodes), fitting_code(bricks))
+    };
+    problem(what, remedy)
+}
+
+fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
+    let map = remote.status()?.map;
+    let document: Vec<Value> = map.volumes.iter().map(document).collect();
+    output.answer(&document.into(), || {
+        let mut rows = vec![["volume", "code", "unit", "groups"].map(str::to_owned).to_vec()];
+        for volume in &map.volumes {
+            let geometry = &volume.geometry;
+            let unit = Size(geometry.unit() as u64).to_string();
+            rows.push(vec![
+                volume.name.clone(),
+                geometry.code().to_string(),
+                unit,
+                volume.groups.len().to_string(),
+            ]);
+        }
+        table(&rows)
+    });
+    Ok(())
+}
+
+fn info(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+    let map = remote.status()?.map;
+    let volume = map.volume_named(name).ok_or_else(|| unknown(name, &map))?;
+    output.answer(&document(volume), || {
+        let geometry = &volume.geometry;
+        format!(
+            "volume `{name}`: code {}, units of {}, stripes of {}, {} groups\n\n{}",
+            geometry.code(),
+            Size(geometry.unit() as u64),
+            Size(geometry.stripe() as u64),
+            volume.groups.len(),
+            picture(&map, volume, std::io::stdout().is_terminal())
+        )
+    });
+    Ok(())
+}
+
+fn delete(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+    match remote.meta_or_refusal(&VolumeDelete { name: name.to_owned() })? {
+        Ok(_) => output.answer(&json!({ "deleted": name }), || format!("volume `{name}` is deleted")),
+        Err(Refusal::Unknown | Refusal::NotFound) => return Err(unknown(name, &remote.status()?.map)),
+        Err(Refusal::Busy) => {
+            return Err(problem(
+                format!("the volume `{name}` is mounted somewhere"),
+                "unmount it everywhere first",
+            ));
+        }
+        Err(refusal) => anyhow::bail!("cannot delete the volume `{name}`: {refusal}"),
+    }
+    Ok(())
+}
+
+/// The error for a name that no volume has.
+pub(crate) fn unknown(name: &str, map: &ClusterMap) -> anyhow::Error {
+    let names: Vec<&str> = map.volumes.iter().map(|v| v.name.as_str()).collect();
+    let remedy = if names.is_empty() {
+        format!("`shoal volume create {name} --code K+M`: there is no volume yet")
+    } else {
+        format!("one of: {}", names.join(", "))
+    };
+    problem(format!("there is no volume `{name}` in cluster {}", map.cluster), remedy)
+}
+
+/// A volume as JSON.
+pub(crate) fn document(volume: &VolumeInfo) -> Value {
+    let code = volume.geometry.code();
+    let groups: Vec<Value> = volume
+        .groups
+        .iter()
+        .map(|group| {
+            let slots: Vec<Value> = group
+                .slots
+                .iter()
+                .map(|slot| json!({ "brick": slot.brick.to_string(), "state": format!("{:?}", slot.state).to_lowercase() }))
+                .collect();
+            let primary = group.primary(code).and_then(|slot| group.slots.get(slot)).map(|s| s.brick.to_string());
+            json!({ "epoch": group.epoch.0, "primary": primary, "slots": slots })
+        })
+        .collect();
+    json!({
+        "name": volume.name,
+        "code": code.to_string(),
+        "unit": volume.geometry.unit(),
+        "extent_stripes": volume.geometry.extent_stripes(),
+        "groups": groups,
+    })
+}

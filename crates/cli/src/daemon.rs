@@ -1,0 +1,120 @@
+//! What every daemon does besides its work: logs, a clean stop at SIGTERM, staying on loopback without a key.
+
+use std::future::Future;
+use std::net::ToSocketAddrs;
+use std::pin::pin;
+use std::task::Poll;
+
+use anyhow::Context;
+use clap::Args;
+use tracing::Level;
+use types::wire::Key;
+use world::{Signal, World};
+
+use crate::problem::problem;
+use crate::signals;
+
+/// What a daemon's log says once it can be reached.
+pub(crate) const LISTENING: &str = "listening at ";
+
+/// Options of every daemon.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DaemonArgs {
+    /// How much the log says: error, warn, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: Level,
+    /// Leaves the terminal: a session of its own
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// Dies with the process that started it
+    #[arg(long, hide = true)]
+    tied: bool,
+}
+
+/// Sets the process up as a daemon.
+pub(crate) fn begin(args: &DaemonArgs) -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_max_level(args.log_level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    if args.detached {
+        // Fails only for a leader of a process group, which needs no other session.
+        let _ = nix::unistd::setsid();
+    }
+    if args.tied {
+        let signal = nix::sys::signal::Signal::SIGKILL;
+        nix::sys::prctl::set_pdeathsig(signal).context("cannot tie this process to its parent")?;
+    }
+    Ok(())
+}
+
+/// A signal that is given when this process is asked to end. Call it before other threads start.
+pub(crate) fn stop_signal() -> anyhow::Result<Signal> {
+    let stop = Signal::new();
+    let given = stop.clone();
+    signals::on_stop(move |signal| {
+        tracing::info!("stopping: {signal}");
+        given.notify();
+    })?;
+    Ok(stop)
+}
+
+/// Runs `work` until it ends or the process is asked to.
+pub(crate) fn run_until_stopped<T>(world: &World, stop: &Signal, work: impl Future<Output = T>) -> Option<T> {
+    let mut stopped = pin!(stop.wait());
+    let mut work = pin!(work);
+    world.block_on(std::future::poll_fn(|cx| {
+        if let Poll::Ready(output) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        stopped.as_mut().poll(cx).map(|()| None)
+    }))
+}
+
+/// Refuses an address that others can reach if the cluster has no key.
+pub(crate) fn check_listen(address: &str, key: &Key) -> anyhow::Result<()> {
+    let addresses = address.to_socket_addrs().map_err(|error| {
+        problem(format!("--listen {address} is not an address of this machine: {error}"), "HOST:PORT")
+    })?;
+    if *key == Key::OPEN && addresses.into_iter().any(|a| !a.ip().is_loopback()) {
+        return Err(problem(
+            format!(
+                "will not listen at {address} without a key: everybody on the network could read and write"
+            ),
+            "--key-file FILE (`shoal cluster init` makes one), or listen at 127.0.0.1",
+        ));
+    }
+    Ok(())
+}
+
+/// Says who holds a port.
+pub(crate) fn explain_listen(error: &std::io::Error, address: &str) -> anyhow::Error {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => problem(
+            format!("{address} is in use by another process"),
+            format!(
+                "another port, or `ss -ltnp 'sport = :{}'` to see who",
+                address.rsplit(':').next().unwrap_or(address)
+            ),
+        ),
+        std::io::ErrorKind::AddrNotAvailable => {
+            problem(format!("{address} is not an address of this machine"), "`ip addr` shows those it has")
+        }
+        _ => anyhow::anyhow!("cannot listen at {address}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_key_only_loopback() {
+        assert!(check_listen("127.0.0.1:7400", &Key::OPEN).is_ok());
+        assert!(check_listen("[::1]:7400", &Key::OPEN).is_ok());
+        assert!(check_listen("0.0.0.0:7400", &Key::OPEN).is_err());
+        assert!(check_listen("0.0.0.0:7400", &Key([1; 32])).is_ok());
+        assert!(check_listen("nowhere", &Key([1; 32])).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! Which bricks are killed, and the killing.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::sys::signal::Signal;
+use types::messages::cluster::{BrickState, ClusterMap, SlotState};
+use types::{BrickId, GroupId};
+
+use super::scene::Scene;
+use crate::embedded::MAIN_VOLUME;
+
+/// A brick that was killed.
+pub(super) struct Victim {
+    pub(super) brick: BrickId,
+    pub(super) pid: i32,
+    /// Groups that it was the primary of when it died.
+    pub(super) primary_of: usize,
+    /// Operations that it had ordered as primary.
+    pub(super) ordered: u64,
+    /// Units that it had decoded.
+    pub(super) decoded: u64,
+    /// Where in the pass it happened, in bytes.
+    pub(super) at: u64,
+}
+
+/// The primary that has ordered the most so far: groups in use lose their primary.
+pub(super) fn busiest_primary(scene: &Scene) -> anyhow::Result<BrickId> {
+    let map = scene.remote.status()?.map;
+    let reports = up(&map).filter_map(|(id, address)| Some((id, scene.remote.brick(address)?)));
+    let primaries = reports.filter(|(id, report)| report.ordered > 0 && primary_of(&map, *id) > 0);
+    let busiest = primaries.max_by_key(|(_, report)| report.ordered);
+    busiest.map(|(id, _)| id).context("no brick has ordered a write yet")
+}
+
+/// The live brick with the most data: reading must do without it.
+pub(super) fn fullest_data_brick(scene: &Scene) -> anyhow::Result<BrickId> {
+    let map = scene.remote.status()?.map;
+    let volume = map.volume_named(MAIN_VOLUME).context("the volume `main` is gone")?;
+    let k = volume.geometry.code().k();
+    let data_slots = |id: BrickId| {
+        let data = volume.groups.iter().flat_map(|g| g.slots.iter().take(k));
+        data.filter(|s| s.brick == id && s.state == SlotState::Live).count()
+    };
+    let fullest = up(&map).max_by_key(|(id, _)| data_slots(*id));
+    fullest.map(|(id, _)| id).context("no brick is up")
+}
+
+fn up(map: &ClusterMap) -> impl Iterator<Item = (BrickId, &str)> {
+    map.bricks.iter().filter(|b| b.state == BrickState::Up).map(|b| (b.id, b.address.as_str()))
+}
+
+fn primary_of(map: &ClusterMap, brick: BrickId) -> usize {
+    let groups = map.volumes.iter().flat_map(|v| v.groups.iter().enumerate().map(move |(i, g)| (v, i, g)));
+    let primary = groups.filter(|(volume, _, group)| {
+        let slot = group.primary(volume.geometry.code());
+        slot.and_then(|slot| group.slots.get(slot)).is_some_and(|s| s.brick == brick)
+    });
+    primary.map(|(v, i, _)| GroupId { volume: v.id, index: i as u32 }).count()
+}
+
+/// Kills a brick with SIGKILL.
+pub(super) fn kill(scene: &Scene, brick: BrickId, at: u64) -> anyhow::Result<Victim> {
+    let map = scene.remote.status()?.map;
+    let address = &map.brick(brick).with_context(|| format!("the map has no brick {brick}"))?.address;
+    let report = scene.remote.brick(address);
+    let daemon = scene.brick_daemon(brick)?;
+    daemon.signal(Signal::SIGKILL);
+    anyhow::ensure!(daemon.wait_gone(Duration::from_secs(5)), "brick {brick} survived SIGKILL");
+    Ok(Victim {
+        brick,
+        pid: daemon.pid(),
+        primary_of: primary_of(&map, brick),
+        ordered: report.as_ref().map_or(0, |r| r.ordered),
+        decoded: report.as_ref().map_or(0, |r| r.decoded),
+        at,
+    })
+}

@@ -1,0 +1,260 @@
+//! The life of an embedded cluster: made, started, waited for, stopped.
+//!
+//! The metadata service stops first and alone: with nobody to notice, no brick that takes its time is put Out.
+
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use store::FormatOptions;
+use types::messages::cluster::{BrickState, ClusterReport, ClusterStatus, VolumeCreate, VolumeInfo};
+use types::wire::Key;
+use types::{BrickId, ClusterId, Code, Geometry, Refusal, limits};
+use world::{CallError, World};
+
+use crate::commands::cluster::create_store;
+use crate::daemon::LISTENING;
+use crate::home::{Home, Plan};
+use crate::output::Output;
+use crate::problem::problem;
+use crate::process::{self, Started};
+use crate::remote::{Remote, Target, explain, real_world};
+use crate::size::Size;
+
+/// Name of the volume that every embedded cluster begins with.
+pub(crate) const MAIN_VOLUME: &str = "main";
+/// How long a start may take before it counts as failed.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+/// How long a daemon may take to stop by itself.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What an embedded cluster is to be.
+pub(crate) struct Wish {
+    pub(crate) bricks: u32,
+    pub(crate) code: Code,
+    pub(crate) size: Size,
+    pub(crate) memory: Size,
+    /// Bytes of each brick's journal; fitting its size if [`None`].
+    pub(crate) journal: Option<Size>,
+    /// Port of the metadata service; any free one if [`None`].
+    pub(crate) port: Option<u16>,
+}
+
+/// Makes the directory, the key, the metadata service's store and the bricks.
+pub(crate) fn make(dir: &Path, wish: &Wish, output: &Output) -> anyhow::Result<Home> {
+    if wish.code.slots() > wish.bricks as usize {
+        return Err(problem(
+            format!(
+                "code {} needs {} bricks, one for each unit, and there are {}",
+                wish.code,
+                wish.code.slots(),
+                wish.bricks
+            ),
+            format!("--bricks {}, or --code {}", wish.code.slots(), fitting_code(wish.bricks)),
+        ));
+    }
+    let world = real_world()?;
+    let (cluster, key) = new_identity(&world);
+    let port = wish.port.map_or_else(free_port, Ok)?;
+    let Wish { bricks, code, size, memory, .. } = *wish;
+    let home = Home::prepare(dir, Plan { cluster, port, bricks, size, code, memory }, &key)?;
+    create_store(&home.meta_dir(), cluster)?;
+    let bar = output.count_bar("formatting bricks", bricks.into());
+    for brick in home.bricks() {
+        format(&world, &home.brick_path(brick), brick, cluster, wish)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    home.commit()?;
+    Ok(home)
+}
+
+/// A new cluster's id and key.
+pub(crate) fn new_identity(world: &World) -> (ClusterId, Key) {
+    let mut cluster = ClusterId::default();
+    let mut key = Key::OPEN;
+    world.random_bytes(&mut cluster.0);
+    world.random_bytes(&mut key.0);
+    (cluster, key)
+}
+
+/// A port of loopback that nobody uses now.
+fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no port of 127.0.0.1 is free")?;
+    Ok(listener.local_addr().context("a listener has an address")?.port())
+}
+
+fn format(world: &World, path: &Path, brick: BrickId, cluster: ClusterId, wish: &Wish) -> anyhow::Result<()> {
+    let text = path.to_str().context("the directory's path must be UTF-8")?;
+    // A file from an interrupted start is no cluster's yet: cluster.json is written last.
+    let _ = std::fs::remove_file(path);
+    let options = FormatOptions { cluster, brick, journal_bytes: wish.journal.map(|j| j.0) };
+    world.block_on(async {
+        let disk =
+            world.create_disk(text, wish.size.0).await.with_context(|| format!("cannot make {text}"))?;
+        store::format(world, &disk, &options).await.with_context(|| format!("cannot format {text}"))?;
+        Ok(())
+    })
+}
+
+/// The code that an embedded cluster of so many bricks gets unless told otherwise: two parity units from four
+/// bricks on, at most 8+2.
+pub(crate) fn fitting_code(bricks: u32) -> Code {
+    let (k, m) = match bricks {
+        0 | 1 => (1, 0),
+        2 => (1, 1),
+        3 => (2, 1),
+        n => (u8::try_from(n - 2).unwrap_or(8).min(8), 2),
+    };
+    Code::new(k, m).expect("1 to 8 data units and up to 2 parity units are in range")
+}
+
+/// Starts what does not run yet, and waits until all of it serves.
+///
+/// `tied` daemons die with this process, however it ends.
+pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<ClusterReport> {
+    let end = Instant::now() + START_PATIENCE;
+    let mut started = launch_bricks(home, tied, end, output)?;
+    started.extend(launch(home, "meta", meta_args(home), tied)?);
+    let spinner = output.spinner("starting the metadata service");
+    let remote = Remote::new(&Target::embedded(home)?)?;
+    let report = loop {
+        match remote.meta(&ClusterStatus {}) {
+            Ok(report) => {
+                let waiting = home.bricks().filter(|b| !serves(&report, *b)).count();
+                if waiting == 0 {
+                    break report;
+                }
+                spinner.set_message(format!("waiting for {waiting} of {} bricks", home.plan().bricks));
+            }
+            Err(CallError::Unreachable) => {}
+            Err(error) => return Err(explain(error, &home.meta_address())),
+        }
+        patience(&mut started, end, "the cluster")?;
+    };
+    spinner.finish_and_clear();
+    Ok(report)
+}
+
+/// Starts the bricks that do not run, and waits until each has recovered: only then the arbiter may begin to count
+/// the time for which it has not heard of them.
+fn launch_bricks(home: &Home, tied: bool, end: Instant, output: &Output) -> anyhow::Result<Vec<Started>> {
+    let mut started = Vec::new();
+    for brick in home.bricks() {
+        started.extend(launch(home, &brick.to_string(), brick_args(home, brick), tied)?);
+    }
+    let bar = output.count_bar("starting bricks", started.len() as u64);
+    loop {
+        let ready = started.iter().filter(|brick| brick.said().contains(LISTENING)).count();
+        bar.set_position(ready as u64);
+        if ready == started.len() {
+            bar.finish_and_clear();
+            return Ok(started);
+        }
+        patience(&mut started, end, "the bricks")?;
+    }
+}
+
+fn serves(report: &ClusterReport, brick: BrickId) -> bool {
+    report.map.brick(brick).is_some_and(|b| b.state == BrickState::Up)
+}
+
+fn patience(started: &mut [Started], end: Instant, what: &str) -> anyhow::Result<()> {
+    for daemon in started {
+        daemon.check()?;
+    }
+    if Instant::now() > end {
+        let what = format!("{what} did not come up within {} s", START_PATIENCE.as_secs());
+        return Err(problem(what, "the logs in the directory's log/"));
+    }
+    thread::sleep(Duration::from_millis(20));
+    Ok(())
+}
+
+/// Starts one daemon unless it runs.
+fn launch(home: &Home, name: &str, args: Vec<OsString>, tied: bool) -> anyhow::Result<Option<Started>> {
+    if home.daemon(name).is_some() {
+        return Ok(None);
+    }
+    let mut args = args;
+    args.push(if tied { "--tied" } else { "--detached" }.into());
+    let mut started = process::start(name, &args, &home.log_path(name))?;
+    match started.daemon() {
+        Some(daemon) => daemon.write(&home.pid_path(name))?,
+        None => started.check()?,
+    }
+    Ok(Some(started))
+}
+
+fn meta_args(home: &Home) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["meta".into(), "--dir".into(), home.meta_dir().into()];
+    args.extend(["--listen".into(), home.meta_address().into()]);
+    args.extend(["--key-file".into(), home.key_path().into()]);
+    args.extend(["--memory".into(), home.plan().memory.0.to_string().into()]);
+    args
+}
+
+fn brick_args(home: &Home, brick: BrickId) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["brick".into(), "--disk".into(), home.brick_path(brick).into()];
+    args.extend(["--meta".into(), home.meta_address().into()]);
+    args.extend(["--listen".into(), "127.0.0.1:0".into()]);
+    args.extend(["--node".into(), "1".into()]);
+    args.extend(["--key-file".into(), home.key_path().into()]);
+    args.extend(["--memory".into(), home.plan().memory.0.to_string().into()]);
+    args
+}
+
+/// The volume `main`, made if it is not there.
+pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<VolumeInfo> {
+    let geometry = Geometry::new(home.plan().code, limits::UNIT_DEFAULT, limits::EXTENT_STRIPES_DEFAULT)
+        .context("the code does not fit the default unit")?;
+    let create = VolumeCreate { name: MAIN_VOLUME.into(), geometry, groups: 0, same_node: true };
+    match remote.meta_or_refusal(&create)? {
+        Ok(reply) => Ok(reply.volume),
+        Err(Refusal::Exists) => {
+            let map = remote.status()?.map;
+            map.volume_named(MAIN_VOLUME).cloned().context("the volume `main` was there and is gone")
+        }
+        Err(refusal) => Err(anyhow::anyhow!("cannot make the volume `main`: {refusal}")),
+    }
+}
+
+/// Stops every daemon of the cluster. Returns the names of those that had to be killed.
+pub(crate) fn stop(home: &Home, output: &Output) -> Vec<String> {
+    let spinner = output.spinner("stopping");
+    let mut killed = Vec::new();
+    if let Some(meta) = home.daemon("meta")
+        && !meta.stop(STOP_PATIENCE)
+    {
+        killed.push("meta".to_owned());
+    }
+    let bricks: Vec<_> =
+        home.bricks().filter_map(|b| Some((b.to_string(), home.daemon(&b.to_string())?))).collect();
+    for (_, daemon) in &bricks {
+        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    }
+    for (name, daemon) in bricks {
+        if !daemon.stop(STOP_PATIENCE) {
+            killed.push(name);
+        }
+    }
+    for name in std::iter::once("meta".to_owned()).chain(home.bricks().map(|b| b.to_string())) {
+        let _ = std::fs::remove_file(home.pid_path(&name));
+    }
+    spinner.finish_and_clear();
+    killed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_fit_their_bricks() {
+        let codes: Vec<String> = [1, 2, 3, 4, 6, 10, 40].map(|n| fitting_code(n).to_string()).into();
+        assert_eq!(codes, ["1+0", "1+1", "2+1", "2+2", "4+2", "8+2", "8+2"]);
+    }
+}

@@ -1,0 +1,191 @@
+//! Mount points: what may become one, what is one of ours, and which daemon serves it.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use crate::problem::problem;
+use crate::process::Daemon;
+
+/// The type that `mount` shows for a Shoal mount.
+pub(crate) const FS_TYPE: &str = "fuse.shoal";
+
+/// A mount of Shoal as the kernel lists it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mounted {
+    pub(crate) dir: PathBuf,
+    pub(crate) fs_type: String,
+    pub(crate) source: String,
+}
+
+/// Every mount that this process sees, the newest last.
+pub(crate) fn mounted() -> anyhow::Result<Vec<Mounted>> {
+    let text = fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    Ok(text.lines().filter_map(parse_line).collect())
+}
+
+/// The topmost mount at `dir`, which is taken as it is: a dead mount cannot be asked for its canonical path.
+pub(crate) fn mounted_at(dir: &Path) -> anyhow::Result<Option<Mounted>> {
+    Ok(mounted()?.into_iter().rfind(|m| m.dir == dir))
+}
+
+/// `36 35 98:0 /root /mnt/dir rw,noatime master:1 - fuse.shoal main rw`
+fn parse_line(line: &str) -> Option<Mounted> {
+    let (place, what) = line.split_once(" - ")?;
+    let dir = unescape(place.split(' ').nth(4)?);
+    let mut what = what.split(' ');
+    Some(Mounted { dir, fs_type: what.next()?.to_owned(), source: what.next()?.to_owned() })
+}
+
+/// The kernel writes blank, tab, newline and backslash as three octal digits.
+fn unescape(text: &str) -> PathBuf {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let digits = bytes.get(at + 1..at + 4).and_then(|d| std::str::from_utf8(d).ok());
+        match digits.and_then(|d| u8::from_str_radix(d, 8).ok()) {
+            Some(value) if byte == b'\\' => {
+                out.push(value);
+                at += 4;
+            }
+            _ => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsStr::from_bytes(&out))
+}
+
+/// An absolute path without touching what lies there.
+pub(crate) fn absolute(dir: &Path) -> anyhow::Result<PathBuf> {
+    let parent = match dir.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(dir.to_owned()),
+    };
+    let Some(name) = dir.file_name() else {
+        return fs::canonicalize(dir).with_context(|| format!("{} cannot be found", dir.display()));
+    };
+    let parent = fs::canonicalize(parent).with_context(|| format!("{} cannot be found", parent.display()))?;
+    Ok(parent.join(name))
+}
+
+/// Says at once why this process cannot mount anything.
+pub(crate) fn check_fuse() -> anyhow::Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(problem("mounting needs root", "the same command with sudo"));
+    }
+    if fs::metadata("/dev/fuse").is_err() {
+        return Err(problem(
+            "/dev/fuse is missing: this kernel has no FUSE, or its module is not loaded",
+            "`modprobe fuse`; in a container, pass the device in (--device /dev/fuse --cap-add SYS_ADMIN)",
+        ));
+    }
+    Ok(())
+}
+
+/// Says at once why `dir` cannot become a mount point.
+pub(crate) fn check_free(dir: &Path) -> anyhow::Result<PathBuf> {
+    check_fuse()?;
+    let dir = absolute(dir)?;
+    if let Some(mount) = mounted_at(&dir)? {
+        let what =
+            format!("{} is a mount point already ({}, {})", dir.display(), mount.fs_type, mount.source);
+        return Err(problem(what, format!("another directory, or `shoal umount {}` first", dir.display())));
+    }
+    let make = format!("`mkdir -p {}`", dir.display());
+    let meta = match fs::metadata(&dir) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(problem(format!("the mount point {} does not exist", dir.display()), make));
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", dir.display())),
+    };
+    if !meta.is_dir() {
+        bail!("the mount point {} is not a directory", dir.display());
+    }
+    let mut entries = fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    if entries.next().is_some() {
+        let what =
+            format!("the mount point {} is not empty: a mount would hide what is in it", dir.display());
+        return Err(problem(what, "an empty directory"));
+    }
+    fs::canonicalize(&dir).with_context(|| format!("cannot find {}", dir.display()))
+}
+
+/// Where mount daemons say that they live.
+const RUN_DIR: &str = "/run/shoal";
+
+/// A mount daemon's note about itself, gone when it ends.
+pub(crate) struct Note {
+    path: PathBuf,
+}
+
+impl Note {
+    /// Leaves a note for the mount at `dir`, served by this process, of the cluster whose service is at `meta`.
+    pub(crate) fn leave(dir: &Path, volume: &str, meta: &str) -> anyhow::Result<Note> {
+        fs::create_dir_all(RUN_DIR).with_context(|| format!("cannot make {RUN_DIR}"))?;
+        let path = Path::new(RUN_DIR).join(format!("mount-{}.json", std::process::id()));
+        let me = Daemon::running(std::process::id()).context("cannot find this process in /proc")?;
+        let pid_file = path.with_extension("pid");
+        me.write(&pid_file)?;
+        let note = json!({ "dir": dir.to_string_lossy(), "volume": volume, "meta": meta });
+        fs::write(&path, note.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Note { path })
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(self.path.with_extension("pid"));
+    }
+}
+
+/// A mount daemon of this machine.
+pub(crate) struct MountDaemon {
+    pub(crate) dir: PathBuf,
+    pub(crate) meta: String,
+    pub(crate) daemon: Daemon,
+}
+
+/// The mount daemons that run on this machine; notes of dead ones are cleared away.
+pub(crate) fn mount_daemons() -> Vec<MountDaemon> {
+    let Ok(entries) = fs::read_dir(RUN_DIR) else { return Vec::new() };
+    let notes = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json"));
+    let mut found = Vec::new();
+    for path in notes {
+        let Some(daemon) = Daemon::read(&path.with_extension("pid")) else {
+            drop(Note { path });
+            continue;
+        };
+        let note: Value =
+            fs::read_to_string(&path).ok().and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
+        if let (Some(dir), Some(meta)) = (note["dir"].as_str(), note["meta"].as_str()) {
+            found.push(MountDaemon { dir: PathBuf::from(dir), meta: meta.to_owned(), daemon });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_mountinfo_parse() {
+        let line = r"36 35 0:41 / /mnt/a\040b\134 rw,nosuid shared:1 - fuse.shoal main rw,user_id=0";
+        let expected = Mounted {
+            dir: PathBuf::from("/mnt/a b\\"),
+            fs_type: FS_TYPE.to_owned(),
+            source: "main".to_owned(),
+        };
+        assert_eq!(parse_line(line), Some(expected));
+        assert_eq!(parse_line("nonsense"), None);
+    }
+}

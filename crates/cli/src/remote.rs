@@ -1,0 +1,159 @@
+//! Asking the servers of a cluster, from a command that waits for the answer.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use types::limits::CALL_TIMEOUT_US;
+use types::messages::brick::{BrickReport, BrickStatus};
+use types::messages::cluster::{ClusterReport, ClusterStatus};
+use types::messages::session::Role;
+use types::wire::{Key, Request};
+use types::{Buf, ClusterId, Epoch, Refusal};
+use world::{CallError, Identity, Peers, World};
+
+use crate::home::{Home, default_dir, read_key};
+use crate::problem::problem;
+
+/// Which cluster a command is about.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Where {
+    /// Address of the metadata service, HOST:PORT; without it, the embedded cluster in --dir
+    #[arg(long, value_name = "ADDR", env = "SHOAL_META")]
+    pub(crate) meta: Option<String>,
+    /// File with the cluster's key (see `shoal cluster init`)
+    #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Directory of an embedded cluster (see `shoal up`)
+    #[arg(long, value_name = "DIR", env = "SHOAL_DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// A cluster's metadata service and the key to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) meta: String,
+    pub(crate) key: Key,
+    pub(crate) key_file: Option<PathBuf>,
+}
+
+impl Where {
+    /// The directory of the embedded cluster that is meant if no address is given.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(default_dir)
+    }
+
+    /// Finds out where the cluster is.
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        let Some(meta) = &self.meta else {
+            return Target::embedded(&Home::require(&self.dir())?);
+        };
+        let key = self.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
+        Ok(Target { meta: meta.clone(), key, key_file: self.key_file.clone() })
+    }
+}
+
+impl Target {
+    /// An embedded cluster.
+    pub(crate) fn embedded(home: &Home) -> anyhow::Result<Target> {
+        let key_file = home.key_path();
+        Ok(Target { meta: home.meta_address(), key: read_key(&key_file)?, key_file: Some(key_file) })
+    }
+}
+
+/// Connections to a cluster's servers.
+pub(crate) struct Remote {
+    world: World,
+    peers: Peers,
+    meta: String,
+}
+
+/// A ring for this thread.
+pub(crate) fn real_world() -> anyhow::Result<World> {
+    World::real().map_err(|e| {
+        problem(
+            format!("this machine gives no ring for I/O: {e}"),
+            "`ulimit -l unlimited`, or a kernel from 5.10 on",
+        )
+    })
+}
+
+impl Remote {
+    /// Prepares to ask; connects at the first question.
+    pub(crate) fn new(target: &Target) -> anyhow::Result<Remote> {
+        let world = real_world()?;
+        let identity =
+            Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
+        let peers = Peers::new(world.clone(), identity);
+        Ok(Remote { world, peers, meta: target.meta.clone() })
+    }
+
+    /// Asks the metadata service.
+    pub(crate) fn meta<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
+        self.ask(&self.meta, CALL_TIMEOUT_US, request)
+    }
+
+    /// Asks the metadata service, with its refusals as they are and its silence as an error to show.
+    pub(crate) fn meta_or_refusal<R: Request>(
+        &self,
+        request: &R,
+    ) -> anyhow::Result<Result<R::Reply, Refusal>> {
+        match self.meta(request) {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(CallError::Refused(refusal)) => Ok(Err(refusal)),
+            Err(error) => Err(explain(error, &self.meta)),
+        }
+    }
+
+    /// Asks the metadata service, with any refusal as an error to show.
+    pub(crate) fn meta_or_explain<R: Request>(&self, request: &R) -> anyhow::Result<R::Reply> {
+        self.meta(request).map_err(|error| explain(error, &self.meta))
+    }
+
+    /// The cluster that answered last; zeros before.
+    pub(crate) fn cluster(&self) -> ClusterId {
+        self.peers.cluster()
+    }
+
+    /// The metadata service's account of the cluster.
+    pub(crate) fn status(&self) -> anyhow::Result<ClusterReport> {
+        self.meta_or_explain(&ClusterStatus {})
+    }
+
+    /// A brick's account of itself; `None` if it does not answer soon.
+    pub(crate) fn brick(&self, address: &str) -> Option<BrickReport> {
+        const PATIENCE_US: u64 = 1_000_000;
+        self.ask(address, PATIENCE_US, &BrickStatus {}).ok()
+    }
+
+    fn ask<R: Request>(&self, address: &str, us: u64, request: &R) -> Result<R::Reply, CallError> {
+        let call = self.peers.call_within(us, address, Epoch::default(), request, Buf::empty());
+        self.world.block_on(call).map(|(reply, _)| reply)
+    }
+}
+
+/// A failed call in words.
+pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
+    match error {
+        CallError::Refused(refusal) => {
+            anyhow::anyhow!("the metadata service at {address} refused: {refusal}")
+        }
+        CallError::Unreachable => problem(
+            format!("the metadata service at {address} does not answer"),
+            "`shoal up` for a cluster of this machine; otherwise check --meta, and that `shoal meta` runs there",
+        ),
+        CallError::WrongKey => problem(
+            format!("the metadata service at {address} has another key than this command"),
+            "--key-file with the key of that cluster",
+        ),
+        CallError::WrongCluster { theirs } => problem(
+            format!("the service at {address} belongs to cluster {theirs}, another one than meant here"),
+            "the address of the right cluster's metadata service in --meta",
+        ),
+        CallError::BadReply => problem(
+            format!(
+                "what answers at {address} is no metadata service of Shoal, or of an incompatible version"
+            ),
+            "check --meta",
+        ),
+    }
+}

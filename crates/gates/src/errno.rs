@@ -1,0 +1,65 @@
+//! The one table of error numbers: what the kernel hears when the cluster says no.
+
+use client::ClientError;
+use types::Refusal;
+
+/// The error number of a failed file operation.
+pub fn errno(error: ClientError) -> i32 {
+    match error {
+        ClientError::Refused(refusal) => of_refusal(refusal),
+        ClientError::Unreachable => libc::ETIMEDOUT,
+        ClientError::WrongKey | ClientError::WrongCluster => libc::EACCES,
+        ClientError::BadReply => libc::EPROTO,
+        ClientError::BadHandle => libc::EBADF,
+        ClientError::Left => libc::ENOTCONN,
+    }
+}
+
+/// The error number of a refusal. Those that a client deals with itself come here only if it gave up: plain I/O
+/// errors.
+fn of_refusal(refusal: Refusal) -> i32 {
+    match refusal {
+        Refusal::NoSpace => libc::ENOSPC,
+        Refusal::NotFound => libc::ENOENT,
+        Refusal::Exists => libc::EEXIST,
+        Refusal::NotDirectory => libc::ENOTDIR,
+        Refusal::IsDirectory => libc::EISDIR,
+        Refusal::NotEmpty => libc::ENOTEMPTY,
+        Refusal::NameTooLong => libc::ENAMETOOLONG,
+        Refusal::Invalid => libc::EINVAL,
+        Refusal::Stale => libc::ESTALE,
+        Refusal::Busy => libc::EBUSY,
+        Refusal::NotPermitted => libc::EPERM,
+        Refusal::AccessDenied => libc::EACCES,
+        Refusal::TooManyLinks => libc::EMLINK,
+        Refusal::FileTooLarge => libc::EFBIG,
+        Refusal::CrossVolume => libc::EXDEV,
+        Refusal::Malformed | Refusal::Unsupported => libc::EPROTO,
+        Refusal::StaleEpoch
+        | Refusal::NotPrimary
+        | Refusal::NotServing
+        | Refusal::Pending
+        | Refusal::OutOfOrder
+        | Refusal::Corrupt
+        | Refusal::TooFewLive
+        | Refusal::Fenced
+        | Refusal::Unknown
+        | Refusal::ServedTwice
+        | Refusal::DiskFailed
+        | Refusal::TooFewDomains
+        | Refusal::MetaFailed => libc::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_can_react_to_has_its_own_number() {
+        assert_eq!(errno(ClientError::Refused(Refusal::NoSpace)), libc::ENOSPC);
+        assert_eq!(errno(ClientError::Refused(Refusal::Stale)), libc::ESTALE);
+        assert_eq!(errno(ClientError::Refused(Refusal::Corrupt)), libc::EIO);
+        assert_eq!(errno(ClientError::Unreachable), libc::ETIMEDOUT);
+    }
+}

@@ -1,0 +1,459 @@
+//! Every request of the kernel, translated. Each is carried out inline, to its end.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use client::{Opened, SetAttrs};
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use types::limits::{BLOCK, NAME_MAX, SYMLINK_MAX};
+use types::messages::names::{DirEntries, RenameHow};
+
+use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
+use super::gate::{GENERATION, Gate, name, owner, writes};
+use super::status;
+use super::versions::TTL;
+
+/// Cookies below belong to `.` and `..`; a directory's own entries follow.
+const COOKIE_FIRST: u64 = 2;
+/// Entries asked for at once: about what a request of 32 KiB with attributes holds.
+const ENTRIES_MAX: u32 = 192;
+
+impl Gate {
+    /// Entries from a kernel's cookie on.
+    fn list(&self, inode: INodeNo, cookie: u64) -> Result<DirEntries, Errno> {
+        let inode = self.inode(inode);
+        let cookie = cookie.saturating_sub(COOKIE_FIRST);
+        self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await)
+    }
+
+    /// Reads a directory: gives `add` cookie, name and attributes, until it is full.
+    fn read_directory(
+        &self,
+        inode: INodeNo,
+        cookie: u64,
+        mut add: impl FnMut(INodeNo, u64, FileType, &OsStr, Option<&types::messages::names::Attr>) -> bool,
+    ) -> Result<(), Errno> {
+        if status::is_ours(inode) {
+            // What is in it is found by name only.
+            return Ok(());
+        }
+        let listed = self.list(inode, cookie)?;
+        let parent = self.kernel_number(listed.parent);
+        let dots = [(INodeNo(inode.0), "."), (parent, "..")];
+        for (at, (number, name)) in dots.into_iter().enumerate().skip(cookie.min(COOKIE_FIRST) as usize) {
+            if add(number, at as u64 + 1, FileType::Directory, OsStr::new(name), None) {
+                return Ok(());
+            }
+        }
+        for entry in &listed.entries {
+            let kind = file_type(entry.attr.kind);
+            let name = OsStr::from_bytes(&entry.name);
+            if add(INodeNo(entry.attr.inode.0), entry.cookie + COOKIE_FIRST, kind, name, Some(&entry.attr)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn reply_open(&self, answer: Result<Opened, Errno>, write: bool, reply: ReplyOpen) {
+        match answer {
+            Ok(opened) => {
+                let flags = self.opened(&opened.attr, opened.mode, write);
+                reply.opened(FileHandle(opened.handle), flags);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn reply_done(answer: Result<(), Errno>, reply: ReplyEmpty) {
+        match answer {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+}
+
+impl Filesystem for Gate {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        super::mount::agree(config);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEntry) {
+        if let Some(inode) = status::lookup(self.inode(parent) == self.mount.root(), parent, entry) {
+            return reply.entry(&status::TTL, &status::attr(inode), GENERATION);
+        }
+        let parent = self.inode(parent);
+        let found = name(entry).and_then(|name| self.ask(async |session| session.lookup(parent, name).await));
+        self.reply_entry(found, reply);
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        if status::is_ours(inode) {
+            return reply.attr(&status::TTL, &status::attr(inode));
+        }
+        let inode = self.inode(inode);
+        self.reply_attr(self.ask(async |session| session.getattr(inode).await), reply);
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        if status::is_ours(inode) {
+            return reply.error(Errno::EPERM);
+        }
+        let changes = SetAttrs {
+            mode: mode.map(|mode| mode & 0o7777),
+            uid,
+            gid,
+            size,
+            atime: atime.map(nanoseconds),
+            mtime: mtime.map(nanoseconds),
+        };
+        let (gate, inode) = (self.clone(), self.inode(inode));
+        let change = move || {
+            let changed = gate.ask(async |session| session.setattr(inode, changes).await);
+            gate.reply_attr(changed, reply);
+        };
+        // A new size needs the right to write, for which another client may have to give way.
+        if size.is_some() { self.spare.run(change) } else { change() }
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        let inode = self.inode(inode);
+        match self.ask(async |session| session.readlink(inode).await) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        entry: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let parent = self.inode(parent);
+        let owner = owner(request, mode);
+        let made = name(entry).and_then(|name| {
+            let kind = kind_of_mode(mode).ok_or(Errno::EINVAL)?;
+            self.ask(async |session| session.make_node(parent, name, kind, owner, rdev).await)
+        });
+        self.reply_entry(made, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        entry: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let parent = self.inode(parent);
+        let owner = owner(request, mode);
+        let made =
+            name(entry).and_then(|name| self.ask(async |session| session.mkdir(parent, name, owner).await));
+        self.reply_entry(made, reply);
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
+        let parent = self.inode(parent);
+        let gone = name(entry).and_then(|name| self.ask(async |session| session.unlink(parent, name).await));
+        Gate::reply_done(gone, reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
+        let parent = self.inode(parent);
+        let gone = name(entry).and_then(|name| self.ask(async |session| session.rmdir(parent, name).await));
+        Gate::reply_done(gone, reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, target: &Path, reply: ReplyEntry) {
+        let parent = self.inode(parent);
+        let owner = owner(request, 0o777);
+        let target = target.as_os_str().as_bytes();
+        let made = name(entry).and_then(|name| {
+            if target.len() > SYMLINK_MAX {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            self.ask(async |session| session.symlink(parent, name, target, owner).await)
+        });
+        self.reply_entry(made, reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        entry: &OsStr,
+        new_parent: INodeNo,
+        new_entry: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = (self.inode(parent), self.inode(new_parent));
+        let moved = rename_how(flags).and_then(|how| {
+            let (name, new_name) = (name(entry)?, name(new_entry)?);
+            self.ask(async |session| session.rename((from, name), (to, new_name), how).await)
+        });
+        Gate::reply_done(moved, reply);
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_entry: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let (inode, parent) = (self.inode(inode), self.inode(new_parent));
+        let made = name(new_entry)
+            .and_then(|name| self.ask(async |session| session.link(inode, parent, name).await));
+        self.reply_entry(made, reply);
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let write = writes(flags.0);
+        if status::is_ours(inode) {
+            return if write {
+                reply.error(Errno::EACCES);
+            } else {
+                reply.opened(status::HANDLE, FopenFlags::FOPEN_DIRECT_IO);
+            };
+        }
+        let (gate, inode) = (self.clone(), self.inode(inode));
+        let truncate = flags.0 & libc::O_TRUNC != 0;
+        self.spare.run(move || {
+            let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
+            gate.reply_open(opened, write || truncate, reply);
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        entry: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let parent = self.inode(parent);
+        let owner = owner(request, mode);
+        let made =
+            name(entry).and_then(|name| self.ask(async |session| session.create(parent, name, owner).await));
+        match made {
+            Ok(opened) => {
+                let (attr, _) = self.told(&opened.attr);
+                let flags = self.opened(&opened.attr, opened.mode, true);
+                reply.created(&TTL, &attr, GENERATION, FileHandle(opened.handle), flags);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        if handle == status::HANDLE {
+            return reply.data(status::part(&self.mount, offset, size).as_bytes());
+        }
+        match self.ask(async |session| session.read(handle.0, offset, size as usize).await) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.ask(async |session| session.write(handle.0, offset, data).await) {
+            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        if handle == status::HANDLE {
+            return reply.ok();
+        }
+        Gate::reply_done(self.ask(async |session| session.flush(handle.0).await), reply);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        if handle == status::HANDLE {
+            return reply.ok();
+        }
+        let write = writes(flags.0) || flags.0 & libc::O_TRUNC != 0;
+        self.versions.release(self.inode(inode), write);
+        Gate::reply_done(self.ask(async |session| session.release(handle.0).await), reply);
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        if handle == status::HANDLE {
+            return reply.ok();
+        }
+        Gate::reply_done(self.ask(async |session| session.fsync(handle.0).await), reply);
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let add = |number, cookie, kind, name: &OsStr, _: Option<&_>| reply.add(number, cookie, kind, name);
+        match self.read_directory(inode, offset, add) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let add = |number, cookie, _kind, name: &OsStr, attr: Option<&_>| match attr {
+            Some(attr) => {
+                let (attr, ttl) = self.told(attr);
+                reply.add(number, cookie, name, &ttl, &attr, GENERATION)
+            }
+            // The kernel takes only number and kind of `.` and `..`.
+            None => reply.add(number, cookie, name, &TTL, &directory(number), GENERATION),
+        };
+        match self.read_directory(inode, offset, add) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Names are durable before the request that changed them is answered.
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        let block = BLOCK as u64;
+        match self.ask(async |session| session.statfs().await) {
+            Ok(space) => {
+                let (blocks, free) = (space.total / block, space.free / block);
+                // Inodes take space as bytes do: as many are free as blocks.
+                let files = space.inodes.saturating_add(free);
+                reply.statfs(blocks, free, free, files, free, BLOCK as u32, NAME_MAX as u32, BLOCK as u32);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    // After the first "not supported" the kernel answers these itself.
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+}
+
+fn rename_how(flags: RenameFlags) -> Result<RenameHow, Errno> {
+    if flags.is_empty() {
+        Ok(RenameHow::Replace)
+    } else if flags == RenameFlags::RENAME_NOREPLACE {
+        Ok(RenameHow::NoReplace)
+    } else if flags == RenameFlags::RENAME_EXCHANGE {
+        Ok(RenameHow::Exchange)
+    } else {
+        Err(Errno::EINVAL)
+    }
+}

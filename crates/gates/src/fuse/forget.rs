@@ -1,0 +1,64 @@
+//! Makes the kernel forget.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use fuser::{INodeNo, Notifier};
+use types::InodeId;
+
+/// How long whoever recalls a mode waits for the kernel.
+///
+/// The kernel may have to wait for a read or write of the same file that is on its way, and that may have to wait for
+/// the client's background, which is who waits here: so not for ever. What is forgotten late was cached before the
+/// recall, and no attributes of it are believed any more.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+struct Order {
+    inode: INodeNo,
+    done: Sender<()>,
+}
+
+/// A thread that makes the kernel forget the pages of files: the kernel may take its time over it.
+#[derive(Clone)]
+pub(super) struct Forget {
+    notifier: Notifier,
+    orders: Sender<Order>,
+}
+
+impl Forget {
+    /// Starts the thread; it ends with the last clone.
+    pub(super) fn new(notifier: Notifier) -> std::io::Result<Forget> {
+        let (orders, received) = channel::<Order>();
+        let kernel = notifier.clone();
+        thread::Builder::new().name("fuse-forget".into()).spawn(move || {
+            while let Ok(order) = received.recv() {
+                if let Err(error) = kernel.inval_inode(order.inode, 0, 0) {
+                    tracing::debug!("the kernel keeps {}: {error}", order.inode.0);
+                }
+                // Whoever gave the order may have stopped waiting.
+                let _ = order.done.send(());
+            }
+        })?;
+        Ok(Forget { notifier, orders })
+    }
+
+    /// Forgets a file's attributes. Never waits.
+    pub(super) fn attributes(&self, inode: InodeId) {
+        if let Err(error) = self.notifier.inval_inode(INodeNo(inode.0), -1, 0) {
+            tracing::debug!("the kernel keeps the attributes of {inode}: {error}");
+        }
+    }
+
+    /// Forgets a file's pages and attributes.
+    pub(super) fn everything(&self, inode: InodeId) {
+        self.attributes(inode);
+        let (done, waiting) = channel();
+        if self.orders.send(Order { inode: INodeNo(inode.0), done }).is_err() {
+            return;
+        }
+        if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::debug!("the kernel takes its time to forget the pages of {inode}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the translation of requests has in common.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
+
+use client::{ClientError, Mount, Session};
+use fuser::{Errno, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEntry, Request};
+use types::InodeId;
+use types::limits::NAME_MAX;
+use types::messages::cluster::Mode;
+use types::messages::names::{Attr, Owner};
+
+use super::attributes::file_attr;
+use super::forget::Forget;
+use super::local;
+use super::spare::Spare;
+use super::versions::Versions;
+
+/// Inode numbers are never used again, so every inode is of the first generation.
+pub(super) const GENERATION: Generation = Generation(0);
+/// The kernel's number of the root.
+const KERNEL_ROOT: u64 = 1;
+
+/// One mount, as its threads share it. Clones are the same gate.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) mount: Arc<Mount>,
+    pub(super) versions: Arc<Versions>,
+    pub(super) spare: Spare,
+    /// There once the kernel has agreed to the mount.
+    pub(super) forget: Arc<OnceLock<Forget>>,
+}
+
+impl Gate {
+    /// Carries one request out on this thread.
+    pub(super) fn ask<T>(
+        &self,
+        request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
+    ) -> Result<T, Errno> {
+        local::ask(&self.mount, request)
+    }
+
+    /// The volume's inode of a kernel's number.
+    pub(super) fn inode(&self, number: INodeNo) -> InodeId {
+        if number.0 == KERNEL_ROOT { self.mount.root() } else { InodeId(number.0) }
+    }
+
+    /// The kernel's number of a volume's inode.
+    pub(super) fn kernel_number(&self, inode: InodeId) -> INodeNo {
+        INodeNo(if inode == self.mount.root() { KERNEL_ROOT } else { inode.0 })
+    }
+
+    /// Attributes, and for how long they may be believed, as the kernel hears them.
+    pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, std::time::Duration) {
+        let ttl = self.versions.tell(attr);
+        let number = self.kernel_number(attr.inode);
+        (fuser::FileAttr { ino: number, ..file_attr(attr) }, ttl)
+    }
+
+    pub(super) fn reply_entry(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+        match answer {
+            Ok(attr) => {
+                let (attr, ttl) = self.told(&attr);
+                reply.entry_with_ttls(&ttl, &super::versions::TTL, &attr, GENERATION);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    pub(super) fn reply_attr(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
+        match answer {
+            Ok(attr) => {
+                let (attr, ttl) = self.told(&attr);
+                reply.attr(&ttl, &attr);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// What the kernel is to do with its caches for a new handle.
+    pub(super) fn opened(&self, attr: &Attr, mode: Mode, write: bool) -> FopenFlags {
+        let opening = self.versions.open(attr, mode, write);
+        if opening.forget_attributes
+            && let Some(forget) = self.forget.get()
+        {
+            forget.attributes(attr.inode);
+        }
+        let mut flags = FopenFlags::empty();
+        flags.set(FopenFlags::FOPEN_KEEP_CACHE, opening.keep_pages);
+        flags.set(FopenFlags::FOPEN_DIRECT_IO, opening.direct);
+        flags
+    }
+}
+
+/// A name that a volume can hold.
+pub(super) fn name(name: &OsStr) -> Result<&[u8], Errno> {
+    let bytes = name.as_bytes();
+    if bytes.len() > NAME_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(bytes) }
+}
+
+/// Owner of what a request makes.
+pub(super) fn owner(request: &Request, mode: u32) -> Owner {
+    Owner { uid: request.uid(), gid: request.gid(), mode: mode & 0o7777 }
+}
+
+/// True if a file opened with these flags can be written.
+pub(super) fn writes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}

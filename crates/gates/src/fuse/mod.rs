@@ -1,0 +1,31 @@
+//! A volume as files, through the kernel's FUSE.
+//!
+//! ```text
+//! kernel --/dev/fuse--> thread 1..n, each with its own ring, connections and client session (local.rs)
+//!                          |  translate (filesystem.rs), wait for the answer inline, reply
+//!                          +--> opens that may wait for another client: a spare thread (spare.rs)
+//! client's background ---> recalled modes: the kernel forgets what it has cached (forget.rs)
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `mount.rs` | beginning and end of a mount |
+//! | `filesystem.rs` | every request of the kernel, translated |
+//! | `gate.rs` | what the translation of requests has in common |
+//! | `attributes.rs` | attributes in the kernel's words |
+//! | `versions.rs`, `forget.rs` | what the kernel may keep in its caches |
+//! | `spare.rs` | threads for requests that may wait long |
+//! | `local.rs` | what a thread owns |
+//! | `status.rs` | the file `.shoal/status` in the root of every mount |
+
+mod attributes;
+mod filesystem;
+mod forget;
+mod gate;
+mod local;
+mod mount;
+mod spare;
+mod status;
+mod versions;
+
+pub use mount::{FuseError, FuseMount, FuseOptions, Stopper, mount};

@@ -1,0 +1,211 @@
+//! Beginning and end of a mount.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+
+use client::{ClientError, Mount, MountError, MountOptions};
+use fuser::{BackgroundSession, Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use world::World;
+
+use super::forget::Forget;
+use super::gate::Gate;
+use super::spare::Spare;
+use super::versions::Versions;
+
+/// Largest request of the kernel, in bytes: one stripe of the default geometry at 8+2.
+const REQUEST_MAX: u32 = 1 << 20;
+/// How far the kernel reads ahead, in KiB.
+const READ_AHEAD_KB: u32 = 1024;
+/// Requests that the kernel has on the way without anybody waiting for them.
+const BACKGROUND_MAX: u16 = 64;
+
+/// Where and how a volume is shown.
+#[derive(Clone, Debug)]
+pub struct FuseOptions {
+    /// The mount point.
+    pub dir: PathBuf,
+    /// Threads that serve requests.
+    pub threads: usize,
+}
+
+/// Why a volume cannot be shown, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum FuseError {
+    /// The cluster does not let this client in.
+    #[error(transparent)]
+    Join(#[from] MountError),
+    /// The machine gives no ring or thread.
+    #[error("this machine gives no ring or thread: {0}")]
+    Machine(#[source] io::Error),
+    /// The kernel refuses.
+    #[error("the kernel refuses to mount at {dir}: {error}")]
+    Kernel {
+        /// The mount point.
+        dir: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A thread that serves requests has failed.
+    #[error("a thread of the mount has failed: {0}")]
+    Thread(#[source] io::Error),
+    /// Not everything written became stable.
+    #[error("bytes that were written did not become stable: {0}")]
+    Unstable(#[source] ClientError),
+}
+
+/// A volume that is shown.
+pub struct FuseMount {
+    dir: PathBuf,
+    mount: Arc<Mount>,
+    session: BackgroundSession,
+    background: JoinHandle<()>,
+}
+
+/// Ends a mount from another thread.
+pub struct Stopper {
+    dir: PathBuf,
+    mount: Arc<Mount>,
+}
+
+/// Shows a volume at a mount point. Returns when it can be used.
+pub fn mount(client: MountOptions, options: &FuseOptions) -> Result<FuseMount, FuseError> {
+    let world = World::real().map_err(FuseError::Machine)?;
+    let volume = client.volume.clone();
+    let mount = world.block_on(Mount::join(&world, client))?;
+    let background = start_background(&mount).map_err(FuseError::Machine)?;
+    let shown = show(&mount, &volume, options);
+    let Ok(session) = shown else {
+        // Nobody has written anything yet: there is nothing to lose in leaving.
+        let _ = world.block_on(mount.leave(&world));
+        let _ = background.join();
+        return Err(shown.err().expect("it is not the other case"));
+    };
+    if let Err(error) = read_ahead(&options.dir) {
+        tracing::warn!("the kernel's read-ahead stays as it is: {error}");
+    }
+    Ok(FuseMount { dir: options.dir.clone(), mount, session, background })
+}
+
+/// The client's own thread.
+fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
+    let mount = Arc::clone(mount);
+    thread::Builder::new().name("client".into()).spawn(move || match World::real() {
+        Ok(world) => world.block_on(mount.background(world.clone())),
+        Err(error) => tracing::error!("the mount's background gets no ring: {error}"),
+    })
+}
+
+fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<BackgroundSession, FuseError> {
+    let refused = |error| FuseError::Kernel { dir: options.dir.clone(), error };
+    let gate = Gate {
+        mount: Arc::clone(mount),
+        versions: Arc::new(Versions::default()),
+        spare: Spare::new(options.threads),
+        forget: Arc::new(OnceLock::new()),
+    };
+    let session = Session::new(gate.clone(), &options.dir, &config(volume, options)).map_err(refused)?;
+    let forget = Forget::new(session.notifier()).map_err(FuseError::Machine)?;
+    let versions = Arc::clone(&gate.versions);
+    let kernel = forget.clone();
+    mount.on_recall(Box::new(move |inode, mode| {
+        versions.recall(inode, mode);
+        kernel.everything(inode);
+    }));
+    assert!(gate.forget.set(forget).is_ok(), "a mount begins once");
+    session.spawn().map_err(refused)
+}
+
+fn config(volume: &str, options: &FuseOptions) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(format!("shoal:{volume}")),
+        MountOption::CUSTOM("subtype=shoal".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    config.acl = SessionACL::All;
+    config.n_threads = Some(options.threads.max(2));
+    config.clone_fd = true;
+    config
+}
+
+/// Agrees with the kernel on what both can do.
+pub(super) fn agree(config: &mut KernelConfig) {
+    let wanted = [
+        InitFlags::FUSE_PARALLEL_DIROPS,
+        InitFlags::FUSE_DO_READDIRPLUS,
+        InitFlags::FUSE_READDIRPLUS_AUTO,
+        InitFlags::FUSE_ATOMIC_O_TRUNC,
+        InitFlags::FUSE_AUTO_INVAL_DATA,
+        InitFlags::FUSE_ASYNC_DIO,
+        InitFlags::FUSE_CACHE_SYMLINKS,
+        InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    ];
+    for flag in wanted {
+        if config.add_capabilities(flag).is_err() {
+            tracing::debug!("the kernel does not know {flag:?}");
+        }
+    }
+    // Both limits are the kernel's own at most; what it does not grant it does not use.
+    let _ = config.set_max_write(REQUEST_MAX);
+    if let Err(granted) = config.set_max_readahead(REQUEST_MAX) {
+        let _ = config.set_max_readahead(granted);
+    }
+    let _ = config.set_max_background(BACKGROUND_MAX);
+}
+
+/// The kernel offers a smaller read-ahead when a mount begins than it accepts afterwards.
+fn read_ahead(dir: &Path) -> io::Result<()> {
+    let device = fs::metadata(dir)?.dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READ_AHEAD_KB.to_string())
+}
+
+impl FuseMount {
+    /// The means to end it from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { dir: self.dir.clone(), mount: Arc::clone(&self.mount) }
+    }
+
+    /// Serves until it is unmounted, by whomever; then makes everything stable.
+    ///
+    /// # Errors
+    /// If something written did not become stable.
+    pub fn wait(self) -> Result<(), FuseError> {
+        let served = self.session.join().map_err(FuseError::Thread);
+        let world = World::real().map_err(FuseError::Machine)?;
+        let left = world.block_on(self.mount.leave(&world)).map_err(FuseError::Unstable);
+        if self.background.join().is_err() {
+            tracing::error!("the client's background has panicked");
+        }
+        served.and(left)
+    }
+}
+
+impl Stopper {
+    /// Unmounts; [`FuseMount::wait`] does the rest. False if programs still use the mount: it is then taken out of the
+    /// way, everything written so far is stable, and the process can end.
+    pub fn stop(&self) -> bool {
+        if umount2(&self.dir, MntFlags::empty()) != Err(Errno::EBUSY) {
+            return true;
+        }
+        tracing::warn!("{} is in use and is detached", self.dir.display());
+        if let Err(error) = umount2(&self.dir, MntFlags::MNT_DETACH) {
+            tracing::warn!("{} cannot be detached: {error}", self.dir.display());
+        }
+        match World::real() {
+            Ok(world) => {
+                if let Err(error) = world.block_on(self.mount.leave(&world)) {
+                    tracing::error!("bytes that were written did not become stable: {error}");
+                }
+            }
+            Err(error) => tracing::error!("no ring to make the last bytes stable with: {error}"),
+        }
+        false
+    }
+}

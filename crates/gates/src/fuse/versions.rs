@@ -1,0 +1,202 @@
+//! What the kernel may keep in its caches.
+//!
+//! The kernel caches attributes for [`TTL`] and a file's pages until it is told otherwise. Three rules keep that
+//! honest:
+//!
+//! * an open whose attributes differ from the last ones that the kernel was given makes it forget those, so that a
+//!   file is read up to the end that it had when it was opened;
+//! * pages are kept over an open only if the file is as it was when this mount last opened it;
+//! * a file of mode `Shared` is read and written around the cache, its attributes are kept for no time, and when a
+//!   mode is recalled everything cached of the file is forgotten first.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use types::messages::cluster::Mode;
+use types::messages::names::{Attr, FileKind};
+use types::{InodeId, ObjectId};
+
+/// How long the kernel may believe names and attributes.
+pub(super) const TTL: Duration = Duration::from_secs(1);
+/// Inodes that are remembered; beyond, everything is forgotten and learned anew.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// The contents of a file at one time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Version {
+    object: ObjectId,
+    size: u64,
+    mtime: u64,
+}
+
+#[derive(Default)]
+struct Memory {
+    /// What the kernel was last told of a file.
+    told: Option<Version>,
+    /// What its cached pages show.
+    pages: Option<Version>,
+    /// Handles.
+    opens: u32,
+    /// The files' mode while it is open.
+    shared: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Versions {
+    files: Mutex<BTreeMap<InodeId, Memory>>,
+}
+
+/// What an open means for the kernel's caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Opening {
+    /// Its attributes are out of date: it must forget them before the open is answered.
+    pub(super) forget_attributes: bool,
+    /// Its pages are still right.
+    pub(super) keep_pages: bool,
+    /// Nobody may cache.
+    pub(super) direct: bool,
+}
+
+impl Versions {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<InodeId, Memory>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes attributes that the kernel is being told. Returns for how long it may believe them.
+    pub(super) fn tell(&self, attr: &Attr) -> Duration {
+        if attr.kind != FileKind::File {
+            return TTL;
+        }
+        let mut files = self.lock();
+        make_room(&mut files);
+        let memory = files.entry(attr.inode).or_default();
+        memory.told = Some(Version::of(attr));
+        if memory.shared { Duration::ZERO } else { TTL }
+    }
+
+    /// Notes an open. The new handle's pages show `attr` from here on.
+    pub(super) fn open(&self, attr: &Attr, mode: Mode, write: bool) -> Opening {
+        let mut files = self.lock();
+        make_room(&mut files);
+        let memory = files.entry(attr.inode).or_default();
+        let version = Version::of(attr);
+        let direct = mode == Mode::Shared;
+        let opening = Opening {
+            forget_attributes: memory.told != Some(version),
+            keep_pages: !direct && memory.pages == Some(version),
+            direct,
+        };
+        memory.opens += 1;
+        memory.shared = direct;
+        memory.told = Some(version);
+        // A writer's pages soon show something else; what, is learned at the next open.
+        memory.pages = (!direct && !write).then_some(version);
+        opening
+    }
+
+    /// Notes the end of a handle.
+    pub(super) fn release(&self, inode: InodeId, write: bool) {
+        let mut files = self.lock();
+        if let Some(memory) = files.get_mut(&inode) {
+            memory.opens = memory.opens.saturating_sub(1);
+            memory.shared &= memory.opens > 0;
+            if write {
+                memory.pages = None;
+                memory.told = None;
+            }
+        }
+    }
+
+    /// Notes a mode that the arbiter has asked for: nothing cached counts any more.
+    pub(super) fn recall(&self, inode: InodeId, mode: Mode) {
+        let mut files = self.lock();
+        if let Some(memory) = files.get_mut(&inode) {
+            memory.shared = mode == Mode::Shared;
+            memory.pages = None;
+            memory.told = None;
+        }
+    }
+}
+
+/// Forgets closed files when there are too many.
+fn make_room(files: &mut BTreeMap<InodeId, Memory>) {
+    if files.len() >= REMEMBERED_MAX {
+        files.retain(|_, memory| memory.opens > 0);
+    }
+}
+
+impl Version {
+    fn of(attr: &Attr) -> Version {
+        Version { object: attr.object, size: attr.size, mtime: attr.mtime }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(size: u64, mtime: u64) -> Attr {
+        Attr {
+            inode: InodeId(5),
+            kind: FileKind::File,
+            mode: 0o644,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size,
+            atime: 0,
+            mtime,
+            ctime: 0,
+            object: ObjectId(1),
+            stale_end: 0,
+        }
+    }
+
+    #[test]
+    fn pages_are_kept_only_while_the_file_is_as_it_was() {
+        let versions = Versions::default();
+        assert_eq!(versions.tell(&attr(10, 1)), TTL);
+        let first = versions.open(&attr(10, 1), Mode::Readers, false);
+        assert_eq!(first, Opening { forget_attributes: false, keep_pages: false, direct: false });
+        versions.release(InodeId(5), false);
+        assert!(versions.open(&attr(10, 1), Mode::Readers, false).keep_pages);
+        versions.release(InodeId(5), false);
+        let changed = versions.open(&attr(20, 2), Mode::Readers, false);
+        assert_eq!(changed, Opening { forget_attributes: true, keep_pages: false, direct: false });
+    }
+
+    #[test]
+    fn what_was_written_here_is_not_taken_for_what_was_read() {
+        let versions = Versions::default();
+        versions.open(&attr(10, 1), Mode::Alone, true);
+        versions.release(InodeId(5), true);
+        assert!(!versions.open(&attr(10, 1), Mode::Alone, false).keep_pages);
+    }
+
+    #[test]
+    fn shared_files_are_not_cached() {
+        let versions = Versions::default();
+        versions.open(&attr(10, 1), Mode::Alone, true);
+        versions.recall(InodeId(5), Mode::Shared);
+        assert_eq!(versions.tell(&attr(10, 1)), Duration::ZERO);
+        let second = versions.open(&attr(10, 1), Mode::Shared, false);
+        assert_eq!((second.direct, second.keep_pages), (true, false));
+        versions.release(InodeId(5), false);
+        versions.release(InodeId(5), true);
+        assert_eq!(versions.tell(&attr(10, 1)), TTL);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_open_files_stay() {
+        let versions = Versions::default();
+        versions.open(&attr(10, 1), Mode::Shared, true);
+        for inode in 0..REMEMBERED_MAX as u64 + 10 {
+            versions.tell(&Attr { inode: InodeId(100 + inode), ..attr(1, 1) });
+        }
+        assert!(versions.lock().len() < REMEMBERED_MAX);
+        assert_eq!(versions.tell(&attr(10, 1)), Duration::ZERO);
+    }
+}
