@@ -220,9 +220,8 @@ impl Flow {
 
     /// Bytes of partial stripes beyond what may wait for more.
     pub(crate) fn gathering_excess(&self) -> i64 {
-        let state = self.lock();
-        // A writer that waits for room needs the partial stripes' room too.
-        if state.waiting > 0 { state.gathering } else { state.gathering - self.budget as i64 / 8 }
+        // The rest of the budget is on its way to stability, so a writer that waits for room gets it without these.
+        self.lock().gathering - self.budget as i64 / 8
     }
 
     /// The oldest partial stripe and when it began, if it is too old, or `anyway`. May be out of date.
@@ -262,7 +261,8 @@ impl Flow {
     /// Takes everything out that waits for stability in a group.
     pub(crate) fn take_accepted(&self, group: u32) -> Taken<'_> {
         let mut state = self.lock();
-        let entries = state.ledger.get_mut(&group).map(|l| std::mem::take(&mut l.entries)).unwrap_or_default();
+        let entries =
+            state.ledger.get_mut(&group).map(|l| std::mem::take(&mut l.entries)).unwrap_or_default();
         state.accepted -= entries.iter().map(|e| e.bytes).sum::<u64>();
         Taken { flow: self, group, entries }
     }

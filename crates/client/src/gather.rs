@@ -292,7 +292,11 @@ impl StripeWrites {
             let (start, end) = cut(segment.start, segment.end());
             if start < end {
                 let bytes = &segment.buf[start - segment.start..end - segment.start];
-                patches.push(Patch { offset: start, len: end - start, body: Body::Bytes(Buf::copy_of(bytes)) });
+                patches.push(Patch {
+                    offset: start,
+                    len: end - start,
+                    body: Body::Bytes(Buf::copy_of(bytes)),
+                });
             }
         }
         patches

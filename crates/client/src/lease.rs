@@ -242,9 +242,7 @@ impl Session {
             if had == Mode::Alone {
                 self.give_way(file).await;
             }
-            let mut state = file.lock();
-            state.mode = recall.mode;
-            state.recalled = None;
+            file.lock().mode = recall.mode;
         }
         self.mount.call_hook(recall.inode, recall.mode);
         let client = self.mount.lives.client();
@@ -253,6 +251,7 @@ impl Session {
             tracing::debug!(inode = %recall.inode, %error, "a mode could not be confirmed");
         }
         if let Some(file) = &file {
+            file.lock().recalled.take_if(|mode| *mode == recall.mode);
             self.mount.flow.settle(file);
         }
     }

@@ -16,12 +16,12 @@ use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, Refusa
 use world::{Identity, Peers, Signal, World};
 
 use crate::error::{ClientError, MountError};
+use crate::flow::Flow;
 use crate::lease::{Lives, Openings};
 use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::route::MapView;
 use crate::session::Session;
-use crate::flow::Flow;
 
 /// How long the metadata service may take to answer a mount that begins, in microseconds.
 const JOIN_US: u64 = 5_000_000;

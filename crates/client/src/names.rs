@@ -1,10 +1,10 @@
 //! The name space: one request each, seen through what this mount has not told yet.
 
+use types::InodeId;
 use types::messages::names::{
     Attr, AttrReply, Create, DirEntries, FileKind, GetAttr, Link, LinkTarget, Lookup, Mkdir, Owner, ReadDir,
     ReadLink, Rename, RenameHow, Rmdir, SetAttr, Space, StatFs, Symlink, Unlink,
 };
-use types::InodeId;
 
 use crate::error::ClientError;
 use crate::session::Session;
@@ -94,8 +94,7 @@ impl Session {
         rdev: u32,
     ) -> Result<Attr, ClientError> {
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
-        let request =
-            |caller| Create { caller, volume, parent, name, kind, owner, rdev, open: false, now };
+        let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev, open: false, now };
         self.change(request).await.map(|opened| opened.attr)
     }
 

@@ -97,8 +97,7 @@ impl Session {
         let opening = Opening::begin(&self.mount);
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
         let kind = FileKind::File;
-        let request =
-            |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
+        let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
         let names::Opened { attr, mode } = self.change(request).await?;
         let mode = opening.end(&attr, mode);
         let (file, _) = self.mount.enter(attr.inode);

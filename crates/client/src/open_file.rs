@@ -213,7 +213,11 @@ impl FileState {
         }
         let tell = |size| Some(SizeUpdate { inode, object: self.object, size, mtime: self.mtime });
         if !stable {
-            return if self.size > self.told || !self.mtime_told { tell(self.size.max(self.told)) } else { None };
+            return if self.size > self.told || !self.mtime_told {
+                tell(self.size.max(self.told))
+            } else {
+                None
+            };
         }
         let stripe = geometry.stripe() as u64;
         let first = |(number, s): (&u64, &StripeWrites)| s.first_byte().map(|b| number * stripe + b as u64);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use types::Refusal;
-use types::messages::names::{Grow, Release, SizeUpdate};
 use types::messages::cluster::Mode;
+use types::messages::names::{Grow, Release, SizeUpdate};
 
 use crate::error::ClientError;
 use crate::open_file::OpenFile;
@@ -34,22 +34,29 @@ impl Session {
     pub(crate) async fn tell_growth(&self, file: &Arc<OpenFile>, stable: bool) -> Result<(), ClientError> {
         loop {
             let changed = file.changed.wait();
-            {
-                let mut state = file.lock();
-                if !state.held {
-                    let update = state.growth(&self.mount.geometry(), stable, file.inode);
-                    let Some(update) = update else { return Ok(()) };
-                    state.growing += 1;
-                    drop(state);
-                    let _growing = Growing(file);
-                    return self.grow(&[(file.clone(), update)], stable).await;
-                }
+            let held = file.lock().held;
+            if !held {
+                break;
             }
             changed.await;
         }
+        let Some((_growing, update)) = self.begin_growth(file, stable) else { return Ok(()) };
+        self.grow(&[(file.clone(), update)], stable).await
     }
 
-    pub(crate) async fn grow(&self, updates: &[(Arc<OpenFile>, SizeUpdate)], stable: bool) -> Result<(), ClientError> {
+    /// What is to be told of a file, if anything; nothing else changes its size meanwhile.
+    fn begin_growth<'a>(&self, file: &'a Arc<OpenFile>, stable: bool) -> Option<(Growing<'a>, SizeUpdate)> {
+        let mut state = file.lock();
+        let update = state.growth(&self.mount.geometry(), stable, file.inode)?;
+        state.growing += 1;
+        Some((Growing(file), update))
+    }
+
+    pub(crate) async fn grow(
+        &self,
+        updates: &[(Arc<OpenFile>, SizeUpdate)],
+        stable: bool,
+    ) -> Result<(), ClientError> {
         let (client, volume) = (self.mount.lives.client(), self.mount.volume);
         let sizes = updates.iter().map(|(_, update)| update.clone()).collect();
         let outcome = self.ask(&Grow { client, volume, sizes, stable }).await;
@@ -78,14 +85,11 @@ impl Session {
 
     /// Tells the service everything that may be told of these files.
     pub(crate) async fn settle_batch(&self, files: &[Arc<OpenFile>]) {
-        let geometry = self.mount.geometry();
         let mut updates = Vec::new();
         let mut growing = Vec::new();
         for file in files {
-            let mut state = file.lock();
-            if let Some(update) = state.growth(&geometry, true, file.inode) {
-                state.growing += 1;
-                growing.push(Growing(file));
+            if let Some((guard, update)) = self.begin_growth(file, true) {
+                growing.push(guard);
                 updates.push((file.clone(), update));
             }
         }

@@ -112,7 +112,8 @@ impl Session {
         let acked = ClientSeq(flow.seqs.finished());
         drop(flow);
         let (order, offset, len, body) = (piece.order, piece.offset, piece.len, piece.body.clone());
-        state.sent_end = state.sent_end.max(stripe_start + (offset + len) as u64);
+        // What lies beyond the size was cut off since: the service knows of it as `stale_end`.
+        state.sent_end = state.sent_end.max(state.size.min(stripe_start + (offset + len) as u64));
         Some(Parcel { order, key, seq, acked, offset, len, body, route })
     }
 

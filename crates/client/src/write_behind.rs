@@ -54,7 +54,13 @@ impl Session {
     }
 
     /// Copies bytes into a stripe's buffer when the budget has room for them.
-    async fn lay(&self, file: &Arc<OpenFile>, stripe: u64, at: usize, bytes: &[u8]) -> Result<(), ClientError> {
+    async fn lay(
+        &self,
+        file: &Arc<OpenFile>,
+        stripe: u64,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
         let length = self.stripe_bytes();
         let room = self.mount.flow.reserve(length.next_power_of_two() as u64).await?;
         let now = self.world.now();
@@ -76,6 +82,7 @@ impl Session {
             self.mount.flow.age(now, file, stripe);
         }
         if whole {
+            self.mount.seal_stripe(&mut state, stripe, length);
             self.mount.enqueue_due(file, &mut state, stripe);
         }
         Ok(())

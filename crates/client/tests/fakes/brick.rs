@@ -23,7 +23,8 @@ impl Cluster {
             drop(cluster);
             let handler = Rc::new(move |call: Call| {
                 let (known, world) = (known.clone(), handler_world.clone());
-                Box::pin(async move { answer(known, world, brick, call).await }) as world::LocalBoxFuture<'_, _>
+                Box::pin(async move { answer(known, world, brick, call).await })
+                    as world::LocalBoxFuture<'_, _>
             });
             serve(own, listener, identity(Role::Brick), handler).await;
         });

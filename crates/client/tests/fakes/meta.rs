@@ -113,8 +113,7 @@ fn once<R: Record>(
     }
     let reply = f(&mut known)?;
     let flags = Flags::REQUEST;
-    let frame =
-        Frame::new(R::KIND, 0, ClusterId::default(), Epoch(0), flags, to_bytes(&reply), Buf::empty());
+    let frame = Frame::new(R::KIND, 0, ClusterId::default(), Epoch(0), flags, to_bytes(&reply), Buf::empty());
     known.done.insert(key, frame);
     Ok(reply)
 }

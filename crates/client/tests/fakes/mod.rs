@@ -93,7 +93,10 @@ impl Cluster {
         let group = |first: u32| GroupConfig {
             epoch: Epoch(1),
             slots: (0..code.slots() as u32)
-                .map(|slot| SlotConfig { brick: BrickId((first + slot) % bricks + 1), state: SlotState::Live })
+                .map(|slot| SlotConfig {
+                    brick: BrickId((first + slot) % bricks + 1),
+                    state: SlotState::Live,
+                })
                 .collect(),
         };
         let info = |id: u32| BrickInfo {
@@ -176,7 +179,10 @@ impl Cluster {
     /// Kills a brick: what it held unstable is gone.
     pub fn kill_brick(&self, brick: BrickId) {
         self.sim.kill(&format!("{brick}"));
-        self.known().held.remove(&brick);
+        let mut known = self.known();
+        for held in known.held.remove(&brick).unwrap_or_default() {
+            known.seen.remove(&(held.write.client, held.write.seq));
+        }
     }
 
     /// Puts a brick Out: a new epoch for every group, its slots lost. What it held unstable is gone.
