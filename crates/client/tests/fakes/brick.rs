@@ -120,7 +120,7 @@ impl Known {
         *held = rest;
         for held in stable {
             let stripe = self.map.volumes[0].geometry.stripe();
-            let order = self.order.entry(held.write.key).or_default();
+            let order = self.order.entry((held.write.key, held.write.client)).or_default();
             assert!(
                 order.last().is_none_or(|last| *last < held.write.seq),
                 "the writes of a stripe are stable in order"

@@ -8,7 +8,7 @@ use types::messages::Done;
 use types::messages::cluster::*;
 use types::messages::names::*;
 use types::messages::session::Role;
-use types::wire::{Flags, Record, Request, from_bytes, to_bytes};
+use types::wire::{Flags, Record, from_bytes, to_bytes};
 use types::{Buf, ClientId, ClusterId, Epoch, InodeId, ObjectId, Refusal};
 use world::{Answer, Call, Frame, World, serve};
 

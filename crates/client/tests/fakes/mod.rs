@@ -46,8 +46,8 @@ pub struct Known {
     pub held: BTreeMap<BrickId, Vec<Held>>,
     /// Writes that took effect or are held.
     pub seen: BTreeSet<(ClientId, ClientSeq)>,
-    /// Stable writes in the order in which they became so.
-    pub order: BTreeMap<StripeKey, Vec<ClientSeq>>,
+    /// Stable writes of each client in the order in which they became so.
+    pub order: BTreeMap<(StripeKey, ClientId), Vec<ClientSeq>>,
     pub files: BTreeMap<InodeId, File>,
     pub names: BTreeMap<(InodeId, Vec<u8>), InodeId>,
     pub next: u64,
@@ -88,6 +88,11 @@ pub fn identity(role: Role) -> Identity {
 impl Cluster {
     /// `bricks` bricks, volume `v` of `code` in units of [`UNIT`] bytes and extents of two stripes.
     pub fn new(seed: u64, code: &str, bricks: u32) -> Cluster {
+        Cluster::rough(seed, code, bricks, SimOptions { stall_per_million: 0, ..SimOptions::default() })
+    }
+
+    /// As [`Cluster::new`], in a world as rough as `options` say.
+    pub fn rough(seed: u64, code: &str, bricks: u32, options: SimOptions) -> Cluster {
         let code: Code = code.parse().expect("a code");
         let geometry = Geometry::new(code, UNIT as u32, 2).expect("a geometry");
         let group = |first: u32| GroupConfig {
@@ -142,7 +147,6 @@ impl Cluster {
             writing: BTreeMap::new(),
             writing_max: 0,
         };
-        let options = SimOptions { stall_per_million: 0, ..SimOptions::default() };
         let cluster =
             Cluster { sim: Rc::new(Simulation::new(seed, options)), known: Rc::new(RefCell::new(known)) };
         (1..=bricks).for_each(|id| cluster.start_brick(BrickId(id)));
