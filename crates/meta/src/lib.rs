@@ -29,6 +29,7 @@ mod fixture;
 mod keys;
 pub mod kv;
 mod live;
+pub mod measure;
 mod opens;
 mod ops;
 mod records;

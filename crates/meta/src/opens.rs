@@ -254,6 +254,12 @@ impl OpenTable {
         holders.by_client.remove(&client);
         if holders.is_empty() {
             self.inodes.remove(&place);
+        } else if holders.by_client.values().all(|holder| holder.opens() == holder.waiting) {
+            // Nobody who is left has been told of a mode: they begin anew.
+            holders.shared = false;
+            let mode = holders.mode();
+            holders.shared = mode == Mode::Shared;
+            holders.by_client.values_mut().for_each(|holder| holder.mode = mode);
         }
     }
 

@@ -10,7 +10,7 @@ use types::wire::{Codec, Record, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
 
 use crate::cluster::Cluster;
-use crate::kv::{Engine, EngineError, Store, Txn, Writes};
+use crate::kv::{Engine, EngineError, Pair, Store, Txn, Writes};
 use crate::live::{Effect, Live};
 use crate::records::from_value;
 use crate::sessions::{Session, Sessions};
@@ -110,7 +110,7 @@ impl State {
         Ok(())
     }
 
-    fn pairs(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, EngineError> {
+    fn pairs(&self, prefix: &[u8]) -> Result<Vec<Pair>, EngineError> {
         let mut pairs = Vec::new();
         self.store.committed().range(prefix, &keys::after_all(prefix), &mut |key, value| {
             pairs.push((key.to_vec(), value.to_vec()));
@@ -175,8 +175,9 @@ impl State {
             let known = self.sessions.get(caller.client).map(|session| session.stored_up_to(caller.acked));
             known.into_iter().flatten().for_each(|op| txn.remove(keys::done(caller.client, op)));
         }
-        let (mut writes, effects) = txn.keep();
-        batch.append(&mut writes);
+        let (writes, effects) = txn.keep();
+        // Not `append`, which builds the whole map anew.
+        batch.extend(writes);
         self.changes += 1;
         self.keep_answer(&change.caller, &answer, &effects);
         effects.into_iter().for_each(|effect| self.live.apply(effect));

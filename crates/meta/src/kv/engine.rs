@@ -9,6 +9,9 @@ use super::redb::{RedbEngine, RedbReader};
 /// Changes to commit together, in the order of their keys; `None` removes.
 pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
+/// A key and its value.
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
 /// Why an engine could not do its work. After one of these the engine's contents are in doubt until it is opened again.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

@@ -17,5 +17,5 @@ pub use engine::{Engine, EngineError};
 pub use memory::MemoryEngine;
 pub use redb::RedbEngine;
 
-pub(crate) use engine::{Store, Writes};
+pub(crate) use engine::{Pair, Store, Writes};
 pub(crate) use txn::Txn;

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use types::Refusal;
 use types::wire::Codec;
 
-use super::engine::{EngineError, Store, Writes};
+use super::engine::{EngineError, Pair, Store, Writes};
 use crate::live::{Effect, Live};
 use crate::records::{from_value, to_value};
 
@@ -60,12 +60,7 @@ impl<'a> Txn<'a> {
     }
 
     /// The pairs of `from..to` in order, `limit` at most.
-    pub(crate) fn range(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Refusal> {
+    pub(crate) fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, Refusal> {
         let bounds = (Bound::Included(from), Bound::Excluded(to));
         let mut changed: BTreeMap<&[u8], &Option<Vec<u8>>> = BTreeMap::new();
         for writes in [self.batch, &self.own] {

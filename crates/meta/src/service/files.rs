@@ -42,8 +42,12 @@ impl Shared {
 
     /// Waits until nobody but `client` acts by a mode that is being recalled.
     async fn settle_modes(&self, place: Place, client: ClientId) {
+        let proceed = |shared: &Shared| shared.state.borrow().live.opens.may_proceed(place, client);
+        if proceed(self) {
+            return;
+        }
         self.news.notify();
-        self.settle(|shared| shared.state.borrow().live.opens.may_proceed(place, client).then_some(())).await;
+        self.settle(|shared| proceed(shared).then_some(())).await;
     }
 
     /// Opens a file.
@@ -131,7 +135,7 @@ impl Shared {
         self.settle_opens().await;
         let place = (request.volume, request.inode);
         let Caller { client, op, acked } = request.caller;
-        let orphaned = {
+        {
             let mut state = self.state.borrow_mut();
             let session = state.sessions.known(client, request.volume)?;
             session.trim(acked);
@@ -140,13 +144,18 @@ impl Shared {
             }
             session.keep(op, to_bytes(&Done {}), false);
             state.live.opens.release(place, client, request.write);
-            !state.live.opens.is_open(place) && state.live.orphans.contains(&place)
-        };
+        }
         self.settled.notify();
-        if orphaned {
+        if self.is_dead(place) {
             self.drop_orphan(place).await?;
         }
         Ok(Done {})
+    }
+
+    /// Whether a file has no name and nobody has it open.
+    fn is_dead(&self, place: Place) -> bool {
+        let live = &self.state.borrow().live;
+        live.orphans.contains(&place) && !live.opens.is_open(place)
     }
 
     async fn drop_orphan(&self, place: Place) -> Result<u64, Refusal> {
@@ -166,10 +175,7 @@ impl Shared {
         let reply = self.change_once(request, ops::setattr).await;
         drop(cut);
         // Its last name may have gone while the cut kept it.
-        let state = self.state.borrow();
-        let orphaned = state.live.orphans.contains(&place) && !state.live.opens.is_open(place);
-        drop(state);
-        if orphaned {
+        if self.is_dead(place) {
             self.drop_orphan(place).await?;
         }
         reply

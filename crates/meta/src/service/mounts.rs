@@ -18,16 +18,14 @@ impl Shared {
 
     /// Answers when there is news, and after a beat in any case.
     pub(super) async fn client_poll(&self, request: ClientPoll) -> Result<ClientNews, Refusal> {
-        let ClientPoll { client, map } = request;
+        let client = request.client;
         self.state.borrow_mut().client_heard(client, self.world.now())?;
         let news = async {
             loop {
                 let news = self.news.wait();
-                let state = self.state.borrow();
-                if state.cluster.version() > map || state.live.opens.has_news(client) {
+                if self.has_news(&request) {
                     break;
                 }
-                drop(state);
                 news.await;
             }
         };
@@ -36,6 +34,11 @@ impl Shared {
         state.sessions.get(client).ok_or(Refusal::Unknown)?;
         let map: MapVersion = state.cluster.version();
         Ok(ClientNews { map, recalls: state.live.opens.recalls(client) })
+    }
+
+    fn has_news(&self, request: &ClientPoll) -> bool {
+        let state = self.state.borrow();
+        state.cluster.version() > request.map || state.live.opens.has_news(request.client)
     }
 
     pub(super) fn mode_taken(&self, request: &ModeTaken) -> Result<Done, Refusal> {

@@ -1,1 +1,505 @@
+//! The service in a simulated cluster: bricks, clients, restarts.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::rc::Rc;
+
+use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
+use types::messages::Done;
+use types::messages::brick::Purge;
+use types::messages::cluster::*;
+use types::messages::names::*;
+use types::messages::session::Role;
+use types::wire::{Key, Record, Request};
+use types::{
+    BrickId, Buf, ClientId, ClusterId, Epoch, Incarnation, InodeId, MapVersion, NodeId, ObjectId, Refusal,
+    VolumeId,
+};
+use world::{Answer, CallError, Handler, Identity, Peers, SimOptions, Simulation, World, serve};
+
+use super::{MetaOptions, Service};
+use crate::fixture::{ROOT, brick_join, volume_create};
+use crate::kv::Engine;
+
+const META: &str = "meta:7000";
+const GONE: u64 = LEASE_US + LEASE_MARGIN_US;
+
+fn identity(role: Role) -> Identity {
+    Identity { cluster: ClusterId([7; 16]), key: Key([1; 32]), role }
+}
+
+/// A simulated cluster with a metadata service.
+struct House {
+    simulation: Simulation,
+    engine: Engine,
+}
+
+impl House {
+    fn new(seed: u64) -> House {
+        let engine = Engine::memory();
+        crate::create_cluster(&engine, ClusterId([7; 16])).expect("empty");
+        let house = House { simulation: Simulation::new(seed, SimOptions::default()), engine };
+        house.start_meta();
+        house
+    }
+
+    fn start_meta(&self) {
+        let world = self.simulation.node("meta");
+        let (engine, inner) = (self.engine.clone(), world.clone());
+        let options =
+            MetaOptions { listen: META.into(), identity: identity(Role::Meta), memory_budget: 64 << 20 };
+        world.spawn(async move {
+            let service = Service::start(inner, engine, options).await.expect("it starts");
+            service.run().await;
+        });
+    }
+
+    fn brick(&self, id: u32) -> Brick {
+        let world = self.simulation.node(&format!("n{id}"));
+        let peers = Peers::new(world.clone(), identity(Role::Brick));
+        Brick { id, world, peers, purged: Rc::default() }
+    }
+
+    fn client(&self, name: &str) -> Client {
+        let world = self.simulation.node(name);
+        let peers = Peers::new(world.clone(), identity(Role::Client));
+        let (client, volume) = (ClientId(0), VolumeId(0));
+        Client { world, peers, client, volume, op: Rc::default() }
+    }
+
+    fn run<T>(&self, f: impl Future<Output = T>) -> T {
+        self.simulation.block_on("test", f)
+    }
+}
+
+/// Asks until there is an answer.
+async fn ask<R: Request>(world: &World, peers: &Peers, request: &R) -> Result<R::Reply, Refusal> {
+    loop {
+        match peers.call(META, Epoch(0), request, Buf::default()).await {
+            Ok((reply, _)) => return Ok(reply),
+            Err(CallError::Refused(refusal)) => return Err(refusal),
+            Err(CallError::Unreachable) => world.sleep(50_000).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A brick that keeps its lease and forgets what it is asked to forget.
+#[derive(Clone)]
+struct Brick {
+    id: u32,
+    world: World,
+    peers: Peers,
+    purged: Rc<RefCell<BTreeSet<ObjectId>>>,
+}
+
+impl Brick {
+    async fn start(&self, incarnation: u64) -> Result<BeatReply, Refusal> {
+        let joined = ask(&self.world, &self.peers, &brick_join(self.id, incarnation)).await?;
+        let brick = self.clone();
+        self.world.spawn(async move {
+            let request =
+                BrickBeat { brick: BrickId(brick.id), incarnation: Incarnation(incarnation), free: 1 };
+            loop {
+                brick.world.sleep(BEAT_US).await;
+                if ask(&brick.world, &brick.peers, &request).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let listener = self.world.listen(&format!("n{}:7000", self.id)).await.expect("free");
+        let purged = Rc::clone(&self.purged);
+        let handler: Handler = Rc::new(move |call| {
+            let purged = Rc::clone(&purged);
+            Box::pin(async move {
+                assert_eq!(call.kind, Purge::KIND);
+                purged.borrow_mut().insert(call.parse::<Purge>()?.object);
+                Ok(Answer::new(&Done {}, Buf::default()))
+            })
+        });
+        self.world.spawn(serve(self.world.clone(), listener, identity(Role::Brick), handler));
+        Ok(joined)
+    }
+}
+
+/// A mount.
+#[derive(Clone)]
+struct Client {
+    world: World,
+    peers: Peers,
+    client: ClientId,
+    volume: VolumeId,
+    op: Rc<RefCell<u64>>,
+}
+
+impl Client {
+    async fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, Refusal> {
+        ask(&self.world, &self.peers, request).await
+    }
+
+    async fn join(&mut self, opens: Vec<OpenInode>) -> Result<(), Refusal> {
+        let known = (self.client != ClientId(0)).then_some(self.client);
+        let joined = self.ask(&ClientJoin { volume: "home".into(), client: known, opens }).await?;
+        assert_eq!(joined.root, ROOT);
+        (self.client, self.volume) = (joined.client, joined.volume);
+        Ok(())
+    }
+
+    /// Keeps the lease, and gives way to every recall; notes them.
+    fn keep_polling(&self, recalls: Rc<RefCell<Vec<Recall>>>) {
+        let client = self.clone();
+        self.world.spawn(async move {
+            let mut map = MapVersion(0);
+            while let Ok(news) = client.ask(&ClientPoll { client: client.client, map }).await {
+                map = news.map;
+                for recall in news.recalls {
+                    recalls.borrow_mut().push(recall.clone());
+                    let Recall { inode, mode } = recall;
+                    let taken = ModeTaken { client: client.client, inode, mode };
+                    client.ask(&taken).await.expect("known");
+                }
+            }
+        });
+    }
+
+    fn caller(&self) -> Caller {
+        let mut op = self.op.borrow_mut();
+        *op += 1;
+        Caller { client: self.client, op: *op, acked: *op - 1 }
+    }
+
+    async fn create(&self, name: &str, open: bool) -> Result<Opened, Refusal> {
+        let request = Create {
+            caller: self.caller(),
+            volume: self.volume,
+            parent: ROOT,
+            name: name.into(),
+            kind: FileKind::File,
+            owner: Owner { uid: 1, gid: 1, mode: 0o644 },
+            rdev: 0,
+            open,
+            now: self.world.wall(),
+        };
+        self.ask(&request).await
+    }
+
+    fn open_request(&self, inode: InodeId, write: bool) -> Open {
+        let (caller, volume, now) = (self.caller(), self.volume, self.world.wall());
+        Open { caller, volume, inode, write, truncate: false, now }
+    }
+
+    async fn open(&self, inode: InodeId, write: bool) -> Result<Opened, Refusal> {
+        self.ask(&self.open_request(inode, write)).await
+    }
+
+    async fn release(&self, inode: InodeId, write: bool) -> Result<Done, Refusal> {
+        self.ask(&Release { caller: self.caller(), volume: self.volume, inode, write }).await
+    }
+
+    async fn truncate(&self, inode: InodeId, size: u64) -> Result<Attr, Refusal> {
+        let (caller, volume, now) = (self.caller(), self.volume, self.world.wall());
+        let (mode, uid, gid, atime, mtime) = (None, None, None, None, None);
+        let size = Some(size);
+        let request = SetAttr { caller, volume, inode, mode, uid, gid, size, atime, mtime, now };
+        self.ask(&request).await.map(|reply| reply.attr)
+    }
+
+    async fn unlink(&self, name: &str) -> Result<Done, Refusal> {
+        let (caller, volume, now) = (self.caller(), self.volume, self.world.wall());
+        self.ask(&Unlink { caller, volume, parent: ROOT, name: name.into(), now }).await
+    }
+
+    async fn grow(&self, attr: &Attr, size: u64, stable: bool) -> Result<Done, Refusal> {
+        let update = SizeUpdate { inode: attr.inode, object: attr.object, size, mtime: self.world.wall() };
+        let (client, volume) = (self.client, self.volume);
+        self.ask(&Grow { client, volume, sizes: vec![update], stable }).await
+    }
+
+    async fn getattr(&self, inode: InodeId) -> Result<Attr, Refusal> {
+        self.ask(&GetAttr { volume: self.volume, inode }).await.map(|reply| reply.attr)
+    }
+
+    async fn status(&self) -> ClusterReport {
+        self.ask(&ClusterStatus {}).await.expect("always")
+    }
+}
+
+/// Four bricks and a volume.
+async fn furnish(house: &House) -> Vec<Brick> {
+    let bricks: Vec<Brick> = (1..=4).map(|id| house.brick(id)).collect();
+    for brick in &bricks {
+        brick.start(1).await.expect("new");
+    }
+    let tool = house.client("tool");
+    let made = tool.ask(&volume_create("home", "2+1")).await.expect("it fits");
+    assert_eq!(made.volume.groups.len(), 4);
+    bricks
+}
+
+#[test]
+fn a_silent_brick_is_expelled_and_comes_back() {
+    let house = House::new(1);
+    house.run(async {
+        furnish(&house).await;
+        let tool = house.client("tool");
+        let before = tool.status().await.map;
+        house.simulation.kill("n2");
+        tool.world.sleep(LEASE_US).await;
+        assert_eq!(tool.status().await.map.version, before.version, "not before its lease has run out");
+        tool.world.sleep(2 * BEAT_US + LEASE_MARGIN_US).await;
+        let out = tool.status().await.map;
+        assert_eq!(out.version.0, before.version.0 + 1);
+        assert_eq!(out.brick(BrickId(2)).expect("known").state, BrickState::Out);
+        assert!(tool.ask(&MapGet { have: out.version }).await.expect("always").map.is_none());
+
+        house.brick(2).start(2).await.expect("its old life is gone");
+        let back = tool.ask(&MapGet { have: out.version }).await.expect("always").map.expect("newer");
+        assert_eq!(back.brick(BrickId(2)).expect("known").state, BrickState::Up);
+        assert_eq!(back.volumes[0].groups, out.volumes[0].groups, "its slots stay Out");
+        tool.world.sleep(3 * LEASE_US).await;
+        let kept = tool.status().await.map;
+        assert_eq!((kept.version, kept.bricks.len()), (back.version, 4), "it keeps its lease");
+        assert_eq!(NodeId(2), back.brick(BrickId(2)).expect("known").node);
+    });
+}
+
+#[test]
+fn nobody_is_expelled_soon_after_a_restart() {
+    let house = House::new(2);
+    house.run(async {
+        furnish(&house).await;
+        let tool = house.client("tool");
+        let before = tool.status().await.map;
+        house.simulation.kill("meta");
+        tool.world.sleep(4 * LEASE_US).await;
+        house.start_meta();
+        tool.world.sleep(3 * GONE).await;
+        assert_eq!(tool.status().await.map.version, before.version, "all bricks beat again in time");
+    });
+}
+
+#[test]
+fn a_conflicting_open_waits_for_the_writer() {
+    let house = House::new(3);
+    house.run(async {
+        furnish(&house).await;
+        let [mut writer, mut reader] = ["a", "b"].map(|name| house.client(name));
+        writer.join(vec![]).await.expect("there is the volume");
+        reader.join(vec![]).await.expect("there is the volume");
+        let recalls = Rc::new(RefCell::new(Vec::new()));
+        reader.keep_polling(Rc::default());
+        let file = writer.create("f", true).await.expect("free");
+        assert_eq!(file.mode, Mode::Alone);
+        let inode = file.attr.inode;
+        // The writer does not poll yet: the reader waits.
+        let request = reader.open_request(inode, false);
+        let opening = Box::pin(reader.ask(&request));
+        let waited = reader.world.timeout(BEAT_US, opening).await;
+        assert!(waited.is_none());
+        writer.keep_polling(Rc::clone(&recalls));
+        writer.grow(&file.attr, 100, false).await.expect("open");
+        // Asked again, it is the same open: it counts once.
+        let opened = reader.ask(&request).await.expect("the writer gave way");
+        assert_eq!((opened.mode, opened.attr.size), (Mode::Shared, 100));
+        assert_eq!(*recalls.borrow(), vec![Recall { inode, mode: Mode::Shared }]);
+        // The mode goes up only when all have closed.
+        reader.release(inode, false).await.expect("open");
+        assert_eq!(reader.open(inode, true).await.map(|opened| opened.mode), Ok(Mode::Shared));
+        reader.release(inode, true).await.expect("open");
+        writer.release(inode, true).await.expect("open");
+        assert_eq!(reader.open(inode, true).await.map(|opened| opened.mode), Ok(Mode::Alone));
+        // To cut it is to write.
+        let cut = writer.truncate(inode, 10).await.expect("there");
+        assert_eq!((cut.size, cut.stale_end), (10, 100));
+    });
+}
+
+#[test]
+fn a_repeated_open_counts_once() {
+    let house = House::new(4);
+    house.run(async {
+        furnish(&house).await;
+        let mut client = house.client("a");
+        client.join(vec![]).await.expect("there is the volume");
+        let file = client.create("f", false).await.expect("free").attr;
+        let request = client.open_request(file.inode, true);
+        let first = client.ask(&request).await.expect("there");
+        assert_eq!(client.ask(&request).await, Ok(first));
+        client.grow(&file, 10, true).await.expect("open");
+        client.unlink("f").await.expect("there");
+        assert!(client.getattr(file.inode).await.is_ok());
+        client.release(file.inode, true).await.expect("open once");
+        assert_eq!(client.getattr(file.inode).await, Err(Refusal::Stale));
+        // Cut at opening: the old bytes go, and the answer can be asked for again.
+        let file = client.create("g", false).await.expect("free").attr;
+        client.grow(&file, 10, true).await.expect("open");
+        let request = Open { truncate: true, ..client.open_request(file.inode, true) };
+        let opened = client.ask(&request).await.expect("there");
+        assert_ne!(opened.attr.object, file.object);
+        assert_eq!(client.ask(&request).await, Ok(opened));
+    });
+}
+
+#[test]
+fn a_lost_client_gives_way() {
+    let house = House::new(5);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
+        lost.join(vec![]).await.expect("there is the volume");
+        other.join(vec![]).await.expect("there is the volume");
+        other.keep_polling(Rc::default());
+        let file = lost.create("f", true).await.expect("free").attr;
+        let unnamed = lost.create("u", true).await.expect("free").attr;
+        lost.grow(&unnamed, 5000, true).await.expect("open");
+        lost.unlink("u").await.expect("there");
+        assert!(other.getattr(unnamed.inode).await.is_ok());
+        // It never polls, so it never gives way; its lease runs out.
+        let asked = other.world.now();
+        assert_eq!(other.open(file.inode, true).await.map(|opened| opened.mode), Ok(Mode::Alone));
+        assert!(other.world.now() - asked < GONE + 2 * BEAT_US);
+        assert_eq!(other.getattr(unnamed.inode).await, Err(Refusal::Stale));
+        assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
+        assert_eq!(
+            lost.ask(&ClientPoll { client: lost.client, map: MapVersion(0) }).await,
+            Err(Refusal::Unknown)
+        );
+        assert_eq!(lost.join(vec![]).await, Err(Refusal::Fenced));
+        other.world.sleep(BEAT_US).await;
+        for brick in &bricks {
+            assert!(brick.purged.borrow().contains(&unnamed.object));
+        }
+        let status = other.status().await;
+        assert_eq!((status.purges, status.clients), (0, 1));
+    });
+}
+
+#[test]
+fn clients_come_back_to_a_restarted_service() {
+    let house = House::new(6);
+    house.run(async {
+        furnish(&house).await;
+        let [mut a, mut b] = ["a", "b"].map(|name| house.client(name));
+        a.join(vec![]).await.expect("there is the volume");
+        b.join(vec![]).await.expect("there is the volume");
+        let file = a.create("f", true).await.expect("free").attr;
+        let unnamed = a.create("u", true).await.expect("free").attr;
+        a.unlink("u").await.expect("there");
+        house.simulation.kill("meta");
+        house.start_meta();
+        assert_eq!(a.ask(&ClientPoll { client: a.client, map: MapVersion(0) }).await, Err(Refusal::Unknown));
+        b.join(vec![]).await.expect("it has a lease");
+        b.keep_polling(Rc::default());
+        // What `a` has open is not known yet, so nobody is let in.
+        let request = b.open_request(file.inode, true);
+        let opening = Box::pin(b.ask(&request));
+        assert!(b.world.timeout(BEAT_US / 2, opening).await.is_none());
+        let open = |inode| OpenInode { inode, readers: 0, writers: 1 };
+        a.join(vec![open(file.inode), open(unnamed.inode)]).await.expect("it has a lease");
+        a.keep_polling(Rc::default());
+        assert_eq!(b.ask(&request).await.map(|opened| opened.mode), Ok(Mode::Shared));
+        assert!(b.getattr(unnamed.inode).await.is_ok());
+        a.release(unnamed.inode, true).await.expect("open");
+        assert_eq!(b.getattr(unnamed.inode).await, Err(Refusal::Stale));
+
+        // And one that does not come back is waited for as long as its lease.
+        house.simulation.kill("meta");
+        house.simulation.kill("a");
+        house.start_meta();
+        b.join(vec![open(file.inode)]).await.expect("it has a lease");
+        b.keep_polling(Rc::default());
+        let asked = b.world.now();
+        assert!(b.open(file.inode, true).await.is_ok());
+        assert!(b.world.now() - asked > LEASE_US / 2);
+        assert_eq!(b.status().await.clients, 1);
+    });
+}
+
+#[test]
+fn purges_wait_for_bricks_that_are_out() {
+    let house = House::new(7);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let mut client = house.client("a");
+        client.join(vec![]).await.expect("there is the volume");
+        client.keep_polling(Rc::default());
+        house.simulation.kill("n3");
+        let file = client.create("f", false).await.expect("free").attr;
+        client.grow(&file, 100_000, true).await.expect("there");
+        client.unlink("f").await.expect("there");
+        client.world.sleep(5 * LEASE_US).await;
+        assert_eq!(client.status().await.purges, 1);
+        assert!(bricks[0].purged.borrow().contains(&file.object));
+        let back = house.brick(3);
+        back.start(2).await.expect("its old life is gone");
+        client.world.sleep(2 * BEAT_US).await;
+        assert_eq!(client.status().await.purges, 0);
+        assert!(back.purged.borrow().contains(&file.object));
+
+        // A volume goes with everything in it.
+        let file = client.create("g", false).await.expect("free").attr;
+        client.grow(&file, 100_000, true).await.expect("there");
+        let delete = VolumeDelete { name: "home".into() };
+        assert_eq!(client.ask(&delete).await, Err(Refusal::Busy));
+        client.ask(&ClientLeave { client: client.client }).await.expect("always");
+        client.ask(&delete).await.expect("nobody has it");
+        assert_eq!(client.getattr(ROOT).await, Err(Refusal::Unknown));
+        client.world.sleep(2 * BEAT_US).await;
+        assert!(back.purged.borrow().contains(&file.object));
+        let status = client.status().await;
+        assert_eq!((status.purges, status.map.volumes.len(), status.memory), (0, 0, 0));
+    });
+}
+
+#[test]
+fn news_comes_at_once_and_otherwise_after_a_beat() {
+    let house = House::new(8);
+    house.run(async {
+        furnish(&house).await;
+        let mut client = house.client("a");
+        client.join(vec![]).await.expect("there is the volume");
+        let poll = |map| ClientPoll { client: client.client, map };
+        let map = client.ask(&poll(MapVersion(0))).await.expect("known").map;
+        let asked = client.world.now();
+        let news = client.ask(&poll(map)).await.expect("known");
+        assert!(client.world.now() - asked >= BEAT_US);
+        assert_eq!((news.map, news.recalls.len()), (map, 0));
+        let tool = house.client("tool");
+        tool.world.clone().spawn(async move {
+            tool.world.sleep(BEAT_US / 3).await;
+            tool.ask(&volume_create("other", "1+0")).await.expect("it fits");
+        });
+        let asked = client.world.now();
+        assert!(client.ask(&poll(map)).await.expect("known").map > map);
+        assert!(client.world.now() - asked < BEAT_US);
+    });
+}
+
+#[test]
+fn many_changes_share_a_commit_and_runs_repeat() {
+    let run =
+        || {
+            let house = House::new(9);
+            house.run(async {
+                furnish(&house).await;
+                let mut clients: Vec<Client> = (0..4).map(|id| house.client(&format!("c{id}"))).collect();
+                let mut all = Vec::new();
+                for (id, client) in clients.iter_mut().enumerate() {
+                    client.join(vec![]).await.expect("there is the volume");
+                    let client = client.clone();
+                    all.extend((0..50).map(|file| {
+                        let client = client.clone();
+                        async move {
+                            client.create(&format!("f{id}-{file}"), false).await.map(|made| made.attr.inode)
+                        }
+                    }));
+                }
+                let made = futures_util::future::join_all(all).await;
+                let made: BTreeSet<InodeId> = made.into_iter().map(|made| made.expect("free")).collect();
+                assert_eq!(made.len(), 200);
+            });
+            house.simulation.trace_hash()
+        };
+    assert_eq!(run(), run());
+}
