@@ -296,10 +296,16 @@ fn garbage_and_silence_are_dropped() {
     });
 }
 
-/// On a rough network each call is answered rightly or unknown, and in the end one is answered.
+/// How many seeds a test tries; `SHOAL_SEEDS` says more.
+fn seeds(default: u64) -> u64 {
+    std::env::var("SHOAL_SEEDS").map_or(default, |text| text.parse().unwrap())
+}
+
+/// On a rough network, with a server that dies now and then, each call is answered rightly or its outcome is unknown,
+/// and in the end one is answered.
 #[test]
 fn rough_networks() {
-    for seed in 0..40 {
+    for seed in 0..seeds(40) {
         let mut options = SimOptions::drawn(seed);
         options.break_per_million *= 10;
         let sim = Simulation::new(seed, options);
@@ -323,10 +329,99 @@ fn rough_networks() {
                 });
             }
             while done.get() < 8 {
-                client.sleep(100_000).await;
+                client.sleep(20_000 + client.random() % 200_000).await;
+                match client.random() % 16 {
+                    0 => sim.kill("server"),
+                    1 => sim.power_cut("server"),
+                    2 => sim.partition("server", "client", true),
+                    _ => continue,
+                }
+                client.sleep(client.random() % 1_000_000).await;
+                sim.partition("server", "client", false);
+                let server = sim.node("server");
+                match server.listen(SERVER).await {
+                    Ok(listener) => {
+                        let handler = adder(server.clone(), |_| {});
+                        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+                    }
+                    // It was not the server that died.
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
+                }
             }
         });
     }
+}
+
+/// A server in a thread and a ring of its own, for as long as `test` runs.
+fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = crate::Signal::new();
+    let stopped = stop.wait();
+    let server = std::thread::spawn(move || {
+        let world = World::real().unwrap();
+        world.block_on(async {
+            let listener = world.listen("127.0.0.1:0").await.unwrap();
+            tell.send(listener.address()).unwrap();
+            let handler = adder(world.clone(), |_| {});
+            world.spawn(serve(world.clone(), listener, identity(Role::Brick), handler));
+            stopped.await;
+        });
+    });
+    let address = told.recv().unwrap();
+    let world = World::real().unwrap();
+    world.block_on(async {
+        test(&world, Peers::new(world.clone(), identity(Role::Client)), &address).await;
+    });
+    stop.notify();
+    server.join().unwrap();
+}
+
+#[test]
+fn calls_over_real_sockets() {
+    with_real_server(async |world, peers, address| {
+        let ask = async |number: u64| {
+            peers.call(address, Epoch(5), &Ask(number), Buf::from(vec![number as u8; 300])).await
+        };
+        assert_eq!(ask(2).await, told(2));
+        assert_eq!(ask(NO).await, Err(CallError::Refused(Refusal::NoSpace)));
+        let done = Rc::new(Cell::new(0));
+        for number in 0..1000 {
+            let (peers, done, address) = (peers.clone(), done.clone(), address.to_owned());
+            let payload = Buf::from(vec![1; number as usize * 64]);
+            world.spawn(async move {
+                let answer = peers.call(&address, Epoch(5), &Ask(number), payload.clone()).await;
+                assert_eq!(answer, Ok((Told(number + 1), payload)));
+                done.set(done.get() + 1);
+            });
+        }
+        while done.get() < 1000 {
+            world.sleep(1000).await;
+        }
+        let late = peers.call_within(50_000, address, Epoch(5), &Ask(NEVER), Buf::empty()).await;
+        assert_eq!(late, Err(CallError::Unreachable));
+        assert_eq!(ask(2).await, told(2));
+        let stranger = Identity { key: Key::OPEN, ..identity(Role::Client) };
+        let stranger = Peers::new(world.clone(), stranger);
+        let answer = stranger.call(address, Epoch(5), &Ask(2), Buf::empty()).await;
+        assert_eq!(answer, Err(CallError::WrongKey));
+    });
+}
+
+#[test]
+fn garbage_over_real_sockets() {
+    use std::io::{Read, Write};
+    with_real_server(async |_, peers, address| {
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &wire::MAGIC.repeat(40)] {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.write_all(garbage).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut back = Vec::new();
+            // Closed or reset, and nothing said.
+            let _ = stream.read_to_end(&mut back);
+            assert!(back.is_empty());
+        }
+        assert_eq!(peers.call(address, Epoch(5), &Ask(2), Buf::empty()).await, Ok((Told(3), Buf::empty())));
+    });
 }
 
 /// `cargo test --release -p world -- --ignored --nocapture speed`
@@ -348,4 +443,20 @@ fn speed_of_simulated_calls() {
     }
     let each = begun.elapsed().as_nanos() / u128::from(seeds * calls);
     println!("{each} ns for a call, with its answer and all else that it takes");
+}
+
+#[test]
+#[ignore = "prints a figure"]
+fn speed_of_real_calls() {
+    with_real_server(async |world, peers, address| {
+        let calls = 20_000;
+        for payload in [Buf::empty(), Buf::from(vec![1; 4096]), Buf::from(vec![1; 128 << 10])] {
+            let begun = world.now();
+            for _ in 0..calls {
+                peers.call(address, Epoch(5), &Ask(2), payload.clone()).await.unwrap();
+            }
+            let each = (world.now() - begun) * 1000 / calls;
+            println!("{each} ns for a call and its answer of {} bytes over loopback", payload.len());
+        }
+    });
 }

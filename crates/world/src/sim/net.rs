@@ -63,7 +63,7 @@ struct End {
     flight: VecDeque<(u64, Arrival)>,
     /// Here, not yet received.
     inbox: VecDeque<Arrival>,
-    /// Bytes in `flight` and `inbox`.
+    /// Bytes in `flight` and `inbox`, and those lost in a break.
     waiting: usize,
     /// When the last of `flight` arrives; the next comes no earlier.
     last: u64,
@@ -218,7 +218,7 @@ impl Net {
         if link.ends[from.end].reset || link.ends[from.end].halves == 0 {
             return Poll::Ready(broken());
         }
-        if !link.severed && link.ends[from.other().end].waiting >= window {
+        if link.ends[from.other().end].waiting >= window {
             link.ends[from.end].sender = Some(cx.waker().clone());
             return Poll::Pending;
         }
@@ -236,13 +236,13 @@ impl Net {
 
     fn send_after(&mut self, state: &State, to: LinkEnd, delay: u64, what: Arrival) {
         let Some(link) = find(&mut self.slots, to) else { return };
-        // On a severed link only the break itself still arrives.
+        let end = &mut link.ends[to.end];
+        end.waiting += what.size();
+        // On a severed link only the break itself still arrives; all else waits in vain, and fills the window.
         if link.severed && !matches!(what, Arrival::Reset) {
             return;
         }
-        let end = &mut link.ends[to.end];
         end.last = end.last.max(state.executor.now() + delay);
-        end.waiting += what.size();
         end.flight.push_back((end.last, what));
         state.executor.schedule(end.last, Event::Arrival(to));
     }
@@ -346,8 +346,6 @@ impl Net {
         }
         if let Some(link) = find(&mut self.slots, LinkEnd { link: id, end: 0 }) {
             link.severed = true;
-            // Senders that waited for room now send into the void.
-            link.ends.iter_mut().filter_map(|end| end.sender.take()).for_each(Waker::wake);
         }
     }
 
@@ -355,14 +353,16 @@ impl Net {
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
         let kept = self.chance.below(end.flight.len() as u64 + 1) as usize;
-        let lost: usize = end.flight.drain(kept..).map(|(_, what)| what.size()).sum();
-        end.waiting -= lost;
+        // What is lost still counts as waiting: its sender does not know better until it hears of the break.
+        end.flight.truncate(kept);
         end.last = end.flight.back().map_or(0, |(when, _)| *when);
     }
 
     /// All connections of a node end with its process; a machine without power does not even say so.
     pub(super) fn node_died(&mut self, state: &State, node: u32, power_cut: bool) {
-        self.listeners.retain(|(owner, _), _| *owner != node);
+        let gone = self.listeners.extract_if((node, 0)..=(node, u16::MAX), |_, _| true);
+        // Whoever accepts from outside the node hears of its end.
+        gone.filter_map(|(_, queue)| queue.waker).for_each(Waker::wake);
         for slot in 0..self.slots.len() {
             let generation = self.slots[slot].generation;
             let Some(link) = &self.slots[slot].link else { continue };
@@ -391,6 +391,8 @@ impl Net {
         }
         let Some(link) = find(&mut self.slots, at) else { return };
         let end = &mut link.ends[at.end];
+        // As at any close, unread bytes make a break of it.
+        let reset = reset || end.inbox.iter().any(|what| what.size() > 0);
         end.halves = 0;
         end.inbox.clear();
         end.wake();

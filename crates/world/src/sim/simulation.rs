@@ -12,7 +12,7 @@ use super::state::State;
 /// Dropping it ends every node. A task that owns the simulation it runs in keeps both alive for ever: let the future
 /// given to [`Simulation::block_on`] borrow it instead.
 pub struct Simulation {
-    state: Rc<State>,
+    pub(super) state: Rc<State>,
 }
 
 impl Simulation {

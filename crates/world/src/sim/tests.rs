@@ -174,6 +174,47 @@ fn a_dead_node_refuses_and_its_connections_break() {
 }
 
 #[test]
+fn who_waits_for_a_dead_node_is_woken() {
+    for seed in 0..40 {
+        let sim = Simulation::new(seed, SimOptions { window_bytes: 1, ..SimOptions::default() });
+        let (a, b) = (sim.node("a"), sim.node("b"));
+        sim.block_on("a", async {
+            let listener = b.listen(":5").await.unwrap();
+            let (mut sender, _receiver) = a.connect("b:5").await.unwrap().split();
+            let _theirs = listener.accept().await.unwrap();
+            let sent = Rc::new(Cell::new(false));
+            let witness = sent.clone();
+            a.spawn(async move {
+                while sender.send(frame(1, &[])).await.is_ok() {}
+                witness.set(true);
+            });
+            let (killing, sim) = (a.clone(), &sim);
+            let kill = async {
+                killing.sleep(seed * 20).await;
+                if seed % 2 == 0 {
+                    sim.kill("b")
+                } else {
+                    sim.power_cut("b")
+                }
+                std::future::pending::<()>().await;
+            };
+            let waiting = a.timeout(5_000_000, kill);
+            let accepting = async {
+                assert!(listener.accept().await.is_err());
+            };
+            let (mut waiting, mut accepting) = (Box::pin(waiting), Box::pin(accepting));
+            std::future::poll_fn(|cx| {
+                assert_ne!(waiting.as_mut().poll(cx), std::task::Poll::Ready(None), "the accept goes on");
+                accepting.as_mut().poll(cx)
+            })
+            .await;
+            a.sleep(5_000_000).await;
+            assert!(sent.get());
+        });
+    }
+}
+
+#[test]
 fn a_cut_wire_breaks_connections_until_mended() {
     let sim = calm(5);
     let (a, b) = (sim.node("a"), sim.node("b"));
@@ -407,4 +448,29 @@ fn large_disks_are_cheap() {
         disk.write((1 << 50) - 4096, vec![BufMut::zeroed(4096).freeze()]).await.unwrap();
         assert!(disk.read((1 << 50) - 8000, 8000).await.unwrap().iter().all(|&b| b == 0));
     });
+}
+
+#[test]
+fn a_dropped_simulation_leaves_nothing_behind() {
+    let sim = calm(12);
+    let (a, b) = (sim.node("a"), sim.node("b"));
+    let state = Rc::downgrade(&sim.state);
+    let listener = sim.block_on("a", b.listen(":1")).unwrap();
+    let disk = sim.block_on("a", a.create_disk("d", 10)).unwrap();
+    let connecting = a.clone();
+    a.spawn(async move {
+        let (mut sender, mut receiver) = connecting.connect("b:1").await.unwrap().split();
+        sender.send(frame(1, &[])).await.unwrap();
+        disk.sync().await.unwrap();
+        let _ = receiver.recv().await;
+    });
+    b.spawn(async move {
+        let conn = listener.accept().await.unwrap();
+        std::future::pending::<()>().await;
+        drop((conn, listener));
+    });
+    sim.block_on("a", a.sleep(1_000_000));
+    drop((a, b));
+    drop(sim);
+    assert!(state.upgrade().is_none());
 }
