@@ -477,6 +477,38 @@ fn news_comes_at_once_and_otherwise_after_a_beat() {
 }
 
 #[test]
+fn changes_are_done_once_however_often_the_service_dies() {
+    for seed in 20..30 {
+        let house = House::new(seed);
+        house.run(async {
+            furnish(&house).await;
+            let mut client = house.client("a");
+            client.join(vec![]).await.expect("there is the volume");
+            let work = async {
+                for at in 0..60 {
+                    // A second try that was not recognised would be refused: the name exists, or is gone.
+                    client.create(&format!("f{at}"), false).await.expect("free");
+                    if at % 3 == 0 {
+                        client.unlink(&format!("f{at}")).await.expect("there");
+                    }
+                }
+            };
+            let deaths = async {
+                for _ in 0..12 {
+                    client.world.sleep(1000 + client.world.random() % 30_000).await;
+                    house.simulation.kill("meta");
+                    house.start_meta();
+                }
+            };
+            futures_util::future::join(work, deaths).await;
+            let request = ReadDir { volume: client.volume, inode: ROOT, cookie: 0, count: 1000 };
+            let listed = client.ask(&request).await.expect("the root");
+            assert_eq!(listed.entries.len(), 40);
+        });
+    }
+}
+
+#[test]
 fn many_changes_share_a_commit_and_runs_repeat() {
     let run =
         || {
