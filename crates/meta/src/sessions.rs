@@ -138,6 +138,11 @@ impl Sessions {
         self.by_client.values().all(|session| session.announced)
     }
 
+    /// Counts every lease from `us` later than it was heard.
+    pub(crate) fn forgive(&mut self, us: u64) {
+        self.by_client.values_mut().for_each(|session| session.heard += us);
+    }
+
     /// Clients not heard since `then`.
     pub(crate) fn silent_since(&self, then: u64) -> Vec<ClientId> {
         let silent = self.by_client.iter().filter(|(_, session)| session.heard < then);

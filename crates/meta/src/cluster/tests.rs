@@ -118,6 +118,18 @@ fn silent_bricks_are_expelled_while_enough_are_left() {
 }
 
 #[test]
+fn time_in_which_nobody_could_be_heard_does_not_count() {
+    on_all(|mut fixture| {
+        fixture.state.cluster.forgive(1000);
+        fixture.state.sessions.forgive(1000);
+        assert!(!expire(&mut fixture, GONE + 1000));
+        assert_eq!(fixture.state.expire_clients(GONE + 1000), 0);
+        assert!(expire(&mut fixture, GONE + 1001));
+        assert_eq!(fixture.state.expire_clients(GONE + 1001), 1);
+    });
+}
+
+#[test]
 fn primaries_may_renew_their_groups() {
     on_all(|mut fixture| {
         let group = GroupId { volume: fixture.volume, index: 2 };
