@@ -19,6 +19,8 @@ use crate::session::Session;
 
 /// How long one poll may take: the service holds it for a beat, and the lease must not run out meanwhile.
 const POLL_US: u64 = 2 * BEAT_US;
+/// How often the service is told that the mount ends, if it does not answer.
+const LEAVE_TRIES: u32 = 3;
 /// Pause after a poll that failed, in microseconds.
 const POLL_PAUSE_US: u64 = 100_000;
 
@@ -125,9 +127,15 @@ impl Mount {
         self.lives.left.store(true, Ordering::Release);
         self.flow.close();
         let client = self.lives.client();
-        let told = session.ask_once(POLL_US, &ClientLeave { client }).await;
+        for _ in 0..LEAVE_TRIES {
+            match session.ask_once(POLL_US, &ClientLeave { client }).await {
+                Err(CallError::Unreachable) => world.sleep(POLL_PAUSE_US).await,
+                _ => break,
+            }
+        }
+        // If the service has not heard, it finds out when the lease runs out.
         tracing::info!(%client, "left");
-        outcome.and(told.map(|_| ()).map_err(ClientError::from))
+        outcome
     }
 }
 
@@ -238,10 +246,7 @@ impl Session {
     /// Makes stable what the new mode does not allow to be held back, then confirms the mode.
     async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
         if let Some(file) = &file {
-            let had = file.lock().mode;
-            if had == Mode::Alone {
-                self.give_way(file).await;
-            }
+            self.give_way(file).await;
             file.lock().mode = recall.mode;
         }
         self.mount.call_hook(recall.inode, recall.mode);
@@ -256,11 +261,12 @@ impl Session {
         }
     }
 
-    /// Makes everything written to a file stable and known, as often as it takes.
-    async fn give_way(&self, file: &Arc<OpenFile>) {
+    /// Makes everything written to a file stable and known.
+    pub(crate) async fn give_way(&self, file: &Arc<OpenFile>) {
         let mut patience = Patience::new(&self.world);
         loop {
-            let zeroed = self.zero_stale(file).await;
+            let alone = file.lock().mode == Mode::Alone;
+            let zeroed = if alone { self.zero_stale(file).await } else { Ok(()) };
             let upto = self.mount.hurry(file);
             let stable = self.make_stable(file, upto).await;
             let told = self.tell_growth(file, true).await;

@@ -76,6 +76,7 @@ impl Session {
         let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
         let names::Opened { attr, mode } = self.change(request).await?;
         let mode = opening.end(&attr, mode);
+        let attr = self.yield_to(&file, attr, mode).await?;
         entered.file = None;
         let mut opened = self.opened(file, attr, mode, write);
         if truncate && !at_once {
@@ -90,6 +91,26 @@ impl Session {
             }
         }
         Ok(opened)
+    }
+
+    /// Before a mode is taken that lets others in: what was written alone becomes stable. The recall that belongs to it
+    /// may still be on its way. Returns the attributes as they are then.
+    async fn yield_to(&self, file: &Arc<OpenFile>, attr: Attr, mode: Mode) -> Result<Attr, ClientError> {
+        {
+            let mut state = file.lock();
+            if state.mode != Mode::Alone || mode == Mode::Alone {
+                return Ok(attr);
+            }
+            state.yielding = true;
+        }
+        self.give_way(file).await;
+        {
+            let mut state = file.lock();
+            state.yielding = false;
+            state.mode = mode;
+        }
+        let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
+        Ok(attr)
     }
 
     /// Makes a file and opens it for writing.

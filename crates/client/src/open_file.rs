@@ -46,6 +46,8 @@ pub(crate) struct FileState {
     pub(crate) mode: Mode,
     /// The mode that the service has asked for and that has not been taken yet.
     pub(crate) recalled: Option<Mode>,
+    /// An open was answered with less than [`Mode::Alone`]; what was written under that is on its way.
+    pub(crate) yielding: bool,
     /// How often the service counts it as open for reading only.
     pub(crate) readers: u32,
     /// How often the service counts it as open for writing.
@@ -91,6 +93,7 @@ impl OpenFile {
             mtime_kept: true,
             mode: Mode::Shared,
             recalled: None,
+            yielding: false,
             readers: 0,
             writers: 0,
             users: 0,
@@ -128,17 +131,22 @@ impl FileState {
 
     /// The service knows everything and no bytes are left.
     pub(crate) fn is_settled(&self) -> bool {
-        self.is_stable() && self.size <= self.kept && self.mtime_kept && self.releases.is_empty()
+        self.is_stable() && self.is_told() && self.releases.is_empty()
+    }
+
+    /// The service knows the size and the time for good, as far as they are this mount's to tell.
+    pub(crate) fn is_told(&self) -> bool {
+        self.mtime_kept && (self.mode != Mode::Alone || self.size <= self.kept)
     }
 
     /// Writes may stay here for a while.
     pub(crate) fn may_buffer(&self) -> bool {
-        self.mode == Mode::Alone && self.recalled.is_none()
+        self.mode == Mode::Alone && self.recalled.is_none() && !self.yielding
     }
 
     /// Takes the attributes over that the service gave.
     pub(crate) fn adopt(&mut self, attr: &Attr) {
-        if !self.is_stable() || self.size > self.kept || !self.mtime_kept {
+        if self.mode == Mode::Alone {
             // What is here is newer; nobody else may write meanwhile.
             return;
         }
@@ -150,7 +158,9 @@ impl FileState {
         self.told = attr.size;
         self.kept = attr.size;
         self.stale_end = attr.stale_end;
-        self.mtime = attr.mtime;
+        if self.mtime_kept {
+            self.mtime = attr.mtime;
+        }
     }
 
     /// The attributes as this mount sees them.
@@ -212,6 +222,10 @@ impl FileState {
             return None;
         }
         let tell = |size| Some(SizeUpdate { inode, object: self.object, size, mtime: self.mtime });
+        if self.mode != Mode::Alone {
+            // Somebody else may have cut the file since: every write has told its own end (write-through).
+            return if self.mtime_kept || !self.is_stable() { None } else { tell(0) };
+        }
         if !stable {
             return if self.size > self.told || !self.mtime_told {
                 tell(self.size.max(self.told))

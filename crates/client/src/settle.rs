@@ -44,6 +44,20 @@ impl Session {
         self.grow(&[(file.clone(), update)], stable).await
     }
 
+    /// Tells the service for good that a file has at least `end` bytes, if it does not know.
+    pub(crate) async fn tell_end(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
+        let (_growing, update) = {
+            let mut state = file.lock();
+            if end <= state.kept {
+                return Ok(());
+            }
+            state.growing += 1;
+            let (inode, object, mtime) = (file.inode, state.object, state.mtime);
+            (Growing(file), SizeUpdate { inode, object, size: end, mtime })
+        };
+        self.grow(&[(file.clone(), update)], true).await
+    }
+
     /// What is to be told of a file, if anything; nothing else changes its size meanwhile.
     fn begin_growth<'a>(&self, file: &'a Arc<OpenFile>, stable: bool) -> Option<(Growing<'a>, SizeUpdate)> {
         let mut state = file.lock();
@@ -124,7 +138,7 @@ impl Session {
         loop {
             let write = {
                 let mut state = file.lock();
-                let told = state.is_stable() && state.size <= state.kept && state.mtime_kept;
+                let told = state.is_stable() && state.is_told();
                 let Some(next) = state.releases.iter().position(|write| told || !write) else { break };
                 let write = state.releases.swap_remove(next);
                 if state.users == 0 && state.releases.is_empty() {

@@ -48,7 +48,7 @@ impl Session {
         }
         self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
         if !file.lock().may_buffer() {
-            self.write_through(file).await?;
+            self.write_through(file, end).await?;
         }
         Ok(bytes.len())
     }
@@ -88,20 +88,14 @@ impl Session {
         Ok(())
     }
 
-    /// Makes everything written so far stable, and tells the service if the file has grown.
-    async fn write_through(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+    /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
+    /// does not know. Others may change the size too, so this mount's idea of it does not count.
+    async fn write_through(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
         let upto = self.mount.hurry(file);
         self.make_stable(file, upto).await?;
         file.report_error()?;
-        let grown = {
-            let state = file.lock();
-            state.size > state.kept
-        };
-        if grown {
-            self.tell_growth(file, true).await?;
-        } else {
-            self.mount.flow.settle(file);
-        }
+        self.tell_end(file, end).await?;
+        self.mount.flow.settle(file);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use client::{Mount, MountOptions, Session};
+use client::{Mount, MountError, MountOptions, Session};
 use types::messages::brick::Write;
 use types::messages::cluster::{
     BrickInfo, BrickState, ClusterMap, GroupConfig, Mode, SlotConfig, SlotState, VolumeInfo,
@@ -174,7 +174,11 @@ impl Cluster {
     /// A mount with its background, on a node of its own.
     pub async fn mount(&self, node: &str) -> (Arc<Mount>, Session) {
         let world: World = self.sim.node(node);
-        let mount = Mount::join(&world, self.options()).await.expect("joined");
+        let mut joined = Mount::join(&world, self.options()).await;
+        while matches!(joined, Err(MountError::Unreachable(_))) {
+            joined = Mount::join(&world, self.options()).await;
+        }
+        let mount = joined.expect("joined");
         world.spawn(mount.clone().background(world.clone()));
         let session = mount.session(world);
         (mount, session)
