@@ -244,11 +244,10 @@ impl Flow {
         let mut state = self.lock();
         state.accepted += accepted.bytes;
         let ledger = state.ledger.entry(group).or_default();
-        let first = ledger.entries.is_empty();
         ledger.entries.push(accepted);
         let many = state.accepted >= self.budget / 2;
         drop(state);
-        if many || first {
+        if many {
             self.tend.notify();
         }
     }

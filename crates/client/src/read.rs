@@ -81,6 +81,8 @@ impl Session {
         let file = self.mount.handle(handle)?.file;
         self.follow_if_shared(&file).await?;
         let (len, plan) = self.plan(&file, offset, len);
+        let (own, fetched) = (plan.patches.len(), plan.parts.len());
+        tracing::debug!(stage = %ReadStage::Own, inode = %file.inode, offset, len, own, fetched, "reading");
         self.mount.count(Counter::ReadBytes, len as u64);
         let mut fetched = self.fetch(&plan.parts).await?;
         if let (true, [(_, bytes)]) = (plan.patches.is_empty(), fetched.as_mut_slice())

@@ -13,6 +13,7 @@ use types::messages::names::{Grow, Release, SizeUpdate};
 use crate::error::ClientError;
 use crate::open_file::OpenFile;
 use crate::session::Session;
+use crate::write::WriteStage;
 
 /// Files that are told of in one message at most.
 const BATCH_MAX: usize = 512;
@@ -80,7 +81,10 @@ impl Session {
             Err(ClientError::Refused(Refusal::Stale | Refusal::NotFound)) if updates.len() == 1 => {}
             Err(error) => return Err(error),
         }
-        updates.iter().for_each(|(file, update)| file.lock().has_grown(update, stable));
+        for (file, update) in updates {
+            tracing::debug!(stage = %WriteStage::Told, inode = %file.inode, size = update.size, stable, "grown");
+            file.lock().has_grown(update, stable);
+        }
         Ok(())
     }
 

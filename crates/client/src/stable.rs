@@ -162,6 +162,7 @@ impl Mount {
     fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
         let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
         for entry in entries {
+            tracing::debug!(stage = %WriteStage::Stable, seq = %entry.seq, "stable");
             self.drop_piece(&mut entry.file.lock(), entry.stripe, entry.order);
             files.insert(entry.file.inode, entry.file);
         }

@@ -75,6 +75,7 @@ impl Session {
     /// Sends what a stripe has to send, one piece after the other, until nothing is left or it must wait.
     pub(crate) async fn send_stripe(&self, file: &Arc<OpenFile>, stripe: u64) {
         let Some(claim) = Claim::take(&self.mount, file, stripe) else { return };
+        tracing::debug!(stage = %WriteStage::Claimed, inode = %file.inode, stripe, "sending");
         while let Some(parcel) = self.next_parcel(&claim) {
             match self.send(&parcel).await {
                 Ok(()) => self.accepted(&claim, &parcel),
@@ -150,6 +151,7 @@ impl Session {
         let entry = Accepted { file, stripe, order: parcel.order, seq: parcel.seq, epoch, bytes, since };
         self.mount.flow.accept(parcel.route.group.index, entry);
         drop(state);
+        tracing::debug!(stage = %WriteStage::Accepted, key = %parcel.key, seq = %parcel.seq, "unstable");
         claim.file.changed.notify();
     }
 

@@ -15,11 +15,14 @@ use crate::gather::{Piece, StripeWrites};
 use crate::mount::{Counter, Mount};
 use crate::open_file::{FileState, OpenFile};
 use crate::session::Session;
+use crate::write::WriteStage;
 
 /// Stripes that one flushing loop has in flight at most.
 const FLIGHT_MAX: usize = 16;
 /// How long a partial stripe may wait for more, and accepted bytes for a Sync, in microseconds.
 pub(crate) const AGE_MAX_US: u64 = 1_000_000;
+/// Longest time between two looks at the timers: nobody is woken just because a timer begins, in microseconds.
+const LOOK_US: u64 = 200_000;
 
 impl Session {
     /// Writes `bytes` at `offset`. Returns when they are buffered, or, if the file is shared, when they are stable.
@@ -47,6 +50,7 @@ impl Session {
             rest = others;
         }
         self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
+        tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
         if !file.lock().may_buffer() {
             self.write_through(file, end).await?;
         }
@@ -168,7 +172,7 @@ impl Session {
             let woken = self.mount.flow.tend.wait();
             let now = self.world.now();
             let next = self.mount.wake_stripes(now).min(self.sync_what_is_due(now));
-            let pause = next.saturating_sub(now).clamp(1, AGE_MAX_US);
+            let pause = next.saturating_sub(now).clamp(1, LOOK_US);
             self.world.timeout(pause, woken).await;
         }
     }

@@ -634,7 +634,7 @@ async fn storm(cluster: &Cluster, seed: u64) {
         }
     }
     session.fsync(opened.handle).await.unwrap();
-    let model = model.borrow();
+    let model = model.take();
     assert!(cluster.known().stable(b"f") == model[..], "stable");
     assert!(*session.read(opened.handle, 0, 1 << 20).await.unwrap() == model[..]);
     mount.leave(&world).await.unwrap();
