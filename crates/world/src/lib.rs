@@ -99,6 +99,16 @@ impl World {
         either!(WorldBody, &self.0, world => world.spawn(f));
     }
 
+    /// Resident memory of this process in bytes; 0 in a simulation, where a process is many nodes.
+    pub fn memory(&self) -> u64 {
+        if matches!(self.0, WorldBody::Sim(_)) {
+            return 0;
+        }
+        // Source: proc(5), /proc/self/statm, second field in pages of 4 KiB.
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    }
+
     /// Lets other tasks run first.
     pub async fn yield_now(&self) {
         either!(WorldBody, &self.0, world => world.yield_now().await);

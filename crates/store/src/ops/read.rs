@@ -106,8 +106,10 @@ impl Server {
         if plan.overlays.is_empty() {
             return Ok(if have == 0 { Buf::empty() } else { base.slice(skip..skip + have) });
         }
-        let mut bytes = BufMut::zeroed(plan.present);
-        bytes[..have].copy_from_slice(&base[skip..skip + have]);
+        let mut bytes = BufMut::zeroed(plan.present.max(have));
+        if have > 0 {
+            bytes[..have].copy_from_slice(&base[skip..skip + have]);
+        }
         self.lay_over(&mut bytes, &plan.overlays).await?;
         Ok(bytes.freeze())
     }

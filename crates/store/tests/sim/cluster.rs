@@ -13,31 +13,31 @@ use world::sim::{SimOptions, Simulation};
 use world::{Identity, Peers, World};
 
 /// The name of the one volume.
-pub const VOLUME: &str = "sea";
+pub(crate) const VOLUME: &str = "sea";
 const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 
 /// The machines, and what outlives their processes.
-pub struct Cluster {
-    pub sim: Simulation,
+pub(crate) struct Cluster {
+    pub(crate) sim: Simulation,
     engine: Engine,
-    pub bricks: u32,
+    pub(crate) bricks: u32,
     brick_bytes: u64,
 }
 
 /// A mounted volume on a client's machine.
-pub struct Client {
-    pub world: World,
-    pub mount: Arc<Mount>,
-    pub session: Session,
+pub(crate) struct Client {
+    pub(crate) world: World,
+    pub(crate) mount: Arc<Mount>,
+    pub(crate) session: Session,
 }
 
-pub fn identity(role: Role) -> Identity {
+pub(crate) fn identity(role: Role) -> Identity {
     Identity { cluster: CLUSTER, key: Key([7; 32]), role }
 }
 
 impl Cluster {
     /// Machines with formatted bricks; nothing runs yet.
-    pub fn new(seed: u64, options: SimOptions, bricks: u32, brick_bytes: u64) -> Cluster {
+    pub(crate) fn new(seed: u64, options: SimOptions, bricks: u32, brick_bytes: u64) -> Cluster {
         let sim = Simulation::new(seed, options);
         let engine = Engine::memory();
         meta::create_cluster(&engine, CLUSTER).expect("a fresh engine holds no cluster");
@@ -56,12 +56,12 @@ impl Cluster {
     }
 
     /// Starts everything.
-    pub fn start(&self) {
+    pub(crate) fn start(&self) {
         self.start_meta();
         (0..self.bricks).for_each(|brick| self.start_brick(brick));
     }
 
-    pub fn start_meta(&self) {
+    pub(crate) fn start_meta(&self) {
         let world = self.sim.node("meta");
         let (engine, on) = (self.engine.clone(), world.clone());
         world.spawn(async move {
@@ -75,7 +75,7 @@ impl Cluster {
         });
     }
 
-    pub fn start_brick(&self, brick: u32) {
+    pub(crate) fn start_brick(&self, brick: u32) {
         let world = self.sim.node(&brick_node(brick));
         let on = world.clone();
         world.spawn(async move {
@@ -97,18 +97,18 @@ impl Cluster {
     }
 
     /// Every process dies and every machine loses power.
-    pub fn power_cut_all(&self) {
+    pub(crate) fn power_cut_all(&self) {
         (0..self.bricks).for_each(|brick| self.sim.power_cut(&brick_node(brick)));
         self.sim.power_cut("meta");
     }
 }
 
-pub fn brick_node(brick: u32) -> String {
+pub(crate) fn brick_node(brick: u32) -> String {
     format!("brick{brick}")
 }
 
 /// Makes the volume once enough bricks are up.
-pub async fn create_volume(world: &World, code: &str, unit: u32, extent_stripes: u32, groups: u32) {
+pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_stripes: u32, groups: u32) {
     let peers = Peers::new(world.clone(), identity(Role::Client));
     let code: Code = code.parse().expect("a code");
     let geometry = Geometry::new(code, unit, extent_stripes).expect("a geometry");
@@ -124,7 +124,7 @@ pub async fn create_volume(world: &World, code: &str, unit: u32, extent_stripes:
 }
 
 /// The map as the arbiter has it.
-pub async fn map(world: &World) -> ClusterMap {
+pub(crate) async fn map(world: &World) -> ClusterMap {
     let peers = Peers::new(world.clone(), identity(Role::Client));
     for _ in 0..1000 {
         if let Ok((reply, _)) =
@@ -140,7 +140,7 @@ pub async fn map(world: &World) -> ClusterMap {
 
 impl Client {
     /// Mounts the volume on a machine.
-    pub async fn mount(world: World, unstable_budget: u64) -> Client {
+    pub(crate) async fn mount(world: World, unstable_budget: u64) -> Client {
         for _ in 0..200 {
             let mut options = MountOptions::new("meta:1", VOLUME, identity(Role::Client));
             options.unstable_budget = unstable_budget;

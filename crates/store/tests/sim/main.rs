@@ -1,6 +1,9 @@
 //! The simulated cluster: whole stories, one seed each.
+//!
+//! `SHOAL_SEEDS=N` runs so many seeds of the storm, from `SHOAL_SEED=S` on. A seed and a commit are one run.
 
 mod cluster;
+mod storm;
 mod story;
 
 use cluster::Cluster;
@@ -16,4 +19,36 @@ fn one_seed_gives_one_trace() {
     };
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));
+}
+
+/// A number from the environment.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// Random work under random faults.
+#[test]
+fn storms() {
+    if std::env::var_os("SHOAL_LOG").is_some() {
+        tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().init();
+    }
+    let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_SEEDS", 50));
+    let mut sum = storm::Tally::default();
+    for seed in first..first + seeds {
+        let run = std::panic::catch_unwind(|| storm::run(seed));
+        let Ok(tally) = run else { panic!("seed {seed} failed: repeat it with SHOAL_SEED={seed} SHOAL_SEEDS=1") };
+        sum.operations += tally.operations;
+        sum.faults += tally.faults;
+        sum.bytes += tally.bytes;
+        sum.decoded += tally.decoded;
+        sum.retries += tally.retries;
+        sum.compared += tally.compared;
+        sum.starved += tally.starved;
+        sum.trace = sum.trace.rotate_left(1) ^ tally.trace;
+        if (seed - first + 1).is_multiple_of(50) {
+            println!("{} seeds: {sum:?}", seed - first + 1);
+        }
+    }
+    println!("{seeds} seeds from {first}: {sum:?}");
+    assert!(sum.starved * 5 <= seeds, "most seeds run to their end");
 }

@@ -9,7 +9,7 @@ use crate::cluster::{Client, Cluster, brick_node, create_volume};
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 
 /// Bytes that tell their file and place.
-pub fn bytes_of(file: u64, len: usize) -> Vec<u8> {
+pub(crate) fn bytes_of(file: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ file.wrapping_mul(97)) as u8).collect()
 }
 
@@ -48,7 +48,7 @@ async fn compare(client: &Client) {
     }
 }
 
-pub fn first(cluster: &Cluster) {
+pub(crate) fn first(cluster: &Cluster) {
     cluster.start();
     let node = |name: &str| -> World { cluster.sim.node(name) };
     let (a, b) = (node("clienta"), node("clientb"));
