@@ -18,6 +18,8 @@ use crate::table::UNSYNCED_PAGES_MAX;
 const LOOK_US: u64 = 50_000;
 /// Journal fill, in per cent, at which a checkpoint begins.
 const FILL_BEGIN: u8 = 40;
+/// Journal fill, in per cent, from which segments are emptied even if most of them must be copied.
+const FILL_URGENT: u8 = 75;
 /// Bytes of RAM that a resident unit takes, about: checksums, runs, tree nodes.
 const UNIT_BYTES: u64 = 512 + (UNIT_DEFAULT as u64 / BLOCK as u64) * 4;
 
@@ -33,11 +35,20 @@ impl Server {
         (self.options.memory_budget / 4 / UNIT_BYTES).max(256) as usize
     }
 
+    /// Whether less than half of the oldest segment would have to be copied. Folds make it so.
+    fn is_oldest_mostly_free(&self) -> bool {
+        let (oldest, _) = self.journal.oldest();
+        let needed: u64 = self.slot.borrow().forwards(oldest).iter().map(|f| u64::from(f.position.len) + 256).sum();
+        needed < self.superblock.segment / 2
+    }
+
     /// Checkpoints when the journal fills or too much is dirty.
     pub(crate) async fn checkpoint_for_ever(self: Rc<Server>) {
         while !self.journal.has_failed() {
             let (resident, _) = self.slot.borrow().resident();
-            if self.journal.fill() < FILL_BEGIN && resident <= self.resident_max() {
+            let fill = self.journal.fill();
+            let worth = fill >= FILL_URGENT || (fill >= FILL_BEGIN && self.is_oldest_mostly_free());
+            if !worth && resident <= self.resident_max() {
                 self.world.sleep(LOOK_US).await;
                 continue;
             }

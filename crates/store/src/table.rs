@@ -102,6 +102,7 @@ impl Table {
                 cache_max: cache_max.max(4),
             }),
         };
+        let mut suspects = BTreeSet::new();
         table
             .scan(|state, page, header, descriptors| {
                 if header.class == 0 {
@@ -115,11 +116,38 @@ impl Table {
                     state.roomy.entry(header.class).or_default().insert(page);
                 }
                 for (entry, descriptor) in descriptors {
+                    if !state.index.candidates(descriptor.key).is_empty() {
+                        suspects.insert(descriptor.key);
+                    }
                     state.index.insert(descriptor.key, Handle::new(page, entry));
                 }
             })
             .await?;
+        for key in suspects {
+            table.drop_older(key).await?;
+        }
         Ok(table)
+    }
+
+    /// A unit whose descriptor moved to another page while the power failed may stand in both: the newer one counts,
+    /// the other one must go before it can outlive it.
+    async fn drop_older(&self, key: StripeKey) -> Result<(), BrickError> {
+        let mut found = Vec::new();
+        let candidates = self.state.borrow().index.candidates(key);
+        for handle in candidates {
+            let Some(bytes) = self.page(handle.page()).await? else { continue };
+            let descriptor = parse_header(&bytes).and_then(|header| entry(&header, &bytes, handle.entry()));
+            if let Some(descriptor) = descriptor.filter(|d| d.key == key) {
+                found.push((descriptor.base.identity, handle));
+            }
+        }
+        found.sort();
+        found.pop();
+        for (_, handle) in found {
+            self.state.borrow_mut().release(key, handle);
+            self.write_page(handle.page(), vec![(handle.entry(), None)]).await?;
+        }
+        Ok(())
     }
 
     /// Units described.

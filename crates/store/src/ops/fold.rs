@@ -14,7 +14,7 @@ const LOOK_US: u64 = 200_000;
 /// Without writes or reads for so long the brick is idle: it folds everything.
 const IDLE_US: u64 = 1_000_000;
 /// Journal fill, in per cent, from which stripes are folded although the brick is busy.
-const FILL_BUSY: u8 = 35;
+const FILL_BUSY: u8 = 40;
 /// Stripes folded at once.
 const TOGETHER: usize = 4;
 /// Stripes folded per look.
@@ -34,17 +34,18 @@ impl Server {
                 continue;
             }
             let candidates = self.fold_candidates(pressed, &mut cursor);
-            if candidates.is_empty() && pressed {
-                self.world.sleep(LOOK_US).await;
-            }
+            let mut folded = 0;
             for together in candidates.chunks(TOGETHER) {
                 let folds = together.iter().map(|(key, id)| self.fold(*key, *id));
                 for fold in futures_util::future::join_all(folds).await {
-                    if let Err(refusal) = fold {
-                        tracing::debug!(%refusal, "a fold is put off");
-                        self.world.sleep(LOOK_US / 4).await;
+                    match fold {
+                        Ok(done) => folded += usize::from(done),
+                        Err(refusal) => tracing::debug!(%refusal, "a fold is put off"),
                     }
                 }
+            }
+            if pressed && folded == 0 {
+                self.world.sleep(LOOK_US).await;
             }
         }
     }
@@ -65,19 +66,19 @@ impl Server {
         found.into_iter().filter(|(_, id)| mine(id)).take(PER_LOOK).collect()
     }
 
-    /// Folds one stripe.
-    async fn fold(&self, key: StripeKey, id: GroupId) -> Result<(), Refusal> {
+    /// Folds one stripe. False if there was nothing to fold.
+    async fn fold(&self, key: StripeKey, id: GroupId) -> Result<bool, Refusal> {
         let turn = self.lanes.enter(key);
         turn.come().await;
         let epoch = self.primary.borrow().epoch(id).ok_or(Refusal::NotPrimary)?;
         let stripe = Stripe::look(self, id, epoch, key).await?;
         if stripe.shape.overlays.is_empty() || self.slot.borrow().is_dropped(key.object) {
-            return Ok(());
+            return Ok(false);
         }
         let units = stripe.units().await?;
         let plan = self.plan_full(&stripe, units);
         self.carry(&stripe, plan, Vec::new()).await?;
         count(&self.counters.folded);
-        Ok(())
+        Ok(true)
     }
 }
