@@ -58,7 +58,7 @@ pub(crate) fn make(dir: &Path, wish: &Wish, output: &Output) -> anyhow::Result<H
     }
     let world = real_world()?;
     let (cluster, key) = new_identity(&world);
-    let port = wish.port.map_or_else(free_port, Ok)?;
+    let port = wish.port.map_or_else(|| free_ports(&world, wish.bricks), Ok)?;
     let Wish { bricks, code, size, memory, .. } = *wish;
     let home = Home::prepare(dir, Plan { cluster, port, bricks, size, code, memory }, &key)?;
     create_store(&home.meta_dir(), cluster)?;
@@ -81,10 +81,17 @@ pub(crate) fn new_identity(world: &World) -> (ClusterId, Key) {
     (cluster, key)
 }
 
-/// A port of loopback that nobody uses now.
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no port of 127.0.0.1 is free")?;
-    Ok(listener.local_addr().context("a listener has an address")?.port())
+/// The first of a run of ports of loopback that nobody uses now, one for the metadata service and one for each brick.
+/// Below the range that the kernel gives to connections: nobody takes them by chance while the cluster is down.
+fn free_ports(world: &World, bricks: u32) -> anyhow::Result<u16> {
+    const LOWEST: u64 = 10_000;
+    const HIGHEST: u64 = 32_000;
+    const TRIES: usize = 200;
+    let free =
+        |port: u64| u16::try_from(port).is_ok_and(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    let mut runs = (0..TRIES).map(|_| LOWEST + world.random() % (HIGHEST - LOWEST));
+    let run = runs.find(|first| (*first..=first + u64::from(bricks)).all(free));
+    run.and_then(|first| u16::try_from(first).ok()).context("no run of ports of 127.0.0.1 is free")
 }
 
 fn format(world: &World, path: &Path, brick: BrickId, cluster: ClusterId, wish: &Wish) -> anyhow::Result<()> {
@@ -200,7 +207,7 @@ fn meta_args(home: &Home) -> Vec<OsString> {
 fn brick_args(home: &Home, brick: BrickId) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["brick".into(), "--disk".into(), home.brick_path(brick).into()];
     args.extend(["--meta".into(), home.meta_address().into()]);
-    args.extend(["--listen".into(), "127.0.0.1:0".into()]);
+    args.extend(["--listen".into(), home.brick_address(brick).into()]);
     args.extend(["--node".into(), "1".into()]);
     args.extend(["--key-file".into(), home.key_path().into()]);
     args.extend(["--memory".into(), home.plan().memory.0.to_string().into()]);

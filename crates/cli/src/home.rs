@@ -28,7 +28,8 @@ use crate::size::Size;
 pub(crate) struct Plan {
     /// The cluster.
     pub(crate) cluster: ClusterId,
-    /// Port of the metadata service on loopback.
+    /// Port of the metadata service on loopback; brick `bN` has the N-th after it. They stay: the arbiter knows a
+    /// brick that has restarted by its address.
     pub(crate) port: u16,
     /// Number of bricks.
     pub(crate) bricks: u32,
@@ -116,6 +117,11 @@ impl Home {
     /// Where the metadata service listens.
     pub(crate) fn meta_address(&self) -> String {
         format!("127.0.0.1:{}", self.plan.port)
+    }
+
+    /// Where a brick listens.
+    pub(crate) fn brick_address(&self, brick: BrickId) -> String {
+        format!("127.0.0.1:{}", u32::from(self.plan.port) + brick.0)
     }
 
     pub(crate) fn key_path(&self) -> PathBuf {

@@ -35,8 +35,8 @@ pub(crate) struct BrickArgs {
     /// Address of the metadata service, HOST:PORT
     #[arg(long, value_name = "ADDR", env = "SHOAL_META")]
     meta: String,
-    /// Where to listen, HOST:PORT
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    /// Where to listen, HOST:PORT; always the same: a restarted brick is known by it
+    #[arg(long, value_name = "ADDR")]
     listen: String,
     /// Address that others reach it at, if it is not the one that it listens at
     #[arg(long, value_name = "ADDR")]

@@ -4,8 +4,9 @@ use std::io::IsTerminal;
 
 use clap::Args;
 use serde_json::{Value, json};
+use types::BrickId;
 use types::messages::brick::BrickReport;
-use types::messages::cluster::{BrickInfo, BrickState, ClusterReport};
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, ClusterReport};
 
 use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
@@ -87,7 +88,7 @@ fn words(
             count(|a| a.units),
             count(|a| a.decoded),
             count(|a| a.damaged),
-            answer.map_or("-".into(), |a| a.primary_of.len().to_string()),
+            primary_of(&report.map, info.id).to_string(),
             answer.map_or("-".into(), |a| memory(a.memory, a.memory_budget)),
             info.address.clone(),
         ]);
@@ -116,6 +117,13 @@ fn words(
         text += &format!("\nmounted here at {dir}");
     }
     text
+}
+
+/// Groups of which a brick is the primary.
+fn primary_of(map: &ClusterMap, brick: BrickId) -> usize {
+    let groups = map.volumes.iter().flat_map(|v| v.groups.iter().map(|g| (v.geometry.code(), g)));
+    let primaries = groups.filter_map(|(code, group)| group.slots.get(group.primary(code)?));
+    primaries.filter(|slot| slot.brick == brick).count()
 }
 
 fn memory(used: u64, budget: u64) -> String {

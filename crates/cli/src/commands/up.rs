@@ -40,8 +40,8 @@ pub(crate) struct UpArgs {
     /// Bytes of each brick, a sparse file [default: from the space that is free]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Port of the metadata service [default: a free one, kept from then on]
-    #[arg(long, value_name = "PORT")]
+    /// Port of the metadata service; brick bN gets the N-th after it [default: free ones, kept from then on]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: Option<u16>,
     /// Memory budget of each daemon [default: 256M]
     #[arg(long, value_name = "SIZE")]

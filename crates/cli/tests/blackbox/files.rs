@@ -1,0 +1,159 @@
+//! A mount behaves like a file system of this machine.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::script::{Script, tree};
+use crate::stage::{Chance, Stage, within};
+
+/// A directory in memory, to compare with.
+struct Tmpfs(std::path::PathBuf);
+
+impl Tmpfs {
+    fn new(name: &str) -> Tmpfs {
+        let dir = Path::new("/dev/shm").join(format!("shoal-test-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).expect("/dev/shm is a tmpfs");
+        Tmpfs(dir)
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn random_operations_do_what_a_tmpfs_does() {
+    const SEEDS: u64 = 4;
+    const STEPS: usize = 400;
+    let stage = Stage::new("files");
+    stage.up(6, "4+2", "1G");
+    let mut expected = Vec::new();
+    let mount = stage.mount("mnt");
+    for seed in 1..=SEEDS {
+        let tmpfs = Tmpfs::new(&format!("files-{seed}"));
+        let dir = mount.join(format!("seed-{seed}"));
+        fs::create_dir(&dir).expect("a directory");
+        let (mut here, mut there) = (Script::new(&dir, seed), Script::new(&tmpfs.0, seed));
+        for step in 0..STEPS {
+            let (seen, right) = (here.step(), there.step());
+            assert_eq!(seen, right, "seed {seed}, step {step}");
+        }
+        drop((here, there));
+        assert_eq!(tree(&dir), tree(&tmpfs.0), "seed {seed}");
+        expected.push((seed, tree(&tmpfs.0)));
+    }
+    stage.umount(&mount);
+    let mount = stage.mount("mnt-2");
+    for (seed, right) in expected {
+        assert_eq!(tree(&mount.join(format!("seed-{seed}"))), right, "seed {seed}, read back by a new mount");
+    }
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn names_links_and_holes() {
+    let stage = Stage::new("names");
+    stage.up(3, "2+1", "512M");
+    let mount = stage.mount("mnt");
+    let errno = |result: std::io::Result<()>| result.err().and_then(|e| e.raw_os_error());
+    let name = |len: usize| mount.join("x".repeat(len));
+    fs::write(name(255), b"long").expect("255 bytes are a name");
+    assert_eq!(fs::read(name(255)).expect("it is there"), b"long");
+    assert_eq!(errno(fs::write(name(256), b"")), Some(nix::libc::ENAMETOOLONG));
+    assert_eq!(errno(fs::create_dir(name(256))), Some(nix::libc::ENAMETOOLONG));
+    assert_eq!(errno(fs::rename(name(255), name(256))), Some(nix::libc::ENAMETOOLONG));
+
+    // The status file is found by name and listed nowhere.
+    let listed: Vec<_> = fs::read_dir(&mount).expect("a listing").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(listed, [name(255).file_name().expect("a name")]);
+    assert!(fs::read_to_string(mount.join(".shoal/status")).expect("status").contains("bytes_written 4\n"));
+
+    // A hole of 5 GiB reads as zeros and takes no space.
+    let sparse = mount.join("sparse");
+    let file = File::create(&sparse).expect("a file");
+    file.write_all_at(b"end", 5 << 30).expect("a write far out");
+    drop(file);
+    let file = File::open(&sparse).expect("the file");
+    assert_eq!(file.metadata().expect("attributes").len(), (5 << 30) + 3);
+    let mut middle = vec![1; 100_000];
+    file.read_exact_at(&mut middle, 3 << 30).expect("a read in the hole");
+    assert!(middle.iter().all(|b| *b == 0));
+
+    // Growing after shrinking shows zeros, not what was there.
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(mount.join("shrunk"));
+    let file = file.expect("a file");
+    file.write_all_at(&[7; 300_000], 0).expect("a write");
+    file.sync_all().expect("stable");
+    file.set_len(1_000).expect("shorter");
+    file.set_len(300_000).expect("longer");
+    let mut bytes = vec![9; 300_000];
+    file.read_exact_at(&mut bytes, 0).expect("a read");
+    assert!(bytes[..1_000].iter().all(|b| *b == 7) && bytes[1_000..].iter().all(|b| *b == 0));
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn a_file_without_a_name_lives_until_it_is_closed() {
+    let stage = Stage::new("unlinked");
+    stage.up(3, "2+1", "512M");
+    let mount = stage.mount("mnt");
+    let free = |mount: &Path| {
+        let space = nix::sys::statvfs::statvfs(mount).expect("statfs");
+        space.blocks_available() * space.fragment_size()
+    };
+    let path = mount.join("file");
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("a file");
+    let bytes = Chance::new(3).bytes(40 << 20);
+    file.write_all(&bytes[..20 << 20]).expect("a write");
+    fs::remove_file(&path).expect("the name goes");
+    assert!(!path.exists());
+    file.write_all(&bytes[20 << 20..]).expect("a write without a name");
+    file.sync_all().expect("stable without a name");
+    assert_eq!(file.metadata().expect("attributes").nlink(), 0);
+    let mut seen = Vec::new();
+    std::io::Seek::rewind(&mut file).expect("back to the start");
+    file.read_to_end(&mut seen).expect("a read");
+    assert!(seen == bytes, "the bytes are those that were written");
+    let settled = |least: u64| crate::stage::wait_for(Duration::from_secs(30), || free(&mount) >= least);
+    assert!(crate::stage::wait_for(Duration::from_secs(30), || free(&mount) < (900 << 20)));
+    let used = free(&mount);
+    drop(file);
+    assert!(settled(used + (35 << 20)), "the space of the deleted file comes back");
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn many_threads_at_once() {
+    let stage = Stage::new("threads");
+    stage.up(4, "2+2", "1G");
+    let mount = stage.mount("mnt");
+    let work = |thread: u64| {
+        let dir = mount.join(format!("t{thread}"));
+        fs::create_dir(&dir).expect("a directory");
+        let mut chance = Chance::new(thread + 1);
+        for file in 0..30 {
+            let len = chance.below(400_000) as usize;
+            let bytes = chance.bytes(len);
+            let path = dir.join(file.to_string());
+            fs::write(&path, &bytes).expect("a file");
+            assert!(fs::read(&path).expect("the file") == bytes, "{}", path.display());
+            if file % 3 == 0 {
+                fs::rename(&path, dir.join(format!("{file}-moved"))).expect("a rename");
+            }
+        }
+        assert_eq!(fs::read_dir(&dir).expect("a listing").count(), 30);
+    };
+    within(Duration::from_secs(120), "16 threads on one mount", || {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|thread| scope.spawn(move || work(thread))).collect();
+            threads.into_iter().for_each(|t| t.join().expect("no thread fails"));
+        });
+    });
+    stage.check_logs(&[]);
+}

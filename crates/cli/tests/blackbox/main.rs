@@ -1,0 +1,20 @@
+//! The product from outside: real processes, real disks, real mounts. Needs root and FUSE, and says so.
+//!
+//! | file | what |
+//! |---|---|
+//! | `stage.rs` | a directory for one test; everything in it ends with the test, also if it panics |
+//! | `script.rs`, `files.rs` | random file operations, on a mount and on a tmpfs, with the same outcome |
+//! | `mounts.rs` | several mounts of one volume, and mounts that die |
+//! | `restarts.rs` | stops, crashes and restarts of the cluster |
+//! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
+//! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
+//! | `story.rs` | the demo |
+
+mod damage;
+mod files;
+mod mounts;
+mod refusals;
+mod restarts;
+mod script;
+mod stage;
+mod story;

@@ -1,0 +1,132 @@
+//! Several mounts of one volume, and mounts that die.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crate::stage::{Chance, Stage, kill_now, text, within};
+
+#[test]
+fn what_is_closed_is_seen_by_who_opens() {
+    let stage = Stage::new("close-to-open");
+    stage.up(4, "2+2", "1G");
+    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    let mut chance = Chance::new(11);
+    for round in 0..40 {
+        let (writer, reader) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let len = 1 + chance.below(2 << 20) as usize;
+        let bytes = chance.bytes(len);
+        match round % 3 {
+            0 => fs::write(writer.join("file"), &bytes).expect("a new content"),
+            1 => {
+                let mut file = OpenOptions::new().append(true).open(writer.join("file")).expect("the file");
+                file.write_all(&bytes).expect("more of it");
+            }
+            _ => {
+                let file = OpenOptions::new().write(true).open(writer.join("file")).expect("the file");
+                file.write_all_at(&bytes, chance.below(100_000)).expect("other bytes in it");
+            }
+        }
+        let right = fs::read(writer.join("file")).expect("the writer reads");
+        let seen = fs::read(reader.join("file")).expect("the other reads");
+        assert!(right == seen, "round {round}: {} and {} bytes", right.len(), seen.len());
+    }
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn two_writers_of_one_file_see_each_other() {
+    let stage = Stage::new("shared");
+    stage.up(4, "2+2", "1G");
+    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    let open = |dir: &std::path::Path| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(dir.join("file"))
+            .expect("open")
+    };
+    within(Duration::from_secs(120), "two writers of one file", || {
+        let (in_a, in_b) = (open(&a), open(&b));
+        for block in 0..50u64 {
+            let (writer, reader) = if block % 2 == 0 { (&in_a, &in_b) } else { (&in_b, &in_a) };
+            let bytes = vec![block as u8 + 1; 4096];
+            writer.write_all_at(&bytes, block * 4096).expect("a write");
+            let mut seen = vec![0; 4096];
+            reader.read_exact_at(&mut seen, block * 4096).expect("a read");
+            assert!(seen == bytes, "block {block}");
+        }
+    });
+    assert_eq!(fs::read(a.join("file")).expect("all of it"), fs::read(b.join("file")).expect("all of it"));
+    stage.check_logs(&[]);
+}
+
+/// Each of two mounts holds files that the other's threads want: every open waits for a recall.
+#[test]
+fn recalls_across_do_not_lock_up() {
+    const THREADS: usize = 8;
+    const FILES: usize = 8;
+    let stage = Stage::new("across");
+    stage.up(4, "2+2", "1G");
+    let mounts = [stage.mount("a"), stage.mount("b")];
+    for file in 0..FILES {
+        fs::write(mounts[0].join(file.to_string()), b"start").expect("a file");
+    }
+    within(Duration::from_secs(180), "opens across two mounts", || {
+        std::thread::scope(|scope| {
+            for thread in 0..2 * THREADS {
+                let mount = &mounts[thread % 2];
+                scope.spawn(move || {
+                    let mut chance = Chance::new(thread as u64 + 1);
+                    for _ in 0..25 {
+                        let path = mount.join(chance.below(FILES as u64).to_string());
+                        let file = OpenOptions::new().read(true).write(true).open(path).expect("an open");
+                        file.write_all_at(&chance.bytes(9000), chance.below(1 << 20)).expect("a write");
+                        let mut seen = vec![0; 100];
+                        file.read_at(&mut seen, 0).expect("a read");
+                    }
+                });
+            }
+        });
+    });
+    for file in 0..FILES {
+        let read = |mount: &std::path::Path| fs::read(mount.join(file.to_string())).expect("the file");
+        assert!(read(&mounts[0]) == read(&mounts[1]), "file {file}");
+    }
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn a_dead_mount_can_be_unmounted_and_what_was_synced_is_there() {
+    let stage = Stage::new("dead-mount");
+    stage.up(4, "2+2", "1G");
+    let mount = stage.mount("mnt");
+    let bytes = Chance::new(5).bytes(5 << 20);
+    let mut file = File::create(mount.join("synced")).expect("a file");
+    file.write_all(&bytes).expect("a write");
+    file.sync_all().expect("stable");
+    let status = fs::read_to_string(mount.join(".shoal/status")).expect("status");
+    let pid = status.lines().find_map(|l| l.strip_prefix("pid ")?.parse().ok()).expect("a pid");
+    kill_now(pid);
+    assert!(fs::read(mount.join("synced")).is_err(), "nobody serves the mount");
+    drop(file);
+    stage.umount(&mount);
+    let mount = stage.mount("mnt");
+    assert!(fs::read(mount.join("synced")).expect("the file") == bytes);
+}
+
+#[test]
+fn a_busy_mount_says_so() {
+    let stage = Stage::new("busy");
+    stage.up(3, "2+1", "512M");
+    let mount = stage.mount("mnt");
+    let file = File::create(mount.join("file")).expect("a file");
+    stage.shoal(&["umount", text(&mount)]).refused(&["is busy", "--lazy"]);
+    stage.shoal(&["mount", "main", text(&mount)]).refused(&["is a mount point already", "umount"]);
+    drop(file);
+    stage.umount(&mount);
+    stage.shoal(&["umount", text(&mount)]).refused(&["is not mounted"]);
+}

@@ -1,0 +1,140 @@
+//! Stops, crashes and restarts of the cluster.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::script::tree;
+use crate::stage::{Chance, Stage, wait_for, within};
+
+fn fill(dir: &Path, seed: u64) {
+    let mut chance = Chance::new(seed);
+    fs::create_dir_all(dir.join("sub")).expect("directories");
+    for (name, len) in [("small", 10), ("block", 4096), ("stripe", 1 << 20), ("sub/large", 9_000_000)] {
+        let mut file = File::create(dir.join(name)).expect("a file");
+        file.write_all(&chance.bytes(len)).expect("a write");
+        file.sync_all().expect("stable");
+    }
+}
+
+#[test]
+fn down_and_up_keeps_everything() {
+    let stage = Stage::new("down-up");
+    stage.up(6, "4+2", "512M");
+    let mount = stage.mount("mnt");
+    fill(&mount.join("first"), 1);
+    let right = tree(&mount);
+    for round in 0..3 {
+        // `down` unmounts too.
+        let down = stage.must(&["down", "--json"]).json();
+        assert_eq!(down["unmounted"].as_array().map(Vec::len), Some(1), "round {round}");
+        assert_eq!(down["killed"].as_array().map(Vec::len), Some(0), "round {round}");
+        assert!(stage.processes().is_empty(), "round {round}: nothing is left running");
+        stage.must(&["up"]);
+        let mount = stage.mount("mnt");
+        assert_eq!(tree(&mount), right, "round {round}");
+        let status = stage.status();
+        let bricks = status["bricks"].as_array().expect("bricks");
+        assert!(bricks.iter().all(|b| b["state"] == "up"), "round {round}: {bricks:?}");
+    }
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn a_crash_of_everything_keeps_what_was_synced() {
+    let stage = Stage::new("crash");
+    stage.up(6, "4+2", "512M");
+    let mount = stage.mount("mnt");
+    fill(&mount, 2);
+    let right = tree(&mount);
+    // Unsynced bytes may or may not survive; they must do no harm.
+    fs::write(mount.join("unsynced"), vec![1; 3 << 20]).expect("a file");
+    for name in ["meta", "b1", "b2", "b3", "b4", "b5", "b6"] {
+        stage.kill(name);
+    }
+    stage.must(&["up"]);
+    within(Duration::from_secs(60), "the mount after a crash of the cluster", || {
+        let now = tree(&mount);
+        for (path, what) in &right {
+            assert_eq!(now.get(path), Some(what), "{}", path.display());
+        }
+    });
+    fill(&mount.join("after"), 3);
+    assert!(mount.join("after/sub/large").exists());
+}
+
+#[test]
+fn a_brick_that_is_back_at_once_is_not_lost() {
+    let stage = Stage::new("brick-restart");
+    stage.up(6, "4+2", "512M");
+    let mount = stage.mount("mnt");
+    fill(&mount, 4);
+    let right = tree(&mount);
+    for name in ["b1", "b4"] {
+        stage.kill(name);
+        stage.must(&["up"]);
+        within(Duration::from_secs(60), "a write after a brick's restart", || {
+            fs::write(mount.join("small"), fs::read(mount.join("small")).expect("the file"))
+                .expect("written anew");
+        });
+    }
+    assert_eq!(tree(&mount), right);
+    let status = stage.status();
+    let slots = status["volumes"][0]["groups"].as_array().expect("groups").iter();
+    let mut states =
+        slots.flat_map(|g| g["slots"].as_array().expect("slots").iter().map(|s| s["state"].clone()));
+    assert!(states.all(|state| state == "live"), "no slot was lost");
+}
+
+#[test]
+fn the_metadata_service_may_restart_under_a_mount() {
+    let stage = Stage::new("meta-restart");
+    stage.up(4, "2+2", "512M");
+    let mount = stage.mount("mnt");
+    let mut file = File::create(mount.join("file")).expect("a file");
+    file.write_all(&[1; 100_000]).expect("a write");
+    stage.kill("meta");
+    stage.must(&["up"]);
+    within(Duration::from_secs(60), "a file that was open while the service restarted", || {
+        file.write_all(&[2; 100_000]).expect("a write after the restart");
+        file.sync_all().expect("stable");
+        assert_eq!(fs::metadata(mount.join("file")).expect("attributes").len(), 200_000);
+        fs::write(mount.join("another"), b"x").expect("another file");
+    });
+}
+
+#[test]
+fn two_bricks_may_die_while_files_are_written_and_read() {
+    let stage = Stage::new("degraded");
+    stage.up(6, "4+2", "1G");
+    let mount = stage.mount("mnt");
+    fill(&mount.join("before"), 7);
+    let out = |name: &str| {
+        let gone = || {
+            let status = stage.status();
+            let bricks = status["bricks"].as_array().cloned().unwrap_or_default();
+            bricks.iter().any(|b| b["id"] == name && b["state"] == "out")
+        };
+        assert!(wait_for(Duration::from_secs(30), gone), "the arbiter puts {name} out");
+    };
+    stage.kill("b2");
+    within(Duration::from_secs(90), "writing with one brick dead", || fill(&mount.join("one-dead"), 8));
+    out("b2");
+    stage.kill("b5");
+    out("b5");
+    stage.umount(&mount);
+    let mount = stage.mount("mnt-2");
+    within(Duration::from_secs(90), "reading with two bricks dead", || {
+        for (dir, seed) in [("before", 7), ("one-dead", 8)] {
+            let mut chance = Chance::new(seed);
+            for (name, len) in [("small", 10), ("block", 4096), ("stripe", 1 << 20), ("sub/large", 9_000_000)]
+            {
+                let bytes = fs::read(mount.join(dir).join(name)).expect("a file");
+                assert!(bytes == chance.bytes(len), "{dir}/{name}");
+            }
+        }
+    });
+    let status = fs::read_to_string(mount.join(".shoal/status")).expect("status");
+    assert!(!status.contains("units_decoded 0\n"), "{status}");
+}

@@ -1,0 +1,280 @@
+//! A directory for one test. Everything in it ends with the test, also if it panics.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// One test at a time: they all want both cores.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// See the module.
+pub(crate) struct Stage {
+    dir: PathBuf,
+    children: Mutex<Vec<Child>>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// What a command came to.
+pub(crate) struct Ran {
+    pub(crate) ok: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Ran {
+        Ran {
+            ok: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// The answer of a command that must succeed, as JSON.
+    pub(crate) fn json(&self) -> Value {
+        assert!(self.ok, "the command failed:\n{}\n{}", self.stdout, self.stderr);
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+
+    /// Asserts that it failed, saying all of `words`.
+    pub(crate) fn refused(&self, words: &[&str]) {
+        assert!(!self.ok, "it should have failed:\n{}", self.stdout);
+        for word in words {
+            assert!(self.stderr.contains(word), "`{word}` is not in:\n{}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+    }
+}
+
+impl Stage {
+    /// A new stage; fails loudly where nothing can be mounted.
+    pub(crate) fn new(name: &str) -> Stage {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(nix::unistd::geteuid().is_root(), "the black-box tests mount file systems: run them as root");
+        assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: the black-box tests need FUSE");
+        let dir = std::env::temp_dir().join(format!("shoal-test-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a temporary directory");
+        Stage { dir, children: Mutex::default(), _turn: turn }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The home of the stage's embedded cluster.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.path("home")
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+        command
+            .args(args)
+            .env("SHOAL_DIR", self.home())
+            .env_remove("SHOAL_META")
+            .env_remove("SHOAL_KEY_FILE");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn shoal(&self, args: &[&str]) -> Ran {
+        Ran::of(self.command(args).output().expect("the binary runs"))
+    }
+
+    /// Runs a command that must succeed.
+    pub(crate) fn must(&self, args: &[&str]) -> Ran {
+        let ran = self.shoal(args);
+        assert!(ran.ok, "shoal {args:?} failed:\n{}\n{}", ran.stdout, ran.stderr);
+        ran
+    }
+
+    /// Starts a daemon whose standard error goes to a file of the stage.
+    pub(crate) fn daemon(&self, name: &str, args: &[&str]) -> u32 {
+        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
+        let child = self.command(args).stdout(Stdio::null()).stderr(log).spawn().expect("the binary runs");
+        let pid = child.id();
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        pid
+    }
+
+    /// What a daemon of [`Stage::daemon`] has said.
+    pub(crate) fn said(&self, name: &str) -> String {
+        fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Brings an embedded cluster up.
+    pub(crate) fn up(&self, bricks: u32, code: &str, size: &str) {
+        self.must(&["up", "--bricks", &bricks.to_string(), "--code", code, "--size", size]);
+    }
+
+    /// Mounts the volume `main` at a directory of the stage.
+    pub(crate) fn mount(&self, name: &str) -> PathBuf {
+        let dir = self.path(name);
+        fs::create_dir_all(&dir).expect("a mount point");
+        let log = self.path(&format!("{name}.log"));
+        self.must(&["mount", "main", text(&dir), "--log", text(&log)]);
+        dir
+    }
+
+    pub(crate) fn umount(&self, dir: &Path) {
+        self.must(&["umount", text(dir)]);
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.must(&["status", "--json"]).json()
+    }
+
+    /// The pid of a daemon of the embedded cluster.
+    pub(crate) fn pid(&self, name: &str) -> i32 {
+        let file = self.home().join("run").join(format!("{name}.pid"));
+        let text = fs::read_to_string(file).expect("a pid file");
+        text.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid")
+    }
+
+    /// Kills a daemon of the embedded cluster with SIGKILL.
+    pub(crate) fn kill(&self, name: &str) {
+        kill_now(self.pid(name));
+    }
+
+    /// Everything that runs with this stage's directory among its arguments.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let mine = text(&self.dir);
+        let entries = fs::read_dir("/proc").expect("/proc").flatten();
+        let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+        let others = pids.filter(|pid| u32::try_from(*pid) != Ok(std::process::id()));
+        let ours = others.filter(|pid| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(mine)
+        });
+        ours.collect()
+    }
+
+    /// Mount points in the stage's directory, the newest first.
+    pub(crate) fn mount_points(&self) -> Vec<PathBuf> {
+        let table = fs::read_to_string("/proc/self/mounts").expect("/proc/self/mounts");
+        let dirs = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+        let mut ours: Vec<PathBuf> = dirs.filter(|dir| dir.starts_with(&self.dir)).collect();
+        ours.reverse();
+        ours
+    }
+
+    /// Fails if a daemon of the embedded cluster has said something that a human should look at, other than `known`.
+    pub(crate) fn check_logs(&self, known: &[&str]) {
+        let mut logs: Vec<PathBuf> = Vec::new();
+        for dir in [self.home().join("log"), self.dir.clone()] {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            logs.extend(entries.map(|e| e.path()).filter(|p| p.extension() == Some(OsStr::new("log"))));
+        }
+        for log in logs {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let worry = |line: &&str| {
+                let bad = [" WARN ", " ERROR ", "panicked"].iter().any(|word| line.contains(word));
+                bad && !known.iter().any(|known| line.contains(known))
+            };
+            let worries: Vec<&str> = said.lines().filter(worry).collect();
+            assert!(worries.is_empty(), "{}:\n{}", log.display(), worries.join("\n"));
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for dir in self.mount_points() {
+            let _ = umount2(&dir, MntFlags::MNT_DETACH);
+        }
+        for child in self.children.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for pid in self.processes() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        if thread::panicking() {
+            let kept = std::env::temp_dir().join(format!("shoal-evidence-{}", std::process::id()));
+            let name = self.dir.file_name().expect("a stage's directory has a name");
+            let _ = fs::create_dir_all(&kept);
+            let logs = kept.join(name);
+            let _ = Command::new("cp").arg("-r").arg(self.home().join("log")).arg(&logs).output();
+            eprintln!("the daemons' logs are kept in {}", logs.display());
+        }
+        let _ = wait_for(Duration::from_secs(10), || self.processes().is_empty());
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A path that is text, as all of the tests' are.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("the tests' paths are text")
+}
+
+/// Kills a process with SIGKILL and waits until it has gone.
+pub(crate) fn kill_now(pid: i32) {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("the process runs");
+    let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let gone = || stat().rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'));
+    assert!(wait_for(Duration::from_secs(10), gone), "process {pid} survives SIGKILL");
+}
+
+/// True as soon as `condition` holds, false if it does not in time.
+pub(crate) fn wait_for(time: Duration, condition: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + time;
+    while !condition() {
+        if Instant::now() > end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// Fails the test from inside if it takes longer than it may: a hang is told from slowness by a clock only.
+pub(crate) fn within<T: Send>(time: Duration, what: &str, act: impl FnOnce() -> T + Send) -> T {
+    let (done, wait) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let result = act();
+            let _ = done.send(());
+            result
+        });
+        if wait.recv_timeout(time) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            // The scope cannot end while the thread hangs: the whole test binary must.
+            eprintln!("{what} hangs for {time:?}");
+            std::process::exit(101);
+        }
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Numbers that look random, the same ones for the same seed.
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Chance {
+        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 11) % end
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(len).collect()
+    }
+}
