@@ -112,7 +112,8 @@ fn random_bytes_at_every_port_do_no_harm() {
         for round in 0..40 {
             let mut conn = TcpStream::connect(address).expect("the port is open");
             conn.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
-            let mut noise = chance.bytes(1 + chance.below(10_000) as usize);
+            let len = 1 + chance.below(10_000) as usize;
+            let mut noise = chance.bytes(len);
             if round % 2 == 0 {
                 // As much like a frame as noise can be.
                 let magic = types::wire::MAGIC;
