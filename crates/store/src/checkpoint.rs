@@ -38,7 +38,8 @@ impl Server {
     /// Whether less than half of the oldest segment would have to be copied. Folds make it so.
     fn is_oldest_mostly_free(&self) -> bool {
         let (oldest, _) = self.journal.oldest();
-        let needed: u64 = self.slot.borrow().forwards(oldest).iter().map(|f| u64::from(f.position.len) + 256).sum();
+        let needed: u64 =
+            self.slot.borrow().forwards(oldest).iter().map(|f| u64::from(f.position.len) + 256).sum();
         needed < self.superblock.segment / 2
     }
 

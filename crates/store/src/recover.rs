@@ -158,7 +158,7 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<
             for stripe in 0..drop.stripes {
                 load(slot, table, StripeKey { object: drop.object, stripe }).await?;
             }
-            slot.borrow_mut().apply_drop(drop.object, stamp);
+            slot.borrow_mut().apply_drop(drop.object, drop.stripes, stamp);
         }
         _ => return Err(BrickError::JournalDamaged("a record of unknown kind")),
     }

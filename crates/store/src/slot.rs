@@ -329,9 +329,10 @@ impl SlotCore {
         }
     }
 
-    /// Forgets an object. Units of it that are only at rest must have been loaded.
-    pub(crate) fn apply_drop(&mut self, object: ObjectId, stamp: Stamp) {
-        let range = StripeKey { object, stripe: 0 }..=StripeKey { object, stripe: u64::MAX };
+    /// Forgets the first `stripes` stripes of an object: no more than were loaded before, or a replay, which finds
+    /// others in RAM, would come to something else.
+    pub(crate) fn apply_drop(&mut self, object: ObjectId, stripes: u64, stamp: Stamp) {
+        let range = StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes };
         let keys: Vec<StripeKey> = self.units.range(range).map(|(key, _)| *key).collect();
         for key in keys {
             let Some(unit) = self.units.remove(&key) else { continue };

@@ -11,8 +11,8 @@
 use std::rc::Rc;
 
 use futures_util::future::join_all;
-use types::messages::brick::{Decide, GroupDecision, NewEpoch};
-use types::messages::cluster::{ClusterMap, GroupConfig};
+use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch};
+use types::messages::cluster::{ClusterMap, GroupConfig, SlotState};
 use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq};
 use world::CallError;
 
@@ -153,31 +153,33 @@ impl Server {
                     if told.insert(id, upto).is_some_and(|before: Seq| before >= upto) {
                         continue;
                     }
-                    let live = group.config.live();
-                    for (slot, config) in
-                        group.config.slots.iter().enumerate().filter(|(s, _)| live & 1 << s != 0)
-                    {
-                        let _ = slot;
-                        let decision = GroupDecision { group: id, epoch: group.config.epoch, upto };
-                        by_brick.entry(config.brick).or_default().push(decision);
+                    let decision = GroupDecision { group: id, epoch: group.config.epoch, upto };
+                    for config in group.config.slots.iter().filter(|c| c.state == SlotState::Live) {
+                        by_brick.entry(config.brick).or_default().push(decision.clone());
                     }
                 }
             }
             for (brick, groups) in by_brick {
-                self.tell(brick, groups);
+                self.clone().tell(brick, groups);
             }
         }
     }
 
-    fn tell(&self, brick: BrickId, groups: Vec<GroupDecision>) {
+    fn tell(self: Rc<Server>, brick: BrickId, groups: Vec<GroupDecision>) {
         if brick == self.options.brick {
             self.apply_decisions(&groups);
         } else if let Some(address) = self.address_of(brick) {
-            let peers = self.peers.clone();
-            let decided = types::messages::brick::Decided { groups };
-            self.world.spawn(async move {
-                // Lost news is repeated by the next operation, or found out by a take-over.
-                let _ = peers.call(&address, Epoch(0), &decided, Buf::empty()).await;
+            let decided = Decided { groups };
+            self.world.clone().spawn(async move {
+                if self.peers.call(&address, Epoch(0), &decided, Buf::empty()).await.is_err() {
+                    // News that was lost is told again, to all: a slot that has it shrugs.
+                    self.world.sleep(RETRY_US).await;
+                    let mut told = self.told.borrow_mut();
+                    decided.groups.iter().for_each(|decision| {
+                        told.remove(&decision.group);
+                    });
+                    self.news.notify();
+                }
             });
         }
     }

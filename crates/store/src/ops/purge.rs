@@ -17,7 +17,7 @@ impl Server {
         self.journal.room(Claim::Housekeeping, 4096).await?;
         let record = record::Drop { object: purge.object, stripes: purge.stripes };
         let appended = self.journal.append(&record, &types::Buf::empty());
-        self.slot.borrow_mut().apply_drop(purge.object, self.stamp(appended));
+        self.slot.borrow_mut().apply_drop(purge.object, purge.stripes, self.stamp(appended));
         self.journal.durable(appended.lsn).await?;
         Ok(Done {})
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use types::checksum::crc;
 use types::limits::BLOCK;
-use types::messages::brick::{ReadBase, ReadUnit, UnitBytes};
+use types::messages::brick::{GroupDecision, ReadBase, ReadUnit, UnitBytes};
 use types::{Buf, BufMut, Epoch, GroupId, Refusal, Seq, StripeKey};
 
 use crate::server::{Server, count};
@@ -49,7 +49,8 @@ impl Server {
     /// Answers the primary.
     pub(crate) async fn read_base(&self, epoch: Epoch, read: ReadBase) -> Result<(UnitBytes, Buf), Refusal> {
         let range = checked_range(read.offset, read.len)?;
-        let ReadBase { group, key, slot, identity, decided, .. } = read;
+        let ReadBase { group, key, slot, identity, upto, decided, .. } = read;
+        self.apply_decisions(&[GroupDecision { group, epoch, upto }]);
         self.unit(epoch, &UnitRead { group, key, slot, range, identity, decided }).await
     }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use futures_util::future::join_all;
 use types::limits::BLOCK;
-use types::messages::brick::ReadBase;
+use types::messages::brick::{GroupDecision, ReadBase};
 use types::messages::cluster::{GroupConfig, SlotState};
 use types::{BrickId, Buf, BufMut, Code, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
@@ -107,6 +107,8 @@ impl<'a> Stripe<'a> {
         let server = self.server;
         let brick = self.config.slots[slot].brick;
         if slot == self.me {
+            let upto = server.primary.borrow().decided(self.id);
+            server.apply_decisions(&[GroupDecision { group: self.id, epoch: self.epoch, upto }]);
             let read = UnitRead {
                 group: self.id,
                 key: self.key,
@@ -125,6 +127,7 @@ impl<'a> Stripe<'a> {
             offset: range.start as u32,
             len: range.len() as u32,
             identity,
+            upto: server.primary.borrow().decided(self.id),
             decided: self.decided.clone(),
         };
         match server.peers.call_within(READ_TIMEOUT_US, &address, self.epoch, &read, Buf::empty()).await {

@@ -62,11 +62,11 @@ impl SlotCore {
         decided: &[Seq],
     ) -> Result<ReadPlan, Refusal> {
         let Some(unit) = self.units.get(&key) else {
-            return if identity.is_none_or(|v| v == Seq::NONE) {
-                Ok(ReadPlan::default())
-            } else {
-                Err(Refusal::Corrupt)
-            };
+            if let Some(wanted) = identity.filter(|wanted| *wanted != Seq::NONE) {
+                tracing::debug!(%key, slot, %wanted, "no such unit");
+                return Err(Refusal::Corrupt);
+            }
+            return Ok(ReadPlan::default());
         };
         if unit.slot != slot {
             return Err(Refusal::Malformed);
@@ -74,7 +74,11 @@ impl SlotCore {
         let upto = self.decided(unit.group);
         let known = |seq: Seq| seq <= upto || decided.contains(&seq);
         if let Some(identity) = identity {
-            return unit.base_at(identity, &known).map(|base| plan_base(base, &range));
+            let base = unit.base_at(identity, &known).inspect_err(|_| {
+                let found = unit.base.as_ref().map(|base| base.identity);
+                tracing::debug!(%key, slot, wanted = %identity, ?found, pend = ?unit.pend.keys(), %upto, "not this base");
+            })?;
+            return Ok(plan_base(base, &range));
         }
         let base = match unit.pend.last_key_value() {
             Some((seq, kept)) if known(*seq) => Some(BaseRef::Pend(*seq, kept)),

@@ -220,7 +220,9 @@ records! {
         len: u32,
         /// The base with this identity, without overlays; or the newest decided bytes if [`None`].
         identity: Option<Seq>,
-        /// Operations on this stripe that are decided although the slot may not know.
+        /// Every operation of the group up to here is decided.
+        upto: Seq,
+        /// Operations on this stripe above that are decided.
         decided: Vec<Seq>,
     } => UnitBytes;
 
