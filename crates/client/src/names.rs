@@ -62,13 +62,13 @@ impl Session {
             return released.map(|()| attr);
         }
         let Some(file) = self.mount.file(inode).filter(|_| changes.mtime.is_some()) else {
-            let attr = self.change_attr(inode, &changes).await?;
+            let attr = self.change_attr(inode, &changes, 0).await?;
             return Ok(self.view(attr));
         };
         // A report of the old time that arrived later would undo the new one.
         let _turn = file.turn.lock().await;
         let _held = self.hold(&file).await;
-        let attr = self.change_attr(inode, &changes).await?;
+        let attr = self.change_attr(inode, &changes, 0).await?;
         let mut state = file.lock();
         state.mtime = attr.mtime;
         state.mtime_told = true;
@@ -76,11 +76,17 @@ impl Session {
         Ok(state.view(attr))
     }
 
-    pub(crate) async fn change_attr(&self, inode: InodeId, changes: &SetAttrs) -> Result<Attr, ClientError> {
+    pub(crate) async fn change_attr(
+        &self,
+        inode: InodeId,
+        changes: &SetAttrs,
+        sent_end: u64,
+    ) -> Result<Attr, ClientError> {
         let volume = self.mount.volume;
         let now = self.world.wall();
         let SetAttrs { mode, uid, gid, size, atime, mtime } = *changes;
-        let request = |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, atime, mtime, now };
+        let request =
+            |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end, atime, mtime, now };
         self.change(request).await.map(|reply| reply.attr)
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use types::messages::names::{Attr, SizeUpdate, Zeroed};
+use types::messages::names::{Attr, Zeroed};
 
 use crate::error::ClientError;
 use crate::gather::Piece;
@@ -62,8 +62,9 @@ impl Session {
         let attr = {
             let _turn = file.turn.lock().await;
             let _held = self.hold(file).await;
-            self.tell_sent(file, size).await?;
-            let attr = self.change_attr(file.inode, changes).await?;
+            // The service may have heard of bytes that were sent, and forgotten them in a restart.
+            let sent_end = file.lock().sent_end;
+            let attr = self.change_attr(file.inode, changes, sent_end).await?;
             self.mount.cut(&mut file.lock(), &attr);
             attr
         };
@@ -72,18 +73,6 @@ impl Session {
         }
         let state = file.lock();
         Ok(state.view(attr))
-    }
-
-    /// Tells the service how far the bricks may hold bytes, if it does not know and they will lie beyond the end.
-    async fn tell_sent(&self, file: &Arc<OpenFile>, size: u64) -> Result<(), ClientError> {
-        let update = {
-            let state = file.lock();
-            if size == 0 || state.sent_end <= size.max(state.told) {
-                return Ok(());
-            }
-            SizeUpdate { inode: file.inode, object: state.object, size: state.sent_end, mtime: state.mtime }
-        };
-        self.grow(&[(file.clone(), update)], false).await
     }
 
     /// Before bytes are written beyond the end: zeroes what lies there.

@@ -177,7 +177,7 @@ impl Fixture {
     pub(crate) fn setattr_request(&mut self, inode: InodeId) -> SetAttr {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let (mode, uid, gid, size, atime, mtime) = (None, None, None, None, None, None);
-        SetAttr { caller, volume, inode, mode, uid, gid, size, atime, mtime, now }
+        SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end: 0, atime, mtime, now }
     }
 
     pub(crate) fn setattr(&mut self, request: SetAttr) -> Result<Attr, Refusal> {

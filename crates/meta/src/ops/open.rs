@@ -24,7 +24,7 @@ pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: Place, now: u64) -> Resul
     let mut inode = txn.inode(place)?;
     truncate::check(txn, place, &inode, 0)?;
 
-    truncate::truncate(txn, place, &mut inode, 0, now)?;
+    truncate::truncate(txn, place, &mut inode, 0, 0, now)?;
     txn.put_inode(place, &inode);
     Ok(inode.attr(place.1))
 }

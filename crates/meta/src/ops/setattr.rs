@@ -19,7 +19,7 @@ pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply,
         inode.mtime = growth.mtime;
     }
     if let Some(size) = request.size {
-        truncate::truncate(txn, place, &mut inode, size, request.now)?;
+        truncate::truncate(txn, place, &mut inode, size, request.sent_end, request.now)?;
     }
     inode.mode = request.mode.map_or(inode.mode, |mode| mode & 0o7777);
     inode.uid = request.uid.unwrap_or(inode.uid);

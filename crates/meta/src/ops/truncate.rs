@@ -37,15 +37,16 @@ pub(super) fn truncate(
     place: Place,
     inode: &mut Inode,
     size: u64,
+    sent_end: u64,
     now: u64,
 ) -> Result<(), Refusal> {
-    let shown = txn.live().size(place, inode);
+    let end = txn.live().size(place, inode).max(sent_end);
     if size == 0 {
         txn.queue_purge(place, inode)?;
         inode.object = ObjectId(txn.new_id()?);
         inode.stale_end = 0;
-    } else if size < shown {
-        inode.stale_end = cut_end(inode.stale_end, shown);
+    } else if size < end {
+        inode.stale_end = cut_end(inode.stale_end, end);
     }
     inode.size = size;
     inode.touch(now);
@@ -53,8 +54,8 @@ pub(super) fn truncate(
     Ok(())
 }
 
-/// The new `stale_end` of a file cut below `shown`. It always differs from the old one: a client that has zeroed up to
+/// The new `stale_end` of a file cut below `end`. It always differs from the old one: a client that has zeroed up to
 /// the old one did not zero what this cut leaves.
-fn cut_end(stale_end: u64, shown: u64) -> u64 {
-    if stale_end >= shown { stale_end + 1 } else { shown }
+fn cut_end(stale_end: u64, end: u64) -> u64 {
+    if stale_end >= end { stale_end + 1 } else { end }
 }

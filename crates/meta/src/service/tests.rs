@@ -201,7 +201,7 @@ impl Client {
         let (caller, volume, now) = (self.caller(), self.volume, self.world.wall());
         let (mode, uid, gid, atime, mtime) = (None, None, None, None, None);
         let size = Some(size);
-        let request = SetAttr { caller, volume, inode, mode, uid, gid, size, atime, mtime, now };
+        let request = SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end: 0, atime, mtime, now };
         self.ask(&request).await.map(|reply| reply.attr)
     }
 

@@ -365,7 +365,7 @@ impl Storm<'_> {
                 continue;
             }
             if let Err(error) = self.compare(client, &name, exact).await {
-                if self.is_unreadable(&client.world).await {
+                if self.starved.get() || self.is_unreadable(&client.world).await {
                     self.starved.set(true);
                     return;
                 }

@@ -127,6 +127,8 @@ records! {
         gid: Option<u32>,
         /// New size.
         size: Option<u64>,
+        /// The bricks may hold bytes of the file up to here, whatever the service was told before and forgot.
+        sent_end: u64,
         /// New access time.
         atime: Option<u64>,
         /// New modification time.
