@@ -411,11 +411,9 @@ impl Journal {
         let pressed = async {
             loop {
                 let demand = self.demand.wait();
-                let state = self.state.borrow();
-                if state.urgent || state.unsynced >= SYNC_BYTES || state.pending_bytes >= PENDING_MAX {
+                if self.state.borrow().is_pressed() {
                     return;
                 }
-                drop(state);
                 demand.await;
             }
         };
@@ -448,6 +446,11 @@ impl Journal {
 }
 
 impl State {
+    /// Somebody waits, or enough has gathered.
+    fn is_pressed(&self) -> bool {
+        self.urgent || self.unsynced >= SYNC_BYTES || self.pending_bytes >= PENDING_MAX
+    }
+
     fn queue(&mut self, place: u64, head: Vec<u8>, payload: &Buf) {
         let len = (head.len() + payload.len()) as u64;
         self.pending_bytes += len;

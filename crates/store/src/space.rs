@@ -101,7 +101,7 @@ impl Space {
             let word = self.used[(stop / 64) as usize] >> (stop % 64);
             let free = u64::from(word.trailing_zeros()).min(64 - stop % 64);
             stop += free;
-            if stop % 64 != 0 || free == 0 {
+            if !stop.is_multiple_of(64) || free == 0 {
                 break;
             }
         }
