@@ -18,13 +18,13 @@ use crate::problem::problem;
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Where {
     /// Address of the metadata service, HOST:PORT; without it, the embedded cluster in --dir
-    #[arg(long, value_name = "ADDR", env = "SHOAL_META")]
+    #[arg(long, value_name = "ADDR", env = "SHOAL_META", global = true)]
     pub(crate) meta: Option<String>,
     /// File with the cluster's key (see `shoal cluster init`)
-    #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
+    #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE", global = true)]
     pub(crate) key_file: Option<PathBuf>,
     /// Directory of an embedded cluster (see `shoal up`)
-    #[arg(long, value_name = "DIR", env = "SHOAL_DIR")]
+    #[arg(long, value_name = "DIR", env = "SHOAL_DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
 }
 

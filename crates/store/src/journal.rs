@@ -569,3 +569,6 @@ pub(crate) async fn format(disk: &Disk, superblock: &Superblock) -> std::io::Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

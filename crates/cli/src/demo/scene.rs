@@ -32,6 +32,8 @@ const JOURNAL: Size = Size(32 << 20);
 #[derive(Default)]
 pub(super) struct Props {
     made: Mutex<Made>,
+    /// Held while the stage is being cleared: nobody ends the process meanwhile.
+    clearing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -49,8 +51,10 @@ impl Props {
         f(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Unmounts, kills by pid, removes. Does nothing the second time, or if the stage is to be kept.
+    /// Unmounts, kills by pid, removes. Does nothing the second time, or if the stage is to be kept. Returns when the
+    /// stage is clear, whoever clears it.
     pub(super) fn clear(&self) {
+        let _clearing = self.clearing.lock().unwrap_or_else(PoisonError::into_inner);
         let made = self.change(|made| if made.kept { Made::default() } else { std::mem::take(made) });
         for (dir, _) in &made.mounts {
             let _ = umount2(dir, MntFlags::MNT_DETACH);

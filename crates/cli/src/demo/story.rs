@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,13 +44,22 @@ pub(crate) fn play(args: &Play, output: &Output) -> anyhow::Result<()> {
     }
     mountpoint::check_fuse()?;
     let props = Arc::new(Props::default());
-    let interrupted = Arc::clone(&props);
+    let stage = Arc::clone(&props);
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let interrupt = Arc::clone(&interrupted);
     signals::on_stop(move |_| {
+        interrupt.store(true, Ordering::Relaxed);
         eprintln!("\ninterrupted: clearing up");
-        interrupted.clear();
+        stage.clear();
         std::process::exit(130);
     })?;
     let result = Story { args, output, phases: Vec::new(), began: Instant::now() }.tell(&props);
+    if interrupted.load(Ordering::Relaxed) {
+        // What failed was the stage being cleared; whoever does that ends the process.
+        loop {
+            thread::park();
+        }
+    }
     let failed = result.as_ref().map_or(true, |verdict| !verdict.is_good());
     let logs = failed.then(|| props.save_logs()).flatten();
     props.clear();
