@@ -12,6 +12,9 @@
 //!
 //! A segment is reused only if the newest *durable* segment header says that the journal starts after it. That header
 //! is rewritten in place when the start moves: its few bytes lie in one sector, which a crash leaves old or new.
+//!
+//! Of a segment that was never durable the records may survive although its header does not. So that a later life
+//! never takes them for its own, the serials of every life begin a random step behind those found.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -93,21 +96,31 @@ pub(crate) struct Journal {
     failed: Cell<bool>,
 }
 
+/// A segment in use.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    serial: u64,
+    /// Its place on the disk.
+    index: u32,
+    /// Number of its first record.
+    lsn_first: u64,
+}
+
 struct State {
-    /// Physical segments, by serial, oldest first; the last one is being appended to.
-    live: VecDeque<(u64, u32)>,
+    /// Oldest first; the last one is being appended to.
+    live: VecDeque<Segment>,
     free: VecDeque<u32>,
     /// Freed by the header of this number, which is not durable yet.
     freed: Vec<(u64, u32)>,
     /// Headers queued so far.
     headers: u64,
     serial: u64,
+    /// Serial of the next segment.
+    serial_next: u64,
     /// Next byte within the current segment.
     at: u64,
     lsn: u64,
     durable: u64,
-    /// Number of the first record of the current segment.
-    lsn_first: u64,
     pending: Vec<(u64, Vec<Buf>)>,
     pending_bytes: u64,
     unsynced: u64,
@@ -116,9 +129,11 @@ struct State {
 
 impl Journal {
     /// Finds the records of the journal, in order, tells each to `found`, and opens a new segment behind them.
+    /// `step` is random: it sets the serials of this life apart from those of all others.
     pub(crate) async fn open(
         disk: Disk,
         superblock: &Superblock,
+        step: u32,
         mut found: impl AsyncFnMut(Found) -> Result<(), BrickError>,
     ) -> Result<Journal, BrickError> {
         let journal_start = superblock.journal_start;
@@ -130,23 +145,30 @@ impl Journal {
             }
         }
         headers.sort_by_key(|(header, _)| header.serial);
-        let tail = headers.last().map_or(1, |(header, _)| header.tail);
+        let (tail, mut lsn) = headers.last().map_or((1, 0), |(header, _)| (header.tail, header.lsn_tail - 1));
         headers.retain(|(header, _)| header.serial >= tail);
-        let mut lsn = headers.first().map_or(0, |(header, _)| header.lsn_first - 1);
         let mut live = VecDeque::new();
+        let mut end = superblock.segment;
         for (header, index) in &headers {
             if header.lsn_first != lsn + 1 {
                 // A segment beyond a torn end of an earlier life: nothing in it was acknowledged.
                 continue;
             }
-            live.push_back((header.serial, *index));
             let segment_start = journal_start + u64::from(*index) * superblock.segment;
             let bytes = disk.read(segment_start, superblock.segment as usize).await?;
-            lsn = replay(header.serial, lsn, segment_start, &bytes, &mut found).await?;
+            let replayed = replay(header.serial, lsn, segment_start, &bytes, &mut found).await?;
+            if replayed.lsn > lsn {
+                let SegmentHeader { serial, lsn_first, .. } = *header;
+                live.push_back(Segment { serial, index: *index, lsn_first });
+                (lsn, end) = (replayed.lsn, replayed.at);
+            }
         }
-        let serial = headers.last().map_or(0, |(header, _)| header.serial);
-        let taken: Vec<u32> = live.iter().map(|(_, index)| *index).collect();
-        let free = (0..superblock.segments).filter(|index| !taken.contains(index)).collect();
+        if headers.iter().any(|(header, _)| header.durable > lsn) {
+            return Err(BrickError::JournalDamaged("records that were durable are missing"));
+        }
+        let serial_next = headers.last().map_or(0, |(header, _)| header.serial) + 1 + u64::from(step);
+        let taken: Vec<u32> = live.iter().map(|segment| segment.index).collect();
+        let free: VecDeque<u32> = (0..superblock.segments).filter(|index| !taken.contains(index)).collect();
         let journal = Journal {
             disk,
             start: journal_start,
@@ -156,11 +178,11 @@ impl Journal {
                 free,
                 freed: Vec::new(),
                 headers: 0,
-                serial,
+                serial: 0,
+                serial_next,
                 at: superblock.segment,
                 lsn,
                 durable: lsn,
-                lsn_first: lsn + 1,
                 pending: Vec::new(),
                 pending_bytes: 0,
                 unsynced: 0,
@@ -172,10 +194,24 @@ impl Journal {
             failed: Cell::new(false),
         };
         if journal.state.borrow().free.is_empty() {
-            return Err(BrickError::JournalDamaged("no segment is free"));
+            journal.go_on_behind(end).await?;
+        } else {
+            journal.open_segment();
         }
-        journal.open_segment();
         Ok(journal)
+    }
+
+    /// No segment is free: the records of this life follow those of the last one in its segment. What may lie there
+    /// of it is wiped first.
+    async fn go_on_behind(&self, at: u64) -> std::io::Result<()> {
+        let place = self.place(&self.state.borrow());
+        let wiped = BufMut::zeroed((self.segment - at) as usize).freeze();
+        self.disk.write(place + at, vec![wiped]).await?;
+        self.disk.sync().await?;
+        let mut state = self.state.borrow_mut();
+        state.serial = state.live.back().map_or(0, |segment| segment.serial);
+        state.at = at;
+        Ok(())
     }
 
     /// How full the journal is, in per cent.
@@ -193,7 +229,13 @@ impl Journal {
     /// The serial of the oldest live segment, and how many are live.
     pub(crate) fn oldest(&self) -> (u64, usize) {
         let state = self.state.borrow();
-        (state.live.front().map_or(0, |(serial, _)| *serial), state.live.len())
+        (state.live.front().map_or(0, |segment| segment.serial), state.live.len())
+    }
+
+    /// The serial up to which the older half of the live segments goes.
+    pub(crate) fn older_half(&self) -> u64 {
+        let state = self.state.borrow();
+        state.live.get(state.live.len() / 2).map_or(0, |segment| segment.serial)
     }
 
     /// Whether a small record may be appended without waiting.
@@ -263,25 +305,31 @@ impl Journal {
 
     /// Start of the current segment.
     fn place(&self, state: &State) -> u64 {
-        let index = state.live.back().map_or(0, |(_, index)| *index);
+        let index = state.live.back().map_or(0, |segment| segment.index);
         self.start + u64::from(index) * self.segment
     }
 
     fn open_segment(&self) {
         let mut state = self.state.borrow_mut();
         let index = state.free.pop_front().expect("whoever appends has waited for room");
-        state.serial += 1;
-        let serial = state.serial;
-        state.live.push_back((serial, index));
+        let serial = state.serial_next;
+        (state.serial, state.serial_next) = (serial, serial + 1);
+        let lsn_first = state.lsn + 1;
+        state.live.push_back(Segment { serial, index, lsn_first });
         state.at = BLOCK as u64;
-        state.lsn_first = state.lsn + 1;
         self.queue_header(&mut state);
     }
 
     /// Queues the current segment's header, which says where the journal starts.
     fn queue_header(&self, state: &mut State) {
-        let tail = state.live.front().map_or(state.serial, |(serial, _)| *serial);
-        let header = SegmentHeader { serial: state.serial, lsn_first: state.lsn_first, tail };
+        let (Some(first), Some(last)) = (state.live.front(), state.live.back()) else { return };
+        let header = SegmentHeader {
+            serial: last.serial,
+            lsn_first: last.lsn_first,
+            tail: first.serial,
+            lsn_tail: first.lsn_first,
+            durable: state.durable,
+        };
         let place = self.place(state);
         state.pending.push((place, vec![header.encode()]));
         state.headers += 1;
@@ -291,12 +339,12 @@ impl Journal {
     pub(crate) fn free_upto(&self, serial: u64) {
         let mut state = self.state.borrow_mut();
         let number = state.headers + 1;
-        while let Some((first, index)) = state.live.front().copied()
-            && first <= serial
+        while let Some(first) = state.live.front().copied()
+            && first.serial <= serial
             && state.live.len() > 1
         {
             state.live.pop_front();
-            state.freed.push((number, index));
+            state.freed.push((number, first.index));
         }
         self.queue_header(&mut state);
         drop(state);
@@ -366,7 +414,8 @@ impl Journal {
             std::mem::take(&mut state.pending)
         };
         for (place, parts) in pending {
-            self.disk.write(place, parts).await?;
+            // Records that did not reach the disk are never written again: no sync may count them.
+            self.disk.write(place, parts).await.inspect_err(|_| self.fail())?;
         }
         Ok(())
     }
@@ -495,6 +544,10 @@ struct SegmentHeader {
     lsn_first: u64,
     /// Serial of the oldest segment that a replay needs.
     tail: u64,
+    /// Number of that segment's first record.
+    lsn_tail: u64,
+    /// Number of the last record that was durable when this was written: a replay must come so far.
+    durable: u64,
 }
 
 impl SegmentHeader {
@@ -504,29 +557,45 @@ impl SegmentHeader {
         block[8..16].copy_from_slice(&self.serial.to_le_bytes());
         block[16..24].copy_from_slice(&self.lsn_first.to_le_bytes());
         block[24..32].copy_from_slice(&self.tail.to_le_bytes());
-        let sum = crc(&block[..32]);
-        block[32..36].copy_from_slice(&sum.to_le_bytes());
+        block[32..40].copy_from_slice(&self.lsn_tail.to_le_bytes());
+        block[40..48].copy_from_slice(&self.durable.to_le_bytes());
+        let sum = crc(&block[..48]);
+        block[48..52].copy_from_slice(&sum.to_le_bytes());
         block.freeze()
     }
 
     fn parse(block: &[u8]) -> Option<SegmentHeader> {
         let u64_at = |at: usize| Some(u64::from_le_bytes(block.get(at..at + 8)?.try_into().ok()?));
-        if block.get(..8)? != MAGIC || crc(&block[..32]).to_le_bytes() != block[32..36] {
+        if block.get(..8)? != MAGIC || crc(&block[..48]).to_le_bytes() != block[48..52] {
             return None;
         }
-        let header = SegmentHeader { serial: u64_at(8)?, lsn_first: u64_at(16)?, tail: u64_at(24)? };
-        (header.lsn_first > 0 && header.tail <= header.serial).then_some(header)
+        let header = SegmentHeader {
+            serial: u64_at(8)?,
+            lsn_first: u64_at(16)?,
+            tail: u64_at(24)?,
+            lsn_tail: u64_at(32)?,
+            durable: u64_at(40)?,
+        };
+        (header.lsn_tail > 0 && header.lsn_tail <= header.lsn_first && header.tail <= header.serial)
+            .then_some(header)
     }
 }
 
-/// Tells the records of one segment to `found`; returns the last number.
+/// Where a replay of a segment ended: the last number, and the first byte of the segment behind it.
+#[derive(Clone, Copy, Debug)]
+struct Replayed {
+    lsn: u64,
+    at: u64,
+}
+
+/// Tells the records of one segment to `found`.
 async fn replay(
     serial: u64,
     mut lsn: u64,
     segment_start: u64,
     bytes: &Buf,
     found: &mut impl AsyncFnMut(Found) -> Result<(), BrickError>,
-) -> Result<u64, BrickError> {
+) -> Result<Replayed, BrickError> {
     let mut at = BLOCK;
     while let Some(head) = bytes.get(at..at + RECORD_HEADER) {
         let u32_at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
@@ -554,7 +623,7 @@ async fn replay(
         .await?;
         at = end;
     }
-    Ok(lsn)
+    Ok(Replayed { lsn, at: at as u64 })
 }
 
 /// Writes zeros over the journal, so that appending never changes the file's own metadata.

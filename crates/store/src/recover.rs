@@ -64,7 +64,7 @@ impl Brick {
         if superblock.brick != options.brick {
             return Err(BrickError::OtherBrick { found: superblock.brick, wanted: options.brick });
         }
-        let (table, journal, slot) = recover(&disk, &superblock, options.memory_budget).await?;
+        let (table, journal, slot) = recover(&world, &disk, &superblock, options.memory_budget).await?;
         let listener = world.listen(&options.listen).await.map_err(|source| {
             std::io::Error::new(source.kind(), format!("cannot listen on {}: {source}", options.listen))
         })?;
@@ -102,6 +102,7 @@ impl Brick {
 
 /// Rebuilds the state of a brick from its zones.
 async fn recover(
+    world: &World,
     disk: &Disk,
     superblock: &Superblock,
     memory_budget: u64,
@@ -110,9 +111,8 @@ async fn recover(
     let pages_cached = (memory_budget / 16) as usize / PAGE;
     let table = Table::open(disk.clone(), superblock.pages_start, superblock.pages, pages_cached).await?;
     let slot = RefCell::new(SlotCore::new(superblock.data_blocks));
-    let journal =
-        Journal::open(disk.clone(), superblock, async |found: Found| apply(&slot, &table, found).await)
-            .await?;
+    let apply = async |found: Found| apply(&slot, &table, found).await;
+    let journal = Journal::open(disk.clone(), superblock, world.random() as u32, apply).await?;
     let undecided = slot.borrow().undecided_units();
     for hold in undecided {
         if !is_whole(disk, superblock, &hold).await? {

@@ -54,8 +54,7 @@ impl Server {
     fn fold_candidates(&self, pressed: bool, cursor: &mut Option<StripeKey>) -> Vec<(StripeKey, GroupId)> {
         let slot = self.slot.borrow();
         let found = if pressed {
-            let (oldest, live) = self.journal.oldest();
-            slot.overlaid_upto(oldest + live as u64 / 2, PER_LOOK * 8)
+            slot.overlaid_upto(self.journal.older_half(), PER_LOOK * 8)
         } else {
             slot.overlaid(*cursor, PER_LOOK * 8)
         };
