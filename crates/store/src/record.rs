@@ -84,4 +84,12 @@ records! {
         /// Stripes that it may have had.
         stripes: u64,
     };
+    /// A full write was found undecided and torn by a crash: it is not held. Without this record a later replay would
+    /// take it for one that was decided meanwhile.
+    7 Torn {
+        /// The group.
+        group: GroupId,
+        /// The operation.
+        seq: Seq,
+    };
 }

@@ -8,14 +8,14 @@ use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::cluster::ClusterMap;
 use types::wire::{Record, from_bytes};
-use types::{BrickId, ClusterId, Incarnation, StripeKey};
+use types::{BrickId, Buf, ClusterId, Incarnation, StripeKey};
 use world::{Disk, Peers, Signal, World};
 
 use crate::error::BrickError;
 use crate::journal::{self, Found, Journal};
 use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
-use crate::record::{Decided, Drop, Hold, Promise, Settle, Snapshot};
+use crate::record::{Decided, Drop, Hold, Promise, Settle, Snapshot, Torn};
 use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::slot::{SlotCore, Stamp};
 use crate::superblock::Superblock;
@@ -117,7 +117,13 @@ async fn recover(
     for hold in undecided {
         if !is_whole(disk, superblock, &hold).await? {
             tracing::info!(key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
-            slot.borrow_mut().drop_torn(&hold);
+            if !journal.has_room() {
+                return Err(BrickError::JournalDamaged("no room to note a torn unit"));
+            }
+            let torn = Torn { group: hold.group, seq: hold.seq };
+            let appended = journal.append(&torn, &Buf::empty());
+            let stamp = Stamp { lsn: appended.lsn, serial: appended.position.serial };
+            slot.borrow_mut().apply_torn(torn.group, torn.seq, stamp);
         }
     }
     let mut at_rest = Vec::new();
@@ -159,6 +165,10 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<
                 load(slot, table, StripeKey { object: drop.object, stripe }).await?;
             }
             slot.borrow_mut().apply_drop(drop.object, drop.stripes, stamp);
+        }
+        Torn::KIND => {
+            let torn: Torn = parse(&found)?;
+            slot.borrow_mut().apply_torn(torn.group, torn.seq, stamp);
         }
         _ => return Err(BrickError::JournalDamaged("a record of unknown kind")),
     }

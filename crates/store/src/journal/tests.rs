@@ -290,7 +290,10 @@ fn damage_is_told_where_it_can_be() {
                 sync(&journal).await;
             }
             let last = positions[23].serial;
-            assert!(positions[10].serial < last && positions[22].serial == last, "several segments are in use");
+            assert!(
+                positions[10].serial < last && positions[22].serial == last,
+                "several segments are in use"
+            );
             drop(journal);
             sim.kill("brick");
             let Position { offset, len, .. } = positions[damaged - 1];

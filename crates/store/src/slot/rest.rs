@@ -151,11 +151,11 @@ impl SlotCore {
     }
 
     /// A held full write whose bytes did not survive: it was never acknowledged, and is not held.
-    pub(crate) fn drop_torn(&mut self, hold: &Hold) {
-        if let Some(group) = self.groups.get_mut(&hold.group) {
-            group.held.remove(&hold.seq);
+    pub(crate) fn apply_torn(&mut self, id: GroupId, seq: Seq, stamp: Stamp) {
+        let key = self.groups.get_mut(&id).and_then(|group| group.held.remove(&seq));
+        if let Some(key) = key {
+            self.abort(key, seq, stamp);
         }
-        self.abort(hold.key, hold.seq, Stamp::default());
     }
 
     /// Ends the replay: from here on blocks have owners. `at_rest` are the runs of units that are not resident.
