@@ -76,7 +76,8 @@ impl Server {
         }
         self.snapshot_groups(upto).await?;
         loop {
-            let changes = self.slot.borrow_mut().take_changes(upto, UNSYNCED_PAGES_MAX as usize / 2);
+            let (oldest, max) = (self.journal.oldest_durable(), UNSYNCED_PAGES_MAX as usize / 2);
+            let changes = self.slot.borrow_mut().take_changes(upto, oldest, max);
             if changes.is_empty() {
                 break;
             }

@@ -111,7 +111,7 @@ struct State {
     live: VecDeque<Segment>,
     free: VecDeque<u32>,
     /// Freed by the header of this number, which is not durable yet.
-    freed: Vec<(u64, u32)>,
+    freed: Vec<(u64, Segment)>,
     /// Headers queued so far.
     headers: u64,
     serial: u64,
@@ -232,6 +232,12 @@ impl Journal {
         (state.live.front().map_or(0, |segment| segment.serial), state.live.len())
     }
 
+    /// The serial of the oldest segment that a replay might read now.
+    pub(crate) fn oldest_durable(&self) -> u64 {
+        let state = self.state.borrow();
+        state.freed.first().map_or_else(|| state.live.front().map_or(0, |s| s.serial), |freed| freed.1.serial)
+    }
+
     /// The serial up to which the older half of the live segments goes.
     pub(crate) fn older_half(&self) -> u64 {
         let state = self.state.borrow();
@@ -344,7 +350,7 @@ impl Journal {
             && state.live.len() > 1
         {
             state.live.pop_front();
-            state.freed.push((number, first.index));
+            state.freed.push((number, first));
         }
         self.queue_header(&mut state);
         drop(state);
@@ -481,8 +487,8 @@ impl Journal {
         let mut state = self.state.borrow_mut();
         state.durable = upto;
         let (durable, waiting) = state.freed.iter().partition(|(header, _)| *header <= headers);
-        let durable: Vec<(u64, u32)> = durable;
-        state.free.extend(durable.into_iter().map(|(_, index)| index));
+        let durable: Vec<(u64, Segment)> = durable;
+        state.free.extend(durable.into_iter().map(|(_, segment)| segment.index));
         state.freed = waiting;
         Ok(())
     }

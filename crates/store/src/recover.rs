@@ -129,12 +129,17 @@ async fn recover(
     let mut at_rest = Vec::new();
     table
         .for_each(|descriptor| {
-            if !slot.borrow().is_resident(descriptor.key) {
-                at_rest.extend(descriptor.base.runs.iter().cloned());
+            if slot.borrow().is_resident(descriptor.key) {
+                return;
+            }
+            at_rest.extend(descriptor.base.runs.iter().cloned());
+            if descriptor.base.blocks == 0 {
+                // Resident until it can be forgotten.
+                slot.borrow_mut().loaded(descriptor.clone());
             }
         })
         .await?;
-    slot.borrow_mut().replayed(at_rest);
+    slot.borrow_mut().replayed(at_rest, journal.serial());
     // What the replay found may still be in the page cache only; it counts as held from here on.
     disk.sync().await?;
     Ok((table, journal, slot.into_inner()))

@@ -252,3 +252,6 @@ impl Server {
 fn reply<R: Record>(record: R) -> Result<Answer, Refusal> {
     Ok(Answer::new(&record, Buf::empty()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,8 @@
 //! - The promised epoch only grows; nothing older is accepted.
 //! - Decided operations of a stripe apply in the order of their numbers; a full write hides every overlay before it.
 //! - Blocks are released only once the record that made them free is durable.
+//! - An empty base is remembered for as long as the journal may hold records of operations before it: copied forward,
+//!   they may stand behind the one that emptied it.
 
 mod group;
 mod read;
@@ -69,6 +71,8 @@ pub(crate) struct Unit {
     dirty: Option<u64>,
     /// A descriptor is at rest.
     at_rest: bool,
+    /// Serial of the last segment that may hold records from before the base, if that is empty.
+    emptied: u64,
 }
 
 impl Unit {
@@ -81,12 +85,18 @@ impl Unit {
             overlays: BTreeMap::new(),
             dirty: None,
             at_rest: false,
+            emptied: 0,
         }
     }
 
-    /// Nothing but what is at rest.
+    /// Nothing but what is at rest, and worth being there.
     fn is_clean(&self) -> bool {
-        self.dirty.is_none() && self.pend.is_empty() && self.overlays.is_empty()
+        self.dirty.is_none() && self.pend.is_empty() && self.overlays.is_empty() && !self.is_empty()
+    }
+
+    /// Whether its decided bytes, overlays left out, are zeros by a full write.
+    fn is_empty(&self) -> bool {
+        self.base.as_ref().is_some_and(|base| base.blocks == 0)
     }
 
     fn touch(&mut self, serial: u64) {
@@ -183,16 +193,14 @@ impl SlotCore {
         Ok(PrepareStep::Hold(runs))
     }
 
-    /// Whether an operation that was coming may be held now. If not, its blocks are free again: the epoch has moved on
-    /// while its bytes were written, and the take-over was told that it is not here.
-    pub(crate) fn may_hold(&mut self, group: GroupId, seq: Seq) -> Result<(), Refusal> {
-        match self.check_epoch(group, seq.epoch()) {
-            Ok(()) => Ok(()),
-            Err(refusal) => {
-                self.give_up(group, seq);
-                Err(refusal)
-            }
-        }
+    /// Whether an operation that was coming may be held now. If not, its blocks are free again: while its bytes were
+    /// written, the epoch has moved on, and the take-over was told that it is not here; or its object was dropped.
+    pub(crate) fn may_hold(&mut self, group: GroupId, key: StripeKey, seq: Seq) -> Result<(), Refusal> {
+        let may = match self.check_epoch(group, seq.epoch()) {
+            Ok(()) if self.dropped.contains(&key.object) => Err(Refusal::Unknown),
+            checked => checked,
+        };
+        may.inspect_err(|_| self.give_up(group, seq))
     }
 
     /// Forgets an operation that was coming.
@@ -254,10 +262,9 @@ impl SlotCore {
         if let Some(Kept { hold, serial, .. }) = unit.pend.remove(&seq) {
             unit.overlays.retain(|overlay, _| *overlay > seq);
             freed.extend(unit.base.take().into_iter().flat_map(|base| base.runs));
-            if hold.blocks > 0 {
-                let Hold { blocks, runs, crcs, unit_blocks, .. } = hold;
-                unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks });
-            }
+            let Hold { blocks, runs, crcs, unit_blocks, .. } = hold;
+            unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks });
+            unit.emptied = stamp.serial;
             origins = hold.origins;
             // The record with the bytes' place is needed until the descriptor is at rest, and may be older than the
             // decision's.

@@ -59,7 +59,7 @@ impl Server {
         self.write_runs(&runs, &payload).await?;
         self.journal.room(claim, payload.len() + 4096).await?;
         // From here to the end nothing waits, so the epoch cannot change between the check and the record.
-        self.slot.borrow_mut().may_hold(p.group, p.seq)?;
+        self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
         let hold = Hold {
             group: p.group,
             seq: p.seq,

@@ -58,8 +58,10 @@ impl SlotCore {
     }
 
     /// Changes of descriptors whose records lie in segments up to `serial`, at most `max`. Their units count as clean
-    /// from here on: the caller writes and syncs them before it frees a segment, or the brick is lost.
-    pub(crate) fn take_changes(&mut self, serial: u64, max: usize) -> Vec<Change> {
+    /// from here on: the caller writes and syncs them before it frees a segment, or the brick is lost. `oldest` is the
+    /// serial of the first segment that a replay would read.
+    pub(crate) fn take_changes(&mut self, serial: u64, oldest: u64, max: usize) -> Vec<Change> {
+        self.bury(oldest);
         let mut changes = Vec::new();
         for (key, unit) in &mut self.units {
             if changes.len() >= max {
@@ -87,6 +89,21 @@ impl SlotCore {
             changes.push(Change { key, descriptor: None });
         }
         changes
+    }
+
+    /// Forgets empty units whose past has left the journal.
+    fn bury(&mut self, oldest: u64) {
+        let gone = |unit: &Unit| {
+            let idle = unit.dirty.is_none() && unit.pend.is_empty() && unit.overlays.is_empty();
+            idle && unit.is_empty() && unit.emptied < oldest
+        };
+        let erased = &mut self.erased;
+        self.units.retain(|key, unit| {
+            if gone(unit) && unit.at_rest {
+                erased.insert(*key, 0);
+            }
+            !gone(unit)
+        });
     }
 
     /// The descriptor of an erased unit is gone from its page.
@@ -158,12 +175,14 @@ impl SlotCore {
         }
     }
 
-    /// Ends the replay: from here on blocks have owners. `at_rest` are the runs of units that are not resident.
-    pub(crate) fn replayed(&mut self, at_rest: impl IntoIterator<Item = Run>) {
+    /// Ends the replay: from here on blocks have owners. `at_rest` are the runs of units that are not resident,
+    /// `serial` is that of the newest segment.
+    pub(crate) fn replayed(&mut self, at_rest: impl IntoIterator<Item = Run>, serial: u64) {
         assert!(self.replaying, "a replay ends once");
         self.replaying = false;
         at_rest.into_iter().for_each(|run| self.space.mark(&run));
-        for unit in self.units.values() {
+        for unit in self.units.values_mut() {
+            unit.emptied = serial;
             let pend = unit.pend.values().flat_map(|kept| &kept.hold.runs);
             unit.base.iter().flat_map(|base| &base.runs).chain(pend).for_each(|run| self.space.mark(run));
         }
