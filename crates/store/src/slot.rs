@@ -225,7 +225,11 @@ impl SlotCore {
             unit.touch(serial);
         }
         if unit.base.as_ref().is_some_and(|base| seq <= base.identity) {
-            // A replayed record whose effect is at rest already.
+            // A replayed record whose effect is at rest already: only its writers are still to be remembered.
+            match decided {
+                true => hold.origins.iter().for_each(|origin| group.saw(origin.client, origin.seq)),
+                false => drop(group.past.insert(seq, hold.origins)),
+            }
             return;
         }
         let kept = Kept { hold, position, serial: stamp.serial };
@@ -247,6 +251,7 @@ impl SlotCore {
             return;
         }
         group.decided = upto;
+        group.saw_past(upto);
         let rest = group.held.split_off(&upto.next());
         let committed = std::mem::replace(&mut group.held, rest);
         for (seq, key) in committed {
@@ -313,7 +318,10 @@ impl SlotCore {
     pub(crate) fn apply_settle(&mut self, settle: &crate::record::Settle, stamp: Stamp) {
         self.apply_promise(settle.group, settle.epoch, stamp);
         for seq in &settle.aborted {
-            let key = self.groups.get_mut(&settle.group).and_then(|group| group.held.remove(seq));
+            let key = self.groups.get_mut(&settle.group).and_then(|group| {
+                group.past.remove(seq);
+                group.held.remove(seq)
+            });
             if let Some(key) = key {
                 self.abort(key, *seq, stamp);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::brick::Window;
+use types::messages::brick::{Origin, Window};
 use types::{ClientId, ClientSeq, Epoch, Seq, StripeKey};
 
 /// A client's writes in a group.
@@ -68,6 +68,8 @@ pub(crate) struct SlotGroup {
     pub(crate) decided: Seq,
     /// Operations above that, with their stripes.
     pub(crate) held: BTreeMap<Seq, StripeKey>,
+    /// Found by a replay, undecided so far, but their effect is at rest: whose writes they were.
+    pub(crate) past: BTreeMap<Seq, Vec<Origin>>,
     pub(crate) clients: Clients,
     /// Serial of the segment with the last record of the group as a whole.
     pub(crate) since: u64,
@@ -80,6 +82,7 @@ impl SlotGroup {
             served: None,
             decided: Seq::NONE,
             held: BTreeMap::new(),
+            past: BTreeMap::new(),
             clients: Clients::default(),
             since: serial,
         }
@@ -91,6 +94,14 @@ impl SlotGroup {
 
     pub(crate) fn saw(&mut self, client: ClientId, seq: ClientSeq) {
         self.clients.0.entry(client).or_default().saw(seq);
+    }
+
+    /// Remembers the writes of past operations up to `upto`: they are decided.
+    pub(crate) fn saw_past(&mut self, upto: Seq) {
+        let rest = self.past.split_off(&upto.next());
+        for origin in std::mem::replace(&mut self.past, rest).into_values().flatten() {
+            self.saw(origin.client, origin.seq);
+        }
     }
 
     pub(crate) fn merge(&mut self, windows: &[Window]) {

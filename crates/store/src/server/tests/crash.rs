@@ -80,16 +80,6 @@ impl Model {
             .entry(key)
             .or_insert_with(|| Known { stable: vec![0; unit as usize], unstable: Vec::new() });
         known.unstable.push(patch.clone());
-        if std::env::var_os("SHOAL_LOG").is_some() {
-            println!(
-                "{} write {key} {} {}+{} {:?}",
-                self.client.world.now(),
-                patch.seq,
-                patch.offset,
-                patch.len,
-                fill
-            );
-        }
         self.client.write(key, &patch).await.expect("there is room");
     }
 
