@@ -8,9 +8,9 @@ use store::{Brick, BrickOptions, FormatOptions};
 use types::messages::cluster::{ClusterMap, MapGet, VolumeCreate};
 use types::messages::session::Role;
 use types::wire::Key;
-use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, MapVersion, NodeId};
+use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, MapVersion, NodeId, Refusal};
 use world::sim::{SimOptions, Simulation};
-use world::{Identity, Peers, World};
+use world::{CallError, Identity, Peers, World};
 
 /// The name of the one volume.
 pub(crate) const VOLUME: &str = "sea";
@@ -115,7 +115,8 @@ pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_s
     let create = VolumeCreate { name: VOLUME.to_owned(), geometry, groups, same_node: false };
     for _ in 0..1000 {
         match peers.call("meta:1", Epoch(0), &create, Buf::empty()).await {
-            Ok(_) => return,
+            // The answer to an earlier try may have been lost.
+            Ok(_) | Err(CallError::Refused(Refusal::Exists)) => return,
             Err(error) => tracing::debug!(%error, "no volume yet"),
         }
         world.sleep(50_000).await;
