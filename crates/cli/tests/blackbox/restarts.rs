@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::script::tree;
@@ -92,16 +93,26 @@ fn the_metadata_service_may_restart_under_a_mount() {
     let stage = Stage::new("meta-restart");
     stage.up(4, "2+2", "512M");
     let mount = stage.mount("mnt");
+    // A child that is started while the file is open closes its copy of it, which must wait for the service: whoever
+    // brings that back has to be there before.
+    let mut medic = Command::new("sh")
+        .args(["-c", "read go; exec \"$0\" up", env!("CARGO_BIN_EXE_shoal")])
+        .env("SHOAL_DIR", stage.home())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a shell");
     let mut file = File::create(mount.join("file")).expect("a file");
     file.write_all(&[1; 100_000]).expect("a write");
     stage.kill("meta");
-    stage.must(&["up"]);
-    within(Duration::from_secs(60), "a file that was open while the service restarted", || {
+    drop(medic.stdin.take());
+    within(Duration::from_secs(90), "a file that was open while the service restarted", || {
         file.write_all(&[2; 100_000]).expect("a write after the restart");
         file.sync_all().expect("stable");
         assert_eq!(fs::metadata(mount.join("file")).expect("attributes").len(), 200_000);
         fs::write(mount.join("another"), b"x").expect("another file");
     });
+    assert!(medic.wait().expect("it ends").success());
 }
 
 #[test]
