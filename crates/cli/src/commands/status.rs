@@ -120,7 +120,7 @@ fn words(
 }
 
 /// Groups of which a brick is the primary.
-fn primary_of(map: &ClusterMap, brick: BrickId) -> usize {
+pub(crate) fn primary_of(map: &ClusterMap, brick: BrickId) -> usize {
     let groups = map.volumes.iter().flat_map(|v| v.groups.iter().map(|g| (v.geometry.code(), g)));
     let primaries = groups.filter_map(|(code, group)| group.slots.get(group.primary(code)?));
     primaries.filter(|slot| slot.brick == brick).count()

@@ -51,7 +51,7 @@ impl Verdict {
     }
 
     /// Bytes that reads returned without asking a brick.
-    fn from_caches(&self) -> Option<u64> {
+    fn cached(&self) -> Option<u64> {
         let asked = self.counted("bytes_direct")? + self.counted("bytes_primary")?;
         Some(self.counted("bytes_read")?.saturating_sub(asked))
     }
@@ -66,7 +66,7 @@ impl Verdict {
         if self.mismatches > 0 {
             complaints.push(format!("{} mismatches", self.mismatches));
         }
-        match self.from_caches() {
+        match self.cached() {
             Some(0) => {}
             Some(bytes) => complaints.push(format!("{bytes} bytes came from the client's cache")),
             None => complaints.push("the mount does not count bytes from its cache".to_owned()),
@@ -125,7 +125,7 @@ impl Verdict {
             "killed_was_primary": self.was_primary(),
             "units_decoded": self.decoded(),
             "units_decoded_for_reading": self.decoded_for_reading(),
-            "bytes_from_client_caches": self.from_caches(),
+            "bytes_from_client_caches": self.cached(),
             "bytes_read_through_mount": self.counted("bytes_read"),
             "mismatches": self.mismatches,
             "first_mismatches": self.notes,
@@ -153,7 +153,7 @@ impl Verdict {
             "Killed with SIGKILL: {}; units decoded from the others: {}; bytes from client caches: {}.\n",
             killed.join(" while copying, "),
             self.decoded(),
-            self.from_caches().map_or("unknown".into(), |n| n.to_string()),
+            self.cached().map_or("unknown".into(), |n| n.to_string()),
         );
         let speed = |phase| self.speed(phase).map_or("-".into(), |s| format!("{s:.0} MiB/s"));
         text += &format!(

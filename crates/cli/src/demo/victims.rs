@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::signal::Signal;
+use types::BrickId;
 use types::messages::cluster::{BrickState, ClusterMap, SlotState};
-use types::{BrickId, GroupId};
 
 use super::scene::Scene;
+use crate::commands::status::primary_of;
 use crate::embedded::MAIN_VOLUME;
 
 /// A brick that was killed.
@@ -48,15 +49,6 @@ pub(super) fn fullest_data_brick(scene: &Scene) -> anyhow::Result<BrickId> {
 
 fn up(map: &ClusterMap) -> impl Iterator<Item = (BrickId, &str)> {
     map.bricks.iter().filter(|b| b.state == BrickState::Up).map(|b| (b.id, b.address.as_str()))
-}
-
-fn primary_of(map: &ClusterMap, brick: BrickId) -> usize {
-    let groups = map.volumes.iter().flat_map(|v| v.groups.iter().enumerate().map(move |(i, g)| (v, i, g)));
-    let primary = groups.filter(|(volume, _, group)| {
-        let slot = group.primary(volume.geometry.code());
-        slot.and_then(|slot| group.slots.get(slot)).is_some_and(|s| s.brick == brick)
-    });
-    primary.map(|(v, i, _)| GroupId { volume: v.id, index: i as u32 }).count()
 }
 
 /// Kills a brick with SIGKILL.

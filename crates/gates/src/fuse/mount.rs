@@ -79,12 +79,14 @@ pub fn mount(client: MountOptions, options: &FuseOptions) -> Result<FuseMount, F
     let volume = client.volume.clone();
     let mount = world.block_on(Mount::join(&world, client))?;
     let background = start_background(&mount).map_err(FuseError::Machine)?;
-    let shown = show(&mount, &volume, options);
-    let Ok(session) = shown else {
-        // Nobody has written anything yet: there is nothing to lose in leaving.
-        let _ = world.block_on(mount.leave(&world));
-        let _ = background.join();
-        return Err(shown.err().expect("it is not the other case"));
+    let session = match show(&mount, &volume, options) {
+        Ok(session) => session,
+        Err(error) => {
+            // Nobody has written anything yet: there is nothing to lose in leaving.
+            let _ = world.block_on(mount.leave(&world));
+            let _ = background.join();
+            return Err(error);
+        }
     };
     if let Err(error) = read_ahead(&options.dir) {
         tracing::warn!("the kernel's read-ahead stays as it is: {error}");
