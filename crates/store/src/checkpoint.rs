@@ -20,6 +20,8 @@ const LOOK_US: u64 = 50_000;
 const FILL_BEGIN: u8 = 40;
 /// Journal fill, in per cent, from which segments are emptied even if most of them must be copied.
 const FILL_URGENT: u8 = 75;
+/// Places for descriptors below which those of erased units are given back at once.
+const PLACES_MIN: usize = 1024;
 /// Bytes of RAM that a resident unit takes, about: checksums, runs, tree nodes.
 const UNIT_BYTES: u64 = 512 + (UNIT_DEFAULT as u64 / BLOCK as u64) * 4;
 
@@ -43,13 +45,18 @@ impl Server {
         needed < self.superblock.segment / 2
     }
 
+    /// Whether few more descriptors find room, and some that are there are no longer needed.
+    fn is_short_of_places(&self) -> bool {
+        self.places() < PLACES_MIN && self.slot.borrow().has_erased()
+    }
+
     /// Checkpoints when the journal fills or too much is dirty.
     pub(crate) async fn checkpoint_for_ever(self: Rc<Server>) {
         while !self.journal.has_failed() {
             let (resident, _) = self.slot.borrow().resident();
             let fill = self.journal.fill();
             let worth = fill >= FILL_URGENT || (fill >= FILL_BEGIN && self.is_oldest_mostly_free());
-            if !worth && resident <= self.resident_max() {
+            if !worth && resident <= self.resident_max() && !self.is_short_of_places() {
                 self.world.sleep(LOOK_US).await;
                 continue;
             }
@@ -69,7 +76,11 @@ impl Server {
         let _one = self.checkpointing.lock().await;
         let (oldest, live) = self.journal.oldest();
         let short_of_ram = self.slot.borrow().resident().0 > self.resident_max();
-        let upto = if short_of_ram || live <= 1 { self.journal.serial() } else { oldest };
+        let upto = if short_of_ram || live <= 1 || self.is_short_of_places() {
+            self.journal.serial()
+        } else {
+            oldest
+        };
         let forwards = self.slot.borrow().forwards(upto.min(self.journal.serial().saturating_sub(1)));
         for forward in forwards {
             self.copy_forward(forward).await?;

@@ -2,7 +2,8 @@
 
 use types::{GroupId, Seq, StripeKey, records};
 
-use crate::space::Run;
+use crate::space::{RUNS_MAX, Run};
+use crate::table::class_for;
 
 records! {
     /// The decided bytes of a unit, overlays left out.
@@ -31,7 +32,18 @@ records! {
     }
 }
 
+/// Most bytes of the descriptor of a unit of so many blocks.
+pub(crate) fn descriptor_max(blocks: u32, data_units: usize) -> usize {
+    // Key, group, slot, identity, blocks; three counts; runs of 12 bytes, the others of 4.
+    16 + 8 + 1 + 8 + 4 + 3 * 4 + 12 * RUNS_MAX + 4 * blocks as usize + 4 * data_units
+}
+
 impl Base {
+    /// The class of the descriptor, at most.
+    pub(crate) fn class(&self) -> u16 {
+        class_for(descriptor_max(self.blocks, self.unit_blocks.len()))
+    }
+
     /// The data block that holds block `index` of the unit, with its checksum. `None` beyond the end.
     pub(crate) fn block(&self, index: u32) -> Option<(u64, u32)> {
         block_of(&self.runs, &self.crcs, index)

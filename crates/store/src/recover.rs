@@ -109,7 +109,14 @@ async fn recover(
 ) -> Result<(Table, Journal, SlotCore), BrickError> {
     // A sixteenth of the budget for descriptor pages; a quarter is for units (see checkpoint.rs).
     let pages_cached = (memory_budget / 16) as usize / PAGE;
-    let table = Table::open(disk.clone(), superblock.pages_start, superblock.pages, pages_cached).await?;
+    let table = Table::open(
+        disk.clone(),
+        superblock.pages_start,
+        superblock.pages,
+        crc(&superblock.device),
+        pages_cached,
+    )
+    .await?;
     let slot = RefCell::new(SlotCore::new(superblock.data_blocks));
     let apply = async |found: Found| apply(&slot, &table, found).await;
     let journal = Journal::open(disk.clone(), superblock, world.random() as u32, apply).await?;

@@ -22,6 +22,11 @@ use crate::table::Table;
 /// Bytes of writes that a primary has accepted and not yet committed, per brick.
 pub(crate) const ACCEPTED_MAX: usize = 48 << 20;
 
+/// Places for descriptors that new writes may not count on.
+const PLACES_KEPT: usize = 32;
+/// Bytes of a descriptor, for an estimate of how many there is room for before one was seen.
+const DESCRIPTOR_CLASS: u16 = 256;
+
 /// How to serve a brick.
 #[derive(Clone, Debug)]
 pub struct BrickOptions {
@@ -231,11 +236,18 @@ impl Server {
 
     /// Bytes that units can still take, the reserve for folds left out.
     pub(crate) fn free_bytes(&self) -> u64 {
-        let slot = self.slot.borrow();
-        if !self.table.has_room() {
+        // The places kept back are for writes that were accepted before.
+        if self.places() < PLACES_KEPT {
             return 0;
         }
-        slot.free_blocks().saturating_sub(self.reserve_blocks()) * types::limits::BLOCK as u64
+        self.slot.borrow().free_blocks().saturating_sub(self.reserve_blocks()) * types::limits::BLOCK as u64
+    }
+
+    /// Units whose descriptors will find room, those left out that already wait for it.
+    pub(crate) fn places(&self) -> usize {
+        let (unplaced, class) = self.slot.borrow().unplaced();
+        let class = if class == 0 { DESCRIPTOR_CLASS } else { class };
+        self.table.room(class).saturating_sub(unplaced)
     }
 
     /// Blocks kept back: folds need fresh space before they free any, and several primaries count on the same brick.

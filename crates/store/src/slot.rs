@@ -29,10 +29,11 @@ pub(crate) use group::{Clients, SlotGroup};
 pub(crate) use read::{OverlayPiece, ReadPlan, Shape};
 pub(crate) use rest::Forward;
 
-use crate::descriptor::Base;
+use crate::descriptor::{Base, descriptor_max};
 use crate::journal::Position;
 use crate::record::Hold;
 use crate::space::{Run, Space};
+use crate::table::class_for;
 
 /// Objects dropped lately: an operation that comes late for one of them is refused.
 const DROPPED_MAX: usize = 16 << 10;
@@ -123,6 +124,9 @@ pub(crate) struct SlotCore {
     units: BTreeMap<StripeKey, Unit>,
     /// Units that are gone but whose descriptor is still at rest, with the serial of the segment that says so.
     erased: BTreeMap<StripeKey, u64>,
+    /// Units that will need a new place among the descriptors, and the largest class that any unit needed.
+    unplaced: BTreeSet<StripeKey>,
+    class_max: u16,
     dropped: BTreeSet<ObjectId>,
     dropped_order: VecDeque<ObjectId>,
     space: Space,
@@ -142,6 +146,8 @@ impl SlotCore {
             groups: BTreeMap::new(),
             units: BTreeMap::new(),
             erased: BTreeMap::new(),
+            unplaced: BTreeSet::new(),
+            class_max: 0,
             dropped: BTreeSet::new(),
             dropped_order: VecDeque::new(),
             space: Space::new(data_blocks),
@@ -159,17 +165,32 @@ impl SlotCore {
         self.space.free() + waiting
     }
 
+    /// Descriptors that will need a new place, and how large they may be.
+    pub(crate) fn unplaced(&self) -> (usize, u16) {
+        (self.unplaced.len(), self.class_max)
+    }
+
+    /// Whether a unit will need a new place among the descriptors for a base of this class.
+    fn needs_place(&self, key: StripeKey, class: u16) -> bool {
+        if self.unplaced.contains(&key) {
+            return false;
+        }
+        let at_rest = self.units.get(&key).filter(|unit| unit.at_rest);
+        at_rest.and_then(|unit| unit.base.as_ref()).is_none_or(|base| base.class() < class)
+    }
+
     /// Whether freed blocks wait for a sync.
     pub(crate) fn waits_for_sync(&self) -> bool {
         !self.released.is_empty()
     }
 
-    /// Decides about an operation that a primary sends.
+    /// Decides about an operation that a primary sends. `places` is how many more descriptors find room.
     pub(crate) fn prepare(
         &mut self,
         epoch: Epoch,
         p: &Prepare,
         payload: usize,
+        places: usize,
     ) -> Result<PrepareStep, Refusal> {
         self.check_epoch(p.group, epoch)?;
         if p.seq.epoch() != epoch || !well_formed(p, payload) {
@@ -184,6 +205,10 @@ impl SlotCore {
         }
         if self.coming.contains_key(&(p.group, p.seq)) {
             return Ok(PrepareStep::Coming);
+        }
+        let class = class_for(descriptor_max((payload / BLOCK) as u32, p.unit_blocks.len()));
+        if p.kind == OpKind::Full && payload > 0 && places == 0 && self.needs_place(p.key, class) {
+            return Err(Refusal::NoSpace);
         }
         let runs = match p.kind {
             OpKind::Full => self.space.allocate((payload / BLOCK) as u32).ok_or(Refusal::NoSpace)?,
@@ -232,15 +257,21 @@ impl SlotCore {
             }
             return;
         }
+        let class = class_for(descriptor_max(hold.blocks, hold.unit_blocks.len()));
         let kept = Kept { hold, position, serial: stamp.serial };
         match kind {
             OpKind::Full => unit.pend.insert(seq, kept),
             OpKind::Overlay | OpKind::Zero => unit.overlays.insert(seq, kept),
         };
+        if !decided {
+            group.held.insert(seq, key);
+        }
+        if kind == OpKind::Full && self.needs_place(key, class) {
+            self.unplaced.insert(key);
+            self.class_max = self.class_max.max(class);
+        }
         if decided {
             self.commit(id, key, seq, stamp);
-        } else {
-            group.held.insert(seq, key);
         }
     }
 
@@ -289,6 +320,9 @@ impl SlotCore {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let freed = unit.pend.remove(&seq).map(|kept| kept.hold.runs);
         unit.overlays.remove(&seq);
+        if unit.pend.is_empty() && unit.dirty.is_none() {
+            self.unplaced.remove(&key);
+        }
         self.forget_if_nothing(key, stamp);
         self.release(freed.unwrap_or_default(), stamp.lsn);
     }
@@ -301,6 +335,7 @@ impl SlotCore {
                 self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
             }
             self.units.remove(&key);
+            self.unplaced.remove(&key);
         }
     }
 
@@ -351,6 +386,7 @@ impl SlotCore {
         let keys: Vec<StripeKey> = self.units.range(range).map(|(key, _)| *key).collect();
         for key in keys {
             let Some(unit) = self.units.remove(&key) else { continue };
+            self.unplaced.remove(&key);
             if unit.at_rest {
                 self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
             }

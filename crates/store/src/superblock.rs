@@ -113,9 +113,11 @@ impl Superblock {
         let first = Superblock::parse(&disk.read(0, BLOCK).await?);
         match first {
             Err(BrickError::NotABrick | BrickError::SuperblockDamaged) => {
-                let second = Superblock::parse(&disk.read(BLOCK as u64, BLOCK).await?);
-                // A first copy without the magic and a whole second one is damage; neither is a foreign disk.
-                second.or(first)
+                // A disk is foreign only if neither copy has the magic.
+                match Superblock::parse(&disk.read(BLOCK as u64, BLOCK).await?) {
+                    Err(BrickError::NotABrick) => first,
+                    second => second,
+                }
             }
             other => other,
         }

@@ -1,6 +1,9 @@
 //! Descriptor pages: the units at rest, on the brick, with a bounded cache.
 //!
-//! A page has two places on the brick and is written to the older one, so a torn write leaves the page before it.
+//! A page has two places on the brick and is written to the older one, so a torn write leaves the page before it: once
+//! between two syncs, or the page before it would be gone too.
+//!
+//! The checksums begin with the brick's own salt: pages that the disk had as another brick mean nothing.
 //!
 //! ```text
 //! | crc | version u64 | class u16 | count u16 | entries of `class` bytes: length u16, descriptor ... |
@@ -9,7 +12,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::checksum::crc;
+use types::checksum::crc_append;
 use types::wire::{from_bytes, to_bytes};
 use types::{Buf, BufMut, StripeKey};
 use world::Disk;
@@ -26,6 +29,8 @@ pub(crate) const PAGES_MAX: u32 = 1 << 26;
 const HEADER: usize = 64;
 /// Entries are multiples of this.
 const GRAIN: usize = 64;
+/// Classes that there may be, at most.
+const CLASSES: usize = 8;
 /// Most entries of a page: a handle has 6 bits for the entry.
 const ENTRIES_MAX: usize = 64;
 
@@ -45,7 +50,7 @@ struct PageState {
 
 impl PageState {
     fn entries(&self) -> u32 {
-        if self.class == 0 { 0 } else { ((PAGE - HEADER) / self.class as usize).min(ENTRIES_MAX) as u32 }
+        entries_of(self.class)
     }
 
     fn has_room(&self) -> bool {
@@ -65,6 +70,8 @@ pub(crate) struct Change {
 pub(crate) struct Table {
     disk: Disk,
     start: u64,
+    /// Start of every checksum.
+    salt: u32,
     state: RefCell<State>,
 }
 
@@ -74,6 +81,10 @@ struct State {
     pages_max: u32,
     /// Pages with room, by class.
     roomy: BTreeMap<u16, BTreeSet<u32>>,
+    /// Pages without entries, durably: they may change their class.
+    empty: BTreeSet<u32>,
+    /// Pages that lost their last entry by the last write.
+    emptied: BTreeSet<u32>,
     index: Index,
     cache: BTreeMap<u32, Buf>,
     /// Cached pages, oldest first.
@@ -87,15 +98,19 @@ impl Table {
         disk: Disk,
         start: u64,
         pages: u32,
+        salt: u32,
         cache_max: usize,
     ) -> Result<Table, BrickError> {
         let table = Table {
             disk,
             start,
+            salt,
             state: RefCell::new(State {
                 pages: Vec::new(),
                 pages_max: pages,
                 roomy: BTreeMap::new(),
+                empty: BTreeSet::new(),
+                emptied: BTreeSet::new(),
                 index: Index::new(),
                 cache: BTreeMap::new(),
                 cached: std::collections::VecDeque::new(),
@@ -123,29 +138,39 @@ impl Table {
                 }
             })
             .await?;
-        for key in suspects {
-            table.drop_older(key).await?;
+        {
+            let state = &mut *table.state.borrow_mut();
+            let unused = state.pages.iter().zip(0..).filter(|(page, _)| page.used == 0);
+            state.empty = unused.map(|(_, page)| page).collect();
         }
+        table.drop_older(suspects).await?;
         Ok(table)
     }
 
     /// A unit whose descriptor moved to another page while the power failed may stand in both: the newer one counts,
     /// the other one must go before it can outlive it.
-    async fn drop_older(&self, key: StripeKey) -> Result<(), BrickError> {
-        let mut found = Vec::new();
-        let candidates = self.state.borrow().index.candidates(key);
-        for handle in candidates {
-            let Some(bytes) = self.page(handle.page()).await? else { continue };
-            let descriptor = parse_header(&bytes).and_then(|header| entry(&header, &bytes, handle.entry()));
-            if let Some(descriptor) = descriptor.filter(|d| d.key == key) {
-                found.push((descriptor.base.identity, handle));
+    async fn drop_older(&self, suspects: BTreeSet<StripeKey>) -> Result<(), BrickError> {
+        let mut by_page: BTreeMap<u32, Vec<(u32, Option<Descriptor>)>> = BTreeMap::new();
+        for key in suspects {
+            let mut found = Vec::new();
+            let candidates = self.state.borrow().index.candidates(key);
+            for handle in candidates {
+                let Some(bytes) = self.page(handle.page()).await? else { continue };
+                let descriptor =
+                    self.header(&bytes).and_then(|header| entry(&header, &bytes, handle.entry()));
+                if let Some(descriptor) = descriptor.filter(|d| d.key == key) {
+                    found.push((descriptor.base.identity, handle));
+                }
+            }
+            found.sort();
+            found.pop();
+            for (_, handle) in found {
+                self.state.borrow_mut().release(key, handle);
+                by_page.entry(handle.page()).or_default().push((handle.entry(), None));
             }
         }
-        found.sort();
-        found.pop();
-        for (_, handle) in found {
-            self.state.borrow_mut().release(key, handle);
-            self.write_page(handle.page(), vec![(handle.entry(), None)]).await?;
+        for (page, entries) in by_page {
+            self.write_page(page, entries).await?;
         }
         Ok(())
     }
@@ -155,10 +180,16 @@ impl Table {
         self.state.borrow().index.len()
     }
 
-    /// Whether so many more descriptors of the largest class would find room.
-    pub(crate) fn has_room(&self) -> bool {
+    /// Descriptors of this class that will find room for certain, whatever room the classes have already.
+    pub(crate) fn room(&self, class: u16) -> usize {
         let state = self.state.borrow();
-        state.pages.len() as u32 + 2 < state.pages_max
+        let unused = state.pages_max as usize - state.pages.len() + state.empty.len() + state.emptied.len();
+        unused.saturating_sub(CLASSES) * entries_of(class) as usize
+    }
+
+    /// The header of a page's copy.
+    fn header(&self, bytes: &[u8]) -> Option<PageState> {
+        parse_header(bytes, self.salt)
     }
 
     /// Calls `seen` with every descriptor at rest.
@@ -184,7 +215,7 @@ impl Table {
                 let at = (page - first) as usize * 2 * PAGE;
                 let newest = [&bytes[at..at + PAGE], &bytes[at + PAGE..at + 2 * PAGE]]
                     .into_iter()
-                    .filter_map(|copy| Some((parse_header(copy)?, copy)))
+                    .filter_map(|copy| Some((self.header(copy)?, copy)))
                     .max_by_key(|(header, _)| header.version);
                 let (header, descriptors) = match newest {
                     Some((header, copy)) => (header, entries(&header, copy)),
@@ -207,7 +238,7 @@ impl Table {
         let candidates = self.state.borrow().index.candidates(key);
         for handle in candidates {
             let Some(bytes) = self.page(handle.page()).await? else { continue };
-            let header = parse_header(&bytes).ok_or(BrickError::JournalDamaged("descriptor page"))?;
+            let header = self.header(&bytes).ok_or(BrickError::JournalDamaged("descriptor page"))?;
             if let Some(descriptor) = entry(&header, &bytes, handle.entry())
                 && descriptor.key == key
             {
@@ -236,7 +267,7 @@ impl Table {
             if state.pages[page as usize].version != version {
                 continue;
             }
-            if parse_header(&bytes).is_none_or(|header| header.version != version) {
+            if self.header(&bytes).is_none_or(|header| header.version != version) {
                 return Err(BrickError::JournalDamaged("a descriptor page does not match its checksum"));
             }
             state.remember(page, bytes.clone());
@@ -247,6 +278,7 @@ impl Table {
 
     /// Writes the changes, every page once. The caller syncs the disk afterwards.
     pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), BrickError> {
+        self.state.borrow_mut().settle_emptied();
         let mut by_page: BTreeMap<u32, Vec<(u32, Option<Descriptor>)>> = BTreeMap::new();
         for change in changes {
             let old = self.locate(change.key).await?;
@@ -278,7 +310,7 @@ impl Table {
         let candidates = self.state.borrow().index.candidates(key);
         for handle in candidates {
             if let Some(bytes) = self.page(handle.page()).await?
-                && let Some(header) = parse_header(&bytes)
+                && let Some(header) = self.header(&bytes)
                 && entry(&header, &bytes, handle.entry()).is_some_and(|d| d.key == key)
             {
                 return Ok(Some(handle));
@@ -294,7 +326,7 @@ impl Table {
             let header = state.pages[page as usize];
             let mut bytes = BufMut::zeroed(PAGE);
             if let Some(old) = old
-                && parse_header(&old).is_some_and(|h| h.class == header.class)
+                && self.header(&old).is_some_and(|h| h.class == header.class)
             {
                 bytes.copy_from_slice(&old);
             }
@@ -311,7 +343,7 @@ impl Table {
             let version = header.version + 1;
             bytes[8..16].copy_from_slice(&version.to_le_bytes());
             bytes[16..18].copy_from_slice(&header.class.to_le_bytes());
-            let sum = crc(&bytes[8..]);
+            let sum = crc_append(self.salt, &bytes[8..]);
             bytes[..4].copy_from_slice(&sum.to_le_bytes());
             (bytes.freeze(), version)
         };
@@ -338,7 +370,7 @@ impl State {
     /// Takes an entry of this class.
     fn take(&mut self, key: StripeKey, class: u16) -> Option<Handle> {
         let roomy = self.roomy.get(&class).and_then(|pages| pages.first().copied());
-        let page = match roomy {
+        let page = match roomy.or_else(|| self.reclass(class)) {
             Some(page) => page,
             None => {
                 let page = u32::try_from(self.pages.len()).ok().filter(|page| *page < self.pages_max)?;
@@ -350,6 +382,8 @@ impl State {
         let state = &mut self.pages[page as usize];
         let entry = (!state.used).trailing_zeros();
         state.used |= 1 << entry;
+        self.empty.remove(&page);
+        self.emptied.remove(&page);
         if !state.has_room()
             && let Some(pages) = self.roomy.get_mut(&class)
         {
@@ -360,25 +394,55 @@ impl State {
         Some(handle)
     }
 
-    /// Gives an entry back; an empty page may change its class.
+    /// Makes an empty page one of this class.
+    fn reclass(&mut self, class: u16) -> Option<u32> {
+        let page = self.empty.pop_first()?;
+        let state = &mut self.pages[page as usize];
+        if let Some(pages) = self.roomy.get_mut(&state.class) {
+            pages.remove(&page);
+        }
+        state.class = class;
+        self.roomy.entry(class).or_default().insert(page);
+        Some(page)
+    }
+
+    /// What was emptied by the last write is durable by now: whoever writes syncs before the next one.
+    fn settle_emptied(&mut self) {
+        self.empty.append(&mut self.emptied);
+    }
+
+    /// Gives an entry back.
     fn release(&mut self, key: StripeKey, handle: Handle) {
         self.index.remove(key, handle);
         let page = &mut self.pages[handle.page() as usize];
         page.used &= !(1 << handle.entry());
+        if page.used == 0 {
+            self.emptied.insert(handle.page());
+        }
         self.roomy.entry(page.class).or_default().insert(handle.page());
     }
 }
 
+/// Entries of a page of this class.
+fn entries_of(class: u16) -> u32 {
+    if class == 0 { 0 } else { ((PAGE - HEADER) / class as usize).min(ENTRIES_MAX) as u32 }
+}
+
 /// Bytes of an entry for this descriptor: a power of two, so that few classes share the pages.
 fn class_of(descriptor: &Descriptor) -> u16 {
-    let len = to_bytes(descriptor).len() + 2;
-    let class = len.next_power_of_two().clamp(2 * GRAIN, PAGE);
+    class_for(to_bytes(descriptor).len())
+}
+
+/// The class of a descriptor of so many bytes.
+pub(crate) fn class_for(len: usize) -> u16 {
+    let class = (len + 2).next_power_of_two().clamp(2 * GRAIN, PAGE);
     if class > PAGE - HEADER { (PAGE - HEADER) as u16 } else { class as u16 }
 }
 
 /// The header of a page's copy; the mask of used entries follows from the entries.
-fn parse_header(bytes: &[u8]) -> Option<PageState> {
-    if bytes.len() != PAGE || crc(&bytes[8..]) != u32::from_le_bytes(bytes[..4].try_into().ok()?) {
+fn parse_header(bytes: &[u8], salt: u32) -> Option<PageState> {
+    if bytes.len() != PAGE || crc_append(salt, &bytes[8..]) != u32::from_le_bytes(bytes[..4].try_into().ok()?)
+    {
         return None;
     }
     let version = u64::from_le_bytes(bytes[8..16].try_into().ok()?);

@@ -25,7 +25,8 @@ impl Server {
         self.load(p.key).await?;
         loop {
             let progress = self.progress.wait();
-            let step = self.slot.borrow_mut().prepare(epoch, p, payload.len())?;
+            let places = self.places();
+            let step = self.slot.borrow_mut().prepare(epoch, p, payload.len(), places)?;
             match step {
                 PrepareStep::Coming => progress.await,
                 PrepareStep::Held => break,

@@ -106,7 +106,7 @@ impl Bench {
             let disk = on.open_disk("disk").await.expect("the disk is there");
             let brick = Brick::start(on, disk, options).await.expect("a brick recovers");
             if let Err(error) = brick.run().await {
-                eprintln!("the brick has ended: {error}");
+                tracing::warn!(%error, "the brick has ended");
             }
         });
     }

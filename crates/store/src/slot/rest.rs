@@ -22,6 +22,11 @@ impl SlotCore {
         self.units.contains_key(&key) || self.erased.contains_key(&key)
     }
 
+    /// Whether descriptors are at rest that are no longer needed.
+    pub(crate) fn has_erased(&self) -> bool {
+        !self.erased.is_empty()
+    }
+
     /// Changes whenever a unit's state leaves RAM: what was read from the descriptors before may be older.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
@@ -79,6 +84,9 @@ impl SlotCore {
             });
             if descriptor.is_some() || unit.at_rest {
                 unit.at_rest = descriptor.is_some();
+                if unit.pend.is_empty() {
+                    self.unplaced.remove(key);
+                }
                 changes.push(Change { key: *key, descriptor });
             }
         }
