@@ -472,3 +472,6 @@ fn entry(header: &PageState, bytes: &[u8], index: u32) -> Option<Descriptor> {
 fn entries(header: &PageState, bytes: &[u8]) -> Vec<(u32, Descriptor)> {
     (0..header.entries()).filter_map(|i| Some((i, entry(header, bytes, i)?))).collect()
 }
+
+#[cfg(test)]
+mod tests;
