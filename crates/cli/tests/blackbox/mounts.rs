@@ -64,6 +64,37 @@ fn two_writers_of_one_file_see_each_other() {
     stage.check_logs(&[]);
 }
 
+/// A name that both mounts make and replace at once is never a reason to fail.
+#[test]
+fn names_are_made_and_replaced_by_both() {
+    const THREADS: u64 = 4;
+    let stage = Stage::new("names-across");
+    stage.up(3, "2+1", "512M");
+    let mounts = [stage.mount("a"), stage.mount("b")];
+    within(Duration::from_secs(120), "names on two mounts", || {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let mount = &mounts[thread as usize % 2];
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        let options = OpenOptions::new()
+                            .append(true)
+                            .create(true)
+                            .open(mount.join(format!("made-{round}")));
+                        options.expect("made by whoever comes first").write_all(b"x").expect("a write");
+                        let fresh = mount.join(format!("fresh-{thread}"));
+                        fs::write(&fresh, format!("{thread} {round}")).expect("a new file");
+                        fs::rename(&fresh, mount.join("replaced")).expect("in the old one's place");
+                        let seen = fs::read_to_string(mount.join("replaced")).expect("one of them");
+                        assert!(seen.contains(' '), "`{seen}` was never written");
+                    }
+                });
+            }
+        });
+    });
+    stage.check_logs(&[]);
+}
+
 /// Each of two mounts holds files that the other's threads want: every open waits for a recall.
 #[test]
 fn recalls_across_do_not_lock_up() {

@@ -254,6 +254,8 @@ impl Filesystem for Gate {
         let truncate = flags.0 & libc::O_TRUNC != 0;
         self.spare.run(move || {
             let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
+            // Another mount has put a new file in this one's place: at this number the kernel looks the name up anew.
+            let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
             gate.reply_open(opened, write || truncate, reply);
         });
     }
@@ -265,7 +267,7 @@ impl Filesystem for Gate {
         entry: &OsStr,
         mode: u32,
         _umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let parent = self.inode(parent);
@@ -278,6 +280,8 @@ impl Filesystem for Gate {
                 let flags = self.opened(&opened.attr, opened.mode, true);
                 reply.created(&TTL, &attr, GENERATION, FileHandle(opened.handle), flags);
             }
+            // Another mount was faster: at this number the kernel looks the name up again, and opens what is there.
+            Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
             Err(errno) => reply.error(errno),
         }
     }
