@@ -31,6 +31,13 @@ pub(crate) struct DaemonArgs {
     tied: bool,
 }
 
+impl DaemonArgs {
+    /// The level as it is written on a command line.
+    pub(crate) fn log_level(&self) -> String {
+        self.log_level.to_string().to_lowercase()
+    }
+}
+
 /// Sets the process up as a daemon.
 pub(crate) fn begin(args: &DaemonArgs) -> anyhow::Result<()> {
     tracing_subscriber::fmt()

@@ -39,7 +39,6 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::NotPrimary
         | Refusal::NotServing
         | Refusal::Pending
-        | Refusal::OutOfOrder
         | Refusal::Corrupt
         | Refusal::TooFewLive
         | Refusal::Fenced

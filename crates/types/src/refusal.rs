@@ -30,8 +30,6 @@ coded_enum! {
         NotServing = 5,
         /// An undecided write overlaps: only the primary can answer.
         Pending = 6,
-        /// A record's place in its slot's order is not the next one.
-        OutOfOrder = 7,
         /// No space is left on a brick that the write needs.
         NoSpace = 8,
         /// Stored bytes did not match their checksum, or a unit's identity is not the one asked for.
@@ -86,7 +84,7 @@ impl Refusal {
     pub fn recovery(self) -> Recovery {
         match self {
             Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => Recovery::RefreshMap,
-            Refusal::NotServing | Refusal::OutOfOrder | Refusal::TooFewLive => Recovery::Wait,
+            Refusal::NotServing | Refusal::TooFewLive => Recovery::Wait,
             Refusal::Pending | Refusal::Corrupt => Recovery::AskPrimary,
             _ => Recovery::GiveUp,
         }
@@ -102,7 +100,6 @@ impl std::fmt::Display for Refusal {
             Refusal::NotPrimary => "the brick is not the primary of the group",
             Refusal::NotServing => "the group is not being served at the moment",
             Refusal::Pending => "an undecided write overlaps",
-            Refusal::OutOfOrder => "a record is missing before this one",
             Refusal::NoSpace => "no space left",
             Refusal::Corrupt => "stored bytes are damaged",
             Refusal::TooFewLive => "too few bricks are live",

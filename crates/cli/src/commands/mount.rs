@@ -100,6 +100,7 @@ fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path
     }
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
+    words.extend(["--log-level".into(), args.daemon.log_level().into()]);
     words.extend([OsString::from("--"), volume.into(), dir.into()]);
     process::start("mount", &words, log)
 }

@@ -195,14 +195,14 @@ fn run(seed: u64, lives: &[(u64, u64)]) {
                 }
             };
             driver.timeout(*after, cut).await;
-            if driver.random() % 4 > 0 {
+            if !driver.random().is_multiple_of(4) {
                 bench.sim.power_cut("brick")
             } else {
                 bench.sim.kill("brick")
             }
             bench.start_brick();
             // Often the power fails again before the brick has come back.
-            while driver.random() % 3 == 0 {
+            while driver.random().is_multiple_of(3) {
                 driver.sleep(driver.random() % 30_000).await;
                 bench.sim.power_cut("brick");
                 bench.start_brick();
