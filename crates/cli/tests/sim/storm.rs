@@ -2,7 +2,8 @@
 //!
 //! Injected: processes killed, machines without power, cut wires, slow and breaking connections, drifting clocks,
 //! restarts of the metadata service. Promised: an application sees pauses, never an error or a wrong byte; what an
-//! fsync confirmed survives a power cut of everything. Not promised here: more bricks lost at once than the code bears.
+//! fsync confirmed survives a power cut of everything. Not promised here: more bricks lost at once than the code bears,
+//! a client cut off for longer than its lease.
 //!
 //! Two phases: faults come while clients work; then they stop, and everything must be there. At last all power goes,
 //! as many bricks as the code bears never come back, and the files are compared again.
@@ -12,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use client::{ClientError, SetAttrs};
 use futures_util::future::join3;
-use types::InodeId;
 use types::messages::cluster::{SlotConfig, SlotState};
 use types::messages::names::Owner;
+use types::{InodeId, Refusal};
 use world::World;
 use world::sim::SimOptions;
 
@@ -34,7 +35,7 @@ pub(crate) struct Tally {
     pub(crate) decoded: u64,
     pub(crate) retries: u64,
     pub(crate) compared: u64,
-    /// The run ended early because more bricks were put Out than writes bear.
+    /// The run ended early: more bricks were put Out than writes bear, or a client lost its lease.
     pub(crate) starved: u64,
     pub(crate) trace: u64,
 }
@@ -200,7 +201,9 @@ impl Storm<'_> {
                 break;
             }
             if let Err(error) = self.step(client, who, step).await {
-                if self.is_starved(&client.world).await {
+                // A client that was cut off for longer than its lease is told so, and may lose what was not synced.
+                let fenced = error == ClientError::Refused(Refusal::Fenced);
+                if fenced || self.is_starved(&client.world).await {
                     self.starved.set(true);
                     break;
                 }
