@@ -101,7 +101,8 @@ impl Unit {
     }
 
     fn touch(&mut self, serial: u64) {
-        self.dirty.get_or_insert(serial);
+        // Records that were copied forward may stand behind those of later operations.
+        self.dirty = Some(self.dirty.map_or(serial, |dirty| dirty.min(serial)));
     }
 }
 
@@ -252,8 +253,8 @@ impl SlotCore {
         if unit.base.as_ref().is_some_and(|base| seq <= base.identity) {
             // A replayed record whose effect is at rest already: only its writers are still to be remembered.
             match decided {
-                true => hold.origins.iter().for_each(|origin| group.saw(origin.client, origin.seq)),
-                false => drop(group.past.insert(seq, hold.origins)),
+                true => group.saw_all(&hold.origins, stamp.serial),
+                false => drop(group.past.insert(seq, (hold.origins, stamp.serial))),
             }
             return;
         }
@@ -294,24 +295,24 @@ impl SlotCore {
     fn commit(&mut self, id: GroupId, key: StripeKey, seq: Seq, stamp: Stamp) {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let mut freed = Vec::new();
-        let mut origins = Vec::new();
+        let (mut origins, mut told) = (Vec::new(), 0);
         if let Some(Kept { hold, serial, .. }) = unit.pend.remove(&seq) {
             unit.overlays.retain(|overlay, _| *overlay > seq);
             freed.extend(unit.base.take().into_iter().flat_map(|base| base.runs));
             let Hold { blocks, runs, crcs, unit_blocks, .. } = hold;
             unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks });
             unit.emptied = stamp.serial;
-            origins = hold.origins;
+            (origins, told) = (hold.origins, serial);
             // The record with the bytes' place is needed until the descriptor is at rest, and may be older than the
             // decision's.
             unit.touch(serial);
         } else if let Some(kept) = unit.overlays.get_mut(&seq) {
-            origins = std::mem::take(&mut kept.hold.origins);
+            (origins, told) = (std::mem::take(&mut kept.hold.origins), kept.serial);
         }
         self.forget_if_nothing(key, stamp);
         self.release(freed, stamp.lsn);
         if let Some(group) = self.groups.get_mut(&id) {
-            origins.iter().for_each(|origin| group.saw(origin.client, origin.seq));
+            group.saw_all(&origins, told);
         }
     }
 
@@ -375,7 +376,7 @@ impl SlotCore {
         if let Some(group) = self.groups.get_mut(&snapshot.group) {
             group.merge(&snapshot.windows);
             group.served = (snapshot.served != Epoch(0)).then_some(snapshot.served);
-            group.since = stamp.serial;
+            group.stands(stamp.serial);
         }
     }
 
@@ -488,3 +489,6 @@ fn well_formed(p: &Prepare, payload: usize) -> bool {
     };
     range && slot && bytes
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,11 +68,13 @@ pub(crate) struct SlotGroup {
     pub(crate) decided: Seq,
     /// Operations above that, with their stripes.
     pub(crate) held: BTreeMap<Seq, StripeKey>,
-    /// Found by a replay, undecided so far, but their effect is at rest: whose writes they were.
-    pub(crate) past: BTreeMap<Seq, Vec<Origin>>,
+    /// Found by a replay, undecided so far, but their effect is at rest: whose writes they were, and the segment.
+    pub(crate) past: BTreeMap<Seq, (Vec<Origin>, u64)>,
     pub(crate) clients: Clients,
     /// Serial of the segment with the last record of the group as a whole.
     pub(crate) since: u64,
+    /// Serial of the first segment that tells, since that record, whose writes were seen.
+    pub(crate) told: u64,
 }
 
 impl SlotGroup {
@@ -85,7 +87,21 @@ impl SlotGroup {
             past: BTreeMap::new(),
             clients: Clients::default(),
             since: serial,
+            told: u64::MAX,
         }
+    }
+
+    /// Remembers the writes of an operation whose record stands in this segment.
+    pub(crate) fn saw_all(&mut self, origins: &[Origin], serial: u64) {
+        origins.iter().for_each(|origin| self.saw(origin.client, origin.seq));
+        if !origins.is_empty() {
+            self.told = self.told.min(serial);
+        }
+    }
+
+    /// The group's whole state stands in this segment.
+    pub(crate) fn stands(&mut self, serial: u64) {
+        (self.since, self.told) = (serial, u64::MAX);
     }
 
     pub(crate) fn acknowledge(&mut self, client: ClientId, acked: ClientSeq) {
@@ -99,8 +115,8 @@ impl SlotGroup {
     /// Remembers the writes of past operations up to `upto`: they are decided.
     pub(crate) fn saw_past(&mut self, upto: Seq) {
         let rest = self.past.split_off(&upto.next());
-        for origin in std::mem::replace(&mut self.past, rest).into_values().flatten() {
-            self.saw(origin.client, origin.seq);
+        for (origins, serial) in std::mem::replace(&mut self.past, rest).into_values() {
+            self.saw_all(&origins, serial);
         }
     }
 

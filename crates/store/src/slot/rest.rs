@@ -2,7 +2,7 @@
 
 use types::{GroupId, Seq, StripeKey};
 
-use super::{SlotCore, Stamp, Unit};
+use super::{SlotCore, SlotGroup, Stamp, Unit};
 use crate::descriptor::Descriptor;
 use crate::journal::Position;
 use crate::record::{Hold, Snapshot};
@@ -146,7 +146,8 @@ impl SlotCore {
 
     /// Groups whose state stands in segments up to `serial`.
     pub(crate) fn stale_groups(&self, serial: u64) -> Vec<GroupId> {
-        self.groups.iter().filter(|(_, group)| group.since <= serial).map(|(id, _)| *id).collect()
+        let stale = |group: &SlotGroup| group.since.min(group.told) <= serial;
+        self.groups.iter().filter(|(_, group)| stale(group)).map(|(id, _)| *id).collect()
     }
 
     /// The state of a group as a record.
@@ -164,7 +165,7 @@ impl SlotCore {
     /// The state of a group now stands in a snapshot.
     pub(crate) fn snapshotted(&mut self, id: GroupId, stamp: Stamp) {
         if let Some(group) = self.groups.get_mut(&id) {
-            group.since = stamp.serial;
+            group.stands(stamp.serial);
         }
     }
 

@@ -1,0 +1,490 @@
+//! The step machine, step by step, and a replay of what it recorded.
+
+use proptest::prelude::*;
+use types::messages::brick::{Origin, Window};
+use types::{ClientId, ClientSeq, VolumeId};
+
+use super::*;
+use crate::descriptor::Descriptor;
+use crate::record::{Decided, Drop, Promise, Settle, Snapshot};
+use crate::table::Change;
+
+const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
+const CLIENT: ClientId = ClientId(5);
+const BLOCKS: u64 = 256;
+const UNIT: usize = 4 * BLOCK;
+
+/// A record as the journal holds it.
+#[derive(Clone, Debug)]
+enum Recorded {
+    Hold(Hold),
+    Decided(Decided),
+    Promise(Promise),
+    Settle(Settle),
+    Snapshot(Snapshot),
+    Drop(Drop),
+}
+
+/// A slot with a journal and descriptors, both only named.
+struct Bench {
+    core: SlotCore,
+    journal: Vec<(Stamp, Recorded)>,
+    at_rest: BTreeMap<StripeKey, Descriptor>,
+    lsn: u64,
+    epoch: u32,
+    counter: u64,
+    writes: u64,
+}
+
+fn key(n: u64) -> StripeKey {
+    StripeKey { object: ObjectId(1 + n / 4), stripe: n % 4 }
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut core = SlotCore::new(BLOCKS);
+        core.replayed([], 0);
+        let (journal, at_rest) = (Vec::new(), BTreeMap::new());
+        Bench { core, journal, at_rest, lsn: 0, epoch: 0, counter: 0, writes: 0 }
+    }
+
+    /// A bench that serves its first epoch.
+    fn serving() -> Bench {
+        let mut bench = Bench::new();
+        bench.take_over(&[]);
+        bench
+    }
+
+    fn record(&mut self, record: Recorded) -> Stamp {
+        self.lsn += 1;
+        // Segments of seven records.
+        let stamp = Stamp { lsn: self.lsn, serial: 1 + self.lsn / 7 };
+        self.journal.push((stamp, record.clone()));
+        apply(&mut self.core, &record, stamp);
+        stamp
+    }
+
+    fn take_over(&mut self, aborted: &[Seq]) {
+        self.epoch += 1;
+        self.counter = 0;
+        let epoch = Epoch(self.epoch);
+        self.record(Recorded::Promise(Promise { group: GROUP, epoch }));
+        let windows = self.core.tail(GROUP, 0).windows;
+        let (upto, aborted) = (Seq::new(epoch, 0), aborted.to_vec());
+        self.record(Recorded::Settle(Settle { group: GROUP, epoch, upto, aborted, windows }));
+    }
+
+    fn next_seq(&mut self) -> Seq {
+        self.counter += 1;
+        Seq::new(Epoch(self.epoch), self.counter)
+    }
+
+    fn request(&mut self, key: StripeKey, kind: OpKind, offset: usize, len: usize) -> Prepare {
+        self.writes += 1;
+        Prepare {
+            group: GROUP,
+            seq: self.next_seq(),
+            key,
+            slot: 0,
+            kind,
+            participants: 1,
+            offset: offset as u32,
+            len: len as u32,
+            unit_blocks: if kind == OpKind::Full { vec![len.div_ceil(BLOCK) as u32] } else { Vec::new() },
+            origins: vec![Origin { client: CLIENT, seq: ClientSeq(self.writes) }],
+            acked: vec![(CLIENT, ClientSeq(self.writes.saturating_sub(5)))],
+            decided: Seq::NONE,
+            urgent: false,
+        }
+    }
+
+    fn payload(p: &Prepare) -> usize {
+        match p.kind {
+            OpKind::Full => (p.len as usize).next_multiple_of(BLOCK),
+            OpKind::Overlay => p.len as usize,
+            OpKind::Zero => 0,
+        }
+    }
+
+    fn prepare(&mut self, p: &Prepare) -> Result<PrepareStep, Refusal> {
+        self.core.prepare(p.seq.epoch(), p, Bench::payload(p), 1000)
+    }
+
+    /// The bytes have been written: the record.
+    fn hold(&mut self, p: &Prepare, runs: Vec<Run>) -> Result<(), Refusal> {
+        self.core.may_hold(p.group, p.key, p.seq)?;
+        let blocks: u32 = runs.iter().map(|run| run.blocks).sum();
+        let sums = if p.kind == OpKind::Full { blocks } else { 1 };
+        let hold = Hold {
+            group: p.group,
+            seq: p.seq,
+            key: p.key,
+            slot: p.slot,
+            kind: p.kind,
+            participants: p.participants,
+            offset: p.offset,
+            len: p.len,
+            blocks,
+            unit_blocks: p.unit_blocks.clone(),
+            runs,
+            crcs: (0..sums).map(|i| p.seq.0 as u32 + i).collect(),
+            origins: p.origins.clone(),
+            acked: p.acked.clone(),
+        };
+        self.record(Recorded::Hold(hold));
+        Ok(())
+    }
+
+    /// An operation from beginning to end, undecided.
+    fn write(&mut self, n: u64, kind: OpKind, offset: usize, len: usize) -> Result<Seq, Refusal> {
+        let p = self.request(key(n), kind, offset, len);
+        match self.prepare(&p)? {
+            PrepareStep::Hold(runs) => self.hold(&p, runs)?,
+            other => panic!("{other:?}"),
+        }
+        Ok(p.seq)
+    }
+
+    fn decide(&mut self, upto: Seq) {
+        self.record(Recorded::Decided(Decided { group: GROUP, upto }));
+    }
+
+    fn read(&self, n: u64) -> Result<ReadPlan, Refusal> {
+        self.core.plan_read(key(n), 0, 0, 0..UNIT, None, &[])
+    }
+
+    /// Empties the oldest segments of the journal, as a checkpoint does. `freed`: the power did not fail before.
+    fn checkpoint(&mut self, segments: u64, freed: bool) {
+        let oldest = self.journal.first().map_or(0, |(stamp, _)| stamp.serial);
+        let upto = (oldest + segments).min(self.lsn / 7);
+        for Forward { hold, position } in self.core.forwards(upto) {
+            let (key, seq) = (hold.key, hold.seq);
+            self.lsn += 1;
+            let stamp = Stamp { lsn: self.lsn, serial: 1 + self.lsn / 7 };
+            self.journal.push((stamp, Recorded::Hold(hold)));
+            self.core.forwarded(key, seq, position, stamp);
+        }
+        for id in self.core.stale_groups(upto) {
+            let snapshot = self.core.snapshot(id).expect("a group");
+            self.lsn += 1;
+            let stamp = Stamp { lsn: self.lsn, serial: 1 + self.lsn / 7 };
+            self.journal.push((stamp, Recorded::Snapshot(snapshot)));
+            self.core.snapshotted(id, stamp);
+        }
+        for Change { key, descriptor } in self.core.take_changes(upto, oldest, usize::MAX) {
+            match descriptor {
+                Some(descriptor) => drop(self.at_rest.insert(key, descriptor)),
+                None => {
+                    self.at_rest.remove(&key);
+                    self.core.erased_written(key);
+                }
+            }
+        }
+        if freed {
+            self.journal.retain(|(stamp, _)| stamp.serial > upto);
+        }
+    }
+
+    /// What a restart makes of the journal and the descriptors.
+    fn replay(&self) -> SlotCore {
+        let mut core = SlotCore::new(BLOCKS);
+        let load = |core: &mut SlotCore, key: &StripeKey| {
+            if let Some(descriptor) = self.at_rest.get(key) {
+                core.loaded(descriptor.clone());
+            }
+        };
+        for (stamp, record) in &self.journal {
+            match record {
+                Recorded::Hold(hold) => load(&mut core, &hold.key),
+                Recorded::Drop(drop) => (0..drop.stripes)
+                    .for_each(|stripe| load(&mut core, &StripeKey { object: drop.object, stripe })),
+                _ => {}
+            }
+            apply(&mut core, record, Stamp { lsn: 0, serial: stamp.serial });
+        }
+        let left = self.at_rest.values().filter(|descriptor| !core.is_resident(descriptor.key));
+        let runs: Vec<Run> = left.flat_map(|descriptor| descriptor.base.runs.clone()).collect();
+        core.replayed(runs, 1 + self.lsn / 7);
+        core
+    }
+
+    /// Everything that matters, as text.
+    fn state(&self, core: &SlotCore) -> Vec<String> {
+        let mut lines = Vec::new();
+        for n in 0..16 {
+            let key = key(n);
+            let unit = core.units.get(&key);
+            let base = match unit {
+                Some(unit) => unit.base.clone(),
+                None if core.erased.contains_key(&key) => None,
+                None => self.at_rest.get(&key).map(|descriptor| descriptor.base.clone()),
+            };
+            let base = base.filter(|base| base.blocks > 0);
+            let kept = |kept: &BTreeMap<Seq, Kept>| kept.keys().copied().collect::<Vec<Seq>>();
+            let (pend, overlays) = unit.map_or_else(Default::default, |u| (kept(&u.pend), kept(&u.overlays)));
+            lines.push(format!("{key} {base:?} pend {pend:?} overlays {overlays:?}"));
+        }
+        for (id, group) in &core.groups {
+            let SlotGroup { promised, served, decided, held, .. } = group;
+            let windows: Vec<Window> = group.windows();
+            lines.push(format!("{id} {promised} {served:?} {decided} {held:?} {windows:?}"));
+        }
+        lines.push(format!("{} free", core.free_blocks()));
+        lines
+    }
+}
+
+fn apply(core: &mut SlotCore, record: &Recorded, stamp: Stamp) {
+    match record {
+        Recorded::Hold(hold) => core.apply_hold(hold.clone(), Position::default(), stamp),
+        Recorded::Decided(decided) => core.apply_decided(decided.group, decided.upto, stamp),
+        Recorded::Promise(promise) => core.apply_promise(promise.group, promise.epoch, stamp),
+        Recorded::Settle(settle) => core.apply_settle(settle, stamp),
+        Recorded::Snapshot(snapshot) => core.apply_snapshot(snapshot, stamp),
+        Recorded::Drop(drop) => core.apply_drop(drop.object, drop.stripes, stamp),
+    }
+}
+
+#[test]
+fn a_full_write_becomes_the_base_when_it_is_decided() {
+    let mut bench = Bench::serving();
+    let first = bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    assert_eq!(bench.read(0).map(|_| ()), Err(Refusal::Pending));
+    let known = bench.core.plan_read(key(0), 0, 0, 0..UNIT, None, &[first]).expect("the primary knows");
+    assert_eq!((known.identity, known.blocks.1.len()), (first, 4));
+    bench.decide(first);
+    assert_eq!(bench.read(0).expect("decided").identity, first);
+    // A shorter one takes its place; its blocks are free once that is durable.
+    let second = bench.write(0, OpKind::Full, 0, 100).expect("space");
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 5);
+    bench.decide(second);
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 1);
+    assert!(bench.core.waits_for_sync());
+    assert_eq!(bench.core.space.free(), BLOCKS - 5, "not before it is durable");
+    bench.core.synced(bench.lsn);
+    assert_eq!(bench.core.space.free(), BLOCKS - 1);
+    let plan = bench.read(0).expect("decided");
+    assert_eq!((plan.identity, plan.blocks.1.len(), plan.present), (second, 1, BLOCK));
+}
+
+#[test]
+fn overlays_lie_over_the_base_until_a_full_write() {
+    let mut bench = Bench::serving();
+    let base = bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    let over = bench.write(0, OpKind::Overlay, 100, 50).expect("space");
+    let zero = bench.write(0, OpKind::Zero, 120, 5000).expect("space");
+    bench.decide(over);
+    assert_eq!(bench.read(0).map(|_| ()), Err(Refusal::Pending), "the zeros are undecided");
+    let before = bench.core.plan_read(key(0), 0, 0, 0..110, None, &[]).expect("they do not reach so far");
+    assert_eq!(before.overlays.len(), 1);
+    bench.decide(zero);
+    let plan = bench.read(0).expect("decided");
+    let pieces: Vec<_> = plan.overlays.iter().map(|p| (p.source.is_some(), p.from, p.to, p.len)).collect();
+    assert_eq!(pieces, [(true, 0, 100, 50), (false, 0, 120, 5000)]);
+    // By identity: the base alone, and no other.
+    let at = |identity| bench.core.plan_read(key(0), 0, 0, 0..UNIT, Some(identity), &[]);
+    assert_eq!(at(base).expect("the base").overlays, []);
+    assert_eq!(at(over).map(|_| ()), Err(Refusal::Corrupt));
+    assert_eq!(at(Seq::NONE).map(|_| ()), Err(Refusal::Corrupt));
+    let full = bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    assert_eq!(bench.core.resident(), (1, 2));
+    bench.decide(full);
+    assert_eq!((bench.core.resident(), bench.read(0).expect("decided").overlays.len()), ((1, 0), 0));
+}
+
+#[test]
+fn an_empty_full_write_leaves_zeros() {
+    let mut bench = Bench::serving();
+    bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    bench.write(0, OpKind::Overlay, 0, 10).expect("space");
+    let empty = bench.write(0, OpKind::Full, 0, 0).expect("space");
+    bench.decide(empty);
+    let plan = bench.read(0).expect("decided");
+    assert_eq!((plan.blocks.1.len(), plan.overlays.len(), plan.present), (0, 0, 0));
+    assert_eq!(bench.core.free_blocks(), BLOCKS);
+}
+
+#[test]
+fn repeats_are_recognised() {
+    let mut bench = Bench::serving();
+    let p = bench.request(key(0), OpKind::Full, 0, UNIT);
+    let Ok(PrepareStep::Hold(runs)) = bench.prepare(&p) else { panic!("fresh") };
+    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Coming));
+    bench.hold(&p, runs).expect("the epoch is the same");
+    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Held));
+    bench.decide(p.seq);
+    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Held));
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 4);
+}
+
+#[test]
+fn superseded_epochs_are_refused() {
+    let mut bench = Bench::serving();
+    let (old, coming) =
+        (bench.request(key(0), OpKind::Full, 0, UNIT), bench.request(key(1), OpKind::Full, 0, UNIT));
+    let Ok(PrepareStep::Hold(runs)) = bench.prepare(&coming) else { panic!("fresh") };
+    bench.record(Recorded::Promise(Promise { group: GROUP, epoch: Epoch(2) }));
+    assert_eq!(bench.prepare(&old), Err(Refusal::StaleEpoch));
+    assert_eq!(bench.hold(&coming, runs), Err(Refusal::StaleEpoch), "its bytes came too late");
+    assert_eq!(bench.core.free_blocks(), BLOCKS);
+    bench.epoch = 2;
+    let early = bench.request(key(0), OpKind::Full, 0, UNIT);
+    assert_eq!(bench.prepare(&early), Err(Refusal::NotServing), "promised, but not yet served");
+    bench.epoch = 1;
+    bench.take_over(&[]);
+    bench.write(0, OpKind::Full, 0, UNIT).expect("served");
+}
+
+#[test]
+fn a_take_over_aborts_what_it_names_and_commits_the_rest() {
+    let mut bench = Bench::serving();
+    let base = bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    let lives = bench.write(1, OpKind::Full, 0, UNIT).expect("space");
+    let dies = bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    let over = bench.write(0, OpKind::Overlay, 0, 10).expect("space");
+    assert_eq!(
+        bench.core.tail(GROUP, 0).held.iter().map(|op| op.seq).collect::<Vec<_>>(),
+        [base, lives, dies, over]
+    );
+    bench.take_over(&[dies, over]);
+    assert_eq!(bench.read(0).expect("settled").identity, base);
+    assert_eq!(bench.read(1).expect("settled").identity, lives);
+    assert_eq!(bench.core.tail(GROUP, 0).held, []);
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 8);
+    let seen: Vec<u64> = bench.core.tail(GROUP, 0).windows[0].seen.iter().map(|seq| seq.0).collect();
+    assert_eq!(seen, [1, 2], "writes of aborted operations are not seen");
+}
+
+#[test]
+fn a_dropped_object_takes_nothing_any_more() {
+    let mut bench = Bench::serving();
+    let decided = bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    bench.decide(decided);
+    bench.write(1, OpKind::Full, 0, UNIT).expect("space");
+    let p = bench.request(key(2), OpKind::Full, 0, UNIT);
+    let Ok(PrepareStep::Hold(runs)) = bench.prepare(&p) else { panic!("fresh") };
+    bench.write(4, OpKind::Full, 0, UNIT).expect("space");
+    bench.record(Recorded::Drop(Drop { object: key(0).object, stripes: 4 }));
+    assert_eq!(bench.hold(&p, runs), Err(Refusal::Unknown), "it came while the object went");
+    assert_eq!(bench.write(3, OpKind::Overlay, 0, 10), Err(Refusal::Unknown));
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 4, "the other object's");
+    assert_eq!(bench.read(0).expect("zeros").present, 0);
+}
+
+#[test]
+fn without_space_nothing_is_taken() {
+    let mut bench = Bench::serving();
+    for n in 0..BLOCKS / 64 {
+        let p = bench.request(key(n), OpKind::Full, 0, 64 * BLOCK);
+        assert!(matches!(bench.prepare(&p), Ok(PrepareStep::Hold(_))));
+    }
+    let p = bench.request(key(9), OpKind::Full, 0, BLOCK);
+    assert_eq!(bench.prepare(&p), Err(Refusal::NoSpace));
+    assert!(bench.write(9, OpKind::Overlay, 0, 10).is_ok(), "overlays lie in the journal");
+    let mut bench = Bench::serving();
+    let p = bench.request(key(0), OpKind::Full, 0, BLOCK);
+    assert_eq!(
+        bench.core.prepare(p.seq.epoch(), &p, BLOCK, 0),
+        Err(Refusal::NoSpace),
+        "no place for a descriptor"
+    );
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Full(u64, usize),
+    Over(u64, OpKind, usize, usize),
+    /// Decides so many of the held operations.
+    Decide(usize),
+    /// A take-over that aborts every so-manieth held operation and its followers on the same stripe.
+    TakeOver(usize),
+    Drop(u64),
+    Sync,
+    Checkpoint(u64, bool),
+    Evict,
+    /// The process ends; the next one replays.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0u64..16, 0..=UNIT).prop_map(|(n, len)| Step::Full(n, len)),
+        1 => (0u64..16).prop_map(|n| Step::Full(n, 0)),
+        5 => (0u64..16, any::<bool>(), 0..UNIT - 1, 1..2000usize).prop_map(|(n, zero, offset, len)| {
+            Step::Over(n, if zero { OpKind::Zero } else { OpKind::Overlay }, offset, len.min(UNIT - offset))
+        }),
+        5 => (0usize..6).prop_map(Step::Decide),
+        1 => (1usize..6).prop_map(Step::TakeOver),
+        1 => (1u64..5).prop_map(Step::Drop),
+        2 => Just(Step::Sync),
+        2 => (0u64..4, prop::bool::weighted(0.8)).prop_map(|(n, freed)| Step::Checkpoint(n, freed)),
+        1 => Just(Step::Evict),
+        1 => Just(Step::Restart),
+    ]
+}
+
+impl Bench {
+    /// Brings a unit in, as the server does before it asks for anything.
+    fn load(&mut self, key: StripeKey) {
+        if let Some(descriptor) = self.at_rest.get(&key) {
+            self.core.loaded(descriptor.clone());
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let held: Vec<(Seq, StripeKey)> =
+            self.core.tail(GROUP, 0).held.iter().map(|op| (op.seq, op.key)).collect();
+        match step {
+            Step::Full(n, len) => {
+                self.load(key(*n));
+                let _ = self.write(*n, OpKind::Full, 0, *len);
+            }
+            Step::Over(n, kind, offset, len) => {
+                self.load(key(*n));
+                let _ = self.write(*n, *kind, *offset, *len);
+            }
+            Step::Decide(count) => {
+                if let Some((seq, _)) = held.get(*count) {
+                    self.decide(*seq);
+                }
+            }
+            Step::TakeOver(every) => {
+                let mut cut = BTreeSet::new();
+                let dies = |(i, (_, key)): &(usize, &(Seq, StripeKey))| {
+                    if i % every == every - 1 {
+                        cut.insert(*key);
+                    }
+                    cut.contains(key)
+                };
+                let aborted: Vec<Seq> =
+                    held.iter().enumerate().filter(dies).map(|(_, (seq, _))| *seq).collect();
+                self.take_over(&aborted);
+            }
+            Step::Drop(object) => {
+                let object = ObjectId(*object);
+                (0..4).for_each(|stripe| self.load(StripeKey { object, stripe }));
+                self.record(Recorded::Drop(Drop { object, stripes: 4 }));
+            }
+            Step::Sync => self.core.synced(self.lsn),
+            Step::Checkpoint(segments, freed) => self.checkpoint(*segments, *freed),
+            Step::Evict => self.core.evict(0),
+            Step::Restart => self.core = self.replay(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// At any moment a restart would come to the same state, whatever of the journal has been freed. That no block
+    /// has two owners, live or replayed, the allocator asserts.
+    #[test]
+    fn a_replay_comes_to_the_same(steps in proptest::collection::vec(step(), 0..120)) {
+        let mut bench = Bench::serving();
+        for (at, step) in steps.iter().enumerate() {
+            bench.step(step);
+            let replayed = bench.replay();
+            prop_assert_eq!(bench.state(&replayed), bench.state(&bench.core), "after step {} {:?}", at, step);
+        }
+    }
+}
