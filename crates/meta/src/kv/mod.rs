@@ -1,4 +1,4 @@
-//! A transactional store of ordered keys: committed state behind an [`Engine`], changes gathered by a [`Txn`].
+//! A transactional store of ordered keys: committed state behind an [`Engine`], changes gathered by a `Txn`.
 //!
 //! ```text
 //! operation -> Txn (its own writes) -> Writes of the batch -> Engine::commit (durable, all or nothing)
