@@ -40,21 +40,14 @@ pub(crate) fn run(args: &UmountArgs, output: &Output) -> anyhow::Result<()> {
 
 /// Unmounts `dir`, an absolute path, and waits for its daemon's end.
 pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<()> {
+    let daemon = mount_daemons().into_iter().find(|m| m.dir == dir).map(|m| m.daemon);
     match mounted_at(dir)? {
-        Some(mount) if mount.fs_type == FS_TYPE => {}
+        Some(mount) if mount.fs_type == FS_TYPE => detach(dir, lazy)?,
         Some(mount) => anyhow::bail!("{} is no Shoal mount but {}", dir.display(), mount.fs_type),
+        // Unmounted by somebody else a moment ago: its daemon may still have bytes to make stable.
+        None if daemon.is_some() => {}
         None => anyhow::bail!("{} is not mounted", dir.display()),
     }
-    let daemon = mount_daemons().into_iter().find(|m| m.dir == dir).map(|m| m.daemon);
-    let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
-    umount2(dir, flags).map_err(|errno| match errno {
-        Errno::EBUSY => problem(
-            format!("{} is busy: a program has a file or its working directory in it", dir.display()),
-            format!("`fuser -vm {}` to see which, or --lazy", dir.display()),
-        ),
-        Errno::EPERM => problem("unmounting needs root", "the same command with sudo"),
-        errno => anyhow::anyhow!("cannot unmount {}: {errno}", dir.display()),
-    })?;
     if let Some(daemon) = daemon
         && !lazy
     {
@@ -71,4 +64,16 @@ pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<
         }
     }
     Ok(())
+}
+
+fn detach(dir: &Path, lazy: bool) -> anyhow::Result<()> {
+    let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
+    umount2(dir, flags).map_err(|errno| match errno {
+        Errno::EBUSY => problem(
+            format!("{} is busy: a program has a file or its working directory in it", dir.display()),
+            format!("`fuser -vm {}` to see which, or --lazy", dir.display()),
+        ),
+        Errno::EPERM => problem("unmounting needs root", "the same command with sudo"),
+        errno => anyhow::anyhow!("cannot unmount {}: {errno}", dir.display()),
+    })
 }

@@ -84,13 +84,19 @@ impl List {
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
             let Ok(meta) = entry.path().symlink_metadata() else { continue };
-            if self.files >= files_end {
+            if self.files >= files_end || self.bytes >= bytes_end {
                 return Ok(());
             }
             let next = |kind| Entry { source: entry.path(), below: below.join(entry.file_name()), kind };
             if meta.is_dir() {
                 self.push(next(Kind::Directory));
+                let before = self.entries.len();
                 self.walk(&entry.path(), &below.join(entry.file_name()), bytes_end, files_end)?;
+                if bytes_end != u64::MAX && self.entries.len() == before {
+                    // Of a selection, directories without a selected file are left out.
+                    self.entries.pop();
+                    self.directories -= 1;
+                }
             } else if meta.is_symlink() {
                 self.push(next(Kind::Link));
             } else if meta.is_file() && self.bytes.saturating_add(meta.len()) <= bytes_end {
