@@ -16,6 +16,10 @@
 //! Of a segment that was never durable the records may survive although its header does not. So that a later life
 //! never takes them for its own, the serials of every life begin a random step behind those found.
 
+mod segment;
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -27,8 +31,9 @@ use world::{Disk, Signal, World};
 
 use crate::error::BrickError;
 use crate::superblock::Superblock;
+pub(crate) use segment::format;
+use segment::{SegmentHeader, replay};
 
-const MAGIC: [u8; 8] = *b"SHOALSEG";
 /// Bytes of a record before its body.
 const RECORD_HEADER: usize = 32;
 /// Unsynced bytes that start a sync by themselves.
@@ -541,109 +546,3 @@ enum Step {
     Write,
     Sync,
 }
-
-/// The first block of a segment.
-#[derive(Clone, Copy, Debug)]
-struct SegmentHeader {
-    serial: u64,
-    /// Number of its first record.
-    lsn_first: u64,
-    /// Serial of the oldest segment that a replay needs.
-    tail: u64,
-    /// Number of that segment's first record.
-    lsn_tail: u64,
-    /// Number of the last record that was durable when this was written: a replay must come so far.
-    durable: u64,
-}
-
-impl SegmentHeader {
-    fn encode(&self) -> Buf {
-        let mut block = BufMut::zeroed(BLOCK);
-        block[..8].copy_from_slice(&MAGIC);
-        block[8..16].copy_from_slice(&self.serial.to_le_bytes());
-        block[16..24].copy_from_slice(&self.lsn_first.to_le_bytes());
-        block[24..32].copy_from_slice(&self.tail.to_le_bytes());
-        block[32..40].copy_from_slice(&self.lsn_tail.to_le_bytes());
-        block[40..48].copy_from_slice(&self.durable.to_le_bytes());
-        let sum = crc(&block[..48]);
-        block[48..52].copy_from_slice(&sum.to_le_bytes());
-        block.freeze()
-    }
-
-    fn parse(block: &[u8]) -> Option<SegmentHeader> {
-        let u64_at = |at: usize| Some(u64::from_le_bytes(block.get(at..at + 8)?.try_into().ok()?));
-        if block.get(..8)? != MAGIC || crc(&block[..48]).to_le_bytes() != block[48..52] {
-            return None;
-        }
-        let header = SegmentHeader {
-            serial: u64_at(8)?,
-            lsn_first: u64_at(16)?,
-            tail: u64_at(24)?,
-            lsn_tail: u64_at(32)?,
-            durable: u64_at(40)?,
-        };
-        (header.lsn_tail > 0 && header.lsn_tail <= header.lsn_first && header.tail <= header.serial)
-            .then_some(header)
-    }
-}
-
-/// Where a replay of a segment ended: the last number, and the first byte of the segment behind it.
-#[derive(Clone, Copy, Debug)]
-struct Replayed {
-    lsn: u64,
-    at: u64,
-}
-
-/// Tells the records of one segment to `found`.
-async fn replay(
-    serial: u64,
-    mut lsn: u64,
-    segment_start: u64,
-    bytes: &Buf,
-    found: &mut impl AsyncFnMut(Found) -> Result<(), BrickError>,
-) -> Result<Replayed, BrickError> {
-    let mut at = BLOCK;
-    while let Some(head) = bytes.get(at..at + RECORD_HEADER) {
-        let u32_at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
-        let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
-        let (body_len, payload_len) = (u32_at(4) as usize, u32_at(8) as usize);
-        let end = at.saturating_add(RECORD_HEADER).saturating_add(body_len).saturating_add(payload_len);
-        if u64_at(16) != serial || u64_at(24) != lsn + 1 || end > bytes.len() {
-            break;
-        }
-        if crc(&bytes[at + 4..end]) != u32_at(0) {
-            break;
-        }
-        lsn += 1;
-        let body_start = at + RECORD_HEADER;
-        let payload_start = body_start + body_len;
-        found(Found {
-            kind: u16::from_le_bytes([head[12], head[13]]),
-            body: bytes[body_start..payload_start].to_vec(),
-            position: Position {
-                serial,
-                offset: segment_start + payload_start as u64,
-                len: payload_len as u32,
-            },
-        })
-        .await?;
-        at = end;
-    }
-    Ok(Replayed { lsn, at: at as u64 })
-}
-
-/// Writes zeros over the journal, so that appending never changes the file's own metadata.
-pub(crate) async fn format(disk: &Disk, superblock: &Superblock) -> std::io::Result<()> {
-    let zeros = BufMut::zeroed(1 << 20).freeze();
-    let end = superblock.journal_start + superblock.segment * u64::from(superblock.segments);
-    let mut at = superblock.journal_start;
-    while at < end {
-        let len = (zeros.len() as u64).min(end - at);
-        disk.write(at, vec![zeros.slice(0..len as usize)]).await?;
-        at += len;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests;
