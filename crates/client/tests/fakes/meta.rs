@@ -327,8 +327,9 @@ impl Known {
             }
             if size == 0 {
                 (file.object, file.stale_end) = (object, 0);
-            } else if size < shown {
-                file.stale_end = if file.stale_end >= shown { file.stale_end + 1 } else { shown };
+            } else if size < shown.max(request.sent_end) {
+                let end = shown.max(request.sent_end);
+                file.stale_end = if file.stale_end >= end { file.stale_end + 1 } else { end };
             }
             (file.size, file.volatile) = (size, 0);
             file.mtime = request.now;
