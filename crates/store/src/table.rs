@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::checksum::crc_append;
+use types::limits::BLOCK;
 use types::wire::{from_bytes, to_bytes};
 use types::{Buf, BufMut, StripeKey};
 use world::Disk;
@@ -117,6 +118,7 @@ impl Table {
                 cache_max: cache_max.max(4),
             }),
         };
+        table.clear_torn().await?;
         let mut suspects = BTreeSet::new();
         table
             .scan(|state, page, header, descriptors| {
@@ -145,6 +147,31 @@ impl Table {
         }
         table.drop_older(suspects).await?;
         Ok(table)
+    }
+
+    /// Clears the headers of copies that a power cut tore. A later write of the same place that is torn too could complete
+    /// such a copy, and what nobody was promised any more would be back. The rest of the first block stays as it is:
+    /// whatever part of this write survives completes nothing.
+    async fn clear_torn(&self) -> Result<(), BrickError> {
+        let mut torn = Vec::new();
+        self.read_pages(|page, copies| {
+            for (place, copy) in (0u64..).zip(copies) {
+                if self.header(copy).is_none() && copy[..HEADER].iter().any(|byte| *byte != 0) {
+                    let mut block = BufMut::zeroed(BLOCK);
+                    block[HEADER..].copy_from_slice(&copy[HEADER..BLOCK]);
+                    torn.push((self.place(page, place), block.freeze()));
+                }
+            }
+            self.header(copies[0]).is_some() || self.header(copies[1]).is_some()
+        })
+        .await?;
+        if torn.is_empty() {
+            return Ok(());
+        }
+        for (at, block) in torn {
+            self.disk.write(at, vec![block]).await?;
+        }
+        Ok(self.disk.sync().await?)
     }
 
     /// A unit whose descriptor moved to another page while the power failed may stand in both: the newer one counts,
@@ -202,6 +229,23 @@ impl Table {
         &self,
         mut each: impl FnMut(&mut State, u32, PageState, Vec<(u32, Descriptor)>),
     ) -> Result<(), BrickError> {
+        self.read_pages(|page, copies| {
+            let newest = copies
+                .into_iter()
+                .filter_map(|copy| Some((self.header(copy)?, copy)))
+                .max_by_key(|(header, _)| header.version);
+            let (header, descriptors) = match newest {
+                Some((header, copy)) => (header, entries(&header, copy)),
+                None => (PageState::default(), Vec::new()),
+            };
+            each(&mut self.state.borrow_mut(), page, header, descriptors);
+            header.class != 0
+        })
+        .await
+    }
+
+    /// Reads the pages in order, both copies of each; `each` tells whether one of them was written.
+    async fn read_pages(&self, mut each: impl FnMut(u32, [&[u8]; 2]) -> bool) -> Result<(), BrickError> {
         let pages = self.state.borrow().pages_max;
         let mut unwritten = 0;
         const BATCH: u32 = 32;
@@ -213,16 +257,8 @@ impl Table {
             let bytes = self.disk.read(self.place(first, 0), count as usize * 2 * PAGE).await?;
             for page in first..first + count {
                 let at = (page - first) as usize * 2 * PAGE;
-                let newest = [&bytes[at..at + PAGE], &bytes[at + PAGE..at + 2 * PAGE]]
-                    .into_iter()
-                    .filter_map(|copy| Some((self.header(copy)?, copy)))
-                    .max_by_key(|(header, _)| header.version);
-                let (header, descriptors) = match newest {
-                    Some((header, copy)) => (header, entries(&header, copy)),
-                    None => (PageState::default(), Vec::new()),
-                };
-                unwritten = if header.class == 0 { unwritten + 1 } else { 0 };
-                each(&mut self.state.borrow_mut(), page, header, descriptors);
+                let written = each(page, [&bytes[at..at + PAGE], &bytes[at + PAGE..at + 2 * PAGE]]);
+                unwritten = if written { 0 } else { unwritten + 1 };
             }
         }
         Ok(())
