@@ -2,8 +2,8 @@
 
 use types::checksum::{crc, crc_blocks};
 use types::limits::BLOCK;
-use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared};
-use types::{Buf, Epoch, Refusal, StripeKey};
+use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
+use types::{Buf, Epoch, Refusal, Seq, StripeKey};
 
 use crate::journal::{Claim, DiskFailed};
 use crate::record::Hold;
@@ -52,13 +52,15 @@ impl Server {
     /// Writes the bytes and appends the record.
     async fn hold(&self, p: &Prepare, runs: Vec<Run>, payload: Buf) -> Result<(), Refusal> {
         let crcs = match p.kind {
-            OpKind::Full => crc_blocks(&payload),
-            OpKind::Overlay | OpKind::Zero => vec![crc(&payload)],
+            OpKind::Overlay => span_sums(&p.spans, &payload),
+            OpKind::Zero => vec![crc(&[]); p.spans.len()],
+            _ => crc_blocks(&payload),
         };
         let claim = if p.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
         let blocks = if p.kind == OpKind::Full { (payload.len() / BLOCK) as u32 } else { 0 };
         self.write_runs(&runs, &payload).await?;
-        self.journal.room(claim, payload.len() + 4096).await?;
+        let bytes = if p.kind == OpKind::Overlay { payload.clone() } else { Buf::empty() };
+        self.journal.room(claim, bytes.len() + 12 * (crcs.len() + p.origins.len()) + 4096).await?;
         // From here to the end nothing waits, so the epoch cannot change between the check and the record.
         self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
         let hold = Hold {
@@ -68,16 +70,17 @@ impl Server {
             slot: p.slot,
             kind: p.kind,
             participants: p.participants,
-            offset: p.offset,
-            len: p.len,
+            spans: p.spans.clone(),
+            base: Seq::NONE,
             blocks,
             unit_blocks: p.unit_blocks.clone(),
+            identities: Vec::new(),
+            fresh: runs.clone(),
             runs,
             crcs,
             origins: p.origins.clone(),
             acked: p.acked.clone(),
         };
-        let bytes = if p.kind == OpKind::Overlay { payload } else { Buf::empty() };
         let appended = self.journal.append(&hold, &bytes);
         self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
         Ok(())
@@ -122,4 +125,15 @@ impl Server {
             }
         }
     }
+}
+
+/// The checksum of each span's bytes.
+fn span_sums(spans: &[Span], payload: &[u8]) -> Vec<u32> {
+    let mut rest = payload;
+    let sum = |span: &Span| {
+        let (bytes, behind) = rest.split_at(span.len as usize);
+        rest = behind;
+        crc(bytes)
+    };
+    spans.iter().map(sum).collect()
 }
