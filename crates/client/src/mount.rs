@@ -4,7 +4,8 @@
 //! Writers hold at most [`MountOptions::unstable_budget`] bytes that are not stable yet, buffers counted at their full
 //! capacity; a writer that would go beyond waits. The budget is cut to three quarters of
 //! [`MountOptions::memory_budget`] if that is less, and is never below four stripes. Beside it there is what reads in
-//! progress hold (each twice its own length at most), and the pool of free buffers of `types`.
+//! progress hold (each twice its own length at most), a copy of each piece of several spans that is on the wire (256
+//! KiB at most, 16 at a time per thread), and the pool of free buffers of `types`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +72,10 @@ pub struct Counters {
     pub units_decoded: u64,
     /// Requests that had to be made again.
     pub retries: u64,
+    /// Writes sent to primaries.
+    pub pieces_sent: u64,
+    /// Ranges of stripes that they wrote: several in a write if small writes were gathered.
+    pub spans_sent: u64,
     /// Bytes of buffers that are not stable, now.
     pub unstable_bytes: u64,
     /// Bytes of the read cache, now.
@@ -86,6 +91,8 @@ pub(crate) enum Counter {
     PrimaryBytes,
     DecodedUnits,
     Retries,
+    Pieces,
+    Spans,
 }
 
 /// A handle: one `open`.
@@ -120,7 +127,7 @@ pub struct Mount {
     next_handle: AtomicU64,
     ops: Mutex<Numbers>,
     openings: Mutex<Openings>,
-    counters: [AtomicU64; 7],
+    counters: [AtomicU64; 9],
     hook: Mutex<Option<Arc<RecallHook>>>,
 }
 
@@ -204,6 +211,8 @@ impl Mount {
             bytes_primary: of(Counter::PrimaryBytes),
             units_decoded: of(Counter::DecodedUnits),
             retries: of(Counter::Retries),
+            pieces_sent: of(Counter::Pieces),
+            spans_sent: of(Counter::Spans),
             unstable_bytes: self.flow.used(),
             cache_bytes: 0,
         }

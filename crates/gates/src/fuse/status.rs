@@ -69,6 +69,8 @@ fn text(mount: &Mount) -> String {
         ("bytes_primary", counters.bytes_primary),
         ("units_decoded", counters.units_decoded),
         ("retries", counters.retries),
+        ("pieces_sent", counters.pieces_sent),
+        ("spans_sent", counters.spans_sent),
         ("unstable_bytes", counters.unstable_bytes),
         ("cache_bytes", counters.cache_bytes),
     ];
