@@ -25,7 +25,9 @@ WORK=$(mktemp -d /tmp/fuse_transport.XXXXXX) || exit 1
 MOUNT=$WORK/mount
 RESULTS=${RESULTS:-$WORK/results}
 SERVER= CONNECTION= BEFORE=
-echo 1000 >/proc/self/oom_score_adj # if memory ends, the measurement shall die and nothing else
+
+# Runs a command that shall be the first to die if memory ends; this script is not, as it has to clean up.
+first_to_die() { echo 1000 >/proc/self/oom_score_adj; exec "$@"; }
 
 abort_connection() {
   [ -n "$CONNECTION" ] && [ -e "/sys/fs/fuse/connections/$CONNECTION/abort" ] &&
@@ -37,7 +39,7 @@ abort_connection() {
 bounded() {
   local until=$((SECONDS + $1)) command
   shift
-  "$@" &
+  (first_to_die "$@") &
   command=$!
   while kill -0 $command 2>/dev/null; do
     if [ $SECONDS -ge $until ]; then
@@ -100,7 +102,7 @@ mount_way() {
   [ "$way" = "${way%-wb}" ] || options="$options --writeback"
   : >"$WORK/server"
   # shellcheck disable=SC2086
-  "$WORK/server.bin" $options --size $((4 << 30)) --max-seconds $((SECONDS_EACH * 4 + 60)) "$@" "$MOUNT" \
+  (first_to_die "$WORK/server.bin" $options --size $((4 << 30)) --max-seconds $((SECONDS_EACH * 4 + 60)) "$@" "$MOUNT") \
     >"$WORK/server" 2>>"$WORK/log" &
   SERVER=$!
   for _ in $(seq 200); do
