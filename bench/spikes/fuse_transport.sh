@@ -61,7 +61,7 @@ let_go() {
   local status
   [ -n "$SERVER" ] || return 0
   bounded 20 umount "$MOUNT" 2>>"$WORK/log" || bounded 5 umount -l "$MOUNT" 2>>"$WORK/log"
-  for _ in $(seq 100); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.05; done
+  for _ in $(seq 400); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.05; done
   if kill -0 "$SERVER" 2>/dev/null; then # still there: the server itself aborts its connection at SIGTERM
     kill -TERM "$SERVER"
     sleep 1
@@ -85,7 +85,7 @@ the_end() {
 trap the_end EXIT
 trap 'exit 1' INT TERM HUP
 
-fail() { echo "$*" >&2; tail -n 5 "$WORK"/log "$WORK"/server 2>/dev/null >&2; exit 1; }
+fail() { echo "$*" >&2; tail -n 5 "$WORK"/log "$WORK"/server >&2 2>/dev/null; exit 1; }
 
 # Starts the server of a way and waits for its mount. $2...: further options.
 mount_way() {
