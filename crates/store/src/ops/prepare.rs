@@ -3,7 +3,7 @@
 use types::checksum::{crc, crc_blocks};
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
-use types::{Buf, Epoch, Refusal, Seq, StripeKey};
+use types::{Buf, Epoch, Refusal, StripeKey};
 
 use crate::journal::{Claim, DiskFailed};
 use crate::record::Hold;
@@ -19,51 +19,49 @@ impl From<DiskFailed> for Refusal {
 }
 
 impl Server {
-    /// Holds an operation durably.
-    pub(crate) async fn prepare(&self, epoch: Epoch, p: &Prepare, payload: Buf) -> Result<Prepared, Refusal> {
+    /// Holds an operation durably. The payload that answers is what a patch changes a data unit by.
+    pub(crate) async fn prepare(
+        &self,
+        epoch: Epoch,
+        p: &Prepare,
+        payload: Buf,
+    ) -> Result<(Prepared, Buf), Refusal> {
         self.apply_decisions(&[GroupDecision { group: p.group, epoch, upto: p.decided }]);
         self.load(p.key).await?;
-        loop {
+        let unit = self.volume(p.group)?.geometry.unit();
+        let delta = loop {
             let progress = self.progress.wait();
             let places = self.places();
-            let step = self.slot.borrow_mut().prepare(epoch, p, payload.len(), places)?;
+            let step = self.slot.borrow_mut().prepare(epoch, p, payload.len(), places, unit)?;
             match step {
                 PrepareStep::Coming => progress.await,
-                PrepareStep::Held => break,
+                PrepareStep::Held if p.kind == OpKind::Patch && p.identities.is_empty() => {
+                    // The answer was lost: what it is made of is still there.
+                    let found = self.slot.borrow().patched(p, unit)?;
+                    break self.change(p, &found, &[], &payload).await?.delta;
+                }
+                PrepareStep::Held => break Buf::empty(),
                 PrepareStep::Hold(runs) => {
-                    let held = self.hold(p, runs, payload).await;
+                    let held = self.hold(p, runs, payload, unit).await;
                     if held.is_err() {
                         self.slot.borrow_mut().give_up(p.group, p.seq);
                     }
                     self.progress.notify();
-                    held?;
-                    break;
+                    break held?;
                 }
             }
-        }
+        };
         let lsn = self.journal.last();
         if p.urgent {
             self.journal.want();
         }
         self.journal.durable(lsn).await?;
-        Ok(self.prepared())
+        Ok((self.prepared(), delta))
     }
 
-    /// Writes the bytes and appends the record.
-    async fn hold(&self, p: &Prepare, runs: Vec<Run>, payload: Buf) -> Result<(), Refusal> {
-        let crcs = match p.kind {
-            OpKind::Overlay => span_sums(&p.spans, &payload),
-            OpKind::Zero => vec![crc(&[]); p.spans.len()],
-            _ => crc_blocks(&payload),
-        };
-        let claim = if p.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
-        let blocks = if p.kind == OpKind::Full { (payload.len() / BLOCK) as u32 } else { 0 };
-        self.write_runs(&runs, &payload).await?;
-        let bytes = if p.kind == OpKind::Overlay { payload.clone() } else { Buf::empty() };
-        self.journal.room(claim, bytes.len() + 12 * (crcs.len() + p.origins.len()) + 4096).await?;
-        // From here to the end nothing waits, so the epoch cannot change between the check and the record.
-        self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
-        let hold = Hold {
+    /// Writes the bytes and appends the record. Returns what a patch changes a data unit by.
+    async fn hold(&self, p: &Prepare, fresh: Vec<Run>, payload: Buf, unit: usize) -> Result<Buf, Refusal> {
+        let mut hold = Hold {
             group: p.group,
             seq: p.seq,
             key: p.key,
@@ -71,19 +69,44 @@ impl Server {
             kind: p.kind,
             participants: p.participants,
             spans: p.spans.clone(),
-            base: Seq::NONE,
-            blocks,
+            base: p.base,
+            blocks: 0,
             unit_blocks: p.unit_blocks.clone(),
-            identities: Vec::new(),
-            fresh: runs.clone(),
-            runs,
-            crcs,
+            identities: p.identities.clone(),
+            runs: fresh.clone(),
+            fresh,
+            crcs: Vec::new(),
             origins: p.origins.clone(),
             acked: p.acked.clone(),
         };
+        let (mut bytes, mut delta) = (Buf::empty(), Buf::empty());
+        match p.kind {
+            OpKind::Overlay => {
+                hold.crcs = span_sums(&p.spans, &payload);
+                bytes = payload;
+            }
+            OpKind::Zero => hold.crcs = vec![crc(&[]); p.spans.len()],
+            OpKind::Full => {
+                hold.crcs = crc_blocks(&payload);
+                hold.blocks = hold.crcs.len() as u32;
+                self.write_runs(&hold.fresh, &payload).await?;
+            }
+            OpKind::Patch => {
+                let found = self.slot.borrow().patched(p, unit)?;
+                let change = self.change(p, &found, &hold.fresh, &payload).await?;
+                self.write_runs(&hold.fresh, &change.bytes).await?;
+                hold.blocks = found.blocks.len() as u32;
+                (hold.runs, hold.crcs, hold.unit_blocks) = (change.runs, change.crcs, found.unit_blocks);
+                delta = change.delta;
+            }
+        }
+        let claim = if p.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
+        self.journal.room(claim, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096).await?;
+        // From here to the end nothing waits, so the epoch cannot change between the check and the record.
+        self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
         let appended = self.journal.append(&hold, &bytes);
         self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
-        Ok(())
+        Ok(delta)
     }
 
     /// Writes a unit's bytes to its runs.
@@ -110,7 +133,7 @@ impl Server {
         Ok(self.prepared())
     }
 
-    fn prepared(&self) -> Prepared {
+    pub(super) fn prepared(&self) -> Prepared {
         Prepared { free: self.free_bytes(), journal_fill: self.journal.fill() }
     }
 
