@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod full;
+mod unknown;
 
 use std::cell::RefCell;
 use std::rc::Rc;
