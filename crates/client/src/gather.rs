@@ -352,6 +352,11 @@ impl StripeWrites {
         self.pieces.iter().any(|p| p.accepted != Some(epoch))
     }
 
+    /// The place in the file's order of the oldest piece.
+    pub(crate) fn first_order(&self) -> Option<u64> {
+        self.pieces.front().map(|piece| piece.order)
+    }
+
     /// The piece with this place in the file's order, if it is still here.
     pub(crate) fn piece(&mut self, order: u64) -> Option<&mut Piece> {
         let at = self.pieces.binary_search_by_key(&order, |p| p.order).ok()?;

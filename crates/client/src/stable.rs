@@ -173,7 +173,7 @@ impl Mount {
         let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
         for entry in entries {
             tracing::debug!(stage = %WriteStage::Stable, seq = %entry.seq, "stable");
-            self.drop_piece(&mut entry.file.lock(), entry.stripe, entry.order);
+            self.drop_stable(&mut entry.file.lock(), entry.stripe, entry.order);
             files.insert(entry.file.inode, entry.file);
         }
         for file in files.into_values() {

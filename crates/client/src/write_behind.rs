@@ -317,6 +317,15 @@ impl Mount {
         }
     }
 
+    /// Takes a stable piece out, and those before it in its stripe: they went the same way and are as stable. One that
+    /// stayed behind, because another Sync asks for it, would hide what came after it from readers.
+    pub(crate) fn drop_stable(&self, state: &mut FileState, stripe: u64, order: u64) {
+        let older = |writes: &StripeWrites| writes.first_order().filter(|first| *first <= order);
+        while let Some(first) = state.stripes.get(&stripe).and_then(older) {
+            self.drop_piece(state, stripe, first);
+        }
+    }
+
     /// Forgets a piece that has been taken out.
     pub(crate) fn finish_piece(&self, state: &mut FileState, piece: &Piece) {
         state.unanswered.remove(&piece.order);
