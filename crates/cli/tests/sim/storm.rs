@@ -10,12 +10,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use client::{ClientError, SetAttrs};
+use client::{ClientError, Mount, SetAttrs};
 use futures_util::future::join3;
 use types::messages::cluster::{SlotConfig, SlotState};
 use types::messages::names::Owner;
-use types::{InodeId, Refusal};
+use types::{ClientId, InodeId, Refusal};
 use world::World;
 use world::sim::SimOptions;
 
@@ -119,6 +120,8 @@ struct Storm<'a> {
     handed: RefCell<Vec<String>>,
     done: Cell<u32>,
     starved: Cell<bool>,
+    /// The mounts, and who they were at first.
+    mounts: RefCell<Vec<(Arc<Mount>, ClientId)>>,
     /// Bricks that are Out in some group.
     out: RefCell<BTreeSet<u32>>,
     /// Bricks that never come back.
@@ -148,6 +151,7 @@ pub(crate) fn run(seed: u64) -> Tally {
         starved: Cell::new(false),
         out: RefCell::default(),
         lost: RefCell::default(),
+        mounts: RefCell::default(),
         tally: RefCell::default(),
         dice,
     };
@@ -176,11 +180,14 @@ impl Storm<'_> {
         let budget = self.dice.pick(&[0u64, 256 << 10, 4 << 20]);
         let a = Client::mount(self.cluster.sim.node("clienta"), budget).await;
         let b = Client::mount(self.cluster.sim.node("clientb"), budget).await;
+        for client in [&a, &b] {
+            self.mounts.borrow_mut().push((client.mount.clone(), client.mount.client()));
+        }
         join3(self.client(&a, "a"), self.client(&b, "b"), self.nemesis(driver)).await;
         let map = map(driver).await;
         let slots = map.volumes.iter().flat_map(|v| &v.groups).flat_map(|group| &group.slots);
         *self.out.borrow_mut() = slots.filter(|s| s.state != SlotState::Live).map(|s| s.brick.0).collect();
-        if self.is_starved(driver).await {
+        if self.is_starved(driver).await || self.lost_a_lease() {
             self.starved.set(true);
         }
         // Starved writes were given up after a minute; what was not synced may be lost.
@@ -213,6 +220,12 @@ impl Storm<'_> {
             client.world.sleep(self.dice.below(60_000)).await;
         }
         self.done.set(self.done.get() + 1);
+    }
+
+    /// A mount was cut off for longer than its lease and is a new client since: what it had not synced may be lost,
+    /// also of files that are closed.
+    fn lost_a_lease(&self) -> bool {
+        self.mounts.borrow().iter().any(|(mount, first)| mount.client() != *first)
     }
 
     /// More bricks are Out than writes bear: the errors are as promised.
@@ -274,6 +287,9 @@ impl Storm<'_> {
                     let found = session.read(opened.handle, at, len).await?;
                     let end = model.now.len().min(at as usize + len);
                     let expected = &model.now[at as usize..end];
+                    if *found != *expected && self.lost_a_lease() {
+                        return Err(ClientError::Refused(Refusal::Fenced));
+                    }
                     assert!(
                         *found == *expected,
                         "seed {}: {name} read at {at}: {}",
@@ -303,6 +319,10 @@ impl Storm<'_> {
         }
         if self.dice.below(2) == 0 {
             session.fsync(opened.handle).await?;
+            if self.lost_a_lease() {
+                // What was written before may be gone: the model does not know what was made stable now.
+                return Err(ClientError::Refused(Refusal::Fenced));
+            }
             model.synced();
         }
         session.flush(opened.handle).await?;
@@ -348,6 +368,7 @@ impl Storm<'_> {
             return Ok(());
         }
         let found = found?;
+        let exact = exact && !self.lost_a_lease();
         let verdict = if exact {
             if found == model.now { Ok(()) } else { Err(difference(&model.now, &found)) }
         } else {
