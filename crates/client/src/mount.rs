@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use layout::Coder;
 use types::limits::LEASE_US;
 use types::messages::cluster::{ClientJoin, MapGet, Mode};
 use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
@@ -22,6 +23,7 @@ use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::route::MapView;
 use crate::session::Session;
+use crate::stage::Encode;
 
 /// How long the metadata service may take to answer a mount that begins, in microseconds.
 const JOIN_US: u64 = 5_000_000;
@@ -39,6 +41,8 @@ pub struct MountOptions {
     pub unstable_budget: u64,
     /// Bytes that the mount may hold in all.
     pub memory_budget: u64,
+    /// Who makes the parity of whole stripes.
+    pub encode: Encode,
 }
 
 impl MountOptions {
@@ -50,6 +54,7 @@ impl MountOptions {
             identity,
             unstable_budget: 64 << 20,
             memory_budget: 256 << 20,
+            encode: Encode::default(),
         }
     }
 }
@@ -69,6 +74,10 @@ pub struct Counters {
     pub bytes_primary: u64,
     /// Units that had to be decoded for that.
     pub units_decoded: u64,
+    /// Whole stripes that were encoded here.
+    pub stripes_staged: u64,
+    /// Whole stripes that their primaries encoded.
+    pub stripes_sent: u64,
     /// Requests that had to be made again.
     pub retries: u64,
     /// Bytes of buffers that are not stable, now.
@@ -85,6 +94,8 @@ pub(crate) enum Counter {
     DirectBytes,
     PrimaryBytes,
     DecodedUnits,
+    StagedStripes,
+    SentStripes,
     Retries,
 }
 
@@ -111,6 +122,8 @@ pub struct Mount {
     /// Held by whoever joins again.
     pub(crate) joining: async_lock::Mutex<()>,
     pub(crate) flow: Flow,
+    /// Makes the parity of whole stripes.
+    pub(crate) coder: Coder,
     pub(crate) lives: Lives,
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
@@ -120,7 +133,7 @@ pub struct Mount {
     next_handle: AtomicU64,
     ops: Mutex<Numbers>,
     openings: Mutex<Openings>,
-    counters: [AtomicU64; 7],
+    counters: [AtomicU64; 9],
     hook: Mutex<Option<Arc<RecallHook>>>,
 }
 
@@ -153,6 +166,7 @@ impl Mount {
             refreshing: async_lock::Mutex::new(()),
             joining: async_lock::Mutex::new(()),
             flow: Flow::new(budget),
+            coder: Coder::new(view.geometry.code()),
             lives: Lives::new(joined.client, sent + LEASE_US),
             map: Mutex::new(Arc::new(view)),
             refreshes: AtomicU64::new(0),
@@ -203,6 +217,8 @@ impl Mount {
             bytes_direct: of(Counter::DirectBytes),
             bytes_primary: of(Counter::PrimaryBytes),
             units_decoded: of(Counter::DecodedUnits),
+            stripes_staged: of(Counter::StagedStripes),
+            stripes_sent: of(Counter::SentStripes),
             retries: of(Counter::Retries),
             unstable_bytes: self.flow.used(),
             cache_bytes: 0,

@@ -8,7 +8,9 @@
 //!     Claimed .............. one sender per stripe: a background worker, or whoever waits in fsync or close
 //!        |
 //!     Routed ............... stripe -> extent -> group -> primary; the piece gets its number
-//!        |  Write ---------> primary                                        (send_stripe, below)
+//!        |  Stage ---------> every slot's brick, if it is a whole stripe    (stage.rs)
+//!        |       <--------- Done
+//!        |  Write ---------> primary, without the bytes if they are staged  (send_stripe, below)
 //!        |       <--------- Done
 //!     Accepted ............. unstable: the primary holds it too, space is reserved; the bytes stay here
 //!        |                   another epoch of the group? back to Routed, with the same number
@@ -60,15 +62,17 @@ impl std::fmt::Display for WriteStage {
 }
 
 /// One `Write`, ready to go.
-struct Parcel {
+pub(crate) struct Parcel {
     order: u64,
-    key: StripeKey,
-    seq: ClientSeq,
+    pub(crate) key: StripeKey,
+    pub(crate) seq: ClientSeq,
     acked: ClientSeq,
     offset: usize,
     len: usize,
     body: Body,
-    route: Route,
+    pub(crate) route: Route,
+    /// Never sent before: a stripe is staged once, and after that takes the way through the primary.
+    fresh: bool,
 }
 
 impl Session {
@@ -108,6 +112,7 @@ impl Session {
             (piece.first_sent, piece.tries) = (None, 0);
         }
         piece.first_sent.get_or_insert(now);
+        let fresh = piece.seq.is_none();
         let mut flow = self.mount.flow.lock();
         let seq = *piece.seq.get_or_insert_with(|| ClientSeq(flow.seqs.begin()));
         let acked = ClientSeq(flow.seqs.finished());
@@ -115,14 +120,23 @@ impl Session {
         let (order, offset, len, body) = (piece.order, piece.offset, piece.len, piece.body.clone());
         // What lies beyond the size was cut off since: the service knows of it as `stale_end`.
         state.sent_end = state.sent_end.max(state.size.min(stripe_start + (offset + len) as u64));
-        Some(Parcel { order, key, seq, acked, offset, len, body, route })
+        Some(Parcel { order, key, seq, acked, offset, len, body, route, fresh })
     }
 
     async fn send(&self, parcel: &Parcel) -> Result<(), CallError> {
-        let (zero, payload) = match &parcel.body {
-            Body::Bytes(bytes) => (false, bytes.clone()),
-            Body::Zeros => (true, Buf::empty()),
+        let whole = |bytes: &Buf| bytes.len() == self.stripe_bytes();
+        let (zero, staged, payload) = match &parcel.body {
+            Body::Bytes(bytes) if whole(bytes) && self.stages(parcel) && self.stage(parcel, bytes).await => {
+                (false, true, Buf::empty())
+            }
+            Body::Bytes(bytes) => (false, false, bytes.clone()),
+            Body::Zeros => (true, false, Buf::empty()),
         };
+        if staged {
+            self.mount.count(Counter::StagedStripes, 1);
+        } else if whole(&payload) {
+            self.mount.count(Counter::SentStripes, 1);
+        }
         let request = Write {
             group: parcel.route.group,
             key: parcel.key,
@@ -132,8 +146,14 @@ impl Session {
             offset: parcel.offset as u32,
             len: parcel.len as u32,
             zero,
+            staged,
         };
         self.ask_primary(&parcel.route, &request, payload).await.map(|_| ())
+    }
+
+    /// Whether a stripe goes straight to its bricks.
+    fn stages(&self, parcel: &Parcel) -> bool {
+        parcel.fresh && self.mount.options.encode.is_here(&self.mount.geometry())
     }
 
     /// The primary holds the piece.

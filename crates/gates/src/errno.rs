@@ -45,6 +45,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::Unknown
         | Refusal::ServedTwice
         | Refusal::DiskFailed
+        | Refusal::NotStaged
         | Refusal::TooFewDomains
         | Refusal::MetaFailed => libc::EIO,
     }

@@ -147,7 +147,7 @@ impl Known {
             return Err(Refusal::Pending);
         }
         let bytes = self.bytes(brick, read.key, from + read.offset as usize, read.len as usize);
-        Ok(Answer::new(&UnitBytes { identity: Seq::NONE }, Buf::copy_of(&bytes)))
+        Ok(Answer::new(&UnitBytes { identity: Seq::NONE, crcs: Vec::new() }, Buf::copy_of(&bytes)))
     }
 
     fn read_stripe(&mut self, brick: BrickId, epoch: Epoch, read: &ReadStripe) -> Result<Answer, Refusal> {

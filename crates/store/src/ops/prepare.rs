@@ -1,6 +1,6 @@
 //! A slot takes an operation from a primary: bytes to fresh space, record to the journal, answer when durable.
 
-use types::checksum::{crc, crc_blocks};
+use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared};
 use types::{Buf, Epoch, Refusal, StripeKey};
@@ -32,11 +32,12 @@ impl Server {
                 PrepareStep::Held => break,
                 PrepareStep::Hold(runs) => {
                     let held = self.hold(p, runs, payload).await;
-                    if held.is_err() {
-                        self.slot.borrow_mut().give_up(p.group, p.seq);
-                    }
-                    self.progress.notify();
-                    held?;
+                    self.settle_hold(p, held)?;
+                    break;
+                }
+                PrepareStep::Adopt(unit) => {
+                    let held = self.record(p, unit.runs, unit.crcs, Buf::empty()).await;
+                    self.settle_hold(p, held)?;
                     break;
                 }
             }
@@ -49,16 +50,31 @@ impl Server {
         Ok(self.prepared())
     }
 
+    /// The attempt to hold an operation has ended: others may wait for that.
+    fn settle_hold(&self, p: &Prepare, held: Result<(), Refusal>) -> Result<(), Refusal> {
+        if held.is_err() {
+            self.slot.borrow_mut().give_up(p.group, p.seq);
+        }
+        self.progress.notify();
+        held
+    }
+
     /// Writes the bytes and appends the record.
     async fn hold(&self, p: &Prepare, runs: Vec<Run>, payload: Buf) -> Result<(), Refusal> {
-        let crcs = match p.kind {
-            OpKind::Full => crc_blocks(&payload),
-            OpKind::Overlay | OpKind::Zero => vec![crc(&payload)],
-        };
+        match p.kind {
+            OpKind::Full => {
+                self.write_runs(&runs, &payload).await?;
+                self.record(p, runs, p.crcs.clone(), Buf::empty()).await
+            }
+            OpKind::Overlay | OpKind::Zero => self.record(p, runs, vec![crc(&payload)], payload).await,
+        }
+    }
+
+    /// Appends the record of an operation: a unit's bytes lie at `runs` already, an overlay's are `bytes`.
+    async fn record(&self, p: &Prepare, runs: Vec<Run>, crcs: Vec<u32>, bytes: Buf) -> Result<(), Refusal> {
         let claim = if p.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
-        let blocks = if p.kind == OpKind::Full { (payload.len() / BLOCK) as u32 } else { 0 };
-        self.write_runs(&runs, &payload).await?;
-        self.journal.room(claim, payload.len() + 4096).await?;
+        let blocks = if p.kind == OpKind::Full { crcs.len() as u32 } else { 0 };
+        self.journal.room(claim, bytes.len() + 4 * crcs.len() + 4096).await?;
         // From here to the end nothing waits, so the epoch cannot change between the check and the record.
         self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
         let hold = Hold {
@@ -77,14 +93,13 @@ impl Server {
             origins: p.origins.clone(),
             acked: p.acked.clone(),
         };
-        let bytes = if p.kind == OpKind::Overlay { payload } else { Buf::empty() };
         let appended = self.journal.append(&hold, &bytes);
         self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
         Ok(())
     }
 
     /// Writes a unit's bytes to its runs.
-    async fn write_runs(&self, runs: &[Run], payload: &Buf) -> Result<(), Refusal> {
+    pub(crate) async fn write_runs(&self, runs: &[Run], payload: &Buf) -> Result<(), Refusal> {
         let mut at = 0;
         for run in runs {
             let len = run.blocks as usize * BLOCK;

@@ -12,6 +12,7 @@
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use types::checksum::crc_blocks;
 use types::limits::BLOCK;
 use types::messages::Done;
 use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Write};
@@ -42,6 +43,8 @@ pub(crate) struct Plan {
     unit_blocks: Vec<u32>,
     /// The payload of each slot.
     payloads: Vec<Buf>,
+    /// The payloads are on the slots already.
+    staged: bool,
 }
 
 /// Bytes of an accepted write, counted until it is committed or given up.
@@ -69,8 +72,9 @@ impl Server {
         self.busy_at.set(self.world.now());
         let geometry = self.volume(w.group)?.geometry;
         let end = (w.offset as usize).checked_add(w.len as usize).ok_or(Refusal::Malformed)?;
-        let expected = if w.zero { 0 } else { w.len as usize };
-        if w.len == 0 || end > geometry.stripe() || payload.len() != expected {
+        let expected = if w.zero || w.staged { 0 } else { w.len as usize };
+        let whole = w.len as usize == geometry.stripe() && !w.zero;
+        if w.len == 0 || w.staged && !whole || end > geometry.stripe() || payload.len() != expected {
             return Err(Refusal::Malformed);
         }
         let accepted = self.clone().accept(payload.len()).await;
@@ -164,6 +168,7 @@ impl Server {
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {
                 Ok(()) => break,
+                Err(Refusal::NotStaged) => self.outlive_epoch(w.group, epoch).await,
                 Err(refusal) => {
                     tracing::debug!(key = %w.key, %refusal, "a write is tried again");
                     self.world.sleep(RETRY_US).await;
@@ -171,6 +176,14 @@ impl Server {
             }
         }
         self.progress.notify();
+    }
+
+    /// An operation can be completed no more: nothing else is ordered on its stripe before the next epoch aborts it.
+    async fn outlive_epoch(&self, group: GroupId, epoch: Epoch) {
+        while self.primary.borrow().serving(group, epoch).is_some() {
+            self.renew_epoch(group, epoch).await;
+            self.world.sleep(RETRY_US).await;
+        }
     }
 
     async fn try_commit(
@@ -191,6 +204,9 @@ impl Server {
         let geometry = &stripe.geometry;
         let (offset, len) = (w.offset as usize, w.len as usize);
         let whole = len == geometry.stripe();
+        if w.staged {
+            return Ok(plan_staged(geometry));
+        }
         if w.zero && stripe.shape.exists && whole {
             return Ok(self.plan_full(stripe, vec![Buf::empty(); geometry.code().k()]));
         }
@@ -217,7 +233,7 @@ impl Server {
         let touched = geometry.split_units(offset, len).fold(0, |mask, (unit, _, _)| mask | 1 << unit);
         let kind = if w.zero { OpKind::Zero } else { OpKind::Overlay };
         let payloads = vec![payload.clone(); geometry.code().slots()];
-        Ok(Plan { kind, offset, len, touched, unit_blocks: Vec::new(), payloads })
+        Ok(Plan { kind, offset, len, touched, unit_blocks: Vec::new(), payloads, staged: false })
     }
 
     /// Whether a journal of the group fills up.
@@ -245,7 +261,7 @@ impl Server {
             .fold(0, |mask, (unit, _)| mask | 1 << unit);
         let len = stripe.geometry.stripe();
         let payloads = data.into_iter().chain(parity.into_iter().map(BufMut::freeze)).collect();
-        Plan { kind: OpKind::Full, offset: 0, len, touched, unit_blocks, payloads }
+        Plan { kind: OpKind::Full, offset: 0, len, touched, unit_blocks, payloads, staged: false }
     }
 
     /// Gives an operation its place and sees that every live participant holds it.
@@ -278,10 +294,13 @@ impl Server {
             acked,
             decided,
             urgent,
+            staged: plan.staged,
+            crcs: Vec::new(),
         };
         let deliveries = targets.into_iter().map(|(slot, brick)| {
-            let prepare = Prepare { slot: slot as u8, ..prepare.clone() };
             let payload = plan.payloads[slot].clone();
+            let crcs = if plan.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
+            let prepare = Prepare { slot: slot as u8, crcs, ..prepare.clone() };
             async move {
                 self.deliver(brick, epoch, prepare, payload).await?;
                 if self.primary.borrow_mut().acked(id, seq, slot) {
@@ -326,6 +345,7 @@ impl Server {
                     self.renew_epoch(prepare.group, epoch).await;
                     return Err(Refusal::StaleEpoch);
                 }
+                Err(CallError::Refused(Refusal::NotStaged)) => return Err(Refusal::NotStaged),
                 Err(error) => {
                     tracing::debug!(%brick, seq = %prepare.seq, %error, "an operation is delivered again");
                     self.world.sleep(RETRY_US).await;
@@ -348,6 +368,20 @@ impl Server {
     fn is_urgent(&self, origins: &[Origin]) -> bool {
         let urgent = self.urgent.borrow();
         origins.iter().any(|origin| urgent.get(&origin.client).is_some_and(|upto| origin.seq <= *upto))
+    }
+}
+
+/// A full write whose units the slots have.
+fn plan_staged(geometry: &Geometry) -> Plan {
+    let code = geometry.code();
+    Plan {
+        kind: OpKind::Full,
+        offset: 0,
+        len: geometry.stripe(),
+        touched: (0..code.k()).fold(0, |mask, unit| mask | 1 << unit),
+        unit_blocks: vec![(geometry.unit() / BLOCK) as u32; code.k()],
+        payloads: vec![Buf::empty(); code.slots()],
+        staged: true,
     }
 }
 

@@ -332,7 +332,8 @@ macro_rules! coded_enum {
 }
 
 #[macro_export]
-/// Declares structs with a fixed byte form; those with a number are records, those with `=>` requests.
+/// Declares structs with a fixed byte form; those with a number are records, those with `=>` requests. `covered by`
+/// names the field that holds checksums of the payload's blocks.
 macro_rules! records {
     (@codec $name:ident { $($field:ident,)* }) => {
         impl $crate::wire::Codec for $name {
@@ -357,7 +358,7 @@ macro_rules! records {
         $crate::records!(@codec $name { $($field,)* });
         $crate::records! { $($rest)* }
     };
-    ($(#[$doc:meta])* $kind:literal $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident)?; $($rest:tt)*) => {
+    ($(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident)?; $($rest:tt)*) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
@@ -365,6 +366,9 @@ macro_rules! records {
         impl $crate::wire::Record for $name {
             const KIND: u16 = $kind;
             const NAME: &'static str = stringify!($name);
+            $(fn block_sums(&self) -> &[u32] {
+                &self.$sums
+            })?
         }
         $(impl $crate::wire::Request for $name { type Reply = $reply; })?
         $crate::records! { $($rest)* }
