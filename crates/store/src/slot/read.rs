@@ -183,11 +183,10 @@ impl Unit {
 }
 
 fn plan_base(base: BaseRef<'_>, range: &Range<usize>) -> ReadPlan {
-    let block = types::limits::BLOCK;
-    let first = (range.start / block) as u32;
-    let end = (range.end.div_ceil(block) as u32).min(base.blocks());
+    let first = (range.start / BLOCK) as u32;
+    let end = (range.end.div_ceil(BLOCK) as u32).min(base.blocks());
     let blocks: Vec<(u64, u32)> = (first..end).filter_map(|index| base.block(index)).collect();
-    let present = (end as usize * block).saturating_sub(range.start).min(range.len());
+    let present = (end as usize * BLOCK).saturating_sub(range.start).min(range.len());
     let present = if blocks.is_empty() { 0 } else { present };
     ReadPlan { identity: base.identity(), blocks: (first, blocks), overlays: Vec::new(), present }
 }
