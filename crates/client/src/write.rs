@@ -25,7 +25,7 @@
 
 use std::sync::Arc;
 
-use types::messages::brick::Write;
+use types::messages::brick::{Span, Write};
 use types::{Buf, ClientSeq, StripeKey};
 use world::CallError;
 
@@ -143,9 +143,9 @@ impl Session {
             client: self.mount.lives.client(),
             seq: parcel.seq,
             acked: parcel.acked,
-            offset: parcel.offset as u32,
-            len: parcel.len as u32,
+            spans: vec![Span { offset: parcel.offset as u32, len: parcel.len as u32 }],
             zero,
+            stable: false,
             staged,
         };
         self.ask_primary(&parcel.route, &request, payload).await.map(|_| ())

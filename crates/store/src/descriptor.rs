@@ -18,6 +18,8 @@ records! {
         crcs: Vec<u32>,
         /// Blocks of every data unit of the stripe: what a parity unit was computed from.
         unit_blocks: Vec<u32>,
+        /// Identity of every data unit that a parity unit was computed from; empty if all are that of this one.
+        identities: Vec<Seq>,
     }
     /// A unit as it stands in a descriptor page.
     part Descriptor {
@@ -34,8 +36,9 @@ records! {
 
 /// Most bytes of the descriptor of a unit of so many blocks.
 pub(crate) fn descriptor_max(blocks: u32, data_units: usize) -> usize {
-    // Key, group, slot, identity, blocks; three counts; runs of 12 bytes, the others of 4.
-    16 + 8 + 1 + 8 + 4 + 3 * 4 + 12 * RUNS_MAX + 4 * blocks as usize + 4 * data_units
+    // Key, group, slot, identity, blocks; four counts; runs of 12 bytes, checksums and lengths of 4, identities of 8.
+    let blocks = blocks as usize;
+    16 + 8 + 1 + 8 + 4 + 4 * 4 + 12 * RUNS_MAX.min(blocks) + 4 * blocks + (4 + 8) * data_units
 }
 
 impl Base {

@@ -38,6 +38,14 @@ pub enum BrickError {
         /// The newest one known here.
         known: u32,
     },
+    /// Written by an older Shoal.
+    #[error("written in format {found}, this build knows format {known} only: use the Shoal that wrote it")]
+    OlderFormat {
+        /// The brick's format.
+        found: u32,
+        /// The format known here.
+        known: u32,
+    },
     /// The brick of another cluster.
     #[error("the brick belongs to cluster {found}, not to {wanted}")]
     OtherCluster {

@@ -367,8 +367,6 @@ mod tests {
             key: key(stripe),
             kind: OpKind::Overlay,
             participants,
-            offset: 0,
-            len: 1,
             origins: vec![Origin { client: ClientId(7), seq: ClientSeq(counter) }],
         };
         let all = [held(1, 0, 0b1101), held(2, 0, 0b1101), held(3, 1, 0b1101), held(4, 0, 0b1110)];
@@ -397,8 +395,6 @@ mod tests {
             key: key(0),
             kind: OpKind::Full,
             participants: 0b1111,
-            offset: 0,
-            len: 1,
             origins: Vec::new(),
         };
         let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");

@@ -1,12 +1,13 @@
 //! What the journal holds: every change of a brick's state, in order.
 
-use types::messages::brick::{OpKind, Origin, Window};
+use types::messages::brick::{OpKind, Origin, Span, Window};
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Seq, StripeKey, records};
 
 use crate::space::Run;
 
 records! {
-    /// An operation is held. The bytes of an overlay follow as payload; those of a unit lie at `runs`.
+    /// An operation is held. The bytes of an overlay's ranges follow as payload, one after the other; those of a unit lie
+    /// at `runs`.
     1 Hold {
         /// The group.
         group: GroupId,
@@ -20,17 +21,21 @@ records! {
         kind: OpKind,
         /// Mask of the slots that take part.
         participants: u64,
-        /// Start of an overlay's range of the stripe.
-        offset: u32,
-        /// Bytes of the range.
-        len: u32,
+        /// Ranges of the stripe, for an overlay or zeros.
+        spans: Vec<Span>,
+        /// Identity of the base that a patch changes.
+        base: Seq,
         /// Blocks of this unit.
         blocks: u32,
         /// Blocks of every data unit.
         unit_blocks: Vec<u32>,
+        /// Identity of every data unit, for a parity unit; empty if all are that of this operation.
+        identities: Vec<Seq>,
         /// Where this unit's bytes lie.
         runs: Vec<Run>,
-        /// Checksum of every block of this unit, or of an overlay's bytes as one.
+        /// What of `runs` was free before: all of it, unless this is a patch.
+        fresh: Vec<Run>,
+        /// Checksum of every block of this unit, or of every range of an overlay.
         crcs: Vec<u32>,
         /// The writes that it carries.
         origins: Vec<Origin>,

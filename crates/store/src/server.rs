@@ -53,6 +53,7 @@ pub(crate) struct Counters {
     pub(crate) damaged: Cell<u64>,
     pub(crate) ordered: Cell<u64>,
     pub(crate) folded: Cell<u64>,
+    pub(crate) patched: Cell<u64>,
 }
 
 /// Adds one.
@@ -152,10 +153,7 @@ impl Server {
         }
         let epoch = call.epoch;
         match call.kind {
-            messages::Write::KIND => {
-                let write = call.parse()?;
-                reply(self.write(epoch, write, call.payload).await?)
-            }
+            messages::Write::KIND => reply(self.write(epoch, call.parse()?, call.payload).await?),
             messages::Sync::KIND => reply(self.sync_writes(call.parse()?).await?),
             messages::ReadStripe::KIND => {
                 let (answer, payload) = self.read_stripe(epoch, call.parse()?).await?;

@@ -22,8 +22,8 @@ mod staged;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use types::limits::{BLOCK, STRIPE_MAX};
-use types::messages::brick::{HeldOp, OpKind, Prepare, Tail};
+use types::limits::{BLOCK, STRIPE_MAX, UNIT_MAX};
+use types::messages::brick::{HeldOp, OpKind, Prepare, Tail, spans_len};
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
 pub(crate) use group::{Clients, SlotGroup};
@@ -226,7 +226,7 @@ impl SlotCore {
         }
         let runs = match p.kind {
             OpKind::Full => self.space.allocate((payload / BLOCK) as u32).ok_or(Refusal::NoSpace)?,
-            OpKind::Overlay | OpKind::Zero => Vec::new(),
+            OpKind::Overlay | OpKind::Zero | OpKind::Patch => Vec::new(),
         };
         self.coming.insert((p.group, p.seq), runs.clone());
         Ok(PrepareStep::Hold(runs))
@@ -274,7 +274,7 @@ impl SlotCore {
         let class = class_for(descriptor_max(hold.blocks, hold.unit_blocks.len()));
         let kept = Kept { hold, position, serial: stamp.serial };
         match kind {
-            OpKind::Full => unit.pend.insert(seq, kept),
+            OpKind::Full | OpKind::Patch => unit.pend.insert(seq, kept),
             OpKind::Overlay | OpKind::Zero => unit.overlays.insert(seq, kept),
         };
         if !decided {
@@ -312,8 +312,8 @@ impl SlotCore {
         if let Some(Kept { hold, serial, .. }) = unit.pend.remove(&seq) {
             unit.overlays.retain(|overlay, _| *overlay > seq);
             freed.extend(unit.base.take().into_iter().flat_map(|base| base.runs));
-            let Hold { blocks, runs, crcs, unit_blocks, .. } = hold;
-            unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks });
+            let Hold { blocks, runs, crcs, unit_blocks, identities, .. } = hold;
+            unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks, identities });
             unit.emptied = stamp.serial;
             (origins, told) = (hold.origins, serial);
             // The record with the bytes' place is needed until the descriptor is at rest, and may be older than the
@@ -484,8 +484,6 @@ impl SlotCore {
                 key: *key,
                 kind: hold.kind,
                 participants: hold.participants,
-                offset: hold.offset,
-                len: hold.len,
                 origins: hold.origins.clone(),
             })
         });
@@ -495,18 +493,18 @@ impl SlotCore {
 
 /// Whether an operation's numbers fit one another. They came over the wire: nothing else checks them.
 fn well_formed(p: &Prepare, payload: usize) -> bool {
-    let range = (p.offset as usize).checked_add(p.len as usize).is_some_and(|end| end <= STRIPE_MAX);
     let slot = u64::from(p.slot) < 64 && p.participants & 1 << p.slot != 0;
     let bytes = match p.kind {
-        _ if p.staged => p.kind == OpKind::Full && payload == 0 && p.origins.len() == 1,
+        _ if p.staged => p.kind == OpKind::Full && payload == 0 && p.spans.is_empty() && p.origins.len() == 1,
         OpKind::Full => {
             let sums = p.crcs.len() == payload / BLOCK;
-            sums && payload.is_multiple_of(BLOCK) && payload <= types::limits::UNIT_MAX as usize
+            sums && p.spans.is_empty() && payload.is_multiple_of(BLOCK) && payload <= UNIT_MAX as usize
         }
-        OpKind::Overlay => payload == p.len as usize && p.len > 0,
-        OpKind::Zero => payload == 0 && p.len > 0,
+        OpKind::Overlay => spans_len(&p.spans, STRIPE_MAX) == Some(payload),
+        OpKind::Zero => spans_len(&p.spans, STRIPE_MAX).is_some() && payload == 0,
+        OpKind::Patch => false,
     };
-    range && slot && bytes
+    slot && bytes
 }
 
 #[cfg(test)]

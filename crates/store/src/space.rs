@@ -13,7 +13,7 @@ records! {
 }
 
 /// Most runs of one unit: its descriptor has room for so many.
-pub(crate) const RUNS_MAX: usize = 4;
+pub(crate) const RUNS_MAX: usize = 16;
 
 /// The allocator. Pure: whoever frees blocks must know that nothing durable refers to them any more.
 #[derive(Debug)]

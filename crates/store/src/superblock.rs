@@ -18,7 +18,7 @@ use crate::error::BrickError;
 /// First bytes of a superblock.
 const MAGIC: [u8; 8] = *b"SHOALBRK";
 /// The newest format that this build reads and writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// The family of code matrices whose parity the brick holds.
 pub(crate) const MATRIX: u32 = 1;
 /// Smallest brick, in bytes.
@@ -136,6 +136,9 @@ impl Superblock {
         }
         if !whole {
             return Err(BrickError::SuperblockDamaged);
+        }
+        if format < FORMAT {
+            return Err(BrickError::OlderFormat { found: format, known: FORMAT });
         }
         parsed
     }

@@ -32,6 +32,8 @@ pub const RECORD_MAX: usize = 4 << 20;
 pub const PAYLOAD_MAX: usize = 32 << 20;
 /// Largest stripe (its data), in bytes.
 pub const STRIPE_MAX: usize = 32 << 20;
+/// Most ranges of one write.
+pub const SPANS_MAX: usize = 512;
 /// Most groups of one volume.
 pub const GROUPS_MAX: u32 = 4096;
 /// Most bricks of one cluster.

@@ -2,8 +2,8 @@
 
 use types::checksum::crc;
 use types::limits::BLOCK;
-use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared};
-use types::{Buf, Epoch, Refusal, StripeKey};
+use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
+use types::{Buf, Epoch, Refusal, Seq, StripeKey};
 
 use crate::journal::{Claim, DiskFailed};
 use crate::record::Hold;
@@ -61,20 +61,22 @@ impl Server {
 
     /// Writes the bytes and appends the record.
     async fn hold(&self, p: &Prepare, runs: Vec<Run>, payload: Buf) -> Result<(), Refusal> {
-        match p.kind {
-            OpKind::Full => {
-                self.write_runs(&runs, &payload).await?;
-                self.record(p, runs, p.crcs.clone(), Buf::empty()).await
-            }
-            OpKind::Overlay | OpKind::Zero => self.record(p, runs, vec![crc(&payload)], payload).await,
-        }
+        let crcs = match p.kind {
+            OpKind::Overlay => span_sums(&p.spans, &payload),
+            OpKind::Zero => vec![crc(&[]); p.spans.len()],
+            // Compared with the payload when it came.
+            _ => p.crcs.clone(),
+        };
+        self.write_runs(&runs, &payload).await?;
+        let bytes = if p.kind == OpKind::Overlay { payload } else { Buf::empty() };
+        self.record(p, runs, crcs, bytes).await
     }
 
     /// Appends the record of an operation: a unit's bytes lie at `runs` already, an overlay's are `bytes`.
     async fn record(&self, p: &Prepare, runs: Vec<Run>, crcs: Vec<u32>, bytes: Buf) -> Result<(), Refusal> {
         let claim = if p.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
         let blocks = if p.kind == OpKind::Full { crcs.len() as u32 } else { 0 };
-        self.journal.room(claim, bytes.len() + 4 * crcs.len() + 4096).await?;
+        self.journal.room(claim, bytes.len() + 12 * (crcs.len() + p.origins.len()) + 4096).await?;
         // From here to the end nothing waits, so the epoch cannot change between the check and the record.
         self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
         let hold = Hold {
@@ -84,10 +86,12 @@ impl Server {
             slot: p.slot,
             kind: p.kind,
             participants: p.participants,
-            offset: p.offset,
-            len: p.len,
+            spans: p.spans.clone(),
+            base: Seq::NONE,
             blocks,
             unit_blocks: p.unit_blocks.clone(),
+            identities: Vec::new(),
+            fresh: runs.clone(),
             runs,
             crcs,
             origins: p.origins.clone(),
@@ -137,4 +141,15 @@ impl Server {
             }
         }
     }
+}
+
+/// The checksum of each span's bytes.
+fn span_sums(spans: &[Span], payload: &[u8]) -> Vec<u32> {
+    let mut rest = payload;
+    let sum = |span: &Span| {
+        let (bytes, behind) = rest.split_at(span.len as usize);
+        rest = behind;
+        crc(bytes)
+    };
+    spans.iter().map(sum).collect()
 }

@@ -20,6 +20,7 @@ impl Server {
             damaged: self.counters.damaged.get(),
             ordered: self.counters.ordered.get(),
             folded: self.counters.folded.get(),
+            patched: self.counters.patched.get(),
             primary_of: self.primary.borrow().served().map(|(id, _)| id).collect(),
             memory: self.world.memory(),
             memory_budget: self.options.memory_budget,

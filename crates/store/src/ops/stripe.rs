@@ -27,7 +27,8 @@ pub(crate) struct Stripe<'a> {
     pub(crate) key: StripeKey,
     pub(crate) geometry: Geometry,
     config: GroupConfig,
-    me: usize,
+    /// The primary's own slot.
+    pub(crate) me: usize,
     pub(crate) shape: Shape,
     /// Operations on the stripe that are committed although the slots may not know.
     decided: Vec<Seq>,

@@ -2,7 +2,7 @@
 
 use types::messages::Done;
 use types::messages::brick::{Nudge, Sync};
-use types::{Buf, Epoch, Refusal};
+use types::{Buf, ClientId, ClientSeq, Epoch, Refusal};
 
 use crate::server::Server;
 
@@ -12,11 +12,7 @@ const LOOK_US: u64 = 500_000;
 impl Server {
     /// Answers when every write of the client up to a number is stable.
     pub(crate) async fn sync_writes(&self, sync: Sync) -> Result<Done, Refusal> {
-        {
-            let mut urgent = self.urgent.borrow_mut();
-            let upto = urgent.entry(sync.client).or_default();
-            *upto = (*upto).max(sync.upto);
-        }
+        self.hasten(sync.client, sync.upto);
         let mut nudged = false;
         loop {
             let progress = self.progress.wait();
@@ -34,6 +30,13 @@ impl Server {
             }
             self.world.timeout(LOOK_US, progress).await;
         }
+    }
+
+    /// From here on operations with writes of this client up to a number are made durable at once.
+    pub(crate) fn hasten(&self, client: ClientId, upto: ClientSeq) {
+        let mut urgent = self.urgent.borrow_mut();
+        let known = urgent.entry(client).or_default();
+        *known = (*known).max(upto);
     }
 
     /// Has every slot that still owes an answer make what it holds durable now.

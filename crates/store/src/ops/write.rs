@@ -9,15 +9,16 @@
 //!              large, or journals filling:         the rest is read, then Full
 //! ```
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
 use types::checksum::crc_blocks;
 use types::limits::BLOCK;
 use types::messages::Done;
-use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Write};
+use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Span, Sync, Write, spans_len};
 use types::messages::cluster::GroupRenew;
-use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal};
+use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq};
 use world::CallError;
 
 use super::stripe::Stripe;
@@ -36,15 +37,20 @@ const RETRY_US: u64 = 20_000;
 /// An operation, planned: what every slot gets.
 pub(crate) struct Plan {
     kind: OpKind,
-    offset: usize,
-    len: usize,
     /// Data slots that it concerns, as a mask.
     touched: u64,
     unit_blocks: Vec<u32>,
-    /// The payload of each slot.
-    payloads: Vec<Buf>,
+    /// What each slot gets.
+    parts: Vec<Part>,
     /// The payloads are on the slots already.
     staged: bool,
+}
+
+/// One slot's part of an operation.
+#[derive(Clone, Default)]
+struct Part {
+    spans: Vec<Span>,
+    payload: Buf,
 }
 
 /// Bytes of an accepted write, counted until it is committed or given up.
@@ -61,7 +67,7 @@ impl Drop for Accepted {
 }
 
 impl Server {
-    /// Accepts a write; it is stable later.
+    /// Accepts a write; it is stable later, unless the client waits for that here.
     pub(crate) async fn write(
         self: Rc<Server>,
         epoch: Epoch,
@@ -71,10 +77,9 @@ impl Server {
         self.check_primary(w.group, epoch)?;
         self.busy_at.set(self.world.now());
         let geometry = self.volume(w.group)?.geometry;
-        let end = (w.offset as usize).checked_add(w.len as usize).ok_or(Refusal::Malformed)?;
-        let expected = if w.zero || w.staged { 0 } else { w.len as usize };
-        let whole = w.len as usize == geometry.stripe() && !w.zero;
-        if w.len == 0 || w.staged && !whole || end > geometry.stripe() || payload.len() != expected {
+        let len = spans_len(&w.spans, geometry.stripe()).ok_or(Refusal::Malformed)?;
+        let staged_part = w.staged && (w.zero || len != geometry.stripe());
+        if staged_part || payload.len() != if w.zero || w.staged { 0 } else { len } {
             return Err(Refusal::Malformed);
         }
         let accepted = self.clone().accept(payload.len()).await;
@@ -84,6 +89,11 @@ impl Server {
         // Waiting for room may have taken long enough for everything to change.
         self.check_primary(w.group, epoch)?;
         self.check_enough_live(w.group, epoch)?;
+        let awaited =
+            w.stable.then(|| Sync { client: w.client, upto: w.seq, groups: vec![(w.group, epoch)] });
+        if w.stable {
+            self.hasten(w.client, w.seq);
+        }
         if self.primary.borrow_mut().admit(w.group, w.client, w.seq, w.acked) {
             let (server, turn) = (self.clone(), self.lanes.enter(w.key));
             self.world.spawn(async move {
@@ -92,7 +102,10 @@ impl Server {
                 drop((turn, accepted));
             });
         }
-        Ok(Done {})
+        match awaited {
+            Some(sync) => self.sync_writes(sync).await,
+            None => Ok(Done {}),
+        }
     }
 
     /// Waits for room among the accepted writes.
@@ -202,7 +215,7 @@ impl Server {
     /// repeated one could come after newer bytes.
     async fn plan(&self, stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Result<Plan, Refusal> {
         let geometry = &stripe.geometry;
-        let (offset, len) = (w.offset as usize, w.len as usize);
+        let len: usize = w.spans.iter().map(|span| span.len as usize).sum();
         let whole = len == geometry.stripe();
         if w.staged {
             return Ok(plan_staged(geometry));
@@ -211,29 +224,20 @@ impl Server {
             return Ok(self.plan_full(stripe, vec![Buf::empty(); geometry.code().k()]));
         }
         if !w.zero && (whole || !stripe.shape.exists) {
-            let mut units = vec![Buf::empty(); geometry.code().k()];
-            let mut at = 0;
-            for (unit, from, take) in geometry.split_units(offset, len) {
-                let part = payload.slice(at..at + take);
-                units[unit] = if from == 0 { part } else { behind_zeros(from, &part) };
-                at += take;
-            }
-            return Ok(self.plan_full(stripe, units));
+            let nothing = vec![Buf::empty(); geometry.code().k()];
+            return Ok(self.plan_full(stripe, lay_write_over(geometry, nothing, &w.spans, payload)));
         }
         if !w.zero && (len >= geometry.stripe() / 2 || len > OVERLAY_MAX || self.journals_pressed(stripe)) {
             match stripe.units().await {
                 Ok(units) => {
-                    let units = lay_write_over(geometry, units, offset, payload);
+                    let units = lay_write_over(geometry, units, &w.spans, payload);
                     return Ok(self.plan_full(stripe, units));
                 }
                 Err(Refusal::TooFewLive | Refusal::Corrupt) if len <= OVERLAY_MAX => {}
                 Err(refusal) => return Err(refusal),
             }
         }
-        let touched = geometry.split_units(offset, len).fold(0, |mask, (unit, _, _)| mask | 1 << unit);
-        let kind = if w.zero { OpKind::Zero } else { OpKind::Overlay };
-        let payloads = vec![payload.clone(); geometry.code().slots()];
-        Ok(Plan { kind, offset, len, touched, unit_blocks: Vec::new(), payloads, staged: false })
+        Ok(plan_overlay(stripe, w, payload))
     }
 
     /// Whether a journal of the group fills up.
@@ -259,9 +263,9 @@ impl Server {
             .enumerate()
             .filter(|(_, blocks)| stripe.shape.exists || **blocks > 0)
             .fold(0, |mask, (unit, _)| mask | 1 << unit);
-        let len = stripe.geometry.stripe();
-        let payloads = data.into_iter().chain(parity.into_iter().map(BufMut::freeze)).collect();
-        Plan { kind: OpKind::Full, offset: 0, len, touched, unit_blocks, payloads, staged: false }
+        let units = data.into_iter().chain(parity.into_iter().map(BufMut::freeze));
+        let parts = units.map(|payload| Part { spans: Vec::new(), payload }).collect();
+        Plan { kind: OpKind::Full, touched, unit_blocks, parts, staged: false }
     }
 
     /// Gives an operation its place and sees that every live participant holds it.
@@ -287,9 +291,10 @@ impl Server {
             slot: 0,
             kind: plan.kind,
             participants,
-            offset: plan.offset as u32,
-            len: plan.len as u32,
+            spans: Vec::new(),
             unit_blocks: plan.unit_blocks,
+            identities: Vec::new(),
+            base: Seq::NONE,
             origins,
             acked,
             decided,
@@ -298,9 +303,9 @@ impl Server {
             crcs: Vec::new(),
         };
         let deliveries = targets.into_iter().map(|(slot, brick)| {
-            let payload = plan.payloads[slot].clone();
+            let Part { spans, payload } = plan.parts[slot].clone();
             let crcs = if plan.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
-            let prepare = Prepare { slot: slot as u8, crcs, ..prepare.clone() };
+            let prepare = Prepare { slot: slot as u8, spans, crcs, ..prepare.clone() };
             async move {
                 self.deliver(brick, epoch, prepare, payload).await?;
                 if self.primary.borrow_mut().acked(id, seq, slot) {
@@ -376,20 +381,62 @@ fn plan_staged(geometry: &Geometry) -> Plan {
     let code = geometry.code();
     Plan {
         kind: OpKind::Full,
-        offset: 0,
-        len: geometry.stripe(),
         touched: (0..code.k()).fold(0, |mask, unit| mask | 1 << unit),
         unit_blocks: vec![(geometry.unit() / BLOCK) as u32; code.k()],
-        payloads: vec![Buf::empty(); code.slots()],
+        parts: vec![Part::default(); code.slots()],
         staged: true,
     }
 }
 
-/// A unit that begins with zeros.
-fn behind_zeros(zeros: usize, part: &[u8]) -> Buf {
-    let mut unit = BufMut::zeroed(zeros + part.len());
-    unit[zeros..].copy_from_slice(part);
-    unit.freeze()
+/// A small write over something: each data slot gets what lies in its unit. Who has to know the whole, parity and
+/// primary, gets all of it.
+fn plan_overlay(stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Plan {
+    let geometry = &stripe.geometry;
+    let code = geometry.code();
+    let kind = if w.zero { OpKind::Zero } else { OpKind::Overlay };
+    let mut cuts: Vec<Vec<(Span, Range<usize>)>> = vec![Vec::new(); code.k()];
+    for (unit, from, bytes) in split_spans(geometry, &w.spans) {
+        let offset = (unit * geometry.unit() + from) as u32;
+        cuts[unit].push((Span { offset, len: bytes.len() as u32 }, bytes));
+    }
+    let mask = |mask, (unit, cut): (usize, &Vec<_>)| mask | u64::from(!cut.is_empty()) << unit;
+    let touched = cuts.iter().enumerate().fold(0, mask);
+    let part = |slot: usize| match cuts.get(slot).filter(|_| slot != stripe.me) {
+        Some(cut) => {
+            let spans = cut.iter().map(|(span, _)| span.clone()).collect();
+            let bytes: Vec<Range<usize>> = cut.iter().map(|(_, bytes)| bytes.clone()).collect();
+            Part { spans, payload: if w.zero { Buf::empty() } else { gather(payload, &bytes) } }
+        }
+        None => Part { spans: w.spans.clone(), payload: payload.clone() },
+    };
+    Plan { kind, touched, unit_blocks: Vec::new(), parts: (0..code.slots()).map(part).collect(), staged: false }
+}
+
+/// Cuts spans at the ends of units: `(data unit, offset in it, bytes of the payload)`.
+fn split_spans(geometry: &Geometry, spans: &[Span]) -> Vec<(usize, usize, Range<usize>)> {
+    let mut at = 0;
+    let pieces = spans.iter().flat_map(|span| geometry.split_units(span.range().start, span.len as usize));
+    let place = |(unit, from, take)| {
+        at += take;
+        (unit, from, at - take..at)
+    };
+    pieces.map(place).collect()
+}
+
+/// Parts of a payload that follow one another, as one; not copied if they lie so.
+fn gather(payload: &Buf, parts: &[Range<usize>]) -> Buf {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Buf::empty() };
+    let len = parts.iter().map(Range::len).sum();
+    if last.end - first.start == len {
+        return payload.slice(first.start..last.end);
+    }
+    let mut bytes = BufMut::dirty(len);
+    let mut at = 0;
+    for part in parts {
+        bytes[at..at + part.len()].copy_from_slice(&payload[part.clone()]);
+        at += part.len();
+    }
+    bytes.freeze()
 }
 
 /// A unit up to the end of its last block.
@@ -403,18 +450,26 @@ fn pad_to_block(unit: Buf) -> Buf {
 }
 
 /// Units with a write laid over them.
-fn lay_write_over(geometry: &Geometry, units: Vec<Buf>, offset: usize, payload: &Buf) -> Vec<Buf> {
-    let mut at = 0;
-    let mut units = units;
-    for (unit, from, take) in geometry.split_units(offset, payload.len()) {
-        let old = &units[unit];
-        let mut new = BufMut::zeroed(old.len().max(from + take));
-        new[..old.len()].copy_from_slice(old);
-        new[from..from + take].copy_from_slice(&payload[at..at + take]);
-        units[unit] = new.freeze();
-        at += take;
+fn lay_write_over(geometry: &Geometry, units: Vec<Buf>, spans: &[Span], payload: &Buf) -> Vec<Buf> {
+    let mut cuts: Vec<Vec<(usize, Range<usize>)>> = vec![Vec::new(); units.len()];
+    for (unit, from, bytes) in split_spans(geometry, spans) {
+        cuts[unit].push((from, bytes));
     }
-    units
+    let lay = |(old, cut): (Buf, Vec<(usize, Range<usize>)>)| {
+        let Some((from, bytes)) = cut.last() else { return old };
+        let len = old.len().max(from + bytes.len());
+        if cut.len() == 1 && bytes.len() == len {
+            return payload.slice(bytes.clone());
+        }
+        let mut new = BufMut::dirty(len);
+        new[..old.len()].copy_from_slice(&old);
+        new[old.len()..].fill(0);
+        for (from, bytes) in cut {
+            new[from..from + bytes.len()].copy_from_slice(&payload[bytes]);
+        }
+        new.freeze()
+    };
+    units.into_iter().zip(cuts).map(lay).collect()
 }
 
 #[cfg(test)]
@@ -426,8 +481,18 @@ mod tests {
     fn a_write_lies_over_what_was_there() {
         let geometry = Geometry::new(Code::new(2, 1).expect("2+1"), 4096, 64).expect("geometry");
         let units = vec![Buf::copy_of(&[1; 4096]), Buf::empty()];
-        let units = lay_write_over(&geometry, units, 4000, &Buf::copy_of(&[2; 200]));
+        let spans = [Span { offset: 10, len: 5 }, Span { offset: 4000, len: 200 }];
+        let payload: Vec<u8> = (0..205).map(|at| if at < 5 { 3 } else { 2 }).collect();
+        let units = lay_write_over(&geometry, units, &spans, &Buf::copy_of(&payload));
         assert_eq!((units[0].len(), units[1].len()), (4096, 104));
         assert_eq!((units[0][3999], units[0][4000], units[1][0]), (1, 2, 2));
+        assert_eq!(units[0][9..16], [1, 3, 3, 3, 3, 3, 1]);
+    }
+
+    #[test]
+    fn parts_of_a_payload_are_copied_only_if_they_lie_apart() {
+        let payload = Buf::copy_of(&[1, 2, 3, 4, 5]);
+        assert_eq!(*gather(&payload, &[1..2, 2..4]), [2, 3, 4]);
+        assert_eq!(*gather(&payload, &[0..1, 3..5]), [1, 4, 5]);
     }
 }

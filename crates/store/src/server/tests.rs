@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use types::limits::BLOCK;
-use types::messages::brick::{BrickReport, BrickStatus, Purge, ReadStripe, ReadUnit, Sync, Write};
+use types::messages::brick::{BrickReport, BrickStatus, Purge, ReadStripe, ReadUnit, Span, Sync, Write};
 use types::messages::cluster::{
     BeatReply, BrickBeat, BrickInfo, BrickJoin, BrickState, GroupConfig, GroupRenew, MapGet, MapReply,
     SlotConfig, SlotState,
@@ -225,9 +225,9 @@ impl Client {
             client: CLIENT,
             seq: ClientSeq(patch.seq),
             acked: ClientSeq(self.acked),
-            offset: patch.offset as u32,
-            len: patch.len as u32,
+            spans: vec![Span { offset: patch.offset as u32, len: patch.len as u32 }],
             zero: patch.bytes.is_none(),
+            stable: false,
         };
         let payload = patch.bytes.as_ref().map_or(Buf::empty(), |bytes| Buf::copy_of(bytes));
         self.call(&write, payload).await.map(|_| ())

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use types::limits::BLOCK;
-use types::messages::brick::OpKind;
+use types::messages::brick::{OpKind, Span};
 use types::{Refusal, Seq, StripeKey};
 
 use super::{Kept, SlotCore, Unit};
@@ -101,12 +101,13 @@ impl SlotCore {
         let mut plan = base.map_or_else(ReadPlan::default, |base| plan_base(base, &range));
         let stripe_range = at + range.start..at + range.end;
         for (seq, kept) in unit.overlays.range(identity.next()..) {
-            let Some(piece) = piece(kept, &stripe_range) else { continue };
-            if !known(*seq) {
-                return Err(Refusal::Pending);
+            for piece in pieces(kept, &stripe_range) {
+                if !known(*seq) {
+                    return Err(Refusal::Pending);
+                }
+                plan.present = plan.present.max(piece.to + piece.len);
+                plan.overlays.push(piece);
             }
-            plan.present = plan.present.max(piece.to + piece.len);
-            plan.overlays.push(piece);
         }
         Ok(plan)
     }
@@ -120,7 +121,7 @@ impl SlotCore {
         identity: Seq,
     ) -> Vec<OverlayPiece> {
         let Some(unit) = self.units.get(&key) else { return Vec::new() };
-        unit.overlays.range(identity.next()..).filter_map(|(_, kept)| piece(kept, range)).collect()
+        unit.overlays.range(identity.next()..).flat_map(|(_, kept)| pieces(kept, range)).collect()
     }
 
     /// What this slot knows of a stripe, operations on it counting as decided.
@@ -131,10 +132,8 @@ impl SlotCore {
             (None, Some(base)) => (base.identity, base.unit_blocks.clone()),
             (None, None) => (Seq::NONE, Vec::new()),
         };
-        let overlays = unit.overlays.range(identity.next()..).map(|(_, kept)| {
-            let start = kept.hold.offset as usize;
-            start..start + kept.hold.len as usize
-        });
+        let overlays = unit.overlays.range(identity.next()..);
+        let overlays = overlays.flat_map(|(_, kept)| kept.hold.spans.iter().map(Span::range));
         Shape { exists: true, identity, unit_blocks, overlays: overlays.collect() }
     }
 }
@@ -191,17 +190,23 @@ fn plan_base(base: BaseRef<'_>, range: &Range<usize>) -> ReadPlan {
     ReadPlan { identity: base.identity(), blocks: (first, blocks), overlays: Vec::new(), present }
 }
 
-/// The part of an overlay that lies over a range of the stripe.
-fn piece(kept: &Kept, range: &Range<usize>) -> Option<OverlayPiece> {
-    let start = kept.hold.offset as usize;
-    let end = start + kept.hold.len as usize;
-    let (from, to) = (start.max(range.start), end.min(range.end));
-    if from >= to {
-        return None;
-    }
-    let source = match kept.hold.kind {
-        OpKind::Zero => None,
-        _ => Some((kept.position, kept.hold.crcs.first().copied().unwrap_or_default())),
-    };
-    Some(OverlayPiece { source, from: from - start, to: from - range.start, len: to - from })
+/// The parts of an overlay that lie over a range of the stripe.
+fn pieces<'a>(kept: &'a Kept, range: &'a Range<usize>) -> impl Iterator<Item = OverlayPiece> + 'a {
+    let mut at = 0;
+    kept.hold.spans.iter().zip(&kept.hold.crcs).filter_map(move |(span, sum)| {
+        let Range { start, end } = span.range();
+        // Zeros have no bytes in the journal, and the checksum of none.
+        let source = (kept.hold.kind != OpKind::Zero).then(|| {
+            let Position { serial, offset, .. } = kept.position;
+            (Position { serial, offset: offset + at, len: span.len }, *sum)
+        });
+        at += u64::from(span.len);
+        let (from, to) = (start.max(range.start), end.min(range.end));
+        (from < to).then(|| OverlayPiece {
+            source,
+            from: from - start,
+            to: from - range.start,
+            len: to - from,
+        })
+    })
 }

@@ -1,7 +1,7 @@
 //! The step machine, step by step, and a replay of what it recorded.
 
 use proptest::prelude::*;
-use types::messages::brick::{Origin, Window};
+use types::messages::brick::{Origin, Span, Window};
 use types::{ClientId, ClientSeq, VolumeId};
 
 use super::*;
@@ -88,8 +88,12 @@ impl Bench {
             slot: 0,
             kind,
             participants: 1,
-            offset: offset as u32,
-            len: len as u32,
+            spans: match kind {
+                OpKind::Overlay | OpKind::Zero => vec![Span { offset: offset as u32, len: len as u32 }],
+                _ => Vec::new(),
+            },
+            identities: Vec::new(),
+            base: Seq::NONE,
             unit_blocks: if kind == OpKind::Full { vec![len.div_ceil(BLOCK) as u32] } else { Vec::new() },
             origins: vec![Origin { client: CLIENT, seq: ClientSeq(self.writes) }],
             acked: vec![(CLIENT, ClientSeq(self.writes.saturating_sub(5)))],
@@ -100,9 +104,9 @@ impl Bench {
 
     fn payload(p: &Prepare) -> usize {
         match p.kind {
-            OpKind::Full => (p.len as usize).next_multiple_of(BLOCK),
-            OpKind::Overlay => p.len as usize,
-            OpKind::Zero => 0,
+            OpKind::Full => p.unit_blocks[0] as usize * BLOCK,
+            OpKind::Overlay => p.spans.iter().map(|span| span.len as usize).sum(),
+            OpKind::Zero | OpKind::Patch => 0,
         }
     }
 
@@ -114,7 +118,7 @@ impl Bench {
     fn hold(&mut self, p: &Prepare, runs: Vec<Run>) -> Result<(), Refusal> {
         self.core.may_hold(p.group, p.key, p.seq)?;
         let blocks: u32 = runs.iter().map(|run| run.blocks).sum();
-        let sums = if p.kind == OpKind::Full { blocks } else { 1 };
+        let sums = if p.kind == OpKind::Full { blocks } else { p.spans.len() as u32 };
         let hold = Hold {
             group: p.group,
             seq: p.seq,
@@ -122,10 +126,12 @@ impl Bench {
             slot: p.slot,
             kind: p.kind,
             participants: p.participants,
-            offset: p.offset,
-            len: p.len,
+            spans: p.spans.clone(),
+            base: p.base,
             blocks,
             unit_blocks: p.unit_blocks.clone(),
+            identities: p.identities.clone(),
+            fresh: runs.clone(),
             runs,
             crcs: (0..sums).map(|i| p.seq.0 as u32 + i).collect(),
             origins: p.origins.clone(),

@@ -28,6 +28,7 @@ fn descriptor(n: u64, version: u64, blocks: u32) -> Descriptor {
         runs: vec![Run { start: version, blocks }],
         crcs: (0..blocks).map(|i| i ^ version as u32).collect(),
         unit_blocks: vec![blocks],
+        identities: Vec::new(),
     };
     Descriptor { key: key(n), group: GroupId::default(), slot: 1, base }
 }

@@ -3,8 +3,11 @@
 //! The frame's `epoch` is the epoch of the group in question. `offset` and `len` count bytes of a stripe's data
 //! unless a line says "of the unit".
 
+use std::ops::Range;
+
 use super::Done;
 use super::cluster::GroupConfig;
+use crate::limits::SPANS_MAX;
 use crate::{BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, MapVersion, ObjectId, Seq, StripeKey};
 use crate::{coded_enum, records};
 
@@ -13,17 +16,27 @@ coded_enum! {
     pub enum OpKind: u8 {
         /// Replaces every unit of the stripe; units that the record gives no block are absent (zeros).
         Full = 1,
-        /// Lays bytes over a range.
+        /// Lays bytes over ranges.
         Overlay = 2,
-        /// Lays zeros over a range; carries no payload.
+        /// Lays zeros over ranges; carries no payload.
         Zero = 3,
+        /// Makes overlays part of the units that they touch, block by block; parity follows. Changes no content.
+        Patch = 4,
     }
 }
 
 records! {
-    /// Client to primary: writes a range of one stripe. The payload is the bytes (none if `zero`).
+    /// A range of a stripe's data.
+    part Span {
+        /// First byte.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+    }
+    /// Client to primary: writes ranges of one stripe. The payload is their bytes, one range after the other (none if
+    /// `zero`).
     ///
-    /// Answered as soon as the primary holds the bytes and space is reserved: *unstable*.
+    /// Answered as soon as the primary holds the bytes and space is reserved: *unstable*; or when it is `stable`.
     100 Write {
         /// The group of the stripe's extent.
         group: GroupId,
@@ -35,12 +48,12 @@ records! {
         seq: ClientSeq,
         /// Every write of this client up to here is known to it as stable.
         acked: ClientSeq,
-        /// Start of the range.
-        offset: u32,
-        /// Bytes of the range.
-        len: u32,
+        /// The ranges, at most [`SPANS_MAX`](crate::limits::SPANS_MAX): ascending, no two overlap or touch.
+        spans: Vec<Span>,
         /// Zeros instead of a payload.
         zero: bool,
+        /// Answer only when this write, and every earlier one of the client to this group, is stable.
+        stable: bool,
         /// The whole stripe, its units staged on every live slot ([`Stage`]): no payload.
         staged: bool,
     } => Done;
@@ -125,8 +138,9 @@ records! {
         seen: Vec<ClientSeq>,
     }
 
-    /// Primary to slot: hold this operation durably. Payload: the unit's new bytes ([`OpKind::Full`]), or the
-    /// range's bytes ([`OpKind::Overlay`]). Answered when durable.
+    /// Primary to slot: hold this operation durably. Payload: the unit's new bytes ([`OpKind::Full`]), the ranges'
+    /// bytes ([`OpKind::Overlay`]), or what the touched blocks of a parity unit change by ([`OpKind::Patch`]; a data
+    /// slot needs none). Answered when durable.
     110 Prepare covered by crcs {
         /// The group.
         group: GroupId,
@@ -140,12 +154,14 @@ records! {
         kind: OpKind,
         /// Mask of the slots that take part (live or not).
         participants: u64,
-        /// Start of the range (0 for [`OpKind::Full`]).
-        offset: u32,
-        /// Bytes of the range.
-        len: u32,
+        /// For [`OpKind::Overlay`] and [`OpKind::Zero`]: the ranges that concern this slot, as in [`Write`].
+        spans: Vec<Span>,
         /// For [`OpKind::Full`]: 4-KiB blocks of each data unit, 0 for an absent one. Parity is as long as the longest.
         unit_blocks: Vec<u32>,
+        /// For [`OpKind::Patch`] to a parity slot: the identity of every data unit from here on.
+        identities: Vec<Seq>,
+        /// For [`OpKind::Patch`]: the identity of this slot's base, which it changes.
+        base: Seq,
         /// The writes that it carries.
         origins: Vec<Origin>,
         /// The writers' acknowledged numbers.
@@ -160,7 +176,8 @@ records! {
         /// For [`OpKind::Full`]: checksum of each 4-KiB block of the payload.
         crcs: Vec<u32>,
     } => Prepared;
-    /// The operation is durable on this slot.
+    /// The operation is durable on this slot. Payload of a data slot for [`OpKind::Patch`]: old XOR new of the touched
+    /// blocks, in order.
     111 Prepared {
         /// Bytes that the brick can still take, its reserve left out.
         free: u64,
@@ -203,10 +220,6 @@ records! {
         kind: OpKind,
         /// Mask of the slots that take part.
         participants: u64,
-        /// Start of its range.
-        offset: u32,
-        /// Bytes of its range.
-        len: u32,
         /// The writes that it carries.
         origins: Vec<Origin>,
     }
@@ -284,8 +297,10 @@ records! {
         damaged: u64,
         /// Operations ordered as primary since the start.
         ordered: u64,
-        /// Stripes folded as primary since the start.
+        /// Stripes folded as primary since the start, written whole.
         folded: u64,
+        /// Stripes folded as primary since the start, only the touched blocks of them.
+        patched: u64,
         /// Groups served as primary.
         primary_of: Vec<GroupId>,
         /// Resident memory of the process, in bytes.
@@ -293,4 +308,41 @@ records! {
         /// The process's memory budget, in bytes.
         memory_budget: u64,
     };
+}
+
+impl Span {
+    /// The range.
+    pub fn range(&self) -> Range<usize> {
+        self.offset as usize..self.offset as usize + self.len as usize
+    }
+}
+
+/// Bytes of spans that came over the wire. `None` unless they are at least one and at most
+/// [`SPANS_MAX`](crate::limits::SPANS_MAX), none is empty, they ascend without overlapping or touching, and they end
+/// within `end`.
+pub fn spans_len(spans: &[Span], end: usize) -> Option<usize> {
+    let ascending = spans.windows(2).all(|pair| pair[0].range().end < pair[1].range().start);
+    let within = spans.last().is_some_and(|last| last.range().end <= end);
+    let sound = ascending && within && spans.len() <= SPANS_MAX && spans.iter().all(|span| span.len > 0);
+    sound.then(|| spans.iter().map(|span| span.len as usize).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_ascend_apart() {
+        let len = |spans: &[(u32, u32)]| {
+            let spans: Vec<Span> = spans.iter().map(|&(offset, len)| Span { offset, len }).collect();
+            spans_len(&spans, 100)
+        };
+        assert_eq!(len(&[(0, 10), (11, 89)]), Some(99));
+        assert_eq!(len(&[]), None);
+        assert_eq!(len(&[(0, 0)]), None, "empty");
+        assert_eq!(len(&[(0, 10), (10, 5)]), None, "touching");
+        assert_eq!(len(&[(20, 10), (0, 5)]), None, "descending");
+        assert_eq!(len(&[(90, 11)]), None, "beyond the end");
+        assert_eq!(len(&[(u32::MAX, u32::MAX)]), None);
+    }
 }

@@ -71,13 +71,14 @@ fn without_a_superblock_a_brick_is_lost_but_not_formatted() {
 
 #[test]
 fn a_brick_is_served_only_as_what_it_is() {
-    for (change, expected) in [(0, "newer"), (1, "cluster"), (2, "brick")] {
+    for (change, expected) in [(0, "newer"), (1, "cluster"), (2, "brick"), (3, "older")] {
         let bench = bench();
         let world = bench.sim.node("brick");
         let mut superblock = bench.superblock.clone();
         match change {
             0 => superblock.format += 1,
             1 => superblock.cluster = ClusterId([9; 16]),
+            3 => superblock.format -= 1,
             _ => superblock.brick = BrickId(77),
         }
         bench.sim.block_on("brick", async {
@@ -86,7 +87,8 @@ fn a_brick_is_served_only_as_what_it_is() {
         });
         bench.sim.kill("brick");
         let found = match bench.starts() {
-            Err(BrickError::NewerFormat { found: 2, known: 1 }) => "newer",
+            Err(BrickError::NewerFormat { found: 3, known: 2 }) => "newer",
+            Err(BrickError::OlderFormat { found: 1, known: 2 }) => "older",
             Err(BrickError::OtherCluster { found: ClusterId([9, ..]), wanted: CLUSTER }) => "cluster",
             Err(BrickError::OtherBrick { found: BrickId(77), wanted: BRICK }) => "brick",
             other => panic!("{other:?}"),

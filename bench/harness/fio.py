@@ -1,0 +1,58 @@
+"""fio: its command lines, and what its answers mean."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMON = ["fio", "--name=row", "--ioengine=psync", "--direct=0", "--fallocate=none", "--thread=0", "--randrepeat=1",
+          "--group_reporting", "--output-format=json", "--create_on_open=1"]
+
+
+@dataclass
+class Answer:
+    """What fio did: bytes, operations, the seconds that its slowest job took, the mean and p99 latency (us)."""
+
+    bytes: int
+    operations: int
+    seconds: float
+    mean_us: float
+    p99_us: float
+    raw: dict
+
+
+def command(directory: Path, rw: str, block: str, jobs: int, *options: str) -> list[str]:
+    """The command line for `jobs` processes that do `rw` with requests of `block` in `directory`."""
+    return [*COMMON, f"--directory={directory}", f"--rw={rw}", f"--bs={block}", f"--numjobs={jobs}", *options]
+
+
+def parse(text: str) -> Answer:
+    """Reads fio's JSON; it may have lines of warnings before and after it."""
+    begin, end = text.find("{"), text.rfind("}")
+    if begin < 0:
+        raise ValueError(f"fio gave no JSON: {text[-300:]}")
+    raw = json.loads(text[begin:end + 1])
+    job = raw["jobs"][0]
+    if job.get("error"):
+        raise ValueError(f"fio: error {job['error']}")
+    side = max((job["read"], job["write"]), key=lambda part: part["io_bytes"])
+    latency = side.get("clat_ns", {}).get("percentile", {}).get("99.000000", 0)
+    return Answer(side["io_bytes"], side["total_ios"], side["runtime"] / 1000, side["lat_ns"]["mean"] / 1000,
+                  latency / 1000, raw)
+
+
+def tail_rate(logs: list[str], tail_seconds: float, end_seconds: float, every_seconds: float = 1.0) -> float:
+    """Operations per second of all jobs over the last `tail_seconds` of `end_seconds`.
+
+    `logs` are the texts of fio's `--write_iops_log` files, averaged over `every_seconds`. fio leaves out a stretch in
+    which nothing was done, so missing entries count as zero.
+    """
+    total = 0.0
+    for text in logs:
+        for line in text.splitlines():
+            milliseconds, value = re.split(r",\s*", line)[:2]
+            if end_seconds - tail_seconds < float(milliseconds) / 1000 <= end_seconds + every_seconds / 2:
+                total += float(value) * every_seconds
+    return total / tail_seconds

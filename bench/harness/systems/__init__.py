@@ -1,0 +1,10 @@
+"""The systems by name."""
+
+from __future__ import annotations
+
+from .base import Options, System
+from .gluster import GlusterEc, GlusterReplica
+from .passthrough import Passthrough
+from .shoal import Shoal
+
+ALL: dict[str, type[System]] = {kind.name: kind for kind in (Shoal, GlusterEc, GlusterReplica, Passthrough)}

@@ -1,0 +1,178 @@
+"""What the harness wants of a system: start, mount, unmount, its processes, its bricks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import bricks, meter
+from ..sandbox import WORK
+from ..shell import Failed, run, until
+
+
+@dataclass
+class Options:
+    """What the command line says about how systems are started."""
+
+    shoal: Path
+    tools: Path
+    code: tuple[int, int] = (8, 2)
+    unit: str | None = None
+    shoal_options: list[str] = field(default_factory=list)
+    brick_options: list[str] = field(default_factory=list)
+    gluster_settings: str = "best"
+
+
+class System:
+    """A file system under test. A new one is a subclass with `start`, `mount_command` and perhaps `prepare`."""
+
+    name = ""
+    about = ""
+    brick_mib = 4096
+    # Settings that are screened before each row; the best is measured. None: there is nothing to choose.
+    variants: list[str] = []
+
+    def __init__(self, options: Options):
+        self.options = options
+        self.home = WORK / f"{self.name}.home"
+        self.mount_point = WORK / f"{self.name}.mount"
+        self.home.mkdir(parents=True)
+        self.mount_point.mkdir(parents=True)
+        self.bricks: list[Path] = []
+        self.mount_process: subprocess.Popen | None = None
+        self.variant: str | None = None
+
+    # What a subclass says.
+
+    @staticmethod
+    def prepare(tools: Path) -> None:
+        """Installs and builds what is needed; runs before the sandbox, with the machine's network."""
+
+    def start(self) -> None:
+        """Starts the servers and makes an empty volume."""
+        raise NotImplementedError
+
+    def start_mount(self) -> subprocess.Popen:
+        """Starts the client in the foreground."""
+        raise NotImplementedError
+
+    def servers(self) -> dict[str, list[int]]:
+        """Pids of the servers by kind; kinds are called `brick` and `metadata` where that fits."""
+        raise NotImplementedError
+
+    def use(self, variant: str) -> None:
+        """Switches to one of `variants`; the harness mounts anew afterwards."""
+
+    def facts(self) -> dict[str, object]:
+        """What goes into the report: version, settings."""
+        return {}
+
+    # What the harness does with it.
+
+    @property
+    def directory(self) -> Path:
+        """Where the load works."""
+        return self.mount_point / "load"
+
+    def log(self, name: str) -> str:
+        return str(self.home / f"{name}.log")
+
+    def processes(self) -> dict[str, list[int]]:
+        """Pids by kind, the mount included."""
+        kinds = dict(self.servers())
+        if self.mount_process is not None:
+            kinds["mount"] = [self.mount_process.pid]
+        return kinds
+
+    def parts(self) -> dict[str, list[int]]:
+        """Pids as the meter wants them: client and servers."""
+        kinds = self.processes()
+        return {"client": kinds.pop("mount", []), "servers": [pid for pids in kinds.values() for pid in pids]}
+
+    def mounted(self) -> bool:
+        """Whether the mount point is one, by the kernel's list: looking at it could hang."""
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return any(line.split()[4] == str(self.mount_point) for line in lines)
+
+    def mount(self) -> None:
+        """Mounts, and waits until it answers."""
+        self.mount_process = self.start_mount()
+
+        def ready() -> bool:
+            if self.mount_process.poll() is not None:
+                raise Failed(f"{self.name}: the mount ended: {Path(self.log('mount')).read_text()[-400:]}")
+            return self.mounted()
+        until(f"{self.name}: mount", 30, ready, 0.05)
+        run(["mkdir", "-p", str(self.directory)], 30)
+        self.after_mount()
+
+    def after_mount(self) -> None:
+        """A place for settings of the mount."""
+
+    def unmount(self) -> None:
+        """Unmounts and waits for the client's end; by force if it does not answer."""
+        process, self.mount_process = self.mount_process, None
+        try:
+            self.unmount_politely()
+        except Failed:
+            run(["umount", "-l", str(self.mount_point)], 10, check=False)
+            if process is not None:
+                process.kill()
+        if process is not None:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+    def unmount_politely(self) -> None:
+        run(["umount", str(self.mount_point)], 60)
+
+    def remount(self) -> None:
+        """Drops everything that the client holds, the kernel's page cache of the mount included."""
+        self.unmount()
+        self.mount()
+
+    def settle(self, idle: float = 0.1, limit: float = 40) -> dict[str, float]:
+        """Waits until the system is at rest: its dirty bytes written, its processes idle (below `idle` cores).
+
+        Returns how long that took and the CPU-seconds of its processes meanwhile, so that deferred work is not hidden.
+        """
+        start, before = time.monotonic(), self._cpu()
+        bricks.flush(self.bricks)
+        quiet = 0
+        while quiet < 2 and time.monotonic() - start < limit:
+            used, at = self._cpu(), time.monotonic()
+            time.sleep(0.5)
+            quiet = quiet + 1 if (self._cpu() - used) / (time.monotonic() - at) < idle else 0
+        bricks.trim(self.bricks)
+        return {"seconds": round(time.monotonic() - start, 2), "cpu": round(self._cpu() - before, 2)}
+
+    def _cpu(self) -> float:
+        return sum(meter.process_cpu(pid) for pids in self.parts().values() for pid in pids)
+
+    def stop(self) -> None:
+        """Unmounts and ends the servers. The sandbox would do it too; this is for logs that end well."""
+        self.unmount()
+        pids = [pid for group in self.servers().values() for pid in group]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+        try:
+            until(f"{self.name}: servers end", 10, lambda: not any(map(meter.alive, pids)))
+        except Failed:
+            for pid in filter(meter.alive, pids):
+                os.kill(pid, signal.SIGKILL)
+
+    def read_ahead(self, kib: int) -> None:
+        """Sets the kernel's read-ahead of the mount."""
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            fields = line.split()
+            if fields[4] == str(self.mount_point):
+                Path(f"/sys/class/bdi/{fields[2]}/read_ahead_kb").write_text(str(kib))

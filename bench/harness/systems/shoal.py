@@ -1,0 +1,85 @@
+"""Shoal: one metadata service, ten bricks, one mount; all of them the daemons that the README's cluster has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from .. import bricks
+from ..shell import Failed, daemon, run, until
+from .base import Options, System
+
+META = "127.0.0.1:7400"
+FIRST_PORT = 7411
+# A brick's file, on an XFS that has room for it. Shoal writes to fresh space, so a brick's RAM grows up to this.
+FILE_SIZE = "1100M"
+
+
+class Shoal(System):
+    name = "shoal"
+    about = "ten bricks (files on XFS), one metadata service, one mount"
+    count = 10
+
+    def __init__(self, options: Options):
+        super().__init__(options)
+        self.binary = self.home / "shoal"
+        # A copy: a build meanwhile must not change what is measured
+        self.binary.write_bytes(options.shoal.read_bytes())
+        self.binary.chmod(0o755)
+        self.meta: subprocess.Popen | None = None
+        self.brick_processes: list[subprocess.Popen] = []
+
+    def _shoal(self, *words: str, timeout: float = 60) -> str:
+        return run([str(self.binary), *words], timeout).out
+
+    @property
+    def _access(self) -> list[str]:
+        return ["--meta", META, "--key-file", str(self.home / "meta" / "key")]
+
+    def start(self) -> None:
+        self.bricks = bricks.make("shoal", self.count, 1600)
+        self._shoal("cluster", "init", "--dir", str(self.home / "meta"))
+        self.meta = daemon([str(self.binary), "meta", "--dir", str(self.home / "meta"), "--listen", META,
+                            "--key-file", str(self.home / "meta" / "key")], self.log("meta"))
+        for number, mount in enumerate(self.bricks):
+            self.brick_processes.append(daemon(
+                [str(self.binary), "brick", "--disk", str(mount / "brick"), "--format", "--id", str(number + 1),
+                 "--size", FILE_SIZE, "--node", "1", "--listen", f"127.0.0.1:{FIRST_PORT + number}", *self._access,
+                 *self.options.brick_options], self.log(f"brick{number}")))
+        until("shoal: ten bricks up", 30, self._all_up, 0.3)
+        data, parity = self.options.code
+        unit = ["--unit", self.options.unit] if self.options.unit else []
+        self._shoal("volume", "create", "bench", "--code", f"{data}+{parity}", "--same-node", *unit, *self._access)
+
+    def _all_up(self) -> bool:
+        for process, log in [(self.meta, "meta"), *((p, f"brick{n}") for n, p in enumerate(self.brick_processes))]:
+            if process.poll() is not None:
+                raise Failed(f"shoal: {log} ended: {Path(self.log(log)).read_text()[-400:]}")
+        try:
+            status = json.loads(self._shoal("status", "--json", *self._access, timeout=10))
+        except (Failed, ValueError):
+            return False
+        return sum(is_up(brick) for brick in status.get("bricks", [])) == self.count
+
+    def start_mount(self) -> subprocess.Popen:
+        return daemon([str(self.binary), "mount", "bench", str(self.mount_point), "--foreground", *self._access,
+                       *self.options.shoal_options], self.log("mount"))
+
+    def unmount_politely(self) -> None:
+        # Unlike plain umount it waits for what is not stable yet
+        self._shoal("umount", str(self.mount_point), timeout=90)
+
+    def servers(self) -> dict[str, list[int]]:
+        return {"metadata": [self.meta.pid] if self.meta else [], "brick": [p.pid for p in self.brick_processes]}
+
+    def facts(self) -> dict[str, object]:
+        return {"version": self._shoal("--version").strip(), "code": "%d+%d" % self.options.code,
+                "unit": self.options.unit or "default", "mount options": self.options.shoal_options,
+                "brick options": self.options.brick_options}
+
+
+def is_up(brick: dict) -> bool:
+    """Whether `shoal status --json` calls a brick up."""
+    state = brick.get("state", brick.get("up", ""))
+    return state is True or str(state).lower() == "up"

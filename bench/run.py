@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Measures Shoal, alone or side by side with other systems. `./dev bench --help`; bench/README.md says how."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from harness import install, meter, report, sandbox
+from harness.alternate import Alternation, Results
+from harness.rows import Effort, chosen
+from harness.shell import Failed, say
+from harness.systems import ALL, Options, System
+from harness.systems.gluster import SETTINGS
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.split("\n")[0])
+    parser.add_argument("--against", default="", metavar="SYSTEMS", help="comma list: " + ", ".join(list(ALL)[1:]))
+    parser.add_argument("--rows", default="", metavar="REGEX", help="only rows whose name matches")
+    parser.add_argument("--runs", type=int, metavar="N", help="runs of each row (3)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="least time of a timed row (10)")
+    parser.add_argument("--long-seconds", type=float, metavar="S", help="time of random writes (120)")
+    parser.add_argument("--quick", action="store_true", help="1 run, 3 s, random writes 10 s: figures say little")
+    parser.add_argument("--code", default="8+2", metavar="K+M", help="code of Shoal and of gluster-ec (8+2)")
+    parser.add_argument("--unit", metavar="SIZE", help="unit of Shoal's volume")
+    parser.add_argument("--settings", default="best", choices=[*SETTINGS, "best"], help="Gluster's; best: screened")
+    parser.add_argument("--shoal-options", default="", metavar="WORDS", help="more arguments for `shoal mount`")
+    parser.add_argument("--brick-options", default="", metavar="WORDS", help="more arguments for `shoal brick`")
+    parser.add_argument("--binary", type=Path, default=TARGET / "release" / "shoal", help="the shoal to measure")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (target/bench/TIME)")
+    parser.add_argument("--json", action="store_true", help="the JSON document on standard output, not the table")
+    parser.add_argument("--list", action="store_true", help="shows the rows and their floors")
+    parser.add_argument("--keep", action="store_true", help="keeps the systems' logs")
+    parser.add_argument("--clean", action="store_true", help="ends a measurement that still runs, removes its leavings")
+    given = parser.parse_args()
+    for name, usual, quick in (("runs", 3, 1), ("seconds", 10.0, 3.0), ("long_seconds", 120.0, 10.0)):
+        if getattr(given, name) is None:
+            setattr(given, name, quick if given.quick else usual)
+    unknown = [name for name in names(given) if name not in ALL]
+    if unknown:
+        parser.error(f"unknown system {unknown[0]}; there are {', '.join(ALL)}")
+    return given
+
+
+def names(given: argparse.Namespace) -> list[str]:
+    """The systems to measure, Shoal first."""
+    others = [name for name in given.against.split(",") if name and name != "shoal"]
+    return ["shoal", *dict.fromkeys(others)]
+
+
+def effort(given: argparse.Namespace) -> Effort:
+    """How hard to try."""
+    if given.quick:
+        return Effort(given.seconds, given.long_seconds, 1 << 30, 250, 1000, 1)
+    return Effort(given.seconds, given.long_seconds)
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=20)
+    return done.stdout.strip()
+
+
+def list_rows() -> None:
+    """Prints the rows."""
+    body = [[row.name, row.title, row.unit, *(f"{row.floors[o]:g}" if o in row.floors else "-"
+                                              for o in ("gluster-ec", "gluster-replica", "passthrough"))]
+            for _, rows in chosen("") for row in rows]
+    print(report.grid(["row", "what", "unit", "floor: gluster-ec", "gluster-replica", "passthrough"], body))
+
+
+def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict) -> int:
+    """Inside the sandbox: starts everything, measures, reports. A stopped measurement reports what it has."""
+    cases = chosen(given.rows)
+    rows = [row for _, of_case in cases for row in of_case]
+    systems: list[System] = []
+    facts["calibration"] = {"start": meter.calibrate()}
+    results, code, sampler = Results(), 0, None
+    try:
+        for name in names(given):
+            say(f"starting {name}")
+            system = ALL[name](options)
+            systems.append(system)
+            system.start()
+            system.mount()
+        facts["systems"] = {system.name: {"about": system.about, **system.facts()} for system in systems}
+        sampler = meter.MemorySampler(systems)
+        sampler.start()
+        alternation = Alternation(systems, cases, effort(given), given.runs, options.tools, out)
+        results = alternation.results
+        alternation.all()
+    except (sandbox.Stopped, KeyboardInterrupt):
+        say("stopped: what was measured so far follows")
+        code = 130
+    except Exception as error:  # whatever it is, the report of what was measured must be written
+        say(f"error: {error}" if isinstance(error, Failed) else traceback.format_exc())
+        code = 1
+    if sampler:
+        sampler.stop()
+    facts["calibration"]["end"] = meter.calibrate()
+    write_report(given, results, rows, systems, facts, sampler.peaks if sampler else {}, out)
+    if given.keep or code == 1:
+        keep_logs(systems, out)
+    if code == 0:
+        for system in systems:
+            try:
+                system.stop()
+            except (Failed, OSError) as error:
+                say(f"{system.name}: {error}")
+    return code
+
+
+def write_report(given, results: Results, rows, systems: list[System], facts: dict, peaks: dict, out: Path) -> None:
+    """Writes `results.json` and `report.txt`, and prints one of them."""
+    measured = [system.name for system in systems]
+    lines = report.summary(results, rows, measured)
+    per = {row.name: row.per for row in rows}
+    document = {"facts": facts, "summary": lines, "memory": peaks, "screening": results.screening,
+                "runs": {row: {system: [m.as_json(per[row]) for m in found] for system, found in of_row.items()}
+                         for row, of_row in results.runs.items()}}
+    (out / "results.json").write_text(json.dumps(document, indent=1))
+    about = "\n".join(f"  {system.name}: {system.about}" for system in systems)
+    ends = facts["calibration"]
+    machine = (f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_mib'] // 1024} GiB, kernel {facts['kernel']}, "
+               f"commit {facts['commit']}, {facts['date']}\n"
+               f"memcpy {ends['start']['memcpy_gb_per_s']} GB/s at the start, {ends['end']['memcpy_gb_per_s']} at the "
+               f"end; system call {ends['start']['syscall_ns']} ns, {ends['end']['syscall_ns']} ns")
+    text = "\n\n".join([report.RULES + "\n" + about, machine, report.table(lines, measured),
+                        report.memory_table(peaks)]) + "\n"
+    (out / "report.txt").write_text(text)
+    print(json.dumps(document) if given.json else text, flush=True)
+    say(f"results are in {out}")
+
+
+def keep_logs(systems: list[System], out: Path) -> None:
+    """Copies the systems' logs out of the sandbox."""
+    for system in systems:
+        for log in system.home.glob("*.log"):
+            (out / "logs").mkdir(exist_ok=True)
+            (out / "logs" / f"{system.name}.{log.name}").write_bytes(log.read_bytes())
+
+
+def main() -> int:
+    given = arguments()
+    if given.list:
+        list_rows()
+        return 0
+    if given.clean:
+        return sandbox.clean()
+    if os.geteuid() != 0:
+        print("error: measuring mounts and needs root\n  try: sudo ./dev bench", file=sys.stderr)
+        return 1
+    if not given.binary.exists():
+        print(f"error: {given.binary} is missing\n  try: cargo build --release --locked -p cli", file=sys.stderr)
+        return 1
+    data, parity = map(int, given.code.split("+"))
+    tools = TARGET / "bench" / "tools"
+    install.loads(tools)
+    for name in names(given):
+        ALL[name].prepare(tools)
+    out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    options = Options(given.binary.resolve(), tools, (data, parity), given.unit, shlex.split(given.shoal_options),
+                      shlex.split(given.brick_options), given.settings)
+    facts = {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),
+             "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:]}
+    return sandbox.run(lambda: measure(given, options, out, facts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
