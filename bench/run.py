@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
-from harness import install, meter, report, sandbox
+from harness import install, meter, picture, profile_shoal, report, sandbox
 from harness.alternate import Alternation, Results
 from harness.rows import Effort, chosen
 from harness.shell import Failed, say
@@ -43,6 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="the JSON document on standard output, not the table")
     parser.add_argument("--list", action="store_true", help="shows the rows and their floors")
     parser.add_argument("--keep", action="store_true", help="keeps the systems' logs")
+    parser.add_argument("--profile", action="store_true", help="runs Shoal once more per row, under perf")
     parser.add_argument("--clean", action="store_true", help="ends a measurement that still runs, removes its leavings")
     given = parser.parse_args()
     for name, usual, quick in (("runs", 3, 1), ("seconds", 10.0, 3.0), ("long_seconds", 120.0, 10.0)):
@@ -97,9 +98,12 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
         facts["systems"] = {system.name: {"about": system.about, **system.facts()} for system in systems}
         sampler = meter.MemorySampler(systems)
         sampler.start()
-        alternation = Alternation(systems, cases, effort(given), given.runs, options.tools, out)
+        profiler = profile_shoal.Profiler(out) if given.profile else None
+        alternation = Alternation(systems, cases, effort(given), given.runs, options.tools, out, profiler)
         results = alternation.results
         alternation.all()
+        if profiler:
+            profiler.finish(rows, alternation.profiled)
     except (sandbox.Stopped, KeyboardInterrupt):
         say("stopped: what was measured so far follows")
         code = 130
@@ -139,6 +143,11 @@ def write_report(given, results: Results, rows, systems: list[System], facts: di
     text = "\n\n".join([report.RULES + "\n" + about, machine, report.table(lines, measured),
                         report.memory_table(peaks)]) + "\n"
     (out / "report.txt").write_text(text)
+    for other in measured[1:]:
+        bars = [(line["row"], line["against"][other]["ratio"], line["against"][other]["floor"]) for line in lines
+                if other in line["against"]]
+        title = f"Shoal / {other}, higher is better; black: the floor ({facts['commit']}, {facts['date'][:10]})"
+        (out / f"ratio.{other}.svg").write_text(picture.ratios(title, bars))
     print(json.dumps(document) if given.json else text, flush=True)
     say(f"results are in {out}")
 
@@ -167,6 +176,8 @@ def main() -> int:
     data, parity = map(int, given.code.split("+"))
     tools = TARGET / "bench" / "tools"
     install.loads(tools)
+    if given.profile:
+        profile_shoal.check()
     for name in names(given):
         ALL[name].prepare(tools)
     out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()

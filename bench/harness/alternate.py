@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import rows as rows_
@@ -34,6 +34,7 @@ class Alternation:
         self.systems, self.cases, self.effort, self.runs = systems, cases, effort, runs
         self.tools, self.out, self.profiler = tools, out, profiler
         self.results = Results()
+        self.profiled: dict[str, tuple[int, int]] = {}  # bytes and operations of the rows' profiled runs
         self.laid: set[str] = set()
         self.started = time.monotonic()
         self.planned_done = 0.0
@@ -159,6 +160,8 @@ class Alternation:
     def _profile(self, case: Case) -> None:
         """One more run of Shoal, under the profiler; its figures do not count."""
         shoal = self.systems[0]
-        self._once(case, shoal, self.effort, "profile", window=lambda row: self.profiler.window(row, shoal))
+        effort = replace(self.effort, long_seconds=min(30, self.effort.long_seconds))
+        found = self._once(case, shoal, effort, "profile", window=lambda row: self.profiler.window(row, shoal))
+        self.profiled.update({row: (measured.bytes, measured.operations) for row, measured in found.items()})
         self.planned_done += 2 * case.expected(self.effort)
         say(f"{case.rows[0].name:20} profiled {shoal.name}  {self._left()}")

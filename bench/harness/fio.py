@@ -43,16 +43,20 @@ def parse(text: str) -> Answer:
                   latency / 1000, raw)
 
 
-def tail_rate(logs: list[str], tail_seconds: float, end_seconds: float, every_seconds: float = 1.0) -> float:
-    """Operations per second of all jobs over the last `tail_seconds` of `end_seconds`.
+def tail_rate(logs: list[str], operations: int, seconds: float, tail_from: float, every_seconds: float = 1.0) -> float:
+    """Operations per second of all jobs after the second `tail_from`, of `operations` in `seconds` altogether.
 
     `logs` are the texts of fio's `--write_iops_log` files, averaged over `every_seconds`. fio leaves out a stretch in
-    which nothing was done, so missing entries count as zero.
+    which nothing was done, and often the last one; so what was logged before the tail is taken from the whole.
     """
-    total = 0.0
+    before = 0.0
     for text in logs:
-        for line in text.splitlines():
-            milliseconds, value = re.split(r",\s*", line)[:2]
-            if end_seconds - tail_seconds < float(milliseconds) / 1000 <= end_seconds + every_seconds / 2:
-                total += float(value) * every_seconds
-    return total / tail_seconds
+        for second, rate in per_second(text):
+            if second <= tail_from + every_seconds / 4:
+                before += rate * every_seconds
+    return max(0.0, operations - before) / (seconds - tail_from)
+
+
+def per_second(text: str) -> list[tuple[float, float]]:
+    """A log of fio as pairs of second and operations per second."""
+    return [(float(a) / 1000, float(b)) for a, b in (re.split(r",\s*", line)[:2] for line in text.splitlines())]

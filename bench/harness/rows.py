@@ -179,18 +179,14 @@ class RandomWrite(Case):
         synced = time.monotonic() - start
         texts = [path.read_text() for path in sorted(system.home.glob("fio_iops.*"))]
         tail = effort.long_seconds / 4
-        measured = Measurement(fio.tail_rate(texts, tail, effort.long_seconds), answer.seconds, answer.bytes,
-                               answer.operations, window.cpu)
+        measured = Measurement(
+            fio.tail_rate(texts, answer.operations, answer.seconds, round(effort.long_seconds - tail)), answer.seconds,
+            answer.bytes, answer.operations, window.cpu)
         measured.details = {"whole_run_per_s": answer.operations / answer.seconds, "tail_seconds": tail,
                             "fsync_after_s": round(synced, 2), "close_s": round(done.seconds - answer.seconds, 2),
                             "mean_us": answer.mean_us, "p99_us": answer.p99_us,
-                            "per_second": [tail_by_second(text) for text in texts]}
+                            "per_second": [fio.per_second(text) for text in texts]}
         return {self.rows[0].name: measured}
-
-
-def tail_by_second(text: str) -> list[list[float]]:
-    """A log of fio as pairs of second and operations per second."""
-    return [[float(a) / 1000, float(b)] for a, b in (re.split(r",\s*", line)[:2] for line in text.splitlines())]
 
 
 class SmallFiles(Case):
@@ -245,15 +241,16 @@ class Dbench(Case):
     def run(self, run_: Run) -> dict[str, Measurement]:
         directory = run_.system.directory / "dbench"
         run(["mkdir", str(directory)], 30)
+        # dbench warms up for a while first and reports nothing of a shorter run
+        seconds = max(5, run_.effort.seconds)
         with run_.window(self.rows[0].name) as window:
-            done = run(["dbench", "-t", f"{run_.effort.seconds:.0f}", "-D", str(directory), "4"],
-                       run_.effort.seconds * 4 + 300)
+            done = run(["dbench", "-t", f"{seconds:.0f}", "-D", str(directory), "4"], seconds * 4 + 300)
         found = re.search(r"Throughput ([\d.]+) MB/sec", done.out)
         if not found:
             raise Failed(f"dbench said no throughput: {done.out[-200:]}")
         # dbench's MB are 2^20 bytes; the bytes here are for the CPU figure and leave out its warming up
         rate = float(found[1])
-        return {self.rows[0].name: Measurement(rate, window.seconds, int(rate * MIB * run_.effort.seconds),
+        return {self.rows[0].name: Measurement(rate, window.seconds, int(rate * MIB * seconds),
                                                cpu=window.cpu)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -169,6 +170,16 @@ class System:
         except Failed:
             for pid in filter(meter.alive, pids):
                 os.kill(pid, signal.SIGKILL)
+
+    def until_listens(self, port: int) -> None:
+        """Waits until something listens at a port of loopback."""
+        def ready() -> bool:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return True
+            except OSError:
+                return False
+        until(f"{self.name}: port {port}", 60, ready, 0.2)
 
     def read_ahead(self, kib: int) -> None:
         """Sets the kernel's read-ahead of the mount."""

@@ -10,7 +10,8 @@ from .. import bricks
 from ..shell import Failed, daemon, run, until
 from .base import Options, System
 
-META = "127.0.0.1:7400"
+META_PORT = 7400
+META = f"127.0.0.1:{META_PORT}"
 FIRST_PORT = 7411
 # A brick's file, on an XFS that has room for it. Shoal writes to fresh space, so a brick's RAM grows up to this.
 FILE_SIZE = "1100M"
@@ -42,6 +43,7 @@ class Shoal(System):
         self._shoal("cluster", "init", "--dir", str(self.home / "meta"))
         self.meta = daemon([str(self.binary), "meta", "--dir", str(self.home / "meta"), "--listen", META,
                             "--key-file", str(self.home / "meta" / "key")], self.log("meta"))
+        self.until_listens(META_PORT)
         for number, mount in enumerate(self.bricks):
             self.brick_processes.append(daemon(
                 [str(self.binary), "brick", "--disk", str(mount / "brick"), "--format", "--id", str(number + 1),

@@ -1,16 +1,33 @@
 //! The mount's unstable bytes in all: the budget, whose turn it is to be sent, and what waits for stability.
+//!
+//! ```text
+//!  | gathering: partial stripes, up to half | on the way: pieces, from sealed to stable | free |
+//! ```
+//!
+//! The more a stripe gathers before it leaves, the fewer writes there are. So a partial stripe that is not asked for
+//! leaves only while few pieces are on the way; until then it goes on gathering, and if the bricks are slow this may
+//! take the whole budget.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use types::{ClientSeq, Epoch, InodeId};
+use types::{BrickId, ClientSeq, Epoch, InodeId};
 use world::Signal;
 
 use crate::error::ClientError;
+use crate::gather::Change;
 use crate::mount::lock;
 use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::write_behind::AGE_MAX_US;
+
+/// Pieces that may be on the way before partial stripes are held back.
+const PIECES_MAX: i64 = 128;
+/// Partial stripes leave again when so many are left.
+const PIECES_FEW: i64 = 96;
+/// How long the bricks have for an accepted piece before they are asked for it, if many wait: by then most are stable,
+/// and asking costs nothing but the question. In microseconds.
+pub(crate) const SETTLE_US: u64 = 20_000;
 
 /// A stripe of a file.
 pub(crate) type StripeOf = (Arc<OpenFile>, u64);
@@ -22,8 +39,6 @@ pub(crate) struct Flow {
     /// Stripes that somebody is to send, and the way to them.
     ready: async_channel::Sender<StripeOf>,
     queue: async_channel::Receiver<StripeOf>,
-    /// Given when budget becomes free.
-    room: Signal,
     /// Given when there is something to look after before its time.
     pub(crate) tend: Signal,
     /// Given when the service may have to be told something.
@@ -33,36 +48,47 @@ pub(crate) struct Flow {
 /// What the lock of a [`Flow`] protects.
 #[derive(Default)]
 pub(crate) struct FlowState {
-    /// Bytes of the budget in use.
-    used: i64,
-    /// Those of them whose contents may still change.
-    pub(crate) gathering: i64,
-    /// Those of them that wait for stability and that nobody has asked to make stable.
+    /// What of the budget is in use, and the pieces.
+    holds: Change,
+    /// Partial stripes are held back because too many pieces are on the way.
+    crowded: bool,
+    /// Bytes that wait for stability and that nobody has asked to make stable.
     pub(crate) accepted: u64,
-    /// Writers that wait for room.
-    pub(crate) waiting: usize,
+    /// Writers that wait for room, in the order in which they came.
+    waiters: BTreeMap<u64, Waiter>,
+    waits: u64,
+    /// When the timers are looked at next.
+    looks_at: u64,
     /// Partial stripes by the time when they began. Entries may be out of date.
     aging: VecDeque<(u64, Arc<OpenFile>, u64)>,
     /// Stripes that are to be sent again, by the time when.
     resting: BTreeMap<(u64, u64), StripeOf>,
     rests: u64,
     /// What waits for stability, by group.
-    pub(crate) ledger: BTreeMap<u32, GroupLedger>,
+    pub(crate) ledger: BTreeMap<u32, Vec<Accepted>>,
+    /// How the background gets on with having it made stable, by primary.
+    pub(crate) syncs: BTreeMap<Option<BrickId>, Syncing>,
     /// Numbers of the writes.
     pub(crate) seqs: Numbers,
     /// Files that the service may have to hear of.
     pub(crate) settling: BTreeMap<InodeId, Arc<OpenFile>>,
 }
 
-/// What waits for stability in one group.
+/// The background's questions to one primary: one at a time.
 #[derive(Default)]
-pub(crate) struct GroupLedger {
-    pub(crate) entries: Vec<Accepted>,
-    /// The background is having some made stable.
-    pub(crate) syncing: bool,
-    /// The background does not try again before this time.
+pub(crate) struct Syncing {
+    asking: bool,
+    /// Not asked again before this time.
     pub(crate) rest_until: u64,
-    pub(crate) tries: u32,
+    tries: u32,
+}
+
+/// A writer that waits for room.
+struct Waiter {
+    bytes: i64,
+    /// The bytes are its own.
+    granted: bool,
+    signal: Signal,
 }
 
 /// A piece that a primary has accepted.
@@ -77,22 +103,20 @@ pub(crate) struct Accepted {
     pub(crate) since: u64,
 }
 
-/// Budget taken for a write that is being copied; what it does not keep goes back.
+/// A writer's place in the queue for room, and what of its room is left; both go when this is dropped.
 pub(crate) struct Room<'a> {
     flow: &'a Flow,
+    number: u64,
     bytes: i64,
-}
-
-impl Room<'_> {
-    /// The buffers have grown by so much.
-    pub(crate) fn keep(mut self, grown: i64) {
-        self.bytes -= grown;
-    }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.flow.free(self.bytes);
+        let mut state = self.flow.lock();
+        if state.waiters.remove(&self.number).is_some_and(|w| w.granted) {
+            state.holds.used -= self.bytes;
+        }
+        self.flow.grant(state);
     }
 }
 
@@ -112,27 +136,10 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Counts a writer as waiting for as long as it does.
-struct Waiting<'a>(&'a Flow);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
-    }
-}
-
 impl Flow {
     pub(crate) fn new(budget: u64) -> Flow {
         let (ready, queue) = async_channel::unbounded();
-        Flow {
-            budget,
-            state: Mutex::default(),
-            ready,
-            queue,
-            room: Signal::new(),
-            tend: Signal::new(),
-            settle: Signal::new(),
-        }
+        Flow { budget, state: Mutex::default(), ready, queue, tend: Signal::new(), settle: Signal::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, FlowState> {
@@ -141,44 +148,77 @@ impl Flow {
 
     /// Bytes of the budget in use.
     pub(crate) fn used(&self) -> u64 {
-        self.lock().used.max(0) as u64
+        self.lock().holds.used.max(0) as u64
+    }
+
+    /// Takes room for buffers that grow by `grown`, first from `room`. Says whether there was enough; who has waited
+    /// longer goes first.
+    pub(crate) fn gather(&self, room: &mut Option<Room<'_>>, grown: i64) -> bool {
+        let mut state = self.lock();
+        let held = room.as_ref().map_or(0, |room| room.bytes);
+        let first = state.waiters.values().all(|waiter| waiter.granted);
+        if grown > held && !(first && state.holds.used + grown - held <= self.budget as i64) {
+            return false;
+        }
+        state.holds.used += grown - held;
+        state.holds.gathering += grown;
+        if let Some(room) = room {
+            room.bytes = 0;
+        }
+        if grown < held {
+            self.grant(state);
+        }
+        true
     }
 
     /// Waits until `bytes` of the budget are free, and takes them.
-    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Room<'_>, ClientError> {
-        let mut waiting = None;
+    pub(crate) async fn reserve(&self, bytes: i64) -> Result<Room<'_>, ClientError> {
+        let signal = Signal::new();
+        let mut room = {
+            let mut state = self.lock();
+            state.waits += 1;
+            let number = state.waits;
+            state.waiters.insert(number, Waiter { bytes, granted: false, signal: signal.clone() });
+            self.grant(state);
+            Room { flow: self, number, bytes: 0 }
+        };
         loop {
-            let room = self.room.wait();
-            {
-                let mut state = self.lock();
-                if state.used + bytes as i64 <= self.budget as i64 {
-                    state.used += bytes as i64;
-                    drop(state);
-                    return Ok(Room { flow: self, bytes: bytes as i64 });
-                }
-                if waiting.is_none() {
-                    state.waiting += 1;
-                }
+            let changed = signal.wait();
+            if self.lock().waiters.get(&room.number).is_some_and(|waiter| waiter.granted) {
+                room.bytes = bytes;
+                return Ok(room);
             }
-            waiting.get_or_insert_with(|| Waiting(self));
             if self.ready.is_closed() {
                 return Err(ClientError::Left);
             }
             self.tend.notify();
-            room.await;
+            changed.await;
         }
     }
 
-    /// Gives `bytes` of the budget back.
-    pub(crate) fn free(&self, bytes: i64) {
-        if bytes != 0 {
-            let mut state = self.lock();
-            state.used -= bytes;
-            let wanted = bytes > 0 && state.waiting > 0;
-            drop(state);
-            if wanted {
-                self.room.notify();
+    /// Gives free room to those who wait, in their order.
+    fn grant(&self, mut state: MutexGuard<'_, FlowState>) {
+        let state = &mut *state;
+        for waiter in state.waiters.values_mut().filter(|waiter| !waiter.granted) {
+            if state.holds.used + waiter.bytes > self.budget as i64 {
+                break;
             }
+            state.holds.used += waiter.bytes;
+            waiter.granted = true;
+            waiter.signal.notify();
+        }
+    }
+
+    /// Notes that buffers have changed otherwise than by growing for a writer.
+    pub(crate) fn change(&self, change: Change) {
+        let mut state = self.lock();
+        state.holds += change;
+        if state.crowded && state.holds.pieces <= PIECES_FEW {
+            state.crowded = false;
+            self.tend.notify();
+        }
+        if change.used < 0 {
+            self.grant(state);
         }
     }
 
@@ -196,7 +236,7 @@ impl Flow {
     /// Ends everything that waits here.
     pub(crate) fn close(&self) {
         self.ready.close();
-        self.room.notify();
+        self.lock().waiters.values().for_each(|waiter| waiter.signal.notify());
         self.tend.notify();
         self.settle.notify();
     }
@@ -218,38 +258,59 @@ impl Flow {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Bytes of partial stripes beyond what may wait for more.
-    pub(crate) fn gathering_excess(&self) -> i64 {
-        // The rest of the budget is on its way to stability, so a writer that waits for room gets it without these.
-        self.lock().gathering - self.budget as i64 / 8
-    }
-
-    /// The oldest partial stripe and when it began, if it is too old, or `anyway`. May be out of date.
-    pub(crate) fn take_aged(&self, now: u64, anyway: bool) -> Option<(u64, Arc<OpenFile>, u64)> {
+    /// The oldest partial stripe and when it began, if it is to leave: it is too old or too much has gathered, and not
+    /// too much is on the way. May be out of date.
+    pub(crate) fn take_aged(&self, now: u64) -> Option<(u64, Arc<OpenFile>, u64)> {
         let mut state = self.lock();
         let (since, ..) = state.aging.front()?;
-        if anyway || since + AGE_MAX_US <= now { state.aging.pop_front() } else { None }
+        if since + AGE_MAX_US > now && !self.is_full_of_gathering(&state) {
+            return None;
+        }
+        state.crowded |= state.holds.pieces >= PIECES_MAX;
+        if state.crowded { None } else { state.aging.pop_front() }
+    }
+
+    /// Partial stripes take so much that a writer who waits for room might not get it from the rest.
+    fn is_full_of_gathering(&self, state: &FlowState) -> bool {
+        state.holds.gathering > self.budget as i64 / 2
+    }
+
+    /// It is time for [`Flow::take_aged`].
+    pub(crate) fn is_overfull(&self) -> bool {
+        let state = self.lock();
+        !state.crowded && self.is_full_of_gathering(&state)
     }
 
     /// When the next rest is over or the next partial stripe too old.
     pub(crate) fn next_timer(&self) -> u64 {
         let state = self.lock();
         let rested = state.resting.first_key_value().map_or(u64::MAX, |((due, _), _)| *due);
-        let aged = state.aging.front().map_or(u64::MAX, |(since, ..)| since + AGE_MAX_US);
-        rested.min(aged)
+        // Who is held back by a crowd is woken when it is gone.
+        let oldest = state.aging.front().filter(|_| !state.crowded);
+        rested.min(oldest.map_or(u64::MAX, |(since, ..)| since + AGE_MAX_US))
     }
 
     /// Notes a piece that waits for stability from now on.
     pub(crate) fn accept(&self, group: u32, accepted: Accepted) {
         let mut state = self.lock();
         state.accepted += accepted.bytes;
-        let ledger = state.ledger.entry(group).or_default();
-        ledger.entries.push(accepted);
-        let many = state.accepted >= self.budget / 2;
+        let due = accepted.since + SETTLE_US;
+        state.ledger.entry(group).or_default().push(accepted);
+        let early = self.is_pressed(&state) && due < state.looks_at;
         drop(state);
-        if many {
+        if early {
             self.tend.notify();
         }
+    }
+
+    /// Room or pieces run short: accepted pieces are made stable as soon as that is cheap.
+    fn is_pressed(&self, state: &FlowState) -> bool {
+        state.accepted >= self.budget / 4 || state.holds.pieces >= PIECES_MAX / 2 || !state.waiters.is_empty()
+    }
+
+    /// The timers are looked at again at `when`; 0 if somebody is looking.
+    pub(crate) fn looks_at(&self, when: u64) {
+        self.lock().looks_at = when;
     }
 
     /// Notes that a stripe gathers since `now`.
@@ -257,11 +318,21 @@ impl Flow {
         self.lock().aging.push_back((now, file.clone(), stripe));
     }
 
-    /// Takes everything out that waits for stability in a group.
-    pub(crate) fn take_accepted(&self, group: u32) -> Taken<'_> {
+    /// Takes out what waits for stability in a group and was accepted no later than `since`.
+    pub(crate) fn take_accepted(&self, group: u32, since: u64) -> Taken<'_> {
+        self.take_entries(group, |entry| entry.since <= since)
+    }
+
+    /// Takes out what a primary has accepted in `epoch` and is stable if everything up to `seq` is.
+    pub(crate) fn take_stable(&self, group: u32, epoch: Epoch, seq: ClientSeq) -> Taken<'_> {
+        self.take_entries(group, |entry| entry.epoch == epoch && entry.seq <= seq)
+    }
+
+    fn take_entries(&self, group: u32, wanted: impl Fn(&Accepted) -> bool) -> Taken<'_> {
         let mut state = self.lock();
-        let entries =
-            state.ledger.get_mut(&group).map(|l| std::mem::take(&mut l.entries)).unwrap_or_default();
+        let waiting = state.ledger.get_mut(&group);
+        let entries: Vec<Accepted> =
+            waiting.map(|entries| entries.extract_if(.., |e| wanted(e)).collect()).unwrap_or_default();
         state.accepted -= entries.iter().map(|e| e.bytes).sum::<u64>();
         Taken { flow: self, group, entries }
     }
@@ -271,41 +342,54 @@ impl Flow {
         let mut state = self.lock();
         state.accepted += entries.iter().map(|e| e.bytes).sum::<u64>();
         let ledger = state.ledger.entry(group).or_default();
-        entries.append(&mut ledger.entries);
-        ledger.entries = entries;
+        entries.append(ledger);
+        *ledger = entries;
     }
 
-    /// Marks the groups that the background is to have made stable now; also says when to look again.
-    pub(crate) fn take_due_groups(&self, now: u64) -> (Vec<u32>, u64) {
+    /// The groups that the background is to have made stable now, by primary, which it then is at until
+    /// [`Flow::end_sync`]; also says when to look again.
+    pub(crate) fn take_due_groups(
+        &self,
+        now: u64,
+        primary: impl Fn(u32) -> Option<BrickId>,
+    ) -> (BTreeMap<Option<BrickId>, Vec<u32>>, u64) {
         let mut state = self.lock();
-        let much = state.accepted >= self.budget / 2;
-        let (mut due, mut next) = (Vec::new(), u64::MAX);
-        for (group, ledger) in &mut state.ledger {
-            let Some(oldest) = ledger.entries.first() else { continue };
-            if ledger.syncing {
-                continue;
+        let patience = match self.is_pressed(&state) {
+            _ if !state.waiters.is_empty() => SETTLE_US,
+            // So that much is asked for at once.
+            true => 2 * SETTLE_US,
+            false => AGE_MAX_US,
+        };
+        let (mut shares, mut next) = (BTreeMap::<_, (u64, Vec<u32>)>::new(), u64::MAX);
+        for (group, entries) in &state.ledger {
+            let Some(oldest) = entries.first() else { continue };
+            let (due, groups) = shares.entry(primary(*group)).or_insert((u64::MAX, Vec::new()));
+            *due = oldest.since.saturating_add(patience).min(*due);
+            groups.push(*group);
+        }
+        shares.retain(|primary, (due, _)| {
+            let syncing = state.syncs.entry(*primary).or_default();
+            let when = syncing.rest_until.max(*due);
+            if syncing.asking {
+                return false;
             }
-            let when = if much { 0 } else { oldest.since + AGE_MAX_US }.max(ledger.rest_until);
-            if when <= now {
-                ledger.syncing = true;
-                due.push(*group);
-            } else {
+            if when > now {
                 next = next.min(when);
+                return false;
             }
-        }
-        (due, next)
+            syncing.asking = true;
+            true
+        });
+        (shares.into_iter().map(|(primary, (_, groups))| (primary, groups)).collect(), next)
     }
 
-    /// The background's attempt with these groups has ended.
-    pub(crate) fn end_sync(&self, groups: &[u32], failed: bool, rest: impl Fn(u32) -> u64) {
+    /// The background's attempt with a primary has ended.
+    pub(crate) fn end_sync(&self, primary: Option<BrickId>, failed: bool, rest: impl Fn(u32) -> u64) {
         let mut state = self.lock();
-        for group in groups {
-            if let Some(ledger) = state.ledger.get_mut(group) {
-                ledger.syncing = false;
-                ledger.tries = if failed { ledger.tries + 1 } else { 0 };
-                ledger.rest_until = rest(ledger.tries);
-            }
-        }
+        let syncing = state.syncs.entry(primary).or_default();
+        syncing.asking = false;
+        syncing.tries = if failed { syncing.tries + 1 } else { 0 };
+        syncing.rest_until = rest(syncing.tries);
         drop(state);
         self.tend.notify();
     }

@@ -7,12 +7,37 @@
 //! ```
 //!
 //! A write is copied once, into a segment: contiguous dirty bytes in a buffer with room to grow. Segments never
-//! touch each other. When the stripe's turn comes they are sealed: each becomes a piece, which is one `Write`.
+//! touch each other. When the stripe's turn comes they are sealed: together they become a piece, which is one `Write`
+//! of as many spans, or a few pieces if they are many or large.
 
 use std::collections::VecDeque;
 
-use types::limits::BLOCK;
+use types::limits::{BLOCK, SPANS_MAX};
+use types::messages::brick::Span;
 use types::{Buf, BufMut, ClientSeq, Epoch};
+
+/// Bytes that a piece of several spans has at most: what the bricks lay over a stripe without reading it, and what is
+/// copied into one payload.
+pub(crate) const JOINED_MAX: usize = 256 << 10;
+
+/// By how much the buffers have changed, in bytes of the budget, and the pieces.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    /// All of them.
+    pub(crate) used: i64,
+    /// Those that may still change.
+    pub(crate) gathering: i64,
+    /// Pieces.
+    pub(crate) pieces: i64,
+}
+
+impl std::ops::AddAssign for Change {
+    fn add_assign(&mut self, other: Change) {
+        self.used += other.used;
+        self.gathering += other.gathering;
+        self.pieces += other.pieces;
+    }
+}
 
 /// Contiguous dirty bytes that may still change.
 #[derive(Debug)]
@@ -27,7 +52,11 @@ struct Segment {
 impl Segment {
     fn new(start: usize, room: usize) -> Segment {
         // The pool gives powers of two: what is there anyway is room to grow.
-        Segment { start, len: 0, buf: BufMut::dirty(room.max(BLOCK).next_power_of_two()) }
+        Segment { start, len: 0, buf: BufMut::dirty(Segment::capacity_of(room)) }
+    }
+
+    fn capacity_of(room: usize) -> usize {
+        room.max(BLOCK).next_power_of_two()
     }
 
     fn end(&self) -> usize {
@@ -38,21 +67,29 @@ impl Segment {
         self.buf.capacity() as u64
     }
 
-    /// Lays bytes that begin within or right behind the dirty ones, if there is room.
-    fn put(&mut self, at: usize, bytes: &[u8]) -> bool {
+    /// `len` bytes at `at`, which lies within or right behind the dirty ones, fit into the buffer.
+    fn has_room(&self, at: usize, len: usize) -> bool {
+        self.start <= at && at - self.start + len <= self.buf.len()
+    }
+
+    /// Lays bytes that fit.
+    fn put(&mut self, at: usize, bytes: &[u8]) {
         let within = at - self.start;
-        let Some(place) = self.buf.get_mut(within..within + bytes.len()) else { return false };
-        place.copy_from_slice(bytes);
+        self.buf[within..within + bytes.len()].copy_from_slice(bytes);
         self.len = self.len.max(within + bytes.len());
-        true
     }
 
     /// The bytes, no longer changeable; in a smaller buffer if most of this one is unused.
-    fn seal(self) -> Buf {
-        if self.buf.capacity() > 4 * self.len.max(BLOCK) {
-            return Buf::copy_of(&self.buf[..self.len]);
-        }
-        self.buf.freeze().slice(0..self.len)
+    fn seal(self) -> Part {
+        let (offset, len, capacity) = (self.start, self.len, self.capacity());
+        let (buf, charge) = if capacity > 4 * len.max(BLOCK) as u64 {
+            let small = BufMut::copy_of(&self.buf[..len]);
+            let charge = small.capacity() as u64;
+            (small.freeze(), charge)
+        } else {
+            (self.buf.freeze().slice(0..len), capacity)
+        };
+        Part { patch: Patch { offset, len, body: Body::Bytes(buf) }, charge }
     }
 }
 
@@ -74,41 +111,8 @@ impl Body {
     }
 }
 
-/// One `Write`: bytes that no longer change, kept until they are stable.
-#[derive(Debug)]
-pub(crate) struct Piece {
-    /// Its place among the pieces of its file.
-    pub(crate) order: u64,
-    /// Its number on the wire, given when it is first sent and kept when it is sent again.
-    pub(crate) seq: Option<ClientSeq>,
-    /// Place in the stripe.
-    pub(crate) offset: usize,
-    /// Bytes.
-    pub(crate) len: usize,
-    /// What it puts there.
-    pub(crate) body: Body,
-    /// Bytes of the budget that it holds.
-    pub(crate) charge: u64,
-    /// The epoch whose primary has accepted it.
-    pub(crate) accepted: Option<Epoch>,
-    /// When it was first sent.
-    pub(crate) first_sent: Option<u64>,
-    /// How often it was sent in vain.
-    pub(crate) tries: u32,
-}
-
-impl Piece {
-    fn new(order: u64, offset: usize, len: usize, body: Body, charge: u64) -> Piece {
-        Piece { order, seq: None, offset, len, body, charge, accepted: None, first_sent: None, tries: 0 }
-    }
-
-    fn end(&self) -> usize {
-        self.offset + self.len
-    }
-}
-
-/// Bytes that a read finds here instead of on the bricks.
-#[derive(Debug)]
+/// What is put in one place of a stripe.
+#[derive(Clone, Debug)]
 pub(crate) struct Patch {
     /// Place in the stripe.
     pub(crate) offset: usize,
@@ -118,6 +122,103 @@ pub(crate) struct Patch {
     pub(crate) body: Body,
 }
 
+impl Patch {
+    fn end(&self) -> usize {
+        self.offset + self.len
+    }
+
+    /// The part of it that lies in `from..to`.
+    fn within(&self, from: usize, to: usize) -> Option<Patch> {
+        let (start, end) = (self.offset.max(from), self.end().min(to));
+        (start < end).then(|| {
+            let body = self.body.slice(start - self.offset, end - self.offset);
+            Patch { offset: start, len: end - start, body }
+        })
+    }
+}
+
+/// One span of a piece.
+#[derive(Debug)]
+struct Part {
+    patch: Patch,
+    /// Bytes of the budget that its buffer holds.
+    charge: u64,
+}
+
+/// One `Write`: bytes that no longer change, kept until they are stable.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// Its place among the pieces of its file.
+    pub(crate) order: u64,
+    /// Its number on the wire, given when it is first sent and kept when it is sent again.
+    pub(crate) seq: Option<ClientSeq>,
+    /// What it puts where: ascending, apart from each other, at least one.
+    parts: Vec<Part>,
+    /// The epoch whose primary has accepted it.
+    pub(crate) accepted: Option<Epoch>,
+    /// When it was first sent.
+    pub(crate) first_sent: Option<u64>,
+    /// How often it was sent in vain.
+    pub(crate) tries: u32,
+}
+
+impl Piece {
+    fn new(order: u64, first: Part) -> Piece {
+        Piece { order, seq: None, parts: vec![first], accepted: None, first_sent: None, tries: 0 }
+    }
+
+    /// Adds a part that lies behind the others, unless the piece would become too large.
+    fn join(&mut self, part: Part) -> Option<Part> {
+        if self.parts.len() == SPANS_MAX || self.len() + part.patch.len > JOINED_MAX {
+            return Some(part);
+        }
+        self.parts.push(part);
+        None
+    }
+
+    /// Bytes that it writes.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.patch.len).sum()
+    }
+
+    /// Bytes of the budget that it holds.
+    pub(crate) fn charge(&self) -> u64 {
+        self.parts.iter().map(|part| part.charge).sum()
+    }
+
+    /// End of what it writes.
+    pub(crate) fn end(&self) -> usize {
+        self.parts.last().map_or(0, |part| part.patch.end())
+    }
+
+    fn start(&self) -> usize {
+        self.parts.first().map_or(0, |part| part.patch.offset)
+    }
+
+    /// What it writes, and the bytes of each range, one after the other; none for zeros.
+    pub(crate) fn spans(&self) -> (Vec<Span>, Vec<Buf>) {
+        let patches = || self.parts.iter().map(|part| &part.patch);
+        let bytes = |patch: &Patch| match &patch.body {
+            Body::Bytes(bytes) => Some(bytes.clone()),
+            Body::Zeros => None,
+        };
+        let span = |patch: &Patch| Span { offset: patch.offset as u32, len: patch.len as u32 };
+        (patches().map(span).collect(), patches().filter_map(bytes).collect())
+    }
+
+    /// Drops what lies from `at` on. Returns the bytes of the budget that it no longer holds.
+    fn cut(&mut self, at: usize) -> u64 {
+        let before = self.charge();
+        self.parts.retain(|part| part.patch.offset < at);
+        if let Some(last) = self.parts.last_mut()
+            && let Some(kept) = last.patch.within(0, at)
+        {
+            last.patch = kept;
+        }
+        before - self.charge()
+    }
+}
+
 /// The unstable bytes of one stripe, and whose turn it is to send them.
 #[derive(Debug, Default)]
 pub(crate) struct StripeWrites {
@@ -125,8 +226,6 @@ pub(crate) struct StripeWrites {
     segments: Vec<Segment>,
     /// When the oldest segment began.
     pub(crate) since: u64,
-    /// Segments are to leave although they are not a whole stripe.
-    pub(crate) hurry: bool,
     /// Somebody is sending.
     pub(crate) claimed: bool,
     /// Stands in the queue of stripes to be sent.
@@ -135,57 +234,92 @@ pub(crate) struct StripeWrites {
     pub(crate) resting: bool,
 }
 
+/// How a write goes into the segments when it does not fit into one as it is.
+struct Merge {
+    /// The segments that it touches.
+    touched: std::ops::Range<usize>,
+    /// Start of what they become together.
+    start: usize,
+    /// Bytes of the buffer for that.
+    room: usize,
+}
+
 impl StripeWrites {
-    /// Copies `bytes` to `at`; `stripe` is the length of a whole one. Returns by how much the buffers have grown.
-    pub(crate) fn lay(&mut self, at: usize, bytes: &[u8], stripe: usize) -> i64 {
-        let end = at + bytes.len();
-        assert!(end <= stripe, "a write is cut at the end of the stripe");
+    /// By how much the buffers grow if `len` bytes are laid at `at`: see [`StripeWrites::lay`].
+    pub(crate) fn growth(&self, at: usize, len: usize, stripe: usize) -> i64 {
+        let Some(merge) = self.merge(at, len, stripe) else { return 0 };
+        let old: i64 = self.segments[merge.touched].iter().map(|s| s.capacity() as i64).sum();
+        Segment::capacity_of(merge.room) as i64 - old
+    }
+
+    /// `None` if the bytes fit into a segment that is there.
+    fn merge(&self, at: usize, len: usize, stripe: usize) -> Option<Merge> {
+        let end = at + len;
         let first = self.segments.partition_point(|s| s.end() < at);
         let last = self.segments.partition_point(|s| s.start <= end);
-        if last == first + 1 && self.segments[first].start <= at && self.segments[first].put(at, bytes) {
-            return 0;
+        let touched = &self.segments[first..last];
+        if let [one] = touched
+            && one.has_room(at, len)
+        {
+            return None;
         }
-        let touched: Vec<Segment> = self.segments.drain(first..last).collect();
         let start = touched.first().map_or(at, |s| s.start.min(at));
         let stop = touched.last().map_or(end, |s| s.end().max(end));
         let appended = touched.len() == 1 && start < at;
-        let room = room_for(stop - start, start, stripe, appended);
+        Some(Merge { touched: first..last, start, room: room_for(stop - start, start, stripe, appended) })
+    }
+
+    /// Copies `bytes` to `at`; `stripe` is the length of a whole one. Returns by how much the buffers have grown.
+    pub(crate) fn lay(&mut self, at: usize, bytes: &[u8], stripe: usize) -> i64 {
+        assert!(at + bytes.len() <= stripe, "a write is cut at the end of the stripe");
+        let Some(Merge { touched, start, room }) = self.merge(at, bytes.len(), stripe) else {
+            let within = self.segments.partition_point(|s| s.end() < at);
+            self.segments[within].put(at, bytes);
+            return 0;
+        };
         let mut merged = Segment::new(start, room);
         let mut grown = merged.capacity() as i64;
-        for old in &touched {
+        let first = touched.start;
+        for old in self.segments.drain(touched) {
             // What lies between the touched segments is covered by the new bytes.
-            merged.len = old.start - start;
-            let fits = merged.put(old.start, &old.buf[..old.len]);
-            assert!(fits, "the merged segment has room for all that it merges");
+            merged.put(old.start, &old.buf[..old.len]);
             grown -= old.capacity() as i64;
         }
-        let fits = merged.put(at, bytes);
-        assert!(fits, "the merged segment has room for the new bytes");
+        merged.put(at, bytes);
         self.segments.insert(first, merged);
         grown
     }
 
     /// Puts zeros behind everything written so far.
-    pub(crate) fn lay_zeros(&mut self, at: usize, len: usize, next_order: &mut u64) {
+    pub(crate) fn lay_zeros(&mut self, at: usize, len: usize, next_order: &mut u64) -> Change {
         *next_order += 1;
-        self.pieces.push_back(Piece::new(*next_order, at, len, Body::Zeros, 0));
+        let patch = Patch { offset: at, len, body: Body::Zeros };
+        self.pieces.push_back(Piece::new(*next_order, Part { patch, charge: 0 }));
+        Change { pieces: 1, ..Change::default() }
     }
 
-    /// Turns the segments into pieces. Returns by how much the buffers have grown (never above 0).
-    pub(crate) fn seal(&mut self, next_order: &mut u64) -> i64 {
-        let mut grown = 0;
+    /// Makes pieces of the segments: one if they are not too many and not too large.
+    pub(crate) fn seal(&mut self, next_order: &mut u64) -> Change {
+        let mut change = Change::default();
         for segment in self.segments.drain(..) {
-            *next_order += 1;
-            let (start, len, before) = (segment.start, segment.len, segment.capacity());
-            let shrunk = segment.buf.capacity() > 4 * len.max(BLOCK);
-            let buf = segment.seal();
-            let charge = if shrunk { len.max(BLOCK).next_power_of_two() as u64 } else { before };
-            grown += charge as i64 - before as i64;
-            self.pieces.push_back(Piece::new(*next_order, start, len, Body::Bytes(buf), charge));
+            let before = segment.capacity() as i64;
+            let part = segment.seal();
+            change.gathering -= before;
+            change.used += part.charge as i64 - before;
+            // What was sealed before this call may have been sent.
+            let last = if change.pieces > 0 { self.pieces.back_mut() } else { None };
+            let apart = match last {
+                Some(piece) => piece.join(part),
+                None => Some(part),
+            };
+            if let Some(part) = apart {
+                *next_order += 1;
+                change.pieces += 1;
+                self.pieces.push_back(Piece::new(*next_order, part));
+            }
         }
-        self.hurry = false;
         self.since = 0;
-        grown
+        change
     }
 
     /// Bytes of the buffers that may still change.
@@ -214,9 +348,8 @@ impl StripeWrites {
     }
 
     /// There is something to send to the primary of `epoch`.
-    pub(crate) fn is_due(&self, epoch: Epoch, stripe: usize) -> bool {
+    pub(crate) fn is_due(&self, epoch: Epoch) -> bool {
         self.pieces.iter().any(|p| p.accepted != Some(epoch))
-            || (self.is_gathering() && (self.hurry || self.is_whole(stripe)))
     }
 
     /// The piece with this place in the file's order, if it is still here.
@@ -231,12 +364,17 @@ impl StripeWrites {
         self.pieces.remove(at)
     }
 
-    /// Takes every piece and segment out. Returns the pieces.
-    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Piece> + use<> {
+    /// Takes every piece and segment out. Returns the pieces, and the change without them.
+    pub(crate) fn clear(&mut self) -> (VecDeque<Piece>, Change) {
+        let gathering = -(self.gathering() as i64);
         self.segments.clear();
         self.since = 0;
-        self.hurry = false;
-        std::mem::take(&mut self.pieces).into_iter()
+        (std::mem::take(&mut self.pieces), Change { used: gathering, gathering, pieces: 0 })
+    }
+
+    /// The piece is the newest, and nothing gathers behind it.
+    pub(crate) fn is_last(&self, order: u64) -> bool {
+        self.segments.is_empty() && self.pieces.back().is_some_and(|piece| piece.order == order)
     }
 
     /// Pieces that have been accepted, in whichever epoch.
@@ -246,57 +384,50 @@ impl StripeWrites {
 
     /// Where the first unstable byte lies.
     pub(crate) fn first_byte(&self) -> Option<usize> {
-        let pieces = self.pieces.iter().map(|p| p.offset);
+        let pieces = self.pieces.iter().map(Piece::start);
         pieces.chain(self.segments.first().map(|s| s.start)).min()
     }
 
-    /// Drops what has not been sent yet from `at` on. Returns the pieces dropped, and the growth of the buffers.
-    pub(crate) fn cut(&mut self, at: usize) -> (Vec<Piece>, i64) {
-        let mut grown = 0;
+    /// Drops what has not been sent yet from `at` on. Returns the pieces dropped, and the change without them.
+    pub(crate) fn cut(&mut self, at: usize) -> (Vec<Piece>, Change) {
+        let mut change = Change::default();
         self.segments.retain(|s| {
             let keep = s.start < at;
-            grown -= if keep { 0 } else { s.capacity() as i64 };
+            change.gathering -= if keep { 0 } else { s.capacity() as i64 };
             keep
         });
+        change.used = change.gathering;
         if let Some(last) = self.segments.last_mut() {
             last.len = last.len.min(at - last.start);
         }
         let (mut kept, mut dropped) = (VecDeque::new(), Vec::new());
         for mut piece in self.pieces.drain(..) {
-            if piece.seq.is_none() && piece.end() > at {
-                if piece.offset >= at {
-                    dropped.push(piece);
-                    continue;
-                }
-                piece.len = at - piece.offset;
-                piece.body = piece.body.slice(0, piece.len);
+            if piece.seq.is_none() && piece.start() >= at {
+                dropped.push(piece);
+                continue;
+            }
+            if piece.seq.is_none() {
+                change.used -= piece.cut(at) as i64;
             }
             kept.push_back(piece);
         }
         self.pieces = kept;
-        (dropped, grown)
+        (dropped, change)
     }
 
     /// What is known here of `from..to`, oldest first.
     pub(crate) fn patches(&self, from: usize, to: usize) -> Vec<Patch> {
         let mut patches = Vec::new();
-        let cut = |start: usize, end: usize| (start.max(from), end.min(to));
         for piece in &self.pieces {
-            let (start, end) = cut(piece.offset, piece.end());
-            if start < end {
-                let body = piece.body.slice(start - piece.offset, end - piece.offset);
-                patches.push(Patch { offset: start, len: end - start, body });
-            }
+            let first = piece.parts.partition_point(|part| part.patch.end() <= from);
+            patches.extend(piece.parts[first..].iter().map_while(|part| part.patch.within(from, to)));
         }
         for segment in &self.segments {
-            let (start, end) = cut(segment.start, segment.end());
+            let (start, end) = (segment.start.max(from), segment.end().min(to));
             if start < end {
                 let bytes = &segment.buf[start - segment.start..end - segment.start];
-                patches.push(Patch {
-                    offset: start,
-                    len: end - start,
-                    body: Body::Bytes(Buf::copy_of(bytes)),
-                });
+                let body = Body::Bytes(Buf::copy_of(bytes));
+                patches.push(Patch { offset: start, len: end - start, body });
             }
         }
         patches
@@ -334,10 +465,29 @@ mod tests {
         }
     }
 
+    /// What the stripe holds, counted anew.
+    fn charged(writes: &StripeWrites) -> Change {
+        let gathering = writes.gathering() as i64;
+        let pieces: u64 = writes.pieces.iter().map(Piece::charge).sum();
+        Change { used: gathering + pieces as i64, gathering, pieces: writes.pieces.len() as i64 }
+    }
+
+    #[test]
+    fn many_spans_are_several_pieces() {
+        let (mut writes, mut order) = (StripeWrites::default(), 0);
+        let stripe = 4 * (SPANS_MAX + 10);
+        for at in (0..stripe).step_by(4) {
+            writes.lay(at, &[1], stripe);
+        }
+        let change = writes.seal(&mut order);
+        assert_eq!(change.pieces, 2);
+        assert_eq!(writes.pieces.iter().map(|p| p.parts.len()).collect::<Vec<_>>(), [SPANS_MAX, 10]);
+    }
+
     proptest! {
         #[test]
         fn patches_are_what_was_written(ops in proptest::collection::vec((0u8..10, 0usize..STRIPE, 1usize..9000, any::<u8>()), 1..60)) {
-            let (mut writes, mut order, mut held) = (StripeWrites::default(), 0, 0i64);
+            let (mut writes, mut order, mut held) = (StripeWrites::default(), 0, Change::default());
             let (mut model, mut known) = (vec![0u8; STRIPE], vec![false; STRIPE]);
             for (what, at, len, fill) in ops {
                 let len = len.min(STRIPE - at);
@@ -345,12 +495,15 @@ mod tests {
                     0 => held += writes.seal(&mut order),
                     1 => {
                         held += writes.seal(&mut order);
-                        writes.lay_zeros(at, len, &mut order);
+                        held += writes.lay_zeros(at, len, &mut order);
                         model[at..at + len].fill(0);
                         known[at..at + len].fill(true);
                     }
                     _ => {
-                        held += writes.lay(at, &vec![fill; len], STRIPE);
+                        let expected = writes.growth(at, len, STRIPE);
+                        let grown = writes.lay(at, &vec![fill; len], STRIPE);
+                        prop_assert_eq!(grown, expected, "room is taken before bytes are laid");
+                        held += Change { used: grown, gathering: grown, pieces: 0 };
                         model[at..at + len].fill(fill);
                         known[at..at + len].fill(true);
                     }
@@ -358,25 +511,69 @@ mod tests {
                 for pair in writes.segments.windows(2) {
                     prop_assert!(pair[0].end() < pair[1].start, "segments do not touch");
                 }
+                prop_assert_eq!(held, charged(&writes), "every buffer is counted once");
             }
             let (mut bytes, mut found) = (vec![0u8; STRIPE], vec![false; STRIPE]);
             seen(&writes, &mut bytes, &mut found);
             prop_assert_eq!(&found, &known);
             prop_assert!(bytes == model);
-            held += writes.seal(&mut order);
-            let charged: u64 = writes.clear().map(|p| p.charge).sum();
-            prop_assert_eq!(held, charged as i64, "what grew is what the pieces hold");
+            let (pieces, cleared) = writes.clear();
+            held += cleared;
+            for piece in pieces {
+                held += Change { used: -(piece.charge() as i64), gathering: 0, pieces: -1 };
+            }
+            prop_assert_eq!(held, Change::default());
+        }
+
+        #[test]
+        fn a_piece_is_a_sound_write(spans in proptest::collection::vec((0usize..4 * JOINED_MAX, 1usize..60_000), 1..40)) {
+            const LARGE: usize = 4 * JOINED_MAX;
+            let (mut writes, mut order) = (StripeWrites::default(), 0);
+            for (start, len) in spans {
+                writes.lay(start, &vec![1; len.min(LARGE - start)], LARGE);
+            }
+            let segments = writes.segments.len();
+            writes.seal(&mut order);
+            let mut behind = 0;
+            let mut sealed = 0;
+            for piece in &writes.pieces {
+                let (spans, bytes) = piece.spans();
+                for (span, bytes) in spans.iter().zip(&bytes) {
+                    prop_assert!(span.len as usize == bytes.len() && bytes.len() > 0);
+                    prop_assert!(span.offset as usize >= behind, "ascending, apart");
+                    behind = span.offset as usize + bytes.len() + 1;
+                }
+                prop_assert!(spans.len() == bytes.len() && spans.len() <= SPANS_MAX);
+                prop_assert!(spans.len() == 1 || piece.len() <= JOINED_MAX);
+                sealed += spans.len();
+            }
+            prop_assert_eq!(segments, sealed);
+            let joined = |a: &Piece, b: &Piece| a.len() + b.parts[0].patch.len > JOINED_MAX;
+            prop_assert!(writes.pieces.iter().zip(writes.pieces.iter().skip(1)).all(|(a, b)| joined(a, b)));
         }
 
         #[test]
         fn cut_drops_what_lies_beyond(spans in proptest::collection::vec((0usize..STRIPE, 1usize..9000), 1..12), at in 0usize..STRIPE) {
             let (mut writes, mut order) = (StripeWrites::default(), 0);
+            let mut known = vec![false; STRIPE];
+            let mut held = Change::default();
             for (i, (start, len)) in spans.into_iter().enumerate() {
-                writes.lay(start, &vec![1; len.min(STRIPE - start)], STRIPE);
-                if i % 3 == 0 { writes.seal(&mut order); }
+                let len = len.min(STRIPE - start);
+                let grown = writes.lay(start, &vec![1; len], STRIPE);
+                held += Change { used: grown, gathering: grown, pieces: 0 };
+                if i % 3 == 0 { held += writes.seal(&mut order); }
+                known[start..start + len].fill(true);
             }
-            writes.cut(at);
-            prop_assert!(writes.patches(0, STRIPE).iter().all(|p| p.offset + p.len <= at));
+            let (dropped, change) = writes.cut(at);
+            held += change;
+            for piece in dropped {
+                held += Change { used: -(piece.charge() as i64), gathering: 0, pieces: -1 };
+            }
+            prop_assert_eq!(held, charged(&writes));
+            let (mut bytes, mut found) = (vec![0u8; STRIPE], vec![false; STRIPE]);
+            seen(&writes, &mut bytes, &mut found);
+            known[at..].fill(false);
+            prop_assert_eq!(found, known);
         }
     }
 
@@ -402,6 +599,6 @@ mod tests {
         writes.piece(1).expect("sealed").accepted = Some(Epoch(3));
         assert_eq!(writes.unsent(Epoch(3)).map(|p| p.order), Some(2));
         assert_eq!(writes.unsent(Epoch(4)).map(|p| p.order), Some(1));
-        assert!(!writes.is_due(Epoch(3), STRIPE) || writes.unsent(Epoch(3)).is_some());
+        assert!(writes.is_due(Epoch(3)) && writes.is_last(2) && !writes.is_last(1));
     }
 }

@@ -4,7 +4,8 @@
 //! Writers hold at most [`MountOptions::unstable_budget`] bytes that are not stable yet, buffers counted at their full
 //! capacity; a writer that would go beyond waits. The budget is cut to three quarters of
 //! [`MountOptions::memory_budget`] if that is less, and is never below four stripes. Beside it there is what reads in
-//! progress hold (each twice its own length at most), and the pool of free buffers of `types`.
+//! progress hold (each twice its own length at most), a copy of each piece of several spans that is on the wire (256
+//! KiB at most, 16 at a time per thread), and the pool of free buffers of `types`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +81,10 @@ pub struct Counters {
     pub stripes_sent: u64,
     /// Requests that had to be made again.
     pub retries: u64,
+    /// Writes sent to primaries.
+    pub pieces_sent: u64,
+    /// Ranges of stripes that they wrote: several in a write if small writes were gathered.
+    pub spans_sent: u64,
     /// Bytes of buffers that are not stable, now.
     pub unstable_bytes: u64,
     /// Bytes of the read cache, now.
@@ -97,6 +102,8 @@ pub(crate) enum Counter {
     StagedStripes,
     SentStripes,
     Retries,
+    Pieces,
+    Spans,
 }
 
 /// A handle: one `open`.
@@ -133,7 +140,7 @@ pub struct Mount {
     next_handle: AtomicU64,
     ops: Mutex<Numbers>,
     openings: Mutex<Openings>,
-    counters: [AtomicU64; 9],
+    counters: [AtomicU64; 11],
     hook: Mutex<Option<Arc<RecallHook>>>,
 }
 
@@ -220,6 +227,8 @@ impl Mount {
             stripes_staged: of(Counter::StagedStripes),
             stripes_sent: of(Counter::SentStripes),
             retries: of(Counter::Retries),
+            pieces_sent: of(Counter::Pieces),
+            spans_sent: of(Counter::Spans),
             unstable_bytes: self.flow.used(),
             cache_bytes: 0,
         }

@@ -12,7 +12,7 @@ use types::{Epoch, Geometry, InodeId, ObjectId, StripeKey};
 use world::Signal;
 
 use crate::error::ClientError;
-use crate::gather::StripeWrites;
+use crate::gather::{Change, StripeWrites};
 
 /// A file that is open, or still owes something to the service.
 pub(crate) struct OpenFile {
@@ -63,6 +63,8 @@ pub(crate) struct FileState {
     pub(crate) unanswered: BTreeSet<u64>,
     /// Pieces that are not stable yet.
     pub(crate) unstable: BTreeSet<u64>,
+    /// Somebody waits for the stability of every piece up to here, and few are unsent.
+    pub(crate) wanted_stable: u64,
     /// Stripes that somebody is sending.
     pub(crate) claims: u32,
     /// Reports of growth on their way.
@@ -102,6 +104,7 @@ impl OpenFile {
             order: 0,
             unanswered: BTreeSet::new(),
             unstable: BTreeSet::new(),
+            wanted_stable: 0,
             claims: 0,
             growing: 0,
             held: false,
@@ -179,9 +182,9 @@ impl FileState {
         attr
     }
 
-    /// The stripe has something that may be sent now to the primary of `epoch`; `length` is that of a whole one.
-    pub(crate) fn is_sendable(&self, stripe: u64, epoch: Epoch, length: usize) -> bool {
-        !self.held && self.stripes.get(&stripe).is_some_and(|s| !s.resting && s.is_due(epoch, length))
+    /// The stripe has something that may be sent now to the primary of `epoch`.
+    pub(crate) fn is_sendable(&self, stripe: u64, epoch: Epoch) -> bool {
+        !self.held && self.stripes.get(&stripe).is_some_and(|s| !s.resting && s.is_due(epoch))
     }
 
     /// The place of a stripe.
@@ -189,25 +192,23 @@ impl FileState {
         StripeKey { object: self.object, stripe }
     }
 
-    /// Makes pieces of what a stripe has gathered. Returns how many bytes of buffers that was, and by how much they
-    /// have grown.
-    pub(crate) fn seal(&mut self, stripe: u64) -> (u64, i64) {
-        let Some(writes) = self.stripes.get_mut(&stripe) else { return (0, 0) };
-        let (before, gathering) = (self.order, writes.gathering());
-        let grown = writes.seal(&mut self.order);
+    /// Makes pieces of what a stripe has gathered.
+    pub(crate) fn seal(&mut self, stripe: u64) -> Change {
+        let Some(writes) = self.stripes.get_mut(&stripe) else { return Change::default() };
+        let before = self.order;
+        let change = writes.seal(&mut self.order);
         self.number(before);
-        (gathering, grown)
+        change
     }
 
-    /// Puts zeros behind everything that a stripe has. Returns what [`FileState::seal`] does.
-    pub(crate) fn lay_zeros(&mut self, stripe: u64, offset: usize, len: usize) -> (u64, i64) {
-        self.stripes.entry(stripe).or_default();
-        let sealed = self.seal(stripe);
+    /// Puts zeros behind everything that a stripe has.
+    pub(crate) fn lay_zeros(&mut self, stripe: u64, offset: usize, len: usize) -> Change {
         let before = self.order;
         let writes = self.stripes.entry(stripe).or_default();
-        writes.lay_zeros(offset, len, &mut self.order);
+        let mut change = writes.seal(&mut self.order);
+        change += writes.lay_zeros(offset, len, &mut self.order);
         self.number(before);
-        sealed
+        change
     }
 
     /// The pieces made since `before` are neither accepted nor stable.

@@ -2,6 +2,9 @@
 //!
 //! A `Sync` names the groups and the epochs in which their primaries accepted the bytes. What was accepted in an epoch
 //! that has passed is sent again first (write.rs); a take-over recognises what it already has.
+//!
+//! If few pieces are unsent when somebody comes to wait, they ask for stability themselves (`Write.stable`), which saves
+//! the question. In the background a primary is asked for what it has had some time for: one question at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use types::messages::brick::Sync;
 use types::{BrickId, Buf, ClientSeq, GroupId, Refusal};
 
 use crate::error::ClientError;
-use crate::flow::{Accepted, Taken};
+use crate::flow::{Accepted, SETTLE_US, Taken};
 use crate::mount::{Counter, Mount};
 use crate::open_file::{FileState, OpenFile};
 use crate::retry::{Patience, Verdict, pause_us, verdict};
@@ -19,6 +22,9 @@ use crate::route::Route;
 use crate::session::Session;
 use crate::write::WriteStage;
 use crate::write_behind::AGE_MAX_US;
+
+/// Unsent pieces that ask for stability themselves, at most.
+const ASKING_MAX: usize = 16;
 
 /// What came of the attempt to make groups stable.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +46,12 @@ impl Session {
     /// If that does not happen for as long as there is patience; the bytes are kept and go on being tried.
     pub(crate) async fn make_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
         let mut patience = Patience::new(&self.world);
+        {
+            let mut state = file.lock();
+            if state.unanswered.range(..=upto).nth(ASKING_MAX).is_none() {
+                state.wanted_stable = state.wanted_stable.max(upto);
+            }
+        }
         loop {
             self.make_answered(file, upto).await;
             let changed = file.changed.wait();
@@ -50,7 +62,7 @@ impl Session {
                 }
                 self.groups_of(&state)
             };
-            match self.sync_groups(&groups).await {
+            match self.sync_groups(groups, u64::MAX).await {
                 Synced::Stable => {}
                 Synced::Nothing => {
                     self.world.timeout(AGE_MAX_US, changed).await;
@@ -69,9 +81,9 @@ impl Session {
         accepted.map(|(stripe, _)| map.route(state.key(*stripe)).group.index).collect()
     }
 
-    /// Has everything made stable that waits in these groups.
-    async fn sync_groups(&self, groups: &BTreeSet<u32>) -> Synced {
-        let shares = self.shares(groups.iter().copied());
+    /// Has everything made stable that was accepted in these groups no later than `since`.
+    async fn sync_groups(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Synced {
+        let shares = self.shares(groups, since);
         let done = join_all(shares.into_iter().map(|share| self.sync_share(share))).await;
         let worse = |a, b| match (a, b) {
             (Synced::Refused(error), _) | (_, Synced::Refused(error)) => Synced::Refused(error),
@@ -83,11 +95,11 @@ impl Session {
     }
 
     /// What waits in these groups, by primary. What was accepted in an epoch that has passed is queued to be sent again.
-    fn shares(&self, groups: impl Iterator<Item = u32>) -> Vec<Vec<(Route, Taken<'_>)>> {
+    fn shares(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Vec<Vec<(Route, Taken<'_>)>> {
         let map = self.mount.map();
         let mut shares: BTreeMap<Option<BrickId>, Vec<(Route, Taken<'_>)>> = BTreeMap::new();
         for index in groups {
-            let mut taken = self.mount.flow.take_accepted(index);
+            let mut taken = self.mount.flow.take_accepted(index, since);
             let route = map.route_to(GroupId { volume: self.mount.volume, index });
             for old in taken.entries.extract_if(.., |e| e.epoch != route.epoch) {
                 self.mount.enqueue_due(&old.file, &mut old.file.lock(), old.stripe);
@@ -134,23 +146,21 @@ impl Session {
         }
     }
 
-    /// Starts to have made stable what has waited too long, or everything if that is much. Returns when to look again.
+    /// Starts to have made stable what has waited long enough. Returns when to look again.
     pub(crate) fn sync_what_is_due(&self, now: u64) -> u64 {
-        let (due, next) = self.mount.flow.take_due_groups(now);
-        let mut by_primary: BTreeMap<Option<BrickId>, Vec<u32>> = BTreeMap::new();
         let map = self.mount.map();
-        for index in due {
-            let route = map.route_to(GroupId { volume: self.mount.volume, index });
-            by_primary.entry(route.primary().map(|(brick, _)| brick)).or_default().push(index);
-        }
-        for groups in by_primary.into_values() {
+        let group = |index| GroupId { volume: self.mount.volume, index };
+        let primary = |index| map.route_to(group(index)).primary().map(|(brick, _)| brick);
+        let (shares, next) = self.mount.flow.take_due_groups(now, primary);
+        for (primary, groups) in shares {
             let session = self.clone();
             self.world.spawn(async move {
-                let done = session.sync_groups(&groups.iter().copied().collect()).await;
+                let done = session.sync_groups(groups, now.saturating_sub(SETTLE_US)).await;
                 let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
                 let (now, chance) = (session.world.now(), session.world.random());
-                let rest = |tries| if failed { now + pause_us(tries, chance) } else { 0 };
-                session.mount.flow.end_sync(&groups, failed, rest);
+                // A little later more of it can be asked for at once.
+                let rest = |tries| now + if failed { pause_us(tries, chance) } else { SETTLE_US / 2 };
+                session.mount.flow.end_sync(primary, failed, rest);
             });
         }
         next
@@ -159,7 +169,7 @@ impl Session {
 
 impl Mount {
     /// Lets go of pieces that are stable.
-    fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
+    pub(crate) fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
         let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
         for entry in entries {
             tracing::debug!(stage = %WriteStage::Stable, seq = %entry.seq, "stable");

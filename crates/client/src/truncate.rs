@@ -9,7 +9,7 @@ use std::sync::Arc;
 use types::messages::names::{Attr, Zeroed};
 
 use crate::error::ClientError;
-use crate::gather::Piece;
+use crate::gather::{Change, Piece};
 use crate::mount::Mount;
 use crate::names::SetAttrs;
 use crate::open_file::{FileState, OpenFile};
@@ -102,8 +102,7 @@ impl Session {
             let upto = {
                 let mut state = file.lock();
                 for (stripe, within, take) in geometry.split(at, len) {
-                    let sealed = state.lay_zeros(stripe, within, take);
-                    self.mount.note_sealed(sealed);
+                    self.mount.flow.change(state.lay_zeros(stripe, within, take));
                 }
                 state.order
             };
@@ -154,8 +153,8 @@ impl Mount {
         let stripes: Vec<u64> = state.stripes.range(first..).map(|(stripe, _)| *stripe).collect();
         for stripe in stripes {
             let Some(writes) = state.stripes.get_mut(&stripe) else { continue };
-            let (dropped, grown) = writes.cut(if stripe == first { within } else { 0 });
-            self.forget(state, &dropped, grown);
+            let (dropped, change) = writes.cut(if stripe == first { within } else { 0 });
+            self.forget(state, &dropped, change);
         }
         state.stripes.retain(|_, s| !s.is_empty() || s.claimed);
     }
@@ -163,18 +162,18 @@ impl Mount {
     /// Drops every unstable byte of a file.
     pub(crate) fn drop_unstable(&self, state: &mut FileState) {
         let mut dropped = Vec::new();
-        let mut gathering = 0;
+        let mut change = Change::default();
         for writes in state.stripes.values_mut() {
-            gathering += writes.gathering() as i64;
-            dropped.extend(writes.clear());
+            let (pieces, cleared) = writes.clear();
+            dropped.extend(pieces);
+            change += cleared;
         }
-        self.forget(state, &dropped, -gathering);
+        self.forget(state, &dropped, change);
         state.stripes.retain(|_, s| s.claimed);
     }
 
-    fn forget(&self, state: &mut FileState, dropped: &[Piece], grown: i64) {
+    fn forget(&self, state: &mut FileState, dropped: &[Piece], change: Change) {
         dropped.iter().for_each(|piece| self.finish_piece(state, piece));
-        self.flow.lock().gathering += grown;
-        self.flow.free(-grown);
+        self.flow.change(change);
     }
 }

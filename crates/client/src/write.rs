@@ -4,7 +4,7 @@
 //!   Session::write           copied once, into the stripe's segment          (write_behind.rs)
 //!        |                   the call returns
 //!     Gathered ............. waits for: a whole stripe, close, fsync, 1 s, a tight budget
-//!        |
+//!        |                   then its segments become a piece of as many spans
 //!     Claimed .............. one sender per stripe: a background worker, or whoever waits in fsync or close
 //!        |
 //!     Routed ............... stripe -> extent -> group -> primary; the piece gets its number
@@ -14,7 +14,8 @@
 //!        |       <--------- Done
 //!     Accepted ............. unstable: the primary holds it too, space is reserved; the bytes stay here
 //!        |                   another epoch of the group? back to Routed, with the same number
-//!        |  Sync ----------> primary, for many pieces at once               (stable.rs)
+//!        |  Sync ----------> primary, for many pieces at once               (stable.rs); a piece that somebody
+//!        |                   waits for asks for stability itself
 //!        |       <--------- Done
 //!     Stable ............... the buffer goes back to the pool, the budget to the next writer
 //!        |  Grow ----------> metadata service, for many files at once       (settle.rs)
@@ -26,12 +27,11 @@
 use std::sync::Arc;
 
 use types::messages::brick::{Span, Write};
-use types::{Buf, ClientSeq, StripeKey};
+use types::{Buf, BufMut, ClientSeq, StripeKey};
 use world::CallError;
 
 use crate::error::ClientError;
 use crate::flow::Accepted;
-use crate::gather::Body;
 use crate::mount::{Counter, Mount};
 use crate::open_file::OpenFile;
 use crate::retry::{PATIENCE_US, Verdict, pause_us, verdict};
@@ -67,12 +67,40 @@ pub(crate) struct Parcel {
     pub(crate) key: StripeKey,
     pub(crate) seq: ClientSeq,
     acked: ClientSeq,
-    offset: usize,
-    len: usize,
-    body: Body,
+    spans: Vec<Span>,
+    /// The bytes of each span; none for zeros.
+    bytes: Vec<Buf>,
+    /// Answered only when stable.
+    stable: bool,
     pub(crate) route: Route,
     /// Never sent before: a stripe is staged once, and after that takes the way through the primary.
     fresh: bool,
+}
+
+impl Parcel {
+    /// The bytes, if they are a whole stripe of this length.
+    fn stripe(&self, length: usize) -> Option<&Buf> {
+        match self.bytes.as_slice() {
+            [one] if one.len() == length => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The bytes one after the other: copied only if they are several, and only for as long as this one is on its way.
+    fn payload(&self) -> Buf {
+        match self.bytes.as_slice() {
+            [] => return Buf::empty(),
+            [one] => return one.clone(),
+            _ => {}
+        }
+        let mut payload = BufMut::dirty(self.bytes.iter().map(|bytes| bytes.len()).sum());
+        let mut at = 0;
+        for bytes in &self.bytes {
+            payload[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        }
+        payload.freeze()
+    }
 }
 
 impl Session {
@@ -88,15 +116,14 @@ impl Session {
         }
     }
 
-    /// The stripe's first piece that its primary has not accepted; seals what was gathered if it is time.
+    /// The stripe's first piece that its primary has not accepted.
     fn next_parcel(&self, claim: &Claim<'_>) -> Option<Parcel> {
         let now = self.world.now();
         let leased = self.mount.lives.is_leased(now);
         let mut state = claim.file.lock();
         let key = state.key(claim.stripe);
-        let length = self.stripe_bytes();
         let route = self.mount.route(key);
-        if !state.is_sendable(claim.stripe, route.epoch, length) {
+        if !state.is_sendable(claim.stripe, route.epoch) {
             return None;
         }
         if !leased {
@@ -104,9 +131,11 @@ impl Session {
             self.mount.rest(claim.file, &mut state, claim.stripe, now + pause_us(4, self.world.random()));
             return None;
         }
-        self.mount.seal_stripe(&mut state, claim.stripe, length);
-        let stripe_start = claim.stripe * length as u64;
-        let piece = state.stripes.get_mut(&claim.stripe)?.unsent(route.epoch)?;
+        let wanted = state.wanted_stable;
+        let writes = state.stripes.get_mut(&claim.stripe)?;
+        let order = writes.unsent(route.epoch)?.order;
+        let last = writes.is_last(order);
+        let piece = writes.piece(order)?;
         if piece.accepted.take().is_some() {
             // Its primary is no more; the next one is given as much time.
             (piece.first_sent, piece.tries) = (None, 0);
@@ -117,37 +146,38 @@ impl Session {
         let seq = *piece.seq.get_or_insert_with(|| ClientSeq(flow.seqs.begin()));
         let acked = ClientSeq(flow.seqs.finished());
         drop(flow);
-        let (order, offset, len, body) = (piece.order, piece.offset, piece.len, piece.body.clone());
+        let (spans, bytes) = piece.spans();
+        // Whoever did not answer in time is not made to wait for stability again.
+        let stable = last && order <= wanted && piece.tries == 0;
+        let end = claim.stripe * self.stripe_bytes() as u64 + piece.end() as u64;
         // What lies beyond the size was cut off since: the service knows of it as `stale_end`.
-        state.sent_end = state.sent_end.max(state.size.min(stripe_start + (offset + len) as u64));
-        Some(Parcel { order, key, seq, acked, offset, len, body, route, fresh })
+        state.sent_end = state.sent_end.max(state.size.min(end));
+        Some(Parcel { order, key, seq, acked, spans, bytes, stable, route, fresh })
     }
 
     async fn send(&self, parcel: &Parcel) -> Result<(), CallError> {
-        let whole = |bytes: &Buf| bytes.len() == self.stripe_bytes();
-        let (zero, staged, payload) = match &parcel.body {
-            Body::Bytes(bytes) if whole(bytes) && self.stages(parcel) && self.stage(parcel, bytes).await => {
-                (false, true, Buf::empty())
+        self.mount.count(Counter::Pieces, 1);
+        self.mount.count(Counter::Spans, parcel.spans.len() as u64);
+        let staged = match parcel.stripe(self.stripe_bytes()) {
+            Some(stripe) => {
+                let staged = self.stages(parcel) && self.stage(parcel, stripe).await;
+                self.mount.count(if staged { Counter::StagedStripes } else { Counter::SentStripes }, 1);
+                staged
             }
-            Body::Bytes(bytes) => (false, false, bytes.clone()),
-            Body::Zeros => (true, false, Buf::empty()),
+            None => false,
         };
-        if staged {
-            self.mount.count(Counter::StagedStripes, 1);
-        } else if whole(&payload) {
-            self.mount.count(Counter::SentStripes, 1);
-        }
         let request = Write {
             group: parcel.route.group,
             key: parcel.key,
             client: self.mount.lives.client(),
             seq: parcel.seq,
             acked: parcel.acked,
-            spans: vec![Span { offset: parcel.offset as u32, len: parcel.len as u32 }],
-            zero,
-            stable: false,
+            spans: parcel.spans.clone(),
+            zero: parcel.bytes.is_empty(),
+            stable: parcel.stable,
             staged,
         };
+        let payload = if staged { Buf::empty() } else { parcel.payload() };
         self.ask_primary(&parcel.route, &request, payload).await.map(|_| ())
     }
 
@@ -156,7 +186,7 @@ impl Session {
         parcel.fresh && self.mount.options.encode.is_here(&self.mount.geometry())
     }
 
-    /// The primary holds the piece.
+    /// The primary holds the piece, and has made it stable if it was asked to.
     fn accepted(&self, claim: &Claim<'_>, parcel: &Parcel) {
         let mut state = claim.file.lock();
         let epoch = parcel.route.epoch;
@@ -165,11 +195,19 @@ impl Session {
         };
         piece.accepted = Some(epoch);
         piece.tries = 0;
-        let bytes = piece.charge;
+        let bytes = piece.charge();
         state.unanswered.remove(&parcel.order);
         let (file, stripe, since) = (claim.file.clone(), claim.stripe, self.world.now());
         let entry = Accepted { file, stripe, order: parcel.order, seq: parcel.seq, epoch, bytes, since };
-        self.mount.flow.accept(parcel.route.group.index, entry);
+        let group = parcel.route.group.index;
+        if parcel.stable {
+            drop(state);
+            // What the primary had accepted before is stable as well.
+            let mut earlier = self.mount.flow.take_stable(group, epoch, parcel.seq);
+            self.mount.are_stable(earlier.entries.drain(..).chain([entry]));
+            return;
+        }
+        self.mount.flow.accept(group, entry);
         drop(state);
         tracing::debug!(stage = %WriteStage::Accepted, key = %parcel.key, seq = %parcel.seq, "unstable");
         claim.file.changed.notify();

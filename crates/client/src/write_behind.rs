@@ -1,8 +1,9 @@
 //! Write-behind: the call returns when the bytes are in a buffer of this mount; they leave later.
 //!
 //! Whole stripes leave at once. Partial ones leave when their file is closed or synced, one second after they began,
-//! or when the budget is tight. Flushing is self-clocked: each worker takes the next stripe when its last one is
-//! accepted. Errors are kept with the file and come out at its next write, fsync or close.
+//! or when they take half of the budget; the latter two wait while many pieces are on their way (flow.rs). Flushing is
+//! self-clocked: each worker takes the next stripe when its last one is accepted. Errors are kept with the file and
+//! come out at its next write, fsync or close.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use types::limits::FILE_SIZE_MAX;
 use types::{Epoch, Refusal};
 
 use crate::error::ClientError;
-use crate::gather::{Piece, StripeWrites};
+use crate::gather::{Change, Piece, StripeWrites};
 use crate::mount::{Counter, Mount};
 use crate::open_file::{FileState, OpenFile};
 use crate::session::Session;
@@ -66,30 +67,47 @@ impl Session {
         bytes: &[u8],
     ) -> Result<(), ClientError> {
         let length = self.stripe_bytes();
-        let room = self.mount.flow.reserve(length.next_power_of_two() as u64).await?;
-        let now = self.world.now();
-        let mut state = file.lock();
+        let mut room = None;
+        loop {
+            let grown = {
+                let mut state = file.lock();
+                let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
+                let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
+                if self.mount.flow.gather(&mut room, grown) {
+                    self.lay_in(file, &mut state, stripe, at, bytes);
+                    break;
+                }
+                grown
+            };
+            drop(room.take());
+            room = Some(self.mount.flow.reserve(grown).await?);
+        }
+        if self.mount.flow.is_overfull() {
+            self.mount.shed(self.world.now());
+        }
+        Ok(())
+    }
+
+    /// Copies bytes for which there is room.
+    fn lay_in(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, at: usize, bytes: &[u8]) {
+        let (length, now) = (self.stripe_bytes(), self.world.now());
         let writes = state.stripes.entry(stripe).or_default();
         let began = !writes.is_gathering();
-        let grown = writes.lay(at, bytes, length);
+        writes.lay(at, bytes, length);
         let whole = writes.is_whole(length);
         if began {
             writes.since = now;
         }
-        room.keep(grown);
         state.size = state.size.max(stripe * length as u64 + (at + bytes.len()) as u64);
         state.mtime = self.world.wall();
         state.mtime_told = false;
         state.mtime_kept = false;
-        self.mount.flow.lock().gathering += grown;
-        if began && !whole {
+        if whole {
+            self.mount.flow.change(state.seal(stripe));
+            self.mount.enqueue_due(file, state, stripe);
+        } else if began {
             self.mount.flow.age(now, file, stripe);
         }
-        if whole {
-            self.mount.seal_stripe(&mut state, stripe, length);
-            self.mount.enqueue_due(file, &mut state, stripe);
-        }
-        Ok(())
     }
 
     /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
@@ -147,10 +165,9 @@ impl Session {
 
     /// Stripes that could be sent now and that nobody is sending; at most as many as may be in flight.
     fn unclaimed(&self, state: &FileState) -> Vec<u64> {
-        let length = self.stripe_bytes();
         let free = |(stripe, writes): &(&u64, &StripeWrites)| {
             let epoch = self.mount.route(state.key(**stripe)).epoch;
-            !writes.claimed && state.is_sendable(**stripe, epoch, length)
+            !writes.claimed && state.is_sendable(**stripe, epoch)
         };
         state.stripes.iter().filter(free).map(|(stripe, _)| *stripe).take(FLIGHT_MAX).collect()
     }
@@ -170,9 +187,11 @@ impl Session {
     pub(crate) async fn tend_flow(&self) {
         while !self.mount.lives.has_left() {
             let woken = self.mount.flow.tend.wait();
+            self.mount.flow.looks_at(u64::MAX);
             let now = self.world.now();
             let next = self.mount.wake_stripes(now).min(self.sync_what_is_due(now));
             let pause = next.saturating_sub(now).clamp(1, LOOK_US);
+            self.mount.flow.looks_at(now + pause);
             self.world.timeout(pause, woken).await;
         }
     }
@@ -193,9 +212,8 @@ impl Drop for Unfinished<'_> {
 impl Mount {
     /// Puts a stripe into the queue if it has something to send and nobody is at it.
     pub(crate) fn enqueue_due(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64) {
-        let map = self.map();
-        let epoch = map.route(state.key(stripe)).epoch;
-        if !state.is_sendable(stripe, epoch, map.geometry.stripe()) {
+        let epoch = self.route(state.key(stripe)).epoch;
+        if !state.is_sendable(stripe, epoch) {
             return;
         }
         if let Some(writes) = state.stripes.get_mut(&stripe)
@@ -215,19 +233,6 @@ impl Mount {
         }
     }
 
-    /// Makes pieces of what a stripe has gathered, if it is time.
-    pub(crate) fn seal_stripe(&self, state: &mut FileState, stripe: u64, length: usize) {
-        if state.stripes.get(&stripe).is_some_and(|s| s.hurry || s.is_whole(length)) {
-            let sealed = state.seal(stripe);
-            self.note_sealed(sealed);
-        }
-    }
-
-    pub(crate) fn note_sealed(&self, (gathering, grown): (u64, i64)) {
-        self.flow.lock().gathering -= gathering as i64;
-        self.flow.free(-grown);
-    }
-
     /// Has everything sent that a file could send.
     pub(crate) fn enqueue_all(&self, file: &Arc<OpenFile>) {
         let mut state = file.lock();
@@ -241,8 +246,7 @@ impl Mount {
         let gathering = |(stripe, s): (&u64, &StripeWrites)| s.is_gathering().then_some(*stripe);
         let stripes: Vec<u64> = state.stripes.iter().filter_map(gathering).collect();
         for stripe in stripes {
-            let sealed = state.seal(stripe);
-            self.note_sealed(sealed);
+            self.flow.change(state.seal(stripe));
         }
         state.order
     }
@@ -256,20 +260,19 @@ impl Mount {
             }
             self.enqueue_due(&file, &mut state, stripe);
         }
-        // So many bytes of partial stripes leave now, the oldest first.
-        let mut excess = self.flow.gathering_excess();
-        while let Some((since, file, stripe)) = self.flow.take_aged(now, excess > 0) {
+        self.shed(now);
+        self.flow.next_timer()
+    }
+
+    /// Has partial stripes leave that are too old or take too much.
+    fn shed(&self, now: u64) {
+        while let Some((since, file, stripe)) = self.flow.take_aged(now) {
             let mut state = file.lock();
-            if let Some(writes) = state.stripes.get_mut(&stripe)
-                && writes.is_gathering()
-                && writes.since == since
-            {
-                writes.hurry = true;
-                excess -= writes.gathering() as i64;
+            if state.stripes.get(&stripe).is_some_and(|s| s.is_gathering() && s.since == since) {
+                self.flow.change(state.seal(stripe));
             }
             self.enqueue_due(&file, &mut state, stripe);
         }
-        self.flow.next_timer()
     }
 
     /// Queues every stripe whose bytes were accepted in an epoch that has passed.
@@ -279,14 +282,14 @@ impl Mount {
         {
             let mut flow = self.flow.lock();
             let mut freed = 0;
-            for (index, ledger) in &mut flow.ledger {
+            flow.syncs.values_mut().for_each(|syncing| syncing.rest_until = 0);
+            for (index, entries) in &mut flow.ledger {
                 let group = types::GroupId { volume: self.volume, index: *index };
                 let epoch: Option<Epoch> = map.epoch(group);
-                for entry in ledger.entries.extract_if(.., |e| Some(e.epoch) != epoch) {
+                for entry in entries.extract_if(.., |e| Some(e.epoch) != epoch) {
                     freed += entry.bytes;
                     moved.push((entry.file, entry.stripe));
                 }
-                ledger.rest_until = 0;
             }
             flow.accepted -= freed;
         }
@@ -321,6 +324,6 @@ impl Mount {
         if let Some(seq) = piece.seq {
             self.flow.lock().seqs.finish(seq.0);
         }
-        self.flow.free(piece.charge as i64);
+        self.flow.change(Change { used: -(piece.charge() as i64), gathering: 0, pieces: -1 });
     }
 }

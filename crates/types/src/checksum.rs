@@ -19,7 +19,8 @@ pub fn crc_blocks(bytes: &[u8]) -> Vec<u32> {
 
 /// Whether `sums` are the checksums of the 4-KiB blocks of `bytes`, one each.
 pub fn blocks_match(bytes: &[u8], sums: &[u32]) -> bool {
-    bytes.len().div_ceil(BLOCK) == sums.len() && bytes.chunks(BLOCK).zip(sums).all(|(block, sum)| crc(block) == *sum)
+    bytes.len().div_ceil(BLOCK) == sums.len()
+        && bytes.chunks(BLOCK).zip(sums).all(|(block, sum)| crc(block) == *sum)
 }
 
 /// Checksum of a whole from the checksums of its full blocks, without reading the bytes again.

@@ -109,6 +109,13 @@ impl World {
         statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
     }
 
+    /// What `f` makes, on another thread: for what keeps a thread waiting and has no asynchronous form. Dropped before
+    /// its end, `f` goes on and nobody learns of it. In a simulation it runs on this thread after a while, or not at
+    /// all if the node has died by then.
+    pub async fn off_thread<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> T {
+        either!(WorldBody, &self.0, world => world.off_thread(f).await)
+    }
+
     /// Lets other tasks run first.
     pub async fn yield_now(&self) {
         either!(WorldBody, &self.0, world => world.yield_now().await);

@@ -146,6 +146,17 @@ impl World {
         }
     }
 
+    /// Runs `f` on a thread that may wait.
+    pub(crate) async fn off_thread<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> T {
+        // The runtime would wait for ever for a thread that has panicked.
+        let caught = move || std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        match self.inner.runtime.spawn_blocking(caught).await {
+            Ok(Ok(made)) => made,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => unreachable!("nobody cancels it, and its panics are caught"),
+        }
+    }
+
     /// Runs `future` beside the caller, until it ends or the world does.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         self.inner.runtime.spawn(future).detach();

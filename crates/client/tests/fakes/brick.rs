@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use types::messages::Done;
-use types::messages::brick::{ReadStripe, ReadUnit, StripeBytes, Sync, UnitBytes, Write};
+use types::messages::brick::{ReadStripe, ReadUnit, Span, StripeBytes, Sync, UnitBytes, Write};
 use types::messages::cluster::GroupConfig;
 use types::messages::session::Role;
 use types::wire::Record;
@@ -43,10 +43,13 @@ async fn answer(
     match call.kind {
         Write::KIND => {
             let write: Write = call.parse()?;
-            let key = write.key;
+            let (key, stable) = (write.key, write.stable);
+            let sync =
+                Sync { client: write.client, upto: write.seq, groups: vec![(write.group, call.epoch)] };
             let (delay, done) = {
                 let mut known = known.borrow_mut();
                 known.count("Write");
+                known.spans += write.spans.len();
                 known.written += call.payload.len() as u64;
                 *known.writing.entry(key).or_default() += 1;
                 assert_eq!(known.writing[&key], 1, "one write of a stripe at a time");
@@ -57,6 +60,15 @@ async fn answer(
                 world.sleep(delay).await;
             }
             known.borrow_mut().writing.remove(&key);
+            if stable {
+                done?;
+                let delay = known.borrow().sync_us;
+                world.sleep(delay).await;
+                let mut known = known.borrow_mut();
+                known.stable_writes += 1;
+                known.sync(brick, &sync)?;
+                return Ok(Answer::new(&Done {}, Buf::empty()));
+            }
             done.map(|()| Answer::new(&Done {}, Buf::empty()))
         }
         Sync::KIND => {
@@ -91,7 +103,10 @@ impl Known {
 
     fn write(&mut self, brick: BrickId, epoch: Epoch, write: Write, bytes: Vec<u8>) -> Result<(), Refusal> {
         self.check_primary(brick, write.group, epoch)?;
-        assert!(write.len > 0 && (write.zero || bytes.len() == write.len as usize));
+        let len: usize = write.spans.iter().map(|span| span.len as usize).sum();
+        assert!(write.spans.iter().all(|span| span.len > 0) && !write.spans.is_empty());
+        assert!(write.spans.windows(2).all(|two| two[0].offset + two[0].len < two[1].offset));
+        assert_eq!(bytes.len(), if write.zero { 0 } else { len });
         assert!(write.seq > write.acked, "a write that its writer knows as stable comes again");
         if !self.clients.contains(&write.client) {
             return Err(Refusal::Fenced);
@@ -140,8 +155,8 @@ impl Known {
         let unit = self.map.volumes[0].geometry.unit();
         let (from, to) = (slot * unit, (slot + 1) * unit);
         let undecided = self.held.values().flatten().any(|h| {
-            let start = h.write.offset as usize;
-            h.write.key == read.key && start < to && start + h.write.len as usize > from
+            let touches = |span: &Span| place(span).start < to && place(span).end > from;
+            h.write.key == read.key && h.write.spans.iter().any(touches)
         });
         if undecided {
             return Err(Refusal::Pending);
@@ -171,8 +186,20 @@ impl Known {
     }
 }
 
+fn place(span: &Span) -> std::ops::Range<usize> {
+    span.offset as usize..(span.offset + span.len) as usize
+}
+
 fn apply(stripe: &mut [u8], held: &Held) {
-    let start = held.write.offset as usize;
-    let place = &mut stripe[start..start + held.write.len as usize];
-    if held.write.zero { place.fill(0) } else { place.copy_from_slice(&held.bytes) }
+    let mut bytes = held.bytes.as_slice();
+    for span in &held.write.spans {
+        let place = &mut stripe[place(span)];
+        if held.write.zero {
+            place.fill(0);
+        } else {
+            let (part, rest) = bytes.split_at(place.len());
+            place.copy_from_slice(part);
+            bytes = rest;
+        }
+    }
 }

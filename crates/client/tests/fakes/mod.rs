@@ -64,6 +64,10 @@ pub struct Known {
     pub calls: BTreeMap<&'static str, u64>,
     /// Bytes of writes on the wire.
     pub written: u64,
+    /// Writes that were answered when stable.
+    pub stable_writes: usize,
+    /// Ranges that writes wrote.
+    pub spans: usize,
     /// Faults.
     pub full: bool,
     pub write_us: u64,
@@ -140,6 +144,8 @@ impl Cluster {
             done: BTreeMap::new(),
             calls: BTreeMap::new(),
             written: 0,
+            stable_writes: 0,
+            spans: 0,
             full: false,
             write_us: 0,
             sync_us: 1000,

@@ -71,6 +71,8 @@ fn text(mount: &Mount) -> String {
         ("stripes_sent", counters.stripes_sent),
         ("units_decoded", counters.units_decoded),
         ("retries", counters.retries),
+        ("pieces_sent", counters.pieces_sent),
+        ("spans_sent", counters.spans_sent),
         ("unstable_bytes", counters.unstable_bytes),
         ("cache_bytes", counters.cache_bytes),
     ];

@@ -409,7 +409,13 @@ fn plan_overlay(stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Plan {
         }
         None => Part { spans: w.spans.clone(), payload: payload.clone() },
     };
-    Plan { kind, touched, unit_blocks: Vec::new(), parts: (0..code.slots()).map(part).collect(), staged: false }
+    Plan {
+        kind,
+        touched,
+        unit_blocks: Vec::new(),
+        parts: (0..code.slots()).map(part).collect(),
+        staged: false,
+    }
 }
 
 /// Cuts spans at the ends of units: `(data unit, offset in it, bytes of the payload)`.

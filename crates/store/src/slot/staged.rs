@@ -164,8 +164,12 @@ impl SlotCore {
     }
 
     fn drop_staged(&mut self, mut which: impl FnMut(&StagedId, &Entry) -> bool) {
-        let dropped: Vec<Entry> =
-            self.staged.entries.extract_if(.., |id, entry| which(id, entry)).map(|(_, entry)| entry).collect();
+        let dropped: Vec<Entry> = self
+            .staged
+            .entries
+            .extract_if(.., |id, entry| which(id, entry))
+            .map(|(_, entry)| entry)
+            .collect();
         dropped.iter().for_each(|entry| self.free_staged(&entry.unit.runs));
     }
 }

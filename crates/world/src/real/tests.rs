@@ -497,6 +497,30 @@ fn one_block_on_at_a_time() {
 }
 
 #[test]
+fn work_on_another_thread_keeps_nobody_waiting() {
+    on_each(|world| async move {
+        let here = thread::current().id();
+        let (tell, told) = std::sync::mpsc::channel();
+        let other = world.clone();
+        world.spawn(async move {
+            other.sleep(1_000).await;
+            tell.send(thread::current().id()).unwrap();
+        });
+        // It waits for a task of this thread, which must go on meanwhile.
+        let met = world.off_thread(move || (told.recv(), thread::current().id())).await;
+        assert_eq!(met.0, Ok(here));
+        assert_ne!(met.1, here);
+    });
+}
+
+#[test]
+#[should_panic(expected = "over there")]
+fn a_panic_on_another_thread_is_one_here() {
+    let world = World::new().unwrap();
+    world.block_on(world.off_thread(|| panic!("over there")));
+}
+
+#[test]
 fn chance_does_not_repeat() {
     let world = World::new().unwrap();
     let drawn: std::collections::BTreeSet<u64> = (0..1_000).map(|_| world.random()).collect();

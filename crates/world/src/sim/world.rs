@@ -17,6 +17,9 @@ use crate::Frame;
 /// What `wall` shows at the start: 2026-01-01.
 const WALL_START_NS: u64 = 1_767_225_600_000_000_000;
 
+/// How long work on another thread may take, in microseconds: a commit on a slow disk.
+const OFF_THREAD_MAX_US: u64 = 50_000;
+
 /// One life of one node.
 #[derive(Clone)]
 pub(crate) struct World {
@@ -82,6 +85,12 @@ impl World {
         if self.check().is_ok() {
             self.state.executor.spawn(self.node, Box::pin(f));
         }
+    }
+
+    pub(crate) async fn off_thread<T>(&self, f: impl FnOnce() -> T) -> T {
+        let us = self.state.nodes.borrow().at(self.node).chance.below(OFF_THREAD_MAX_US);
+        self.state.executor.until(self.state.executor.now() + us).await;
+        f()
     }
 
     pub(crate) async fn yield_now(&self) {
