@@ -96,7 +96,7 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
             system.start()
             system.mount()
         facts["systems"] = {system.name: {"about": system.about, **system.facts()} for system in systems}
-        sampler = meter.MemorySampler(systems)
+        sampler = meter.MemorySampler(systems, sandbox.WORK)
         sampler.start()
         profiler = profile_shoal.Profiler(out) if given.profile else None
         alternation = Alternation(systems, cases, effort(given), given.runs, options.tools, out, profiler)
@@ -112,6 +112,7 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
         code = 1
     if sampler:
         sampler.stop()
+        facts["most_mib_of_all_bricks"] = sampler.bricks_mib
     facts["calibration"]["end"] = meter.calibrate()
     write_report(given, results, rows, systems, facts, sampler.peaks if sampler else {}, out)
     if given.keep or code == 1:

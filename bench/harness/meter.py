@@ -76,11 +76,14 @@ class Window:
 
 
 class MemorySampler(threading.Thread):
-    """Keeps the most memory (KiB) that each kind of process of each system had, looking every 0.5 s."""
+    """Keeps the most memory (KiB) that each kind of process of each system had, looking every 0.5 s.
 
-    def __init__(self, systems):
+    `bricks_mib` is the most that the tmpfs `bricks` with everybody's bricks held.
+    """
+
+    def __init__(self, systems, bricks: Path):
         super().__init__(daemon=True)
-        self.systems = systems
+        self.systems, self.bricks, self.bricks_mib = systems, bricks, 0
         self.peaks: dict[str, dict[str, dict[str, int]]] = {}
         self._stop_asked = threading.Event()
 
@@ -90,6 +93,8 @@ class MemorySampler(threading.Thread):
 
     def sample(self) -> None:
         """Looks once at every process."""
+        tmpfs = os.statvfs(self.bricks)
+        self.bricks_mib = max(self.bricks_mib, (tmpfs.f_blocks - tmpfs.f_bfree) * tmpfs.f_frsize >> 20)
         for system in self.systems:
             for kind, pids in system.processes().items():
                 for pid in pids:

@@ -277,17 +277,17 @@ static void ring_open(struct ring *ring)
 	size_t sq = params.sq_off.array + params.sq_entries * sizeof(unsigned);
 	size_t cq = params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe);
 	int shared = MAP_SHARED | MAP_POPULATE, both = PROT_READ | PROT_WRITE;
-	uint8_t *rings = mmap(NULL, sq > cq ? sq : cq, both, shared, ring->fd, IORING_OFF_SQ_RING);
+	uint8_t *shared_rings = mmap(NULL, sq > cq ? sq : cq, both, shared, ring->fd, IORING_OFF_SQ_RING);
 	ring->sqes = mmap(NULL, params.sq_entries * 128, both, shared, ring->fd, IORING_OFF_SQES);
-	if (rings == MAP_FAILED || ring->sqes == MAP_FAILED || !(params.features & IORING_FEAT_SINGLE_MMAP))
+	if (shared_rings == MAP_FAILED || ring->sqes == MAP_FAILED || !(params.features & IORING_FEAT_SINGLE_MMAP))
 		die("mmap of the ring");
-	ring->sq_tail = (void *)(rings + params.sq_off.tail);
-	ring->sq_mask = *(unsigned *)(rings + params.sq_off.ring_mask);
-	ring->sq_array = (void *)(rings + params.sq_off.array);
-	ring->cq_head = (void *)(rings + params.cq_off.head);
-	ring->cq_tail = (void *)(rings + params.cq_off.tail);
-	ring->cq_mask = *(unsigned *)(rings + params.cq_off.ring_mask);
-	ring->cqes = (void *)(rings + params.cq_off.cqes);
+	ring->sq_tail = (void *)(shared_rings + params.sq_off.tail);
+	ring->sq_mask = *(unsigned *)(shared_rings + params.sq_off.ring_mask);
+	ring->sq_array = (void *)(shared_rings + params.sq_off.array);
+	ring->cq_head = (void *)(shared_rings + params.cq_off.head);
+	ring->cq_tail = (void *)(shared_rings + params.cq_off.tail);
+	ring->cq_mask = *(unsigned *)(shared_rings + params.cq_off.ring_mask);
+	ring->cqes = (void *)(shared_rings + params.cq_off.cqes);
 	if (syscall(SYS_io_uring_register, ring->fd, IORING_REGISTER_FILES, &fuse_fd, 1) < 0)
 		die("IORING_REGISTER_FILES");
 	struct io_uring_rsrc_update update = {.offset = -1U, .data = ring->fd};

@@ -12,10 +12,12 @@
 #       inline-direct  as inline, but a READ is answered out of the server's memory, without that copy
 #       ...-wb         any of them with the kernel's write-back cache
 #   ROWS="rr4k_1 rr4k_16 sr1m_1 sw1m_1 sw4k_1 names"
+#   NEEDS_GIB=5             free memory without which it does not start: the page cache of 4 GiB
 #   RESULTS=FILE            keep every single figure: row way run ops/s MiB/s mean-us machine-us/op own-us/op req/op
 set -u
 RUNS=${RUNS:-3} SECONDS_EACH=${SECONDS_EACH:-5} THREADS=${THREADS:-4} DEPTH=${DEPTH:-16} COUNT=${COUNT:-20000}
 WAYS=${WAYS:-inline handoff uring inline-direct}
+NEEDS_GIB=${NEEDS_GIB:-5}
 ROWS=${ROWS:-rr4k_1 rr4k_16 sr1m_1 sw1m_1 sw4k_1 names}
 HERE=$(cd "$(dirname "$0")" && pwd)
 PARAMETER=/sys/module/fuse/parameters/enable_uring
@@ -23,7 +25,9 @@ WORK=$(mktemp -d /tmp/fuse_transport.XXXXXX) || exit 1
 MOUNT=$WORK/mount
 RESULTS=${RESULTS:-$WORK/results}
 SERVER= CONNECTION= BEFORE=
-echo 1000 >/proc/self/oom_score_adj # if memory ends, the measurement shall die and nothing else
+
+# Runs a command that shall be the first to die if memory ends; this script is not, as it has to clean up.
+first_to_die() { echo 1000 >/proc/self/oom_score_adj; exec "$@"; }
 
 abort_connection() {
   [ -n "$CONNECTION" ] && [ -e "/sys/fs/fuse/connections/$CONNECTION/abort" ] &&
@@ -35,7 +39,7 @@ abort_connection() {
 bounded() {
   local until=$((SECONDS + $1)) command
   shift
-  "$@" &
+  (first_to_die "$@") &
   command=$!
   while kill -0 $command 2>/dev/null; do
     if [ $SECONDS -ge $until ]; then
@@ -57,7 +61,7 @@ let_go() {
   local status
   [ -n "$SERVER" ] || return 0
   bounded 20 umount "$MOUNT" 2>>"$WORK/log" || bounded 5 umount -l "$MOUNT" 2>>"$WORK/log"
-  for _ in $(seq 100); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.05; done
+  for _ in $(seq 400); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.05; done
   if kill -0 "$SERVER" 2>/dev/null; then # still there: the server itself aborts its connection at SIGTERM
     kill -TERM "$SERVER"
     sleep 1
@@ -81,7 +85,7 @@ the_end() {
 trap the_end EXIT
 trap 'exit 1' INT TERM HUP
 
-fail() { echo "$*" >&2; tail -n 5 "$WORK"/log "$WORK"/server 2>/dev/null >&2; exit 1; }
+fail() { echo "$*" >&2; tail -n 5 "$WORK"/log "$WORK"/server >&2 2>/dev/null; exit 1; }
 
 # Starts the server of a way and waits for its mount. $2...: further options.
 mount_way() {
@@ -98,7 +102,7 @@ mount_way() {
   [ "$way" = "${way%-wb}" ] || options="$options --writeback"
   : >"$WORK/server"
   # shellcheck disable=SC2086
-  "$WORK/server.bin" $options --size $((4 << 30)) --max-seconds $((SECONDS_EACH * 4 + 60)) "$@" "$MOUNT" \
+  (first_to_die "$WORK/server.bin" $options --size $((4 << 30)) --max-seconds $((SECONDS_EACH * 4 + 60)) "$@" "$MOUNT") \
     >"$WORK/server" 2>>"$WORK/log" &
   SERVER=$!
   for _ in $(seq 200); do
@@ -159,7 +163,8 @@ one_cell() {
 }
 
 [ "$(id -u)" = 0 ] || fail "needs root: it mounts, and sets enable_uring"
-[ "$(awk '/^MemAvailable/{print int($2 / 1048576)}' /proc/meminfo)" -ge 5 ] || fail "less than 5 GiB of memory available"
+[ "$(awk '/^MemAvailable/{print int($2 / 1048576)}' /proc/meminfo)" -ge "$NEEDS_GIB" ] ||
+  fail "less than $NEEDS_GIB GiB of memory available"
 mkdir "$MOUNT" && : >"$WORK/log" && : >"$RESULTS"
 gcc -O2 -Wall -Wextra -pthread -o "$WORK/server.bin" "$HERE/fuse_transport.c" "$HERE/null_files.c" &&
   gcc -O2 -Wall -Wextra -o "$WORK/client.bin" "$HERE/fuse_transport_client.c" || fail "it does not build"

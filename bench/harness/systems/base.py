@@ -99,8 +99,18 @@ class System:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
         return any(line.split()[4] == str(self.mount_point) for line in lines)
 
-    def mount(self) -> None:
-        """Mounts, and waits until it answers."""
+    def mount(self, tries: int = 3) -> None:
+        """Mounts, and waits until it answers. Again if it fails: some clients give up on a server that is busy."""
+        try:
+            self._mount_once()
+        except Failed:
+            if tries <= 1:
+                raise
+            self.unmount()
+            time.sleep(3)
+            self.mount(tries - 1)
+
+    def _mount_once(self) -> None:
         self.mount_process = self.start_mount()
 
         def ready() -> bool:

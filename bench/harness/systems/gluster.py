@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from .. import bricks
-from ..shell import Failed, daemon, run, until
+from ..shell import daemon, run, until
 from .base import Options, System
 
 # Two Gluster volumes share one glusterd of the machine; lo answers to all of 127.0.0.0/8, and Gluster refuses .1
@@ -98,13 +98,6 @@ class Gluster(System):
             except (OSError, ValueError):
                 pass
         return {"brick": pids, "metadata": [Gluster._daemon.pid] if Gluster._daemon else []}
-
-    def mount(self) -> None:
-        try:
-            super().mount()
-        except Failed:  # a client that came while the bricks were still starting has given up; once more
-            self.unmount()
-            super().mount()
 
     def facts(self) -> dict[str, object]:
         return {"version": run(["glusterd", "--version"], 10).out.splitlines()[0], "volume": " ".join(self.layout()),

@@ -85,10 +85,18 @@ pub(crate) struct Syncing {
 
 /// A writer that waits for room.
 struct Waiter {
+    /// Bytes that it waits for, or that are left of them.
     bytes: i64,
     /// The bytes are its own.
     granted: bool,
     signal: Signal,
+}
+
+impl Waiter {
+    /// Bytes that are its own.
+    fn owned(&self) -> i64 {
+        if self.granted { self.bytes } else { 0 }
+    }
 }
 
 /// A piece that a primary has accepted.
@@ -103,19 +111,16 @@ pub(crate) struct Accepted {
     pub(crate) since: u64,
 }
 
-/// A writer's place in the queue for room, and what of its room is left; both go when this is dropped.
+/// A writer's place in the queue for room. Given up when dropped, with what is left of its room.
 pub(crate) struct Room<'a> {
     flow: &'a Flow,
     number: u64,
-    bytes: i64,
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         let mut state = self.flow.lock();
-        if state.waiters.remove(&self.number).is_some_and(|w| w.granted) {
-            state.holds.used -= self.bytes;
-        }
+        state.holds.used -= state.waiters.remove(&self.number).map_or(0, |w| w.owned());
         self.flow.grant(state);
     }
 }
@@ -153,17 +158,18 @@ impl Flow {
 
     /// Takes room for buffers that grow by `grown`, first from `room`. Says whether there was enough; who has waited
     /// longer goes first.
-    pub(crate) fn gather(&self, room: &mut Option<Room<'_>>, grown: i64) -> bool {
+    pub(crate) fn gather(&self, room: Option<&Room<'_>>, grown: i64) -> bool {
         let mut state = self.lock();
-        let held = room.as_ref().map_or(0, |room| room.bytes);
+        let number = room.as_ref().map_or(0, |room| room.number);
+        let held = state.waiters.get(&number).map_or(0, Waiter::owned);
         let first = state.waiters.values().all(|waiter| waiter.granted);
         if grown > held && !(first && state.holds.used + grown - held <= self.budget as i64) {
             return false;
         }
         state.holds.used += grown - held;
         state.holds.gathering += grown;
-        if let Some(room) = room {
-            room.bytes = 0;
+        if let Some(waiter) = state.waiters.get_mut(&number) {
+            waiter.bytes = 0;
         }
         if grown < held {
             self.grant(state);
@@ -174,18 +180,17 @@ impl Flow {
     /// Waits until `bytes` of the budget are free, and takes them.
     pub(crate) async fn reserve(&self, bytes: i64) -> Result<Room<'_>, ClientError> {
         let signal = Signal::new();
-        let mut room = {
+        let room = {
             let mut state = self.lock();
             state.waits += 1;
             let number = state.waits;
             state.waiters.insert(number, Waiter { bytes, granted: false, signal: signal.clone() });
             self.grant(state);
-            Room { flow: self, number, bytes: 0 }
+            Room { flow: self, number }
         };
         loop {
             let changed = signal.wait();
             if self.lock().waiters.get(&room.number).is_some_and(|waiter| waiter.granted) {
-                room.bytes = bytes;
                 return Ok(room);
             }
             if self.ready.is_closed() {
@@ -266,7 +271,10 @@ impl Flow {
         if since + AGE_MAX_US > now && !self.is_full_of_gathering(&state) {
             return None;
         }
-        state.crowded |= state.holds.pieces >= PIECES_MAX;
+        if !state.crowded && state.holds.pieces >= PIECES_MAX {
+            state.crowded = true;
+            self.tend.notify();
+        }
         if state.crowded { None } else { state.aging.pop_front() }
     }
 
@@ -303,9 +311,9 @@ impl Flow {
         }
     }
 
-    /// Room or pieces run short: accepted pieces are made stable as soon as that is cheap.
+    /// Room runs short or pieces are too many: accepted pieces are made stable as soon as that is cheap.
     fn is_pressed(&self, state: &FlowState) -> bool {
-        state.accepted >= self.budget / 4 || state.holds.pieces >= PIECES_MAX / 2 || !state.waiters.is_empty()
+        state.accepted >= self.budget / 4 || state.crowded || !state.waiters.is_empty()
     }
 
     /// The timers are looked at again at `when`; 0 if somebody is looking.

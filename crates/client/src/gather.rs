@@ -539,7 +539,7 @@ mod tests {
             for piece in &writes.pieces {
                 let (spans, bytes) = piece.spans();
                 for (span, bytes) in spans.iter().zip(&bytes) {
-                    prop_assert!(span.len as usize == bytes.len() && bytes.len() > 0);
+                    prop_assert!(span.len as usize == bytes.len() && !bytes.is_empty());
                     prop_assert!(span.offset as usize >= behind, "ascending, apart");
                     behind = span.offset as usize + bytes.len() + 1;
                 }

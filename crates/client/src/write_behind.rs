@@ -73,7 +73,7 @@ impl Session {
                 let mut state = file.lock();
                 let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
                 let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
-                if self.mount.flow.gather(&mut room, grown) {
+                if self.mount.flow.gather(room.as_ref(), grown) {
                     self.lay_in(file, &mut state, stripe, at, bytes);
                     break;
                 }

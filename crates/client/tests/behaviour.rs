@@ -125,6 +125,95 @@ fn random_small_writes_fit_the_budget() {
 }
 
 #[test]
+fn small_writes_of_a_stripe_leave_together() {
+    let cluster = Cluster::new(24, "2+1", 3);
+    // Bricks that take their time: what cannot leave goes on gathering.
+    cluster.known().sync_us = 200_000;
+    cluster.run(async {
+        let (mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        let mut model = vec![0; 8 * STRIPE];
+        for i in 0..4000usize {
+            // Apart from each other, so that each is a span of its own.
+            let at = (i * 7919) % (model.len() / 128) * 128;
+            session.write(opened.handle, at as u64, &pattern(64, i)).await.unwrap();
+            model[at..at + 64].copy_from_slice(&pattern(64, i));
+            assert!(mount.counters().unstable_bytes <= 256 << 10);
+        }
+        session.fsync(opened.handle).await.unwrap();
+        let stable = cluster.known().stable(b"f");
+        assert!(stable == model[..stable.len()]);
+        let (writes, spans) = (cluster.calls("Write") as usize, cluster.known().spans);
+        assert!(spans >= 3 * writes, "{spans} spans in {writes} writes");
+        let counters = mount.counters();
+        assert_eq!((counters.pieces_sent, counters.spans_sent), (writes as u64, spans as u64));
+    });
+}
+
+#[test]
+fn whoever_waits_asks_for_stability_at_once() {
+    let cluster = Cluster::new(25, "2+1", 3);
+    cluster.run(async {
+        let (mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        // A piece that was accepted before is stable with a later one of its group.
+        session.write(opened.handle, 0, &pattern(100, 1)).await.unwrap();
+        session.flush(opened.handle).await.unwrap();
+        assert_eq!((cluster.calls("Write"), cluster.known().stable_writes), (1, 0));
+        session.write(opened.handle, 200, &pattern(100, 2)).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        let mut model = vec![0; 300];
+        model[..100].copy_from_slice(&pattern(100, 1));
+        model[200..].copy_from_slice(&pattern(100, 2));
+        assert_eq!(cluster.known().stable(b"f"), model);
+        assert_eq!((cluster.calls("Sync"), cluster.known().stable_writes), (0, 1));
+        assert_eq!(mount.counters().unstable_bytes, 0);
+        // Refused for its epoch: the same number goes the ordinary way.
+        session.write(opened.handle, 0, &pattern(300, 3)).await.unwrap();
+        cluster.known().bump();
+        session.fsync(opened.handle).await.unwrap();
+        assert_eq!(cluster.known().stable(b"f"), pattern(300, 3));
+        assert_eq!((cluster.calls("Sync"), cluster.known().stable_writes), (1, 1));
+        // Many pieces share a question.
+        let many = pattern(64 * STRIPE / 2, 4);
+        for (i, part) in many.chunks(STRIPE / 2).take(20).enumerate() {
+            session.write(opened.handle, (i * STRIPE) as u64, part).await.unwrap();
+        }
+        session.fsync(opened.handle).await.unwrap();
+        assert_eq!(cluster.known().stable_writes, 1);
+        assert!(cluster.calls("Sync") <= 1 + 2 * 3, "{}", cluster.calls("Sync"));
+    });
+}
+
+#[test]
+fn a_large_write_is_not_overtaken_for_ever_by_small_ones() {
+    let cluster = Cluster::new(26, "2+1", 3);
+    cluster.known().write_us = 1_000;
+    cluster.run(async {
+        let (mount, session) = cluster.mount("client").await;
+        let world = cluster.sim.node("client");
+        let large = session.create(ROOT, b"large", OWNER).await.unwrap();
+        let done = std::rc::Rc::new(std::cell::Cell::new(0));
+        for writer in 0..6usize {
+            let (session, done) = (mount.session(world.clone()), done.clone());
+            let small = session.create(ROOT, format!("small{writer}").as_bytes(), OWNER).await.unwrap();
+            world.spawn(async move {
+                for i in 0..400usize {
+                    let at = i * 7919 % 300 * STRIPE / 2;
+                    session.write(small.handle, at as u64, &pattern(64, i)).await.unwrap();
+                }
+                done.set(done.get() + 1);
+            });
+        }
+        let bytes = pattern(60 * STRIPE, 1);
+        session.write(large.handle, 0, &bytes).await.unwrap();
+        assert!(done.get() < 6, "the small ones had more to write");
+        session.fsync(large.handle).await.unwrap();
+        assert_eq!(cluster.known().stable(b"large"), bytes);
+    });
+}
+
+#[test]
 fn a_small_file_costs_few_messages() {
     let cluster = Cluster::new(5, "2+1", 3);
     cluster.run(async {

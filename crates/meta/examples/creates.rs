@@ -1,7 +1,8 @@
 //! How many files a second the metadata service's own layers make: `creates PATH [BATCH] [COUNT]`.
 //!
 //! No network: changes are given to the batch in memory, so this is the store's cost and the operations'. Prints
-//! changes per second, CPU per change and time per commit, for a redb database at PATH, or memory if PATH is `memory`.
+//! changes per second, CPU per change and time per record, for a store at PATH with its journal beside it, or memory if
+//! PATH is `memory`.
 
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "memory" => meta::Engine::memory(),
         path => meta::Engine::open_redb(path)?,
     };
-    println!("{:>10} {:>6} {:>10} {:>10} {:>12}", "", "batch", "per second", "cpu us", "commit us");
-    for (name, measured) in creates(engine, batch, count, &clock)? {
+    println!("{:>10} {:>6} {:>10} {:>10} {:>12}", "", "batch", "per second", "cpu us", "record us");
+    let world = world::World::real()?;
+    for (name, measured) in creates(&world, engine, batch, count, &clock)? {
         let Measured { changes, batches, wall, cpu } = measured;
         let per = |time: Duration, count: u64| time.as_secs_f64() * 1e6 / count as f64;
         let rate = changes as f64 / wall.as_secs_f64();

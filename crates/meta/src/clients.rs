@@ -32,6 +32,7 @@ impl State {
             Ok(client)
         });
         let answer = self.run_batch(vec![change]).pop().expect("a batch of one has one answer")?;
+        self.decided = self.store.last();
         let client: ClientId = types::wire::from_bytes(&answer).map_err(|_| Refusal::MetaFailed)?;
         self.sessions.insert(client, Session::new(volume, now, true));
         Ok(client)
@@ -52,7 +53,7 @@ impl State {
         session.announced = true;
         for open in &request.opens {
             // What is gone stays gone: the client will be told that it is stale.
-            if self.store.committed().get(&keys::inode(volume, open.inode), |_| ()).ok().flatten().is_some() {
+            if self.store.get(&keys::inode(volume, open.inode), |_| ()).is_ok_and(|found| found.0.is_some()) {
                 self.live.opens.announce((volume, open.inode), client, open.readers, open.writers);
             }
         }
@@ -92,6 +93,7 @@ impl State {
             Ok(Done {})
         });
         self.run_batch(vec![change]);
+        self.decided = self.store.last();
         self.drop_orphans(closed);
         self.opens_settled();
     }

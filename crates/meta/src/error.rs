@@ -1,6 +1,6 @@
 //! Why the service does not start.
 
-use crate::kv::EngineError;
+use crate::kv::{EngineError, JournalError};
 
 /// Why the service does not start.
 #[derive(Debug, thiserror::Error)]
@@ -8,6 +8,15 @@ pub enum MetaError {
     /// The store failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The journal cannot be used.
+    #[error("the metadata journal {path} cannot be used: {error}")]
+    Journal {
+        /// Where it lies.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        error: JournalError,
+    },
     /// The store holds values that this build cannot read.
     #[error("the metadata store is damaged, or was written by a newer version")]
     Damaged,

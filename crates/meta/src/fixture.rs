@@ -57,7 +57,7 @@ impl Fixture {
         let mut state = State::load(engine.clone(), 0).expect("there is a cluster");
         for brick in 1..=4 {
             let writes = state.cluster.join(&brick_join(brick, 1), 0).expect("new");
-            assert!(state.commit(&writes));
+            assert!(state.commit(writes));
         }
         let volume = state.volume_create(&volume_create("home", "2+1"), 5).expect("it fits").id;
         let join = ClientJoin { volume: "home".into(), client: None, opens: Vec::new() };
@@ -196,7 +196,7 @@ impl Fixture {
         if stable {
             self.again(move |txn| ops::grow(txn, &request)).map(|_| ())
         } else {
-            self.state.effect_only(|txn| ops::grow(txn, &request)).map(|_| ())
+            self.state.effect_only(|txn| ops::grow(txn, &request)).0.map(|_| ())
         }
     }
 

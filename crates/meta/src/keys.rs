@@ -10,6 +10,7 @@
 //! | `06` | u32 | the last id given to a volume |
 //! | `07` client:8 | u32 | a client with a lease, and its volume |
 //! | `08` client:8 op:8 | answer | a change that is done and that the client may ask for again |
+//! | `09` | u64 | the last record of the journal that the engine has; there since the store has a journal |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
 //! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
 //! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
@@ -33,6 +34,7 @@ enum Kind {
     VolumeCounter = 0x06,
     Client = 0x07,
     Done = 0x08,
+    Applied = 0x09,
     Inode = 0x10,
     Entry = 0x11,
     Listed = 0x12,
@@ -96,6 +98,10 @@ pub(crate) fn client(client: ClientId) -> Vec<u8> {
 
 pub(crate) fn done(client: ClientId, op: u64) -> Vec<u8> {
     Key::new(Kind::Done, 16).u64(client.0).u64(op).0
+}
+
+pub(crate) fn applied() -> Vec<u8> {
+    Key::new(Kind::Applied, 0).0
 }
 
 pub(crate) fn inode(volume: VolumeId, inode: InodeId) -> Vec<u8> {

@@ -6,12 +6,13 @@
 //! | `files.rs` | requests that may wait for others: open, close, cut |
 //! | `mounts.rs` | clients come, ask for news, go |
 //! | `bricks.rs` | bricks, the map, volumes, the account of it all |
-//! | `committer.rs` | the one task that commits: whatever waits, at once |
+//! | `committer.rs` | the task that writes the journal: whatever was gathered, at once; and who waits for it |
 //! | `expiry.rs` | leases that run out |
 //! | `purger.rs` | objects whose bytes nobody can reach |
 //!
-//! One thread; the state is borrowed between awaits only. A commit holds that thread until it is durable; meanwhile
-//! requests gather, and the next commit serves them all.
+//! One thread; the state is borrowed between awaits only. While a record of the journal is on its way to the disk,
+//! requests are served and what they change gathers for the next one. Only the engine's own commits, rare and large, run
+//! on another thread.
 
 mod bricks;
 mod committer;
@@ -21,16 +22,20 @@ mod mounts;
 mod purger;
 mod requests;
 #[cfg(test)]
+mod storm;
+#[cfg(test)]
 mod tests;
+
+pub(crate) use committer::recover;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use futures_util::future::{Either, join4, select};
+use futures_util::future::{Either, join5, select};
 use types::ClusterId;
 use world::{Handler, Identity, Listener, Peers, Signal, World, serve};
 
-use crate::kv::Engine;
+use crate::kv::{Engine, Journal};
 use crate::state::State;
 use crate::{MetaError, cluster_of};
 
@@ -52,10 +57,15 @@ struct Shared {
     memory_budget: u64,
     /// Whether pid and memory are told: in a simulation they would make runs differ.
     accountable: bool,
+    /// How far changes are durable.
+    tide: committer::Tide,
     state: RefCell<State>,
-    queue: RefCell<Vec<committer::Queued>>,
-    /// A change waits to be committed.
-    queued: Signal,
+    /// A change waits to be written.
+    work: Signal,
+    /// The engine is to get something.
+    frozen: Signal,
+    /// The engine has got it.
+    thawed: Signal,
     /// The map is newer, or a mode is recalled.
     news: Signal,
     /// A mode was taken, a file was closed, a client came back or is lost, an open has ended.
@@ -71,6 +81,7 @@ pub struct Service {
     shared: Rc<Shared>,
     listener: Listener,
     identity: Identity,
+    journal: Option<Journal>,
 }
 
 impl Service {
@@ -82,7 +93,8 @@ impl Service {
             return Err(MetaError::WrongCluster { found, expected });
         }
         let accountable = !engine.is_memory();
-        let state = State::load(engine, world.now())?;
+        let work = Signal::new();
+        let (state, journal) = recover(&world, engine, found, options.memory_budget, &work).await?;
         let listener = world.listen(&options.listen).await;
         let listener = listener.map_err(|error| MetaError::Listen { address: options.listen, error })?;
         let identity = Identity { cluster: found, ..options.identity };
@@ -91,15 +103,17 @@ impl Service {
             world,
             memory_budget: options.memory_budget,
             accountable,
+            tide: committer::Tide::at(state.store.last()),
             state: RefCell::new(state),
-            queue: RefCell::default(),
-            queued: Signal::new(),
+            work,
+            frozen: Signal::new(),
+            thawed: Signal::new(),
             news: Signal::new(),
             settled: Signal::new(),
             purges: Signal::new(),
             failed: Signal::new(),
         };
-        Ok(Service { shared: Rc::new(shared), listener, identity })
+        Ok(Service { shared: Rc::new(shared), listener, identity, journal })
     }
 
     /// Where it listens.
@@ -109,13 +123,14 @@ impl Service {
 
     /// Serves until dropped. Returns only if the store failed: then the process should end and start again.
     pub async fn run(self) {
-        let Service { shared, listener, identity } = self;
+        let Service { shared, listener, identity, journal } = self;
         let failed = shared.failed.wait();
         let for_calls = Rc::clone(&shared);
         let handler: Handler = Rc::new(move |call| Box::pin(requests::answer(Rc::clone(&for_calls), call)));
-        let tasks = join4(
+        let tasks = join5(
             serve(shared.world.clone(), listener, identity, handler),
-            committer::run(Rc::clone(&shared)),
+            committer::run(Rc::clone(&shared), journal),
+            committer::run_engine(Rc::clone(&shared)),
             expiry::run(Rc::clone(&shared)),
             purger::run(Rc::clone(&shared)),
         );

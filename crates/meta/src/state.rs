@@ -1,9 +1,13 @@
-//! Everything that the service knows, and the one way to change it: a batch of changes, committed once.
+//! Everything that the service knows, and the one way to change it: changes, each in a transaction of its own.
 //!
 //! ```text
-//! Change, Change, ... -> run_batch: each in a transaction of its own, over the writes of those before it
-//!                     -> one commit, durable -> every answer
+//! Change, Change, ... -> run_batch: each over the writes of those before it -> the store gathers
+//!                     -> one record, durable -> every answer
 //! ```
+//!
+//! What a change did is seen by the next one at once, but nobody may be told of it before its record is durable: a
+//! client that was shown a file, which is gone after a crash, would hold an id that is given to another file then. So
+//! whatever is read comes with the number of the record that must be durable first ([`State::look`]).
 
 use types::messages::names::Caller;
 use types::wire::{Codec, Record, to_bytes};
@@ -18,6 +22,9 @@ use crate::{MetaError, keys};
 
 /// The answer of a change: the record's bytes.
 pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
+
+/// What was read or done, and the record that must be durable before anybody is told.
+pub(crate) type Seen<R> = (Result<R, Refusal>, u64);
 
 type Apply = Box<dyn FnOnce(&mut Txn<'_>) -> Outcome>;
 
@@ -52,6 +59,9 @@ pub(crate) struct State {
     pub(crate) live: Live,
     pub(crate) sessions: Sessions,
     pub(crate) cluster: Cluster,
+    /// The last record that holds a decision of the arbiter, or the coming or going of a client: these are seen beside
+    /// the store.
+    pub(crate) decided: u64,
     /// A commit failed: what is in memory may be ahead of the store, so nothing is answered any more.
     failed: bool,
     /// Batches committed and changes kept, for measurements.
@@ -69,6 +79,7 @@ impl State {
             live: Live::default(),
             sessions: Sessions::default(),
             cluster,
+            decided: 0,
             failed: false,
             batches: 0,
             changes: 0,
@@ -96,14 +107,14 @@ impl State {
     fn load_orphans_and_purges(&mut self) -> Result<(), MetaError> {
         let prefix = keys::all::orphans();
         let orphans = &mut self.live.orphans;
-        self.store.committed().range(&prefix, &keys::after_all(&prefix), &mut |key, _| {
+        self.store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, _| {
             orphans
                 .extend(keys::volume_and_number(key).map(|(volume, inode)| (volume, types::InodeId(inode))));
             true
         })?;
         let prefix = keys::all::purges();
         let purges = &mut self.live.purges;
-        self.store.committed().range(&prefix, &keys::after_all(&prefix), &mut |_, _| {
+        self.store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |_, _| {
             *purges += 1;
             true
         })?;
@@ -112,7 +123,7 @@ impl State {
 
     fn pairs(&self, prefix: &[u8]) -> Result<Vec<Pair>, EngineError> {
         let mut pairs = Vec::new();
-        self.store.committed().range(prefix, &keys::after_all(prefix), &mut |key, value| {
+        self.store.range(prefix, &keys::after_all(prefix), &Writes::new(), &mut |key, value| {
             pairs.push((key.to_vec(), value.to_vec()));
             true
         })?;
@@ -124,64 +135,84 @@ impl State {
         self.failed
     }
 
-    /// What a read makes of the committed state.
+    /// What a read makes of the state, for the service's own use.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&Txn<'_>) -> Result<R, Refusal>) -> Result<R, Refusal> {
+        self.look(f).0
+    }
+
+    /// What a read makes of the state, and the record that must be durable before anybody is told.
+    pub(crate) fn look<R>(&self, f: impl FnOnce(&Txn<'_>) -> Result<R, Refusal>) -> Seen<R> {
         if self.failed {
-            return Err(Refusal::MetaFailed);
+            return (Err(Refusal::MetaFailed), 0);
         }
-        f(&Txn::new(&self.store, &Writes::new(), &self.live))
+        let txn = Txn::new(&self.store, &self.live);
+        let result = f(&txn);
+        (result, txn.seen().max(self.decided))
     }
 
     /// Does a change that touches nothing in the store, at once.
-    pub(crate) fn effect_only<R>(
-        &mut self,
-        f: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal>,
-    ) -> Result<R, Refusal> {
-        let batch = Writes::new();
-        let mut txn = Txn::new(&self.store, &batch, &self.live);
-        let reply = f(&mut txn)?;
-        let (writes, effects) = txn.keep();
-        assert!(writes.is_empty(), "what touches the store goes through a batch");
-        effects.into_iter().for_each(|effect| self.live.apply(effect));
-        Ok(reply)
+    pub(crate) fn effect_only<R>(&mut self, f: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal>) -> Seen<R> {
+        let mut txn = Txn::new(&self.store, &self.live);
+        let result = f(&mut txn);
+        let seen = txn.seen().max(self.decided);
+        if result.is_ok() {
+            let (writes, effects) = txn.keep();
+            assert!(writes.is_empty(), "what touches the store goes through a batch");
+            effects.into_iter().for_each(|effect| self.live.apply(effect));
+        }
+        (result, seen)
     }
 
-    /// Does changes in order, each alone, and makes all of them durable with one commit. Answers in the same order.
+    /// Does changes in order, each alone. Answers in the same order; nobody may learn of one before the store's last
+    /// record is durable.
     pub(crate) fn run_batch(&mut self, changes: Vec<Change>) -> Vec<Outcome> {
-        let mut batch = Writes::new();
+        let before = self.changes;
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(changes.len());
         for change in changes {
-            outcomes.push(if self.failed { Err(Refusal::MetaFailed) } else { self.run(&mut batch, change) });
+            outcomes.push(if self.failed { Err(Refusal::MetaFailed) } else { self.run(change).0 });
         }
-        if !batch.is_empty() {
+        if self.changes > before {
             self.batches += 1;
         }
-        if !self.commit(&batch) {
+        if !self.end_batch() {
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(Refusal::MetaFailed));
         }
         outcomes
     }
 
-    fn run(&mut self, batch: &mut Writes, change: Change) -> Outcome {
-        if let Some((caller, volume)) = &change.caller
-            && let Some(answer) = self.sessions.answered(caller, *volume)?
-        {
-            return Ok(answer);
+    /// Does one change. Its answer, or that it is refused, may be told when the record is durable.
+    pub(crate) fn run_one(&mut self, change: Change) -> Seen<Vec<u8>> {
+        if self.failed {
+            return (Err(Refusal::MetaFailed), 0);
         }
-        let mut txn = Txn::new(&self.store, batch, &self.live);
-        let answer = (change.apply)(&mut txn)?;
+        let (outcome, seen) = self.run(change);
+        if self.end_batch() { (outcome, seen) } else { (Err(Refusal::MetaFailed), 0) }
+    }
+
+    fn run(&mut self, change: Change) -> Seen<Vec<u8>> {
+        if let Some((caller, volume)) = &change.caller {
+            match self.sessions.answered(caller, *volume) {
+                Ok(None) => {}
+                Ok(Some(answer)) => return (Ok(answer), self.store.last()),
+                Err(refusal) => return (Err(refusal), self.decided),
+            }
+        }
+        let mut txn = Txn::new(&self.store, &self.live);
+        let answer = match (change.apply)(&mut txn) {
+            Ok(answer) => answer,
+            Err(refusal) => return (Err(refusal), txn.seen().max(self.decided)),
+        };
         if let Some((caller, _)) = &change.caller {
             txn.put_bytes(keys::done(caller.client, caller.op), answer.clone());
             let known = self.sessions.get(caller.client).map(|session| session.stored_up_to(caller.acked));
             known.into_iter().flatten().for_each(|op| txn.remove(keys::done(caller.client, op)));
         }
         let (writes, effects) = txn.keep();
-        // Not `append`, which builds the whole map anew.
-        batch.extend(writes);
+        self.store.gather(writes);
         self.changes += 1;
         self.keep_answer(&change.caller, &answer, &effects);
         effects.into_iter().for_each(|effect| self.live.apply(effect));
-        Ok(answer)
+        (Ok(answer), self.store.last())
     }
 
     fn keep_answer(&mut self, caller: &Option<(Caller, VolumeId)>, answer: &[u8], effects: &[Effect]) {
@@ -195,16 +226,31 @@ impl State {
         }
     }
 
+    /// Makes durable, or has it made durable, what was gathered. False if the service has failed, now or before.
+    fn end_batch(&mut self) -> bool {
+        if !self.failed
+            && let Err(error) = self.store.end_batch()
+        {
+            self.fail(&error);
+        }
+        !self.failed
+    }
+
+    /// From now on nothing is answered.
+    pub(crate) fn fail(&mut self, error: &EngineError) {
+        tracing::error!(%error, "the metadata service stops: its store could not be made durable");
+        self.failed = true;
+    }
+
     /// Commits writes made beside a batch: the arbiter's. False if the service has failed, now or before.
-    pub(crate) fn commit(&mut self, writes: &Writes) -> bool {
+    pub(crate) fn commit(&mut self, writes: Writes) -> bool {
         if self.failed {
             return false;
         }
-        if let Err(error) = self.store.commit(writes) {
-            tracing::error!(%error, "the metadata service stops: its store could not be made durable");
-            self.failed = true;
-        }
-        !self.failed
+        self.store.gather(writes);
+        let durable = self.end_batch();
+        self.decided = self.store.last();
+        durable
     }
 }
 
@@ -217,9 +263,8 @@ pub fn create_cluster(engine: &Engine, cluster: types::ClusterId) -> Result<(), 
         return Err(MetaError::Exists);
     }
     let version = crate::records::to_value(&types::MapVersion(1));
-    let writes =
-        [(keys::cluster(), Some(crate::records::to_value(&cluster))), (keys::map_version(), Some(version))];
-    Ok(engine.commit(&writes.into_iter().collect())?)
+    let pairs = [(keys::cluster(), crate::records::to_value(&cluster)), (keys::map_version(), version)];
+    Ok(engine.commit(pairs.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))?)
 }
 
 /// The cluster that an engine holds, if any.

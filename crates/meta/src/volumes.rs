@@ -11,10 +11,10 @@ use crate::state::{Change, State};
 
 impl State {
     pub(crate) fn volume_create(&mut self, request: &VolumeCreate, wall: u64) -> Result<VolumeInfo, Refusal> {
-        let last = self.store.committed().get(&keys::volume_counter(), from_value::<u32>);
-        let last = last.map_err(|_| Refusal::MetaFailed)?.transpose()?.unwrap_or(0);
+        let last = self.store.get(&keys::volume_counter(), from_value::<u32>);
+        let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?.unwrap_or(0);
         let (volume, writes) = self.cluster.create_volume(request, VolumeId(last + 1), wall)?;
-        self.commit_or_fail(&writes)?;
+        self.commit_or_fail(writes)?;
         self.live.volumes = self.cluster.geometries();
         Ok(volume)
     }
@@ -26,7 +26,7 @@ impl State {
             return Err(Refusal::Busy);
         }
         let (_, writes) = self.cluster.delete_volume(name)?;
-        self.commit_or_fail(&writes)?;
+        self.commit_or_fail(writes)?;
         self.live.volumes = self.cluster.geometries();
         Ok(())
     }
@@ -49,11 +49,11 @@ impl State {
             return Ok(false);
         }
         let writes = self.cluster.forget_volume(volume);
-        self.commit_or_fail(&writes)?;
+        self.commit_or_fail(writes)?;
         Ok(true)
     }
 
-    pub(crate) fn commit_or_fail(&mut self, writes: &Writes) -> Result<(), Refusal> {
+    pub(crate) fn commit_or_fail(&mut self, writes: Writes) -> Result<(), Refusal> {
         if self.commit(writes) { Ok(()) } else { Err(Refusal::MetaFailed) }
     }
 }

@@ -30,13 +30,13 @@ impl Cluster {
     /// Reads the cluster; every lease counts from `now`.
     pub(crate) fn load(store: &Store, now: u64) -> Result<Cluster, MetaError> {
         let cluster = crate::cluster_of(store.engine())?.ok_or(MetaError::NoCluster)?;
-        let version = store.committed().get(&keys::map_version(), from_value)?;
+        let version = store.get(&keys::map_version(), from_value)?.0;
         let version = version.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(MapVersion(1));
         let map = ClusterMap { version, ..ClusterMap::empty(cluster) };
         let mut arbiter = Cluster { map, lives: BTreeMap::new(), deleted: BTreeMap::new() };
         let mut damaged = false;
         let prefix = keys::all::bricks();
-        store.committed().range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
             match (keys::last_u32(key), from_value(value)) {
                 (Some(id), Ok(record)) => arbiter.load_brick(BrickId(id), record, now),
                 _ => damaged = true,
@@ -44,7 +44,7 @@ impl Cluster {
             true
         })?;
         let prefix = keys::all::volumes();
-        store.committed().range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
             match (keys::last_u32(key), from_value(value)) {
                 (Some(id), Ok(record)) => arbiter.load_volume(VolumeId(id), record),
                 _ => damaged = true,

@@ -18,9 +18,18 @@ pub enum EngineError {
     /// The database could not be opened.
     #[error("the metadata store cannot be opened: {0}")]
     Open(#[source] Box<::redb::DatabaseError>),
+    /// The journal beside the database could not be named.
+    #[error("the path of the metadata store is no UTF-8 text")]
+    Path,
     /// The database failed.
     #[error("the metadata store failed: {0}")]
     Failed(#[source] Box<::redb::Error>),
+    /// A change is larger than a record of the journal can be.
+    #[error("a change of the metadata is too large for the journal")]
+    TooLarge,
+    /// The journal failed.
+    #[error("the metadata journal failed: {0}")]
+    Journal(#[source] std::io::Error),
     /// The memory engine was told to fail.
     #[error("the metadata store was told to fail")]
     Told,
@@ -36,7 +45,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Opens or makes the database at `path` with the default memory budget.
+    /// Opens or makes the database at `path`, its journal beside it, with the default memory budget.
     pub fn open_redb(path: impl AsRef<Path>) -> Result<Engine, EngineError> {
         Engine::open_redb_within(path, crate::MEMORY_BUDGET_DEFAULT)
     }
@@ -49,6 +58,12 @@ impl Engine {
     /// An empty store in memory.
     pub fn memory() -> Engine {
         Engine::Memory(MemoryEngine::default())
+    }
+
+    /// An empty store in memory with a journal on the disk `journal` of the service's node, so that simulated clusters
+    /// go the way that real ones go.
+    pub fn memory_with_journal(journal: &str) -> Engine {
+        Engine::Memory(MemoryEngine::with_journal(journal))
     }
 
     /// Whether the contents end with the process.
@@ -64,8 +79,19 @@ impl Engine {
         }
     }
 
-    /// Makes `writes` durable, all or none.
-    pub(crate) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
+    /// Where its journal lies: the path of a file, or of a simulated disk. `None` if it has none.
+    pub(crate) fn journal(&self) -> Option<&str> {
+        match self {
+            Engine::Redb(engine) => engine.journal(),
+            Engine::Memory(engine) => engine.journal(),
+        }
+    }
+
+    /// Makes writes durable, all or none.
+    pub(crate) fn commit<'a>(
+        &self,
+        writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Result<(), EngineError> {
         match self {
             Engine::Redb(engine) => engine.commit(writes),
             Engine::Memory(engine) => engine.commit(writes),
@@ -102,37 +128,5 @@ impl Reader {
                 Ok(())
             }
         }
-    }
-}
-
-/// An engine and the view of what it last committed.
-pub(crate) struct Store {
-    engine: Engine,
-    reader: Reader,
-}
-
-impl Store {
-    pub(crate) fn open(engine: Engine) -> Result<Store, EngineError> {
-        let reader = engine.reader()?;
-        Ok(Store { engine, reader })
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// The view of what is committed.
-    pub(crate) fn committed(&self) -> &Reader {
-        &self.reader
-    }
-
-    /// Commits, then looks at what is committed now. After an error the store shows what was committed before.
-    pub(crate) fn commit(&mut self, writes: &Writes) -> Result<(), EngineError> {
-        if writes.is_empty() {
-            return Ok(());
-        }
-        self.engine.commit(writes)?;
-        self.reader = self.engine.reader()?;
-        Ok(())
     }
 }

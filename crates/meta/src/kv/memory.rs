@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::engine::{EngineError, Writes};
+use super::engine::EngineError;
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -14,9 +14,18 @@ type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct MemoryEngine {
     pairs: Arc<Mutex<Pairs>>,
     failing: Arc<AtomicBool>,
+    journal: Option<Arc<str>>,
 }
 
 impl MemoryEngine {
+    pub(super) fn with_journal(journal: &str) -> MemoryEngine {
+        MemoryEngine { journal: Some(journal.into()), ..MemoryEngine::default() }
+    }
+
+    pub(super) fn journal(&self) -> Option<&str> {
+        self.journal.as_deref()
+    }
+
     /// From now on every commit fails, and changes nothing, if `failing`.
     pub fn set_failing(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
@@ -26,14 +35,17 @@ impl MemoryEngine {
         MemoryReader { pairs: Arc::clone(&self.pairs) }
     }
 
-    pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
+    pub(super) fn commit<'a>(
+        &self,
+        writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Result<(), EngineError> {
         if self.failing.load(Ordering::Relaxed) {
             return Err(EngineError::Told);
         }
         let mut pairs = lock(&self.pairs);
         for (key, value) in writes {
             match value {
-                Some(value) => pairs.insert(key.clone(), value.clone()),
+                Some(value) => pairs.insert(key.to_vec(), value.to_vec()),
                 None => pairs.remove(key),
             };
         }

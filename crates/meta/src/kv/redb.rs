@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::engine::{EngineError, Writes};
+use super::engine::EngineError;
 
 const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("shoal");
 
@@ -16,6 +16,7 @@ const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefin
 #[derive(Clone)]
 pub struct RedbEngine {
     database: Arc<Database>,
+    journal: Option<Arc<str>>,
 }
 
 fn failed(error: impl Into<redb::Error>) -> EngineError {
@@ -25,20 +26,26 @@ fn failed(error: impl Into<redb::Error>) -> EngineError {
 impl RedbEngine {
     pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<RedbEngine, EngineError> {
         let database = builder(cache_bytes).create(path);
-        RedbEngine::new(database.map_err(|error| EngineError::Open(Box::new(error)))?)
+        // Disks are named by text.
+        let journal = path.with_extension("journal").to_str().map(Arc::from).ok_or(EngineError::Path)?;
+        RedbEngine::new(database.map_err(|error| EngineError::Open(Box::new(error)))?, Some(journal))
+    }
+
+    pub(super) fn journal(&self) -> Option<&str> {
+        self.journal.as_deref()
     }
 
     /// A database in memory, for tests: the engine's code without a file.
     pub fn in_memory() -> Result<RedbEngine, EngineError> {
         let database = builder(16 << 20).create_with_backend(redb::backends::InMemoryBackend::new());
-        RedbEngine::new(database.map_err(|error| EngineError::Open(Box::new(error)))?)
+        RedbEngine::new(database.map_err(|error| EngineError::Open(Box::new(error)))?, None)
     }
 
-    fn new(database: Database) -> Result<RedbEngine, EngineError> {
+    fn new(database: Database, journal: Option<Arc<str>>) -> Result<RedbEngine, EngineError> {
         let txn = database.begin_write().map_err(failed)?;
         txn.open_table(TABLE).map_err(failed)?;
         txn.commit().map_err(failed)?;
-        Ok(RedbEngine { database: Arc::new(database) })
+        Ok(RedbEngine { database: Arc::new(database), journal })
     }
 
     pub(super) fn reader(&self) -> Result<RedbReader, EngineError> {
@@ -46,13 +53,16 @@ impl RedbEngine {
         Ok(RedbReader { table: txn.open_table(TABLE).map_err(failed)? })
     }
 
-    pub(super) fn commit(&self, writes: &Writes) -> Result<(), EngineError> {
+    pub(super) fn commit<'a>(
+        &self,
+        writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Result<(), EngineError> {
         let txn = self.database.begin_write().map_err(failed)?;
         let mut table = txn.open_table(TABLE).map_err(failed)?;
         for (key, value) in writes {
             match value {
-                Some(value) => drop(table.insert(key.as_slice(), value.as_slice()).map_err(failed)?),
-                None => drop(table.remove(key.as_slice()).map_err(failed)?),
+                Some(value) => drop(table.insert(key, value).map_err(failed)?),
+                None => drop(table.remove(key).map_err(failed)?),
             }
         }
         drop(table);

@@ -1,28 +1,29 @@
 //! One operation's view of the store.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::cell::Cell;
 
 use types::Refusal;
 use types::wire::Codec;
 
-use super::engine::{EngineError, Pair, Store, Writes};
+use super::engine::{EngineError, Pair, Writes};
+use super::store::Store;
 use crate::live::{Effect, Live};
 use crate::records::{from_value, to_value};
 
-/// Reads see the operation's own writes, then those of the operations before it in the batch, then committed state.
-/// Dropped without [`Txn::keep`], it leaves nothing.
+/// Reads see the operation's own writes, then the store's, durable or not yet. Dropped without [`Txn::keep`], it leaves
+/// nothing.
 pub(crate) struct Txn<'a> {
     store: &'a Store,
-    batch: &'a Writes,
     live: &'a Live,
     own: Writes,
     effects: Vec<Effect>,
+    /// The newest record of those that decided what was read.
+    seen: Cell<u64>,
 }
 
 impl<'a> Txn<'a> {
-    pub(crate) fn new(store: &'a Store, batch: &'a Writes, live: &'a Live) -> Txn<'a> {
-        Txn { store, batch, live, own: BTreeMap::new(), effects: Vec::new() }
+    pub(crate) fn new(store: &'a Store, live: &'a Live) -> Txn<'a> {
+        Txn { store, live, own: Writes::new(), effects: Vec::new(), seen: Cell::new(0) }
     }
 
     /// What the service knows beside the store.
@@ -30,21 +31,28 @@ impl<'a> Txn<'a> {
         self.live
     }
 
+    /// The record that must be durable before anybody may learn what was read.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen.get()
+    }
+
+    fn read<T>(&self, key: &[u8], f: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Refusal> {
+        if let Some(value) = self.own.get(key) {
+            return Ok(value.as_deref().map(f));
+        }
+        let (found, record) = self.store.get(key, f).map_err(failed)?;
+        self.seen.set(self.seen.get().max(record));
+        Ok(found)
+    }
+
     /// The value of a key.
     pub(crate) fn get<T: Codec>(&self, key: &[u8]) -> Result<Option<T>, Refusal> {
-        match self.own.get(key).or_else(|| self.batch.get(key)) {
-            Some(Some(bytes)) => from_value(bytes).map(Some),
-            Some(None) => Ok(None),
-            None => self.store.committed().get(key, from_value).map_err(failed)?.transpose(),
-        }
+        self.read(key, from_value)?.transpose()
     }
 
     /// Whether there is such a key.
     pub(crate) fn has(&self, key: &[u8]) -> Result<bool, Refusal> {
-        match self.own.get(key).or_else(|| self.batch.get(key)) {
-            Some(value) => Ok(value.is_some()),
-            None => Ok(self.store.committed().get(key, |_| ()).map_err(failed)?.is_some()),
-        }
+        Ok(self.read(key, |_| ())?.is_some())
     }
 
     pub(crate) fn put<T: Codec>(&mut self, key: Vec<u8>, value: &T) {
@@ -61,34 +69,15 @@ impl<'a> Txn<'a> {
 
     /// The pairs of `from..to` in order, `limit` at most.
     pub(crate) fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, Refusal> {
-        let bounds = (Bound::Included(from), Bound::Excluded(to));
-        let mut changed: BTreeMap<&[u8], &Option<Vec<u8>>> = BTreeMap::new();
-        for writes in [self.batch, &self.own] {
-            changed.extend(writes.range::<[u8], _>(bounds).map(|(key, value)| (key.as_slice(), value)));
-        }
         let mut pairs = Vec::new();
-        // What changed may hide as many committed pairs as it removes.
-        let wanted = limit + changed.values().filter(|value| value.is_none()).count();
-        self.store
-            .committed()
-            .range(from, to, &mut |key, value| {
-                if pairs.len() < wanted {
-                    pairs.push((key.to_vec(), value.to_vec()));
-                }
-                pairs.len() < wanted
-            })
-            .map_err(failed)?;
-        if !changed.is_empty() {
-            let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = pairs.into_iter().collect();
-            for (key, value) in changed {
-                match value {
-                    Some(value) => drop(merged.insert(key.to_vec(), value.clone())),
-                    None => drop(merged.remove(key)),
-                }
+        let mut take = |key: &[u8], value: &[u8]| {
+            if pairs.len() < limit {
+                pairs.push((key.to_vec(), value.to_vec()));
             }
-            pairs = merged.into_iter().collect();
-        }
-        pairs.truncate(limit);
+            pairs.len() < limit
+        };
+        let record = self.store.range(from, to, &self.own, &mut take).map_err(failed)?;
+        self.seen.set(self.seen.get().max(record));
         Ok(pairs)
     }
 

@@ -11,7 +11,7 @@ use types::messages::names::{Space, StatFs};
 use super::Shared;
 use crate::kv::Writes;
 use crate::ops;
-use crate::state::State;
+use crate::state::{Seen, State};
 
 /// Bytes of a page of memory, in which the system counts.
 const PAGE: u64 = 4096;
@@ -39,10 +39,11 @@ impl Shared {
     ) -> Result<BeatReply, Refusal> {
         let mut state = self.state.borrow_mut();
         let writes = decide(&mut state)?;
-        let committed = state.commit_or_fail(&writes);
+        let decided = !writes.is_empty();
+        let committed = if decided { state.commit_or_fail(writes) } else { Ok(()) };
         let map = state.cluster.version();
         drop(state);
-        if !writes.is_empty() {
+        if decided {
             self.news.notify();
             self.purges.notify();
         }
@@ -73,9 +74,9 @@ impl Shared {
         deleted.map(|()| Done {})
     }
 
-    pub(super) fn statfs(&self, request: &StatFs) -> Result<Space, Refusal> {
+    pub(super) fn statfs(&self, request: &StatFs) -> Seen<Space> {
         let state = self.state.borrow();
-        state.read(|txn| ops::statfs(txn, state.cluster.map(), request))
+        state.look(|txn| ops::statfs(txn, state.cluster.map(), request))
     }
 
     pub(super) fn cluster_status(&self) -> Result<ClusterReport, Refusal> {

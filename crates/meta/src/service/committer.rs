@@ -1,49 +1,88 @@
-//! The one task that commits.
+//! What was gathered becomes a record of the journal; full halves of the journal go into the engine.
+//!
+//! While a record is on its way to the disk, requests are served and the next record gathers. A change is answered when
+//! its record is durable, and so is a read that saw something of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use types::Refusal;
 use types::wire::{Codec, from_bytes};
+use types::{ClusterId, Refusal};
+use world::{Signal, World};
 
 use super::Shared;
-use crate::state::{Change, Outcome};
+use crate::kv::{Engine, EngineError, Journal, Sealed, writes_of};
+use crate::records::{from_value, to_value};
+use crate::state::{Change, Seen, State};
+use crate::{MetaError, keys};
 
-/// Most changes of one commit: a batch is held in memory.
-const BATCH_MAX: usize = 1024;
-
-/// A change that waits, and where its answer goes.
-pub(super) struct Queued {
-    change: Change,
-    seat: Rc<RefCell<Seat>>,
+/// How far the journal is durable, and who waits for more.
+pub(super) struct Tide {
+    reached: Cell<u64>,
+    waiting: RefCell<BTreeMap<u64, Vec<Waker>>>,
 }
 
-/// Where somebody waits for an answer.
-#[derive(Default)]
-struct Seat {
-    outcome: Option<Outcome>,
-    waker: Option<Waker>,
+impl Tide {
+    /// Durable up to `record`.
+    pub(super) fn at(record: u64) -> Tide {
+        Tide { reached: Cell::new(record), waiting: RefCell::default() }
+    }
+
+    fn reach(&self, record: u64) {
+        self.reached.set(record);
+        let mut waiting = self.waiting.borrow_mut();
+        let later = waiting.split_off(&(record + 1));
+        let woken = std::mem::replace(&mut *waiting, later);
+        drop(waiting);
+        woken.into_values().flatten().for_each(Waker::wake);
+    }
 }
 
 impl Shared {
+    /// Waits until a record is durable.
+    ///
+    /// # Errors
+    /// `MetaFailed`: it will never be.
+    pub(super) async fn durable(&self, record: u64) -> Result<(), Refusal> {
+        poll_fn(|context| {
+            if self.tide.reached.get() >= record {
+                return Poll::Ready(Ok(()));
+            }
+            if self.state.borrow().has_failed() {
+                return Poll::Ready(Err(Refusal::MetaFailed));
+            }
+            let mut waiting = self.tide.waiting.borrow_mut();
+            let wakers = waiting.entry(record).or_default();
+            // Woken for another reason, it is here already.
+            if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                wakers.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// What was seen, once it may be told.
+    pub(super) async fn shown<R>(&self, (result, record): Seen<R>) -> Result<R, Refusal> {
+        self.durable(record).await?;
+        result
+    }
+
+    /// Waits until everything is durable that has been done so far.
+    pub(super) async fn all_durable(&self) -> Result<(), Refusal> {
+        let last = self.state.borrow().store.last();
+        self.durable(last).await
+    }
+
     /// Has a change done and made durable.
     pub(super) async fn submit<R: Codec>(&self, change: Change) -> Result<R, Refusal> {
-        let seat = Rc::new(RefCell::new(Seat::default()));
-        self.queue.borrow_mut().push(Queued { change, seat: Rc::clone(&seat) });
-        self.queued.notify();
-        let outcome = poll_fn(|context| {
-            let mut seat = seat.borrow_mut();
-            match seat.outcome.take() {
-                Some(outcome) => Poll::Ready(outcome),
-                None => {
-                    seat.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            }
-        });
-        from_bytes(&outcome.await?).map_err(|_| Refusal::MetaFailed)
+        let purges = self.state.borrow().live.purges;
+        let seen = self.state.borrow_mut().run_one(change);
+        self.look_around(purges);
+        from_bytes(&self.shown(seen).await?).map_err(|_| Refusal::MetaFailed)
     }
 
     /// Tells the tasks what a change may have set off.
@@ -56,33 +95,114 @@ impl Shared {
             self.failed.notify();
         }
     }
+
+    /// The store could not be made durable: nobody is answered any more.
+    fn fail(&self, error: &EngineError) {
+        self.state.borrow_mut().fail(error);
+        self.failed.notify();
+        self.tide.reach(self.tide.reached.get());
+        let waiting = std::mem::take(&mut *self.tide.waiting.borrow_mut());
+        waiting.into_values().flatten().for_each(Waker::wake);
+    }
 }
 
-/// Commits whatever waits, again and again.
-pub(super) async fn run(shared: Rc<Shared>) {
+/// Opens the engine's journal, if it has one, and gives the engine what it lacks.
+pub(crate) async fn recover(
+    world: &World,
+    engine: Engine,
+    cluster: ClusterId,
+    memory_budget: u64,
+    work: &Signal,
+) -> Result<(State, Option<Journal>), MetaError> {
+    let Some(path) = engine.journal().map(str::to_owned) else {
+        return Ok((State::load(engine, world.now())?, None));
+    };
+    let applied = engine.reader()?.get(&keys::applied(), from_value::<u64>)?;
+    let applied = applied.transpose().map_err(|_| MetaError::Damaged)?;
+    let found = Journal::open(world, &path, cluster, applied, memory_budget).await;
+    let found = found.map_err(|error| MetaError::Journal { path, error })?;
+    if !found.writes.is_empty() {
+        tracing::info!(keys = found.writes.len(), "the metadata store gets what only its journal had");
+    }
+    // The next number may be on a torn record: it is passed over.
+    let last = found.last + 1;
+    let mark = (keys::applied(), to_value(&last));
+    let writes = found.writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
+    engine.commit(writes.chain([(mark.0.as_slice(), Some(mark.1.as_slice()))]))?;
+    let mut state = State::load(engine, world.now())?;
+    state.store.put_journal_before(found.salt, last + 1, work.clone());
+    Ok((state, Some(found.journal)))
+}
+
+/// Writes records, again and again.
+pub(super) async fn run(shared: Rc<Shared>, journal: Option<Journal>) {
+    let Some(mut journal) = journal else { return std::future::pending().await };
     loop {
-        let queued = shared.queued.wait();
-        if shared.queue.borrow().is_empty() {
-            queued.await;
+        let work = shared.work.wait();
+        if !shared.state.borrow().store.has_records() {
+            work.await;
         }
-        // Whoever is ready to ask does so first, and shares the commit.
+        // Whoever is ready to ask does so first, and shares the record.
         shared.world.yield_now().await;
-        let batch: Vec<Queued> = {
-            let mut queue = shared.queue.borrow_mut();
-            let count = queue.len().min(BATCH_MAX);
-            queue.drain(..count).collect()
-        };
-        let (changes, seats): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|queued| (queued.change, queued.seat)).unzip();
-        let purges = shared.state.borrow().live.purges;
-        let outcomes = shared.state.borrow_mut().run_batch(changes);
-        for (seat, outcome) in seats.into_iter().zip(outcomes) {
-            let mut seat = seat.borrow_mut();
-            seat.outcome = Some(outcome);
-            if let Some(waker) = seat.waker.take() {
-                waker.wake();
-            }
+        if let Err(error) = shared.write_record(&mut journal).await {
+            shared.fail(&error);
+            return;
         }
-        shared.look_around(purges);
+    }
+}
+
+impl Shared {
+    async fn write_record(&self, journal: &mut Journal) -> Result<(), EngineError> {
+        let Some(record) = self.state.borrow_mut().store.next_record()? else { return Ok(()) };
+        self.make_room(journal, &record).await;
+        journal.append(&record).await.map_err(EngineError::Journal)?;
+        self.tide.reach(record.number);
+        Ok(())
+    }
+
+    /// Goes to the other half of the journal if this one is full.
+    async fn make_room(&self, journal: &mut Journal, record: &Sealed) {
+        if journal.fits(record) {
+            return;
+        }
+        loop {
+            let thawed = self.thawed.wait();
+            if self.state.borrow().store.frozen().is_none() {
+                break;
+            }
+            thawed.await;
+        }
+        self.state.borrow_mut().store.freeze();
+        self.frozen.notify();
+        journal.turn();
+    }
+
+    async fn give_to_engine(&self) -> Result<(), EngineError> {
+        let frozen = self.frozen.wait();
+        let Some((table, last)) = self.state.borrow().store.frozen() else {
+            frozen.await;
+            return Ok(());
+        };
+        let engine = self.state.borrow().store.engine().clone();
+        let commit = move || {
+            let mark = (keys::applied(), to_value(&last));
+            engine.commit(writes_of(&table).chain([(mark.0.as_slice(), Some(mark.1.as_slice()))]))
+        };
+        self.world.off_thread(commit).await?;
+        let table = self.state.borrow_mut().store.thaw()?;
+        self.thawed.notify();
+        // Freeing so many small pieces would keep everybody waiting too.
+        self.world.off_thread(move || drop(table)).await;
+        Ok(())
+    }
+}
+
+/// Gives full halves to the engine, again and again.
+pub(super) async fn run_engine(shared: Rc<Shared>) {
+    loop {
+        if let Err(error) = shared.give_to_engine().await {
+            shared.fail(&error);
+            return;
+        }
     }
 }

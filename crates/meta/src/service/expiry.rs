@@ -34,7 +34,7 @@ impl Shared {
         let writes = state.cluster.expire(now);
         if !writes.is_empty() {
             tracing::info!(map = %state.cluster.version(), "bricks are out: their leases have run out");
-            state.commit(&writes);
+            state.commit(writes);
             self.news.notify();
         }
         if state.expire_clients(now) > 0 {

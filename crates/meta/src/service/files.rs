@@ -57,29 +57,39 @@ impl Shared {
         let place = (request.volume, request.inode);
         let begin = self.settle(|shared| shared.begin_open(&request).transpose()).await?;
         let truncate = match begin {
-            Begin::Answered(answer) => return Ok(answer),
+            Begin::Answered(answer) => return self.all_durable().await.map(|()| answer),
             Begin::Now { truncate } => truncate,
         };
         let _running = Running { shared: &self, client, op };
-        self.state.borrow().read(|txn| ops::openable(txn, place))?;
+        let early = self.state.borrow().look(|txn| ops::openable(txn, place));
+        if early.0.is_err() {
+            return self.shown(early).await.map(|attr| Opened { attr, mode: Mode::Shared });
+        }
 
         let mut counted = Counted::new(&self, place, client, request.write);
         let cut = truncate.then(|| Cut::new(&self, place, client));
         self.settle_modes(place, client).await;
-        let attr = match truncate {
-            true => self.open_truncated(&request).await?,
-            false => self.state.borrow().read(|txn| ops::openable(txn, place))?,
+        let (attr, record) = match truncate {
+            true => (self.open_truncated(&request).await, 0),
+            false => self.state.borrow().look(|txn| ops::openable(txn, place)),
         };
         drop(cut);
+        // The mode is of the same moment as the attributes: waiting comes last.
+        let answer = attr.and_then(|attr| self.grant(&request, attr));
+        counted.done = answer.is_ok();
+        self.shown((answer, record)).await
+    }
+
+    fn grant(&self, request: &Open, attr: Attr) -> Result<Opened, Refusal> {
+        let Caller { client, op, .. } = request.caller;
         let mut state = self.state.borrow_mut();
         // Its lease may have run out while it waited.
         state.sessions.known(client, request.volume)?;
-        let mode = state.live.opens.granted(place, client);
+        let mode = state.live.opens.granted((request.volume, request.inode), client);
         let answer = Opened { attr, mode };
         let session = state.sessions.known(client, request.volume)?;
         session.keep(op, to_bytes(&answer), false);
         session.count_open(op);
-        counted.done = true;
         Ok(answer)
     }
 
@@ -187,7 +197,8 @@ impl Shared {
         if request.stable {
             return self.submit(Change::again(move |txn| ops::grow(txn, &request))).await;
         }
-        self.state.borrow_mut().effect_only(|txn| ops::grow(txn, &request))
+        let seen = self.state.borrow_mut().effect_only(|txn| ops::grow(txn, &request));
+        self.shown(seen).await
     }
 
     /// Stale bytes have been zeroed.

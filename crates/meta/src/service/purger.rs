@@ -80,7 +80,7 @@ impl Shared {
         let mut left = Left::default();
         let mut from = keys::all::purges();
         loop {
-            let items = self.next_part(&mut from)?;
+            let items = self.next_part(&mut from).await?;
             if items.is_empty() {
                 break;
             }
@@ -93,9 +93,11 @@ impl Shared {
     }
 
     /// The next objects of the queue; `from` moves behind them.
-    fn next_part(&self, from: &mut Vec<u8>) -> Result<Vec<Item>, Refusal> {
+    async fn next_part(&self, from: &mut Vec<u8>) -> Result<Vec<Item>, Refusal> {
         let to = keys::after_all(&keys::all::purges());
-        let pairs = self.state.borrow().read(|txn| txn.range(from, &to, PART))?;
+        let seen = self.state.borrow().look(|txn| txn.range(from, &to, PART));
+        // Bytes may go only when it is for good that nothing names them.
+        let pairs = self.shown(seen).await?;
         if let Some((last, _)) = pairs.last() {
             from.clone_from(last);
             from.push(0);

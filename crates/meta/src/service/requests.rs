@@ -35,11 +35,14 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         return Err(Refusal::MetaFailed);
     }
     match call.kind {
-        Lookup::KIND => shared.read(&call, ops::lookup),
-        GetAttr::KIND => shared.read(&call, ops::getattr),
-        ReadLink::KIND => shared.read(&call, ops::readlink),
-        ReadDir::KIND => shared.read(&call, ops::readdir),
-        StatFs::KIND => reply(shared.statfs(&call.parse()?)),
+        Lookup::KIND => shared.read(&call, ops::lookup).await,
+        GetAttr::KIND => shared.read(&call, ops::getattr).await,
+        ReadLink::KIND => shared.read(&call, ops::readlink).await,
+        ReadDir::KIND => shared.read(&call, ops::readdir).await,
+        StatFs::KIND => {
+            let space = shared.statfs(&call.parse()?);
+            reply(shared.shown(space).await)
+        }
         Create::KIND => reply(shared.create(call.parse()?).await),
         SetAttr::KIND => reply(shared.setattr(call.parse()?).await),
         Mkdir::KIND => shared.change(&call, ops::mkdir).await,
@@ -56,7 +59,14 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
     }
 }
 
+/// Nobody learns of a decision before it is durable: what was decided, by this request or others, is in every answer.
 async fn answer_arbiter(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
+    let answer = arbitrate(&shared, call).await;
+    let decided = shared.state.borrow().decided;
+    shared.shown((answer, decided)).await
+}
+
+async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     match call.kind {
         MapGet::KIND => reply(shared.map_get(&call.parse()?)),
         BrickJoin::KIND => reply(shared.brick_join(&call.parse()?)),
@@ -78,13 +88,14 @@ fn reply<R: Record>(result: Result<R, Refusal>) -> Result<Answer, Refusal> {
 }
 
 impl Shared {
-    fn read<R: Request>(
+    async fn read<R: Request>(
         &self,
         call: &Call,
         f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
     ) -> Result<Answer, Refusal> {
         let request = call.parse::<R>()?;
-        reply(self.state.borrow().read(|txn| f(txn, &request)))
+        let seen = self.state.borrow().look(|txn| f(txn, &request));
+        reply(self.shown(seen).await)
     }
 
     async fn change<R: Numbered>(

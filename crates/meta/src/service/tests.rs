@@ -37,7 +37,7 @@ struct House {
 
 impl House {
     fn new(seed: u64) -> House {
-        let engine = Engine::memory();
+        let engine = Engine::memory_with_journal("journal");
         crate::create_cluster(&engine, ClusterId([7; 16])).expect("empty");
         let house = House { simulation: Simulation::new(seed, SimOptions::default()), engine };
         house.start_meta();

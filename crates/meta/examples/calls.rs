@@ -1,0 +1,167 @@
+//! How many files a second a metadata service makes for callers on connections: `calls DIR [CALLERS] [COUNT]`.
+//!
+//! A service in this process with its store in DIR (which must be empty), the callers in another one. Each caller makes
+//! a file and opens it, tells its size and closes it, one request after the other. Prints files per second, and the CPU
+//! time per file of the service and of the callers.
+
+use std::process::Command;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use meta::{Engine, MetaOptions, Service, create_cluster};
+use types::messages::cluster::{BrickJoin, ClientJoin, VolumeCreate};
+use types::messages::names::{Caller, Create, FileKind, Grow, Owner, Release, SizeUpdate, Unlink};
+use types::messages::session::Role;
+use types::wire::Key;
+use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, Incarnation, InodeId, NodeId};
+use world::{Identity, Peers, World};
+
+type Fault = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Fault> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let text = |at: usize, default: &str| arguments.get(at).cloned().unwrap_or_else(|| default.to_owned());
+    if text(0, "") == "--callers" {
+        return call(&text(1, ""), text(2, "16").parse()?, text(3, "20000").parse()?);
+    }
+    let world = World::real()?;
+    let path = std::path::Path::new(&text(0, ".")).join("store.redb");
+    let engine = Engine::open_redb(&path)?;
+    create_cluster(&engine, ClusterId([7; 16]))?;
+    let options = MetaOptions {
+        listen: "127.0.0.1:0".into(),
+        identity: identity(Role::Meta),
+        memory_budget: meta::MEMORY_BUDGET_DEFAULT,
+    };
+    let service = world.block_on(Service::start(world.clone(), engine, options))?;
+    let mut callers = Command::new(std::env::current_exe()?)
+        .args(["--callers", &service.address(), &text(1, "16"), &text(2, "20000")])
+        .spawn()?;
+    world.spawn(service.run());
+    let cpu = cpu_time();
+    let status = world.block_on(async {
+        loop {
+            if let Some(status) = callers.try_wait()? {
+                return std::io::Result::Ok(status);
+            }
+            world.sleep(20_000).await;
+        }
+    })?;
+    println!("service: {:.2} CPU s, {} MiB resident", (cpu_time() - cpu).as_secs_f64(), world.memory() >> 20);
+    if status.success() { Ok(()) } else { Err("the callers failed".into()) }
+}
+
+fn identity(role: Role) -> Identity {
+    Identity { cluster: ClusterId([7; 16]), key: Key::OPEN, role }
+}
+
+fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
+    let world = World::real()?;
+    let peers = Peers::new(world.clone(), identity(Role::Client));
+    let part = count / callers;
+    world.block_on(async {
+        let brick = BrickJoin {
+            brick: BrickId(1),
+            device: [1; 16],
+            node: NodeId(1),
+            address: "127.0.0.1:1".into(),
+            capacity: 1,
+            free: 1,
+            incarnation: Incarnation(1),
+        };
+        let ask = Rc::new(Asker { peers, address: address.to_owned() });
+        ask.ask(&brick).await;
+        let geometry = Geometry::new(Code::new(1, 0).expect("a code"), 4096, 64).expect("a geometry");
+        ask.ask(&VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true }).await;
+        let joined = ask.ask(&ClientJoin { volume: "v".into(), client: None, opens: Vec::new() }).await;
+        let ops = Rc::new(std::cell::Cell::new(0u64));
+        let caller = || {
+            ops.set(ops.get() + 1);
+            Caller { client: joined.client, op: ops.get(), acked: ops.get().saturating_sub(2 * callers) }
+        };
+        let volume = joined.volume;
+        let (mut wall, mut cpu) = (Instant::now(), cpu_time());
+        let mut tell = |what: &str| {
+            let rate = (part * callers) as f64 / wall.elapsed().as_secs_f64();
+            let used = (cpu_time() - cpu).as_secs_f64() * 1e6 / (part * callers) as f64;
+            println!("{what:>30}: {rate:>8.0} files/s, callers' CPU {used:.1} us");
+            (wall, cpu) = (Instant::now(), cpu_time());
+        };
+        let name = |who: u64, at: u64| format!("file-{who}-{at}").into_bytes();
+        let parts = (0..callers).map(|who| {
+            let (ask, caller) = (&ask, &caller);
+            async move {
+                for at in 0..part {
+                    let owner = Owner { uid: 0, gid: 0, mode: 0o644 };
+                    let (parent, kind) = (InodeId::ROOT, FileKind::File);
+                    let (name, caller) = (name(who, at), caller());
+                    let create =
+                        Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now: 1 };
+                    ask.ask(&create).await;
+                }
+            }
+        });
+        futures_util::future::join_all(parts).await;
+        tell("create");
+        let parts = (0..callers).map(|who| {
+            let (ask, caller) = (&ask, &caller);
+            async move {
+                for at in 0..part {
+                    let owner = Owner { uid: 0, gid: 0, mode: 0o644 };
+                    let (parent, kind) = (InodeId::ROOT, FileKind::File);
+                    let name = name(who + callers, at);
+                    let create = Create {
+                        caller: caller(),
+                        volume,
+                        parent,
+                        name,
+                        kind,
+                        owner,
+                        rdev: 0,
+                        open: true,
+                        now: 1,
+                    };
+                    let attr = ask.ask(&create).await.attr;
+                    let size = SizeUpdate { inode: attr.inode, object: attr.object, size: 1024, mtime: 2 };
+                    ask.ask(&Grow { client: joined.client, volume, sizes: vec![size], stable: true }).await;
+                    ask.ask(&Release { caller: caller(), volume, inode: attr.inode, write: true }).await;
+                }
+            }
+        });
+        futures_util::future::join_all(parts).await;
+        tell("create, size, close");
+        let parts = (0..callers).map(|who| {
+            let (ask, caller) = (&ask, &caller);
+            async move {
+                for at in 0..part {
+                    let name = name(who + callers, at);
+                    ask.ask(&Unlink { caller: caller(), volume, parent: InodeId::ROOT, name, now: 3 }).await;
+                }
+            }
+        });
+        futures_util::future::join_all(parts).await;
+        tell("unlink");
+    });
+    Ok(())
+}
+
+struct Asker {
+    peers: Peers,
+    address: String,
+}
+
+impl Asker {
+    async fn ask<R: types::wire::Request>(&self, request: &R) -> R::Reply {
+        let answer = self.peers.call(&self.address, Epoch(0), request, Buf::default()).await;
+        answer.expect("the service is there").0
+    }
+}
+
+/// CPU time that this process has taken, all its threads.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Fields 14 and 15 of proc(5), counted from behind the name, in hundredths of a second.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let field = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_millis((field(11) + field(12)) * 10)
+}

@@ -1,0 +1,124 @@
+//! A record of the journal: the writes of one group of changes, numbered and checksummed.
+//!
+//! ```text
+//! | magic 8 | number 8 | length 4 | crc32c 4 | writes ... | zeros up to a multiple of 4096 |
+//! a write: | key length 2 | value length 4, or ffffffff to remove | key | value |
+//! ```
+//!
+//! Numbers are little-endian. The checksum is over the journal's salt, the number, the length and the writes: who does
+//! not know the salt cannot put bytes into a file's name that would pass for a record.
+
+use types::checksum::{crc, crc_append};
+use types::limits::BLOCK;
+use types::{Buf, BufMut};
+
+use super::engine::Writes;
+
+const MAGIC: [u8; 8] = *b"SHOALrec";
+const HEADER: usize = 24;
+/// In place of a value's length.
+const REMOVED: u32 = u32::MAX;
+
+/// What makes a journal's checksums its own.
+pub(crate) type Salt = [u8; 16];
+
+/// A record as it lies in the journal.
+#[derive(Clone)]
+pub(crate) struct Sealed {
+    pub(crate) number: u64,
+    /// Whole blocks.
+    pub(crate) bytes: Buf,
+}
+
+/// About how many bytes `writes` take in a record.
+pub(super) fn weight(writes: &Writes) -> usize {
+    writes.iter().map(|(key, value)| 6 + key.len() + value.as_ref().map_or(0, Vec::len)).sum()
+}
+
+/// The record of `writes`. `None` if it would be longer than a record can be.
+pub(super) fn seal(salt: &Salt, number: u64, writes: &Writes) -> Option<Sealed> {
+    let len = weight(writes);
+    let length = u32::try_from(len).ok()?;
+    let mut bytes = BufMut::dirty((HEADER + len).next_multiple_of(BLOCK));
+    let mut at = HEADER;
+    let mut put = |part: &[u8]| {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    };
+    for (key, value) in writes {
+        put(&u16::try_from(key.len()).ok()?.to_le_bytes());
+        put(&value.as_ref().map_or(REMOVED, |value| value.len() as u32).to_le_bytes());
+        put(key);
+        put(value.as_deref().unwrap_or_default());
+    }
+    bytes[HEADER + len..].fill(0);
+    let sum = checksum(salt, number, length, &bytes[HEADER..HEADER + len]);
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes[16..20].copy_from_slice(&length.to_le_bytes());
+    bytes[20..24].copy_from_slice(&sum.to_le_bytes());
+    Some(Sealed { number, bytes: bytes.freeze() })
+}
+
+/// The record that begins at `bytes`: its number, its writes and how many bytes it takes. `None` if none does.
+pub(super) fn open<'a>(salt: &Salt, bytes: &'a [u8]) -> Option<(u64, &'a [u8], usize)> {
+    let header: &[u8; HEADER] = bytes.first_chunk()?;
+    if header[..8] != MAGIC {
+        return None;
+    }
+    let number = u64::from_le_bytes(*header[8..].first_chunk()?);
+    let length = u32::from_le_bytes(*header[16..].first_chunk()?);
+    let sum = u32::from_le_bytes(*header[20..].first_chunk()?);
+    let end = HEADER.checked_add(length as usize)?;
+    let writes = bytes.get(HEADER..end)?;
+    (checksum(salt, number, length, writes) == sum).then_some((number, writes, end.next_multiple_of(BLOCK)))
+}
+
+/// Adds the writes of a record to `to`. `None` if they are no writes, whatever the checksum said.
+pub(super) fn unpack(mut bytes: &[u8], to: &mut Writes) -> Option<()> {
+    while !bytes.is_empty() {
+        let key_len = u16::from_le_bytes(*bytes.split_off(..2)?.first_chunk()?) as usize;
+        let value_len = u32::from_le_bytes(*bytes.split_off(..4)?.first_chunk()?);
+        let key = bytes.split_off(..key_len)?.to_vec();
+        let value = match value_len {
+            REMOVED => None,
+            len => Some(bytes.split_off(..len as usize)?.to_vec()),
+        };
+        to.insert(key, value);
+    }
+    Some(())
+}
+
+fn checksum(salt: &Salt, number: u64, length: u32, writes: &[u8]) -> u32 {
+    let sum = crc_append(crc(salt), &number.to_le_bytes());
+    crc_append(crc_append(sum, &length.to_le_bytes()), writes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let writes: Writes =
+            [(b"gone".to_vec(), None), (b"k".to_vec(), Some(b"val".to_vec()))].into_iter().collect();
+        let sealed = seal(&[7; 16], 0x0102, &writes).expect("short");
+        assert_eq!(sealed.bytes.len(), BLOCK);
+        let hex: String = sealed.bytes[..24 + 20].iter().map(|byte| format!("{byte:02x}")).collect();
+        let body = "0400ffffffff676f6e65".to_owned() + "0100030000006b76616c";
+        assert_eq!(&hex[..40], "53484f414c72656302010000000000001400000000"[..40].to_owned());
+        assert_eq!(&hex[48..], body);
+        assert!(sealed.bytes[44..].iter().all(|byte| *byte == 0));
+        let (number, inner, len) = open(&[7; 16], &sealed.bytes).expect("whole");
+        assert_eq!((number, len), (0x0102, BLOCK));
+        let mut read = Writes::new();
+        unpack(inner, &mut read).expect("writes");
+        assert_eq!(read, writes);
+        assert!(open(&[8; 16], &sealed.bytes).is_none(), "another journal's");
+        for at in 0..44 {
+            let mut bad = sealed.bytes.to_vec();
+            bad[at] ^= 1;
+            assert!(open(&[7; 16], &bad).is_none(), "byte {at}");
+        }
+    }
+}
