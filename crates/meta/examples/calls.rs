@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use meta::{Engine, MetaOptions, Service, create_cluster};
-use types::messages::cluster::{BrickJoin, ClientJoin, VolumeCreate};
+use types::messages::cluster::{BrickJoin, ClientJoin, ClientPoll, VolumeCreate};
 use types::messages::names::{Caller, Create, FileKind, Grow, Owner, Release, SizeUpdate, Unlink};
 use types::messages::session::Role;
 use types::wire::Key;
-use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, Incarnation, InodeId, NodeId};
+use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, Incarnation, InodeId, MapVersion, NodeId};
 use world::{Identity, Peers, World};
 
 type Fault = Box<dyn std::error::Error>;
@@ -74,6 +74,13 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
         let geometry = Geometry::new(Code::new(1, 0).expect("a code"), 4096, 64).expect("a geometry");
         ask.ask(&VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true }).await;
         let joined = ask.ask(&ClientJoin { volume: "v".into(), client: None, opens: Vec::new() }).await;
+        // Keeps the lease.
+        let beat = Rc::clone(&ask);
+        world.spawn(async move {
+            loop {
+                beat.ask(&ClientPoll { client: joined.client, map: MapVersion(u64::MAX) }).await;
+            }
+        });
         let ops = Rc::new(std::cell::Cell::new(0u64));
         let caller = || {
             ops.set(ops.get() + 1);

@@ -42,13 +42,18 @@ impl Tide {
 }
 
 impl Shared {
+    /// Whether a record is durable.
+    pub(super) fn is_durable(&self, record: u64) -> bool {
+        self.tide.reached.get() >= record
+    }
+
     /// Waits until a record is durable.
     ///
     /// # Errors
     /// `MetaFailed`: it will never be.
     pub(super) async fn durable(&self, record: u64) -> Result<(), Refusal> {
         poll_fn(|context| {
-            if self.tide.reached.get() >= record {
+            if self.is_durable(record) {
                 return Poll::Ready(Ok(()));
             }
             if self.state.borrow().has_failed() {

@@ -69,15 +69,27 @@ impl Shared {
         let mut counted = Counted::new(&self, place, client, request.write);
         let cut = truncate.then(|| Cut::new(&self, place, client));
         self.settle_modes(place, client).await;
-        let (attr, record) = match truncate {
-            true => (self.open_truncated(&request).await, 0),
-            false => self.state.borrow().look(|txn| ops::openable(txn, place)),
+        let attr = match truncate {
+            true => self.open_truncated(&request).await?,
+            false => self.attr_to_open(place, client).await?,
         };
         drop(cut);
-        // The mode is of the same moment as the attributes: waiting comes last.
-        let answer = attr.and_then(|attr| self.grant(&request, attr));
-        counted.done = answer.is_ok();
-        self.shown((answer, record)).await
+        // The mode is of the moment of the answer: whoever has been granted one must know of it before it is recalled.
+        let answer = self.grant(&request, attr)?;
+        counted.done = true;
+        Ok(answer)
+    }
+
+    /// Attributes that may be told at once, of a file that nobody else acts upon by a recalled mode.
+    async fn attr_to_open(&self, place: Place, client: ClientId) -> Result<Attr, Refusal> {
+        loop {
+            let (attr, record) = self.state.borrow().look(|txn| ops::openable(txn, place));
+            if self.is_durable(record) {
+                return attr;
+            }
+            self.durable(record).await?;
+            self.settle_modes(place, client).await;
+        }
     }
 
     fn grant(&self, request: &Open, attr: Attr) -> Result<Opened, Refusal> {

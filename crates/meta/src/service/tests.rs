@@ -316,6 +316,40 @@ fn a_conflicting_open_waits_for_the_writer() {
 }
 
 #[test]
+fn an_open_that_waits_for_the_journal_is_granted_when_it_is_answered() {
+    let house = House::new(12);
+    house.run(async {
+        furnish(&house).await;
+        let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| house.client(name));
+        let recalls = Rc::new(RefCell::new(Vec::new()));
+        for client in [&mut a, &mut b, &mut c] {
+            client.join(vec![]).await.expect("there is the volume");
+            client.keep_polling(Rc::clone(&recalls));
+        }
+        let file = c.create("f", false).await.expect("free").attr;
+        house.simulation.slow_disk("meta", "journal", 200);
+        let grown = c.grow(&file, 10, true);
+        // Both see the growth, which is not durable yet.
+        let first = async {
+            a.world.sleep(5_000).await;
+            a.open(file.inode, true).await
+        };
+        let second = async {
+            b.world.sleep(10_000).await;
+            b.open(file.inode, true).await
+        };
+        let (grown, first, second) = futures_util::future::join3(grown, first, second).await;
+        grown.expect("its own file");
+        for opened in [first, second] {
+            let opened = opened.expect("a file");
+            assert_eq!((opened.mode, opened.attr.size), (Mode::Shared, 10));
+        }
+        // A recall that overtakes the answer would be of a mode that its client knows nothing of.
+        assert_eq!(recalls.borrow().len(), 0);
+    });
+}
+
+#[test]
 fn a_repeated_open_counts_once() {
     let house = House::new(4);
     house.run(async {
