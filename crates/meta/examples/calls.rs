@@ -6,7 +6,7 @@
 
 use std::process::Command;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use meta::{Engine, MetaOptions, Service, create_cluster};
 use types::messages::cluster::{BrickJoin, ClientJoin, ClientPoll, VolumeCreate};
@@ -87,12 +87,12 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             Caller { client: joined.client, op: ops.get(), acked: ops.get().saturating_sub(2 * callers) }
         };
         let volume = joined.volume;
-        let (mut wall, mut cpu) = (Instant::now(), cpu_time());
+        let (mut wall, mut cpu) = (world.now(), cpu_time());
         let mut tell = |what: &str| {
-            let rate = (part * callers) as f64 / wall.elapsed().as_secs_f64();
+            let rate = (part * callers) as f64 / ((world.now() - wall) as f64 / 1e6);
             let used = (cpu_time() - cpu).as_secs_f64() * 1e6 / (part * callers) as f64;
             println!("{what:>30}: {rate:>8.0} files/s, callers' CPU {used:.1} us");
-            (wall, cpu) = (Instant::now(), cpu_time());
+            (wall, cpu) = (world.now(), cpu_time());
         };
         let name = |who: u64, at: u64| format!("file-{who}-{at}").into_bytes();
         let parts = (0..callers).map(|who| {

@@ -243,12 +243,6 @@ impl Journal {
         state.freed.first().map_or_else(|| state.live.front().map_or(0, |s| s.serial), |freed| freed.1.serial)
     }
 
-    /// The serial up to which the older half of the live segments goes.
-    pub(crate) fn older_half(&self) -> u64 {
-        let state = self.state.borrow();
-        state.live.get(state.live.len() / 2).map_or(0, |segment| segment.serial)
-    }
-
     /// Whether a small record may be appended without waiting.
     pub(crate) fn has_room(&self) -> bool {
         let state = self.state.borrow();

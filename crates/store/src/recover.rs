@@ -1,7 +1,7 @@
 //! Making a brick, and opening one: scan the descriptors, replay the journal, check what a crash may have torn.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use types::checksum::crc;
@@ -17,7 +17,7 @@ use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
 use crate::record::{Decided, Drop, Hold, Promise, Settle, Snapshot, Torn};
 use crate::server::{Brick, BrickOptions, Counters, Server};
-use crate::slot::{SlotCore, Stamp};
+use crate::slot::{SlotCore, Stamp, expand};
 use crate::superblock::Superblock;
 use crate::table::{PAGE, Table};
 
@@ -89,6 +89,7 @@ impl Brick {
             progress: Signal::new(),
             news: Signal::new(),
             told: RefCell::new(BTreeMap::new()),
+            unpatched: RefCell::new(BTreeSet::new()),
             counters: Counters::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),
@@ -209,14 +210,14 @@ pub(crate) async fn load(slot: &RefCell<SlotCore>, table: &Table, key: StripeKey
     }
 }
 
-/// Whether the bytes of a unit are what its record says.
+/// Whether the bytes that were written for a record are what it says.
 async fn is_whole(disk: &Disk, superblock: &Superblock, hold: &Hold) -> Result<bool, BrickError> {
-    let mut sums = hold.crcs.iter();
-    for run in &hold.runs {
+    let sums: BTreeMap<u64, u32> = expand(&hold.runs).into_iter().zip(hold.crcs.iter().copied()).collect();
+    for run in &hold.fresh {
         let offset = superblock.data_start + run.start * BLOCK as u64;
         let bytes = disk.read(offset, run.blocks as usize * BLOCK).await?;
-        for block in bytes.chunks(BLOCK) {
-            if sums.next() != Some(&crc(block)) {
+        for (block, bytes) in (run.start..).zip(bytes.chunks(BLOCK)) {
+            if sums.get(&block) != Some(&crc(bytes)) {
                 return Ok(false);
             }
         }

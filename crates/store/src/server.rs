@@ -1,14 +1,16 @@
 //! The server of one brick: who it is, what it shares, and which request goes where.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use layout::Coder;
 use types::messages::brick as messages;
 use types::messages::cluster::{ClusterMap, VolumeInfo};
 use types::wire::Record;
-use types::{BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal};
+use types::{
+    BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
+};
 use world::{Answer, Call, Disk, Handler, Identity, Listener, Peers, Signal, World};
 
 use crate::error::BrickError;
@@ -66,6 +68,8 @@ pub(crate) fn count(counter: &Cell<u64>) {
 pub(crate) struct Pressure {
     pub(crate) free: u64,
     pub(crate) journal_fill: u8,
+    /// When it was told, or last asked for, in the world's microseconds.
+    pub(crate) at: u64,
 }
 
 /// A running server. Everything is on one thread; no borrow is held across an await.
@@ -100,6 +104,8 @@ pub(crate) struct Server {
     pub(crate) news: Signal,
     /// Decisions told, by group.
     pub(crate) told: RefCell<BTreeMap<GroupId, types::Seq>>,
+    /// Stripes that a patch could not be made of: a block is damaged. The next fold writes them whole.
+    pub(crate) unpatched: RefCell<BTreeSet<StripeKey>>,
     pub(crate) counters: Counters,
     /// A client wrote or read at this time.
     pub(crate) busy_at: Cell<u64>,
@@ -169,7 +175,8 @@ impl Server {
             }
             messages::Prepare::KIND => {
                 let prepare: messages::Prepare = call.parse()?;
-                reply(self.prepare(epoch, &prepare, call.payload).await?)
+                let (answer, payload) = self.prepare(epoch, &prepare, call.payload).await?;
+                Ok(Answer::new(&answer, payload))
             }
             messages::Stage::KIND => {
                 let stage = call.parse()?;

@@ -11,11 +11,14 @@
 //! # Invariants
 //! - The promised epoch only grows; nothing older is accepted.
 //! - Decided operations of a stripe apply in the order of their numbers; a full write hides every overlay before it.
+//! - A patch is made of the newest base before it and of overlays that it hides; until it is decided they answer, and
+//!   if it is aborted they stay.
 //! - Blocks are released only once the record that made them free is durable.
 //! - An empty base is remembered for as long as the journal may hold records of operations before it: copied forward,
 //!   they may stand behind the one that emptied it.
 
 mod group;
+mod patch;
 mod read;
 mod rest;
 mod staged;
@@ -27,6 +30,7 @@ use types::messages::brick::{HeldOp, OpKind, Prepare, Tail, spans_len};
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
 pub(crate) use group::{Clients, SlotGroup};
+pub(crate) use patch::{Patched, expand, join, touched_rows};
 pub(crate) use read::{OverlayPiece, ReadPlan, Shape};
 pub(crate) use rest::Forward;
 pub(crate) use staged::{STAGED_US, StagedUnit};
@@ -67,7 +71,7 @@ pub(crate) struct Unit {
     pub(crate) slot: u8,
     /// The decided bytes without overlays; `None` if the unit is absent (zeros).
     pub(crate) base: Option<Base>,
-    /// Full writes whose decision is not known.
+    /// Full writes and patches whose decision is not known.
     pub(crate) pend: BTreeMap<Seq, Kept>,
     /// Overlays over the base, decided or not.
     pub(crate) overlays: BTreeMap<Seq, Kept>,
@@ -194,13 +198,15 @@ impl SlotCore {
         !self.released.is_empty()
     }
 
-    /// Decides about an operation that a primary sends. `places` is how many more descriptors find room.
+    /// Decides about an operation that a primary sends. `places` is how many more descriptors find room, `unit` the
+    /// length of a unit in bytes.
     pub(crate) fn prepare(
         &mut self,
         epoch: Epoch,
         p: &Prepare,
         payload: usize,
         places: usize,
+        unit: usize,
     ) -> Result<PrepareStep, Refusal> {
         self.check_epoch(p.group, epoch)?;
         if p.seq.epoch() != epoch || !well_formed(p, payload) {
@@ -226,7 +232,16 @@ impl SlotCore {
         }
         let runs = match p.kind {
             OpKind::Full => self.space.allocate((payload / BLOCK) as u32).ok_or(Refusal::NoSpace)?,
-            OpKind::Overlay | OpKind::Zero | OpKind::Patch => Vec::new(),
+            OpKind::Patch => {
+                let patched = self.patched(p, unit)?;
+                // A data slot has all that it needs; a parity slot must be told what changes.
+                let told = if p.identities.is_empty() { 0 } else { patched.rows.len() * BLOCK };
+                if payload != told {
+                    return Err(Refusal::Corrupt);
+                }
+                self.allocate_patch(&patched)?
+            }
+            OpKind::Overlay | OpKind::Zero => Vec::new(),
         };
         self.coming.insert((p.group, p.seq), runs.clone());
         Ok(PrepareStep::Hold(runs))
@@ -280,7 +295,7 @@ impl SlotCore {
         if !decided {
             group.held.insert(seq, key);
         }
-        if kind == OpKind::Full && self.needs_place(key, class) {
+        if matches!(kind, OpKind::Full | OpKind::Patch) && self.needs_place(key, class) {
             self.unplaced.insert(key);
             self.class_max = self.class_max.max(class);
         }
@@ -311,8 +326,15 @@ impl SlotCore {
         let (mut origins, mut told) = (Vec::new(), 0);
         if let Some(Kept { hold, serial, .. }) = unit.pend.remove(&seq) {
             unit.overlays.retain(|overlay, _| *overlay > seq);
-            freed.extend(unit.base.take().into_iter().flat_map(|base| base.runs));
-            let Hold { blocks, runs, crcs, unit_blocks, identities, .. } = hold;
+            let old = unit.base.take();
+            let Hold { kind, base, blocks, runs, crcs, unit_blocks, identities, .. } = hold;
+            if kind == OpKind::Patch && !self.replaying {
+                let found = old.as_ref().map(|old| old.identity);
+                assert_eq!(found, Some(base), "a patch takes the place of the base that it was made of");
+                freed.extend(old.iter().flat_map(|old| patch::without(&old.runs, &runs)));
+            } else {
+                freed.extend(old.into_iter().flat_map(|old| old.runs));
+            }
             unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks, identities });
             unit.emptied = stamp.serial;
             (origins, told) = (hold.origins, serial);
@@ -332,7 +354,7 @@ impl SlotCore {
     /// A take-over decided against an operation.
     fn abort(&mut self, key: StripeKey, seq: Seq, stamp: Stamp) {
         let Some(unit) = self.units.get_mut(&key) else { return };
-        let freed = unit.pend.remove(&seq).map(|kept| kept.hold.runs);
+        let freed = unit.pend.remove(&seq).map(|kept| kept.hold.fresh);
         unit.overlays.remove(&seq);
         if unit.pend.is_empty() && unit.dirty.is_none() {
             self.unplaced.remove(&key);
@@ -410,7 +432,7 @@ impl SlotCore {
                     group.held.remove(seq);
                 });
             }
-            let pend = unit.pend.into_values().flat_map(|kept| kept.hold.runs);
+            let pend = unit.pend.into_values().flat_map(|kept| kept.hold.fresh);
             let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pend).collect();
             self.release(freed, stamp.lsn);
         }
@@ -502,7 +524,7 @@ fn well_formed(p: &Prepare, payload: usize) -> bool {
         }
         OpKind::Overlay => spans_len(&p.spans, STRIPE_MAX) == Some(payload),
         OpKind::Zero => spans_len(&p.spans, STRIPE_MAX).is_some() && payload == 0,
-        OpKind::Patch => false,
+        OpKind::Patch => p.spans.is_empty() && payload.is_multiple_of(BLOCK) && p.base < p.seq,
     };
     slot && bytes
 }

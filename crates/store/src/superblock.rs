@@ -68,7 +68,7 @@ impl Superblock {
         if size < BRICK_MIN {
             return Err(BrickError::TooSmall { size, min: BRICK_MIN });
         }
-        let journal = journal.unwrap_or(size / 32).clamp(8 << 20, 512 << 20).min(size / 3);
+        let journal = journal.unwrap_or(size / 16).clamp(8 << 20, 512 << 20).min(size / 3);
         let segment = (journal / 16).clamp(1 << 20, 16 << 20) / BLOCK as u64 * BLOCK as u64;
         let segments = (journal / segment).max(8) as u32;
         let journal_start = 2 * BLOCK as u64;

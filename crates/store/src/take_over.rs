@@ -94,7 +94,7 @@ impl Server {
             };
             match answer {
                 Ok(tail) => {
-                    let pressure = Pressure { free: tail.free, journal_fill: 0 };
+                    let pressure = Pressure { free: tail.free, journal_fill: 0, at: self.world.now() };
                     self.pressure.borrow_mut().insert(brick, pressure);
                     return self.primary.borrow_mut().promised(id, epoch, slot, tail);
                 }

@@ -86,8 +86,11 @@ impl Call {
             return Err(Refusal::Unsupported);
         }
         let record = wire::from_bytes(&self.record).map_err(|_| Refusal::Malformed)?;
-        covered::check(&record, self.covered, &self.payload)?;
-        Ok(record)
+        if covered::as_promised(&record, self.covered) && covered::is_whole(&record, &self.payload) {
+            return Ok(record);
+        }
+        tracing::warn!(peer = self.peer, kind = R::NAME, "a payload does not match its record");
+        Err(Refusal::Malformed)
     }
 }
 

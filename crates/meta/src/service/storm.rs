@@ -50,6 +50,11 @@ struct Told {
 }
 
 impl Told {
+    /// A change is known to be done.
+    fn hear(&mut self, number: u64) {
+        self.known = self.known.max(number as usize);
+    }
+
     fn contents(&self, count: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut all = BTreeMap::new();
         for writes in &self.changes[..count] {
@@ -68,7 +73,7 @@ fn random_change(world: &World, number: u64) -> Writes {
     let mut writes = Writes::new();
     for _ in 0..world.random() % 4 {
         let len = (world.random() % 9000) as usize;
-        let value = (world.random() % 3 > 0).then(|| vec![world.random() as u8; len]);
+        let value = (!world.random().is_multiple_of(3)).then(|| vec![world.random() as u8; len]);
         writes.insert(key(world.random() % 100), value);
     }
     writes.insert(counter(), Some(to_value(&number)));
@@ -92,9 +97,7 @@ async fn write_on(shared: Rc<Shared>, told: Rc<RefCell<Told>>, world: World) {
             Ok(number)
         });
         let Ok(number) = shared.submit::<u64>(change).await else { return };
-        let mut told = told.borrow_mut();
-        told.known = told.known.max(number as usize);
-        drop(told);
+        told.borrow_mut().hear(number);
         world.sleep(world.random() % 3000).await;
     }
 }
@@ -104,9 +107,7 @@ async fn read_on(shared: Rc<Shared>, told: Rc<RefCell<Told>>, world: World) {
     loop {
         let seen = shared.state.borrow().look(|txn| txn.get::<u64>(&counter()));
         let Ok(number) = shared.shown(seen).await else { return };
-        let mut told = told.borrow_mut();
-        told.known = told.known.max(number.unwrap_or(0) as usize);
-        drop(told);
+        told.borrow_mut().hear(number.unwrap_or(0));
         world.sleep(world.random() % 1000).await;
     }
 }

@@ -1,9 +1,11 @@
-//! Folding: a stripe with overlays is read as it stands and written whole, and the overlays' records are free.
+//! Folding: the overlays of a stripe become part of its units, and their records in the journals are free.
 //!
-//! The new units go to fresh space by the same operation as any full write, so folding needs no protocol of its own.
+//! Where few blocks are touched, only those are written again (`patch.rs`). Else, or where a unit is missing or damaged,
+//! the stripe is read as it stands and written whole, by the same operation as any full write.
 
 use std::rc::Rc;
 
+use futures_util::StreamExt;
 use types::{GroupId, Refusal, StripeKey};
 
 use super::stripe::Stripe;
@@ -13,19 +15,19 @@ use crate::server::{Server, count};
 const LOOK_US: u64 = 200_000;
 /// Without writes or reads for so long the brick is idle: it folds everything.
 const IDLE_US: u64 = 1_000_000;
-/// Journal fill, in per cent, from which stripes are folded although the brick is busy.
+/// Journal fill, in per cent, from which stripes are folded although the brick is busy. The later, the more overlays a
+/// stripe has gathered.
 const FILL_BUSY: u8 = 40;
-/// Stripes folded at once.
-const TOGETHER: usize = 4;
+/// Stripes folded at once: most of a fold is waiting for syncs.
+const TOGETHER: usize = 16;
 /// Stripes folded per look.
 const PER_LOOK: usize = 64;
 
 impl Server {
     /// Folds stripes when there is time, or need.
     pub(crate) async fn fold_for_ever(self: Rc<Server>) {
-        let mut cursor = None;
         while !self.journal.has_failed() {
-            let pressed = self.journal.fill() >= FILL_BUSY;
+            let pressed = self.is_journal_pressed();
             if !pressed {
                 self.world.sleep(LOOK_US).await;
             }
@@ -33,36 +35,33 @@ impl Server {
             if !pressed && !idle {
                 continue;
             }
-            let candidates = self.fold_candidates(pressed, &mut cursor);
+            let folds = self.fold_candidates().into_iter().map(|(key, id)| self.fold(key, id));
+            let mut folds = futures_util::stream::iter(folds).buffer_unordered(TOGETHER);
             let mut folded = 0;
-            for together in candidates.chunks(TOGETHER) {
-                let folds = together.iter().map(|(key, id)| self.fold(*key, *id));
-                for fold in futures_util::future::join_all(folds).await {
-                    match fold {
-                        Ok(done) => folded += usize::from(done),
-                        Err(refusal) => tracing::debug!(%refusal, "a fold is put off"),
-                    }
+            while let Some(fold) = folds.next().await {
+                match fold {
+                    Ok(done) => folded += usize::from(done),
+                    Err(refusal) => tracing::debug!(%refusal, "a fold is put off"),
                 }
             }
             if pressed && folded == 0 {
+                // A full brick, perhaps: each attempt may have cost an epoch.
                 self.world.sleep(LOOK_US).await;
             }
         }
     }
 
-    /// Stripes of this brick's groups with overlays: the oldest in the journal first if it is pressed.
-    fn fold_candidates(&self, pressed: bool, cursor: &mut Option<StripeKey>) -> Vec<(StripeKey, GroupId)> {
-        let slot = self.slot.borrow();
-        let found = if pressed {
-            slot.overlaid_upto(self.journal.older_half(), PER_LOOK * 8)
-        } else {
-            slot.overlaid(*cursor, PER_LOOK * 8)
-        };
-        *cursor = found.last().filter(|_| found.len() == PER_LOOK * 8).map(|(key, _)| *key);
+    /// Whether the journal of this brick, or of one that shares a group with it, fills up.
+    fn is_journal_pressed(&self) -> bool {
+        let others = self.pressure.borrow().values().map(|known| known.journal_fill).max();
+        self.journal.fill().max(others.unwrap_or(0)) >= FILL_BUSY
+    }
+
+    /// Stripes of this brick's groups with overlays, the oldest in the journal first.
+    fn fold_candidates(&self) -> Vec<(StripeKey, GroupId)> {
         let primary = self.primary.borrow();
-        let mine =
-            |id: &GroupId| primary.epoch(*id).is_some_and(|epoch| primary.serving(*id, epoch).is_some());
-        found.into_iter().filter(|(_, id)| mine(id)).take(PER_LOOK).collect()
+        let mine = |id: GroupId| primary.epoch(id).is_some_and(|epoch| primary.serving(id, epoch).is_some());
+        self.slot.borrow().overlaid(mine, PER_LOOK)
     }
 
     /// Folds one stripe. False if there was nothing to fold.
@@ -74,9 +73,14 @@ impl Server {
         if stripe.shape.overlays.is_empty() || self.slot.borrow().is_dropped(key.object) {
             return Ok(false);
         }
+        if let Some(rows) = self.rows_to_patch(&stripe) {
+            self.patch(&stripe, &rows).await?;
+            return Ok(true);
+        }
         let units = stripe.units().await?;
         let plan = self.plan_full(&stripe, units);
         self.carry(&stripe, plan, Vec::new()).await?;
+        self.unpatched.borrow_mut().remove(&key);
         count(&self.counters.folded);
         Ok(true)
     }

@@ -3,13 +3,13 @@
 use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
-use types::{Buf, Epoch, Refusal, Seq, StripeKey};
+use types::{Buf, Epoch, Refusal, StripeKey};
 
 use crate::journal::{Claim, DiskFailed};
 use crate::record::Hold;
 use crate::recover::load;
 use crate::server::Server;
-use crate::slot::PrepareStep;
+use crate::slot::{PrepareStep, StagedUnit};
 use crate::space::Run;
 
 impl From<DiskFailed> for Refusal {
@@ -19,39 +19,48 @@ impl From<DiskFailed> for Refusal {
 }
 
 impl Server {
-    /// Holds an operation durably.
-    pub(crate) async fn prepare(&self, epoch: Epoch, p: &Prepare, payload: Buf) -> Result<Prepared, Refusal> {
+    /// Holds an operation durably. The payload that answers is what a patch changes a data unit by.
+    pub(crate) async fn prepare(
+        &self,
+        epoch: Epoch,
+        p: &Prepare,
+        payload: Buf,
+    ) -> Result<(Prepared, Buf), Refusal> {
         self.apply_decisions(&[GroupDecision { group: p.group, epoch, upto: p.decided }]);
         self.load(p.key).await?;
-        loop {
+        let unit = self.volume(p.group)?.geometry.unit();
+        let delta = loop {
             let progress = self.progress.wait();
             let places = self.places();
-            let step = self.slot.borrow_mut().prepare(epoch, p, payload.len(), places)?;
+            let step = self.slot.borrow_mut().prepare(epoch, p, payload.len(), places, unit)?;
             match step {
                 PrepareStep::Coming => progress.await,
-                PrepareStep::Held => break,
-                PrepareStep::Hold(runs) => {
-                    let held = self.hold(p, runs, payload).await;
-                    self.settle_hold(p, held)?;
-                    break;
+                PrepareStep::Held if p.kind == OpKind::Patch && p.identities.is_empty() => {
+                    // The answer was lost: what it is made of is still there.
+                    let found = self.slot.borrow().patched(p, unit)?;
+                    break self.change(p, &found, &[], &payload).await?.delta;
                 }
-                PrepareStep::Adopt(unit) => {
-                    let held = self.record(p, unit.runs, unit.crcs, Buf::empty()).await;
-                    self.settle_hold(p, held)?;
-                    break;
+                PrepareStep::Held => break Buf::empty(),
+                PrepareStep::Hold(runs) => {
+                    let held = self.hold(p, runs, payload, unit).await;
+                    break self.settle_hold(p, held)?;
+                }
+                PrepareStep::Adopt(staged) => {
+                    let held = self.adopt(p, staged).await;
+                    break self.settle_hold(p, held)?;
                 }
             }
-        }
+        };
         let lsn = self.journal.last();
         if p.urgent {
             self.journal.want();
         }
         self.journal.durable(lsn).await?;
-        Ok(self.prepared())
+        Ok((self.prepared(), delta))
     }
 
     /// The attempt to hold an operation has ended: others may wait for that.
-    fn settle_hold(&self, p: &Prepare, held: Result<(), Refusal>) -> Result<(), Refusal> {
+    fn settle_hold(&self, p: &Prepare, held: Result<Buf, Refusal>) -> Result<Buf, Refusal> {
         if held.is_err() {
             self.slot.borrow_mut().give_up(p.group, p.seq);
         }
@@ -59,45 +68,51 @@ impl Server {
         held
     }
 
-    /// Writes the bytes and appends the record.
-    async fn hold(&self, p: &Prepare, runs: Vec<Run>, payload: Buf) -> Result<(), Refusal> {
-        let crcs = match p.kind {
-            OpKind::Overlay => span_sums(&p.spans, &payload),
-            OpKind::Zero => vec![crc(&[]); p.spans.len()],
-            // Compared with the payload when it came.
-            _ => p.crcs.clone(),
-        };
-        self.write_runs(&runs, &payload).await?;
-        let bytes = if p.kind == OpKind::Overlay { payload } else { Buf::empty() };
-        self.record(p, runs, crcs, bytes).await
+    /// Writes the bytes and appends the record. Returns what a patch changes a data unit by.
+    async fn hold(&self, p: &Prepare, fresh: Vec<Run>, payload: Buf, unit: usize) -> Result<Buf, Refusal> {
+        let mut hold = hold_of(p, fresh);
+        let (mut bytes, mut delta) = (Buf::empty(), Buf::empty());
+        match p.kind {
+            OpKind::Overlay => {
+                hold.crcs = span_sums(&p.spans, &payload);
+                bytes = payload;
+            }
+            OpKind::Zero => hold.crcs = vec![crc(&[]); p.spans.len()],
+            OpKind::Full => {
+                // Compared with the payload when it came.
+                hold.crcs = p.crcs.clone();
+                hold.blocks = hold.crcs.len() as u32;
+                self.write_runs(&hold.fresh, &payload).await?;
+            }
+            OpKind::Patch => {
+                let found = self.slot.borrow().patched(p, unit)?;
+                let change = self.change(p, &found, &hold.fresh, &payload).await?;
+                self.write_runs(&hold.fresh, &change.bytes).await?;
+                hold.blocks = found.blocks.len() as u32;
+                (hold.runs, hold.crcs, hold.unit_blocks) = (change.runs, change.crcs, found.unit_blocks);
+                delta = change.delta;
+            }
+        }
+        self.record(hold, &bytes).await?;
+        Ok(delta)
     }
 
-    /// Appends the record of an operation: a unit's bytes lie at `runs` already, an overlay's are `bytes`.
-    async fn record(&self, p: &Prepare, runs: Vec<Run>, crcs: Vec<u32>, bytes: Buf) -> Result<(), Refusal> {
-        let claim = if p.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
-        let blocks = if p.kind == OpKind::Full { crcs.len() as u32 } else { 0 };
-        self.journal.room(claim, bytes.len() + 12 * (crcs.len() + p.origins.len()) + 4096).await?;
+    /// Appends the record of a unit whose bytes came before.
+    async fn adopt(&self, p: &Prepare, staged: StagedUnit) -> Result<Buf, Refusal> {
+        let mut hold = hold_of(p, staged.runs);
+        hold.blocks = staged.crcs.len() as u32;
+        hold.crcs = staged.crcs;
+        self.record(hold, &Buf::empty()).await?;
+        Ok(Buf::empty())
+    }
+
+    /// Appends the record of an operation; `bytes` are those of an overlay.
+    async fn record(&self, hold: Hold, bytes: &Buf) -> Result<(), Refusal> {
+        let claim = if hold.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
+        self.journal.room(claim, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096).await?;
         // From here to the end nothing waits, so the epoch cannot change between the check and the record.
-        self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
-        let hold = Hold {
-            group: p.group,
-            seq: p.seq,
-            key: p.key,
-            slot: p.slot,
-            kind: p.kind,
-            participants: p.participants,
-            spans: p.spans.clone(),
-            base: Seq::NONE,
-            blocks,
-            unit_blocks: p.unit_blocks.clone(),
-            identities: Vec::new(),
-            fresh: runs.clone(),
-            runs,
-            crcs,
-            origins: p.origins.clone(),
-            acked: p.acked.clone(),
-        };
-        let appended = self.journal.append(&hold, &bytes);
+        self.slot.borrow_mut().may_hold(hold.group, hold.key, hold.seq)?;
+        let appended = self.journal.append(&hold, bytes);
         self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
         Ok(())
     }
@@ -126,7 +141,7 @@ impl Server {
         Ok(self.prepared())
     }
 
-    fn prepared(&self) -> Prepared {
+    pub(super) fn prepared(&self) -> Prepared {
         Prepared { free: self.free_bytes(), journal_fill: self.journal.fill() }
     }
 
@@ -140,6 +155,28 @@ impl Server {
                 Err(Refusal::DiskFailed)
             }
         }
+    }
+}
+
+/// The record of an operation whose bytes lie at `fresh`, as far as the primary tells it.
+fn hold_of(p: &Prepare, fresh: Vec<Run>) -> Hold {
+    Hold {
+        group: p.group,
+        seq: p.seq,
+        key: p.key,
+        slot: p.slot,
+        kind: p.kind,
+        participants: p.participants,
+        spans: p.spans.clone(),
+        base: p.base,
+        blocks: 0,
+        unit_blocks: p.unit_blocks.clone(),
+        identities: p.identities.clone(),
+        runs: fresh.clone(),
+        fresh,
+        crcs: Vec::new(),
+        origins: p.origins.clone(),
+        acked: p.acked.clone(),
     }
 }
 

@@ -8,7 +8,7 @@ use types::messages::brick::{GroupDecision, ReadBase, ReadUnit, UnitBytes};
 use types::{Buf, BufMut, Epoch, GroupId, Refusal, Seq, StripeKey};
 
 use crate::server::{Server, count};
-use crate::slot::{OverlayPiece, ReadPlan};
+use crate::slot::{OverlayPiece, ReadPlan, join};
 
 /// Which unit, which part of it, and in which version.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Server {
 
     /// Fetches what a plan names: blocks of the base, checked one by one, and overlays over them.
     async fn fetch(&self, plan: &ReadPlan, range: &Range<usize>) -> Result<Buf, Refusal> {
-        let base = self.fetch_blocks(plan).await?;
+        let base = self.fetch_blocks(&plan.blocks.1).await?;
         let skip = range.start % BLOCK;
         let have = base.len().saturating_sub(skip).min(range.len());
         if plan.overlays.is_empty() {
@@ -126,34 +126,41 @@ impl Server {
         for piece in overlays {
             let end = bytes.len().min(piece.to + piece.len);
             let Some(target) = bytes.get_mut(piece.to..end) else { continue };
-            match piece.source {
+            match self.overlay_bytes(piece).await? {
                 None => target.fill(0),
-                Some((position, sum)) => {
-                    let source = self.journal.read(position).await.map_err(|_| Refusal::Corrupt)?;
-                    if crc(&source) != sum {
-                        self.damaged("an overlay");
-                        return Err(Refusal::Corrupt);
-                    }
-                    target.copy_from_slice(&source[piece.from..piece.from + target.len()]);
-                }
+                Some(source) => target.copy_from_slice(&source[..target.len()]),
             }
         }
         Ok(())
     }
 
-    /// Reads the blocks of a plan, runs of them at once, and checks each.
-    async fn fetch_blocks(&self, plan: &ReadPlan) -> Result<Buf, Refusal> {
-        let blocks = &plan.blocks.1;
-        let Some((first, _)) = blocks.first() else { return Ok(Buf::empty()) };
-        let in_one_run = blocks.iter().zip(*first..).all(|((block, _), expected)| *block == expected);
-        let bytes = if in_one_run {
-            self.read_blocks(*first, blocks.len()).await?
-        } else {
-            let mut bytes = BufMut::dirty(blocks.len() * BLOCK);
-            for ((block, _), target) in blocks.iter().zip(bytes.chunks_mut(BLOCK)) {
-                target.copy_from_slice(&self.read_blocks(*block, 1).await?);
+    /// The bytes of a piece of an overlay, checked; `None` for zeros.
+    pub(crate) async fn overlay_bytes(&self, piece: &OverlayPiece) -> Result<Option<Buf>, Refusal> {
+        let Some((position, sum)) = piece.source else { return Ok(None) };
+        let source = self.journal.read(position).await.map_err(|_| Refusal::Corrupt)?;
+        if crc(&source) != sum {
+            self.damaged("an overlay");
+            return Err(Refusal::Corrupt);
+        }
+        Ok(Some(source.slice(piece.from..piece.from + piece.len)))
+    }
+
+    /// Reads blocks, each with its checksum, neighbours at once, and checks each.
+    pub(crate) async fn fetch_blocks(&self, blocks: &[(u64, u32)]) -> Result<Buf, Refusal> {
+        let numbers: Vec<u64> = blocks.iter().map(|(block, _)| *block).collect();
+        let bytes = match join(&numbers).as_slice() {
+            [] => return Ok(Buf::empty()),
+            [run] => self.read_blocks(run.start, run.blocks as usize).await?,
+            runs => {
+                let mut bytes = BufMut::dirty(blocks.len() * BLOCK);
+                let mut at = 0;
+                for run in runs {
+                    let part = self.read_blocks(run.start, run.blocks as usize).await?;
+                    bytes[at..at + part.len()].copy_from_slice(&part);
+                    at += part.len();
+                }
+                bytes.freeze()
             }
-            bytes.freeze()
         };
         for ((_, sum), block) in blocks.iter().zip(bytes.chunks(BLOCK)) {
             if crc(block) != *sum {

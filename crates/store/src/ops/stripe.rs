@@ -85,7 +85,7 @@ impl<'a> Stripe<'a> {
         self.config.slots.iter().filter(|s| s.state == SlotState::Live).map(|s| s.brick)
     }
 
-    fn is_live(&self, slot: usize) -> bool {
+    pub(crate) fn is_live(&self, slot: usize) -> bool {
         self.config.slots.get(slot).is_some_and(|s| s.state == SlotState::Live)
     }
 
@@ -168,7 +168,7 @@ impl<'a> Stripe<'a> {
         self.shape.unit_blocks.get(unit).map_or(0, |blocks| *blocks as usize * BLOCK)
     }
 
-    /// Decodes a range of a unit's base from K others of the same identity.
+    /// Decodes a range of a unit's base from K others, each of the identity that the parity was made with.
     async fn decode_base(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
         let code = self.code();
         // Decoding works on whole blocks: those have checksums.
@@ -189,7 +189,8 @@ impl<'a> Stripe<'a> {
             if wave.is_empty() {
                 return Err(Refusal::TooFewLive);
             }
-            let reads = wave.iter().map(|slot| self.read(*slot, columns.clone(), Some(self.shape.identity)));
+            let identity = |slot: usize| Some(self.shape.identity_of(slot));
+            let reads = wave.iter().map(|slot| self.read(*slot, columns.clone(), identity(*slot)));
             for (slot, read) in wave.iter().zip(join_all(reads).await) {
                 match read {
                     Ok(bytes) => sources.push((*slot, bytes)),

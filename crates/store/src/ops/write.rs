@@ -6,7 +6,7 @@
 //!                                        │
 //!              whole stripe, or nothing there yet: Full, straight to fresh space
 //!              small, over something:              Overlay, into the journals of touched data and all parity
-//!              large, or journals filling:         the rest is read, then Full
+//!              large, or a journal full:           the rest is read, then Full
 //! ```
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ use types::limits::BLOCK;
 use types::messages::Done;
 use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Span, Sync, Write, spans_len};
 use types::messages::cluster::GroupRenew;
-use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq};
+use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
 
 use super::stripe::Stripe;
@@ -27,8 +27,15 @@ use crate::server::{ACCEPTED_MAX, Pressure, Server, count};
 
 /// Largest overlay, in bytes: it must fit a journal segment with room to spare.
 const OVERLAY_MAX: usize = 256 << 10;
-/// Journal fill, in per cent, above which small writes fold at once instead of adding overlays.
-const JOURNAL_PRESSED: u8 = 60;
+/// Journal fill, in per cent, from which writes wait for folds to make room.
+const JOURNAL_PRESSED: u8 = 50;
+/// Journal fill, in per cent, from which no overlays are added: there may be no space to fold them into, and one that
+/// waits for room in the journal would keep its stripe from being folded.
+const JOURNAL_FULL: u8 = 60;
+/// How long a write waits for that: there may be no space to fold into.
+const JOURNAL_WAIT_US: u64 = 2_000_000;
+/// How old what is known of a full journal may be before it is asked for again, in microseconds.
+const PRESSURE_US: u64 = 50_000;
 /// How long a slot may take to hold an operation before it is asked again, in microseconds.
 const PREPARE_TIMEOUT_US: u64 = 5_000_000;
 /// Pause before something is tried again, in microseconds.
@@ -83,8 +90,17 @@ impl Server {
             return Err(Refusal::Malformed);
         }
         let accepted = self.clone().accept(payload.len()).await;
-        if !w.zero {
-            self.check_space(w.group, epoch, &geometry).await?;
+        let give_up = self.world.now() + JOURNAL_WAIT_US;
+        loop {
+            if !w.zero {
+                self.check_space(w.group, epoch, &geometry).await?;
+            }
+            // Zeros, as far as they are whole stripes, make room.
+            if w.zero || !self.is_group_pressed(w.group, epoch).await? || self.world.now() >= give_up {
+                break;
+            }
+            // The write has no place in its stripe's lane yet, so it keeps no fold waiting.
+            self.world.sleep(RETRY_US / 4).await;
         }
         // Waiting for room may have taken long enough for everything to change.
         self.check_primary(w.group, epoch)?;
@@ -129,15 +145,40 @@ impl Server {
         if enough { Ok(()) } else { Err(Refusal::TooFewLive) }
     }
 
+    /// Whether a journal of the group is so full that folds must catch up before it gets more.
+    async fn is_group_pressed(&self, id: GroupId, epoch: Epoch) -> Result<bool, Refusal> {
+        let mut pressed = Vec::new();
+        for brick in self.bricks_of(id, epoch)? {
+            let known = self.pressure.borrow().get(&brick).copied();
+            if brick == self.options.brick && self.journal.fill() >= JOURNAL_PRESSED {
+                pressed.push(None);
+            } else if let Some(known) = known.filter(|known| known.journal_fill >= JOURNAL_PRESSED) {
+                pressed.push(Some((brick, known.at)));
+            }
+        }
+        for (brick, at) in pressed.iter().flatten() {
+            if at + PRESSURE_US <= self.world.now() {
+                if let Some(pressure) = self.pressure.borrow_mut().get_mut(brick) {
+                    pressure.at = self.world.now();
+                }
+                self.ask_pressure(*brick).await;
+            }
+        }
+        Ok(!pressed.is_empty())
+    }
+
+    /// The bricks of a group's live slots.
+    fn bricks_of(&self, id: GroupId, epoch: Epoch) -> Result<Vec<BrickId>, Refusal> {
+        let primary = self.primary.borrow();
+        let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
+        let live = group.config.live();
+        let slots = group.config.slots.iter().enumerate();
+        Ok(slots.filter(|(slot, _)| live & 1 << slot != 0).map(|(_, config)| config.brick).collect())
+    }
+
     /// Refuses if a live brick of the group is full.
     async fn check_space(&self, id: GroupId, epoch: Epoch, geometry: &Geometry) -> Result<(), Refusal> {
-        let bricks: Vec<BrickId> = {
-            let primary = self.primary.borrow();
-            let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
-            let live = group.config.live();
-            let slots = group.config.slots.iter().enumerate();
-            slots.filter(|(slot, _)| live & 1 << slot != 0).map(|(_, config)| config.brick).collect()
-        };
+        let bricks = self.bricks_of(id, epoch)?;
         let needed = (geometry.unit() + self.accepted.get() / geometry.code().k()) as u64;
         for brick in bricks {
             let free = |server: &Server| match brick == server.options.brick {
@@ -171,7 +212,7 @@ impl Server {
     }
 
     fn note_pressure(&self, brick: BrickId, told: &Prepared) {
-        let pressure = Pressure { free: told.free, journal_fill: told.journal_fill };
+        let pressure = Pressure { free: told.free, journal_fill: told.journal_fill, at: self.world.now() };
         self.pressure.borrow_mut().insert(brick, pressure);
     }
 
@@ -181,7 +222,6 @@ impl Server {
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {
                 Ok(()) => break,
-                Err(Refusal::NotStaged) => self.outlive_epoch(w.group, epoch).await,
                 Err(refusal) => {
                     tracing::debug!(key = %w.key, %refusal, "a write is tried again");
                     self.world.sleep(RETRY_US).await;
@@ -189,14 +229,6 @@ impl Server {
             }
         }
         self.progress.notify();
-    }
-
-    /// An operation can be completed no more: nothing else is ordered on its stripe before the next epoch aborts it.
-    async fn outlive_epoch(&self, group: GroupId, epoch: Epoch) {
-        while self.primary.borrow().serving(group, epoch).is_some() {
-            self.renew_epoch(group, epoch).await;
-            self.world.sleep(RETRY_US).await;
-        }
     }
 
     async fn try_commit(
@@ -227,7 +259,7 @@ impl Server {
             let nothing = vec![Buf::empty(); geometry.code().k()];
             return Ok(self.plan_full(stripe, lay_write_over(geometry, nothing, &w.spans, payload)));
         }
-        if !w.zero && (len >= geometry.stripe() / 2 || len > OVERLAY_MAX || self.journals_pressed(stripe)) {
+        if !w.zero && (len >= geometry.stripe() / 2 || len > OVERLAY_MAX || self.is_journal_full(stripe)) {
             match stripe.units().await {
                 Ok(units) => {
                     let units = lay_write_over(geometry, units, &w.spans, payload);
@@ -240,11 +272,11 @@ impl Server {
         Ok(plan_overlay(stripe, w, payload))
     }
 
-    /// Whether a journal of the group fills up.
-    fn journals_pressed(&self, stripe: &Stripe<'_>) -> bool {
+    /// Whether a journal of the group can take no more overlays.
+    fn is_journal_full(&self, stripe: &Stripe<'_>) -> bool {
         let pressure = self.pressure.borrow();
         let others = stripe.bricks().filter_map(|brick| pressure.get(&brick)).map(|p| p.journal_fill).max();
-        self.journal.fill().max(others.unwrap_or(0)) >= JOURNAL_PRESSED
+        self.journal.fill().max(others.unwrap_or(0)) >= JOURNAL_FULL
     }
 
     /// A full write of these contents: each data unit ends where only zeros follow.
@@ -285,36 +317,40 @@ impl Server {
         count(&self.counters.ordered);
         let Order { seq, participants, targets, acked, decided } = order;
         let prepare = Prepare {
-            group: id,
-            seq,
-            key,
-            slot: 0,
-            kind: plan.kind,
             participants,
-            spans: Vec::new(),
             unit_blocks: plan.unit_blocks,
-            identities: Vec::new(),
-            base: Seq::NONE,
             origins,
             acked,
             decided,
             urgent,
             staged: plan.staged,
-            crcs: Vec::new(),
+            ..blank(id, seq, key, plan.kind)
         };
         let deliveries = targets.into_iter().map(|(slot, brick)| {
             let Part { spans, payload } = plan.parts[slot].clone();
             let crcs = if plan.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
             let prepare = Prepare { slot: slot as u8, spans, crcs, ..prepare.clone() };
-            async move {
-                self.deliver(brick, epoch, prepare, payload).await?;
-                if self.primary.borrow_mut().acked(id, seq, slot) {
-                    self.news.notify();
-                }
-                Ok(())
-            }
+            self.hand_over(slot, brick, epoch, prepare, payload)
         });
-        join_all(deliveries).await.into_iter().collect()
+        join_all(deliveries).await.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
+        Ok(())
+    }
+
+    /// Hands an operation to one slot and notes that the slot holds it. Returns what its answer carried.
+    pub(super) async fn hand_over(
+        &self,
+        slot: usize,
+        brick: BrickId,
+        epoch: Epoch,
+        prepare: Prepare,
+        payload: Buf,
+    ) -> Result<Buf, Refusal> {
+        let (group, seq) = (prepare.group, prepare.seq);
+        let answer = self.deliver(brick, epoch, prepare, payload).await?;
+        if self.primary.borrow_mut().acked(group, seq, slot) {
+            self.news.notify();
+        }
+        Ok(answer)
     }
 
     /// Hands an operation to one slot until it holds it, or the epoch is over.
@@ -324,33 +360,36 @@ impl Server {
         epoch: Epoch,
         prepare: Prepare,
         payload: Buf,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Buf, Refusal> {
         while self.primary.borrow().serving(prepare.group, epoch).is_some() {
             let answer = if brick == self.options.brick {
                 self.prepare(epoch, &prepare, payload.clone()).await.map_err(CallError::Refused)
             } else if let Some(address) = self.address_of(brick) {
                 let call =
                     self.peers.call_within(PREPARE_TIMEOUT_US, &address, epoch, &prepare, payload.clone());
-                call.await.map(|(prepared, _)| prepared)
+                call.await
             } else {
                 Err(CallError::Unreachable)
             };
             match answer {
-                Ok(prepared) => {
+                Ok((prepared, payload)) => {
                     self.note_pressure(brick, &prepared);
-                    return Ok(());
+                    return Ok(payload);
                 }
                 // The object is gone everywhere; nobody will miss the operation.
-                Err(CallError::Refused(Refusal::Unknown)) => return Ok(()),
+                Err(CallError::Refused(Refusal::Unknown)) => return Ok(Buf::empty()),
                 Err(CallError::Refused(Refusal::StaleEpoch)) => {
                     self.map_wanted.notify();
                     return Err(Refusal::StaleEpoch);
                 }
-                Err(CallError::Refused(Refusal::NoSpace)) => {
-                    self.renew_epoch(prepare.group, epoch).await;
+                Err(CallError::Refused(Refusal::NoSpace | Refusal::NotStaged)) => {
+                    self.end_epoch(prepare.group, epoch).await;
                     return Err(Refusal::StaleEpoch);
                 }
-                Err(CallError::Refused(Refusal::NotStaged)) => return Err(Refusal::NotStaged),
+                Err(CallError::Refused(Refusal::Corrupt)) => {
+                    self.patch_failed(prepare.group, epoch, prepare.key).await;
+                    return Err(Refusal::StaleEpoch);
+                }
                 Err(error) => {
                     tracing::debug!(%brick, seq = %prepare.seq, %error, "an operation is delivered again");
                     self.world.sleep(RETRY_US).await;
@@ -358,6 +397,15 @@ impl Server {
             }
         }
         Err(Refusal::StaleEpoch)
+    }
+
+    /// Has a take-over abort what cannot be completed. Comes back when the epoch is over: were the stripe's lane free
+    /// before, later operations would count as stable and go with the one that is aborted.
+    pub(super) async fn end_epoch(&self, group: GroupId, epoch: Epoch) {
+        while self.primary.borrow().serving(group, epoch).is_some() {
+            self.renew_epoch(group, epoch).await;
+            self.world.sleep(RETRY_US).await;
+        }
     }
 
     /// Asks the arbiter for a new epoch, so that a take-over aborts what cannot be completed.
@@ -385,6 +433,28 @@ fn plan_staged(geometry: &Geometry) -> Plan {
         unit_blocks: vec![(geometry.unit() / BLOCK) as u32; code.k()],
         parts: vec![Part::default(); code.slots()],
         staged: true,
+    }
+}
+
+/// An operation of which only its place and its kind are known.
+pub(super) fn blank(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> Prepare {
+    Prepare {
+        group,
+        seq,
+        key,
+        slot: 0,
+        kind,
+        participants: 0,
+        spans: Vec::new(),
+        unit_blocks: Vec::new(),
+        identities: Vec::new(),
+        base: Seq::NONE,
+        origins: Vec::new(),
+        acked: Vec::new(),
+        decided: Seq::NONE,
+        urgent: false,
+        staged: false,
+        crcs: Vec::new(),
     }
 }
 

@@ -54,10 +54,19 @@ pub(crate) struct Shape {
     pub(crate) exists: bool,
     /// Identity of the base.
     pub(crate) identity: Seq,
+    /// Identity of every data unit's base, for a parity slot; empty if they are all that of its own.
+    pub(crate) identities: Vec<Seq>,
     /// Blocks of every data unit's base.
     pub(crate) unit_blocks: Vec<u32>,
     /// Ranges of the stripe with overlays.
     pub(crate) overlays: Vec<Range<usize>>,
+}
+
+impl Shape {
+    /// Identity of a slot's base, as a parity slot knows it.
+    pub(crate) fn identity_of(&self, slot: usize) -> Seq {
+        self.identities.get(slot).copied().unwrap_or(self.identity)
+    }
 }
 
 impl SlotCore {
@@ -92,7 +101,10 @@ impl SlotCore {
             })?;
             return Ok(plan_base(base, &range));
         }
-        let base = match unit.pend.last_key_value() {
+        // A patch changes no content: as long as its decision is not known, what it was made of answers.
+        let newest =
+            unit.pend.iter().rev().find(|(seq, kept)| known(**seq) || kept.hold.kind != OpKind::Patch);
+        let base = match newest {
             Some((seq, kept)) if known(*seq) => Some(BaseRef::Pend(*seq, kept)),
             Some(_) => return Err(Refusal::Pending),
             None => unit.base.as_ref().map(BaseRef::Base),
@@ -127,43 +139,50 @@ impl SlotCore {
     /// What this slot knows of a stripe, operations on it counting as decided.
     pub(crate) fn shape(&self, key: StripeKey) -> Shape {
         let Some(unit) = self.units.get(&key) else { return Shape::default() };
-        let (identity, unit_blocks) = match (unit.pend.last_key_value(), &unit.base) {
-            (Some((seq, kept)), _) => (*seq, kept.hold.unit_blocks.clone()),
-            (None, Some(base)) => (base.identity, base.unit_blocks.clone()),
-            (None, None) => (Seq::NONE, Vec::new()),
+        let (identity, unit_blocks, identities) = match (unit.pend.last_key_value(), &unit.base) {
+            (Some((seq, Kept { hold, .. })), _) => (*seq, hold.unit_blocks.clone(), hold.identities.clone()),
+            (None, Some(base)) => (base.identity, base.unit_blocks.clone(), base.identities.clone()),
+            (None, None) => (Seq::NONE, Vec::new(), Vec::new()),
         };
         let overlays = unit.overlays.range(identity.next()..);
         let overlays = overlays.flat_map(|(_, kept)| kept.hold.spans.iter().map(Span::range));
-        Shape { exists: true, identity, unit_blocks, overlays: overlays.collect() }
+        Shape { exists: true, identity, identities, unit_blocks, overlays: overlays.collect() }
     }
 }
 
 /// A base, decided or about to be.
 #[derive(Clone, Copy)]
-enum BaseRef<'a> {
+pub(super) enum BaseRef<'a> {
     Base(&'a Base),
     Pend(Seq, &'a Kept),
 }
 
 impl BaseRef<'_> {
-    fn identity(&self) -> Seq {
+    pub(super) fn identity(&self) -> Seq {
         match self {
             BaseRef::Base(base) => base.identity,
             BaseRef::Pend(seq, _) => *seq,
         }
     }
 
-    fn block(&self, index: u32) -> Option<(u64, u32)> {
+    pub(super) fn block(&self, index: u32) -> Option<(u64, u32)> {
         match self {
             BaseRef::Base(base) => base.block(index),
             BaseRef::Pend(_, kept) => crate::descriptor::block_of(&kept.hold.runs, &kept.hold.crcs, index),
         }
     }
 
-    fn blocks(&self) -> u32 {
+    pub(super) fn blocks(&self) -> u32 {
         match self {
             BaseRef::Base(base) => base.blocks,
             BaseRef::Pend(_, kept) => kept.hold.blocks,
+        }
+    }
+
+    pub(super) fn unit_blocks(&self) -> &[u32] {
+        match self {
+            BaseRef::Base(base) => &base.unit_blocks,
+            BaseRef::Pend(_, kept) => &kept.hold.unit_blocks,
         }
     }
 }
@@ -191,7 +210,7 @@ fn plan_base(base: BaseRef<'_>, range: &Range<usize>) -> ReadPlan {
 }
 
 /// The parts of an overlay that lie over a range of the stripe.
-fn pieces<'a>(kept: &'a Kept, range: &'a Range<usize>) -> impl Iterator<Item = OverlayPiece> + 'a {
+pub(super) fn pieces<'a>(kept: &'a Kept, range: &'a Range<usize>) -> impl Iterator<Item = OverlayPiece> + 'a {
     let mut at = 0;
     kept.hold.spans.iter().zip(&kept.hold.crcs).filter_map(move |(span, sum)| {
         let Range { start, end } = span.range();

@@ -174,7 +174,7 @@ impl SlotCore {
         }
     }
 
-    /// Full writes that a replay found without their decision: their bytes must be checked, because record and bytes
+    /// Full writes and patches that a replay found without their decision: their bytes must be checked, because record and bytes
     /// went to the disk in no particular order.
     pub(crate) fn undecided_units(&self) -> Vec<Hold> {
         let held = self.groups.values().flat_map(|group| &group.held);
@@ -197,23 +197,25 @@ impl SlotCore {
         at_rest.into_iter().for_each(|run| self.space.mark(&run));
         for unit in self.units.values_mut() {
             unit.emptied = serial;
-            let pend = unit.pend.values().flat_map(|kept| &kept.hold.runs);
+            let pend = unit.pend.values().flat_map(|kept| &kept.hold.fresh);
             unit.base.iter().flat_map(|base| &base.runs).chain(pend).for_each(|run| self.space.mark(run));
         }
     }
 
-    /// Stripes with overlays that a full write could fold, after `from`, at most `max`.
-    pub(crate) fn overlaid(&self, from: Option<StripeKey>, max: usize) -> Vec<(StripeKey, GroupId)> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let start = from.map_or(Unbounded, Excluded);
-        let overlaid = self.units.range((start, Unbounded)).filter(|(_, unit)| !unit.overlays.is_empty());
-        overlaid.map(|(key, unit)| (*key, unit.group)).take(max).collect()
-    }
-
-    /// Stripes with overlays whose records lie in segments up to `serial`.
-    pub(crate) fn overlaid_upto(&self, serial: u64, max: usize) -> Vec<(StripeKey, GroupId)> {
-        let old =
-            |unit: &Unit| unit.overlays.first_key_value().is_some_and(|(_, kept)| kept.serial <= serial);
-        self.units.iter().filter(|(_, unit)| old(unit)).map(|(k, unit)| (*k, unit.group)).take(max).collect()
+    /// Stripes of some groups with overlays, at most `max`, each with its group: those first whose oldest overlay has
+    /// been in the journal for longest, and of those the ones with most.
+    pub(crate) fn overlaid(&self, of: impl Fn(GroupId) -> bool, max: usize) -> Vec<(StripeKey, GroupId)> {
+        let units = self.units.iter().filter(|(_, unit)| !unit.overlays.is_empty() && of(unit.group));
+        let overlaid = units.filter_map(|(key, unit)| {
+            let oldest = unit.overlays.values().map(|kept| kept.serial).min()?;
+            Some((oldest, std::cmp::Reverse(unit.overlays.len()), *key, unit.group))
+        });
+        let mut overlaid: Vec<_> = overlaid.collect();
+        if overlaid.len() > max {
+            overlaid.select_nth_unstable(max);
+            overlaid.truncate(max);
+        }
+        overlaid.sort_unstable();
+        overlaid.into_iter().map(|(_, _, key, group)| (key, group)).collect()
     }
 }

@@ -93,7 +93,7 @@ impl Bench {
                 _ => Vec::new(),
             },
             identities: Vec::new(),
-            base: Seq::NONE,
+            base: if kind == OpKind::Patch { self.core.shape(key).identity } else { Seq::NONE },
             unit_blocks: if kind == OpKind::Full { vec![len.div_ceil(BLOCK) as u32] } else { Vec::new() },
             origins: vec![Origin { client: CLIENT, seq: ClientSeq(self.writes) }],
             acked: vec![(CLIENT, ClientSeq(self.writes.saturating_sub(5)))],
@@ -122,7 +122,7 @@ impl Bench {
 
     /// The unit that was staged becomes an operation.
     fn adopt(&mut self, p: &Prepare) -> Result<(), Refusal> {
-        match self.core.prepare(p.seq.epoch(), p, 0, 1000)? {
+        match self.core.prepare(p.seq.epoch(), p, 0, 1000, UNIT)? {
             PrepareStep::Adopt(unit) => {
                 assert_eq!(unit.crcs, [7; UNIT / BLOCK]);
                 self.hold(p, unit.runs)
@@ -140,7 +140,7 @@ impl Bench {
     }
 
     fn prepare(&mut self, p: &Prepare) -> Result<PrepareStep, Refusal> {
-        self.core.prepare(p.seq.epoch(), p, Bench::payload(p), 1000)
+        self.core.prepare(p.seq.epoch(), p, Bench::payload(p), 1000, UNIT)
     }
 
     /// The bytes have been written: the record.
@@ -148,7 +148,7 @@ impl Bench {
         self.core.may_hold(p.group, p.key, p.seq)?;
         let blocks: u32 = runs.iter().map(|run| run.blocks).sum();
         let sums = if p.kind == OpKind::Full { blocks } else { p.spans.len() as u32 };
-        let hold = Hold {
+        let mut hold = Hold {
             group: p.group,
             seq: p.seq,
             key: p.key,
@@ -166,6 +166,14 @@ impl Bench {
             origins: p.origins.clone(),
             acked: p.acked.clone(),
         };
+        if p.kind == OpKind::Patch {
+            let found = self.core.patched(p, UNIT)?;
+            hold.runs = found.runs(&hold.fresh);
+            hold.blocks = found.blocks.len() as u32;
+            hold.unit_blocks = found.unit_blocks;
+            hold.crcs = found.blocks.iter().map(|(_, sum)| *sum).collect();
+            found.rows.iter().for_each(|row| hold.crcs[*row as usize] = p.seq.0 as u32 + row);
+        }
         self.record(Recorded::Hold(hold));
         Ok(())
     }
@@ -328,6 +336,49 @@ fn overlays_lie_over_the_base_until_a_full_write() {
 }
 
 #[test]
+fn a_patch_moves_what_overlays_touch_and_changes_nothing_until_it_is_decided() {
+    let mut bench = Bench::serving();
+    let base = bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    let over = bench.write(0, OpKind::Overlay, BLOCK + 100, 50).expect("space");
+    bench.decide(over);
+    let before = bench.read(0).expect("decided");
+    let patch = bench.write(0, OpKind::Patch, 0, 0).expect("space");
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 5, "one block");
+    let undecided = bench.read(0).expect("the content is the same");
+    assert_eq!((undecided.identity, &undecided.blocks), (base, &before.blocks));
+    assert_eq!(undecided.overlays, before.overlays);
+    let known = bench.core.plan_read(key(0), 0, 0, 0..UNIT, None, &[patch]).expect("the primary knows");
+    assert_eq!((known.identity, known.overlays.len()), (patch, 0));
+    // An overlay behind it stays one.
+    let later = bench.write(0, OpKind::Overlay, 0, 10).expect("space");
+    bench.decide(later);
+    let after = bench.read(0).expect("decided");
+    assert_eq!((after.identity, after.overlays.len()), (patch, 1));
+    let moved: Vec<bool> = before.blocks.1.iter().zip(&after.blocks.1).map(|(a, b)| a != b).collect();
+    assert_eq!(moved, [false, true, false, false]);
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 4, "the old block is free");
+    // One that is aborted leaves everything as it was.
+    let dies = bench.write(0, OpKind::Patch, 0, 0).expect("space");
+    bench.take_over(&[dies]);
+    assert_eq!(bench.read(0).expect("settled").overlays, after.overlays);
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 4);
+}
+
+#[test]
+fn a_patch_of_another_base_or_beyond_the_base_is_refused() {
+    let mut bench = Bench::serving();
+    bench.write(0, OpKind::Full, 0, 2 * BLOCK).expect("space");
+    assert_eq!(bench.write(0, OpKind::Patch, 0, 0), Err(Refusal::Corrupt), "there is nothing to fold");
+    bench.write(0, OpKind::Overlay, 10, 10).expect("space");
+    let mut other = bench.request(key(0), OpKind::Patch, 0, 0);
+    other.base = Seq::new(Epoch(0), 77);
+    assert_eq!(bench.prepare(&other), Err(Refusal::Corrupt));
+    bench.write(0, OpKind::Overlay, 3 * BLOCK, 10).expect("space");
+    assert_eq!(bench.write(0, OpKind::Patch, 0, 0), Err(Refusal::Corrupt), "not within the base");
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 2);
+}
+
+#[test]
 fn an_empty_full_write_leaves_zeros() {
     let mut bench = Bench::serving();
     bench.write(0, OpKind::Full, 0, UNIT).expect("space");
@@ -419,7 +470,7 @@ fn without_space_nothing_is_taken() {
     let mut bench = Bench::serving();
     let p = bench.request(key(0), OpKind::Full, 0, BLOCK);
     assert_eq!(
-        bench.core.prepare(p.seq.epoch(), &p, BLOCK, 0),
+        bench.core.prepare(p.seq.epoch(), &p, BLOCK, 0, UNIT),
         Err(Refusal::NoSpace),
         "no place for a descriptor"
     );
@@ -433,7 +484,7 @@ fn a_staged_unit_is_taken_once() {
     assert_eq!(bench.core.space.free(), BLOCKS - 4);
     bench.adopt(&p).expect("staged");
     assert_eq!(bench.core.free_blocks(), BLOCKS - 4);
-    assert_eq!(bench.core.prepare(p.seq.epoch(), &p, 0, 1000), Ok(PrepareStep::Held));
+    assert_eq!(bench.core.prepare(p.seq.epoch(), &p, 0, 1000, UNIT), Ok(PrepareStep::Held));
     let again = Prepare { seq: bench.next_seq(), ..p.clone() };
     assert_eq!(bench.adopt(&again), Err(Refusal::NotStaged));
     bench.decide(p.seq);
@@ -503,6 +554,8 @@ enum Step {
     Staged(u64, bool),
     /// Whatever is staged has become too old.
     Expire,
+    /// Folds the overlays of a stripe, if they lie within its blocks.
+    Patch(u64),
     /// Decides so many of the held operations.
     Decide(usize),
     /// A take-over that aborts every so-manieth held operation and its followers on the same stripe.
@@ -524,6 +577,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         3 => (0u64..16, prop::bool::weighted(0.7)).prop_map(|(n, taken)| Step::Staged(n, taken)),
         1 => Just(Step::Expire),
+        4 => (0u64..16).prop_map(Step::Patch),
         5 => (0usize..6).prop_map(Step::Decide),
         1 => (1usize..6).prop_map(Step::TakeOver),
         1 => (1u64..5).prop_map(Step::Drop),
@@ -563,6 +617,10 @@ impl Bench {
                 }
             }
             Step::Expire => self.core.drop_staged_before(1),
+            Step::Patch(n) => {
+                self.load(key(*n));
+                let _ = self.write(*n, OpKind::Patch, 0, 0);
+            }
             Step::Decide(count) => {
                 if let Some((seq, _)) = held.get(*count) {
                     self.decide(*seq);

@@ -1,6 +1,5 @@
 //! Payloads whose checksums stand in their record: summed once where they are made, compared once where they arrive.
 
-use types::Refusal;
 use types::checksum::blocks_match;
 use types::wire::{Flags, Record};
 
@@ -9,12 +8,13 @@ pub(super) fn flags<R: Record>(record: &R, flags: Flags) -> Flags {
     if record.block_sums().is_empty() { flags } else { flags.with(Flags::COVERED) }
 }
 
-/// Compares a payload with the checksums in its record, if the frame left that to them.
-pub(super) fn check<R: Record>(record: &R, covered: bool, payload: &[u8]) -> Result<(), Refusal> {
+/// Whether the record keeps what the frame's header promises: that it covers the payload, or that it does not.
+pub(super) fn as_promised<R: Record>(record: &R, covered: bool) -> bool {
+    covered != record.block_sums().is_empty()
+}
+
+/// Whether the payload is what its record says. One that the record does not cover was compared with the frame.
+pub(super) fn is_whole<R: Record>(record: &R, payload: &[u8]) -> bool {
     let sums = record.block_sums();
-    if covered == sums.is_empty() {
-        // The header promised what the record does not keep, or the other way round.
-        return Err(Refusal::Malformed);
-    }
-    if !covered || blocks_match(payload, sums) { Ok(()) } else { Err(Refusal::Corrupt) }
+    sums.is_empty() || blocks_match(payload, sums)
 }

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
 use types::wire::{self, Flags, Record, Request};
-use types::{Buf, ClusterId, Epoch, Refusal};
+use types::{Buf, ClusterId, Epoch};
 
 use super::handshake::{HANDSHAKE_US, introduce};
 use super::latch::Latch;
@@ -242,11 +242,12 @@ fn parse<R: Request>(answer: Frame) -> Result<(R::Reply, Buf), CallError> {
         return Err(CallError::BadReply);
     }
     let reply = wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)?;
-    match covered::check(&reply, answer.header.flags.is_covered(), &answer.payload) {
-        Ok(()) => {}
-        // Damaged on its way: as good as none.
-        Err(Refusal::Corrupt) => return Err(CallError::Unreachable),
-        Err(_) => return Err(CallError::BadReply),
+    if !covered::as_promised(&reply, answer.header.flags.is_covered()) {
+        return Err(CallError::BadReply);
+    }
+    if !covered::is_whole(&reply, &answer.payload) {
+        tracing::warn!(kind = R::Reply::NAME, "an answer was damaged on its way: as good as none");
+        return Err(CallError::Unreachable);
     }
     Ok((reply, answer.payload))
 }

@@ -43,7 +43,6 @@ fn full(superblock: Superblock, unit: u32, len: usize, stripes: u64) -> u64 {
             let object = ObjectId(round);
             let written = fill(&mut client, object, len, stripes).await;
             assert!(
-                // How much of it lies in the journal as overlays when the brick is full is a matter of time.
                 written > 0 && first.is_none_or(|first| written >= first * 8 / 10),
                 "{written} of {first:?}"
             );

@@ -102,7 +102,7 @@ fn what_does_not_fit_is_not_staged() {
         client.stage(&patch).await.expect("staged");
         let (stage, payload) = client.stage_of(&patch);
         let wrong_sum = Stage { crcs: vec![1; 4], ..stage.clone() };
-        assert_eq!(client.call(&wrong_sum, payload.clone()).await.map(|_| ()), Err(Refusal::Corrupt));
+        assert_eq!(client.call(&wrong_sum, payload.clone()).await.map(|_| ()), Err(Refusal::Malformed));
         let short = Stage { crcs: stage.crcs[..3].to_vec(), ..stage.clone() };
         let part = payload.slice(0..3 * BLOCK);
         assert_eq!(client.call(&short, part).await.map(|_| ()), Err(Refusal::Malformed));

@@ -1,0 +1,195 @@
+//! The frugal fold: only the blocks that overlays touch are written again, and the parity of those.
+//!
+//! ```text
+//! primary                          touched data slots                     parity slots
+//!    ├── Prepare (Patch) ────────────────▶│ base + own overlays = new,          │
+//!    │                                    │ to fresh blocks, journal            │
+//!    │◀─ Prepared, old XOR new ───────────┤                                     │
+//!    │ what parity changes by             │                                     │
+//!    ├── Prepare (Patch, that) ──────────────────────────────────────────────▶│ base XOR that, to fresh blocks,
+//!    │◀─ Prepared ────────────────────────────────────────────────────────────┤ journal
+//!    │ committed, decided as every operation
+//! ```
+//!
+//! Only a parity slot can be the primary of a patch: it has every overlay, and knows of each data unit which version
+//! the parity stands for. What a patch cannot be made of, a damaged block or a missing unit, the full fold mends.
+
+use futures_util::future::join_all;
+use types::checksum::crc_blocks;
+use types::limits::BLOCK;
+use types::messages::brick::{OpKind, Prepare};
+use types::{Buf, BufMut, Refusal, Seq};
+
+use super::stripe::Stripe;
+use super::write::blank;
+use crate::primary::Order;
+use crate::server::{Server, count};
+use crate::slot::{Patched, touched_rows};
+use crate::space::Run;
+
+/// Stripes remembered as not to be patched, at most.
+const UNPATCHED_MAX: usize = 4096;
+
+/// What a slot writes for a patch.
+pub(super) struct Change {
+    /// Where the whole unit lies from here on.
+    pub(super) runs: Vec<Run>,
+    /// The fresh blocks' bytes.
+    pub(super) bytes: Buf,
+    /// Checksum of every block of the unit.
+    pub(super) crcs: Vec<u32>,
+    /// Old XOR new of the touched blocks, if a data slot.
+    pub(super) delta: Buf,
+}
+
+impl Server {
+    /// Touched blocks of each data unit, if the overlays of a stripe can be folded by a patch and that pays: less than
+    /// half of the stripe is touched.
+    pub(super) fn rows_to_patch(&self, stripe: &Stripe<'_>) -> Option<Vec<Vec<u32>>> {
+        let (shape, code) = (&stripe.shape, stripe.geometry.code());
+        if stripe.me < code.k() || self.unpatched.borrow().contains(&stripe.key) {
+            return None;
+        }
+        let unit = stripe.geometry.unit();
+        let rows_of = |slot| touched_rows(shape.overlays.iter().cloned(), unit, Some(slot));
+        let rows: Vec<Vec<u32>> = (0..code.k()).map(rows_of).collect();
+        let fits = |slot: usize| match rows[slot].last() {
+            Some(last) => stripe.is_live(slot) && shape.unit_blocks.get(slot).is_some_and(|len| last < len),
+            None => true,
+        };
+        let touched: usize = rows.iter().map(Vec::len).sum();
+        let blocks: usize = shape.unit_blocks.iter().map(|blocks| *blocks as usize).sum();
+        ((0..code.k()).all(fits) && touched > 0 && touched * 2 < blocks).then_some(rows)
+    }
+
+    /// Patches a stripe.
+    pub(super) async fn patch(&self, stripe: &Stripe<'_>, rows: &[Vec<u32>]) -> Result<(), Refusal> {
+        let (id, epoch, key, k) = (stripe.id, stripe.epoch, stripe.key, stripe.geometry.code().k());
+        let mask = |mask, (unit, rows): (usize, &Vec<u32>)| mask | u64::from(!rows.is_empty()) << unit;
+        let touched = rows.iter().enumerate().fold(0, mask);
+        let order = self.primary.borrow_mut().order(id, epoch, key, touched, Vec::new());
+        let Order { seq, participants, targets, acked, decided } = order.ok_or(Refusal::StaleEpoch)?;
+        count(&self.counters.ordered);
+        let prepare = Prepare { participants, acked, decided, ..blank(id, seq, key, OpKind::Patch) };
+        let (data, parity): (Vec<_>, Vec<_>) = targets.into_iter().partition(|(slot, _)| *slot < k);
+        let deliveries = data.iter().map(|(slot, brick)| {
+            let base = stripe.shape.identity_of(*slot);
+            let prepare = Prepare { slot: *slot as u8, base, ..prepare.clone() };
+            async move {
+                let delta = self.hand_over(*slot, *brick, epoch, prepare, Buf::empty()).await?;
+                Ok((*slot, delta))
+            }
+        });
+        let deltas = join_all(deliveries).await.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
+        if deltas.iter().any(|(slot, delta)| delta.len() != rows[*slot].len() * BLOCK) {
+            tracing::warn!(%key, "a slot has other overlays than its primary");
+            self.patch_failed(id, epoch, key).await;
+            return Err(Refusal::StaleEpoch);
+        }
+        let identity =
+            |slot: usize| if touched & 1u64 << slot != 0 { seq } else { stripe.shape.identity_of(slot) };
+        let identities: Vec<Seq> = (0..k).map(identity).collect();
+        let deliveries = parity.iter().map(|(slot, brick)| {
+            let (base, identities) = (stripe.shape.identity, identities.clone());
+            let prepare = Prepare { slot: *slot as u8, base, identities, ..prepare.clone() };
+            let payload = self.parity_delta(stripe, *slot, rows, &deltas);
+            self.hand_over(*slot, *brick, epoch, prepare, payload)
+        });
+        join_all(deliveries).await.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
+        count(&self.counters.patched);
+        Ok(())
+    }
+
+    /// What the touched blocks of a parity unit change by.
+    fn parity_delta(
+        &self,
+        stripe: &Stripe<'_>,
+        slot: usize,
+        rows: &[Vec<u32>],
+        deltas: &[(usize, Buf)],
+    ) -> Buf {
+        let coder = self.coder(stripe.geometry.code());
+        let mut all: Vec<u32> = rows.iter().flatten().copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut bytes = BufMut::zeroed(all.len() * BLOCK);
+        for (unit, delta) in deltas {
+            for (row, delta) in rows[*unit].iter().zip(delta.chunks(BLOCK)) {
+                let at = all.partition_point(|other| other < row) * BLOCK;
+                coder.update_one(slot, *unit, delta, &mut bytes[at..at + BLOCK]);
+            }
+        }
+        bytes.freeze()
+    }
+
+    /// From here on the stripe is folded whole. What was ordered ends with the epoch.
+    pub(super) async fn patch_failed(&self, id: types::GroupId, epoch: types::Epoch, key: types::StripeKey) {
+        {
+            let mut unpatched = self.unpatched.borrow_mut();
+            if unpatched.len() >= UNPATCHED_MAX {
+                unpatched.clear();
+            }
+            unpatched.insert(key);
+        }
+        self.end_epoch(id, epoch).await;
+    }
+
+    /// A slot makes its new blocks: base and overlays, or base and what parity changes by.
+    pub(super) async fn change(
+        &self,
+        p: &Prepare,
+        found: &Patched,
+        fresh: &[Run],
+        told: &Buf,
+    ) -> Result<Change, Refusal> {
+        let runs = found.runs(fresh);
+        let is_whole = runs == fresh;
+        let written: Vec<u32> =
+            if is_whole { (0..found.blocks.len() as u32).collect() } else { found.rows.clone() };
+        let blocks: Vec<(u64, u32)> = written.iter().map(|row| found.blocks[*row as usize]).collect();
+        let old = self.fetch_blocks(&blocks).await?;
+        let mut new = BufMut::copy_of(&old);
+        // Where a block of the unit stands in what is written.
+        let place = |row: usize| written.binary_search(&(row as u32)).map(|at| at * BLOCK).ok();
+        for (row, delta) in found.rows.iter().zip(told.chunks(BLOCK)) {
+            let at = place(*row as usize).ok_or(Refusal::Corrupt)?;
+            new[at..at + BLOCK].iter_mut().zip(delta).for_each(|(byte, delta)| *byte ^= delta);
+        }
+        for piece in &found.overlays {
+            let source = self.overlay_bytes(piece).await?;
+            let mut done = 0;
+            while done < piece.len {
+                let (row, within) = ((piece.to + done) / BLOCK, (piece.to + done) % BLOCK);
+                let take = (BLOCK - within).min(piece.len - done);
+                let at = place(row).ok_or(Refusal::Corrupt)? + within;
+                match &source {
+                    None => new[at..at + take].fill(0),
+                    Some(source) => new[at..at + take].copy_from_slice(&source[done..done + take]),
+                }
+                done += take;
+            }
+        }
+        let mut crcs: Vec<u32> = found.blocks.iter().map(|(_, sum)| *sum).collect();
+        for (row, sum) in written.iter().zip(crc_blocks(&new)) {
+            crcs[*row as usize] = sum;
+        }
+        let delta =
+            if p.identities.is_empty() { difference(found, &written, &old, &new) } else { Buf::empty() };
+        Ok(Change { runs, bytes: new.freeze(), crcs, delta })
+    }
+}
+
+/// Old XOR new of the touched blocks among those written.
+fn difference(found: &Patched, written: &[u32], old: &[u8], new: &[u8]) -> Buf {
+    let mut delta = BufMut::dirty(found.rows.len() * BLOCK);
+    let mut targets = delta.chunks_mut(BLOCK);
+    let mut rows = found.rows.iter().peekable();
+    for ((row, old), new) in written.iter().zip(old.chunks(BLOCK)).zip(new.chunks(BLOCK)) {
+        if rows.next_if_eq(&row).is_some()
+            && let Some(target) = targets.next()
+        {
+            target.iter_mut().zip(old.iter().zip(new)).for_each(|(byte, (old, new))| *byte = old ^ new);
+        }
+    }
+    delta.freeze()
+}
