@@ -10,14 +10,17 @@
 
 use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
+use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::Stage;
 use types::{Buf, BufMut, Geometry};
 
 use crate::session::Session;
 use crate::write::Parcel;
 
-/// How long the bricks may take before the stripe goes through its primary, in microseconds.
-const STAGE_US: u64 = 2_000_000;
+/// How long the bricks may take before the stripe goes through its primary, in microseconds: longer than a silent brick
+/// keeps its lease, because until that is over the primary would wait for it as well.
+const STAGE_US: u64 = 5_000_000;
+const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + BEAT_US);
 /// Units from so many bytes on are worth a message to each brick of their own.
 const UNIT_WORTH: usize = 16 << 10;
 

@@ -22,6 +22,9 @@ pub enum DecodeError {
     NotText,
 }
 
+/// Items of a list that are given room before they have been read.
+const LIST_ROOM: usize = 64;
+
 /// Takes values off the front of a byte string.
 #[derive(Debug)]
 pub struct Reader<'a> {
@@ -184,7 +187,8 @@ impl<T: Codec> Codec for Vec<T> {
         if count > reader.remaining() {
             return Err(DecodeError::TooShort);
         }
-        let mut items = Vec::new();
+        // Most lists are this short; a longer one grows as its items turn out to be there.
+        let mut items = Vec::with_capacity(count.min(LIST_ROOM));
         for _ in 0..count {
             items.push(T::decode(reader)?);
         }
