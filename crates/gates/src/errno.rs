@@ -43,6 +43,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::TooFewLive
         | Refusal::Fenced
         | Refusal::Unknown
+        | Refusal::Dropped
         | Refusal::ServedTwice
         | Refusal::DiskFailed
         | Refusal::NotStaged

@@ -229,7 +229,8 @@ impl Server {
     /// The volume of a group.
     pub(crate) fn volume(&self, id: GroupId) -> Result<VolumeInfo, Refusal> {
         let map = self.map.borrow().clone();
-        let volume = map.volume(id.volume).ok_or(Refusal::Unknown)?;
+        // A map that is on its way may have it.
+        let volume = map.volume(id.volume).ok_or(Refusal::NotServing)?;
         // The table of groups is large and of no use to those who ask for the geometry.
         Ok(VolumeInfo { id: volume.id, name: String::new(), geometry: volume.geometry, groups: Vec::new() })
     }

@@ -213,7 +213,7 @@ impl SlotCore {
             return Err(Refusal::Malformed);
         }
         if self.dropped.contains(&p.key.object) {
-            return Err(Refusal::Unknown);
+            return Err(Refusal::Dropped);
         }
         let group = self.groups.get(&p.group).ok_or(Refusal::NotServing)?;
         if p.seq <= group.decided || group.held.contains_key(&p.seq) {
@@ -251,7 +251,7 @@ impl SlotCore {
     /// written, the epoch has moved on, and the take-over was told that it is not here; or its object was dropped.
     pub(crate) fn may_hold(&mut self, group: GroupId, key: StripeKey, seq: Seq) -> Result<(), Refusal> {
         let may = match self.check_epoch(group, seq.epoch()) {
-            Ok(()) if self.dropped.contains(&key.object) => Err(Refusal::Unknown),
+            Ok(()) if self.dropped.contains(&key.object) => Err(Refusal::Dropped),
             checked => checked,
         };
         may.inspect_err(|_| self.give_up(group, seq))

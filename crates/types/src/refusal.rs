@@ -46,6 +46,8 @@ coded_enum! {
         DiskFailed = 14,
         /// The unit that an operation refers to is not, or no longer, staged here.
         NotStaged = 15,
+        /// The object has been removed; nobody will miss the operation.
+        Dropped = 16,
         /// No such file or directory.
         NotFound = 32,
         /// The name exists already.
@@ -110,6 +112,7 @@ impl std::fmt::Display for Refusal {
             Refusal::ServedTwice => "the brick is already served by another process",
             Refusal::DiskFailed => "the brick's disk failed",
             Refusal::NotStaged => "the unit is not staged here",
+            Refusal::Dropped => "the object has been removed",
             Refusal::NotFound => "no such file or directory",
             Refusal::Exists => "exists already",
             Refusal::NotDirectory => "not a directory",

@@ -377,7 +377,7 @@ impl Server {
                     return Ok(payload);
                 }
                 // The object is gone everywhere; nobody will miss the operation.
-                Err(CallError::Refused(Refusal::Unknown)) => return Ok(Buf::empty()),
+                Err(CallError::Refused(Refusal::Dropped)) => return Ok(Buf::empty()),
                 Err(CallError::Refused(Refusal::StaleEpoch)) => {
                     self.map_wanted.notify();
                     return Err(Refusal::StaleEpoch);

@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod full;
 mod staged;
+mod unknown;
 
 use std::cell::RefCell;
 use std::rc::Rc;

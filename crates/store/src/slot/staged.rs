@@ -82,7 +82,7 @@ impl SlotCore {
 
     fn check_stage(&self, epoch: Epoch, stage: &Stage) -> Result<(), Refusal> {
         self.check_epoch(stage.group, epoch)?;
-        if self.dropped.contains(&stage.key.object) { Err(Refusal::Unknown) } else { Ok(()) }
+        if self.dropped.contains(&stage.key.object) { Err(Refusal::Dropped) } else { Ok(()) }
     }
 
     /// The bytes of a unit are written: it waits for its operation from now on, unless it has come too late.

@@ -451,8 +451,8 @@ fn a_dropped_object_takes_nothing_any_more() {
     let Ok(PrepareStep::Hold(runs)) = bench.prepare(&p) else { panic!("fresh") };
     bench.write(4, OpKind::Full, 0, UNIT).expect("space");
     bench.record(Recorded::Drop(Drop { object: key(0).object, stripes: 4 }));
-    assert_eq!(bench.hold(&p, runs), Err(Refusal::Unknown), "it came while the object went");
-    assert_eq!(bench.write(3, OpKind::Overlay, 0, 10), Err(Refusal::Unknown));
+    assert_eq!(bench.hold(&p, runs), Err(Refusal::Dropped), "it came while the object went");
+    assert_eq!(bench.write(3, OpKind::Overlay, 0, 10), Err(Refusal::Dropped));
     assert_eq!(bench.core.free_blocks(), BLOCKS - 4, "the other object's");
     assert_eq!(bench.read(0).expect("zeros").present, 0);
 }
