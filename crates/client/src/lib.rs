@@ -6,6 +6,7 @@
 //! | file | what |
 //! |---|---|
 //! | `write.rs`, `read.rs` | the two paths |
+//! | `stage.rs` | whole stripes, straight to their bricks |
 //! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers, budget, whose turn it is |
 //! | `stable.rs`, `settle.rs` | Sync with the primaries; sizes and closes with the metadata service |
 //! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
@@ -29,6 +30,7 @@ mod route;
 mod session;
 mod settle;
 mod stable;
+mod stage;
 mod truncate;
 mod write;
 mod write_behind;
@@ -39,4 +41,5 @@ pub use names::SetAttrs;
 pub use open::Opened;
 pub use read::ReadStage;
 pub use session::Session;
+pub use stage::Encode;
 pub use write::WriteStage;

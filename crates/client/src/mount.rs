@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use layout::Coder;
 use types::limits::LEASE_US;
 use types::messages::cluster::{ClientJoin, MapGet, Mode};
 use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
@@ -23,6 +24,7 @@ use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::route::MapView;
 use crate::session::Session;
+use crate::stage::Encode;
 
 /// How long the metadata service may take to answer a mount that begins, in microseconds.
 const JOIN_US: u64 = 5_000_000;
@@ -40,6 +42,8 @@ pub struct MountOptions {
     pub unstable_budget: u64,
     /// Bytes that the mount may hold in all.
     pub memory_budget: u64,
+    /// Who makes the parity of whole stripes.
+    pub encode: Encode,
 }
 
 impl MountOptions {
@@ -51,6 +55,7 @@ impl MountOptions {
             identity,
             unstable_budget: 64 << 20,
             memory_budget: 256 << 20,
+            encode: Encode::default(),
         }
     }
 }
@@ -70,6 +75,10 @@ pub struct Counters {
     pub bytes_primary: u64,
     /// Units that had to be decoded for that.
     pub units_decoded: u64,
+    /// Whole stripes that were encoded here.
+    pub stripes_staged: u64,
+    /// Whole stripes that their primaries encoded.
+    pub stripes_sent: u64,
     /// Requests that had to be made again.
     pub retries: u64,
     /// Writes sent to primaries.
@@ -90,6 +99,8 @@ pub(crate) enum Counter {
     DirectBytes,
     PrimaryBytes,
     DecodedUnits,
+    StagedStripes,
+    SentStripes,
     Retries,
     Pieces,
     Spans,
@@ -118,6 +129,8 @@ pub struct Mount {
     /// Held by whoever joins again.
     pub(crate) joining: async_lock::Mutex<()>,
     pub(crate) flow: Flow,
+    /// Makes the parity of whole stripes.
+    pub(crate) coder: Coder,
     pub(crate) lives: Lives,
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
@@ -127,7 +140,7 @@ pub struct Mount {
     next_handle: AtomicU64,
     ops: Mutex<Numbers>,
     openings: Mutex<Openings>,
-    counters: [AtomicU64; 9],
+    counters: [AtomicU64; 11],
     hook: Mutex<Option<Arc<RecallHook>>>,
 }
 
@@ -160,6 +173,7 @@ impl Mount {
             refreshing: async_lock::Mutex::new(()),
             joining: async_lock::Mutex::new(()),
             flow: Flow::new(budget),
+            coder: Coder::new(view.geometry.code()),
             lives: Lives::new(joined.client, sent + LEASE_US),
             map: Mutex::new(Arc::new(view)),
             refreshes: AtomicU64::new(0),
@@ -210,6 +224,8 @@ impl Mount {
             bytes_direct: of(Counter::DirectBytes),
             bytes_primary: of(Counter::PrimaryBytes),
             units_decoded: of(Counter::DecodedUnits),
+            stripes_staged: of(Counter::StagedStripes),
+            stripes_sent: of(Counter::SentStripes),
             retries: of(Counter::Retries),
             pieces_sent: of(Counter::Pieces),
             spans_sent: of(Counter::Spans),

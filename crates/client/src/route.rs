@@ -121,7 +121,7 @@ impl Mount {
     }
 
     /// Ends when the group has another epoch than the route says.
-    async fn moved(&self, route: &Route) {
+    pub(crate) async fn moved(&self, route: &Route) {
         loop {
             let changed = self.map_changed.wait();
             if self.map().epoch(route.group) != Some(route.epoch) {

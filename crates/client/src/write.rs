@@ -8,7 +8,9 @@
 //!     Claimed .............. one sender per stripe: a background worker, or whoever waits in fsync or close
 //!        |
 //!     Routed ............... stripe -> extent -> group -> primary; the piece gets its number
-//!        |  Write ---------> primary                                        (send_stripe, below)
+//!        |  Stage ---------> every slot's brick, if it is a whole stripe    (stage.rs)
+//!        |       <--------- Done
+//!        |  Write ---------> primary, without the bytes if they are staged  (send_stripe, below)
 //!        |       <--------- Done
 //!     Accepted ............. unstable: the primary holds it too, space is reserved; the bytes stay here
 //!        |                   another epoch of the group? back to Routed, with the same number
@@ -60,20 +62,30 @@ impl std::fmt::Display for WriteStage {
 }
 
 /// One `Write`, ready to go.
-struct Parcel {
+pub(crate) struct Parcel {
     order: u64,
-    key: StripeKey,
-    seq: ClientSeq,
+    pub(crate) key: StripeKey,
+    pub(crate) seq: ClientSeq,
     acked: ClientSeq,
     spans: Vec<Span>,
     /// The bytes of each span; none for zeros.
     bytes: Vec<Buf>,
     /// Answered only when stable.
     stable: bool,
-    route: Route,
+    pub(crate) route: Route,
+    /// Never sent before: a stripe is staged once, and after that takes the way through the primary.
+    fresh: bool,
 }
 
 impl Parcel {
+    /// The bytes, if they are a whole stripe of this length.
+    fn stripe(&self, length: usize) -> Option<&Buf> {
+        match self.bytes.as_slice() {
+            [one] if one.len() == length => Some(one),
+            _ => None,
+        }
+    }
+
     /// The bytes one after the other: copied only if they are several, and only for as long as this one is on its way.
     fn payload(&self) -> Buf {
         match self.bytes.as_slice() {
@@ -129,6 +141,7 @@ impl Session {
             (piece.first_sent, piece.tries) = (None, 0);
         }
         piece.first_sent.get_or_insert(now);
+        let fresh = piece.seq.is_none();
         let mut flow = self.mount.flow.lock();
         let seq = *piece.seq.get_or_insert_with(|| ClientSeq(flow.seqs.begin()));
         let acked = ClientSeq(flow.seqs.finished());
@@ -139,12 +152,20 @@ impl Session {
         let end = claim.stripe * self.stripe_bytes() as u64 + piece.end() as u64;
         // What lies beyond the size was cut off since: the service knows of it as `stale_end`.
         state.sent_end = state.sent_end.max(state.size.min(end));
-        Some(Parcel { order, key, seq, acked, spans, bytes, stable, route })
+        Some(Parcel { order, key, seq, acked, spans, bytes, stable, route, fresh })
     }
 
     async fn send(&self, parcel: &Parcel) -> Result<(), CallError> {
         self.mount.count(Counter::Pieces, 1);
         self.mount.count(Counter::Spans, parcel.spans.len() as u64);
+        let staged = match parcel.stripe(self.stripe_bytes()) {
+            Some(stripe) => {
+                let staged = self.stages(parcel) && self.stage(parcel, stripe).await;
+                self.mount.count(if staged { Counter::StagedStripes } else { Counter::SentStripes }, 1);
+                staged
+            }
+            None => false,
+        };
         let request = Write {
             group: parcel.route.group,
             key: parcel.key,
@@ -154,8 +175,15 @@ impl Session {
             spans: parcel.spans.clone(),
             zero: parcel.bytes.is_empty(),
             stable: parcel.stable,
+            staged,
         };
-        self.ask_primary(&parcel.route, &request, parcel.payload()).await.map(|_| ())
+        let payload = if staged { Buf::empty() } else { parcel.payload() };
+        self.ask_primary(&parcel.route, &request, payload).await.map(|_| ())
+    }
+
+    /// Whether a stripe goes straight to its bricks.
+    fn stages(&self, parcel: &Parcel) -> bool {
+        parcel.fresh && self.mount.options.encode.is_here(&self.mount.geometry())
     }
 
     /// The primary holds the piece, and has made it stable if it was asked to.

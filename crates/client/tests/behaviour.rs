@@ -6,6 +6,8 @@
 mod fakes;
 #[path = "behaviour/properties.rs"]
 mod properties;
+#[path = "behaviour/staging.rs"]
+mod staging;
 
 use client::{ClientError, MountError, MountOptions, SetAttrs};
 use fakes::{Cluster, META, OWNER, UNIT, identity};

@@ -46,6 +46,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::Dropped
         | Refusal::ServedTwice
         | Refusal::DiskFailed
+        | Refusal::NotStaged
         | Refusal::TooFewDomains
         | Refusal::MetaFailed => libc::EIO,
     }

@@ -53,7 +53,7 @@ impl Server {
     /// Checkpoints when the journal fills or too much is dirty.
     pub(crate) async fn checkpoint_for_ever(self: Rc<Server>) {
         while !self.journal.has_failed() {
-            let (resident, _) = self.slot.borrow().resident();
+            let resident = self.slot.borrow().resident_units();
             let fill = self.journal.fill();
             let worth = fill >= FILL_URGENT || (fill >= FILL_BEGIN && self.is_oldest_mostly_free());
             if !worth && resident <= self.resident_max() && !self.is_short_of_places() {
@@ -75,7 +75,7 @@ impl Server {
     async fn checkpoint(&self) -> Result<(), BrickError> {
         let _one = self.checkpointing.lock().await;
         let (oldest, live) = self.journal.oldest();
-        let short_of_ram = self.slot.borrow().resident().0 > self.resident_max();
+        let short_of_ram = self.slot.borrow().resident_units() > self.resident_max();
         let upto = if short_of_ram || live <= 1 || self.is_short_of_places() {
             self.journal.serial()
         } else {

@@ -2,7 +2,8 @@
 //!
 //! # Reading order
 //! 1. `slot` and `primary`: what a slot holds and what a primary decides, as pure step machines.
-//! 2. `ops/write.rs` and `ops/prepare.rs`: the life of a write. `ops/read.rs` and `ops/read_stripe.rs`: of a read.
+//! 2. `ops/write.rs` and `ops/prepare.rs`: the life of a write; `ops/stage.rs`: how the bytes of a whole stripe come before
+//!    it. `ops/read.rs` and `ops/read_stripe.rs`: of a read.
 //! 3. `take_over.rs`: what happens when a primary is gone. `recover.rs`: when a brick comes back.
 //! 4. `journal.rs`, `table.rs`, `space.rs`: the brick's zones. `checkpoint.rs`: from journal to descriptors.
 

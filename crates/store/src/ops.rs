@@ -7,6 +7,7 @@ mod prepare;
 mod purge;
 mod read;
 mod read_stripe;
+mod stage;
 mod status;
 mod stripe;
 mod sync;

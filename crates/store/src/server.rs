@@ -136,6 +136,7 @@ impl Brick {
         world.spawn(server.clone().checkpoint_for_ever());
         world.spawn(server.clone().tell_decisions());
         world.spawn(server.clone().fold_for_ever());
+        world.spawn(server.clone().drop_old_stages());
         let handler: Handler = {
             let server = server.clone();
             Rc::new(move |call| Box::pin(server.clone().answer(call)))
@@ -176,6 +177,10 @@ impl Server {
                 let prepare: messages::Prepare = call.parse()?;
                 let (answer, payload) = self.prepare(epoch, &prepare, call.payload).await?;
                 Ok(Answer::new(&answer, payload))
+            }
+            messages::Stage::KIND => {
+                let stage = call.parse()?;
+                reply(self.stage(epoch, stage, call.payload).await?)
             }
             messages::Nudge::KIND => reply(self.nudge().await?),
             messages::Decided::KIND => reply(self.decided(call.parse()?)),
@@ -257,7 +262,7 @@ impl Server {
     }
 
     /// Blocks kept back: folds need fresh space before they free any, and several primaries count on the same brick.
-    fn reserve_blocks(&self) -> u64 {
+    pub(crate) fn reserve_blocks(&self) -> u64 {
         (self.superblock.data_blocks / 16).min((256 << 20) / types::limits::BLOCK as u64)
     }
 

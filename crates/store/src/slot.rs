@@ -21,6 +21,7 @@ mod group;
 mod patch;
 mod read;
 mod rest;
+mod staged;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,10 +33,12 @@ pub(crate) use group::{Clients, SlotGroup};
 pub(crate) use patch::{Patched, expand, join, touched_rows};
 pub(crate) use read::{OverlayPiece, ReadPlan, Shape};
 pub(crate) use rest::Forward;
+pub(crate) use staged::{STAGED_US, StagedUnit};
 
 use crate::descriptor::{Base, descriptor_max};
 use crate::journal::Position;
 use crate::record::Hold;
+use crate::slot::staged::Staged;
 use crate::space::{Run, Space};
 use crate::table::class_for;
 
@@ -115,6 +118,8 @@ impl Unit {
 pub(crate) enum PrepareStep {
     /// Write the bytes to these runs (none for an overlay), append the record, then [`SlotCore::apply_hold`].
     Hold(Vec<Run>),
+    /// The unit was staged: its bytes lie here. Append the record, then [`SlotCore::apply_hold`].
+    Adopt(StagedUnit),
     /// It is held already: answer when everything appended is durable.
     Held,
     /// The same operation is on its way: look again when that has ended.
@@ -138,6 +143,8 @@ pub(crate) struct SlotCore {
     /// Blocks to be freed once a record is durable.
     released: VecDeque<(u64, Vec<Run>)>,
     coming: BTreeMap<(GroupId, Seq), Vec<Run>>,
+    /// Units that wait for their operation.
+    staged: Staged,
     /// During a replay blocks have no owners yet.
     replaying: bool,
     /// How often units were forgotten that may have had newer state than the descriptors.
@@ -158,16 +165,18 @@ impl SlotCore {
             space: Space::new(data_blocks),
             released: VecDeque::new(),
             coming: BTreeMap::new(),
+            staged: Staged::default(),
             replaying: true,
             forgotten: 0,
         }
     }
 
-    /// Free blocks, those included that only wait for a sync.
+    /// Free blocks, those included that only wait for a sync, and those that only wait for an operation: a new epoch
+    /// frees them.
     pub(crate) fn free_blocks(&self) -> u64 {
         let waiting: u64 =
             self.released.iter().flat_map(|(_, runs)| runs).map(|run| u64::from(run.blocks)).sum();
-        self.space.free() + waiting
+        self.space.free() + waiting + self.staged.blocks
     }
 
     /// Descriptors that will need a new place, and how large they may be.
@@ -213,6 +222,10 @@ impl SlotCore {
         if self.coming.contains_key(&(p.group, p.seq)) {
             return Ok(PrepareStep::Coming);
         }
+        if p.staged {
+            return self.take_staged(p, places);
+        }
+        self.forget_staged(p);
         let class = class_for(descriptor_max((payload / BLOCK) as u32, p.unit_blocks.len()));
         if p.kind == OpKind::Full && payload > 0 && places == 0 && self.needs_place(p.key, class) {
             return Err(Refusal::NoSpace);
@@ -369,6 +382,7 @@ impl SlotCore {
         if epoch > group.promised {
             group.promised = epoch;
             group.served = None;
+            self.drop_staged_of_group(id);
         }
     }
 
@@ -422,6 +436,7 @@ impl SlotCore {
             let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pend).collect();
             self.release(freed, stamp.lsn);
         }
+        self.drop_staged_of_object(object);
         if self.dropped.insert(object) {
             self.dropped_order.push_back(object);
             if self.dropped_order.len() > DROPPED_MAX
@@ -502,7 +517,11 @@ impl SlotCore {
 fn well_formed(p: &Prepare, payload: usize) -> bool {
     let slot = u64::from(p.slot) < 64 && p.participants & 1 << p.slot != 0;
     let bytes = match p.kind {
-        OpKind::Full => p.spans.is_empty() && payload.is_multiple_of(BLOCK) && payload <= UNIT_MAX as usize,
+        _ if p.staged => p.kind == OpKind::Full && payload == 0 && p.spans.is_empty() && p.origins.len() == 1,
+        OpKind::Full => {
+            let sums = p.crcs.len() == payload / BLOCK;
+            sums && p.spans.is_empty() && payload.is_multiple_of(BLOCK) && payload <= UNIT_MAX as usize
+        }
         OpKind::Overlay => spans_len(&p.spans, STRIPE_MAX) == Some(payload),
         OpKind::Zero => spans_len(&p.spans, STRIPE_MAX).is_some() && payload == 0,
         OpKind::Patch => p.spans.is_empty() && payload.is_multiple_of(BLOCK) && p.base < p.seq,

@@ -44,6 +44,8 @@ coded_enum! {
         ServedTwice = 13,
         /// The disk of the brick failed; it counts as lost.
         DiskFailed = 14,
+        /// The unit that an operation refers to is not, or no longer, staged here.
+        NotStaged = 15,
         /// The object has been removed; nobody will miss the operation.
         Dropped = 16,
         /// No such file or directory.
@@ -109,6 +111,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Unknown => "not known here",
             Refusal::ServedTwice => "the brick is already served by another process",
             Refusal::DiskFailed => "the brick's disk failed",
+            Refusal::NotStaged => "the unit is not staged here",
             Refusal::Dropped => "the object has been removed",
             Refusal::NotFound => "no such file or directory",
             Refusal::Exists => "exists already",

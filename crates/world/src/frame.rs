@@ -55,7 +55,8 @@ impl Frame {
         self.header.record_len = u32::try_from(self.record.len()).expect("a record is below RECORD_MAX");
         self.header.payload_len = u32::try_from(self.payload.len()).expect("a payload is below PAYLOAD_MAX");
         self.header.record_crc = crc(&self.record);
-        self.header.payload_crc = crc(&self.payload);
+        let covered = self.header.flags.is_covered();
+        self.header.payload_crc = if covered { 0 } else { crc(&self.payload) };
         Ok(self.header.encode())
     }
 
@@ -64,11 +65,13 @@ impl Frame {
         FrameHeader::decode(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// The frame of a received header and the bytes that followed it, if they are what was sent.
+    /// The frame of a received header and the bytes that followed it, if they are what was sent. A payload that its record
+    /// covers is left to whoever reads the record.
     pub(crate) fn join(header: FrameHeader, record: Vec<u8>, payload: Buf) -> io::Result<Frame> {
         assert_eq!(record.len(), header.record_len as usize, "a record was read to its length");
         assert_eq!(payload.len(), header.payload_len as usize, "a payload was read to its length");
-        if crc(&record) != header.record_crc || crc(&payload) != header.payload_crc {
+        let payload_crc = if header.flags.is_covered() { 0 } else { crc(&payload) };
+        if crc(&record) != header.record_crc || payload_crc != header.payload_crc {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "frame damaged on its way"));
         }
         Ok(Frame { header, record, payload })

@@ -2,6 +2,7 @@
 //!
 //! Knows frames and the session's messages, not what else travels in them.
 
+mod covered;
 mod handshake;
 mod latch;
 mod outbox;
@@ -16,7 +17,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use types::messages::session::Role;
-use types::wire::{self, Key, Record};
+use types::wire::{self, Flags, Key, Record};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
 pub use peers::Peers;
@@ -70,6 +71,8 @@ pub struct Call {
     pub record: Vec<u8>,
     /// The payload.
     pub payload: Buf,
+    /// The record must hold the payload's checksums.
+    pub covered: bool,
     /// What the caller says it is (it has proved that it knows the key).
     pub role: Role,
     /// Where the caller is, for logs.
@@ -77,12 +80,17 @@ pub struct Call {
 }
 
 impl Call {
-    /// The record, which must be an `R`.
+    /// The record, which must be an `R`. Where it covers the payload, the two are compared here.
     pub fn parse<R: Record>(&self) -> Result<R, Refusal> {
         if self.kind != R::KIND {
             return Err(Refusal::Unsupported);
         }
-        wire::from_bytes(&self.record).map_err(|_| Refusal::Malformed)
+        let record = wire::from_bytes(&self.record).map_err(|_| Refusal::Malformed)?;
+        if covered::as_promised(&record, self.covered) && covered::is_whole(&record, &self.payload) {
+            return Ok(record);
+        }
+        tracing::warn!(peer = self.peer, kind = R::NAME, "a payload does not match its record");
+        Err(Refusal::Malformed)
     }
 }
 
@@ -90,6 +98,7 @@ impl Call {
 #[derive(Debug)]
 pub struct Answer {
     kind: u16,
+    flags: Flags,
     record: Vec<u8>,
     payload: Buf,
 }
@@ -97,7 +106,8 @@ pub struct Answer {
 impl Answer {
     /// An answer of `reply` and `payload`.
     pub fn new<R: Record>(reply: &R, payload: Buf) -> Answer {
-        Answer { kind: R::KIND, record: wire::to_bytes(reply), payload }
+        let flags = covered::flags(reply, Flags::REPLY);
+        Answer { kind: R::KIND, flags, record: wire::to_bytes(reply), payload }
     }
 }
 

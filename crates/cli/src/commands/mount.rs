@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gates::fuse::{FuseError, FuseOptions, Stopper};
 use serde_json::json;
 use types::ClusterId;
@@ -44,6 +44,9 @@ pub(crate) struct MountArgs {
     /// Memory budget of the mount
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
+    /// Who makes the parity of whole stripes
+    #[arg(long, value_name = "WHO", value_enum, default_value_t = Encode::Auto)]
+    encode: Encode,
     /// Threads that serve requests
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
@@ -55,6 +58,37 @@ pub(crate) struct MountArgs {
     log: Option<PathBuf>,
     #[command(flatten)]
     daemon: DaemonArgs,
+}
+
+/// Who makes the parity of whole stripes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Encode {
+    /// The mount where that is the cheaper way, else the primary
+    Auto,
+    /// The mount: every unit goes straight to its brick
+    Client,
+    /// The primary of the stripe's group
+    Primary,
+}
+
+impl Encode {
+    fn word(self) -> &'static str {
+        match self {
+            Encode::Auto => "auto",
+            Encode::Client => "client",
+            Encode::Primary => "primary",
+        }
+    }
+}
+
+impl From<Encode> for client::Encode {
+    fn from(encode: Encode) -> client::Encode {
+        match encode {
+            Encode::Auto => client::Encode::Auto,
+            Encode::Client => client::Encode::Client,
+            Encode::Primary => client::Encode::Primary,
+        }
+    }
 }
 
 /// How long a mount may take to answer.
@@ -99,6 +133,7 @@ fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path
         ]);
     }
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
+    words.extend(["--encode".into(), args.encode.word().into()]);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
     words.extend(["--log-level".into(), args.daemon.log_level().into()]);
     words.extend([OsString::from("--"), volume.into(), dir.into()]);
@@ -145,6 +180,7 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
     let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
     let mut options = client::MountOptions::new(&target.meta, &args.volume, identity);
     options.memory_budget = args.memory.0;
+    options.encode = args.encode.into();
     let fuse = FuseOptions { dir: dir.clone(), threads: args.threads.into() };
     let mount = gates::fuse::mount(options, &fuse).map_err(|error| match &error {
         FuseError::Join(client::MountError::UnknownVolume(_)) => {

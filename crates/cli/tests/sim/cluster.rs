@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::{Mount, MountOptions, Session};
+use client::{Encode, Mount, MountOptions, Session};
 use meta::{Engine, MetaOptions, Service};
 use store::{Brick, BrickOptions, FormatOptions};
 use types::messages::cluster::{ClusterMap, MapGet, VolumeCreate};
@@ -141,10 +141,11 @@ pub(crate) async fn map(world: &World) -> ClusterMap {
 
 impl Client {
     /// Mounts the volume on a machine.
-    pub(crate) async fn mount(world: World, unstable_budget: u64) -> Client {
+    pub(crate) async fn mount(world: World, unstable_budget: u64, encode: Encode) -> Client {
         for _ in 0..200 {
             let mut options = MountOptions::new("meta:1", VOLUME, identity(Role::Client));
             options.unstable_budget = unstable_budget;
+            options.encode = encode;
             match Mount::join(&world, options).await {
                 Ok(mount) => {
                     world.spawn(mount.clone().background(world.clone()));

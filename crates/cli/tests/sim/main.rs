@@ -44,6 +44,8 @@ fn storms() {
         sum.bytes += tally.bytes;
         sum.decoded += tally.decoded;
         sum.retries += tally.retries;
+        sum.staged += tally.staged;
+        sum.sent += tally.sent;
         sum.compared += tally.compared;
         sum.starved += tally.starved;
         sum.trace = sum.trace.rotate_left(1) ^ tally.trace;
@@ -52,5 +54,6 @@ fn storms() {
         }
     }
     println!("{seeds} seeds from {first}: {sum:?}");
+    assert!(sum.staged.min(sum.sent) > 0 || seeds < 20, "stripes take both ways");
     assert!(sum.starved * 5 <= seeds || seeds < 20, "most seeds run to their end");
 }

@@ -1,5 +1,6 @@
 //! The first story: files are written and read, two bricks die, everything loses power, nothing is lost.
 
+use client::Encode;
 use types::InodeId;
 use types::messages::names::Owner;
 use world::World;
@@ -55,12 +56,12 @@ pub(crate) fn first(cluster: &Cluster) {
     cluster.sim.block_on("clienta", async {
         a.sleep(2_000_000).await;
         create_volume(&a, "8+2", 16 << 10, 4, 20).await;
-        let first = Client::mount(a.clone(), 1 << 20).await;
+        let first = Client::mount(a.clone(), 1 << 20, Encode::Client).await;
         for (file, size) in SIZES.iter().enumerate() {
             write_file(&first, &format!("file{file}"), &bytes_of(file as u64, *size), true).await;
         }
         compare(&first).await;
-        let second = Client::mount(b.clone(), 1 << 20).await;
+        let second = Client::mount(b.clone(), 1 << 20, Encode::Primary).await;
         compare(&second).await;
         cluster.sim.kill(&brick_node(3));
         compare(&second).await;
@@ -78,7 +79,7 @@ pub(crate) fn first(cluster: &Cluster) {
     cluster.start();
     let c = node("clientc");
     cluster.sim.block_on("clientc", async {
-        let third = Client::mount(c.clone(), 1 << 20).await;
+        let third = Client::mount(c.clone(), 1 << 20, Encode::Auto).await;
         compare(&third).await;
         assert!(read_file(&third, "late").await == bytes_of(99, 300_000));
     });

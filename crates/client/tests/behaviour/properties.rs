@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use client::SetAttrs;
+use client::{Encode, SetAttrs};
 use proptest::prelude::*;
 use types::BrickId;
 use world::SimOptions;
@@ -162,6 +162,11 @@ async fn storm(cluster: &Cluster, seed: u64) {
 }
 
 /// Cases of a property; more by hand.
+/// Either way for whole stripes.
+fn either(seed: u64) -> Encode {
+    if seed.is_multiple_of(2) { Encode::Client } else { Encode::Primary }
+}
+
 fn cases(usual: u32) -> ProptestConfig {
     let cases = std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -174,6 +179,7 @@ proptest! {
     fn writers_survive_a_storm(seed in any::<u64>()) {
         let rough = SimOptions { time_us_max: 900 * SECOND, ..SimOptions::drawn(seed) };
         let cluster = Cluster::rough(seed, "2+1", 4, rough);
+        cluster.known().encode = either(seed);
         cluster.run(storm(&cluster, seed % 1000));
     }
 
@@ -229,6 +235,7 @@ proptest! {
     #[test]
     fn a_file_is_a_vector_of_bytes(seed in any::<u64>(), steps in steps()) {
         let cluster = Cluster::new(seed, "2+1", 3);
+        cluster.known().encode = either(seed);
         cluster.run(follow(&cluster, steps));
     }
 }

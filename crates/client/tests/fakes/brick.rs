@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use types::messages::Done;
-use types::messages::brick::{ReadStripe, ReadUnit, Span, StripeBytes, Sync, UnitBytes, Write};
+use types::messages::brick::{ReadStripe, ReadUnit, Span, Stage, StripeBytes, Sync, UnitBytes, Write};
 use types::messages::cluster::GroupConfig;
 use types::messages::session::Role;
 use types::wire::Record;
@@ -54,7 +54,12 @@ async fn answer(
                 *known.writing.entry(key).or_default() += 1;
                 assert_eq!(known.writing[&key], 1, "one write of a stripe at a time");
                 known.writing_max = known.writing_max.max(known.writing.len());
-                (known.write_us, known.write(brick, call.epoch, write, call.payload.to_vec()))
+                let bytes = known.bytes_of(&write, &call.payload);
+                let done = match bytes {
+                    Some(bytes) => known.write(brick, call.epoch, write, bytes),
+                    None => known.lose_staged(brick, call.epoch, &write),
+                };
+                (known.write_us, done)
             };
             if delay > 0 {
                 world.sleep(delay).await;
@@ -71,6 +76,7 @@ async fn answer(
             }
             done.map(|()| Answer::new(&Done {}, Buf::empty()))
         }
+        Stage::KIND => known.borrow_mut().stage(brick, call.epoch, call.parse()?, &call.payload),
         Sync::KIND => {
             let sync: Sync = call.parse()?;
             let delay = {
@@ -89,12 +95,12 @@ async fn answer(
 }
 
 impl Known {
-    fn config(&self, group: GroupId, epoch: Epoch) -> Result<&GroupConfig, Refusal> {
+    pub(super) fn config(&self, group: GroupId, epoch: Epoch) -> Result<&GroupConfig, Refusal> {
         let (_, config) = self.map.group(group).ok_or(Refusal::Unknown)?;
         if config.epoch == epoch { Ok(config) } else { Err(Refusal::StaleEpoch) }
     }
 
-    fn check_primary(&self, brick: BrickId, group: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+    pub(super) fn check_primary(&self, brick: BrickId, group: GroupId, epoch: Epoch) -> Result<(), Refusal> {
         let config = self.config(group, epoch)?;
         let code = self.map.volumes[0].geometry.code();
         let primary = config.primary(code).map(|slot| config.slots[slot].brick);
@@ -162,7 +168,7 @@ impl Known {
             return Err(Refusal::Pending);
         }
         let bytes = self.bytes(brick, read.key, from + read.offset as usize, read.len as usize);
-        Ok(Answer::new(&UnitBytes { identity: Seq::NONE }, Buf::copy_of(&bytes)))
+        Ok(Answer::new(&UnitBytes { identity: Seq::NONE, crcs: Vec::new() }, Buf::copy_of(&bytes)))
     }
 
     fn read_stripe(&mut self, brick: BrickId, epoch: Epoch, read: &ReadStripe) -> Result<Answer, Refusal> {

@@ -3,13 +3,14 @@
 
 mod brick;
 mod meta;
+mod stage;
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use client::{Mount, MountError, MountOptions, Session};
+use client::{Encode, Mount, MountError, MountOptions, Session};
 use types::messages::brick::Write;
 use types::messages::cluster::{
     BrickInfo, BrickState, ClusterMap, GroupConfig, Mode, SlotConfig, SlotState, VolumeInfo,
@@ -73,6 +74,14 @@ pub struct Known {
     pub write_us: u64,
     pub sync_us: u64,
     pub mute: BTreeSet<BrickId>,
+    /// Bricks that stage nothing.
+    pub unwilling: BTreeSet<BrickId>,
+    /// What is staged gets lost before it is ordered.
+    pub forgetful: bool,
+    /// Units that wait for their write.
+    pub staged: BTreeMap<(StripeKey, ClientId, ClientSeq, u8), Vec<u8>>,
+    /// How mounts encode.
+    pub encode: Encode,
     /// Most writes of one stripe at a time, and most at all.
     pub writing: BTreeMap<StripeKey, u32>,
     pub writing_max: usize,
@@ -147,6 +156,10 @@ impl Cluster {
             stable_writes: 0,
             spans: 0,
             full: false,
+            unwilling: BTreeSet::new(),
+            forgetful: false,
+            staged: BTreeMap::new(),
+            encode: Encode::Auto,
             write_us: 0,
             sync_us: 1000,
             mute: BTreeSet::new(),
@@ -173,6 +186,7 @@ impl Cluster {
         MountOptions {
             unstable_budget: 256 << 10,
             memory_budget: 1 << 20,
+            encode: self.known().encode,
             ..MountOptions::new(META, "v", identity(Role::Client))
         }
     }

@@ -67,6 +67,8 @@ fn text(mount: &Mount) -> String {
         ("bytes_own", counters.bytes_own),
         ("bytes_direct", counters.bytes_direct),
         ("bytes_primary", counters.bytes_primary),
+        ("stripes_staged", counters.stripes_staged),
+        ("stripes_sent", counters.stripes_sent),
         ("units_decoded", counters.units_decoded),
         ("retries", counters.retries),
         ("pieces_sent", counters.pieces_sent),

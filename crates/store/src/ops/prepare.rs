@@ -1,6 +1,6 @@
 //! A slot takes an operation from a primary: bytes to fresh space, record to the journal, answer when durable.
 
-use types::checksum::{crc, crc_blocks};
+use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
 use types::{Buf, Epoch, Refusal, StripeKey};
@@ -9,7 +9,7 @@ use crate::journal::{Claim, DiskFailed};
 use crate::record::Hold;
 use crate::recover::load;
 use crate::server::Server;
-use crate::slot::PrepareStep;
+use crate::slot::{PrepareStep, StagedUnit};
 use crate::space::Run;
 
 impl From<DiskFailed> for Refusal {
@@ -43,11 +43,11 @@ impl Server {
                 PrepareStep::Held => break Buf::empty(),
                 PrepareStep::Hold(runs) => {
                     let held = self.hold(p, runs, payload, unit).await;
-                    if held.is_err() {
-                        self.slot.borrow_mut().give_up(p.group, p.seq);
-                    }
-                    self.progress.notify();
-                    break held?;
+                    break self.settle_hold(p, held)?;
+                }
+                PrepareStep::Adopt(staged) => {
+                    let held = self.adopt(p, staged).await;
+                    break self.settle_hold(p, held)?;
                 }
             }
         };
@@ -59,26 +59,18 @@ impl Server {
         Ok((self.prepared(), delta))
     }
 
+    /// The attempt to hold an operation has ended: others may wait for that.
+    fn settle_hold(&self, p: &Prepare, held: Result<Buf, Refusal>) -> Result<Buf, Refusal> {
+        if held.is_err() {
+            self.slot.borrow_mut().give_up(p.group, p.seq);
+        }
+        self.progress.notify();
+        held
+    }
+
     /// Writes the bytes and appends the record. Returns what a patch changes a data unit by.
     async fn hold(&self, p: &Prepare, fresh: Vec<Run>, payload: Buf, unit: usize) -> Result<Buf, Refusal> {
-        let mut hold = Hold {
-            group: p.group,
-            seq: p.seq,
-            key: p.key,
-            slot: p.slot,
-            kind: p.kind,
-            participants: p.participants,
-            spans: p.spans.clone(),
-            base: p.base,
-            blocks: 0,
-            unit_blocks: p.unit_blocks.clone(),
-            identities: p.identities.clone(),
-            runs: fresh.clone(),
-            fresh,
-            crcs: Vec::new(),
-            origins: p.origins.clone(),
-            acked: p.acked.clone(),
-        };
+        let mut hold = hold_of(p, fresh);
         let (mut bytes, mut delta) = (Buf::empty(), Buf::empty());
         match p.kind {
             OpKind::Overlay => {
@@ -87,7 +79,8 @@ impl Server {
             }
             OpKind::Zero => hold.crcs = vec![crc(&[]); p.spans.len()],
             OpKind::Full => {
-                hold.crcs = crc_blocks(&payload);
+                // Compared with the payload when it came.
+                hold.crcs = p.crcs.clone();
                 hold.blocks = hold.crcs.len() as u32;
                 self.write_runs(&hold.fresh, &payload).await?;
             }
@@ -100,17 +93,32 @@ impl Server {
                 delta = change.delta;
             }
         }
-        let claim = if p.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
-        self.journal.room(claim, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096).await?;
-        // From here to the end nothing waits, so the epoch cannot change between the check and the record.
-        self.slot.borrow_mut().may_hold(p.group, p.key, p.seq)?;
-        let appended = self.journal.append(&hold, &bytes);
-        self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
+        self.record(hold, &bytes).await?;
         Ok(delta)
     }
 
+    /// Appends the record of a unit whose bytes came before.
+    async fn adopt(&self, p: &Prepare, staged: StagedUnit) -> Result<Buf, Refusal> {
+        let mut hold = hold_of(p, staged.runs);
+        hold.blocks = staged.crcs.len() as u32;
+        hold.crcs = staged.crcs;
+        self.record(hold, &Buf::empty()).await?;
+        Ok(Buf::empty())
+    }
+
+    /// Appends the record of an operation; `bytes` are those of an overlay.
+    async fn record(&self, hold: Hold, bytes: &Buf) -> Result<(), Refusal> {
+        let claim = if hold.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
+        self.journal.room(claim, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096).await?;
+        // From here to the end nothing waits, so the epoch cannot change between the check and the record.
+        self.slot.borrow_mut().may_hold(hold.group, hold.key, hold.seq)?;
+        let appended = self.journal.append(&hold, bytes);
+        self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
+        Ok(())
+    }
+
     /// Writes a unit's bytes to its runs.
-    async fn write_runs(&self, runs: &[Run], payload: &Buf) -> Result<(), Refusal> {
+    pub(crate) async fn write_runs(&self, runs: &[Run], payload: &Buf) -> Result<(), Refusal> {
         let mut at = 0;
         for run in runs {
             let len = run.blocks as usize * BLOCK;
@@ -147,6 +155,28 @@ impl Server {
                 Err(Refusal::DiskFailed)
             }
         }
+    }
+}
+
+/// The record of an operation whose bytes lie at `fresh`, as far as the primary tells it.
+fn hold_of(p: &Prepare, fresh: Vec<Run>) -> Hold {
+    Hold {
+        group: p.group,
+        seq: p.seq,
+        key: p.key,
+        slot: p.slot,
+        kind: p.kind,
+        participants: p.participants,
+        spans: p.spans.clone(),
+        base: p.base,
+        blocks: 0,
+        unit_blocks: p.unit_blocks.clone(),
+        identities: p.identities.clone(),
+        runs: fresh.clone(),
+        fresh,
+        crcs: Vec::new(),
+        origins: p.origins.clone(),
+        acked: p.acked.clone(),
     }
 }
 

@@ -80,7 +80,9 @@ impl Server {
                 &read.decided,
             )?;
             if still.blocks == plan.blocks && still.overlays == plan.overlays {
-                return Ok((UnitBytes { identity: plan.identity }, fetched?));
+                let bytes = fetched?;
+                let crcs = plan.sums_of(&read.range, bytes.len());
+                return Ok((UnitBytes { identity: plan.identity, crcs }, bytes));
             }
         }
         Err(Refusal::NotServing)

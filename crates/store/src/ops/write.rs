@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use types::checksum::crc_blocks;
 use types::limits::BLOCK;
 use types::messages::Done;
 use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Span, Sync, Write, spans_len};
@@ -48,6 +49,8 @@ pub(crate) struct Plan {
     unit_blocks: Vec<u32>,
     /// What each slot gets.
     parts: Vec<Part>,
+    /// The payloads are on the slots already.
+    staged: bool,
 }
 
 /// One slot's part of an operation.
@@ -82,7 +85,8 @@ impl Server {
         self.busy_at.set(self.world.now());
         let geometry = self.volume(w.group)?.geometry;
         let len = spans_len(&w.spans, geometry.stripe()).ok_or(Refusal::Malformed)?;
-        if payload.len() != if w.zero { 0 } else { len } {
+        let staged_part = w.staged && (w.zero || len != geometry.stripe());
+        if staged_part || payload.len() != if w.zero || w.staged { 0 } else { len } {
             return Err(Refusal::Malformed);
         }
         let accepted = self.clone().accept(payload.len()).await;
@@ -245,6 +249,9 @@ impl Server {
         let geometry = &stripe.geometry;
         let len: usize = w.spans.iter().map(|span| span.len as usize).sum();
         let whole = len == geometry.stripe();
+        if w.staged {
+            return Ok(plan_staged(geometry));
+        }
         if w.zero && stripe.shape.exists && whole {
             return Ok(self.plan_full(stripe, vec![Buf::empty(); geometry.code().k()]));
         }
@@ -290,7 +297,7 @@ impl Server {
             .fold(0, |mask, (unit, _)| mask | 1 << unit);
         let units = data.into_iter().chain(parity.into_iter().map(BufMut::freeze));
         let parts = units.map(|payload| Part { spans: Vec::new(), payload }).collect();
-        Plan { kind: OpKind::Full, touched, unit_blocks, parts }
+        Plan { kind: OpKind::Full, touched, unit_blocks, parts, staged: false }
     }
 
     /// Gives an operation its place and sees that every live participant holds it.
@@ -316,11 +323,13 @@ impl Server {
             acked,
             decided,
             urgent,
+            staged: plan.staged,
             ..blank(id, seq, key, plan.kind)
         };
         let deliveries = targets.into_iter().map(|(slot, brick)| {
             let Part { spans, payload } = plan.parts[slot].clone();
-            let prepare = Prepare { slot: slot as u8, spans, ..prepare.clone() };
+            let crcs = if plan.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
+            let prepare = Prepare { slot: slot as u8, spans, crcs, ..prepare.clone() };
             self.hand_over(slot, brick, epoch, prepare, payload)
         });
         join_all(deliveries).await.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
@@ -373,7 +382,7 @@ impl Server {
                     self.map_wanted.notify();
                     return Err(Refusal::StaleEpoch);
                 }
-                Err(CallError::Refused(Refusal::NoSpace)) => {
+                Err(CallError::Refused(Refusal::NoSpace | Refusal::NotStaged)) => {
                     self.end_epoch(prepare.group, epoch).await;
                     return Err(Refusal::StaleEpoch);
                 }
@@ -415,6 +424,18 @@ impl Server {
     }
 }
 
+/// A full write whose units the slots have.
+fn plan_staged(geometry: &Geometry) -> Plan {
+    let code = geometry.code();
+    Plan {
+        kind: OpKind::Full,
+        touched: (0..code.k()).fold(0, |mask, unit| mask | 1 << unit),
+        unit_blocks: vec![(geometry.unit() / BLOCK) as u32; code.k()],
+        parts: vec![Part::default(); code.slots()],
+        staged: true,
+    }
+}
+
 /// An operation of which only its place and its kind are known.
 pub(super) fn blank(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> Prepare {
     Prepare {
@@ -432,6 +453,8 @@ pub(super) fn blank(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> P
         acked: Vec::new(),
         decided: Seq::NONE,
         urgent: false,
+        staged: false,
+        crcs: Vec::new(),
     }
 }
 
@@ -456,7 +479,13 @@ fn plan_overlay(stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Plan {
         }
         None => Part { spans: w.spans.clone(), payload: payload.clone() },
     };
-    Plan { kind, touched, unit_blocks: Vec::new(), parts: (0..code.slots()).map(part).collect() }
+    Plan {
+        kind,
+        touched,
+        unit_blocks: Vec::new(),
+        parts: (0..code.slots()).map(part).collect(),
+        staged: false,
+    }
 }
 
 /// Cuts spans at the ends of units: `(data unit, offset in it, bytes of the payload)`.

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod full;
+mod staged;
 mod unknown;
 
 use std::cell::RefCell;
@@ -229,6 +230,7 @@ impl Client {
             spans: vec![Span { offset: patch.offset as u32, len: patch.len as u32 }],
             zero: patch.bytes.is_none(),
             stable: false,
+            staged: false,
         };
         let payload = patch.bytes.as_ref().map_or(Buf::empty(), |bytes| Buf::copy_of(bytes));
         self.call(&write, payload).await.map(|_| ())

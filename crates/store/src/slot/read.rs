@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Span};
 use types::{Refusal, Seq, StripeKey};
 
@@ -33,6 +34,17 @@ pub(crate) struct ReadPlan {
     pub(crate) overlays: Vec<OverlayPiece>,
     /// Bytes of the range that are not known to be zeros for good.
     pub(crate) present: usize,
+}
+
+impl ReadPlan {
+    /// Checksums of the blocks of the first `len` bytes of the range, if those are whole blocks as they lie on the disk:
+    /// the fetch has compared them, and who receives the bytes may do so again.
+    pub(crate) fn sums_of(&self, range: &Range<usize>, len: usize) -> Vec<u32> {
+        if !self.overlays.is_empty() || !range.start.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) {
+            return Vec::new();
+        }
+        self.blocks.1.iter().take(len / BLOCK).map(|(_, sum)| *sum).collect()
+    }
 }
 
 /// What a primary must know of a stripe to plan a write, as its own slot sees it.
@@ -189,11 +201,10 @@ impl Unit {
 }
 
 fn plan_base(base: BaseRef<'_>, range: &Range<usize>) -> ReadPlan {
-    let block = types::limits::BLOCK;
-    let first = (range.start / block) as u32;
-    let end = (range.end.div_ceil(block) as u32).min(base.blocks());
+    let first = (range.start / BLOCK) as u32;
+    let end = (range.end.div_ceil(BLOCK) as u32).min(base.blocks());
     let blocks: Vec<(u64, u32)> = (first..end).filter_map(|index| base.block(index)).collect();
-    let present = (end as usize * block).saturating_sub(range.start).min(range.len());
+    let present = (end as usize * BLOCK).saturating_sub(range.start).min(range.len());
     let present = if blocks.is_empty() { 0 } else { present };
     ReadPlan { identity: base.identity(), blocks: (first, blocks), overlays: Vec::new(), present }
 }

@@ -57,7 +57,12 @@ impl SlotCore {
         self.forgotten += 1;
     }
 
-    /// Units in RAM, and overlays in the journal.
+    /// Units in RAM.
+    pub(crate) fn resident_units(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Units in RAM, and overlays in the journal. Looks at all of them.
     pub(crate) fn resident(&self) -> (usize, usize) {
         (self.units.len(), self.units.values().map(|unit| unit.overlays.len()).sum())
     }

@@ -1,7 +1,7 @@
 //! The step machine, step by step, and a replay of what it recorded.
 
 use proptest::prelude::*;
-use types::messages::brick::{Origin, Span, Window};
+use types::messages::brick::{Origin, Span, Stage, Window};
 use types::{ClientId, ClientSeq, VolumeId};
 
 use super::*;
@@ -99,6 +99,35 @@ impl Bench {
             acked: vec![(CLIENT, ClientSeq(self.writes.saturating_sub(5)))],
             decided: Seq::NONE,
             urgent: false,
+            staged: false,
+            crcs: if kind == OpKind::Full { vec![0; len.div_ceil(BLOCK)] } else { Vec::new() },
+        }
+    }
+
+    /// A whole unit whose bytes are staged for the write that the operation carries.
+    fn staged(&mut self, n: u64, now: u64) -> Result<Prepare, Refusal> {
+        let mut p = self.request(key(n), OpKind::Full, 0, UNIT);
+        (p.staged, p.crcs) = (true, Vec::new());
+        let stage = self.stage_of(&p);
+        let epoch = Epoch(self.epoch);
+        let runs = self.core.room_for_stage(epoch, &stage, 0)?;
+        self.core.stage(epoch, &stage, runs, now)?;
+        Ok(p)
+    }
+
+    fn stage_of(&self, p: &Prepare) -> Stage {
+        let (client, seq) = (CLIENT, p.origins[0].seq);
+        Stage { group: GROUP, key: p.key, client, seq, slot: 0, crcs: vec![7; UNIT / BLOCK] }
+    }
+
+    /// The unit that was staged becomes an operation.
+    fn adopt(&mut self, p: &Prepare) -> Result<(), Refusal> {
+        match self.core.prepare(p.seq.epoch(), p, 0, 1000, UNIT)? {
+            PrepareStep::Adopt(unit) => {
+                assert_eq!(unit.crcs, [7; UNIT / BLOCK]);
+                self.hold(p, unit.runs)
+            }
+            other => panic!("{other:?}"),
         }
     }
 
@@ -447,10 +476,84 @@ fn without_space_nothing_is_taken() {
     );
 }
 
+#[test]
+fn a_staged_unit_is_taken_once() {
+    let mut bench = Bench::serving();
+    let p = bench.staged(0, 5).expect("space");
+    assert_eq!(bench.core.free_blocks(), BLOCKS, "what nobody has come for may be dropped at any time");
+    assert_eq!(bench.core.space.free(), BLOCKS - 4);
+    bench.adopt(&p).expect("staged");
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 4);
+    assert_eq!(bench.core.prepare(p.seq.epoch(), &p, 0, 1000, UNIT), Ok(PrepareStep::Held));
+    let again = Prepare { seq: bench.next_seq(), ..p.clone() };
+    assert_eq!(bench.adopt(&again), Err(Refusal::NotStaged));
+    bench.decide(p.seq);
+    assert_eq!(bench.read(0).expect("decided").blocks.1.len(), 4);
+}
+
+#[test]
+fn only_the_operation_that_it_is_for_takes_a_staged_unit() {
+    let mut bench = Bench::serving();
+    let p = bench.staged(0, 5).expect("space");
+    let other_write = Origin { client: CLIENT, seq: ClientSeq(99) };
+    for wrong in [
+        Prepare { key: key(1), ..p.clone() },
+        Prepare { slot: 1, participants: 3, ..p.clone() },
+        Prepare { origins: vec![other_write], ..p.clone() },
+        Prepare { unit_blocks: vec![3], ..p.clone() },
+    ] {
+        assert_eq!(bench.adopt(&wrong), Err(Refusal::NotStaged), "{wrong:?}");
+    }
+    for malformed in [
+        Prepare { origins: Vec::new(), ..p.clone() },
+        Prepare { kind: OpKind::Overlay, ..p.clone() },
+        Prepare { crcs: vec![0; 3], staged: false, ..p.clone() },
+    ] {
+        assert_eq!(bench.adopt(&malformed), Err(Refusal::Malformed), "{malformed:?}");
+    }
+    bench.adopt(&p).expect("it is still there");
+}
+
+#[test]
+fn staged_units_go_with_age_epoch_object_and_the_plain_way() {
+    let gone = |how: &dyn Fn(&mut Bench, &Prepare)| {
+        let mut bench = Bench::serving();
+        let p = bench.staged(0, 5).expect("space");
+        how(&mut bench, &p);
+        bench.core.space.free()
+    };
+    assert_eq!(gone(&|bench, _| bench.core.drop_staged_before(5)), BLOCKS - 4, "young enough");
+    assert_eq!(gone(&|bench, _| bench.core.drop_staged_before(6)), BLOCKS);
+    assert_eq!(gone(&|bench, _| bench.take_over(&[])), BLOCKS);
+    let drop = |bench: &mut Bench, _: &Prepare| {
+        bench.record(Recorded::Drop(Drop { object: key(0).object, stripes: 4 }));
+    };
+    assert_eq!(gone(&drop), BLOCKS);
+    let plain = |bench: &mut Bench, p: &Prepare| {
+        let plain = Prepare { staged: false, crcs: vec![0; UNIT / BLOCK], ..p.clone() };
+        assert!(matches!(bench.prepare(&plain), Ok(PrepareStep::Hold(_))));
+    };
+    assert_eq!(gone(&plain), BLOCKS - 4, "one place, not two");
+    // The bytes are on their way to the disk when the epoch ends.
+    let mut bench = Bench::serving();
+    let p = bench.request(key(0), OpKind::Full, 0, UNIT);
+    let stage = bench.stage_of(&p);
+    let runs = bench.core.room_for_stage(Epoch(1), &stage, 0).expect("space");
+    bench.take_over(&[]);
+    assert_eq!(bench.core.stage(Epoch(1), &stage, runs, 0), Err(Refusal::StaleEpoch));
+    assert_eq!(bench.core.space.free(), BLOCKS);
+    assert_eq!(bench.core.room_for_stage(Epoch(2), &stage, BLOCKS - 3), Err(Refusal::NoSpace), "the reserve");
+    assert_eq!(bench.core.room_for_stage(Epoch(1), &stage, 0), Err(Refusal::StaleEpoch));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Full(u64, usize),
     Over(u64, OpKind, usize, usize),
+    /// Stages a unit, and has an operation take it or not.
+    Staged(u64, bool),
+    /// Whatever is staged has become too old.
+    Expire,
     /// Folds the overlays of a stripe, if they lie within its blocks.
     Patch(u64),
     /// Decides so many of the held operations.
@@ -472,6 +575,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0u64..16, any::<bool>(), 0..UNIT - 1, 1..2000usize).prop_map(|(n, zero, offset, len)| {
             Step::Over(n, if zero { OpKind::Zero } else { OpKind::Overlay }, offset, len.min(UNIT - offset))
         }),
+        3 => (0u64..16, prop::bool::weighted(0.7)).prop_map(|(n, taken)| Step::Staged(n, taken)),
+        1 => Just(Step::Expire),
         4 => (0u64..16).prop_map(Step::Patch),
         5 => (0usize..6).prop_map(Step::Decide),
         1 => (1usize..6).prop_map(Step::TakeOver),
@@ -503,6 +608,15 @@ impl Bench {
                 self.load(key(*n));
                 let _ = self.write(*n, *kind, *offset, *len);
             }
+            Step::Staged(n, taken) => {
+                self.load(key(*n));
+                if let Ok(p) = self.staged(*n, 0)
+                    && *taken
+                {
+                    self.adopt(&p).expect("it is there");
+                }
+            }
+            Step::Expire => self.core.drop_staged_before(1),
             Step::Patch(n) => {
                 self.load(key(*n));
                 let _ = self.write(*n, OpKind::Patch, 0, 0);

@@ -54,6 +54,8 @@ records! {
         zero: bool,
         /// Answer only when this write, and every earlier one of the client to this group, is stable.
         stable: bool,
+        /// The whole stripe, its units staged on every live slot ([`Stage`]): no payload.
+        staged: bool,
     } => Done;
     /// Client to primary: answered when every write of `client` up to `upto` to these groups is stable.
     101 Sync {
@@ -94,10 +96,30 @@ records! {
         len: u32,
     } => UnitBytes;
     /// The bytes of a range of a unit, as payload. What the payload lacks of the range is zeros.
-    105 UnitBytes {
+    105 UnitBytes covered by crcs {
         /// Identity of the unit's base: the operation that wrote it, [`Seq::NONE`] if absent.
         identity: Seq,
+        /// Checksum of each 4-KiB block of the payload, if they are known; else the frame has one of the whole.
+        crcs: Vec<u32>,
     };
+    /// Client to the brick of a slot: keep this unit (the payload) for an operation that is about to be ordered: a
+    /// [`Write`] of the whole stripe under the same number. The frame's epoch is the group's.
+    ///
+    /// Answered when the bytes lie on the brick; nothing of it is durable, and after a while it is forgotten.
+    106 Stage covered by crcs {
+        /// The group of the stripe's extent.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// The writer.
+        client: ClientId,
+        /// The number of its write.
+        seq: ClientSeq,
+        /// The slot.
+        slot: u8,
+        /// Checksum of each 4-KiB block of the unit.
+        crcs: Vec<u32>,
+    } => Done;
 
     /// A write that was merged into an operation.
     part Origin {
@@ -119,7 +141,7 @@ records! {
     /// Primary to slot: hold this operation durably. Payload: the unit's new bytes ([`OpKind::Full`]), the ranges'
     /// bytes ([`OpKind::Overlay`]), or what the touched blocks of a parity unit change by ([`OpKind::Patch`]; a data
     /// slot needs none). Answered when durable.
-    110 Prepare {
+    110 Prepare covered by crcs {
         /// The group.
         group: GroupId,
         /// The operation's place in the group's order.
@@ -148,6 +170,11 @@ records! {
         decided: Seq,
         /// Somebody waits: make it durable at once.
         urgent: bool,
+        /// For [`OpKind::Full`]: the unit is the one that was staged under the number of the one write that this carries;
+        /// no payload.
+        staged: bool,
+        /// For [`OpKind::Full`]: checksum of each 4-KiB block of the payload.
+        crcs: Vec<u32>,
     } => Prepared;
     /// The operation is durable on this slot. Payload of a data slot for [`OpKind::Patch`]: old XOR new of the touched
     /// blocks, in order.

@@ -21,6 +21,7 @@ macro_rules! for_each_record {
             StripeBytes,
             ReadUnit,
             UnitBytes,
+            Stage,
             Prepare,
             Prepared,
             Nudge,

@@ -22,6 +22,9 @@ pub enum DecodeError {
     NotText,
 }
 
+/// Items of a list that are given room before they have been read.
+const LIST_ROOM: usize = 64;
+
 /// Takes values off the front of a byte string.
 #[derive(Debug)]
 pub struct Reader<'a> {
@@ -184,7 +187,8 @@ impl<T: Codec> Codec for Vec<T> {
         if count > reader.remaining() {
             return Err(DecodeError::TooShort);
         }
-        let mut items = Vec::new();
+        // Most lists are this short; a longer one grows as its items turn out to be there.
+        let mut items = Vec::with_capacity(count.min(LIST_ROOM));
         for _ in 0..count {
             items.push(T::decode(reader)?);
         }
@@ -332,7 +336,8 @@ macro_rules! coded_enum {
 }
 
 #[macro_export]
-/// Declares structs with a fixed byte form; those with a number are records, those with `=>` requests.
+/// Declares structs with a fixed byte form; those with a number are records, those with `=>` requests. `covered by`
+/// names the field that holds checksums of the payload's blocks.
 macro_rules! records {
     (@codec $name:ident { $($field:ident,)* }) => {
         impl $crate::wire::Codec for $name {
@@ -357,7 +362,7 @@ macro_rules! records {
         $crate::records!(@codec $name { $($field,)* });
         $crate::records! { $($rest)* }
     };
-    ($(#[$doc:meta])* $kind:literal $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident)?; $($rest:tt)*) => {
+    ($(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident)?; $($rest:tt)*) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
@@ -365,6 +370,9 @@ macro_rules! records {
         impl $crate::wire::Record for $name {
             const KIND: u16 = $kind;
             const NAME: &'static str = stringify!($name);
+            $(fn block_sums(&self) -> &[u32] {
+                &self.$sums
+            })?
         }
         $(impl $crate::wire::Request for $name { type Reply = $reply; })?
         $crate::records! { $($rest)* }

@@ -12,7 +12,7 @@
 //! | 40..44 | length of the record |
 //! | 44..48 | length of the payload |
 //! | 48..52 | checksum of the record |
-//! | 52..56 | checksum of the payload |
+//! | 52..56 | checksum of the payload, 0 if the record covers it |
 //! | 56..60 | zero |
 //! | 60..64 | checksum of bytes 0..60 |
 
@@ -40,6 +40,18 @@ impl Flags {
     pub const REPLY: Flags = Flags(1);
     /// An answer that is a refusal.
     pub const REFUSED: Flags = Flags(3);
+    /// With another: the record holds checksums of the payload's blocks, the header none of the payload.
+    pub const COVERED: Flags = Flags(4);
+
+    /// Both.
+    pub fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether the record covers the payload.
+    pub fn is_covered(self) -> bool {
+        self.0 & 4 != 0
+    }
 
     /// Whether the frame answers a question.
     pub fn is_reply(self) -> bool {
@@ -73,7 +85,7 @@ pub struct FrameHeader {
     pub payload_len: u32,
     /// Checksum of the record.
     pub record_crc: u32,
-    /// Checksum of the payload.
+    /// Checksum of the payload, 0 if the record covers it.
     pub payload_crc: u32,
 }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The header carries a checksum of itself; only after that matched are its lengths believed. Record and
-//! payload have checksums of their own. All integers are little-endian.
+//! payload have checksums of their own; where the record holds checksums of the payload's blocks, those are the
+//! payload's only ones ([`Flags::COVERED`]). All integers are little-endian.
 
 mod codec;
 mod handshake;
@@ -22,6 +23,12 @@ pub trait Record: Codec + std::fmt::Debug + 'static {
     const KIND: u16;
     /// The name in logs.
     const NAME: &'static str;
+
+    /// Checksum of each 4-KiB block of the payload. If there are any, the frame carries no other one of the payload, and
+    /// whoever takes the record out of the frame compares them.
+    fn block_sums(&self) -> &[u32] {
+        &[]
+    }
 }
 
 /// A record that asks for another one.

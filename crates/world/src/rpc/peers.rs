@@ -14,7 +14,7 @@ use types::{Buf, ClusterId, Epoch};
 use super::handshake::{HANDSHAKE_US, introduce};
 use super::latch::Latch;
 use super::outbox::Outbox;
-use super::{CallError, Identity};
+use super::{CallError, Identity, covered};
 use crate::{Frame, Receiver, Sender, World};
 
 /// The connections of one world to others: one per address, each shared by any number of calls.
@@ -75,9 +75,8 @@ impl Peers {
             let (outbox, cluster) = link.outbox()?;
             let ticket = Ticket::new(&link);
             let record = wire::to_bytes(request);
-            outbox
-                .send(Frame::new(R::KIND, ticket.id, cluster, epoch, Flags::REQUEST, record, payload))
-                .await;
+            let flags = covered::flags(request, Flags::REQUEST);
+            outbox.send(Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload)).await;
             ticket.answer().await
         };
         match self.0.world.timeout(us, asking).await {
@@ -243,6 +242,13 @@ fn parse<R: Request>(answer: Frame) -> Result<(R::Reply, Buf), CallError> {
         return Err(CallError::BadReply);
     }
     let reply = wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)?;
+    if !covered::as_promised(&reply, answer.header.flags.is_covered()) {
+        return Err(CallError::BadReply);
+    }
+    if !covered::is_whole(&reply, &answer.payload) {
+        tracing::warn!(kind = R::Reply::NAME, "an answer was damaged on its way: as good as none");
+        return Err(CallError::Unreachable);
+    }
     Ok((reply, answer.payload))
 }
 

@@ -129,6 +129,7 @@ impl Session {
             epoch,
             record: frame.record,
             payload: frame.payload,
+            covered: frame.header.flags.is_covered(),
             role: self.role,
             peer: self.peer.clone(),
         });
@@ -160,8 +161,8 @@ impl Session {
     fn frame(&self, request: u64, epoch: Epoch, answer: Result<Answer, Refusal>) -> Frame {
         let cluster = self.server.identity.cluster;
         match answer {
-            Ok(Answer { kind, record, payload }) => {
-                Frame::new(kind, request, cluster, epoch, Flags::REPLY, record, payload)
+            Ok(Answer { kind, flags, record, payload }) => {
+                Frame::new(kind, request, cluster, epoch, flags, record, payload)
             }
             Err(reason) => {
                 let record = wire::to_bytes(&Refused { reason });

@@ -88,6 +88,81 @@ fn told(number: u64) -> Result<(Told, Buf), CallError> {
     Ok((Told(number + 1), Buf::from(vec![number as u8; 300])))
 }
 
+/// A record that covers its payload.
+#[derive(Debug, Clone, PartialEq)]
+struct Cargo(Vec<u32>);
+
+impl Codec for Cargo {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Cargo, DecodeError> {
+        Codec::decode(reader).map(Cargo)
+    }
+
+    fn sample(n: &mut u8) -> Cargo {
+        Cargo(Codec::sample(n))
+    }
+}
+
+impl Record for Cargo {
+    const KIND: u16 = 9003;
+    const NAME: &'static str = "Cargo";
+
+    fn block_sums(&self) -> &[u32] {
+        &self.0
+    }
+}
+
+impl Request for Cargo {
+    type Reply = Cargo;
+}
+
+#[test]
+fn a_payload_that_its_record_covers_is_compared_with_it() {
+    let sim = Simulation::new(1, SimOptions::default());
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        let listener = server.listen(SERVER).await.unwrap();
+        let handler: Handler = Rc::new(|call| {
+            Box::pin(async move {
+                let Cargo(sums) = call.parse()?;
+                assert_eq!(call.covered, !sums.is_empty());
+                // Sums of something else if the first one is 7.
+                let told = if call.payload.first() == Some(&7) { vec![1, 2] } else { sums };
+                Ok(Answer::new(&Cargo(told), call.payload))
+            })
+        });
+        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let send = async |sums: Vec<u32>, bytes: &[u8]| {
+            let answer = peers.call(SERVER, Epoch(5), &Cargo(sums), Buf::copy_of(bytes)).await;
+            answer.map(|(_, payload)| payload.len())
+        };
+        let bytes = vec![3; 5000];
+        let sums = types::checksum::crc_blocks(&bytes);
+        assert_eq!(send(sums.clone(), &bytes).await, Ok(5000));
+        assert_eq!(send(Vec::new(), &bytes).await, Ok(5000), "covered by the frame");
+        assert_eq!(send(sums.clone(), &[3; 4999]).await, Err(CallError::Refused(Refusal::Malformed)));
+        assert_eq!(send(sums[..1].to_vec(), &bytes).await, Err(CallError::Refused(Refusal::Malformed)));
+        let odd = vec![7; 5000];
+        let sums = types::checksum::crc_blocks(&odd);
+        assert_eq!(send(sums, &odd).await, Err(CallError::Unreachable), "the answer is damaged");
+    });
+}
+
+#[test]
+fn a_header_that_promises_sums_that_the_record_lacks_is_refused() {
+    let (covered, plain) = (Flags::REQUEST.with(Flags::COVERED), Flags::REQUEST);
+    assert_eq!(super::covered::flags(&Ask(1), plain), plain);
+    assert_eq!(super::covered::flags(&Cargo(vec![1]), plain), covered);
+    assert!(!super::covered::as_promised(&Ask(1), true));
+    assert!(!super::covered::as_promised(&Cargo(vec![1]), false));
+    assert!(!super::covered::as_promised(&Cargo(Vec::new()), true));
+    assert!(super::covered::as_promised(&Cargo(Vec::new()), false));
+}
+
 /// Runs `test` with a server and a client, calm and rough.
 fn with_server(test: impl AsyncFn(&Simulation, &World, Peers)) {
     for seed in 0..10 {

@@ -1,6 +1,7 @@
 //! A brick that has not heard of a volume yet.
 
 use types::Seq;
+use types::checksum::crc;
 use types::messages::brick::{OpKind, Prepare};
 
 use super::*;
@@ -30,6 +31,8 @@ fn an_operation_on_a_volume_that_is_not_known_yet_is_not_gone() {
             acked: Vec::new(),
             decided: Seq::NONE,
             urgent: false,
+            staged: false,
+            crcs: vec![crc(&[1; BLOCK])],
         };
         let answer = client.peers.call(AT, epoch, &prepare, Buf::copy_of(&[1; BLOCK])).await;
         assert_eq!(answer.map(|_| ()), Err(CallError::Refused(Refusal::NotServing)));

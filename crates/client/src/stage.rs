@@ -1,0 +1,102 @@
+//! A whole stripe goes straight to its bricks: encoded and summed here, every unit sent once.
+//!
+//! ```text
+//!   stripe ──▶ K units (slices of the gathered bytes) + M of parity ──▶ Stage to the brick of each live slot, at once
+//!                                                                          all have answered: Write without payload
+//!                                                                          any has not: Write with payload, as ever
+//! ```
+//!
+//! Nothing is ordered before that `Write`, so a stripe that could not be staged takes the way through its primary.
+
+use futures_util::future::{Either, join_all, select};
+use types::checksum::crc_blocks;
+use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
+use types::messages::brick::Stage;
+use types::{Buf, BufMut, Geometry};
+
+use crate::session::Session;
+use crate::write::Parcel;
+
+/// How long the bricks may take before the stripe goes through its primary, in microseconds: longer than a silent brick
+/// keeps its lease, because until that is over the primary would wait for it as well.
+const STAGE_US: u64 = 5_000_000;
+const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + BEAT_US);
+/// Units from so many bytes on are worth a message to each brick of their own.
+const UNIT_WORTH: usize = 16 << 10;
+
+/// Who makes the parity of whole stripes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Encode {
+    /// The client where that is the cheaper way, else the primary.
+    #[default]
+    Auto,
+    /// The client.
+    Client,
+    /// The primary.
+    Primary,
+}
+
+impl Encode {
+    /// Whether the client encodes whole stripes of this geometry.
+    pub(crate) fn is_here(self, geometry: &Geometry) -> bool {
+        match self {
+            Encode::Auto => geometry.code().slots() > 1 && geometry.unit() >= UNIT_WORTH,
+            Encode::Client => true,
+            Encode::Primary => false,
+        }
+    }
+}
+
+impl Session {
+    /// Lays a stripe's units on the bricks of its live slots. True if all have them.
+    pub(crate) async fn stage(&self, parcel: &Parcel, stripe: &Buf) -> bool {
+        let now = self.world.now();
+        let code = self.mount.geometry().code();
+        let live: Vec<(usize, _)> =
+            (0..code.slots()).filter_map(|slot| Some((slot, parcel.route.live(slot)?))).collect();
+        if live.iter().any(|(_, (brick, _))| self.mount.is_suspect(*brick, now)) {
+            return false;
+        }
+        let units = self.units(stripe);
+        let sends = live.into_iter().map(|(slot, (brick, address))| {
+            let unit = units[slot].clone();
+            let request = Stage {
+                group: parcel.route.group,
+                key: parcel.key,
+                client: self.mount.lives.client(),
+                seq: parcel.seq,
+                slot: slot as u8,
+                crcs: crc_blocks(&unit),
+            };
+            async move {
+                let answer = self.peers.call(address, parcel.route.epoch, &request, unit).await;
+                if let Err(error) = &answer {
+                    tracing::debug!(key = %parcel.key, slot, %error, "not staged");
+                    if *error == world::CallError::Unreachable {
+                        self.mount.suspect(brick, self.world.now());
+                    }
+                }
+                answer.is_ok()
+            }
+        });
+        let all = std::pin::pin!(self.world.timeout(STAGE_US, join_all(sends)));
+        let moved = std::pin::pin!(self.mount.moved(&parcel.route));
+        match select(all, moved).await {
+            Either::Left((Some(staged), _)) => staged.into_iter().all(|staged| staged),
+            // Too slow, or for nothing: the group has another epoch.
+            Either::Left((None, _)) | Either::Right(_) => false,
+        }
+    }
+
+    /// The units of a whole stripe: of the data parts of its bytes, then parity.
+    fn units(&self, stripe: &Buf) -> Vec<Buf> {
+        let geometry = self.mount.geometry();
+        let (code, unit) = (geometry.code(), geometry.unit());
+        let data: Vec<Buf> = (0..code.k()).map(|i| stripe.slice(i * unit..(i + 1) * unit)).collect();
+        let mut parity: Vec<BufMut> = (0..code.m()).map(|_| BufMut::dirty(unit)).collect();
+        let inputs: Vec<&[u8]> = data.iter().map(|unit| &**unit).collect();
+        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut **unit).collect();
+        self.mount.coder.encode(&inputs, &mut outputs);
+        data.into_iter().chain(parity.into_iter().map(BufMut::freeze)).collect()
+    }
+}

@@ -1,0 +1,45 @@
+//! A client lays a unit of a whole stripe on its brick, ahead of the operation that will make it part of the stripe.
+
+use std::rc::Rc;
+
+use types::messages::Done;
+use types::messages::brick::Stage;
+use types::{Buf, Epoch, Refusal};
+
+use crate::server::Server;
+use crate::slot::STAGED_US;
+
+/// Time between looks for units that nobody has come for, in microseconds.
+const LOOK_US: u64 = 1_000_000;
+
+impl Server {
+    /// Keeps a unit, whose checksums have been compared, until its operation comes.
+    pub(crate) async fn stage(&self, epoch: Epoch, stage: Stage, payload: Buf) -> Result<Done, Refusal> {
+        self.check_lease()?;
+        let geometry = self.volume(stage.group)?.geometry;
+        if payload.len() != geometry.unit() || usize::from(stage.slot) >= geometry.code().slots() {
+            return Err(Refusal::Malformed);
+        }
+        self.busy_at.set(self.world.now());
+        self.check_served(stage.group, epoch)?;
+        let runs = self.slot.borrow_mut().room_for_stage(epoch, &stage, self.reserve_blocks())?;
+        let written = self.write_runs(&runs, &payload).await;
+        let mut slot = self.slot.borrow_mut();
+        match written {
+            Ok(()) => slot.stage(epoch, &stage, runs, self.world.now())?,
+            Err(refusal) => {
+                slot.unstage(&runs);
+                return Err(refusal);
+            }
+        }
+        Ok(Done {})
+    }
+
+    /// Drops units that nobody has come for.
+    pub(crate) async fn drop_old_stages(self: Rc<Server>) {
+        while !self.journal.has_failed() {
+            self.world.sleep(LOOK_US).await;
+            self.slot.borrow_mut().drop_staged_before(self.world.now().saturating_sub(STAGED_US));
+        }
+    }
+}
