@@ -48,7 +48,7 @@ records! {
         seq: ClientSeq,
         /// Every write of this client up to here is known to it as stable.
         acked: ClientSeq,
-        /// The ranges, at most [`SPANS_MAX`](crate::limits::SPANS_MAX): ascending, no two overlap or touch.
+        /// The ranges, at most [`SPANS_MAX`]: ascending, no two overlap or touch.
         spans: Vec<Span>,
         /// Zeros instead of a payload.
         zero: bool,
@@ -318,7 +318,7 @@ impl Span {
 }
 
 /// Bytes of spans that came over the wire. `None` unless they are at least one and at most
-/// [`SPANS_MAX`](crate::limits::SPANS_MAX), none is empty, they ascend without overlapping or touching, and they end
+/// [`SPANS_MAX`], none is empty, they ascend without overlapping or touching, and they end
 /// within `end`.
 pub fn spans_len(spans: &[Span], end: usize) -> Option<usize> {
     let ascending = spans.windows(2).all(|pair| pair[0].range().end < pair[1].range().start);
