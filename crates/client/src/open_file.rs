@@ -69,6 +69,8 @@ pub(crate) struct FileState {
     pub(crate) claims: u32,
     /// Reports of growth on their way.
     pub(crate) growing: u32,
+    /// Callers of `fsync`: they tell the service of the size themselves.
+    pub(crate) fsyncs: u32,
     /// Nothing may be sent or reported.
     pub(crate) held: bool,
     /// The first write that failed since the last report.
@@ -107,6 +109,7 @@ impl OpenFile {
             wanted_stable: 0,
             claims: 0,
             growing: 0,
+            fsyncs: 0,
             held: false,
             error: None,
             lost: 0,

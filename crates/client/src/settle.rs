@@ -106,7 +106,9 @@ impl Session {
         let mut updates = Vec::new();
         let mut growing = Vec::new();
         for file in files {
-            if let Some((guard, update)) = self.begin_growth(file, true) {
+            // Whoever makes it stable tells of it, and has this looked at again.
+            let is_told_elsewhere = file.lock().fsyncs > 0;
+            if !is_told_elsewhere && let Some((guard, update)) = self.begin_growth(file, true) {
                 growing.push(guard);
                 updates.push((file.clone(), update));
             }

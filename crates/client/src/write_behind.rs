@@ -25,6 +25,26 @@ pub(crate) const AGE_MAX_US: u64 = 1_000_000;
 /// Longest time between two looks at the timers: nobody is woken just because a timer begins, in microseconds.
 const LOOK_US: u64 = 200_000;
 
+/// Keeps the background from telling the service of a file's size: the caller of `fsync` is about to.
+struct Telling<'a> {
+    mount: &'a Arc<Mount>,
+    file: &'a Arc<OpenFile>,
+}
+
+impl<'a> Telling<'a> {
+    fn begin(mount: &'a Arc<Mount>, file: &'a Arc<OpenFile>) -> Telling<'a> {
+        file.lock().fsyncs += 1;
+        Telling { mount, file }
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.file.lock().fsyncs -= 1;
+        self.mount.flow.settle(self.file);
+    }
+}
+
 impl Session {
     /// Writes `bytes` at `offset`. Returns when they are buffered, or, if the file is shared, when they are stable.
     ///
@@ -136,6 +156,7 @@ impl Session {
     /// Returns when everything written to the file so far is stable, with its size.
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
         let file = self.mount.handle(handle)?.file;
+        let _telling = Telling::begin(&self.mount, &file);
         let upto = self.mount.hurry(&file);
         self.make_stable(&file, upto).await?;
         file.report_error()?;

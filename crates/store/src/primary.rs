@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::brick::{HeldOp, Origin, Tail, Window};
+use types::messages::brick::{GroupDecision, HeldOp, Origin, Tail, Window};
 use types::messages::cluster::GroupConfig;
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
@@ -45,6 +45,15 @@ struct Op {
     /// Live slots that must hold it.
     awaited: u64,
     origins: Vec<Origin>,
+}
+
+/// What a slot was given and told.
+#[derive(Clone, Copy, Debug, Default)]
+struct News {
+    /// The last operation that it was given.
+    given: Seq,
+    /// It was told that everything up to here is decided.
+    told: Seq,
 }
 
 /// The end of a take-over.
@@ -81,6 +90,8 @@ pub(crate) struct Ordered {
     decided: Seq,
     /// Committed, but something before them is not.
     committed: BTreeMap<Seq, StripeKey>,
+    /// What each slot was given and told.
+    news: Vec<News>,
     /// Writes that are part of committed operations.
     clients: Clients,
     /// Writes accepted and not yet committed.
@@ -97,6 +108,7 @@ impl PrimaryCore {
     /// Begins a take-over. Whatever was on its way in an older epoch is forgotten: its writers send it again.
     pub(crate) fn begin(&mut self, id: GroupId, config: GroupConfig, code: Code, me: usize) {
         let group = Ordered {
+            news: vec![News::default(); config.slots.len()],
             config,
             code,
             me,
@@ -205,6 +217,9 @@ impl PrimaryCore {
         let participants = touched | parity | 1 << group.me;
         let live = participants & group.config.live();
         let targets = (0..group.code.slots()).filter(|slot| live & 1 << slot != 0);
+        for slot in targets.clone() {
+            group.news[slot] = News { given: seq, told: group.decided };
+        }
         let targets = targets.map(|slot| (slot, group.config.slots[slot].brick)).collect();
         let acked =
             origins.iter().filter_map(|o| Some((o.client, group.clients.0.get(&o.client)?.acked))).collect();
@@ -244,6 +259,36 @@ impl PrimaryCore {
     /// Everything up to here is decided.
     pub(crate) fn decided(&self, id: GroupId) -> Seq {
         self.groups.get(&id).map_or(Seq::NONE, |group| group.decided)
+    }
+
+    /// Decisions that slots wait for and that no operation has carried to them, by brick. They count as told.
+    pub(crate) fn news(&mut self) -> BTreeMap<BrickId, Vec<GroupDecision>> {
+        let mut by_brick: BTreeMap<BrickId, Vec<GroupDecision>> = BTreeMap::new();
+        let serving = self.groups.iter_mut().filter(|(_, group)| matches!(group.phase, Phase::Serving));
+        for (id, group) in serving {
+            let (upto, live) = (group.decided, group.config.live());
+            for (slot, news) in group.news.iter_mut().enumerate() {
+                if live & 1 << slot == 0 || news.told >= news.given.min(upto) {
+                    continue;
+                }
+                news.told = upto;
+                let decision = GroupDecision { group: *id, epoch: group.config.epoch, upto };
+                by_brick.entry(group.config.slots[slot].brick).or_default().push(decision);
+            }
+        }
+        by_brick
+    }
+
+    /// News did not reach a brick.
+    pub(crate) fn untold(&mut self, brick: BrickId, decisions: &[GroupDecision]) {
+        for decision in decisions {
+            let Some(group) = self.in_epoch_mut(decision.group, decision.epoch) else { continue };
+            for (slot, news) in group.news.iter_mut().enumerate() {
+                if group.config.slots[slot].brick == brick {
+                    news.told = Seq::NONE;
+                }
+            }
+        }
     }
 
     /// Operations on a stripe that are committed although the decision could not be told yet.
@@ -358,6 +403,28 @@ mod tests {
         }
         assert_eq!(core.decided(GROUP), second.seq);
         assert!(core.committed_on(GROUP, key(1)).is_empty());
+    }
+
+    #[test]
+    fn news_goes_to_who_holds_something_and_was_not_told_by_an_operation() {
+        let mut core = serving(&[]);
+        let first = core.order(GROUP, Epoch(1), key(0), 0b01, Vec::new()).expect("serving");
+        assert!(core.news().is_empty(), "nothing is decided");
+        for slot in [0, 2, 3] {
+            core.acked(GROUP, first.seq, slot);
+        }
+        // Carries the decision to slots 1, 2 and 3, so only slot 0 has to be told.
+        let second = core.order(GROUP, Epoch(1), key(1), 0b10, Vec::new()).expect("serving");
+        assert_eq!(second.decided, first.seq);
+        let news = core.news();
+        assert_eq!(news.keys().collect::<Vec<_>>(), [&BrickId(0)]);
+        assert!(core.news().is_empty(), "once");
+        core.untold(BrickId(0), &news[&BrickId(0)]);
+        assert_eq!(core.news(), news, "what was lost is told again");
+        for slot in [1, 2, 3] {
+            core.acked(GROUP, second.seq, slot);
+        }
+        assert_eq!(core.news().into_keys().collect::<Vec<_>>(), [BrickId(1), BrickId(2), BrickId(3)]);
     }
 
     #[test]

@@ -88,7 +88,6 @@ impl Brick {
             pressure: RefCell::new(BTreeMap::new()),
             progress: Signal::new(),
             news: Signal::new(),
-            told: RefCell::new(BTreeMap::new()),
             unpatched: RefCell::new(BTreeSet::new()),
             counters: Counters::default(),
             busy_at: Cell::new(0),

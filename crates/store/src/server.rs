@@ -102,8 +102,6 @@ pub(crate) struct Server {
     pub(crate) progress: Signal,
     /// Given when a decision waits to be told.
     pub(crate) news: Signal,
-    /// Decisions told, by group.
-    pub(crate) told: RefCell<BTreeMap<GroupId, types::Seq>>,
     /// Stripes that a patch could not be made of: a block is damaged. The next fold writes them whole.
     pub(crate) unpatched: RefCell<BTreeSet<StripeKey>>,
     pub(crate) counters: Counters,

@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch};
-use types::messages::cluster::{ClusterMap, GroupConfig, SlotState};
-use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq};
+use types::messages::cluster::{ClusterMap, GroupConfig};
+use types::{BrickId, Buf, Epoch, GroupId, Refusal};
 use world::CallError;
 
 use crate::primary::Settlement;
@@ -24,7 +24,7 @@ const RETRY_US: u64 = 30_000;
 /// How long a slot may take for a step, in microseconds.
 const STEP_TIMEOUT_US: u64 = 5_000_000;
 /// Decisions are told after so long if no operation carries them, in microseconds.
-const TELL_US: u64 = 2_000;
+const TELL_US: u64 = 10_000;
 
 impl Server {
     /// Looks through a new map for groups to take over or to leave.
@@ -144,21 +144,7 @@ impl Server {
         while !self.journal.has_failed() {
             self.news.wait().await;
             self.world.sleep(TELL_US).await;
-            let mut by_brick: std::collections::BTreeMap<BrickId, Vec<GroupDecision>> = Default::default();
-            {
-                let primary = self.primary.borrow();
-                let mut told = self.told.borrow_mut();
-                for (id, group) in primary.served() {
-                    let upto = primary.decided(id);
-                    if told.insert(id, upto).is_some_and(|before: Seq| before >= upto) {
-                        continue;
-                    }
-                    let decision = GroupDecision { group: id, epoch: group.config.epoch, upto };
-                    for config in group.config.slots.iter().filter(|c| c.state == SlotState::Live) {
-                        by_brick.entry(config.brick).or_default().push(decision.clone());
-                    }
-                }
-            }
+            let by_brick = self.primary.borrow_mut().news();
             for (brick, groups) in by_brick {
                 self.clone().tell(brick, groups);
             }
@@ -172,12 +158,8 @@ impl Server {
             let decided = Decided { groups };
             self.world.clone().spawn(async move {
                 if self.peers.call(&address, Epoch(0), &decided, Buf::empty()).await.is_err() {
-                    // News that was lost is told again, to all: a slot that has it shrugs.
                     self.world.sleep(RETRY_US).await;
-                    let mut told = self.told.borrow_mut();
-                    decided.groups.iter().for_each(|decision| {
-                        told.remove(&decision.group);
-                    });
+                    self.primary.borrow_mut().untold(brick, &decided.groups);
                     self.news.notify();
                 }
             });

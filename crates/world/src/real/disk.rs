@@ -26,13 +26,15 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// How the page cache is reached.
 #[derive(Clone, Copy)]
 enum Way {
-    /// A system call that may not wait; what would wait goes through the ring. The cheapest where it is known: on XFS
-    /// nearly every write and every cached read.
+    /// A system call that may not wait; what would wait goes through the ring. The cheapest for what is cached, and for
+    /// writes to a device.
     NoWait,
-    /// A plain system call: in memory nothing waits for a device.
+    /// A plain system call. In memory nothing waits for a device. A write to a file does not either, but it would be
+    /// refused all the same if it must not wait, as soon as the file's time is due, and the ring's thread that carries
+    /// it out then holds the file's lock against the next ones. Where the disk is so far behind that the kernel does
+    /// hold up writers, the brick may lose its lease: it is not of much use then.
     Plain,
-    /// All through the ring, whose own threads may wait: on ext4, which knows no writes without waiting, a plain call
-    /// would be cheaper, but a slow disk would then hold up the thread with its leases.
+    /// All through the ring, whose own threads may wait.
     Ring,
 }
 
@@ -106,9 +108,10 @@ impl Disk {
         let claim = if kind.is_block_device() { Some(claim(path)?) } else { None };
         let len = file.seek(SeekFrom::End(0))?;
         let in_memory = kind.is_file() && fstatfs(&file)?.f_type as i64 == TMPFS_MAGIC;
-        let way = Cell::new(if in_memory { Way::Plain } else { Way::NoWait });
+        let reads = Cell::new(if in_memory { Way::Plain } else { Way::NoWait });
+        let writes = Cell::new(if kind.is_file() { Way::Plain } else { Way::NoWait });
         let (file, path) = (Arc::new(file.into()), path.to_owned());
-        let inner = Inner { file, path, len, reads: way.clone(), writes: way, _claim: claim };
+        let inner = Inner { file, path, len, reads, writes, _claim: claim };
         Ok(Disk { inner: Rc::new(inner) })
     }
 
