@@ -30,6 +30,9 @@ const LOADS: [(usize, usize, usize, usize); 6] = [
 ];
 /// How the answering side can be.
 const KINDS: [&str; 3] = ["ring", "threads", "handed"];
+/// Over the columns.
+const HEAD: &str =
+    "request  reply conns depth  answerer  mean us  99 % us  calls/s  asker us answer us  CPU-s/GiB";
 /// Bytes moved per turn and load, at most about.
 const BYTES: usize = 512 << 20;
 /// Calls per turn and load, at most.
@@ -62,10 +65,7 @@ fn main() {
     }
     let turns = words.get(1).map_or(5, |word| word.parse().expect("a number of turns"));
     println!("medians of {turns} turns; CPU per call, and per GiB of payload");
-    println!(
-        "{:>7} {:>6} {:>5} {:>5}  {:8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>10}",
-        "request", "reply", "conns", "depth", "answerer", "mean us", "99 % us", "calls/s", "asker us", "answer us", "CPU-s/GiB"
-    );
+    println!("{HEAD}");
     for (request, reply, connections, depth) in LOADS {
         let load = Load { request, reply, connections, depth };
         let mut found: [Vec<Figures>; KINDS.len()] = Default::default();
@@ -80,7 +80,8 @@ fn main() {
                 all.sort_by(f64::total_cmp);
                 all[all.len() / 2]
             };
-            let per_gib = median(|f| f.asker + f.answerer) / 1e6 * (1u64 << 30) as f64 / (request + reply) as f64;
+            let per_gib =
+                median(|f| f.asker + f.answerer) / 1e6 * (1u64 << 30) as f64 / (request + reply) as f64;
             println!(
                 "{request:>7} {reply:>6} {connections:>5} {depth:>5}  {kind:8} {:>8.1} {:>8.1} {:>8.0} {:>9.1} {:>9.1} {per_gib:>10.2}",
                 median(|f| f.mean),
@@ -320,7 +321,12 @@ fn read(input: &mut BufReader<&TcpStream>) -> io::Result<(FrameHeader, Vec<u8>, 
 }
 
 /// Answers what came with `asked`: one system call unless the socket is full.
-fn write<R: Record>(mut stream: &TcpStream, asked: &FrameHeader, record: &R, payload: &Buf) -> io::Result<()> {
+fn write<R: Record>(
+    mut stream: &TcpStream,
+    asked: &FrameHeader,
+    record: &R,
+    payload: &Buf,
+) -> io::Result<()> {
     let record = wire::to_bytes(record);
     let header = FrameHeader {
         version: VERSION,
