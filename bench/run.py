@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -84,19 +85,23 @@ def planned_rounds(given: argparse.Namespace) -> list[list[str]]:
 def one_after_the_other(others: list[str], out: Path) -> int:
     """Measures each of `others` against Shoal in a run of its own and joins the reports: they do not fit into RAM
     together. Shoal's figures beside an opponent are those that were taken by turns with it."""
-    texts, documents, worst = [], {}, 0
+    texts, documents, worst, child = [], {}, 0, None
+
+    def stop(*_):
+        nonlocal worst
+        worst = 130
+        if child:
+            child.terminate()
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
     for other in others:
         say(f"{other}, {others.index(other) + 1} of {len(others)}: they do not fit into RAM together")
         here = out / f"against.{other}"
-        # What comes later on the command line wins; Ctrl-C reaches the child as well, which reports and ends
+        # What comes later on the command line wins. A session of its own, so that Ctrl-C reaches it once, by `stop`
         child = subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--against", other, "--out", str(here)],
-                                 stdout=subprocess.DEVNULL)
-        code = None
-        while code is None:
-            try:
-                code = child.wait()
-            except KeyboardInterrupt:
-                worst = 130
+                                 stdout=subprocess.DEVNULL, start_new_session=True)
+        code = child.wait()
         worst = worst or code
         if (here / "report.txt").exists():
             texts.append(f"== {other}\n\n{(here / 'report.txt').read_text()}")

@@ -34,9 +34,9 @@ const KINDS: [&str; 3] = ["ring", "threads", "handed"];
 const HEAD: &str =
     "request  reply conns depth  answerer  mean us  99 % us  calls/s  asker us answer us  CPU-s/GiB";
 /// Bytes moved per turn and load, at most about.
-const BYTES: usize = 512 << 20;
+const BYTES: usize = 1 << 30;
 /// Calls per turn and load, at most.
-const CALLS_MAX: usize = 12_000;
+const CALLS_MAX: usize = 30_000;
 /// A fifth of the calls goes before the clocks start.
 const WARM: usize = 5;
 
