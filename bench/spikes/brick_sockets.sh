@@ -1,6 +1,6 @@
 #!/bin/bash
 # Measures what a brick's connections cost on its ring and with plain blocking sockets: see
-# crates/world/examples/sockets.rs and docs/decisions/0015. Prints one table of medians; about 8 s for each turn.
+# crates/world/examples/sockets.rs and docs/decisions/0015. Prints one table of medians; about 10 s for each turn.
 #   TURNS=9       turns of each kind and load
 set -eu
 cd "$(dirname "$0")/../.."
