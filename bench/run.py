@@ -7,13 +7,14 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 
-from harness import install, meter, picture, profile_shoal, report, sandbox
+from harness import install, memory_plan, meter, picture, profile_shoal, report, sandbox
 from harness.alternate import Alternation, Results
 from harness.rows import Effort, chosen
 from harness.shell import Failed, say
@@ -71,6 +72,46 @@ def effort(given: argparse.Namespace) -> Effort:
 def git(*words: str) -> str:
     done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=20)
     return done.stdout.strip()
+
+
+def planned_rounds(given: argparse.Namespace) -> list[list[str]]:
+    """The systems that are measured together: those whose bricks fit into RAM at the same time."""
+    data = memory_plan.data_mib([case for case, _ in chosen(given.rows)], effort(given))
+    code = tuple(map(int, given.code.split("+")))
+    return memory_plan.rounds(names(given), memory_plan.needs(names(given), data, code),
+                              memory_plan.room_mib(sandbox.TMPFS_MIB))
+
+
+def one_after_the_other(others: list[str], out: Path) -> int:
+    """Measures each of `others` against Shoal in a run of its own and joins the reports: they do not fit into RAM
+    together. Shoal's figures beside an opponent are those that were taken by turns with it."""
+    texts, documents, worst, child = [], {}, 0, None
+
+    def stop(*_):
+        nonlocal worst
+        worst = 130
+        if child:
+            child.terminate()
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
+    for other in others:
+        say(f"{other}, {others.index(other) + 1} of {len(others)}: they do not fit into RAM together")
+        here = out / f"against.{other}"
+        # What comes later on the command line wins. A session of its own, so that Ctrl-C reaches it once, by `stop`
+        child = subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--against", other, "--out", str(here)],
+                                 stdout=subprocess.DEVNULL, start_new_session=True)
+        code = child.wait()
+        worst = worst or code
+        if (here / "report.txt").exists():
+            texts.append(f"== {other}\n\n{(here / 'report.txt').read_text()}")
+            documents[other] = json.loads((here / "results.json").read_text())
+        if worst == 130:
+            break
+    (out / "report.txt").write_text("\n".join(texts))
+    (out / "results.json").write_text(json.dumps({"against": documents}, indent=1))
+    print(json.dumps({"against": documents}) if "--json" in sys.argv else "\n".join(texts), flush=True)
+    return worst
 
 
 def list_rows() -> None:
@@ -174,6 +215,15 @@ def main() -> int:
     if not given.binary.exists():
         print(f"error: {given.binary} is missing\n  try: cargo build --release --locked -p cli", file=sys.stderr)
         return 1
+    try:
+        rounds = planned_rounds(given)
+    except Failed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    if len(rounds) > 1:
+        return one_after_the_other([name for round_ in rounds for name in round_[1:]], out)
     data, parity = map(int, given.code.split("+"))
     tools = TARGET / "bench" / "tools"
     install.loads(tools)
@@ -181,8 +231,6 @@ def main() -> int:
         profile_shoal.check()
     for name in names(given):
         ALL[name].prepare(tools)
-    out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()
-    out.mkdir(parents=True, exist_ok=True)
     options = Options(given.binary.resolve(), tools, (data, parity), given.unit, shlex.split(given.shoal_options),
                       shlex.split(given.brick_options), given.settings)
     facts = {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),

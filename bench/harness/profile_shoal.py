@@ -117,6 +117,12 @@ def _serves_us(sample: Sample) -> bool:
     return any(symbol.startswith("ret_from_fork") for symbol, _ in sample.frames)
 
 
+def shown(sample: Sample) -> str:
+    """The name of a process in the lists. perf cannot see threads of the kernel from within a PID namespace, and takes
+    them for the idle one; idle samples have been left out before."""
+    return "kernel threads" if sample.comm == "swapper" or sample.pid <= 0 and _serves_us(sample) else sample.comm
+
+
 def is_kernel(file: str) -> bool:
     return file.startswith("[kernel") or file.startswith("[guest.kernel") or file.endswith((".ko", ".ko.xz"))
 
@@ -153,9 +159,10 @@ class Profiler:
                 kinds[kind] += 1
                 if kind != "outside":
                     leaf = sample.frames[0][0] if sample.frames else "?"
-                    symbols[(sample.comm, leaf, kind)] += 1
+                    name = shown(sample)
+                    symbols[(name, leaf, kind)] += 1
                     stack = [symbol.replace(";", ",") for symbol, _ in reversed(sample.frames)]
-                    folded[";".join([sample.comm, *stack])] += 1
+                    folded[";".join([name, *stack])] += 1
         data.unlink()
         text.unlink()
 

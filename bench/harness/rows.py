@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ MIB = 1 << 20
 # A row of sequential writes ends early when it has written this much: the bricks are RAM.
 WRITE_BYTES = 3 << 30
 LAID_FILES = 16
+# Descriptors that a client needs besides those of the files, and a number of files that no run comes to.
+SPARE_FILES, MANY_FILES = 512, 1 << 30
 
 
 @dataclass
@@ -194,6 +197,10 @@ class SmallFiles(Case):
 
     processes = 4
 
+    def most_files(self, system: System, open_files: int) -> int:
+        """How many each process may create, where so many files may be open."""
+        return (open_files - SPARE_FILES) // self.processes if system.descriptor_per_file else MANY_FILES
+
     def __init__(self, create: Row, stat: Row, unlink: Row):
         self.rows = [create, stat, unlink]
 
@@ -204,8 +211,11 @@ class SmallFiles(Case):
         effort, directory = run_.effort, run_.system.directory / "small"
         run(["mkdir", str(directory)], 30)
         create, stat, unlink = (row.name for row in self.rows)
+        most = self.most_files(run_.system, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         made, counts = self._load(run_, create, "create", directory, [str(effort.files), str(effort.seconds),
-                                                                     str(4 * effort.seconds)])
+                                                                     str(4 * effort.seconds), str(most)])
+        if made.operations >= most * self.processes:
+            made.notes.append(f"stopped at {made.operations} files: no more may be open")
         result = {create: made}
         looked = Measurement(0, 0)
         for _ in range(effort.passes):

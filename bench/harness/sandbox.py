@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from typing import Callable
 
 WORK = Path("/mnt/shoal-bench")
 STATE = Path("/run/shoal-bench.json")
+TMPFS_MIB = 20 << 10
+# Descriptors that every program may have open: a FUSE server that passes files through has one for each of them.
+OPEN_FILES = 1 << 20
 
 CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x40000000, 0x20000000
 PR_SET_PDEATHSIG = 1
@@ -33,6 +37,16 @@ class Stopped(BaseException):
 def _unshare(flags: int) -> None:
     if _libc.unshare(flags) != 0:
         raise OSError(ctypes.get_errno(), "unshare: measuring needs root")
+
+
+def raise_open_files() -> None:
+    """Lets this process and all that it starts have many files open: as many for every system."""
+    most = min(OPEN_FILES, int(Path("/proc/sys/fs/nr_open").read_text()))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except ValueError:  # a container without CAP_SYS_RESOURCE: as many as it may have
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, hard), min(most, hard)))
 
 
 def _setup(size: str) -> None:
@@ -51,6 +65,7 @@ def _first_process(size: str, inner: Callable[[], int]) -> int:
     os.setsid()  # Ctrl-C reaches the outermost process only, which passes it on once
     _unshare(CLONE_NEWNS | CLONE_NEWNET)
     _setup(size)
+    raise_open_files()
     child = os.fork()
     if child == 0:
         def stop(*_):
@@ -80,7 +95,7 @@ def _start_time(pid: int) -> str | None:
         return None
 
 
-def run(inner: Callable[[], int], size: str = "20g") -> int:
+def run(inner: Callable[[], int], size: str = f"{TMPFS_MIB}m") -> int:
     """Runs `inner` in the sandbox, `size` of tmpfs at most; returns its exit code."""
     if STATE.exists():
         pid, started = (json.loads(STATE.read_text()).get(k) for k in ("pid", "started"))

@@ -1,7 +1,7 @@
 /* A load of small files: creates (1 KiB each), stats or unlinks them with several processes in one directory.
  *
- *   metadata create DIR PROCESSES FILES SECONDS LIMIT   at least FILES by each process and at least SECONDS, at most
- *                                                       LIMIT seconds; prints how many each process made
+ *   metadata create DIR PROCESSES FILES SECONDS LIMIT MOST   at least FILES by each process and at least SECONDS, at
+ *                                                       most LIMIT seconds and MOST files; prints how many each made
  *   metadata stat|unlink DIR PROCESSES N0 N1 ...        the files that create made, in its order
  *
  * Prints one line: files, seconds, then the count of each process.
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     if (argc < 5) return fprintf(stderr, "usage: see the source\n"), 2;
     const char *what = argv[1], *dir = argv[2];
     int processes = atoi(argv[3]), creating = !strcmp(what, "create");
-    if (processes < 1 || processes > MOST_PROCESSES || argc < 4 + (creating ? 3 : processes)) return 2;
+    if (processes < 1 || processes > MOST_PROCESSES || argc < 4 + (creating ? 4 : processes)) return 2;
     struct shared *shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int (*act)(const char *) = creating ? create : !strcmp(what, "stat") ? look : unlink;
 
@@ -60,12 +60,13 @@ int main(int argc, char **argv) {
         if (fork()) continue;
         long least = atol(argv[creating ? 4 : 4 + p]);
         double seconds = creating ? atof(argv[5]) : 0, limit = creating ? atof(argv[6]) : 1e9;
+        long most = creating ? atol(argv[7]) : least;
         __atomic_add_fetch(&shared->ready, 1, __ATOMIC_SEQ_CST);
         while (!__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST)) usleep(100);
         double start = now();
         for (long i = 0;; i++) {
             double spent = now() - start;
-            if (spent >= limit || (i >= least && spent >= seconds)) break;
+            if (i >= most || spent >= limit || (i >= least && spent >= seconds)) break;
             char path[4096];
             snprintf(path, sizeof path, "%s/p%d.%ld", dir, p, i);
             if (act(path)) perror(path), _exit(1);

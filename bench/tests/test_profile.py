@@ -4,7 +4,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness.profile_shoal import Sample, classify, parse  # noqa: E402
+from harness.profile_shoal import Sample, classify, parse, shown  # noqa: E402
 
 KERNEL, SHOAL, LIBC = "[kernel.kallsyms]", "/mnt/shoal", "/usr/lib/libc.so.6"
 OURS = {7}
@@ -38,6 +38,13 @@ class Classify(unittest.TestCase):
         self.assertEqual(kind(("malloc", LIBC), comm="rustc", pid=-1), "outside")
         self.assertEqual(kind(("clear_page_rep", KERNEL), ("exc_page_fault", KERNEL), comm="rustc", pid=-1), "outside")
         self.assertIsNone(kind(("pv_native_safe_halt", KERNEL), ("do_idle", KERNEL), comm="swapper", pid=0))
+
+    def test_kernel_threads_have_a_name(self):
+        loop = [("loop_process_work", KERNEL), ("ret_from_fork_asm", KERNEL)]
+        self.assertEqual(shown(Sample("swapper", 0, loop)), "kernel threads")
+        self.assertEqual(shown(Sample(":-1", -1, loop)), "kernel threads")
+        self.assertEqual(shown(Sample("shoal", 7, loop)), "shoal")
+        self.assertEqual(shown(Sample("rustc", -1, [("malloc", LIBC)])), "rustc")
 
 
 class Parse(unittest.TestCase):

@@ -34,6 +34,9 @@ class System:
     name = ""
     about = ""
     brick_mib = 4096
+    # The client holds a descriptor for each file that the kernel knows of, so the limit of open files is one of files
+    descriptor_per_file = False
+    copies = 1  # bytes on bricks for a byte of a file
     # Settings that are screened before each row; the best is measured. None: there is nothing to choose.
     variants: list[str] = []
 
@@ -48,6 +51,11 @@ class System:
         self.variant: str | None = None
 
     # What a subclass says.
+
+    @classmethod
+    def most_mib(cls, data_mib: int, code: tuple[int, int]) -> int:
+        """RAM that the bricks can grow to with so much in files (MiB)."""
+        return data_mib * cls.copies
 
     @staticmethod
     def prepare(tools: Path) -> None:

@@ -109,6 +109,10 @@ class GlusterEc(Gluster):
     about = "a dispersed volume of the same code on ten bricks"
     volume = "gec"
 
+    @classmethod
+    def most_mib(cls, data_mib: int, code: tuple[int, int]) -> int:
+        return data_mib * sum(code) // code[0]
+
     def __init__(self, options: Options):
         super().__init__(options)
         self.count = sum(options.code)
@@ -122,6 +126,7 @@ class GlusterReplica(Gluster):
     about = "three copies of every file on nine bricks"
     volume = "grep"
     count = 9
+    copies = 3
 
     def layout(self) -> list[str]:
         return ["replica", "3"]

@@ -11,10 +11,16 @@ from ..install import pip
 from ..shell import daemon, run
 from .base import Options, System
 
+CACHE_MIB = 1024
+
 
 class JuiceFs(System):
     name = "juicefs"
     about = "objects are files on one local XFS, names in SQLite: no redundancy, no network, no servers"
+
+    @classmethod
+    def most_mib(cls, data_mib: int, code: tuple[int, int]) -> int:
+        return data_mib + CACHE_MIB
 
     def __init__(self, options: Options):
         super().__init__(options)
@@ -35,7 +41,7 @@ class JuiceFs(System):
         shutil.rmtree(cache, ignore_errors=True)  # it is on disk and would survive
         cache.mkdir()
         return daemon([self.juicefs, "mount", "--no-usage-report", "--backup-meta", "0", "--cache-dir", str(cache),
-                       "--cache-size", "1024", "--log", self.log("client"), self.store, str(self.mount_point)],
+                       "--cache-size", str(CACHE_MIB), "--log", self.log("client"), self.store, str(self.mount_point)],
                       self.log("mount"))
 
     def servers(self) -> dict[str, list[int]]:

@@ -17,6 +17,7 @@ COPIES = 3
 
 class MooseFs(System):
     name = "moosefs"
+    copies = 3
     about = f"{COPIES} copies of every chunk on ten chunk servers"
     count = 10
 

@@ -15,6 +15,7 @@ EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c")
 
 class Passthrough(System):
     name = "passthrough"
+    descriptor_per_file = True
     about = "libfuse's passthrough_ll, 1 MiB requests and read-ahead, over one XFS in RAM whose cache stays warm"
 
     @staticmethod

@@ -20,6 +20,7 @@ MASTER, FILER, FIRST_VOLUME = 9333, 8888, 8100
 
 class SeaweedFs(System):
     name = "seaweedfs"
+    copies = 2
     about = "two copies on ten volume servers (bears the loss of one, not of two); its mount keeps nothing on fsync"
     count = 10
 

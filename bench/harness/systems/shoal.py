@@ -14,13 +14,17 @@ META_PORT = 7400
 META = f"127.0.0.1:{META_PORT}"
 FIRST_PORT = 7411
 # A brick's file, on an XFS that has room for it. Shoal writes to fresh space, so a brick's RAM grows up to this.
-FILE_SIZE = "1100M"
+FILE_MIB = 1100
 
 
 class Shoal(System):
     name = "shoal"
     about = "ten bricks (files on XFS), one metadata service, one mount"
     count = 10
+
+    @classmethod
+    def most_mib(cls, data_mib: int, code: tuple[int, int]) -> int:
+        return cls.count * FILE_MIB
 
     def __init__(self, options: Options):
         super().__init__(options)
@@ -47,7 +51,7 @@ class Shoal(System):
         for number, mount in enumerate(self.bricks):
             self.brick_processes.append(daemon(
                 [str(self.binary), "brick", "--disk", str(mount / "brick"), "--format", "--id", str(number + 1),
-                 "--size", FILE_SIZE, "--node", "1", "--listen", f"127.0.0.1:{FIRST_PORT + number}", *self._access,
+                 "--size", f"{FILE_MIB}M", "--node", "1", "--listen", f"127.0.0.1:{FIRST_PORT + number}", *self._access,
                  *self.options.brick_options], self.log(f"brick{number}")))
         until("shoal: ten bricks up", 30, self._all_up, 0.3)
         data, parity = self.options.code

@@ -1,0 +1,354 @@
+//! What a brick's connections cost: `world::serve` on its ring, against plain blocking sockets with a thread each.
+//!
+//! `cargo run --release -p world --example sockets [TURNS]`, or bench/spikes/brick_sockets.sh. The answering side is a
+//! process of its own, so that CPU is split; the asking side is the same for all: one thread with a world, as in a
+//! mount. All speak the same frames with the same checksums. Kinds by turns; medians.
+
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use rustix::time::{ClockId, clock_gettime};
+use types::checksum::crc;
+use types::messages::session::{Hello, Proved, Role, Welcome};
+use types::wire::{self, Flags, FrameHeader, HEADER_LEN, Key, Record, VERSION, prove};
+use types::{Buf, BufMut, ClusterId, Epoch};
+use world::{Answer, Handler, Identity, Peers, Signal, World, serve};
+
+/// A load: payloads of request and answer in bytes, beside 72 of header and record; connections; calls at once on each.
+const LOADS: [(usize, usize, usize, usize); 6] = [
+    (0, 4 << 10, 1, 1),
+    (0, 4 << 10, 16, 1),
+    (0, 128 << 10, 1, 1),
+    (0, 128 << 10, 16, 1),
+    (128 << 10, 0, 1, 8),
+    (128 << 10, 0, 16, 1),
+];
+/// How the answering side can be.
+const KINDS: [&str; 3] = ["ring", "threads", "handed"];
+/// Over the columns.
+const HEAD: &str =
+    "request  reply conns depth  answerer  mean us  99 % us  calls/s  asker us answer us  CPU-s/GiB";
+/// Bytes moved per turn and load, at most about.
+const BYTES: usize = 1 << 30;
+/// Calls per turn and load, at most.
+const CALLS_MAX: usize = 30_000;
+/// A fifth of the calls goes before the clocks start.
+const WARM: usize = 5;
+
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+const KEY: Key = Key([9; 32]);
+
+types::records! {
+    /// Asks for so many bytes.
+    9000 Ask {
+        /// Bytes of the answer.
+        len: u64,
+    } => Told;
+    /// The answer.
+    9001 Told {
+        /// Bytes of the answer.
+        len: u64,
+    };
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, word, kind] = words.as_slice()
+        && word == "answer"
+    {
+        return answer(kind);
+    }
+    let turns = words.get(1).map_or(5, |word| word.parse().expect("a number of turns"));
+    println!("medians of {turns} turns; CPU per call, and per GiB of payload");
+    println!("{HEAD}");
+    for (request, reply, connections, depth) in LOADS {
+        let load = Load { request, reply, connections, depth };
+        let mut found: [Vec<Figures>; KINDS.len()] = Default::default();
+        for _ in 0..turns {
+            for (kind, of_kind) in KINDS.iter().zip(&mut found) {
+                of_kind.push(turn(kind, load));
+            }
+        }
+        for (kind, of_kind) in KINDS.iter().zip(&found) {
+            let median = |of: fn(&Figures) -> f64| {
+                let mut all: Vec<f64> = of_kind.iter().map(of).collect();
+                all.sort_by(f64::total_cmp);
+                all[all.len() / 2]
+            };
+            let per_gib =
+                median(|f| f.asker + f.answerer) / 1e6 * (1u64 << 30) as f64 / (request + reply) as f64;
+            println!(
+                "{request:>7} {reply:>6} {connections:>5} {depth:>5}  {kind:8} {:>8.1} {:>8.1} {:>8.0} {:>9.1} {:>9.1} {per_gib:>10.2}",
+                median(|f| f.mean),
+                median(|f| f.slow),
+                median(|f| f.rate),
+                median(|f| f.asker),
+                median(|f| f.answerer),
+            );
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Load {
+    request: usize,
+    reply: usize,
+    connections: usize,
+    depth: usize,
+}
+
+/// What one turn came to.
+struct Figures {
+    /// Mean time from request to answer, in microseconds.
+    mean: f64,
+    /// The time that 99 of 100 calls stay below.
+    slow: f64,
+    /// Calls per second.
+    rate: f64,
+    /// Microseconds of processor per call, of the process that asks.
+    asker: f64,
+    /// The same of the process that answers.
+    answerer: f64,
+}
+
+fn us(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}
+
+/// The process that answers. A line to it is answered by the microseconds of processor that it has used.
+struct Answerer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Answerer {
+    fn start(kind: &str) -> (Answerer, String) {
+        let program = std::env::current_exe().expect("a program has a path");
+        let mut child = Command::new(program)
+            .args(["answer", kind])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process that answers");
+        let input = child.stdin.take().expect("a pipe");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut answerer = Answerer { child, input, output };
+        let address = answerer.line();
+        (answerer, address)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line of the process that answers");
+        assert!(!line.is_empty(), "the process that answers has ended");
+        line.trim().to_owned()
+    }
+
+    fn used(&mut self) -> f64 {
+        writeln!(self.input).expect("the process that answers reads");
+        self.line().parse().expect("a number")
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn turn(kind: &str, load: Load) -> Figures {
+    let (mut answerer, address) = Answerer::start(kind);
+    let world = World::real().expect("a world");
+    world.clone().block_on(async move {
+        // A connection each: `Peers` has one per address.
+        let identity = || Identity { cluster: CLUSTER, key: KEY, role: Role::Client };
+        let peers: Vec<Rc<Peers>> =
+            (0..load.connections).map(|_| Rc::new(Peers::new(world.clone(), identity()))).collect();
+        let each = (BYTES / (load.request + load.reply)).min(CALLS_MAX) / load.connections / load.depth;
+        calls(&world, &peers, &address, load, each / WARM + 1).await;
+        let clocks = || [ClockId::Monotonic, ClockId::ProcessCPUTime].map(us);
+        let (before, start) = (answerer.used(), clocks());
+        let mut times = calls(&world, &peers, &address, load, each).await;
+        let (end, after) = (clocks(), answerer.used());
+        times.sort_by(f64::total_cmp);
+        let count = times.len() as f64;
+        Figures {
+            mean: times.iter().sum::<f64>() / count,
+            slow: times[times.len() * 99 / 100],
+            rate: count / (end[0] - start[0]) * 1e6,
+            asker: (end[1] - start[1]) / count,
+            answerer: (after - before) / count,
+        }
+    })
+}
+
+/// Makes `each` calls one after the other, `depth` times at once on each connection; how long every one took.
+async fn calls(world: &World, peers: &[Rc<Peers>], address: &str, load: Load, each: usize) -> Vec<f64> {
+    let (done, times) = (Signal::new(), Rc::new(Cell::new(Vec::new())));
+    let left = Rc::new(Cell::new(load.connections * load.depth));
+    let payload = BufMut::zeroed(load.request).freeze();
+    let all_done = done.wait();
+    for peer in peers.iter().flat_map(|peer| std::iter::repeat_n(peer, load.depth)) {
+        let (peer, address, payload) = (peer.clone(), address.to_owned(), payload.clone());
+        let (done, times, left) = (done.clone(), times.clone(), left.clone());
+        world.spawn(async move {
+            let mut mine = Vec::with_capacity(each);
+            for _ in 0..each {
+                let start = us(ClockId::Monotonic);
+                let question = Ask { len: load.reply as u64 };
+                let (_, got) =
+                    peer.call(&address, Epoch(0), &question, payload.clone()).await.expect("an answer");
+                assert_eq!(got.len(), load.reply);
+                mine.push(us(ClockId::Monotonic) - start);
+            }
+            let mut all = times.take();
+            all.append(&mut mine);
+            times.set(all);
+            left.set(left.get() - 1);
+            if left.get() == 0 {
+                done.notify();
+            }
+        });
+    }
+    all_done.await;
+    times.take()
+}
+
+/// The process that answers, until its input ends.
+fn answer(kind: &str) {
+    let (tell, told) = mpsc::channel();
+    let kind = kind.to_owned();
+    thread::spawn(move || match kind.as_str() {
+        "ring" => answer_on_a_ring(&tell),
+        kind => answer_plainly(kind == "handed", &tell).expect("a listener that lasts"),
+    });
+    println!("{}", told.recv().expect("an address"));
+    for line in io::stdin().lines() {
+        line.expect("a line");
+        println!("{}", us(ClockId::ProcessCPUTime));
+    }
+}
+
+/// As in a brick: one thread with a ring.
+fn answer_on_a_ring(tell: &mpsc::Sender<String>) {
+    let world = World::real().expect("a world");
+    world.clone().block_on(async move {
+        let listener = world.listen("127.0.0.1:0").await.expect("a free port");
+        tell.send(listener.address()).expect("somebody who asks");
+        let stock = BufMut::zeroed(128 << 10).freeze();
+        let handler: Handler = Rc::new(move |call| {
+            let stock = stock.clone();
+            Box::pin(async move {
+                let Ask { len } = call.parse()?;
+                Ok(Answer::new(&Told { len }, stock.slice(0..len as usize)))
+            })
+        });
+        let identity = Identity { cluster: CLUSTER, key: KEY, role: Role::Brick };
+        serve(world.clone(), listener, identity, handler).await;
+    });
+}
+
+/// What a thread hands to the one that answers.
+type Asked = (Arc<TcpStream>, FrameHeader, Vec<u8>);
+
+/// As it might be: a blocking thread per connection. It answers by itself, as if what a brick knows could be shared, or
+/// hands the request to the one thread that knows.
+fn answer_plainly(handed: bool, tell: &mpsc::Sender<String>) -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (hand, taken) = mpsc::channel::<Asked>();
+    let stock = BufMut::zeroed(128 << 10).freeze();
+    let answers = stock.clone();
+    thread::spawn(move || {
+        for (stream, header, record) in taken {
+            // A connection that has ended says so to its own thread.
+            let _ = reply(&stream, &header, &record, &answers);
+        }
+    });
+    tell.send(listener.local_addr()?.to_string()).expect("somebody who asks");
+    loop {
+        let (stream, _) = listener.accept()?;
+        let (hand, stock) = (handed.then(|| hand.clone()), stock.clone());
+        thread::spawn(move || attend(stream, hand.as_ref(), &stock));
+    }
+}
+
+/// One connection to its end.
+fn attend(stream: TcpStream, hand: Option<&mpsc::Sender<Asked>>, stock: &Buf) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let stream = Arc::new(stream);
+    // As large as the staging of the world's receiver: a small request comes with one read.
+    let mut input = BufReader::with_capacity(8 << 10, &*stream);
+    let (asked, hello, _) = read(&mut input)?;
+    let Hello { nonce, .. } = wire::from_bytes(&hello).map_err(io::Error::other)?;
+    let proof = prove(&KEY, false, &nonce, &[1; 32], CLUSTER);
+    let welcome = Welcome { version: VERSION, role: Role::Brick, cluster: CLUSTER, nonce: [1; 32], proof };
+    write(&stream, &asked, &welcome, &Buf::empty())?;
+    let (asked, ..) = read(&mut input)?;
+    write(&stream, &asked, &Proved {}, &Buf::empty())?;
+    loop {
+        let (header, record, _payload) = read(&mut input)?;
+        match hand {
+            Some(hand) => hand.send((stream.clone(), header, record)).map_err(io::Error::other)?,
+            None => reply(&stream, &header, &record, stock)?,
+        }
+    }
+}
+
+fn reply(stream: &TcpStream, asked: &FrameHeader, record: &[u8], stock: &Buf) -> io::Result<()> {
+    let Ask { len } = wire::from_bytes(record).map_err(io::Error::other)?;
+    write(stream, asked, &Told { len }, &stock.slice(0..len as usize))
+}
+
+/// One frame, its checksums compared.
+fn read(input: &mut BufReader<&TcpStream>) -> io::Result<(FrameHeader, Vec<u8>, Buf)> {
+    let mut header = [0; HEADER_LEN];
+    input.read_exact(&mut header)?;
+    let header = FrameHeader::decode(&header).map_err(io::Error::other)?;
+    let mut record = vec![0; header.record_len as usize];
+    input.read_exact(&mut record)?;
+    let mut payload = BufMut::dirty(header.payload_len as usize);
+    input.read_exact(&mut payload)?;
+    assert_eq!((crc(&record), crc(&payload)), (header.record_crc, header.payload_crc));
+    Ok((header, record, payload.freeze()))
+}
+
+/// Answers what came with `asked`: one system call unless the socket is full.
+fn write<R: Record>(
+    mut stream: &TcpStream,
+    asked: &FrameHeader,
+    record: &R,
+    payload: &Buf,
+) -> io::Result<()> {
+    let record = wire::to_bytes(record);
+    let header = FrameHeader {
+        version: VERSION,
+        kind: R::KIND,
+        request: asked.request,
+        cluster: CLUSTER,
+        epoch: asked.epoch,
+        flags: Flags::REPLY,
+        record_len: record.len() as u32,
+        payload_len: payload.len() as u32,
+        record_crc: crc(&record),
+        payload_crc: crc(payload),
+    };
+    let mut head = header.encode().to_vec();
+    head.extend_from_slice(&record);
+    let (mut at, all) = (0, head.len() + payload.len());
+    while at < all {
+        let pieces = [&head[at.min(head.len())..], &payload[at.saturating_sub(head.len())..]];
+        match stream.write_vectored(&pieces.map(IoSlice::new))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            wrote => at += wrote,
+        }
+    }
+    Ok(())
+}
