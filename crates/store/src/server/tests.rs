@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod full;
+mod memory;
 mod staged;
 mod unknown;
 
