@@ -256,13 +256,17 @@ fn struck(seed: u64, m: usize, stage: Stage, blow: Blow) {
         assert_eq!(sea.stage(&mut patch), Some(stage), "{what}: the stage is reached");
         sea.strike(blow);
         sea.compare(&client, &expected, &what).await;
-        client.world.sleep(FOLDED_US).await;
-        sea.compare(&client, &expected, &what).await;
+        // Another fold might mend what the patch has left: every second time there is none before more is lost.
+        let folds = seed % 2 == 0;
+        if folds {
+            client.world.sleep(FOLDED_US).await;
+            sea.compare(&client, &expected, &what).await;
+        }
         let lost = match blow {
             Blow::Lost(brick) => Some(brick),
             _ => None,
         };
-        if lost.is_none() {
+        if folds && lost.is_none() {
             assert_eq!(sea.overlays(), 0, "{what}: what was begun is finished, or done again");
         }
         for brick in (0..K).filter(|brick| Some(*brick) != lost).take(m - usize::from(lost.is_some())) {
@@ -274,7 +278,7 @@ fn struck(seed: u64, m: usize, stage: Stage, blow: Blow) {
 
 fn struck_at_every_stage(m: usize) {
     for stage in [Stage::SomeHold, Stage::AllHold, Stage::SomeDecided] {
-        for seed in 0..3 {
+        for seed in 0..4 {
             struck(seed, m, stage, Blow::PowerCutOfAll);
             for brick in 0..K + m {
                 struck(seed, m, stage, Blow::PowerCut(brick));
