@@ -38,13 +38,14 @@ impl DaemonArgs {
     }
 }
 
-/// Sets the process up as a daemon.
-pub(crate) fn begin(args: &DaemonArgs) -> anyhow::Result<()> {
+/// Sets the process up as a daemon that has `memory` bytes. Call it before other threads start.
+pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_max_level(args.log_level)
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
+    keep_within(memory);
     if args.detached {
         // Fails only for a leader of a process group, which needs no other session.
         let _ = nix::unistd::setsid();
@@ -54,6 +55,36 @@ pub(crate) fn begin(args: &DaemonArgs) -> anyhow::Result<()> {
         nix::sys::prctl::set_pdeathsig(signal).context("cannot tie this process to its parent")?;
     }
     Ok(())
+}
+
+/// Allocations from so many bytes on go back to the system when they are freed, whatever lies behind them.
+#[cfg(target_env = "gnu")]
+const ALLOCATION_LARGE: i32 = 128 << 10;
+/// Heaps of the allocator: each keeps what it ever held, so one for each thread would be too many.
+#[cfg(target_env = "gnu")]
+const HEAPS_MAX: i32 = 4;
+/// Free payload pages that a daemon keeps, those in use counted, at most. In bytes.
+const PAGES_KEPT_MAX: u64 = 96 << 20;
+
+/// Has memory that is not needed any more go back to the system.
+fn keep_within(memory: u64) {
+    types::buf::keep_pages((memory / 8 * 3).min(PAGES_KEPT_MAX) as usize);
+    #[cfg(target_env = "gnu")]
+    {
+        use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
+        let settings = [
+            // Set, it also no longer grows with what is freed.
+            (M_MMAP_THRESHOLD, ALLOCATION_LARGE),
+            (M_TRIM_THRESHOLD, ALLOCATION_LARGE),
+            (M_ARENA_MAX, HEAPS_MAX),
+        ];
+        for (parameter, value) in settings {
+            // SAFETY: it takes two numbers and changes nothing but the allocator's own settings.
+            if unsafe { mallopt(parameter, value) } == 0 {
+                tracing::warn!("the allocator does not know its parameter {parameter}");
+            }
+        }
+    }
 }
 
 /// A signal that is given when this process is asked to end. Call it before other threads start.

@@ -5,8 +5,8 @@
 
 use std::rc::Rc;
 
-use types::Buf;
 use types::limits::{BLOCK, UNIT_DEFAULT};
+use types::{Buf, Seq, StripeKey};
 
 use crate::error::BrickError;
 use crate::journal::{Claim, DiskFailed};
@@ -37,12 +37,18 @@ impl Server {
         (self.options.memory_budget / 4 / UNIT_BYTES).max(256) as usize
     }
 
+    /// How much of the room for overlays is taken, in per cent: of the journal, or of the share of RAM for them, which is
+    /// a quarter as well. Where little bytes are written, it is the RAM that runs short.
+    pub(crate) fn fill(&self) -> u8 {
+        let share = (self.options.memory_budget / 4).max(1);
+        let taken = self.slot.borrow().overlay_bytes() as u64 * 100 / share;
+        self.journal.fill().max(taken.min(100) as u8)
+    }
+
     /// Whether less than half of the oldest segment would have to be copied. Folds make it so.
     fn is_oldest_mostly_free(&self) -> bool {
         let (oldest, _) = self.journal.oldest();
-        let needed: u64 =
-            self.slot.borrow().forwards(oldest).iter().map(|f| u64::from(f.position.len) + 256).sum();
-        needed < self.superblock.segment / 2
+        self.slot.borrow().forward_bytes(oldest) < self.superblock.segment / 2
     }
 
     /// Whether few more descriptors find room, and some that are there are no longer needed.
@@ -82,8 +88,8 @@ impl Server {
             oldest
         };
         let forwards = self.slot.borrow().forwards(upto.min(self.journal.serial().saturating_sub(1)));
-        for forward in forwards {
-            self.copy_forward(forward).await?;
+        for (key, seq) in forwards {
+            self.copy_forward(key, seq).await?;
         }
         self.snapshot_groups(upto).await?;
         loop {
@@ -108,8 +114,10 @@ impl Server {
     }
 
     /// Copies a record that is still needed to the end of the journal.
-    async fn copy_forward(&self, forward: Forward) -> Result<(), BrickError> {
-        let Forward { hold, position } = forward;
+    async fn copy_forward(&self, key: StripeKey, seq: Seq) -> Result<(), BrickError> {
+        let forward = self.slot.borrow().forward(key, seq);
+        // Folded meanwhile.
+        let Some(Forward { hold, position }) = forward else { return Ok(()) };
         let bytes = if position.len == 0 { Buf::empty() } else { self.journal.read(position).await? };
         self.journal.room(Claim::Housekeeping, bytes.len() + 4096).await?;
         if !self.slot.borrow().is_kept(hold.key, hold.seq) {

@@ -64,6 +64,18 @@ pub(crate) struct Kept {
     pub(crate) serial: u64,
 }
 
+/// Bytes of RAM that an operation takes, about, its ranges left out.
+const KEPT_BYTES: usize = 768;
+/// Bytes of RAM that a range of an overlay takes: its place and its checksum, in lists that may be half empty.
+const SPAN_BYTES: usize = 24;
+
+impl Kept {
+    /// Bytes of RAM, about; the same as long as it is kept.
+    fn weight(&self) -> usize {
+        KEPT_BYTES + SPAN_BYTES * self.hold.spans.len()
+    }
+}
+
 /// A unit of a stripe as this brick knows it.
 #[derive(Debug)]
 pub(crate) struct Unit {
@@ -72,9 +84,9 @@ pub(crate) struct Unit {
     /// The decided bytes without overlays; `None` if the unit is absent (zeros).
     pub(crate) base: Option<Base>,
     /// Full writes and patches whose decision is not known.
-    pub(crate) pend: BTreeMap<Seq, Kept>,
+    pub(crate) pend: BTreeMap<Seq, Box<Kept>>,
     /// Overlays over the base, decided or not.
-    pub(crate) overlays: BTreeMap<Seq, Kept>,
+    pub(crate) overlays: BTreeMap<Seq, Box<Kept>>,
     /// Serial of the first segment with a change that the descriptor at rest lacks.
     dirty: Option<u64>,
     /// A descriptor is at rest.
@@ -132,6 +144,8 @@ pub(crate) struct SlotCore {
     groups: BTreeMap<GroupId, SlotGroup>,
     /// Units with news, and some that were read lately.
     units: BTreeMap<StripeKey, Unit>,
+    /// Bytes of RAM that the overlays of all units take, about.
+    overlay_bytes: usize,
     /// Units that are gone but whose descriptor is still at rest, with the serial of the segment that says so.
     erased: BTreeMap<StripeKey, u64>,
     /// Units that will need a new place among the descriptors, and the largest class that any unit needed.
@@ -157,6 +171,7 @@ impl SlotCore {
         SlotCore {
             groups: BTreeMap::new(),
             units: BTreeMap::new(),
+            overlay_bytes: 0,
             erased: BTreeMap::new(),
             unplaced: BTreeSet::new(),
             class_max: 0,
@@ -287,11 +302,16 @@ impl SlotCore {
             return;
         }
         let class = class_for(descriptor_max(hold.blocks, hold.unit_blocks.len()));
-        let kept = Kept { hold, position, serial: stamp.serial };
+        // In boxes: a node of the map would take the space of many where there is one.
+        let kept = Box::new(Kept { hold, position, serial: stamp.serial });
         match kind {
-            OpKind::Full | OpKind::Patch => unit.pend.insert(seq, kept),
-            OpKind::Overlay | OpKind::Zero => unit.overlays.insert(seq, kept),
-        };
+            OpKind::Full | OpKind::Patch => drop(unit.pend.insert(seq, kept)),
+            OpKind::Overlay | OpKind::Zero => {
+                self.overlay_bytes += kept.weight();
+                let older = unit.overlays.insert(seq, kept);
+                self.overlay_bytes -= older.map_or(0, |kept| kept.weight());
+            }
+        }
         if !decided {
             group.held.insert(seq, key);
         }
@@ -324,8 +344,11 @@ impl SlotCore {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let mut freed = Vec::new();
         let (mut origins, mut told) = (Vec::new(), 0);
-        if let Some(Kept { hold, serial, .. }) = unit.pend.remove(&seq) {
-            unit.overlays.retain(|overlay, _| *overlay > seq);
+        if let Some(kept) = unit.pend.remove(&seq) {
+            let Kept { hold, serial, .. } = *kept;
+            let newer = unit.overlays.split_off(&seq.next());
+            let hidden = std::mem::replace(&mut unit.overlays, newer);
+            self.overlay_bytes -= hidden.values().map(|kept| kept.weight()).sum::<usize>();
             let old = unit.base.take();
             let Hold { kind, base, blocks, runs, crcs, unit_blocks, identities, .. } = hold;
             if kind == OpKind::Patch && !self.replaying {
@@ -355,7 +378,7 @@ impl SlotCore {
     fn abort(&mut self, key: StripeKey, seq: Seq, stamp: Stamp) {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let freed = unit.pend.remove(&seq).map(|kept| kept.hold.fresh);
-        unit.overlays.remove(&seq);
+        self.overlay_bytes -= unit.overlays.remove(&seq).map_or(0, |kept| kept.weight());
         if unit.pend.is_empty() && unit.dirty.is_none() {
             self.unplaced.remove(&key);
         }
@@ -424,6 +447,7 @@ impl SlotCore {
         for key in keys {
             let Some(unit) = self.units.remove(&key) else { continue };
             self.unplaced.remove(&key);
+            self.overlay_bytes -= unit.overlays.values().map(|kept| kept.weight()).sum::<usize>();
             if unit.at_rest {
                 self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
             }

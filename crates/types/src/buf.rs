@@ -1,80 +1,14 @@
 //! Payload bytes: aligned, counted, shared without copying, and reused through a bounded pool.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+mod pool;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::limits::BLOCK;
+pub use pool::{keep_pages, pages_held};
 
-/// Pages of one allocation, aligned to [`BLOCK`], given back to the pool when the last user drops it.
-struct Pages {
-    start: NonNull<u8>,
-    capacity: usize,
-}
-
-// SAFETY: `Pages` owns its memory alone; access goes through `Buf` (shared, read only) and `BufMut` (unique).
-unsafe impl Send for Pages {}
-// SAFETY: as above; a shared reference only ever reads.
-unsafe impl Sync for Pages {}
-
-/// Free pages by size class (log2 of the capacity).
-static POOL: Mutex<Pool> = Mutex::new(Pool { classes: [const { Vec::new() }; CLASSES], bytes: 0 });
-
-/// Size classes from 4 KiB (class 0) to 32 MiB.
-const CLASSES: usize = 14;
-/// Free bytes that a process keeps for reuse: a large allocation from the system costs a page fault per page.
-const POOL_BYTES_MAX: usize = 24 << 20;
-
-struct Pool {
-    classes: [Vec<Pages>; CLASSES],
-    bytes: usize,
-}
-
-impl Pages {
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, BLOCK).expect("a payload's size is far below isize::MAX")
-    }
-
-    fn class(capacity: usize) -> usize {
-        (capacity / BLOCK).trailing_zeros() as usize
-    }
-
-    fn take(len: usize) -> Pages {
-        let capacity = len.max(BLOCK).next_power_of_two();
-        if let Some(classes) = POOL.lock().ok().as_mut()
-            && let Some(class) = classes.classes.get_mut(Self::class(capacity))
-            && let Some(pages) = class.pop()
-        {
-            classes.bytes -= capacity;
-            return pages;
-        }
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is at least one block, never zero.
-        let start = unsafe { alloc(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        // SAFETY: freshly allocated, `capacity` bytes long: from here on every byte is initialised.
-        unsafe { start.as_ptr().write_bytes(0, capacity) };
-        Pages { start, capacity }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        if let Ok(mut pool) = POOL.lock()
-            && pool.bytes + self.capacity <= POOL_BYTES_MAX
-            && Self::class(self.capacity) < CLASSES
-        {
-            pool.bytes += self.capacity;
-            let class = Self::class(self.capacity);
-            pool.classes[class].push(Pages { start: self.start, capacity: self.capacity });
-            return;
-        }
-        // SAFETY: allocated by `take` with this layout, and nobody else knows it any more.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) };
-    }
-}
+use pool::Pages;
 
 /// Bytes that one owner may change. [`BufMut::freeze`] makes them shareable.
 pub struct BufMut {
@@ -207,6 +141,7 @@ impl From<Vec<u8>> for Buf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::BLOCK;
 
     #[test]
     fn aligned_shared_and_reused() {

@@ -44,7 +44,7 @@ pub(crate) struct MetaArgs {
 
 pub(crate) fn run(args: &MetaArgs) -> anyhow::Result<()> {
     let stop = daemon::stop_signal()?;
-    daemon::begin(&args.daemon)?;
+    daemon::begin(&args.daemon, args.memory.0)?;
     let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
     daemon::check_listen(&args.listen, &key)?;
     let path = store_path(&args.dir);

@@ -174,7 +174,7 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
             }
         }
     })?;
-    daemon::begin(&args.daemon)?;
+    daemon::begin(&args.daemon, args.memory.0)?;
     let dir = check_free(&args.mount_point)?;
     let target = args.cluster.target()?;
     let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };

@@ -150,6 +150,7 @@ fn document(report: &ClusterReport, bricks: &[(BrickInfo, Option<BrickReport>)],
                 value["damaged"] = a.damaged.into();
                 value["ordered"] = a.ordered.into();
                 value["folded"] = a.folded.into();
+                value["patched"] = a.patched.into();
                 value["primary_of"] = a.primary_of.iter().map(ToString::to_string).collect();
                 value["memory"] = a.memory.into();
                 value["memory_budget"] = a.memory_budget.into();

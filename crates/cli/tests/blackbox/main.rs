@@ -7,11 +7,13 @@
 //! | `mounts.rs` | several mounts of one volume, and mounts that die |
 //! | `restarts.rs` | stops, crashes and restarts of the cluster |
 //! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
+//! | `memory.rs` | what the daemons' memory comes to under load |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `story.rs` | the demo |
 
 mod damage;
 mod files;
+mod memory;
 mod mounts;
 mod refusals;
 mod restarts;

@@ -175,21 +175,3 @@ fn a_cluster_of_several_daemons_by_hand() {
     assert_eq!(fs::read(dir.join("file")).expect("the file"), b"by hand");
     stage.umount(&dir);
 }
-
-#[test]
-fn daemons_stay_within_their_memory() {
-    let stage = Stage::new("memory");
-    stage.must(&["up", "--bricks", "6", "--code", "4+2", "--size", "512M", "--memory", "128M"]);
-    let mount = stage.mount("mnt");
-    let mut chance = Chance::new(9);
-    for file in 0..12 {
-        fs::write(mount.join(file.to_string()), chance.bytes(16 << 20)).expect("a file");
-    }
-    let status = stage.status();
-    let mut daemons = status["bricks"].as_array().expect("bricks").clone();
-    daemons.push(status["meta"].clone());
-    for daemon in daemons {
-        let (used, budget) = (daemon["memory"].as_u64(), daemon["memory_budget"].as_u64());
-        assert!(used.expect("memory") <= budget.expect("a budget"), "{daemon}");
-    }
-}

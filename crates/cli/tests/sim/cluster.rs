@@ -39,7 +39,7 @@ impl Cluster {
     /// Machines with formatted bricks; nothing runs yet.
     pub(crate) fn new(seed: u64, options: SimOptions, bricks: u32, brick_bytes: u64) -> Cluster {
         let sim = Simulation::new(seed, options);
-        let engine = Engine::memory();
+        let engine = Engine::memory_with_journal("journal");
         meta::create_cluster(&engine, CLUSTER).expect("a fresh engine holds no cluster");
         let cluster = Cluster { sim, engine, bricks, brick_bytes };
         for brick in 0..bricks {

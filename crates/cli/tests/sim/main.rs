@@ -46,6 +46,8 @@ fn storms() {
         sum.retries += tally.retries;
         sum.staged += tally.staged;
         sum.sent += tally.sent;
+        sum.patched += tally.patched;
+        sum.folded += tally.folded;
         sum.compared += tally.compared;
         sum.starved += tally.starved;
         sum.trace = sum.trace.rotate_left(1) ^ tally.trace;
@@ -55,5 +57,6 @@ fn storms() {
     }
     println!("{seeds} seeds from {first}: {sum:?}");
     assert!(sum.staged.min(sum.sent) > 0 || seeds < 20, "stripes take both ways");
+    assert!(sum.patched.min(sum.folded) > 0 || seeds < 100, "stripes are folded both ways");
     assert!(sum.starved * 5 <= seeds || seeds < 20, "most seeds run to their end");
 }

@@ -14,13 +14,15 @@ use std::sync::Arc;
 
 use client::{ClientError, Encode, Mount, SetAttrs};
 use futures_util::future::join3;
+use types::messages::brick::BrickStatus;
 use types::messages::cluster::{SlotConfig, SlotState};
 use types::messages::names::Owner;
-use types::{ClientId, InodeId, Refusal};
-use world::World;
+use types::messages::session::Role;
+use types::{Buf, ClientId, Epoch, InodeId, Refusal};
 use world::sim::SimOptions;
+use world::{Peers, World};
 
-use crate::cluster::{Client, Cluster, brick_node, create_volume, map};
+use crate::cluster::{Client, Cluster, brick_node, create_volume, identity, map};
 
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 /// Operations of each client.
@@ -39,6 +41,9 @@ pub(crate) struct Tally {
     pub(crate) staged: u64,
     /// Whole stripes that primaries encoded.
     pub(crate) sent: u64,
+    /// Stripes folded by a patch, and written whole; by bricks since their last start.
+    pub(crate) patched: u64,
+    pub(crate) folded: u64,
     pub(crate) compared: u64,
     /// The run ended early: more bricks were put Out than writes bear, or a client lost its lease.
     pub(crate) starved: u64,
@@ -206,6 +211,23 @@ impl Storm<'_> {
             tally.retries += counters.retries;
             tally.staged += counters.stripes_staged;
             tally.sent += counters.stripes_sent;
+        }
+        // Idle bricks fold: sometimes they are done before the power cut, sometimes it hits them at it.
+        driver.sleep(self.dice.below(3_000_000)).await;
+        self.count_folds(driver).await;
+    }
+
+    /// Adds up what the bricks have folded since their last start.
+    async fn count_folds(&self, world: &World) {
+        let peers = Peers::new(world.clone(), identity(Role::Client));
+        for brick in 0..self.cluster.bricks {
+            let address = format!("{}:1", brick_node(brick));
+            let asked = peers.call(&address, Epoch(0), &BrickStatus {}, Buf::empty()).await;
+            // A lost brick does not answer.
+            let Ok((report, _)) = asked else { continue };
+            let mut tally = self.tally.borrow_mut();
+            tally.patched += report.patched;
+            tally.folded += report.folded;
         }
     }
 

@@ -54,7 +54,7 @@ impl Server {
     /// Whether the journal of this brick, or of one that shares a group with it, fills up.
     fn is_journal_pressed(&self) -> bool {
         let others = self.pressure.borrow().values().map(|known| known.journal_fill).max();
-        self.journal.fill().max(others.unwrap_or(0)) >= FILL_BUSY
+        self.fill().max(others.unwrap_or(0)) >= FILL_BUSY
     }
 
     /// Stripes of this brick's groups with overlays, the oldest in the journal first.

@@ -142,7 +142,7 @@ impl Server {
     }
 
     pub(super) fn prepared(&self) -> Prepared {
-        Prepared { free: self.free_bytes(), journal_fill: self.journal.fill() }
+        Prepared { free: self.free_bytes(), journal_fill: self.fill() }
     }
 
     /// Brings a unit's state into RAM.

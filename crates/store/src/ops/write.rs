@@ -150,7 +150,7 @@ impl Server {
         let mut pressed = Vec::new();
         for brick in self.bricks_of(id, epoch)? {
             let known = self.pressure.borrow().get(&brick).copied();
-            if brick == self.options.brick && self.journal.fill() >= JOURNAL_PRESSED {
+            if brick == self.options.brick && self.fill() >= JOURNAL_PRESSED {
                 pressed.push(None);
             } else if let Some(known) = known.filter(|known| known.journal_fill >= JOURNAL_PRESSED) {
                 pressed.push(Some((brick, known.at)));
@@ -276,7 +276,7 @@ impl Server {
     fn is_journal_full(&self, stripe: &Stripe<'_>) -> bool {
         let pressure = self.pressure.borrow();
         let others = stripe.bricks().filter_map(|brick| pressure.get(&brick)).map(|p| p.journal_fill).max();
-        self.journal.fill().max(others.unwrap_or(0)) >= JOURNAL_FULL
+        self.fill().max(others.unwrap_or(0)) >= JOURNAL_FULL
     }
 
     /// A full write of these contents: each data unit ends where only zeros follow.

@@ -3,6 +3,8 @@
 mod crash;
 mod damage;
 mod full;
+mod memory;
+mod patches;
 mod staged;
 mod unknown;
 
@@ -192,6 +194,15 @@ impl Client {
         self.map.borrow().volumes[0].groups[0].epoch
     }
 
+    /// Where the group's primary listens.
+    fn address(&self) -> String {
+        let map = self.map.borrow();
+        let volume = &map.volumes[0];
+        let primary = volume.groups[0].primary(volume.geometry.code());
+        let brick = primary.map(|slot| volume.groups[0].slots[slot].brick);
+        brick.and_then(|brick| map.brick(brick)).map_or(AT.to_owned(), |info| info.address.clone())
+    }
+
     async fn call<R: types::wire::Request>(
         &self,
         request: &R,
@@ -199,7 +210,7 @@ impl Client {
     ) -> Result<(R::Reply, Buf), Refusal> {
         let mut last = None;
         for _ in 0..2000 {
-            let answer = self.peers.call(AT, self.epoch(), request, payload.clone()).await;
+            let answer = self.peers.call(&self.address(), self.epoch(), request, payload.clone()).await;
             last = match answer {
                 Ok(answer) => return Ok(answer),
                 Err(CallError::Refused(Refusal::StaleEpoch | Refusal::NotServing | Refusal::NotPrimary))
@@ -221,6 +232,15 @@ impl Client {
     }
 
     async fn write(&self, key: StripeKey, patch: &Patch) -> Result<(), Refusal> {
+        self.write_as(key, patch, false).await
+    }
+
+    /// Answered when the write is stable.
+    async fn write_stable(&self, key: StripeKey, patch: &Patch) -> Result<(), Refusal> {
+        self.write_as(key, patch, true).await
+    }
+
+    async fn write_as(&self, key: StripeKey, patch: &Patch, stable: bool) -> Result<(), Refusal> {
         let write = Write {
             group: GROUP,
             key,
@@ -229,7 +249,7 @@ impl Client {
             acked: ClientSeq(self.acked),
             spans: vec![Span { offset: patch.offset as u32, len: patch.len as u32 }],
             zero: patch.bytes.is_none(),
-            stable: false,
+            stable,
             staged: false,
         };
         let payload = patch.bytes.as_ref().map_or(Buf::empty(), |bytes| Buf::copy_of(bytes));

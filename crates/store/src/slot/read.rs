@@ -140,7 +140,7 @@ impl SlotCore {
     pub(crate) fn shape(&self, key: StripeKey) -> Shape {
         let Some(unit) = self.units.get(&key) else { return Shape::default() };
         let (identity, unit_blocks, identities) = match (unit.pend.last_key_value(), &unit.base) {
-            (Some((seq, Kept { hold, .. })), _) => (*seq, hold.unit_blocks.clone(), hold.identities.clone()),
+            (Some((seq, kept)), _) => (*seq, kept.hold.unit_blocks.clone(), kept.hold.identities.clone()),
             (None, Some(base)) => (base.identity, base.unit_blocks.clone(), base.identities.clone()),
             (None, None) => (Seq::NONE, Vec::new(), Vec::new()),
         };

@@ -2,7 +2,7 @@
 
 use types::{GroupId, Seq, StripeKey};
 
-use super::{SlotCore, SlotGroup, Stamp, Unit};
+use super::{Kept, SlotCore, SlotGroup, Stamp, Unit};
 use crate::descriptor::Descriptor;
 use crate::journal::Position;
 use crate::record::{Hold, Snapshot};
@@ -125,12 +125,33 @@ impl SlotCore {
         self.forgotten += 1;
     }
 
+    /// Bytes of RAM that overlays take, about.
+    pub(crate) fn overlay_bytes(&self) -> usize {
+        self.overlay_bytes
+    }
+
+    fn kept_upto(&self, serial: u64) -> impl Iterator<Item = (StripeKey, &Kept)> {
+        let kept = self.units.iter().flat_map(|(key, unit)| {
+            unit.pend.values().chain(unit.overlays.values()).map(|kept| (*key, &**kept))
+        });
+        kept.filter(move |(_, kept)| kept.serial <= serial)
+    }
+
     /// Operations whose records lie in segments up to `serial` and are still needed.
-    pub(crate) fn forwards(&self, serial: u64) -> Vec<Forward> {
-        let kept = self.units.values().flat_map(|unit| unit.pend.values().chain(unit.overlays.values()));
-        kept.filter(|kept| kept.serial <= serial)
-            .map(|kept| Forward { hold: kept.hold.clone(), position: kept.position })
-            .collect()
+    pub(crate) fn forwards(&self, serial: u64) -> Vec<(StripeKey, Seq)> {
+        self.kept_upto(serial).map(|(key, kept)| (key, kept.hold.seq)).collect()
+    }
+
+    /// About how many bytes of the journal they take.
+    pub(crate) fn forward_bytes(&self, serial: u64) -> u64 {
+        self.kept_upto(serial).map(|(_, kept)| u64::from(kept.position.len) + 256).sum()
+    }
+
+    /// The record of an operation, if it is still needed.
+    pub(crate) fn forward(&self, key: StripeKey, seq: Seq) -> Option<Forward> {
+        let unit = self.units.get(&key)?;
+        let kept = unit.pend.get(&seq).or_else(|| unit.overlays.get(&seq))?;
+        Some(Forward { hold: kept.hold.clone(), position: kept.position })
     }
 
     /// Whether an operation is still needed: it may have been folded or aborted while its bytes were read.

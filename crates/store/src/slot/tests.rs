@@ -200,8 +200,8 @@ impl Bench {
     fn checkpoint(&mut self, segments: u64, freed: bool) {
         let oldest = self.journal.first().map_or(0, |(stamp, _)| stamp.serial);
         let upto = (oldest + segments).min(self.lsn / 7);
-        for Forward { hold, position } in self.core.forwards(upto) {
-            let (key, seq) = (hold.key, hold.seq);
+        for (key, seq) in self.core.forwards(upto) {
+            let Some(Forward { hold, position }) = self.core.forward(key, seq) else { continue };
             self.lsn += 1;
             let stamp = Stamp { lsn: self.lsn, serial: 1 + self.lsn / 7 };
             self.journal.push((stamp, Recorded::Hold(hold)));
@@ -254,6 +254,8 @@ impl Bench {
     /// Everything that matters, as text.
     fn state(&self, core: &SlotCore) -> Vec<String> {
         let mut lines = Vec::new();
+        let overlays = core.units.values().flat_map(|unit| unit.overlays.values());
+        assert_eq!(core.overlay_bytes, overlays.map(|kept| kept.weight()).sum::<usize>());
         for n in 0..16 {
             let key = key(n);
             let unit = core.units.get(&key);
@@ -263,7 +265,7 @@ impl Bench {
                 None => self.at_rest.get(&key).map(|descriptor| descriptor.base.clone()),
             };
             let base = base.filter(|base| base.blocks > 0);
-            let kept = |kept: &BTreeMap<Seq, Kept>| kept.keys().copied().collect::<Vec<Seq>>();
+            let kept = |kept: &BTreeMap<Seq, Box<Kept>>| kept.keys().copied().collect::<Vec<Seq>>();
             let (pend, overlays) = unit.map_or_else(Default::default, |u| (kept(&u.pend), kept(&u.overlays)));
             lines.push(format!("{key} {base:?} pend {pend:?} overlays {overlays:?}"));
         }

@@ -181,7 +181,7 @@ records! {
     111 Prepared {
         /// Bytes that the brick can still take, its reserve left out.
         free: u64,
-        /// How full the brick's journal is, in per cent.
+        /// How full the brick's journal is, or its RAM for overlays, in per cent.
         journal_fill: u8,
     };
     /// Primary to slot: make everything held so far durable now.

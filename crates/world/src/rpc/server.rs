@@ -1,6 +1,6 @@
 //! The answering side.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -18,6 +18,10 @@ use crate::{Conn, Frame, Listener, Receiver, World};
 
 /// Requests of one connection that may be in progress, or answered and not yet sent; the next is not read before.
 const IN_FLIGHT_MAX: usize = 256;
+/// Bytes of clients' payloads in progress, all connections together, beyond which a client's next request waits: there may
+/// be any number of them. Servers' payloads are left out; clients' requests wait for those, and each server has a bound
+/// of its own for what it accepts. A connection may always have one request in progress.
+const PAYLOADS_MAX: usize = 32 << 20;
 /// Pause after a failed accept, in microseconds: what is short, such as descriptors, needs time to come back.
 const ACCEPT_PAUSE_US: u64 = 10_000;
 
@@ -25,6 +29,10 @@ struct Server {
     world: World,
     identity: Identity,
     handler: Handler,
+    /// Bytes of clients' payloads in progress.
+    payloads: Cell<usize>,
+    /// Readers that wait for some of them to end.
+    crowded: RefCell<Vec<Waker>>,
     /// Set when [`serve`] is dropped.
     stopped: Latch,
 }
@@ -35,7 +43,14 @@ struct Server {
 /// Whoever cannot shake hands is turned away. A connection that ends leaves its requests running; dropping this future
 /// drops all connections and all requests.
 pub async fn serve(world: World, listener: Listener, identity: Identity, handler: Handler) {
-    let server = Server { world: world.clone(), identity, handler, stopped: Latch::default() };
+    let server = Server {
+        world: world.clone(),
+        identity,
+        handler,
+        payloads: Cell::new(0),
+        crowded: RefCell::default(),
+        stopped: Latch::default(),
+    };
     let stop = Stop(Rc::new(server));
     loop {
         match listener.accept().await {
@@ -104,16 +119,23 @@ impl Session {
             if frame.header.cluster != self.server.identity.cluster || frame.header.flags.is_reply() {
                 return tracing::debug!(peer = self.peer, "a frame out of place");
             }
-            self.room().await;
+            self.room(frame.payload.len()).await;
             self.begin(frame).await;
         }
     }
 
-    /// Waits until another request may be in flight.
-    async fn room(&self) {
+    /// Waits until another request, with so many bytes of payload, may be in flight.
+    async fn room(&self, bytes: usize) {
         poll_fn(|cx| {
-            if self.in_progress.get() + self.outbox.unsent() < IN_FLIGHT_MAX {
+            let many = self.in_progress.get() + self.outbox.unsent() >= IN_FLIGHT_MAX;
+            let much = self.bytes_of(bytes) > 0
+                && self.in_progress.get() > 0
+                && self.server.payloads.get() + bytes > PAYLOADS_MAX;
+            if !many && !much {
                 return Poll::Ready(());
+            }
+            if much {
+                self.server.crowded.borrow_mut().push(cx.waker().clone());
             }
             self.reader.set(Some(cx.waker().clone()));
             Poll::Pending
@@ -121,9 +143,15 @@ impl Session {
         .await;
     }
 
+    /// What of a payload counts against [`PAYLOADS_MAX`].
+    fn bytes_of(&self, payload: usize) -> usize {
+        if self.role == Role::Client { payload } else { 0 }
+    }
+
     /// Polls the request once here, which keeps the order; what is not done then goes on in a task of its own.
     async fn begin(self: &Rc<Session>, frame: Frame) {
         let (request, epoch) = (frame.header.request, frame.header.epoch);
+        let bytes = self.bytes_of(frame.payload.len());
         let mut answering = (self.server.handler)(Call {
             kind: frame.header.kind,
             epoch,
@@ -138,7 +166,8 @@ impl Session {
             Poll::Ready(answer) => self.outbox.queue(self.frame(request, epoch, answer)),
             Poll::Pending => {
                 self.in_progress.set(self.in_progress.get() + 1);
-                self.server.world.spawn(self.clone().finish(request, epoch, answering));
+                self.server.payloads.set(self.server.payloads.get() + bytes);
+                self.server.world.spawn(self.clone().finish(request, epoch, bytes, answering));
             }
         }
     }
@@ -147,6 +176,7 @@ impl Session {
         self: Rc<Session>,
         request: u64,
         epoch: Epoch,
+        bytes: usize,
         answering: LocalBoxFuture<'static, Result<Answer, Refusal>>,
     ) {
         let finishing = async {
@@ -155,6 +185,10 @@ impl Session {
         };
         self.server.stopped.or(finishing).await;
         self.in_progress.set(self.in_progress.get() - 1);
+        self.server.payloads.set(self.server.payloads.get() - bytes);
+        if bytes > 0 {
+            self.server.crowded.take().into_iter().for_each(Waker::wake);
+        }
         wake(&self.reader);
     }
 

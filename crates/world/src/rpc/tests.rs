@@ -224,6 +224,54 @@ fn a_thousand_at_once_begin_in_order() {
     }
 }
 
+/// Clients without end: what they send at once is bounded for all of them together, and everybody is answered.
+#[test]
+fn many_clients_payloads_are_bounded_together() {
+    const CLIENTS: usize = 6;
+    const LEN: usize = 512 << 10;
+    let sim = Simulation::new(1, SimOptions::default());
+    let server = sim.node("server");
+    sim.block_on("client", async {
+        let (held, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (on, now, peak) = (server.clone(), held.clone(), most.clone());
+        let handler: Handler = Rc::new(move |call| {
+            let (world, now, peak) = (on.clone(), now.clone(), peak.clone());
+            Box::pin(async move {
+                now.set(now.get() + call.payload.len());
+                peak.set(now.get().max(peak.get()));
+                world.sleep(20_000).await;
+                now.set(now.get() - call.payload.len());
+                Ok(Answer::new(&Told(0), Buf::empty()))
+            })
+        });
+        let listener = server.listen(SERVER).await.unwrap();
+        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+        let answered = Rc::new(Cell::new(0));
+        for client in 0..CLIENTS {
+            let world = sim.node(&format!("client{client}"));
+            let peers = Peers::new(world.clone(), identity(Role::Client));
+            for _ in 0..30 {
+                let (peers, answered) = (peers.clone(), answered.clone());
+                world.spawn(async move {
+                    let payload = Buf::from(vec![1; LEN]);
+                    peers.call(SERVER, Epoch(5), &Ask(1), payload).await.expect("an answer");
+                    answered.set(answered.get() + 1);
+                });
+            }
+        }
+        let client = sim.node("client");
+        for _ in 0..10_000 {
+            if answered.get() == CLIENTS * 30 {
+                break;
+            }
+            client.sleep(1000).await;
+        }
+        assert_eq!((answered.get(), held.get()), (CLIENTS * 30, 0));
+        let bound = (32 << 20) + CLIENTS * LEN;
+        assert!((16 << 20..=bound).contains(&most.get()), "{} bytes at once", most.get());
+    });
+}
+
 #[test]
 fn a_server_that_dies_leaves_the_outcome_unknown_and_comes_back() {
     with_server(async |sim, client, peers| {
