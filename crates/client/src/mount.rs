@@ -5,7 +5,7 @@
 //! capacity; a writer that would go beyond waits. The budget is cut to three quarters of
 //! [`MountOptions::memory_budget`] if that is less, and is never below four stripes. Beside it there is what reads in
 //! progress hold (each twice its own length at most), a copy of each piece of several spans that is on the wire (256
-//! KiB at most, 16 at a time per thread), and the pool of free buffers of `types`.
+//! KiB at most, 16 at a time per thread), and what `types::buf` keeps of free pages.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

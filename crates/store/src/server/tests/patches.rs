@@ -257,7 +257,7 @@ fn struck(seed: u64, m: usize, stage: Stage, blow: Blow) {
         sea.strike(blow);
         sea.compare(&client, &expected, &what).await;
         // Another fold might mend what the patch has left: every second time there is none before more is lost.
-        let folds = seed % 2 == 0;
+        let folds = seed.is_multiple_of(2);
         if folds {
             client.world.sleep(FOLDED_US).await;
             sea.compare(&client, &expected, &what).await;
