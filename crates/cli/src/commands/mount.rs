@@ -207,18 +207,13 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
         FuseError::Join(client::MountError::UnknownVolume(_)) => {
             problem(error.to_string(), "`shoal volume list` shows those there are")
         }
-        FuseError::Join(client::MountError::Taken { .. }) => problem(
-            error.to_string(),
-            format!(
-                "`shoal umount` there; if that machine is dead, wait until its lease has run out ({:.1} s){}",
-                (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6,
-                if args.exclusive {
-                    "; or mount without --exclusive, if none there is exclusive"
-                } else {
-                    ""
-                },
-            ),
-        ),
+        FuseError::Join(client::MountError::Taken { holders, .. }) => {
+            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
+            let beside = holders.iter().all(|holder| !holder.exclusive);
+            let beside = if beside { "; or mount without --exclusive" } else { "" };
+            let there = "`shoal umount` there; if that machine is dead, wait until its lease has run out";
+            problem(error.to_string(), format!("{there} ({lease} s){beside}"))
+        }
         FuseError::Join(_) => {
             problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")
         }

@@ -5,12 +5,14 @@
 //! | `stage.rs` | a directory for one test; everything in it ends with the test, also if it panics |
 //! | `script.rs`, `files.rs` | random file operations, on a mount and on a tmpfs, with the same outcome |
 //! | `mounts.rs` | several mounts of one volume, and mounts that die |
+//! | `exclusive.rs` | mounts that are the only ones of their volume, with the kernel's write-back cache |
 //! | `restarts.rs` | stops, crashes and restarts of the cluster |
 //! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `story.rs` | the demo |
 
 mod damage;
+mod exclusive;
 mod files;
 mod mounts;
 mod refusals;
