@@ -254,7 +254,7 @@ fn random_blocks_by_many_writers_are_there_after_the_mount() {
         let mut chance = Chance::new(writer + 40);
         for salt in 1..=WRITES {
             blocks.write(chance.below(BLOCKS as u64) as usize, salt);
-            if salt % 1500 == 0 && writer % 2 == 0 {
+            if salt % 1500 == 0 && writer.is_multiple_of(2) {
                 blocks.file.sync_all().expect("stable");
             }
             if salt % 50 == 0 {
