@@ -1,5 +1,6 @@
 //! What can go wrong for a caller of this room.
 
+use types::messages::cluster::{ClusterReport, MountInfo};
 use types::{ClusterId, Refusal};
 use world::CallError;
 
@@ -61,6 +62,14 @@ pub enum MountError {
         /// Its cluster.
         theirs: ClusterId,
     },
+    /// The volume has an exclusive mount, or has mounts and this one was to be exclusive.
+    #[error("volume `{volume}` is mounted {}", places(holders))]
+    Taken {
+        /// The volume.
+        volume: String,
+        /// Its mounts; none if the last has left a moment ago.
+        holders: Vec<MountInfo>,
+    },
     /// The metadata service said no.
     #[error("the metadata service at {address} refuses: {refusal}")]
     Refused {
@@ -74,7 +83,34 @@ pub enum MountError {
     BadReply(String),
 }
 
+/// `exclusively at host:/mnt (client 7), for 12 s`, for each mount.
+fn places(holders: &[MountInfo]) -> String {
+    if holders.is_empty() {
+        return "elsewhere".to_owned();
+    }
+    let place = |mount: &MountInfo| {
+        let how = if mount.exclusive { "exclusively at" } else { "at" };
+        let place = if mount.place.is_empty() { "an unknown place" } else { &mount.place };
+        let mut text = format!("{how} {place} (client {}), for {} s", mount.client, mount.age / 1_000_000);
+        if mount.silent > SILENT_US {
+            text += &format!(", silent for {:.1} s", mount.silent as f64 / 1e6);
+        }
+        text
+    };
+    holders.iter().map(place).collect::<Vec<_>>().join("; ")
+}
+
+/// A mount that has not been heard for so long may be dead, in microseconds.
+const SILENT_US: u64 = 2 * types::limits::BEAT_US;
+
 impl MountError {
+    /// The volume's mounts are in the way.
+    pub(crate) fn taken(volume: &str, report: ClusterReport) -> MountError {
+        let id = report.map.volume_named(volume).map(|known| known.id);
+        let holders = report.mounts.into_iter().filter(|mount| Some(mount.volume) == id).collect();
+        MountError::Taken { volume: volume.to_owned(), holders }
+    }
+
     pub(crate) fn of(error: CallError, address: &str, volume: &str) -> MountError {
         let address = address.to_owned();
         match error {

@@ -31,6 +31,8 @@ pub(crate) struct Lives {
     life: AtomicU64,
     leased_until: AtomicU64,
     left: AtomicBool,
+    /// The lease of an exclusive mount has run out.
+    lost: AtomicBool,
 }
 
 impl Lives {
@@ -40,6 +42,7 @@ impl Lives {
             life: AtomicU64::new(1),
             leased_until: AtomicU64::new(leased_until),
             left: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
         }
     }
 
@@ -59,6 +62,11 @@ impl Lives {
 
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire)
+    }
+
+    /// The lease of an exclusive mount has run out: others may have been let in, and nothing that was cached counts.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     fn renew(&self, sent: u64) {
@@ -154,7 +162,7 @@ impl Session {
 
     /// Renews the lease, follows the map and the recalls.
     async fn watch(&self) {
-        while !self.mount.lives.has_left() {
+        while !self.mount.lives.has_left() && !self.mount.lives.is_lost() {
             let (sent, life) = (self.world.now(), self.mount.lives.life());
             let client = self.mount.lives.client();
             let poll = ClientPoll { client, map: self.mount.map().version };
@@ -191,6 +199,9 @@ impl Session {
             if self.mount.lives.has_left() {
                 return Err(ClientError::Left);
             }
+            if self.mount.lives.is_lost() {
+                return Err(ClientError::Refused(Refusal::Fenced));
+            }
             patience.pause().await?;
         }
         Ok(())
@@ -202,12 +213,20 @@ impl Session {
         if self.mount.lives.life() != life || self.mount.lives.has_left() {
             return Ok(());
         }
+        if self.mount.lives.is_lost() {
+            return Err(ClientError::Refused(Refusal::Fenced));
+        }
         let known = Some(self.mount.lives.client());
         match self.join(known).await {
             Ok(()) => Ok(()),
             Err(CallError::Refused(Refusal::Fenced | Refusal::Unknown)) => {
                 // The handles die with the lease; what is opened from now on belongs to a new life.
                 self.mount.lose_everything();
+                if self.mount.options.exclusive {
+                    self.mount.lives.lost.store(true, Ordering::Release);
+                    tracing::error!("the lease has run out: this exclusive mount is over, unmount it");
+                    return Err(ClientError::Refused(Refusal::Fenced));
+                }
                 self.join(None).await.map_err(ClientError::from)
             }
             Err(error) => Err(error.into()),
@@ -217,10 +236,11 @@ impl Session {
     async fn join(&self, client: Option<ClientId>) -> Result<(), CallError> {
         let opened = |file: &Arc<OpenFile>| file.lock().open_inode(file.inode);
         let opens = self.mount.files().iter().map(opened).filter(|o| o.readers + o.writers > 0).collect();
-        let volume = self.mount.options.volume.clone();
+        let options = &self.mount.options;
+        let (volume, exclusive, place) = (options.volume.clone(), options.exclusive, options.place.clone());
         let sent = self.world.now();
-        let ClientJoined { client: now, .. } =
-            self.ask_once(POLL_US, &ClientJoin { volume, client, opens }).await?;
+        let join = ClientJoin { volume, client, opens, exclusive, place };
+        let ClientJoined { client: now, .. } = self.ask_once(POLL_US, &join).await?;
         if client.is_some_and(|before| before != now) {
             self.mount.lose_everything();
         }

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use layout::Coder;
-use types::limits::LEASE_US;
-use types::messages::cluster::{ClientJoin, MapGet, Mode};
+use types::limits::{LEASE_US, PLACE_MAX};
+use types::messages::cluster::{ClientJoin, ClusterStatus, MapGet, Mode};
 use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
-use world::{Identity, Peers, Signal, World};
+use world::{CallError, Identity, Peers, Signal, World};
 
 use crate::error::{ClientError, MountError};
 use crate::flow::Flow;
@@ -44,6 +44,12 @@ pub struct MountOptions {
     pub memory_budget: u64,
     /// Who makes the parity of whole stripes.
     pub encode: Encode,
+    /// No other mount of the volume may live beside this one, and its user has the say over the files' times: a write
+    /// does not change them, [`Session::setattr`] does. If its lease runs out it is over for good, because its user
+    /// may have cached anything.
+    pub exclusive: bool,
+    /// Where the volume is shown, for people; longer ones than [`PLACE_MAX`](types::limits::PLACE_MAX) bytes are cut.
+    pub place: String,
 }
 
 impl MountOptions {
@@ -56,6 +62,8 @@ impl MountOptions {
             unstable_budget: 64 << 20,
             memory_budget: 256 << 20,
             encode: Encode::default(),
+            exclusive: false,
+            place: String::new(),
         }
     }
 }
@@ -154,9 +162,21 @@ impl Mount {
         let (meta, volume) = (options.meta.clone(), options.volume.clone());
         let wrong = |error| MountError::of(error, &meta, &volume);
         let sent = world.now();
-        let join = ClientJoin { volume: volume.clone(), client: None, opens: Vec::new() };
+        options.place.truncate(options.place.floor_char_boundary(PLACE_MAX));
+        let (exclusive, place) = (options.exclusive, options.place.clone());
+        let join = ClientJoin { volume: volume.clone(), client: None, opens: Vec::new(), exclusive, place };
         let asked = peers.call_within(JOIN_US, &meta, Epoch::default(), &join, Buf::empty()).await;
-        let (joined, _) = asked.map_err(wrong)?;
+        let joined = match asked {
+            Ok((joined, _)) => joined,
+            Err(CallError::Refused(Refusal::MountedExclusively | Refusal::Mounted)) => {
+                // Who it is has to be asked for, and may have left meanwhile.
+                let asked =
+                    peers.call_within(JOIN_US, &meta, Epoch::default(), &ClusterStatus {}, Buf::empty());
+                let report = asked.await.map_err(wrong)?.0;
+                return Err(MountError::taken(&volume, report));
+            }
+            Err(error) => return Err(wrong(error)),
+        };
         let get = MapGet { have: MapVersion(0) };
         let asked = peers.call_within(JOIN_US, &meta, Epoch::default(), &get, Buf::empty()).await;
         let map = asked.map_err(wrong)?.0.map.ok_or_else(|| MountError::BadReply(meta.clone()))?;
@@ -207,6 +227,11 @@ impl Mount {
     /// This mount's id; another one after the service has fenced it.
     pub fn client(&self) -> ClientId {
         self.lives.client()
+    }
+
+    /// No other mount of the volume lives beside this one.
+    pub fn is_exclusive(&self) -> bool {
+        self.options.exclusive
     }
 
     /// How the volume's bytes become stripes.

@@ -1,6 +1,7 @@
 //! The name space: one request each, seen through what this mount has not told yet.
 
 use types::InodeId;
+use types::messages::cluster::Mode;
 use types::messages::names::{
     Attr, AttrReply, Create, DirEntries, FileKind, GetAttr, Link, LinkTarget, Lookup, Mkdir, Owner, ReadDir,
     ReadLink, Rename, RenameHow, Rmdir, SetAttr, Space, StatFs, Symlink, Unlink,
@@ -24,6 +25,16 @@ pub struct SetAttrs {
     pub atime: Option<u64>,
     /// Last change of the contents, in nanoseconds since 1970.
     pub mtime: Option<u64>,
+    /// When this change happens, in nanoseconds since 1970; now if `None`.
+    pub ctime: Option<u64>,
+}
+
+impl SetAttrs {
+    /// The new time of the last change, if nothing else is to change.
+    fn only_mtime(&self) -> Option<u64> {
+        let others = SetAttrs { mtime: None, ctime: None, ..*self };
+        self.mtime.filter(|_| others == SetAttrs::default())
+    }
 }
 
 impl Session {
@@ -61,18 +72,55 @@ impl Session {
             let attr = outcome?;
             return released.map(|()| attr);
         }
+        if let (true, Some(mtime)) = (self.mount.options.exclusive, changes.only_mtime()) {
+            return self.set_mtime(inode, mtime, &changes).await;
+        }
+        self.set_others(inode, &changes).await
+    }
+
+    /// Sets the time of the last change, which the user of an exclusive mount does after many a write, rename and
+    /// removal: it is told with the file's next report, and not at all if it is known.
+    async fn set_mtime(&self, inode: InodeId, mtime: u64, changes: &SetAttrs) -> Result<Attr, ClientError> {
+        let attr = self.getattr(inode).await?;
+        if attr.mtime == mtime {
+            return Ok(attr);
+        }
+        let Some(file) = self.mount.file(inode) else { return self.set_others(inode, changes).await };
+        loop {
+            let changed = file.changed.wait();
+            {
+                let mut state = file.lock();
+                if state.mode != Mode::Alone || state.write_handles == 0 || state.fenced {
+                    break;
+                }
+                // Reports with different times could overtake each other.
+                if state.growing == 0 {
+                    state.set_mtime(mtime);
+                    let (stable, attr) = (state.is_stable(), state.view(attr));
+                    drop(state);
+                    if stable {
+                        self.mount.flow.settle(&file);
+                    }
+                    return Ok(attr);
+                }
+            }
+            changed.await;
+        }
+        self.set_others(inode, changes).await
+    }
+
+    /// Changes attributes other than the size.
+    async fn set_others(&self, inode: InodeId, changes: &SetAttrs) -> Result<Attr, ClientError> {
         let Some(file) = self.mount.file(inode).filter(|_| changes.mtime.is_some()) else {
-            let attr = self.change_attr(inode, &changes, 0).await?;
+            let attr = self.change_attr(inode, changes, 0).await?;
             return Ok(self.view(attr));
         };
         // A report of the old time that arrived later would undo the new one.
         let _turn = file.turn.lock().await;
         let _held = self.hold(&file).await;
-        let attr = self.change_attr(inode, &changes, 0).await?;
+        let attr = self.change_attr(inode, changes, 0).await?;
         let mut state = file.lock();
-        state.mtime = attr.mtime;
-        state.mtime_told = true;
-        state.mtime_kept = true;
+        state.mtime_is_kept(attr.mtime);
         Ok(state.view(attr))
     }
 
@@ -83,8 +131,8 @@ impl Session {
         sent_end: u64,
     ) -> Result<Attr, ClientError> {
         let volume = self.mount.volume;
-        let now = self.world.wall();
-        let SetAttrs { mode, uid, gid, size, atime, mtime } = *changes;
+        let now = changes.ctime.unwrap_or_else(|| self.world.wall());
+        let SetAttrs { mode, uid, gid, size, atime, mtime, ctime: _ } = *changes;
         let request =
             |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end, atime, mtime, now };
         self.change(request).await.map(|reply| reply.attr)

@@ -43,6 +43,8 @@ pub(crate) struct FileState {
     pub(crate) mtime_told: bool,
     /// The service keeps `mtime` for good.
     pub(crate) mtime_kept: bool,
+    /// `mtime` was set by the mount's user and counts whatever the service knows.
+    pub(crate) mtime_set: bool,
     pub(crate) mode: Mode,
     /// The mode that the service has asked for and that has not been taken yet.
     pub(crate) recalled: Option<Mode>,
@@ -95,6 +97,7 @@ impl OpenFile {
             mtime: 0,
             mtime_told: true,
             mtime_kept: true,
+            mtime_set: false,
             mode: Mode::Shared,
             recalled: None,
             yielding: false,
@@ -225,7 +228,8 @@ impl FileState {
         if self.held || self.fenced {
             return None;
         }
-        let tell = |size| Some(SizeUpdate { inode, object: self.object, size, mtime: self.mtime });
+        let (object, mtime, set_time) = (self.object, self.mtime, self.mtime_set);
+        let tell = |size| Some(SizeUpdate { inode, object, size, mtime, set_time });
         if self.mode != Mode::Alone {
             // Somebody else may have cut the file since: every write has told its own end (write-through).
             return if self.mtime_kept || !self.is_stable() { None } else { tell(0) };
@@ -245,6 +249,22 @@ impl FileState {
         if end > self.kept || only_time { tell(end.max(self.kept)) } else { None }
     }
 
+    /// The time of the last change is `mtime`, says the mount's user; the service is told with the next report.
+    pub(crate) fn set_mtime(&mut self, mtime: u64) {
+        self.mtime = mtime;
+        self.mtime_told = false;
+        self.mtime_kept = false;
+        self.mtime_set = true;
+    }
+
+    /// The service keeps this time.
+    pub(crate) fn mtime_is_kept(&mut self, mtime: u64) {
+        self.mtime = mtime;
+        self.mtime_told = true;
+        self.mtime_kept = true;
+        self.mtime_set = false;
+    }
+
     /// The service has taken a report.
     pub(crate) fn has_grown(&mut self, update: &SizeUpdate, stable: bool) {
         if update.object != self.object {
@@ -255,6 +275,7 @@ impl FileState {
         if stable {
             self.kept = self.kept.max(update.size);
             self.mtime_kept |= update.mtime == self.mtime;
+            self.mtime_set &= !self.mtime_kept;
         }
     }
 

@@ -63,6 +63,9 @@ impl Session {
             if self.mount.lives.has_left() {
                 return Err(ClientError::Left);
             }
+            if self.mount.lives.is_lost() {
+                return Err(ClientError::Refused(Refusal::Fenced));
+            }
             let (life, client) = (self.mount.lives.life(), self.mount.lives.client());
             let error = match self.ask_once(types::limits::CALL_TIMEOUT_US, request).await {
                 Ok(reply) => return Ok(reply),

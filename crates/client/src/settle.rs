@@ -54,7 +54,7 @@ impl Session {
             }
             state.growing += 1;
             let (inode, object, mtime) = (file.inode, state.object, state.mtime);
-            (Growing(file), SizeUpdate { inode, object, size: end, mtime })
+            (Growing(file), SizeUpdate { inode, object, size: end, mtime, set_time: false })
         };
         self.grow(&[(file.clone(), update)], true).await
     }

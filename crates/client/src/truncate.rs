@@ -141,9 +141,7 @@ impl Mount {
         state.told = attr.size;
         state.kept = attr.size;
         state.stale_end = attr.stale_end;
-        state.mtime = attr.mtime;
-        state.mtime_told = true;
-        state.mtime_kept = true;
+        state.mtime_is_kept(attr.mtime);
     }
 
     /// Drops what has not been sent and lies beyond `size`.

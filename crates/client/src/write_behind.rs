@@ -119,9 +119,11 @@ impl Session {
             writes.since = now;
         }
         state.size = state.size.max(stripe * length as u64 + (at + bytes.len()) as u64);
-        state.mtime = self.world.wall();
-        state.mtime_told = false;
-        state.mtime_kept = false;
+        if !self.mount.options.exclusive {
+            state.mtime = self.world.wall();
+            state.mtime_told = false;
+            state.mtime_kept = false;
+        }
         if whole {
             self.mount.flow.change(state.seal(stripe));
             self.mount.enqueue_due(file, state, stripe);

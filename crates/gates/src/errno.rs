@@ -28,7 +28,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         Refusal::NameTooLong => libc::ENAMETOOLONG,
         Refusal::Invalid => libc::EINVAL,
         Refusal::Stale => libc::ESTALE,
-        Refusal::Busy => libc::EBUSY,
+        Refusal::Busy | Refusal::MountedExclusively | Refusal::Mounted => libc::EBUSY,
         Refusal::NotPermitted => libc::EPERM,
         Refusal::AccessDenied => libc::EACCES,
         Refusal::TooManyLinks => libc::EMLINK,

@@ -73,7 +73,15 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
         ask.ask(&brick).await;
         let geometry = Geometry::new(Code::new(1, 0).expect("a code"), 4096, 64).expect("a geometry");
         ask.ask(&VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true }).await;
-        let joined = ask.ask(&ClientJoin { volume: "v".into(), client: None, opens: Vec::new() }).await;
+        let joined = ask
+            .ask(&ClientJoin {
+                volume: "v".into(),
+                client: None,
+                opens: Vec::new(),
+                exclusive: false,
+                place: String::new(),
+            })
+            .await;
         // Keeps the lease.
         let beat = Rc::clone(&ask);
         world.spawn(async move {
@@ -129,7 +137,13 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
                         now: 1,
                     };
                     let attr = ask.ask(&create).await.attr;
-                    let size = SizeUpdate { inode: attr.inode, object: attr.object, size: 1024, mtime: 2 };
+                    let size = SizeUpdate {
+                        inode: attr.inode,
+                        object: attr.object,
+                        size: 1024,
+                        mtime: 2,
+                        set_time: false,
+                    };
                     ask.ask(&Grow { client: joined.client, volume, sizes: vec![size], stable: true }).await;
                     ask.ask(&Release { caller: caller(), volume, inode: attr.inode, write: true }).await;
                 }

@@ -1,6 +1,6 @@
 //! Clients come, come back, go and are lost.
 
-use types::limits::{LEASE_MARGIN_US, LEASE_US};
+use types::limits::{LEASE_MARGIN_US, LEASE_US, PLACE_MAX};
 use types::messages::Done;
 use types::messages::cluster::{ClientJoin, ClientJoined};
 use types::{ClientId, InodeId, Refusal, VolumeId};
@@ -8,33 +8,54 @@ use types::{ClientId, InodeId, Refusal, VolumeId};
 use crate::keys;
 use crate::live::Place;
 use crate::ops;
+use crate::records::ClientRecord;
 use crate::sessions::Session;
 use crate::state::{Change, State};
 
 impl State {
-    /// A mount begins, or comes back to a service that has restarted.
+    /// A mount begins, or comes back to a service that has restarted; `wall` is in nanoseconds since 1970.
     ///
     /// # Errors
     /// `Unknown`: there is no such volume. `Fenced`: the client's lease has run out; its id is worth nothing any more.
-    pub(crate) fn client_join(&mut self, request: &ClientJoin, now: u64) -> Result<ClientJoined, Refusal> {
+    /// `MountedExclusively`, `Mounted`: it may not be beside the volume's other mounts. `Invalid`: it comes back with
+    /// another claim than it was let in with, or describes its place at too great length.
+    pub(crate) fn client_join(
+        &mut self,
+        request: &ClientJoin,
+        now: u64,
+        wall: u64,
+    ) -> Result<ClientJoined, Refusal> {
         let volume = self.cluster.map().volume_named(&request.volume).ok_or(Refusal::Unknown)?.id;
         let client = match request.client {
             Some(client) => self.client_back(client, volume, request, now)?,
-            None => self.client_new(volume, now)?,
+            None => self.client_new(volume, request, now, wall)?,
         };
         Ok(ClientJoined { client, volume, root: InodeId::ROOT })
     }
 
-    fn client_new(&mut self, volume: VolumeId, now: u64) -> Result<ClientId, Refusal> {
+    fn client_new(
+        &mut self,
+        volume: VolumeId,
+        request: &ClientJoin,
+        now: u64,
+        wall: u64,
+    ) -> Result<ClientId, Refusal> {
+        if request.place.len() > PLACE_MAX {
+            return Err(Refusal::Invalid);
+        }
+        self.sessions.check_exclusive(volume, request.exclusive)?;
+        let (exclusive, place) = (request.exclusive, request.place.clone());
+        let record = ClientRecord { volume, exclusive, place, since: wall };
+        let kept = record.clone();
         let change = Change::again(move |txn| {
             let client = ClientId(txn.new_id()?);
-            txn.put(keys::client(client), &volume.0);
+            txn.put(keys::client(client), &kept);
             Ok(client)
         });
         let answer = self.run_batch(vec![change]).pop().expect("a batch of one has one answer")?;
         self.decided = self.store.last();
         let client: ClientId = types::wire::from_bytes(&answer).map_err(|_| Refusal::MetaFailed)?;
-        self.sessions.insert(client, Session::new(volume, now, true));
+        self.sessions.insert(client, Session::new(record, now, true));
         Ok(client)
     }
 
@@ -46,6 +67,9 @@ impl State {
         now: u64,
     ) -> Result<ClientId, Refusal> {
         let session = self.sessions.known(client, volume)?;
+        if session.record.exclusive != request.exclusive {
+            return Err(Refusal::Invalid);
+        }
         session.heard = now;
         if session.announced {
             return Ok(client);

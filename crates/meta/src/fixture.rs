@@ -60,16 +60,28 @@ impl Fixture {
             assert!(state.commit(writes));
         }
         let volume = state.volume_create(&volume_create("home", "2+1"), 5).expect("it fits").id;
-        let join = ClientJoin { volume: "home".into(), client: None, opens: Vec::new() };
-        let client = state.client_join(&join, 0).expect("there is the volume").client;
+        let join = ClientJoin {
+            volume: "home".into(),
+            client: None,
+            opens: Vec::new(),
+            exclusive: false,
+            place: String::new(),
+        };
+        let client = state.client_join(&join, 0, 0).expect("there is the volume").client;
         Fixture { engine, state, volume, client, op: 0, now: 1000 }
     }
 
     /// The service dies and starts again; its client comes back with `opens`.
     pub(crate) fn restart(mut self, opens: Vec<OpenInode>) -> Fixture {
         self = self.restart_without_clients();
-        let join = ClientJoin { volume: "home".into(), client: Some(self.client), opens };
-        self.state.client_join(&join, 0).expect("it has a lease");
+        let join = ClientJoin {
+            volume: "home".into(),
+            client: Some(self.client),
+            opens,
+            exclusive: false,
+            place: String::new(),
+        };
+        self.state.client_join(&join, 0, 0).expect("it has a lease");
         self
     }
 
@@ -191,7 +203,8 @@ impl Fixture {
 
     pub(crate) fn grow(&mut self, attr: &Attr, size: u64, stable: bool) -> Result<(), Refusal> {
         self.now += 10;
-        let update = SizeUpdate { inode: attr.inode, object: attr.object, size, mtime: self.now };
+        let update =
+            SizeUpdate { inode: attr.inode, object: attr.object, size, mtime: self.now, set_time: false };
         let request = Grow { client: self.client, volume: self.volume, sizes: vec![update], stable };
         if stable {
             self.again(move |txn| ops::grow(txn, &request)).map(|_| ())

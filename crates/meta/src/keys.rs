@@ -8,7 +8,7 @@
 //! | `04` volume:4 | [`VolumeRecord`](crate::records::VolumeRecord) | a volume; a deleted one until its space is back |
 //! | `05` | u64 | the last id given to an inode, object or client |
 //! | `06` | u32 | the last id given to a volume |
-//! | `07` client:8 | u32 | a client with a lease, and its volume |
+//! | `07` client:8 | `ClientRecord` | a client with a lease, and its volume |
 //! | `08` client:8 op:8 | answer | a change that is done and that the client may ask for again |
 //! | `09` | u64 | the last record of the journal that the engine has; there since the store has a journal |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |

@@ -67,8 +67,14 @@ pub fn creates(
     let geometry = Geometry::new(code, 4096, 64).expect("a small geometry is one");
     let make = VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true };
     let volume = state.volume_create(&make, 1).map_err(refused)?.id;
-    let join = ClientJoin { volume: "v".into(), client: None, opens: Vec::new() };
-    let client = state.client_join(&join, 0).map_err(refused)?.client;
+    let join = ClientJoin {
+        volume: "v".into(),
+        client: None,
+        opens: Vec::new(),
+        exclusive: false,
+        place: String::new(),
+    };
+    let client = state.client_join(&join, 0, 0).map_err(refused)?.client;
     let mut load = Load { world, journal, state, volume, client, op: 0, clock };
     load.run(batch, count).map_err(refused)
 }

@@ -3,7 +3,7 @@
 use types::messages::cluster::{BrickState, GroupConfig};
 use types::messages::names::{Attr, FileKind, Owner};
 use types::wire::{Codec, from_bytes};
-use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal};
+use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal, VolumeId};
 
 /// The version of every value.
 const VERSION: u8 = 1;
@@ -58,6 +58,17 @@ types::records! {
         inode: InodeId,
         /// The name.
         name: Vec<u8>,
+    }
+    /// A client with a lease.
+    part ClientRecord {
+        /// The volume that it has mounted.
+        volume: VolumeId,
+        /// It is the only one of its volume.
+        exclusive: bool,
+        /// Where the volume is shown, for people.
+        place: String,
+        /// When it was mounted, in nanoseconds since 1970.
+        since: u64,
     }
     /// A brick.
     part BrickRecord {

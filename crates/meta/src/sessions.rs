@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use types::messages::cluster::MountInfo;
 use types::messages::names::Caller;
 use types::{ClientId, Refusal, VolumeId};
+
+use crate::records::ClientRecord;
 
 /// One mount.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) volume: VolumeId,
+    /// What the store has of it.
+    pub(crate) record: ClientRecord,
     /// When its lease was last renewed.
     pub(crate) heard: u64,
     /// It has joined in this life of the service; before, what it has open is not known.
@@ -24,9 +28,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(volume: VolumeId, heard: u64, announced: bool) -> Session {
+    pub(crate) fn new(record: ClientRecord, heard: u64, announced: bool) -> Session {
         Session {
-            volume,
+            record,
             heard,
             announced,
             answers: BTreeMap::new(),
@@ -112,7 +116,7 @@ impl Sessions {
     /// The session of a client that speaks, which must have a lease on the volume.
     pub(crate) fn known(&mut self, client: ClientId, volume: VolumeId) -> Result<&mut Session, Refusal> {
         let session = self.by_client.get_mut(&client).ok_or(Refusal::Fenced)?;
-        if session.volume != volume {
+        if session.record.volume != volume {
             return Err(Refusal::CrossVolume);
         }
         Ok(session)
@@ -124,13 +128,37 @@ impl Sessions {
         Ok(session.answer(caller.op).cloned())
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_client.len()
-    }
-
     /// Whether a volume is mounted.
     pub(crate) fn mounted(&self, volume: VolumeId) -> bool {
-        self.by_client.values().any(|session| session.volume == volume)
+        self.of_volume(volume).next().is_some()
+    }
+
+    fn of_volume(&self, volume: VolumeId) -> impl Iterator<Item = &Session> {
+        self.by_client.values().filter(move |session| session.record.volume == volume)
+    }
+
+    /// Refuses a new mount of a volume that has an exclusive one, and an exclusive one of a volume that has any.
+    pub(crate) fn check_exclusive(&self, volume: VolumeId, exclusive: bool) -> Result<(), Refusal> {
+        if self.of_volume(volume).any(|session| session.record.exclusive) {
+            return Err(Refusal::MountedExclusively);
+        }
+        if exclusive && self.mounted(volume) {
+            return Err(Refusal::Mounted);
+        }
+        Ok(())
+    }
+
+    /// An account of all mounts, at the time `now` (`wall` in nanoseconds since 1970).
+    pub(crate) fn mounts(&self, now: u64, wall: u64) -> Vec<MountInfo> {
+        let info = |(client, session): (&ClientId, &Session)| MountInfo {
+            client: *client,
+            volume: session.record.volume,
+            exclusive: session.record.exclusive,
+            place: session.record.place.clone(),
+            age: wall.saturating_sub(session.record.since) / 1000,
+            silent: now.saturating_sub(session.heard),
+        };
+        self.by_client.iter().map(info).collect()
     }
 
     /// Whether every client has joined in this life of the service, so that what is open is known.

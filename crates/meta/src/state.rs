@@ -94,8 +94,8 @@ impl State {
     fn load_clients(&mut self, now: u64) -> Result<(), MetaError> {
         for (key, value) in self.pairs(&keys::all::clients())? {
             let client = ClientId(keys::last_u64(&key).ok_or(MetaError::Damaged)?);
-            let volume = VolumeId(from_value(&value).map_err(|_| MetaError::Damaged)?);
-            let mut session = Session::new(volume, now, false);
+            let record = from_value(&value).map_err(|_| MetaError::Damaged)?;
+            let mut session = Session::new(record, now, false);
             for (key, answer) in self.pairs(&keys::all::done(client))? {
                 session.keep(keys::last_u64(&key).ok_or(MetaError::Damaged)?, answer, true);
             }

@@ -22,6 +22,8 @@ pub const NAME_MAX: usize = 255;
 pub const SYMLINK_MAX: usize = 4095;
 /// Longest name of a volume, in bytes.
 pub const VOLUME_NAME_MAX: usize = 64;
+/// Longest description of where a mount is, in bytes.
+pub const PLACE_MAX: usize = 256;
 /// Most hard links of one file.
 pub const LINKS_MAX: u32 = 65_000;
 /// Largest file, in bytes.

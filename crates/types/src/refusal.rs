@@ -80,6 +80,10 @@ coded_enum! {
         MetaFailed = 46,
         /// Access denied by mode bits.
         AccessDenied = 47,
+        /// The volume has an exclusive mount.
+        MountedExclusively = 48,
+        /// The volume has mounts, so that none can be exclusive.
+        Mounted = 49,
     }
 }
 
@@ -129,6 +133,8 @@ impl std::fmt::Display for Refusal {
             Refusal::TooFewDomains => "more units than failure domains",
             Refusal::MetaFailed => "the metadata service could not store the change",
             Refusal::AccessDenied => "access denied",
+            Refusal::MountedExclusively => "the volume has an exclusive mount",
+            Refusal::Mounted => "the volume is mounted elsewhere",
         })
     }
 }

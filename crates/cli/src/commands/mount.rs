@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use gates::fuse::{FuseError, FuseOptions, Stopper};
 use serde_json::json;
 use types::ClusterId;
+use types::limits::{LEASE_MARGIN_US, LEASE_US};
 use types::messages::session::Role;
 use world::Identity;
 
@@ -31,8 +32,14 @@ use crate::size::Size;
 Returns when the mount answers; its daemon logs to /var/log/shoal. `shoal umount DIR` ends it. What the mount does
 and has done can be read in the file DIR/.shoal/status.
 
+With --exclusive the kernel keeps what programs write, as it does for a local disk, and small writes are several times
+faster. The promise is that of a local file system too: fsync and close write out what is held, and without them a
+crash loses at most what the kernel's timers let it hold (30 s as a rule). Nobody else can mount the volume meanwhile.
+If the machine is cut off for longer than its lease, the mount is over: unmount it and mount again.
+
 Examples:
   shoal mount main /mnt/shoal
+  shoal mount main /mnt/shoal --exclusive
   shoal mount main /mnt/shoal --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
 pub(crate) struct MountArgs {
     /// The volume
@@ -41,6 +48,9 @@ pub(crate) struct MountArgs {
     mount_point: PathBuf,
     #[command(flatten)]
     cluster: Where,
+    /// Lets nobody else mount the volume, and the kernel hold back writes: faster, see below
+    #[arg(long)]
+    exclusive: bool,
     /// Memory budget of the mount
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
@@ -132,6 +142,9 @@ fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path
             fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone()).into(),
         ]);
     }
+    if args.exclusive {
+        words.push("--exclusive".into());
+    }
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
     words.extend(["--encode".into(), args.encode.word().into()]);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
@@ -158,6 +171,12 @@ pub(crate) fn wait_until_it_answers(mut started: Started, dir: &Path, output: &O
     }
 }
 
+/// This machine's name.
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
+}
+
 /// Serves the mount in this process until it is unmounted or told to stop.
 fn serve(args: &MountArgs) -> anyhow::Result<()> {
     let stopper: Arc<Mutex<Option<Stopper>>> = Arc::default();
@@ -181,10 +200,19 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
     let mut options = client::MountOptions::new(&target.meta, &args.volume, identity);
     options.memory_budget = args.memory.0;
     options.encode = args.encode.into();
+    options.exclusive = args.exclusive;
+    options.place = format!("{}:{}", host(), dir.display());
     let fuse = FuseOptions { dir: dir.clone(), threads: args.threads.into() };
     let mount = gates::fuse::mount(options, &fuse).map_err(|error| match &error {
         FuseError::Join(client::MountError::UnknownVolume(_)) => {
             problem(error.to_string(), "`shoal volume list` shows those there are")
+        }
+        FuseError::Join(client::MountError::Taken { holders, .. }) => {
+            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
+            let beside = holders.iter().all(|holder| !holder.exclusive);
+            let beside = if beside { "; or mount without --exclusive" } else { "" };
+            let there = "`shoal umount` there; if that machine is dead, wait until its lease has run out";
+            problem(error.to_string(), format!("{there} ({lease} s){beside}"))
         }
         FuseError::Join(_) => {
             problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")

@@ -96,7 +96,7 @@ fn words(
     let mut text = format!(
         "cluster {}   metadata service at {meta}: {} clients, {} files to purge, memory {}\n\n{}",
         report.map.cluster,
-        report.clients,
+        report.mounts.len(),
         report.purges,
         memory(report.memory, report.memory_budget),
         table(&rows),
@@ -111,6 +111,9 @@ fn words(
             let stopped =
                 volume.groups.iter().filter(|g| (g.live().count_ones() as usize) < code.k()).count();
             text += &format!("  {short} groups lack units, {stopped} of them more than the code bears\n");
+        }
+        for mount in report.mounts.iter().filter(|mount| mount.volume == volume.id && mount.exclusive) {
+            text += &format!("  mounted exclusively at {} (client {})\n", mount.place, mount.client);
         }
     }
     for dir in mounts {
@@ -164,7 +167,7 @@ fn document(report: &ClusterReport, bricks: &[(BrickInfo, Option<BrickReport>)],
         "map": report.map.version.0,
         "meta": {
             "pid": report.pid,
-            "clients": report.clients,
+            "clients": report.mounts.len(),
             "purges": report.purges,
             "memory": report.memory,
             "memory_budget": report.memory_budget,
@@ -172,5 +175,13 @@ fn document(report: &ClusterReport, bricks: &[(BrickInfo, Option<BrickReport>)],
         "bricks": bricks,
         "volumes": volumes,
         "mounts": mounts,
+        "clients": report.mounts.iter().map(|mount| json!({
+            "id": mount.client.to_string(),
+            "volume": report.map.volume(mount.volume).map(|volume| volume.name.clone()),
+            "at": mount.place,
+            "exclusive": mount.exclusive,
+            "age_us": mount.age,
+            "silent_us": mount.silent,
+        })).collect::<Vec<_>>(),
     })
 }

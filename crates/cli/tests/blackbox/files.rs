@@ -28,13 +28,21 @@ impl Drop for Tmpfs {
 
 #[test]
 fn random_operations_do_what_a_tmpfs_does() {
-    const SEEDS: u64 = 4;
+    random_operations("files", 1..=4, &[]);
+}
+
+#[test]
+fn random_operations_on_an_exclusive_mount_do_too() {
+    random_operations("files-exclusive", 5..=10, &["--exclusive"]);
+}
+
+fn random_operations(name: &str, seeds: std::ops::RangeInclusive<u64>, options: &[&str]) {
     const STEPS: usize = 400;
-    let stage = Stage::new("files");
+    let stage = Stage::new(name);
     stage.up(6, "4+2", "1G");
     let mut expected = Vec::new();
-    let mount = stage.mount("mnt");
-    for seed in 1..=SEEDS {
+    let mount = stage.mount_with("mnt", options);
+    for seed in seeds {
         let tmpfs = Tmpfs::new(&format!("files-{seed}"));
         let dir = mount.join(format!("seed-{seed}"));
         fs::create_dir(&dir).expect("a directory");

@@ -5,6 +5,7 @@
 //! | `stage.rs` | a directory for one test; everything in it ends with the test, also if it panics |
 //! | `script.rs`, `files.rs` | random file operations, on a mount and on a tmpfs, with the same outcome |
 //! | `mounts.rs` | several mounts of one volume, and mounts that die |
+//! | `exclusive.rs` | mounts that are the only ones of their volume, with the kernel's write-back cache |
 //! | `restarts.rs` | stops, crashes and restarts of the cluster |
 //! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
 //! | `memory.rs` | what the daemons' memory comes to under load |
@@ -12,6 +13,7 @@
 //! | `story.rs` | the demo |
 
 mod damage;
+mod exclusive;
 mod files;
 mod memory;
 mod mounts;

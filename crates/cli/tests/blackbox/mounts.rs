@@ -139,9 +139,7 @@ fn a_dead_mount_can_be_unmounted_and_what_was_synced_is_there() {
     let mut file = File::create(mount.join("synced")).expect("a file");
     file.write_all(&bytes).expect("a write");
     file.sync_all().expect("stable");
-    let status = fs::read_to_string(mount.join(".shoal/status")).expect("status");
-    let pid = status.lines().find_map(|l| l.strip_prefix("pid ")?.parse().ok()).expect("a pid");
-    kill_now(pid);
+    kill_now(stage.mount_pid(&mount));
     assert!(fs::read(mount.join("synced")).is_err(), "nobody serves the mount");
     drop(file);
     stage.umount(&mount);

@@ -119,11 +119,29 @@ impl Stage {
 
     /// Mounts the volume `main` at a directory of the stage.
     pub(crate) fn mount(&self, name: &str) -> PathBuf {
+        self.mount_with(name, &[])
+    }
+
+    /// As [`Stage::mount`], with more options.
+    pub(crate) fn mount_with(&self, name: &str, options: &[&str]) -> PathBuf {
+        let (dir, ran) = self.try_mount(name, options);
+        assert!(ran.ok, "no mount at {name}:\n{}\n{}", ran.stdout, ran.stderr);
+        dir
+    }
+
+    /// As [`Stage::mount_with`], but it may be refused.
+    pub(crate) fn try_mount(&self, name: &str, options: &[&str]) -> (PathBuf, Ran) {
         let dir = self.path(name);
         fs::create_dir_all(&dir).expect("a mount point");
         let log = self.path(&format!("{name}.log"));
-        self.must(&["mount", "main", text(&dir), "--log", text(&log)]);
-        dir
+        let ran = self.shoal(&[&["mount", "main", text(&dir), "--log", text(&log)], options].concat());
+        (dir, ran)
+    }
+
+    /// The pid of the daemon that serves a mount.
+    pub(crate) fn mount_pid(&self, mount: &Path) -> i32 {
+        let status = fs::read_to_string(mount.join(".shoal/status")).expect("status");
+        status.lines().find_map(|l| l.strip_prefix("pid ")?.parse().ok()).expect("a pid")
     }
 
     pub(crate) fn umount(&self, dir: &Path) {

@@ -18,7 +18,6 @@ use types::messages::names::{DirEntries, RenameHow};
 use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
 use super::status;
-use super::versions::TTL;
 
 /// Cookies below belong to `.` and `..`; a directory's own entries follow.
 const COOKIE_FIRST: u64 = 2;
@@ -82,8 +81,7 @@ impl Gate {
 
 impl Filesystem for Gate {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        super::mount::agree(config);
-        Ok(())
+        super::mount::agree(config, self.mount.is_exclusive())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEntry) {
@@ -113,7 +111,7 @@ impl Filesystem for Gate {
         size: Option<u64>,
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
+        ctime: Option<SystemTime>,
         _handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
@@ -131,6 +129,8 @@ impl Filesystem for Gate {
             size,
             atime: atime.map(nanoseconds),
             mtime: mtime.map(nanoseconds),
+            // Given only by a kernel that keeps the times itself.
+            ctime: ctime.map(|time| nanoseconds(TimeOrNow::SpecificTime(time))),
         };
         let (gate, inode) = (self.clone(), self.inode(inode));
         let change = move || {
@@ -278,7 +278,7 @@ impl Filesystem for Gate {
             Ok(opened) => {
                 let (attr, _) = self.told(&opened.attr);
                 let flags = self.opened(&opened.attr, opened.mode, true);
-                reply.created(&TTL, &attr, GENERATION, FileHandle(opened.handle), flags);
+                reply.created(&self.versions.name_ttl(), &attr, GENERATION, FileHandle(opened.handle), flags);
             }
             // Another mount was faster: at this number the kernel looks the name up again, and opens what is there.
             Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
@@ -399,7 +399,10 @@ impl Filesystem for Gate {
                 reply.add(number, cookie, name, &ttl, &attr, GENERATION)
             }
             // The kernel takes only number and kind of `.` and `..`.
-            None => reply.add(number, cookie, name, &TTL, &directory(number), GENERATION),
+            None => {
+                let ttl = self.versions.name_ttl();
+                reply.add(number, cookie, name, &ttl, &directory(number), GENERATION)
+            }
         };
         match self.read_directory(inode, offset, add) {
             Ok(()) => reply.ok(),

@@ -62,7 +62,7 @@ impl Gate {
         match answer {
             Ok(attr) => {
                 let (attr, ttl) = self.told(&attr);
-                reply.entry_with_ttls(&ttl, &super::versions::TTL, &attr, GENERATION);
+                reply.entry_with_ttls(&ttl, &self.versions.name_ttl(), &attr, GENERATION);
             }
             Err(errno) => reply.error(errno),
         }

@@ -107,7 +107,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
     let refused = |error| FuseError::Kernel { dir: options.dir.clone(), error };
     let gate = Gate {
         mount: Arc::clone(mount),
-        versions: Arc::new(Versions::default()),
+        versions: Arc::new(Versions::new(mount.is_exclusive())),
         spare: Spare::new(options.threads),
         forget: Arc::new(OnceLock::new()),
     };
@@ -137,7 +137,10 @@ fn config(volume: &str, options: &FuseOptions) -> Config {
 }
 
 /// Agrees with the kernel on what both can do.
-pub(super) fn agree(config: &mut KernelConfig) {
+///
+/// # Errors
+/// The mount is exclusive and the kernel has no write-back cache, for which it would be.
+pub(super) fn agree(config: &mut KernelConfig, exclusive: bool) -> io::Result<()> {
     let wanted = [
         InitFlags::FUSE_PARALLEL_DIROPS,
         InitFlags::FUSE_DO_READDIRPLUS,
@@ -153,12 +156,16 @@ pub(super) fn agree(config: &mut KernelConfig) {
             tracing::debug!("the kernel does not know {flag:?}");
         }
     }
+    if exclusive && config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).is_err() {
+        return Err(io::Error::other("its FUSE has no write-back cache, which an exclusive mount needs"));
+    }
     // Both limits are the kernel's own at most; what it does not grant it does not use.
     let _ = config.set_max_write(REQUEST_MAX);
     if let Err(granted) = config.set_max_readahead(REQUEST_MAX) {
         let _ = config.set_max_readahead(granted);
     }
     let _ = config.set_max_background(BACKGROUND_MAX);
+    Ok(())
 }
 
 /// The kernel offers a smaller read-ahead when a mount begins than it accepts afterwards.

@@ -8,6 +8,9 @@
 //! * pages are kept over an open only if the file is as it was when this mount last opened it;
 //! * a file of mode `Shared` is read and written around the cache, its attributes are kept for no time, and when a
 //!   mode is recalled everything cached of the file is forgotten first.
+//!
+//! Nothing happens behind the kernel's back on an exclusive mount: it may believe everything for long, and it must keep
+//! its pages, of which some may be newer than what this process knows.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +21,9 @@ use types::messages::names::{Attr, FileKind};
 use types::{InodeId, ObjectId};
 
 /// How long the kernel may believe names and attributes.
-pub(super) const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(1);
+/// How long it may on an exclusive mount.
+const TTL_EXCLUSIVE: Duration = Duration::from_secs(3600);
 /// Inodes that are remembered; beyond, everything is forgotten and learned anew.
 const REMEMBERED_MAX: usize = 1 << 16;
 
@@ -45,6 +50,7 @@ struct Memory {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Versions {
+    exclusive: bool,
     files: Mutex<BTreeMap<InodeId, Memory>>,
 }
 
@@ -60,14 +66,24 @@ pub(super) struct Opening {
 }
 
 impl Versions {
+    /// For a mount that may be the only one of its volume.
+    pub(super) fn new(exclusive: bool) -> Versions {
+        Versions { exclusive, files: Mutex::default() }
+    }
+
+    /// For how long the kernel may believe a name.
+    pub(super) fn name_ttl(&self) -> Duration {
+        if self.exclusive { TTL_EXCLUSIVE } else { TTL }
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<InodeId, Memory>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes attributes that the kernel is being told. Returns for how long it may believe them.
     pub(super) fn tell(&self, attr: &Attr) -> Duration {
-        if attr.kind != FileKind::File {
-            return TTL;
+        if self.exclusive || attr.kind != FileKind::File {
+            return self.name_ttl();
         }
         let mut files = self.lock();
         make_room(&mut files);
@@ -78,6 +94,9 @@ impl Versions {
 
     /// Notes an open. The new handle's pages show `attr` from here on.
     pub(super) fn open(&self, attr: &Attr, mode: Mode, write: bool) -> Opening {
+        if self.exclusive {
+            return Opening { forget_attributes: false, keep_pages: true, direct: false };
+        }
         let mut files = self.lock();
         make_room(&mut files);
         let memory = files.entry(attr.inode).or_default();
@@ -174,6 +193,17 @@ mod tests {
         versions.open(&attr(10, 1), Mode::Alone, true);
         versions.release(InodeId(5), true);
         assert!(!versions.open(&attr(10, 1), Mode::Alone, false).keep_pages);
+    }
+
+    #[test]
+    fn the_kernel_of_an_exclusive_mount_knows_best() {
+        let versions = Versions::new(true);
+        assert_eq!(versions.tell(&attr(10, 1)), TTL_EXCLUSIVE);
+        let keeps = Opening { forget_attributes: false, keep_pages: true, direct: false };
+        assert_eq!(versions.open(&attr(10, 1), Mode::Alone, true), keeps);
+        versions.release(InodeId(5), true);
+        assert_eq!(versions.open(&attr(20, 2), Mode::Readers, false), keeps);
+        assert!(versions.lock().is_empty(), "nothing has to be remembered");
     }
 
     #[test]

@@ -52,10 +52,11 @@ fn current(txn: &Txn<'_>, place: Place, update: &SizeUpdate) -> Result<Option<In
 fn keep(txn: &mut Txn<'_>, place: Place, mut inode: Inode, update: &SizeUpdate) {
     // A time that was set after the write stays.
     let newer = update.mtime > inode.ctime;
-    if newer {
-        inode.touch(update.mtime);
+    if newer || update.set_time {
+        inode.mtime = update.mtime;
+        inode.ctime = inode.ctime.max(update.mtime);
     }
-    if newer || update.size > inode.size {
+    if newer || update.set_time || update.size > inode.size {
         inode.size = inode.size.max(update.size);
         txn.put_inode(place, &inode);
     }

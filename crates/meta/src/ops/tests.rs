@@ -271,14 +271,21 @@ fn unstable_growth_is_shown_and_forgotten() {
         tree.grow(&a, 60, true).expect("there");
         assert_eq!(tree.getattr(a.inode).expect("there").size, 100);
         // A time that is set stays, although stable growth is told of later.
-        let early = SizeUpdate { inode: a.inode, object: a.object, size: 90, mtime: tree.now };
+        let early =
+            SizeUpdate { inode: a.inode, object: a.object, size: 90, mtime: tree.now, set_time: false };
         let request = SetAttr { mtime: Some(1), ..tree.setattr_request(a.inode) };
         assert_eq!(tree.setattr(request).map(|attr| (attr.size, attr.mtime)), Ok((100, 1)));
         let late = Grow { client: tree.client, volume: tree.volume, sizes: vec![early], stable: true };
         tree.again(move |txn| ops::grow(txn, &late)).expect("there");
         assert_eq!(tree.getattr(a.inode).map(|attr| (attr.size, attr.mtime)), Ok((100, 1)));
-        let tree = tree.restart(vec![]);
-        assert_eq!(tree.getattr(a.inode).map(|attr| (attr.size, attr.mtime)), Ok((90, 1)));
+        let mut tree = tree.restart(vec![]);
+        let kept = tree.getattr(a.inode).expect("there");
+        assert_eq!((kept.size, kept.mtime), (90, 1));
+        // Unless the writer says that it counts, whatever it is and also if nothing has grown.
+        let set = SizeUpdate { inode: a.inode, object: a.object, size: 0, mtime: 2, set_time: true };
+        let set = Grow { client: tree.client, volume: tree.volume, sizes: vec![set], stable: true };
+        tree.again(move |txn| ops::grow(txn, &set)).expect("there");
+        assert_eq!(tree.getattr(a.inode), Ok(Attr { mtime: 2, ..kept }));
     });
 }
 

@@ -84,7 +84,7 @@ impl Shared {
         let (pid, memory) = if self.accountable { (std::process::id(), resident()) } else { (0, 0) };
         Ok(ClusterReport {
             map: state.cluster.map().clone(),
-            clients: u32::try_from(state.sessions.len()).unwrap_or(u32::MAX),
+            mounts: state.sessions.mounts(self.world.now(), self.world.wall()),
             purges: state.live.purges,
             pid,
             memory,

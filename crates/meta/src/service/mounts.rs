@@ -10,7 +10,7 @@ use super::Shared;
 impl Shared {
     pub(super) fn client_join(&self, request: &ClientJoin) -> Result<ClientJoined, Refusal> {
         let purges = self.state.borrow().live.purges;
-        let joined = self.state.borrow_mut().client_join(request, self.world.now());
+        let joined = self.state.borrow_mut().client_join(request, self.world.now(), self.world.wall());
         self.settled.notify();
         self.look_around(purges);
         joined
@@ -43,7 +43,7 @@ impl Shared {
 
     pub(super) fn mode_taken(&self, request: &ModeTaken) -> Result<Done, Refusal> {
         let mut state = self.state.borrow_mut();
-        let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.volume;
+        let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.record.volume;
         state.live.opens.taken((volume, request.inode), request.client, request.mode);
         self.settled.notify();
         Ok(Done {})

@@ -163,6 +163,11 @@ records! {
         client: Option<ClientId>,
         /// What it holds open.
         opens: Vec<OpenInode>,
+        /// No other mount of the volume may live beside it. A mount that comes back says what it said at first.
+        exclusive: bool,
+        /// Where the volume is shown, for people: as a rule `host:directory`, at most
+        /// [`PLACE_MAX`](crate::limits::PLACE_MAX) bytes.
+        place: String,
     } => ClientJoined;
     /// The mount is known.
     211 ClientJoined {
@@ -232,12 +237,27 @@ records! {
     } => Done;
     /// Asks the metadata service for an account of itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
+    /// A client with a lease.
+    part MountInfo {
+        /// Its id.
+        client: ClientId,
+        /// The volume that it has mounted.
+        volume: VolumeId,
+        /// It is the only one of its volume.
+        exclusive: bool,
+        /// Where the volume is shown, as it said; empty if it did not.
+        place: String,
+        /// For how long it has been mounted, in microseconds.
+        age: u64,
+        /// For how long it has not been heard, in microseconds.
+        silent: u64,
+    }
     /// The account.
     224 ClusterReport {
         /// The map.
         map: ClusterMap,
-        /// Clients with a lease.
-        clients: u32,
+        /// Clients with a lease, by id.
+        mounts: Vec<MountInfo>,
         /// Objects whose space has not yet come back.
         purges: u64,
         /// The process.

@@ -347,6 +347,8 @@ records! {
         size: u64,
         /// When it was written.
         mtime: u64,
+        /// That time counts whatever was known before: the writer puts the file's times in order itself.
+        set_time: bool,
     }
     /// Tells of growth. `stable`: the bytes are stable and the sizes are to be kept for good; otherwise they are
     /// shown to others and forgotten with the service.
