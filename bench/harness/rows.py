@@ -43,7 +43,7 @@ class Effort:
     laid_bytes: int = 2 << 30
     files: int = 1000
     transactions: int = 5000
-    passes: int = 4
+    passes: int = 8
 
     def screening(self) -> Effort:
         """A short look, to choose between settings."""

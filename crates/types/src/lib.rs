@@ -7,7 +7,7 @@
 //! | brick | one storage device of a node (a block device or a file), with an id |
 //! | volume | a named file tree with one code |
 //! | code `K+M` | K data and M parity units in a stripe |
-//! | unit | the part of a stripe on one brick (default 128 KiB) |
+//! | unit | the part of a stripe on one brick (default 256 KiB) |
 //! | stripe | K data units and their M parity units |
 //! | extent | 64 stripes in a row of one object: the thing that is placed |
 //! | object | the bytes of one file at one data generation; never reused |

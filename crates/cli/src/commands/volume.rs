@@ -58,7 +58,7 @@ struct CreateArgs {
     #[arg(long, value_name = "K+M")]
     code: Code,
     /// Bytes of a unit, a power of two from 4K to 4M
-    #[arg(long, value_name = "SIZE", default_value = "128K")]
+    #[arg(long, value_name = "SIZE", default_value = "256K")]
     unit: Size,
     /// Number of groups, 0 for a fitting one; fixed for the volume's life
     #[arg(long, value_name = "N", default_value_t = 0)]
