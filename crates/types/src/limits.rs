@@ -6,7 +6,7 @@ pub const BLOCK: usize = 4096;
 pub const UNIT_MIN: u32 = 4 << 10;
 /// Largest unit of a stripe, in bytes.
 pub const UNIT_MAX: u32 = 4 << 20;
-/// Unit of a stripe unless the volume says otherwise, in bytes: 1 MiB of data at 8+2, one FUSE request.
+/// Unit of a stripe unless the volume says otherwise, in bytes: 2 MiB of data at 8+2.
 pub const UNIT_DEFAULT: u32 = 256 << 10;
 /// Most data units in a stripe.
 pub const K_MAX: u8 = 32;

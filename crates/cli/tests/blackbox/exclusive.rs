@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::stage::{Chance, Stage, kill_now, text, wait_for, within};
 
@@ -305,4 +307,33 @@ fn what_was_synced_survives_the_death_of_the_mount() {
     assert!(wait_for(Duration::from_secs(20), back), "the lease of the dead one runs out");
     Blocks::check(&mount.join("file"), &last);
     assert_eq!(fs::read(mount.join("log")).expect("the log").len() as u64, len);
+}
+
+#[test]
+fn an_exclusive_mount_that_lost_its_lease_is_over() {
+    let stage = Stage::new("exclusive-lost");
+    stage.up(3, "2+1", "512M");
+    let mount = stage.mount_with("mnt", &EXCLUSIVE);
+    let mut file = File::create(mount.join("file")).expect("a file");
+    file.write_all(b"stable").expect("a write");
+    file.sync_all().expect("stable");
+    drop(file);
+    // Nothing of the mount is touched while its daemon stands still: whoever did would stand still as well.
+    let daemon = Pid::from_raw(stage.mount_pid(&mount));
+    kill(daemon, Signal::SIGSTOP).expect("the daemon runs");
+    stage.try_mount("other", &[]).1.refused(&["is mounted exclusively at ", "(3.5 s)"]);
+    let let_in = wait_for(Duration::from_secs(20), || stage.try_mount("other", &[]).1.ok);
+    kill(daemon, Signal::SIGCONT).expect("the daemon stands still");
+    assert!(let_in, "the lease of a daemon that stands still runs out");
+
+    within(Duration::from_secs(90), "a mount without its lease", || {
+        File::create(mount.join("late")).expect_err("the volume is another one's by now");
+        File::open(mount.join("file")).expect_err("nor is anything read that may be old");
+    });
+    let other = stage.path("other");
+    assert_eq!(fs::read(other.join("file")).expect("the file"), b"stable");
+    assert!(!other.join("late").exists());
+    stage.umount(&mount);
+    fs::write(other.join("after"), b"mine").expect("the other mount is not harmed");
+    stage.umount(&other);
 }

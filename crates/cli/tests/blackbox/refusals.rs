@@ -51,7 +51,9 @@ fn mount_points_and_volumes_that_will_not_do() {
 #[test]
 fn ports_and_keys() {
     let stage = Stage::new("ports");
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // Below the ports that the kernel gives to connections: one of those could have the bricks' ports.
+    let mut ports = (20_000..32_000u16).step_by(100);
+    let taken = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).expect("a port");
     let port = taken.local_addr().expect("an address").port();
     let up = ["up", "--bricks", "3", "--size", "128M", "--port"];
     stage.shoal(&[&up[..], &[&port.to_string()]].concat()).refused(&["in use by another process"]);
