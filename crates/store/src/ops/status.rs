@@ -21,6 +21,7 @@ impl Server {
             ordered: self.counters.ordered.get(),
             folded: self.counters.folded.get(),
             patched: self.counters.patched.get(),
+            joining: Vec::new(),
             primary_of: self.primary.borrow().served().map(|(id, _)| id).collect(),
             memory: self.world.memory(),
             memory_budget: self.options.memory_budget,

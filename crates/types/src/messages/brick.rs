@@ -266,6 +266,70 @@ records! {
         decided: Vec<Seq>,
     } => UnitBytes;
 
+    /// What a slot has of a stripe.
+    part UnitState {
+        /// The stripe.
+        key: StripeKey,
+        /// Identity of its base, [`Seq::NONE`] if it has none.
+        base: Seq,
+        /// Overlays lie over the base, or something undecided does.
+        news: bool,
+    }
+    /// Primary to slot: the units of a group that the slot has, in the order of their keys.
+    118 UnitList {
+        /// The group.
+        group: GroupId,
+        /// Only keys above this one; all for [`None`].
+        after: Option<StripeKey>,
+        /// At most so many.
+        limit: u32,
+    } => UnitPage;
+    /// Units of a group.
+    119 UnitPage {
+        /// The units, ascending.
+        units: Vec<UnitState>,
+        /// There are more above the last.
+        more: bool,
+    };
+    /// Primary to a slot that is brought level: this is your unit of the stripe, whatever you have. The payload is the
+    /// unit's base; there is none for an absent unit. Answered when durable.
+    125 Fill covered by crcs {
+        /// The group.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// The slot that is meant.
+        slot: u8,
+        /// Identity of the base, [`Seq::NONE`] to forget the unit.
+        base: Seq,
+        /// 4-KiB blocks of each data unit, as in [`Prepare`].
+        unit_blocks: Vec<u32>,
+        /// For a parity slot: the identity of every data unit that it encodes.
+        identities: Vec<Seq>,
+        /// Checksum of each 4-KiB block of the payload.
+        crcs: Vec<u32>,
+    } => Prepared;
+    /// Anybody to primary: read units again, encode them again, compare. Works through a group page by page.
+    126 Verify {
+        /// The group.
+        group: GroupId,
+        /// Only stripes above this one; all for [`None`].
+        after: Option<StripeKey>,
+        /// At most so many stripes.
+        limit: u32,
+    } => Verified;
+    /// A page of stripes was compared.
+    127 Verified {
+        /// Stripes looked at.
+        stripes: u64,
+        /// Stripes whose parity is not what their data units give, or whose units have identities that do not fit.
+        mismatched: Vec<StripeKey>,
+        /// Stripes with a unit that cannot be read.
+        damaged: Vec<StripeKey>,
+        /// The last stripe of the page, if there are more above it.
+        next: Option<StripeKey>,
+    };
+
     /// Metadata service to brick: forget an object. Answered when durable.
     120 Purge {
         /// The object.
@@ -273,6 +337,25 @@ records! {
         /// Stripes that it may have had.
         stripes: u64,
     } => Done;
+    /// A slot that its group's primary brings level.
+    part JoinReport {
+        /// The group.
+        group: GroupId,
+        /// The slot.
+        slot: u8,
+        /// Its brick.
+        brick: BrickId,
+        /// Stripes of the group, as far as they were counted.
+        stripes: u64,
+        /// Stripes compared.
+        compared: u64,
+        /// Units written to the slot.
+        filled: u64,
+        /// Bytes of these.
+        bytes: u64,
+        /// For how long it has been going on, in microseconds.
+        age: u64,
+    }
     /// Anybody to brick: how are you?
     121 BrickStatus {} => BrickReport;
     /// The brick's account of itself.
@@ -303,6 +386,8 @@ records! {
         patched: u64,
         /// Groups served as primary.
         primary_of: Vec<GroupId>,
+        /// Slots that this brick brings level as their groups' primary.
+        joining: Vec<JoinReport>,
         /// Resident memory of the process, in bytes.
         memory: u64,
         /// The process's memory budget, in bytes.

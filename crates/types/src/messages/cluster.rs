@@ -140,6 +140,30 @@ records! {
         /// The primary.
         brick: BrickId,
     } => BeatReply;
+    /// A group's primary asks that a slot be live again: every operation is decided, durably on every live slot and on
+    /// this one, and nothing is issued until the answer is known. Done already if the slot is live in a later epoch.
+    206 GroupAdmit {
+        /// The group.
+        group: GroupId,
+        /// The epoch that it has.
+        epoch: Epoch,
+        /// The primary.
+        brick: BrickId,
+        /// The slot that has been brought level.
+        slot: u8,
+    } => BeatReply;
+    /// Another brick takes the place of one that is Out, in every group. It is brought level by the groups' primaries.
+    207 BrickReplace {
+        /// The brick that is gone for good.
+        old: BrickId,
+        /// The brick that takes its place: Up, and in no group with `old`.
+        new: BrickId,
+    } => BrickReplaced;
+    /// The groups have new slots.
+    208 BrickReplaced {
+        /// How many.
+        groups: u32,
+    };
     /// The lease is renewed.
     204 BeatReply {
         /// The newest map.

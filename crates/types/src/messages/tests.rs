@@ -30,6 +30,11 @@ macro_rules! for_each_record {
             Tail,
             Decide,
             ReadBase,
+            UnitList,
+            UnitPage,
+            Fill,
+            Verify,
+            Verified,
             Purge,
             BrickStatus,
             BrickReport,
@@ -39,6 +44,9 @@ macro_rules! for_each_record {
             BrickBeat,
             BeatReply,
             GroupRenew,
+            GroupAdmit,
+            BrickReplace,
+            BrickReplaced,
             ClientJoin,
             ClientJoined,
             ClientPoll,
@@ -97,7 +105,7 @@ fn golden_bytes_of_every_message() {
     let kinds: std::collections::BTreeSet<_> = lines.iter().map(|l| l.split(' ').next()).collect();
     assert_eq!(kinds.len(), lines.len(), "no kind is used twice");
     let text = lines.join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v2.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v3.txt");
     if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &text).expect("the golden file can be written");
     }
