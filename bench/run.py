@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--settings", default="best", choices=[*SETTINGS, "best"], help="Gluster's; best: screened")
     parser.add_argument("--shoal-options", default="", metavar="WORDS", help="more arguments for `shoal mount`")
     parser.add_argument("--brick-options", default="", metavar="WORDS", help="more arguments for `shoal brick`")
-    parser.add_argument("--binary", type=Path, default=TARGET / "release" / "shoal", help="the shoal to measure")
+    parser.add_argument("--binary", type=Path, default=TARGET / "dist" / "shoal", help="the shoal to measure")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (target/bench/TIME)")
     parser.add_argument("--json", action="store_true", help="the JSON document on standard output, not the table")
     parser.add_argument("--list", action="store_true", help="shows the rows and their floors")
@@ -213,7 +213,7 @@ def main() -> int:
         print("error: measuring mounts and needs root\n  try: sudo ./dev bench", file=sys.stderr)
         return 1
     if not given.binary.exists():
-        print(f"error: {given.binary} is missing\n  try: cargo build --release --locked -p cli", file=sys.stderr)
+        print(f"error: {given.binary} is missing\n  try: cargo build --profile dist --locked -p cli", file=sys.stderr)
         return 1
     try:
         rounds = planned_rounds(given)
