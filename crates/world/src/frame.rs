@@ -3,7 +3,7 @@
 use std::io;
 
 use types::checksum::crc;
-use types::wire::{Flags, FrameHeader, HEADER_LEN, VERSION};
+use types::wire::{Flags, FrameHeader, HEADER_LEN, HeaderError, VERSION};
 use types::{Buf, ClusterId, Epoch};
 
 /// What a connection carries: a header, a small record, and an aligned payload apart from it.
@@ -60,9 +60,15 @@ impl Frame {
         Ok(self.header.encode())
     }
 
-    /// Reads a header off the wire; an error carries the `HeaderError`.
-    pub(crate) fn open(bytes: &[u8; HEADER_LEN]) -> io::Result<FrameHeader> {
-        FrameHeader::decode(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    /// Reads a header off the wire, of a frame of `most` bytes at most; an error carries the [`HeaderError`].
+    pub(crate) fn open(bytes: &[u8; HEADER_LEN], most: usize) -> io::Result<FrameHeader> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let header = FrameHeader::decode(bytes).map_err(invalid)?;
+        let (record, payload) = (header.record_len, header.payload_len);
+        if record as usize + payload as usize > most {
+            return Err(invalid(HeaderError::TooLarge { record, payload }));
+        }
+        Ok(header)
     }
 
     /// The frame of a received header and the bytes that followed it, if they are what was sent. A payload that its record

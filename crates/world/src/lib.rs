@@ -247,7 +247,16 @@ impl Receiver {
     /// `InvalidData` (with the [`HeaderError`](types::wire::HeaderError) inside, if it was the header) for bytes that
     /// are no frame; anything else if the connection broke. In both cases it is of no further use.
     pub async fn recv(&mut self) -> io::Result<Option<Frame>> {
-        either!(ReceiverBody, &mut self.0, receiver => receiver.recv().await)
+        self.recv_within(usize::MAX).await
+    }
+
+    /// Like [`Receiver::recv`], from somebody who is not trusted yet: a frame whose header announces more than `most` bytes
+    /// of record and payload is refused before room is made for it.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
+        either!(ReceiverBody, &mut self.0, receiver => receiver.recv_within(most).await)
     }
 }
 

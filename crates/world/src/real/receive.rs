@@ -33,11 +33,11 @@ impl Receiver {
     }
 
     /// The next frame, its checksums verified; `None` if the other end closed the connection between frames.
-    /// Every error is final.
+    /// Every error is final, also that the frame has more than `most` bytes.
     ///
     /// # Cancel
     /// Dropped midway, bytes may be lost: the connection is of no further use, and every later call fails.
-    pub(crate) async fn recv(&mut self) -> io::Result<Option<Frame>> {
+    pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
         if std::mem::replace(&mut self.broken, true) {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier receive did not finish"));
         }
@@ -45,7 +45,7 @@ impl Receiver {
             self.broken = false;
             return Ok(None);
         }
-        let header = self.take_header()?;
+        let header = self.take_header(most)?;
         let record = self.take_record(header.record_len as usize).await?;
         let payload = match header.payload_len as usize {
             0 => Buf::empty(),
@@ -82,9 +82,9 @@ impl Receiver {
         Ok(true)
     }
 
-    fn take_header(&mut self) -> io::Result<FrameHeader> {
+    fn take_header(&mut self, most: usize) -> io::Result<FrameHeader> {
         let bytes = self.staged().first_chunk().expect("the header was staged");
-        let header = Frame::open(bytes)?;
+        let header = Frame::open(bytes, most)?;
         self.used += HEADER_LEN;
         Ok(header)
     }

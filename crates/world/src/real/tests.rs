@@ -12,6 +12,9 @@ use types::{Buf, BufMut, ClusterId, Epoch};
 use super::*;
 use crate::{Frame, Signal};
 
+/// No bound for a frame.
+const ANY: usize = usize::MAX;
+
 /// Runs a test on the ring and on its fallback.
 fn on_each<F: Future<Output = ()>>(test: impl Fn(World) -> F) {
     for world in [World::new(), World::polling()] {
@@ -37,7 +40,7 @@ async fn pair(world: &World) -> (Conn, Conn) {
 /// Sends back every frame.
 async fn echo(conn: Conn) {
     let (mut sender, mut receiver) = conn.split();
-    while let Some(frame) = receiver.recv().await.unwrap() {
+    while let Some(frame) = receiver.recv_within(ANY).await.unwrap() {
         sender.send(frame).await.unwrap();
     }
 }
@@ -57,7 +60,7 @@ fn frames_of_every_size_come_back() {
                 }
                 let (record, payload) = (noise(record), Buf::from(noise(payload)));
                 sender.send(frame(i as u64, record.clone(), payload.clone())).await.unwrap();
-                let back = receiver.recv().await.unwrap().unwrap();
+                let back = receiver.recv_within(ANY).await.unwrap().unwrap();
                 assert_eq!((back.header.request, back.header.kind), (i as u64, 7));
                 assert!(
                     back.record == record && back.payload == payload,
@@ -84,7 +87,7 @@ fn a_batch_arrives_in_order() {
         });
         let (_sender, mut receiver) = far.split();
         for i in 0..=300 {
-            let got = receiver.recv().await.unwrap().unwrap();
+            let got = receiver.recv_within(ANY).await.unwrap().unwrap();
             assert_eq!(got.header.request, i);
             assert_eq!(got.payload.len() as u64, if i == 300 { 0 } else { i * 700 });
         }
@@ -100,7 +103,7 @@ fn too_large_a_frame_is_not_sent() {
         let error = sender.send(frame(1, vec![0; RECORD_MAX + 1], Buf::empty())).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         sender.send(frame(2, Vec::new(), Buf::empty())).await.unwrap();
-        assert_eq!(receiver.recv().await.unwrap().unwrap().header.request, 2);
+        assert_eq!(receiver.recv_within(ANY).await.unwrap().unwrap().header.request, 2);
     });
 }
 
@@ -137,15 +140,18 @@ fn what_is_no_frame_is_an_error() {
                 stream.write_all(&bytes).unwrap();
                 drop(stream);
                 let (_sender, mut receiver) = listener.accept().await.unwrap().split();
-                let got = receiver.recv().await;
+                let got = receiver.recv_within(ANY).await;
                 match expected {
                     Some(kind) => {
                         assert_eq!(got.unwrap_err().kind(), kind);
-                        assert_eq!(receiver.recv().await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+                        assert_eq!(
+                            receiver.recv_within(ANY).await.unwrap_err().kind(),
+                            ErrorKind::BrokenPipe
+                        );
                     }
                     None => {
                         assert!(got.unwrap().is_none());
-                        assert!(receiver.recv().await.unwrap().is_none());
+                        assert!(receiver.recv_within(ANY).await.unwrap().is_none());
                     }
                 }
             }
@@ -154,15 +160,27 @@ fn what_is_no_frame_is_an_error() {
 }
 
 #[test]
+fn a_header_that_announces_too_much_is_refused_before_the_rest_comes() {
+    on_each(|world| async move {
+        let listener = world.listen("127.0.0.1:0").await.unwrap();
+        let mut stream = TcpStream::connect(listener.address()).unwrap();
+        let header = frame(1, noise(1000), Buf::from(noise(2000))).seal().unwrap();
+        stream.write_all(&header).unwrap();
+        let (_sender, mut receiver) = listener.accept().await.unwrap().split();
+        assert_eq!(receiver.recv_within(2999).await.unwrap_err().kind(), ErrorKind::InvalidData);
+    });
+}
+
+#[test]
 fn dropping_both_halves_closes_even_under_a_waiting_receive() {
     on_each(|world| async move {
         let (near, far) = pair(&world).await;
         let (sender, mut receiver) = near.split();
-        assert!(world.timeout(20_000, receiver.recv()).await.is_none());
-        assert_eq!(receiver.recv().await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        assert!(world.timeout(20_000, receiver.recv_within(ANY)).await.is_none());
+        assert_eq!(receiver.recv_within(ANY).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
         drop((sender, receiver));
         let (mut sender, mut receiver) = far.split();
-        assert!(world.timeout(2_000_000, receiver.recv()).await.unwrap().unwrap().is_none());
+        assert!(world.timeout(2_000_000, receiver.recv_within(ANY)).await.unwrap().unwrap().is_none());
         // The first write after the end may still go out, later ones cannot.
         let mut failed = false;
         for _ in 0..100 {
@@ -218,7 +236,7 @@ fn a_hundred_tasks_at_once() {
                 for round in 0..20 {
                     let request = task * 1000 + round;
                     sender.send(frame(request, noise(10), Buf::from(noise(3000)))).await.unwrap();
-                    assert_eq!(receiver.recv().await.unwrap().unwrap().header.request, request);
+                    assert_eq!(receiver.recv_within(ANY).await.unwrap().unwrap().header.request, request);
                     world.yield_now().await;
                 }
                 served.set(served.get() + 1);
@@ -455,7 +473,7 @@ fn a_task_that_never_rests_does_not_starve_the_others() {
         let exchange = async {
             for i in 0..100 {
                 sender.send(frame(i, Vec::new(), Buf::empty())).await.unwrap();
-                receiver.recv().await.unwrap().unwrap();
+                receiver.recv_within(ANY).await.unwrap().unwrap();
                 world.sleep(100).await;
             }
         };
@@ -483,7 +501,7 @@ fn tasks_go_on_at_the_next_block_on() {
         let (mut sender, mut receiver) = near.split();
         for i in 0..100 {
             world.block_on(sender.send(frame(i, Vec::new(), Buf::empty()))).unwrap();
-            let back = world.block_on(receiver.recv()).unwrap().unwrap();
+            let back = world.block_on(receiver.recv_within(ANY)).unwrap().unwrap();
             assert_eq!(back.header.request, i);
         }
     }
@@ -539,7 +557,7 @@ fn a_plain_client_sees_whole_frames() {
         sender.send(frame(9, b"record".to_vec(), Buf::copy_of(b"payload"))).await.unwrap();
         let mut bytes = [0; 64 + 13];
         stream.read_exact(&mut bytes).unwrap();
-        let header = Frame::open(bytes.first_chunk().unwrap()).unwrap();
+        let header = Frame::open(bytes.first_chunk().unwrap(), ANY).unwrap();
         assert_eq!((header.record_len, header.payload_len), (6, 7));
         assert_eq!(&bytes[64..], b"recordpayload");
     });

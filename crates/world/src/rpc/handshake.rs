@@ -20,6 +20,8 @@ use crate::{Frame, Receiver, Sender, World};
 
 /// How long the other side may take for its part, in microseconds.
 pub(super) const HANDSHAKE_US: u64 = 5_000_000;
+/// Bytes that a frame of the handshake may have, about ten times what it needs.
+const HANDSHAKE_MAX: usize = 1 << 10;
 
 fn frame<R: Record>(record: &R, cluster: ClusterId, flags: Flags) -> Frame {
     Frame::new(R::KIND, 0, cluster, Epoch(0), flags, wire::to_bytes(record), Buf::empty())
@@ -69,7 +71,7 @@ async fn ask<Q: Record, A: Record>(
     receiver: &mut Receiver,
 ) -> Result<A, CallError> {
     sender.send(frame(record, cluster, Flags::REQUEST)).await.map_err(|_| CallError::Unreachable)?;
-    let answer = match receiver.recv().await {
+    let answer = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(answer)) => answer,
         Err(error) if is_other_version(&error) => return Err(CallError::Refused(Refusal::Unsupported)),
         _ => return Err(CallError::Unreachable),
@@ -159,7 +161,7 @@ async fn hear(
 
 /// The next frame, which must hold an `R`, and the cluster in its header.
 async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R), Turned> {
-    let frame = match receiver.recv().await {
+    let frame = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(frame)) => frame,
         Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         Err(error) if is_other_version(&error) => return Err(Turned::Refused(Refusal::Unsupported)),

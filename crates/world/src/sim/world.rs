@@ -256,22 +256,22 @@ impl Sender {
 pub(crate) struct Receiver(Half);
 
 impl Receiver {
-    pub(crate) async fn recv(&mut self) -> io::Result<Option<Frame>> {
+    pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
         let Half { state, end } = &self.0;
         match poll_fn(|cx| state.net.borrow_mut().poll_receive(cx, *end)).await? {
             Some(Arrival::Frame { head, record, payload }) => {
-                Frame::join(Frame::open(&head)?, record, payload).map(Some)
+                Frame::join(Frame::open(&head, most)?, record, payload).map(Some)
             }
-            Some(Arrival::Bytes(bytes)) => frame_of(&bytes).map(Some),
+            Some(Arrival::Bytes(bytes)) => frame_of(&bytes, most).map(Some),
             _ => Ok(None),
         }
     }
 }
 
 /// The frame at the start of `bytes`, as a stream would be read.
-fn frame_of(bytes: &[u8]) -> io::Result<Frame> {
+fn frame_of(bytes: &[u8], most: usize) -> io::Result<Frame> {
     let (head, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(io::ErrorKind::UnexpectedEof)?;
-    let header = Frame::open(head)?;
+    let header = Frame::open(head, most)?;
     let (record, rest) =
         rest.split_at_checked(header.record_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
     let payload = rest.get(..header.payload_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
