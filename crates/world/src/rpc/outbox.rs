@@ -19,6 +19,8 @@ pub(super) struct Outbox {
     queue: RefCell<VecDeque<Frame>>,
     /// Frames left to the writer task and not yet sent.
     unsent: Cell<usize>,
+    /// Bytes of their payloads.
+    unsent_bytes: Cell<usize>,
     writer: Cell<Option<Waker>>,
     broken: Latch,
 }
@@ -29,6 +31,7 @@ impl Outbox {
             sender: Cell::new(Some(sender)),
             queue: RefCell::default(),
             unsent: Cell::new(0),
+            unsent_bytes: Cell::new(0),
             writer: Cell::default(),
             broken: Latch::default(),
         }
@@ -44,6 +47,7 @@ impl Outbox {
             return;
         }
         self.unsent.set(self.unsent.get() + 1);
+        self.unsent_bytes.set(self.unsent_bytes.get() + frame.payload.len());
         self.queue.borrow_mut().push_back(frame);
         wake(&self.writer);
     }
@@ -70,6 +74,11 @@ impl Outbox {
         self.unsent.get()
     }
 
+    /// Bytes of their payloads.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes.get()
+    }
+
     /// Sends what is queued until the connection breaks; calls `sent` after each batch.
     pub(super) async fn write(&self, sent: impl Fn()) {
         let writing = async {
@@ -88,9 +97,11 @@ impl Outbox {
                 .await;
                 let frames = Vec::from(std::mem::take(&mut *self.queue.borrow_mut()));
                 let count = frames.len();
+                let bytes: usize = frames.iter().map(|frame| frame.payload.len()).sum();
                 let mut writing = Writing { outbox: self, sender: Some(sender) };
                 writing.send_all(frames).await;
                 self.unsent.set(self.unsent.get() - count);
+                self.unsent_bytes.set(self.unsent_bytes.get() - bytes);
                 sent();
             }
         };

@@ -22,6 +22,8 @@ const IN_FLIGHT_MAX: usize = 256;
 /// be any number of them. Servers' payloads are left out; clients' requests wait for those, and each server has a bound
 /// of its own for what it accepts. A connection may always have one request in progress.
 const PAYLOADS_MAX: usize = 32 << 20;
+/// Bytes of answers that one connection may leave unread; no request of it is begun before it takes some.
+const ANSWERS_MAX: usize = 16 << 20;
 /// Pause after a failed accept, in microseconds: what is short, such as descriptors, needs time to come back.
 const ACCEPT_PAUSE_US: u64 = 10_000;
 
@@ -127,7 +129,8 @@ impl Session {
     /// Waits until another request, with so many bytes of payload, may be in flight.
     async fn room(&self, bytes: usize) {
         poll_fn(|cx| {
-            let many = self.in_progress.get() + self.outbox.unsent() >= IN_FLIGHT_MAX;
+            let many = self.in_progress.get() + self.outbox.unsent() >= IN_FLIGHT_MAX
+                || self.outbox.unsent_bytes() >= ANSWERS_MAX;
             let much = self.bytes_of(bytes) > 0
                 && self.in_progress.get() > 0
                 && self.server.payloads.get() + bytes > PAYLOADS_MAX;

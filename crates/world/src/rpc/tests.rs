@@ -6,6 +6,7 @@ use types::messages::session::{Hello, Role};
 use types::wire::{self, Codec, DecodeError, Flags, Key, Reader, Record, Request, VERSION};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
+use super::handshake::introduce;
 use super::{Answer, CallError, Handler, Identity, Peers, serve};
 use crate::{Frame, SimOptions, Simulation, World};
 
@@ -269,6 +270,39 @@ fn many_clients_payloads_are_bounded_together() {
         assert_eq!((answered.get(), held.get()), (CLIENTS * 30, 0));
         let bound = (32 << 20) + CLIENTS * LEN;
         assert!((16 << 20..=bound).contains(&most.get()), "{} bytes at once", most.get());
+    });
+}
+
+/// Who asks and does not take the answers is not asked for more: they lie in the server's memory.
+#[test]
+fn answers_that_nobody_takes_are_bounded() {
+    const LEN: usize = 1 << 20;
+    let sim = Simulation::new(1, SimOptions::default());
+    let server = sim.node("server");
+    sim.block_on("client", async {
+        let begun = Rc::new(Cell::new(0));
+        let count = begun.clone();
+        let handler: Handler = Rc::new(move |_| {
+            count.set(count.get() + 1);
+            Box::pin(async { Ok(Answer::new(&Told(0), Buf::from(vec![1; LEN]))) })
+        });
+        let listener = server.listen(SERVER).await.unwrap();
+        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+        let client = sim.node("client");
+        let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
+        introduce(&client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+        for number in 0..200 {
+            let mut asked = request(&Ask(number));
+            (asked.header.request, asked.header.epoch) = (number + 1, Epoch(5));
+            sender.send(asked).await.unwrap();
+        }
+        client.sleep(1_000_000).await;
+        let window = SimOptions::default().window_bytes;
+        let bound = ((16 << 20) + window) / LEN + 2;
+        assert!((16..=bound).contains(&begun.get()), "{} answers at once", begun.get());
+        for _ in 0..200 {
+            assert_eq!(receiver.recv().await.unwrap().unwrap().payload.len(), LEN);
+        }
     });
 }
 
