@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod full;
+mod list;
 mod memory;
 mod patches;
 mod staged;
