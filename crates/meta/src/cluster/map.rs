@@ -64,8 +64,8 @@ impl Cluster {
         if record.deleted {
             self.deleted.insert(id, record);
         } else {
-            let VolumeRecord { name, geometry, groups, .. } = record;
-            self.map.volumes.push(VolumeInfo { id, name, geometry, groups });
+            let VolumeRecord { name, geometry, groups, same_node, .. } = record;
+            self.map.volumes.push(VolumeInfo { id, name, geometry, groups, same_node });
         }
     }
 
@@ -133,6 +133,7 @@ impl Cluster {
             name: volume.name.clone(),
             geometry: volume.geometry,
             groups: volume.groups.clone(),
+            same_node: volume.same_node,
             deleted: false,
         };
         writes.insert(keys::volume(volume.id), Some(to_value(&record)));
