@@ -179,7 +179,7 @@ mod tests {
                 assert_eq!(after.live(), before.live());
                 assert_eq!(after.slot_of(BrickId(1)), None);
             }
-            assert!(!fixture.state.cluster.bricks_of(fixture.volume).contains(&BrickId(1)));
+            assert!(!fixture.state.cluster.holders_of(fixture.volume).contains(&BrickId(1)));
             // Asked again, also when the old brick is back: there is nothing to do.
             assert_eq!(try_replace(&mut fixture, 1, 5), Ok(0));
             join(&mut fixture, brick_join(1, 2), GONE);
@@ -257,9 +257,9 @@ mod tests {
             without_1(&mut fixture);
             join(&mut fixture, BrickJoin { node: NodeId(2), ..brick_join(6, 1) }, GONE);
             // Deleted volumes wait for the new brick instead: it has nothing of them.
-            assert!(fixture.state.cluster.bricks_of(fixture.volume).contains(&BrickId(1)));
+            assert!(fixture.state.cluster.holders_of(fixture.volume).contains(&BrickId(1)));
             assert_eq!(try_replace(&mut fixture, 1, 6), Ok(4));
-            assert!(!fixture.state.cluster.bricks_of(fixture.volume).contains(&BrickId(1)));
+            assert!(!fixture.state.cluster.holders_of(fixture.volume).contains(&BrickId(1)));
         });
     }
 }
