@@ -113,6 +113,7 @@ mod tests {
                 epoch: Epoch(2),
                 slots: vec![slot(1, SlotState::Live), slot(2, SlotState::Out), slot(3, SlotState::Live)],
             }],
+            same_node: false,
         };
         let mut map = ClusterMap::empty(ClusterId::default());
         map.bricks = vec![brick(1, BrickState::Up), brick(2, BrickState::Out), brick(3, BrickState::Up)];

@@ -233,7 +233,7 @@ impl Server {
         // A map that is on its way may have it.
         let volume = map.volume(id.volume).ok_or(Refusal::NotServing)?;
         // The table of groups is large and of no use to those who ask for the geometry.
-        Ok(VolumeInfo { id: volume.id, name: String::new(), geometry: volume.geometry, groups: Vec::new() })
+        Ok(VolumeInfo { name: String::new(), groups: Vec::new(), ..*volume })
     }
 
     /// Where a brick's server listens.
