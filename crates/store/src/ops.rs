@@ -1,6 +1,7 @@
 //! What the server does when asked: one file per request.
 
 mod decide;
+mod fill;
 mod fold;
 mod list;
 mod patch;
@@ -10,6 +11,6 @@ mod read;
 mod read_stripe;
 mod stage;
 mod status;
-mod stripe;
+pub(crate) mod stripe;
 mod sync;
 mod write;

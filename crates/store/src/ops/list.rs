@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use types::messages::brick::{UnitList, UnitPage, UnitState};
+use types::messages::brick::{GroupDecision, UnitList, UnitPage, UnitState};
 use types::{Epoch, Refusal, StripeKey};
 
 use crate::error::BrickError;
@@ -45,6 +45,7 @@ impl Lowest {
 impl Server {
     /// Answers a primary that wants to know what there is.
     pub(crate) async fn unit_list(&self, epoch: Epoch, list: UnitList) -> Result<UnitPage, Refusal> {
+        self.apply_decisions(&[GroupDecision { group: list.group, epoch, upto: list.decided }]);
         self.check_served(list.group, epoch)?;
         let geometry = self.volume(list.group)?.geometry;
         let (code, of) = (geometry.code(), usize::from(list.of));
@@ -71,7 +72,7 @@ impl Server {
             units.extend(self.slot.borrow().unit_state(asked, *key));
         }
         units.sort_by_key(|unit| unit.key);
-        Ok(UnitPage { units, upto: None, life: self.life })
+        Ok(UnitPage { units, upto: None, above: 0, life: self.life })
     }
 
     async fn list_above(
@@ -99,8 +100,10 @@ impl Server {
     ) -> Result<UnitPage, BrickError> {
         let listing = self.table.list();
         let mut lowest = Lowest { after, max, states: BTreeMap::new(), cut: None };
+        let mut all = 0;
         let seen = |descriptor| {
             if let Some(state) = asked.at_rest(&descriptor) {
+                all += u64::from(after.is_none_or(|after| state.key > after));
                 lowest.put(state.key, Some(state));
             }
         };
@@ -124,6 +127,7 @@ impl Server {
         let newer: Vec<_> = slot.unit_states(asked, after, lowest.cut).collect();
         newer.into_iter().for_each(|(key, state)| lowest.put(key, state));
         let units: Vec<UnitState> = lowest.states.into_values().collect();
-        Ok(UnitPage { units, upto: lowest.cut, life: self.life })
+        let above = if lowest.cut.is_some() { all.saturating_sub(units.len() as u64) } else { 0 };
+        Ok(UnitPage { units, upto: lowest.cut, above, life: self.life })
     }
 }

@@ -2,7 +2,9 @@
 
 mod crash;
 mod damage;
+mod fleet;
 mod full;
+mod join;
 mod list;
 mod memory;
 mod patches;

@@ -3,7 +3,7 @@
 use std::ops::{Bound, Range};
 
 use types::messages::brick::UnitState;
-use types::{GroupId, Seq, StripeKey};
+use types::{GroupId, ObjectId, Seq, StripeKey};
 
 use super::{SlotCore, Unit};
 use crate::descriptor::{Base, Descriptor};
@@ -66,6 +66,16 @@ impl SlotCore {
     pub(crate) fn unit_state(&self, asked: &Asked, key: StripeKey) -> Option<UnitState> {
         let unit = self.units.get(&key).filter(|unit| unit.group == asked.group)?;
         Some(asked.resident(key, unit))
+    }
+
+    /// Units in RAM of the first stripes of an object, each with its group.
+    pub(crate) fn units_of(
+        &self,
+        object: ObjectId,
+        stripes: u64,
+    ) -> impl Iterator<Item = (StripeKey, GroupId)> + '_ {
+        let range = StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes };
+        self.units.range(range).map(|(key, unit)| (*key, unit.group))
     }
 
     /// Every unit of a group in RAM with a key above `after`, up to and with `upto`; and `None` for those whose

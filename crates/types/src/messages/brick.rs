@@ -294,6 +294,8 @@ records! {
         limit: u32,
         /// Instead of all that: these stripes.
         only: Vec<StripeKey>,
+        /// Every operation of the group up to here is decided.
+        decided: Seq,
     } => UnitPage;
     /// Units of a group, each as it was at some moment since the page was asked for.
     119 UnitPage {
@@ -301,6 +303,8 @@ records! {
         units: Vec<UnitState>,
         /// The page ends with this key, and there may be more above it; [`None`]: nothing is.
         upto: Option<StripeKey>,
+        /// About so many units are above the page.
+        above: u64,
         /// This life of the brick's server.
         life: Incarnation,
     };
@@ -319,6 +323,8 @@ records! {
         unit_blocks: Vec<u32>,
         /// For a parity slot: the identity of every data unit that it encodes.
         identities: Vec<Seq>,
+        /// Every operation of the group up to here is decided; that which wrote the base is one of them.
+        decided: Seq,
         /// Checksum of each 4-KiB block of the payload.
         crcs: Vec<u32>,
     } => Prepared;

@@ -11,7 +11,15 @@ impl Client {
     async fn list(&self, after: Option<StripeKey>, limit: u32, only: Vec<StripeKey>) -> Vec<UnitState> {
         let (mut found, mut after) = (Vec::new(), after);
         loop {
-            let list = UnitList { group: GROUP, slot: 0, of: 0, after, limit, only: only.clone() };
+            let list = UnitList {
+                group: GROUP,
+                slot: 0,
+                of: 0,
+                after,
+                limit,
+                only: only.clone(),
+                decided: Seq::NONE,
+            };
             let (page, _) = self.call(&list, Buf::empty()).await.expect("listed");
             assert!(page.units.len() <= limit as usize, "a page is no longer than asked");
             found.extend(page.units);
