@@ -1,12 +1,15 @@
 //! The step machine, step by step, and a replay of what it recorded.
 
+mod fill;
+
 use proptest::prelude::*;
 use types::messages::brick::{Origin, Span, Stage, Window};
 use types::{ClientId, ClientSeq, VolumeId};
 
+use self::fill::fill;
 use super::*;
 use crate::descriptor::Descriptor;
-use crate::record::{Decided, Drop, Promise, Settle, Snapshot};
+use crate::record::{Decided, Drop, Forget, Promise, Settle, Snapshot};
 use crate::table::Change;
 
 const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
@@ -23,6 +26,7 @@ enum Recorded {
     Settle(Settle),
     Snapshot(Snapshot),
     Drop(Drop),
+    Forget(Forget),
 }
 
 /// A slot with a journal and descriptors, both only named.
@@ -239,6 +243,7 @@ impl Bench {
         for (stamp, record) in &self.journal {
             match record {
                 Recorded::Hold(hold) => load(&mut core, &hold.key),
+                Recorded::Forget(forget) => load(&mut core, &forget.key),
                 Recorded::Drop(drop) => (0..drop.stripes)
                     .for_each(|stripe| load(&mut core, &StripeKey { object: drop.object, stripe })),
                 _ => {}
@@ -287,6 +292,7 @@ fn apply(core: &mut SlotCore, record: &Recorded, stamp: Stamp) {
         Recorded::Settle(settle) => core.apply_settle(settle, stamp),
         Recorded::Snapshot(snapshot) => core.apply_snapshot(snapshot, stamp),
         Recorded::Drop(drop) => core.apply_drop(drop.object, drop.stripes, stamp),
+        Recorded::Forget(forget) => core.apply_forget(forget, stamp),
     }
 }
 
@@ -568,6 +574,9 @@ enum Step {
     Evict,
     /// The process ends; the next one replays.
     Restart,
+    /// A unit that this slot has missed.
+    Fill(u64, u32),
+    Forget(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -585,6 +594,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u64..5).prop_map(Step::Drop),
         2 => Just(Step::Sync),
         2 => (0u64..4, prop::bool::weighted(0.8)).prop_map(|(n, freed)| Step::Checkpoint(n, freed)),
+        2 => (0..16u64, 1..=4u32).prop_map(|(n, blocks)| Step::Fill(n, blocks)),
+        1 => (0..16u64).prop_map(Step::Forget),
         1 => Just(Step::Evict),
         1 => Just(Step::Restart),
     ]
@@ -644,6 +655,16 @@ impl Bench {
                 let object = ObjectId(*object);
                 (0..4).for_each(|stripe| self.load(StripeKey { object, stripe }));
                 self.record(Recorded::Drop(Drop { object, stripes: 4 }));
+            }
+            Step::Fill(n, blocks) => {
+                self.load(key(*n));
+                let seq = self.next_seq();
+                self.decide(seq);
+                let _ = self.fill(&fill(*n, seq, *blocks));
+            }
+            Step::Forget(n) => {
+                self.load(key(*n));
+                self.fill(&fill(*n, Seq::NONE, 0)).expect("nothing is in the way");
             }
             Step::Sync => self.core.synced(self.lsn),
             Step::Checkpoint(segments, freed) => self.checkpoint(*segments, *freed),
