@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
-use types::messages::brick::Purge;
+use types::messages::brick::{Fence, Purge};
 use types::messages::cluster::*;
 use types::messages::names::*;
 use types::messages::session::Role;
@@ -60,7 +60,9 @@ impl House {
     fn brick(&self, id: u32) -> Brick {
         let world = self.simulation.node(&format!("n{id}"));
         let peers = Peers::new(world.clone(), identity(Role::Brick));
-        Brick { id, world, peers, purged: Rc::default(), purge_us: Rc::default() }
+        let fences = Rc::new(RefCell::new(Fences::none()));
+        let (purged, purge_us, carrying) = (Rc::default(), Rc::default(), Rc::default());
+        Brick { id, world, peers, purged, purge_us, fences, carrying }
     }
 
     fn client(&self, name: &str) -> Client {
@@ -96,11 +98,15 @@ struct Brick {
     purged: Rc<RefCell<BTreeSet<ObjectId>>>,
     /// How long it takes to forget an object.
     purge_us: Rc<Cell<u64>>,
+    fences: Rc<RefCell<Fences>>,
+    /// It has accepted writes that it cannot carry yet.
+    carrying: Rc<Cell<bool>>,
 }
 
 impl Brick {
-    async fn start(&self, incarnation: u64) -> Result<BeatReply, Refusal> {
+    async fn start(&self, incarnation: u64) -> Result<BrickJoined, Refusal> {
         let joined = ask(&self.world, &self.peers, &brick_join(self.id, incarnation)).await?;
+        *self.fences.borrow_mut() = joined.fences.clone();
         let brick = self.clone();
         self.world.spawn(async move {
             let request =
@@ -117,6 +123,9 @@ impl Brick {
         let handler: Handler = Rc::new(move |call| {
             let brick = brick.clone();
             Box::pin(async move {
+                if call.kind == Fence::KIND {
+                    return brick.fence(&call.parse()?);
+                }
                 assert_eq!(call.kind, Purge::KIND);
                 brick.world.sleep(brick.purge_us.get()).await;
                 brick.purged.borrow_mut().insert(call.parse::<Purge>()?.object);
@@ -125,6 +134,12 @@ impl Brick {
         });
         self.world.spawn(serve(self.world.clone(), listener, identity(Role::Brick), handler));
         Ok(joined)
+    }
+
+    fn fence(&self, fence: &Fence) -> Result<Answer, Refusal> {
+        self.fences.borrow_mut().merge(&fence.fences);
+        assert!(!(fence.everywhere && self.carrying.get()), "this brick has not said so");
+        if self.carrying.get() { Err(Refusal::Busy) } else { Ok(Answer::new(&Done {}, Buf::default())) }
     }
 }
 
@@ -422,6 +437,65 @@ fn a_lost_client_gives_way() {
         }
         let status = other.status().await;
         assert_eq!((status.purges, status.mounts.len()), (0, 1));
+    });
+}
+
+#[test]
+fn nobody_is_let_in_before_every_brick_has_fenced_the_lost_one() {
+    let house = House::new(14);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
+        lost.join(vec![]).await.expect("there is the volume");
+        other.join(vec![]).await.expect("there is the volume");
+        other.keep_polling(Rc::default());
+        let file = lost.create("f", true).await.expect("free").attr;
+        lost.grow(&file, 5000, false).await.expect("open");
+        bricks[1].carrying.set(true);
+        let request = other.open_request(file.inode, true);
+        let opening = Box::pin(other.ask(&request));
+        assert!(other.world.timeout(3 * GONE, opening).await.is_none());
+        for brick in &bricks {
+            assert!(brick.fences.borrow().is_fenced(lost.client));
+            assert!(!brick.fences.borrow().is_fenced(other.client));
+        }
+        assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
+        assert_eq!(other.ask(&VolumeDelete { name: "home".into() }).await, Err(Refusal::Busy));
+        // A service that restarts meanwhile still knows who is lost.
+        house.simulation.kill("meta");
+        house.start_meta();
+        other.join(vec![]).await.expect("it has a lease");
+        assert_eq!(lost.join(vec![]).await, Err(Refusal::Fenced));
+        let opening = Box::pin(other.ask(&request));
+        assert!(other.world.timeout(GONE, opening).await.is_none());
+        bricks[1].carrying.set(false);
+        assert_eq!(other.ask(&request).await.map(|opened| opened.mode), Ok(Mode::Alone));
+        // Whoever joins is told.
+        house.simulation.kill("n3");
+        house.simulation.kill("n4");
+        let back = house.brick(4);
+        back.start(2).await.expect("from the same address");
+        assert!(back.fences.borrow().is_fenced(lost.client));
+        assert!(!back.fences.borrow().is_fenced(other.client));
+    });
+}
+
+#[test]
+fn a_brick_that_is_out_is_not_waited_for() {
+    let house = House::new(15);
+    house.run(async {
+        furnish(&house).await;
+        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
+        lost.join(vec![]).await.expect("there is the volume");
+        other.join(vec![]).await.expect("there is the volume");
+        other.keep_polling(Rc::default());
+        let file = lost.create("f", true).await.expect("free").attr;
+        other.world.sleep(LEASE_US).await;
+        house.simulation.kill("n2");
+        let asked = other.world.now();
+        other.open(file.inode, true).await.expect("the writer is lost");
+        let took = other.world.now() - asked;
+        assert!((GONE - BEAT_US..2 * GONE).contains(&took), "{took}: until the brick is out");
     });
 }
 
