@@ -119,7 +119,7 @@ fn run(seed: u64, when: u64) {
 
         cut_off(&cluster, "clienta", false);
         let peers = Peers::new(a.clone(), identity(Role::Client));
-        let late = Late { world: a.clone(), peers, client: lost, file };
+        let late = Late { world: a.clone(), peers, client: lost, file: file.clone() };
         assert_eq!(late.arrive(1_000_000).await, Err(Refusal::Fenced));
         // A primary that has forgotten everything is told before it serves.
         let (_, epoch, primary) = late.primary(&map(&b).await);
