@@ -63,7 +63,6 @@ fn slot(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Cell {
     };
     match config.state {
         SlotState::Out => Cell { text: "--".into(), colour: "1;31" },
-        SlotState::Joining => Cell { text: format!("{name}+"), colour: "33" },
         SlotState::Live if group.primary(code) == Some(index) => {
             Cell { text: format!("[{name}]"), colour: "1;36" }
         }

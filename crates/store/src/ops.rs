@@ -2,7 +2,9 @@
 
 mod decide;
 mod fence;
+mod fill;
 mod fold;
+mod list;
 mod patch;
 mod prepare;
 mod purge;
@@ -10,6 +12,6 @@ mod read;
 mod read_stripe;
 mod stage;
 mod status;
-mod stripe;
+pub(crate) mod stripe;
 mod sync;
 mod write;

@@ -16,13 +16,18 @@
 //! - After a take-over an operation lives only if every live participant holds it; what comes after an aborted one on
 //!   the same stripe is aborted with it.
 
+mod join;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{GroupDecision, HeldOp, Origin, Tail, Window};
 use types::messages::cluster::GroupConfig;
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
+pub(crate) use join::{Attempt, Offer, Taken};
+
 use crate::slot::Clients;
+use join::Joining;
 
 /// Where a group stands with its primary.
 #[derive(Debug)]
@@ -72,6 +77,8 @@ pub(crate) struct Order {
     pub(crate) participants: u64,
     /// The live ones, with their bricks.
     pub(crate) targets: Vec<(usize, BrickId)>,
+    /// The slot that joins, if it takes part.
+    pub(crate) offer: Option<Offer>,
     pub(crate) acked: Vec<(ClientId, ClientSeq)>,
     /// Everything up to here is decided.
     pub(crate) decided: Seq,
@@ -96,12 +103,16 @@ pub(crate) struct Ordered {
     clients: Clients,
     /// Writes accepted and not yet committed.
     unstable: BTreeSet<(ClientId, ClientSeq)>,
+    /// A slot that is brought level.
+    joining: Option<Joining>,
 }
 
 /// All groups of which a brick is the primary.
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryCore {
     groups: BTreeMap<GroupId, Ordered>,
+    /// Attempts to bring a slot level, so far.
+    attempts: u64,
 }
 
 impl PrimaryCore {
@@ -119,6 +130,7 @@ impl PrimaryCore {
             committed: BTreeMap::new(),
             clients: Clients::default(),
             unstable: BTreeSet::new(),
+            joining: None,
         };
         if let Some(old) = self.groups.insert(id, group) {
             assert!(old.config.epoch < self.groups[&id].config.epoch, "a take-over begins once per epoch");
@@ -201,16 +213,21 @@ impl PrimaryCore {
         !seen.has(seq) && group.unstable.insert((client, seq))
     }
 
-    /// Gives an operation its place. `touched`: mask of the data slots that it concerns.
+    /// Gives an operation its place. `touched`: mask of the data slots that it concerns; `whole`: it replaces all that a
+    /// slot has of the stripe.
     pub(crate) fn order(
         &mut self,
         id: GroupId,
         epoch: Epoch,
         key: StripeKey,
         touched: u64,
+        whole: bool,
         origins: Vec<Origin>,
     ) -> Option<Order> {
         let group = self.in_epoch_mut(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))?;
+        if group.joining.as_ref().is_some_and(Joining::is_sealed) {
+            return None;
+        }
         group.counter += 1;
         let seq = Seq::new(epoch, group.counter);
         let parity = (group.code.k()..group.code.slots()).fold(0, |mask, slot| mask | 1 << slot);
@@ -221,10 +238,15 @@ impl PrimaryCore {
             group.news[slot] = News { given: seq, told: group.decided };
         }
         let targets = targets.map(|slot| (slot, group.config.slots[slot].brick)).collect();
+        let joining = group.joining.as_mut().filter(|joining| participants & 1 << joining.slot() != 0);
+        let offer = joining.and_then(|joining| joining.offer(seq, key, whole, group.decided));
+        if let Some(offer) = &offer {
+            group.news[offer.slot] = News { given: seq, told: offer.decided };
+        }
         let acked =
             origins.iter().filter_map(|o| Some((o.client, group.clients.0.get(&o.client)?.acked))).collect();
         group.ops.insert(seq, Op { key, awaited: live, origins });
-        Some(Order { seq, participants, targets, acked, decided: group.decided })
+        Some(Order { seq, participants, targets, offer, acked, decided: group.decided })
     }
 
     /// A slot holds an operation durably. True when that commits it.
@@ -266,9 +288,15 @@ impl PrimaryCore {
         let mut by_brick: BTreeMap<BrickId, Vec<GroupDecision>> = BTreeMap::new();
         let serving = self.groups.iter_mut().filter(|(_, group)| matches!(group.phase, Phase::Serving));
         for (id, group) in serving {
-            let (upto, live) = (group.decided, group.config.live());
+            let live = group.config.live();
+            let joining = group.joining.as_ref().and_then(|joining| joining.news(group.decided));
             for (slot, news) in group.news.iter_mut().enumerate() {
-                if live & 1 << slot == 0 || news.told >= news.given.min(upto) {
+                let upto = match joining {
+                    Some((joining, upto)) if joining == slot => upto,
+                    _ if live & 1 << slot != 0 => group.decided,
+                    _ => continue,
+                };
+                if news.told >= news.given.min(upto) {
                     continue;
                 }
                 news.told = upto;
@@ -394,7 +422,7 @@ mod tests {
             !core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)),
             "a repeated write is recognised"
         );
-        let order = core.order(GROUP, Epoch(1), key(0), 0b01, vec![origin.clone()]).expect("serving");
+        let order = core.order(GROUP, Epoch(1), key(0), 0b01, false, vec![origin.clone()]).expect("serving");
         assert_eq!(order.participants, 0b1101);
         assert_eq!(order.targets, vec![(0, BrickId(0)), (2, BrickId(2))]);
         assert!(!core.is_stable(GROUP, origin.client, ClientSeq(1)));
@@ -413,7 +441,7 @@ mod tests {
             assert!(core.admit(GROUP, ClientId(client), ClientSeq(seq), ClientSeq(0)));
         }
         let origin = Origin { client: ClientId(5), seq: ClientSeq(1) };
-        let order = core.order(GROUP, Epoch(1), key(0), 1, vec![origin]).expect("serving");
+        let order = core.order(GROUP, Epoch(1), key(0), 1, vec![origin], false).expect("serving");
         assert!(core.has_accepted_of(of(5)) && !core.has_accepted_of(of(7)));
         for slot in [0, 2, 3] {
             core.acked(GROUP, order.seq, slot);
@@ -433,8 +461,8 @@ mod tests {
     #[test]
     fn decides_in_order() {
         let mut core = serving(&[]);
-        let first = core.order(GROUP, Epoch(1), key(0), 1, Vec::new()).expect("serving");
-        let second = core.order(GROUP, Epoch(1), key(1), 1, Vec::new()).expect("serving");
+        let first = core.order(GROUP, Epoch(1), key(0), 1, false, Vec::new()).expect("serving");
+        let second = core.order(GROUP, Epoch(1), key(1), 1, false, Vec::new()).expect("serving");
         for slot in [0, 2, 3] {
             core.acked(GROUP, second.seq, slot);
         }
@@ -450,13 +478,13 @@ mod tests {
     #[test]
     fn news_goes_to_who_holds_something_and_was_not_told_by_an_operation() {
         let mut core = serving(&[]);
-        let first = core.order(GROUP, Epoch(1), key(0), 0b01, Vec::new()).expect("serving");
+        let first = core.order(GROUP, Epoch(1), key(0), 0b01, false, Vec::new()).expect("serving");
         assert!(core.news().is_empty(), "nothing is decided");
         for slot in [0, 2, 3] {
             core.acked(GROUP, first.seq, slot);
         }
         // Carries the decision to slots 1, 2 and 3, so only slot 0 has to be told.
-        let second = core.order(GROUP, Epoch(1), key(1), 0b10, Vec::new()).expect("serving");
+        let second = core.order(GROUP, Epoch(1), key(1), 0b10, false, Vec::new()).expect("serving");
         assert_eq!(second.decided, first.seq);
         let news = core.news();
         assert_eq!(news.keys().collect::<Vec<_>>(), [&BrickId(0)]);

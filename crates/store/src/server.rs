@@ -14,6 +14,7 @@ use types::{
 use world::{Answer, Call, Disk, Handler, Identity, Listener, Peers, Signal, World};
 
 use crate::error::BrickError;
+use crate::join::Pause;
 use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
@@ -111,6 +112,10 @@ pub(crate) struct Server {
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; nothing is evicted meanwhile.
     pub(crate) checkpointing: async_lock::Mutex<()>,
+    /// Listings run one at a time: each reads all descriptors.
+    pub(crate) listing: async_lock::Mutex<()>,
+    /// Slots that could not be brought level, and when that is tried again.
+    pub(crate) pauses: RefCell<BTreeMap<(GroupId, usize), Pause>>,
     /// Given when the map should be fetched at once.
     pub(crate) map_wanted: Signal,
 }
@@ -136,6 +141,7 @@ impl Brick {
         world.spawn(server.clone().checkpoint_for_ever());
         world.spawn(server.clone().tell_decisions());
         world.spawn(server.clone().fold_for_ever());
+        world.spawn(server.clone().join_slots_for_ever());
         world.spawn(server.clone().drop_old_stages());
         let handler: Handler = {
             let server = server.clone();
@@ -186,6 +192,11 @@ impl Server {
             messages::Decided::KIND => reply(self.decided(call.parse()?)),
             messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
             messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
+            messages::Fill::KIND => {
+                let fill = call.parse()?;
+                reply(self.take_fill(epoch, fill, call.payload).await?)
+            }
+            messages::UnitList::KIND => reply(self.unit_list(epoch, call.parse()?).await?),
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
             messages::Fence::KIND => reply(self.fence(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
@@ -222,7 +233,7 @@ impl Server {
     }
 
     /// The asker knows a newer map than this brick: fetch it.
-    fn not_yet(&self) -> Result<(), Refusal> {
+    pub(crate) fn not_yet(&self) -> Result<(), Refusal> {
         self.map_wanted.notify();
         Err(Refusal::NotServing)
     }

@@ -226,12 +226,7 @@ fn expel_slot(group: &mut GroupConfig, brick: BrickId, least: usize) -> Option<(
     let live = group.live().count_ones() as usize;
     let at = group.slot_of(brick)?;
     let slot = group.slots.get_mut(at)?;
-    let enough = match slot.state {
-        SlotState::Out => false,
-        SlotState::Live => live > least,
-        SlotState::Joining => true,
-    };
-    enough.then(|| {
+    (slot.state == SlotState::Live && live > least).then(|| {
         slot.state = SlotState::Out;
         group.epoch = group.epoch.next();
     })

@@ -3,7 +3,10 @@
 mod crash;
 mod damage;
 mod fence;
+mod fleet;
 mod full;
+mod join;
+mod list;
 mod memory;
 mod patches;
 mod staged;

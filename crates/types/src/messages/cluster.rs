@@ -22,10 +22,8 @@ coded_enum! {
     pub enum SlotState: u8 {
         /// Takes part in every operation that concerns it.
         Live = 1,
-        /// Lost; takes part in nothing.
+        /// It has missed operations and counts for nothing, until the group's primary has brought it level.
         Out = 2,
-        /// Being brought level.
-        Joining = 3,
     }
 }
 
