@@ -441,7 +441,7 @@ mod tests {
             assert!(core.admit(GROUP, ClientId(client), ClientSeq(seq), ClientSeq(0)));
         }
         let origin = Origin { client: ClientId(5), seq: ClientSeq(1) };
-        let order = core.order(GROUP, Epoch(1), key(0), 1, vec![origin], false).expect("serving");
+        let order = core.order(GROUP, Epoch(1), key(0), 1, false, vec![origin]).expect("serving");
         assert!(core.has_accepted_of(of(5)) && !core.has_accepted_of(of(7)));
         for slot in [0, 2, 3] {
             core.acked(GROUP, order.seq, slot);
