@@ -1,6 +1,7 @@
 //! The service in a simulated cluster: bricks, clients, restarts.
 
 mod exclusive;
+mod fences;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -60,9 +61,10 @@ impl House {
     fn brick(&self, id: u32) -> Brick {
         let world = self.simulation.node(&format!("n{id}"));
         let peers = Peers::new(world.clone(), identity(Role::Brick));
-        let fences = Rc::new(RefCell::new(Fences::none()));
+        let none = || Rc::new(RefCell::new(Fences::none()));
+        let (fences, everywhere) = (none(), none());
         let (purged, purge_us, carrying) = (Rc::default(), Rc::default(), Rc::default());
-        Brick { id, world, peers, purged, purge_us, fences, carrying }
+        Brick { id, world, peers, purged, purge_us, fences, everywhere, carrying }
     }
 
     fn client(&self, name: &str) -> Client {
@@ -99,6 +101,8 @@ struct Brick {
     /// How long it takes to forget an object.
     purge_us: Rc<Cell<u64>>,
     fences: Rc<RefCell<Fences>>,
+    /// Those of them that every brick knows.
+    everywhere: Rc<RefCell<Fences>>,
     /// It has accepted writes that it cannot carry yet.
     carrying: Rc<Cell<bool>>,
 }
@@ -136,9 +140,17 @@ impl Brick {
         Ok(joined)
     }
 
+    /// Whether it may forget what it has seen of a client.
+    fn is_done_with(&self, client: ClientId) -> bool {
+        self.everywhere.borrow().is_fenced(client)
+    }
+
     fn fence(&self, fence: &Fence) -> Result<Answer, Refusal> {
         self.fences.borrow_mut().merge(&fence.fences);
-        assert!(!(fence.everywhere && self.carrying.get()), "this brick has not said so");
+        if fence.everywhere {
+            assert!(!self.carrying.get(), "this brick has not said so");
+            self.everywhere.borrow_mut().merge(&fence.fences);
+        }
         if self.carrying.get() { Err(Refusal::Busy) } else { Ok(Answer::new(&Done {}, Buf::default())) }
     }
 }
@@ -437,65 +449,6 @@ fn a_lost_client_gives_way() {
         }
         let status = other.status().await;
         assert_eq!((status.purges, status.mounts.len()), (0, 1));
-    });
-}
-
-#[test]
-fn nobody_is_let_in_before_every_brick_has_fenced_the_lost_one() {
-    let house = House::new(14);
-    house.run(async {
-        let bricks = furnish(&house).await;
-        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
-        lost.join(vec![]).await.expect("there is the volume");
-        other.join(vec![]).await.expect("there is the volume");
-        other.keep_polling(Rc::default());
-        let file = lost.create("f", true).await.expect("free").attr;
-        lost.grow(&file, 5000, false).await.expect("open");
-        bricks[1].carrying.set(true);
-        let request = other.open_request(file.inode, true);
-        let opening = Box::pin(other.ask(&request));
-        assert!(other.world.timeout(3 * GONE, opening).await.is_none());
-        for brick in &bricks {
-            assert!(brick.fences.borrow().is_fenced(lost.client));
-            assert!(!brick.fences.borrow().is_fenced(other.client));
-        }
-        assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
-        assert_eq!(other.ask(&VolumeDelete { name: "home".into() }).await, Err(Refusal::Busy));
-        // A service that restarts meanwhile still knows who is lost.
-        house.simulation.kill("meta");
-        house.start_meta();
-        other.join(vec![]).await.expect("it has a lease");
-        assert_eq!(lost.join(vec![]).await, Err(Refusal::Fenced));
-        let opening = Box::pin(other.ask(&request));
-        assert!(other.world.timeout(GONE, opening).await.is_none());
-        bricks[1].carrying.set(false);
-        assert_eq!(other.ask(&request).await.map(|opened| opened.mode), Ok(Mode::Alone));
-        // Whoever joins is told.
-        house.simulation.kill("n3");
-        house.simulation.kill("n4");
-        let back = house.brick(4);
-        back.start(2).await.expect("from the same address");
-        assert!(back.fences.borrow().is_fenced(lost.client));
-        assert!(!back.fences.borrow().is_fenced(other.client));
-    });
-}
-
-#[test]
-fn a_brick_that_is_out_is_not_waited_for() {
-    let house = House::new(15);
-    house.run(async {
-        furnish(&house).await;
-        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
-        lost.join(vec![]).await.expect("there is the volume");
-        other.join(vec![]).await.expect("there is the volume");
-        other.keep_polling(Rc::default());
-        let file = lost.create("f", true).await.expect("free").attr;
-        other.world.sleep(LEASE_US).await;
-        house.simulation.kill("n2");
-        let asked = other.world.now();
-        other.open(file.inode, true).await.expect("the writer is lost");
-        let took = other.world.now() - asked;
-        assert!((GONE - BEAT_US..2 * GONE).contains(&took), "{took}: until the brick is out");
     });
 }
 
