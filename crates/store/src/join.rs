@@ -58,6 +58,8 @@ const STEP_US: u64 = 5_000_000;
 const LIST_US: u64 = 120_000_000;
 /// How long writes may wait until nothing is on its way, in microseconds.
 const DRAIN_US: u64 = 3_000_000;
+/// How long the arbiter may take before it is asked again, in microseconds: nothing is written meanwhile.
+const ADMIT_US: u64 = 1_000_000;
 /// Pause before something is tried again, in microseconds.
 const RETRY_US: u64 = 20_000;
 /// Pauses after a failure, in microseconds: the first, and the longest.
@@ -659,9 +661,10 @@ impl Join<'_> {
         let admit = GroupAdmit { group: id, epoch, brick: server.options.brick, slot: slot as u8 };
         // An answer was lost: a request could still be on its way, and come true later.
         let mut unsure = false;
+        let meta = &server.options.meta;
         while server.primary.borrow().in_epoch(id, epoch).is_some() {
             let progress = server.progress.wait();
-            match server.peers.call(&server.options.meta, Epoch(0), &admit, Buf::empty()).await {
+            match server.peers.call_within(ADMIT_US, meta, Epoch(0), &admit, Buf::empty()).await {
                 Ok(_) => server.map_wanted.notify(),
                 Err(CallError::Refused(Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::NotServing)) => {
                     server.map_wanted.notify();

@@ -381,7 +381,7 @@ mod tests {
     use types::messages::cluster::{SlotConfig, SlotState};
     use types::{ObjectId, VolumeId};
 
-    const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
+    pub(super) const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
 
     fn config(epoch: u32, out: &[usize]) -> GroupConfig {
         let slot = |i: usize| SlotConfig {
@@ -391,7 +391,7 @@ mod tests {
         GroupConfig { epoch: Epoch(epoch), slots: (0..4).map(slot).collect() }
     }
 
-    fn key(stripe: u64) -> StripeKey {
+    pub(super) fn key(stripe: u64) -> StripeKey {
         StripeKey { object: ObjectId(9), stripe }
     }
 
@@ -399,7 +399,7 @@ mod tests {
         Tail { decided, held, windows: Vec::new(), free: 0 }
     }
 
-    fn serving(out: &[usize]) -> PrimaryCore {
+    pub(super) fn serving(out: &[usize]) -> PrimaryCore {
         let code = Code::new(2, 2).expect("2+2");
         let mut core = PrimaryCore::default();
         core.begin(GROUP, config(1, out), code, 2);

@@ -415,3 +415,6 @@ impl PrimaryCore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,9 @@ impl Asked {
             Some(base) => {
                 let of = usize::from(self.of);
                 let identity = base.identities.get(of).copied().unwrap_or(base.identity);
-                (identity, base.unit_blocks.get(of).copied().unwrap_or(0))
+                // Parity is as long as the longest data unit.
+                let longest = || base.unit_blocks.iter().max().copied().unwrap_or(0);
+                (identity, base.unit_blocks.get(of).copied().unwrap_or_else(longest))
             }
         };
         UnitState { key, base, blocks, news }

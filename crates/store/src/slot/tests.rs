@@ -1,12 +1,12 @@
 //! The step machine, step by step, and a replay of what it recorded.
 
 use proptest::prelude::*;
-use types::messages::brick::{Origin, Span, Stage, Window};
+use types::messages::brick::{Fill, Origin, Span, Stage, Window};
 use types::{ClientId, ClientSeq, VolumeId};
 
 use super::*;
 use crate::descriptor::Descriptor;
-use crate::record::{Decided, Drop, Promise, Settle, Snapshot};
+use crate::record::{Decided, Drop, Forget, Promise, Settle, Snapshot};
 use crate::table::Change;
 
 const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
@@ -23,6 +23,7 @@ enum Recorded {
     Settle(Settle),
     Snapshot(Snapshot),
     Drop(Drop),
+    Forget(Forget),
 }
 
 /// A slot with a journal and descriptors, both only named.
@@ -239,6 +240,7 @@ impl Bench {
         for (stamp, record) in &self.journal {
             match record {
                 Recorded::Hold(hold) => load(&mut core, &hold.key),
+                Recorded::Forget(forget) => load(&mut core, &forget.key),
                 Recorded::Drop(drop) => (0..drop.stripes)
                     .for_each(|stripe| load(&mut core, &StripeKey { object: drop.object, stripe })),
                 _ => {}
@@ -287,6 +289,7 @@ fn apply(core: &mut SlotCore, record: &Recorded, stamp: Stamp) {
         Recorded::Settle(settle) => core.apply_settle(settle, stamp),
         Recorded::Snapshot(snapshot) => core.apply_snapshot(snapshot, stamp),
         Recorded::Drop(drop) => core.apply_drop(drop.object, drop.stripes, stamp),
+        Recorded::Forget(forget) => core.apply_forget(forget, stamp),
     }
 }
 
@@ -568,6 +571,9 @@ enum Step {
     Evict,
     /// The process ends; the next one replays.
     Restart,
+    /// A unit that this slot has missed.
+    Fill(u64, u32),
+    Forget(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -585,12 +591,44 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u64..5).prop_map(Step::Drop),
         2 => Just(Step::Sync),
         2 => (0u64..4, prop::bool::weighted(0.8)).prop_map(|(n, freed)| Step::Checkpoint(n, freed)),
+        2 => (0..16u64, 1..=4u32).prop_map(|(n, blocks)| Step::Fill(n, blocks)),
+        1 => (0..16u64).prop_map(Step::Forget),
         1 => Just(Step::Evict),
         1 => Just(Step::Restart),
     ]
 }
 
+/// A unit that a slot has missed; none, to be forgotten.
+fn fill(n: u64, base: Seq, blocks: u32) -> Fill {
+    Fill {
+        group: GROUP,
+        key: key(n),
+        slot: 0,
+        base,
+        unit_blocks: vec![blocks],
+        identities: Vec::new(),
+        decided: base,
+        crcs: vec![3; blocks as usize],
+    }
+}
+
 impl Bench {
+    /// Gives a unit to the slot.
+    fn fill(&mut self, fill: &Fill) -> Result<(), Refusal> {
+        let epoch = Epoch(self.epoch);
+        match self.core.fill(epoch, fill, fill.crcs.len() * BLOCK, 1000)? {
+            FillStep::Held => {}
+            FillStep::Forget => {
+                self.record(Recorded::Forget(Forget { group: GROUP, key: fill.key }));
+            }
+            FillStep::Write(runs) => {
+                self.core.may_fill(epoch, fill)?;
+                self.record(Recorded::Hold(hold_of_fill(fill, runs)));
+            }
+        }
+        Ok(())
+    }
+
     /// Brings a unit in, as the server does before it asks for anything.
     fn load(&mut self, key: StripeKey) {
         if let Some(descriptor) = self.at_rest.get(&key) {
@@ -645,6 +683,16 @@ impl Bench {
                 (0..4).for_each(|stripe| self.load(StripeKey { object, stripe }));
                 self.record(Recorded::Drop(Drop { object, stripes: 4 }));
             }
+            Step::Fill(n, blocks) => {
+                self.load(key(*n));
+                let seq = self.next_seq();
+                self.decide(seq);
+                let _ = self.fill(&fill(*n, seq, *blocks));
+            }
+            Step::Forget(n) => {
+                self.load(key(*n));
+                self.fill(&fill(*n, Seq::NONE, 0)).expect("nothing is in the way");
+            }
             Step::Sync => self.core.synced(self.lsn),
             Step::Checkpoint(segments, freed) => self.checkpoint(*segments, *freed),
             Step::Evict => self.core.evict(0),
@@ -667,4 +715,40 @@ proptest! {
             prop_assert_eq!(bench.state(&replayed), bench.state(&bench.core), "after step {} {:?}", at, step);
         }
     }
+}
+
+#[test]
+fn a_fill_takes_the_place_of_everything_older() {
+    let mut bench = Bench::serving();
+    bench.write(0, OpKind::Full, 0, UNIT).expect("space");
+    let over = bench.write(0, OpKind::Overlay, 10, 20).expect("space");
+    bench.decide(over);
+    let missed = bench.next_seq();
+    assert_eq!(bench.fill(&fill(0, missed, 2)), Err(Refusal::NotServing), "it is not decided here");
+    bench.decide(missed);
+    bench.fill(&fill(0, missed, 2)).expect("space");
+    bench.core.synced(bench.lsn);
+    let plan = bench.read(0).expect("decided");
+    assert_eq!((plan.identity, plan.blocks.1.len(), plan.overlays.len()), (missed, 2, 0));
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 2);
+    assert_eq!(bench.fill(&fill(0, missed, 2)), Ok(()), "it has it");
+    assert_eq!(bench.core.free_blocks(), BLOCKS - 2);
+    // Nothing older comes over it.
+    assert_eq!(bench.fill(&fill(0, over, 2)), Err(Refusal::Corrupt));
+    bench.fill(&fill(0, Seq::NONE, 0)).expect("nothing is in the way");
+    bench.core.synced(bench.lsn);
+    assert_eq!((bench.read(0).expect("gone").present, bench.core.free_blocks()), (0, BLOCKS));
+    assert_eq!(bench.fill(&fill(0, over, 2)), Ok(()), "once it is forgotten");
+}
+
+/// An operation that was decided without a slot which joins, and lands late, is not held: the slot has had it in another
+/// way since.
+#[test]
+fn what_was_decided_without_a_slot_is_not_held_late() {
+    let mut bench = Bench::serving();
+    let late = bench.request(key(0), OpKind::Full, 0, UNIT);
+    let Ok(PrepareStep::Hold(_)) = bench.prepare(&late) else { panic!("space") };
+    bench.decide(late.seq);
+    assert_eq!(bench.core.may_hold(GROUP, late.key, late.seq), Err(Refusal::NotServing));
+    assert_eq!(bench.core.free_blocks(), BLOCKS);
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::messages::cluster::GroupAdmit;
 
 use super::*;
+use crate::slot::Asked;
 
 pub(super) const UNIT: usize = 16 << 10;
 /// Objects, and stripes of each, that the work is about.
@@ -383,9 +384,14 @@ impl Work {
     }
 
     /// A brick has nothing of the objects that are gone.
-    pub(super) fn assert_forgotten(&self, server: &Server, what: &str) {
+    pub(super) fn assert_forgotten(&self, server: &Server, slot: usize, what: &str) {
+        let slot = slot as u8;
+        let asked = Asked { group: GROUP, slot, of: slot, range: 0..self.client.geometry.stripe() };
         for object in self.purged.borrow().iter() {
-            let left: Vec<_> = server.slot.borrow().units_of(*object, STRIPES).collect();
+            let core = server.slot.borrow();
+            let states = core.units_of(*object, STRIPES).filter_map(|(key, _)| core.unit_state(&asked, key));
+            // Of zeros nothing is left but that they are.
+            let left: Vec<_> = states.filter(|unit| unit.blocks > 0 || unit.news).collect();
             assert!(left.is_empty(), "{what}: {left:?} of an object that is gone");
         }
     }

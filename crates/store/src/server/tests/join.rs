@@ -37,7 +37,7 @@ fn what_a_slot_has_missed_is_filled() {
                     fleet.start(slot);
                     fleet.wait_live(&work.client.world, slot, &what).await;
                     fleet.compare_without_others(&work, slot, &what).await;
-                    work.assert_forgotten(&fleet.server(slot), &what);
+                    work.assert_forgotten(&fleet.server(slot), slot, &what);
                 });
             }
         }
@@ -101,7 +101,7 @@ fn whoever_is_struck_meanwhile() {
             }
             fleet.wait_live(&work.client.world, slot, &what).await;
             fleet.compare_without_others(&work, slot, &what).await;
-            work.assert_forgotten(&fleet.server(slot), &what);
+            work.assert_forgotten(&fleet.server(slot), slot, &what);
         });
     }
 }
@@ -174,6 +174,7 @@ fn the_arbiters_answer_is_lost() {
                     let early = work.client.write_stable(key(0), &patch);
                     assert!(fleet.sim.node("client").timeout(2_000_000, early).await.is_none());
                     fleet.mood.set(Mood::Answers);
+                    fleet.wait_live(&work.client.world, slot, &what).await;
                 }
                 _ => {
                     work.steps(&fleet, 10).await;
@@ -302,6 +303,8 @@ fn amendment_3_a_returning_slot_starts_clean() {
         let held = fleet.server(0).slot.borrow().tail(GROUP, 0).held.len();
         assert_eq!(held, 2, "slot 0 holds what is not committed");
         fleet.away(0);
+        // The primary must know, or it would hand them to slot 1 in the old epoch.
+        work.client.world.sleep(2_000_000).await;
         fleet.start(1);
         work.client.world.sleep(1_000_000).await;
         work.compare("aborted").await;
