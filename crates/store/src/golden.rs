@@ -12,7 +12,7 @@ use world::{Disk, World};
 
 use crate::descriptor::Descriptor;
 use crate::journal::Journal;
-use crate::record::{Decided, Drop, Hold, Promise, Settle, Snapshot, Torn};
+use crate::record::{Decided, Drop, Forget, Hold, Promise, Settle, Snapshot, Torn};
 use crate::superblock::Superblock;
 use crate::table::{Change, PAGE, Table};
 
@@ -62,6 +62,7 @@ async fn disk_as_text(world: &World) -> String {
     table.write(vec![change(first), change(second)]).await.expect("room");
     // The first version lies in the second place.
     line(&mut lines, "page", &disk, superblock.pages_start + PAGE as u64, PAGE).await;
+    record::<Forget>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     lines
 }
 

@@ -28,6 +28,8 @@ const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 /// Operations of each client.
 const STEPS: u32 = 60;
 const BRICK_BYTES: u64 = 32 << 20;
+/// Within so long after the faults every slot is live again, in microseconds.
+const LIVE_US: u64 = 60_000_000;
 
 /// What one seed did.
 #[derive(Clone, Copy, Default, Debug)]
@@ -194,6 +196,10 @@ impl Storm<'_> {
             self.mounts.borrow_mut().push((client.mount.clone(), client.mount.client()));
         }
         join3(self.client(&a, "a"), self.client(&b, "b"), self.nemesis(driver)).await;
+        if self.is_starved(driver).await || self.lost_a_lease() {
+            self.starved.set(true);
+        }
+        self.all_slots_live_again(driver).await;
         let map = map(driver).await;
         let slots = map.volumes.iter().flat_map(|v| &v.groups).flat_map(|group| &group.slots);
         *self.out.borrow_mut() = slots.filter(|s| s.state != SlotState::Live).map(|s| s.brick.0).collect();
@@ -265,6 +271,22 @@ impl Storm<'_> {
             let data = self.slots - self.parity;
             live < if self.parity >= 2 { data + 1 } else { data }
         })
+    }
+
+    /// The faults are over and every brick is back: all slots are brought level and admitted.
+    async fn all_slots_live_again(&self, world: &World) {
+        let give_up = world.now() + LIVE_US;
+        loop {
+            let map = map(world).await;
+            let groups = map.volumes.iter().flat_map(|volume| &volume.groups);
+            let out = groups.flat_map(|group| &group.slots).filter(|slot| slot.state != SlotState::Live);
+            let out: Vec<_> = out.map(|slot| slot.brick).collect();
+            if out.is_empty() {
+                return;
+            }
+            assert!(world.now() < give_up, "seed {}: slots of {out:?} are not live again", self.seed);
+            world.sleep(100_000).await;
+        }
     }
 
     /// More bricks are gone than reads bear: a brick that is late after the power cut may be put Out as well.

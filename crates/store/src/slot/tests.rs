@@ -1,9 +1,12 @@
 //! The step machine, step by step, and a replay of what it recorded.
 
+mod fill;
+
 use proptest::prelude::*;
-use types::messages::brick::{Fill, Origin, Span, Stage, Window};
+use types::messages::brick::{Origin, Span, Stage, Window};
 use types::{ClientId, ClientSeq, VolumeId};
 
+use self::fill::fill;
 use super::*;
 use crate::descriptor::Descriptor;
 use crate::record::{Decided, Drop, Forget, Promise, Settle, Snapshot};
@@ -598,37 +601,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A unit that a slot has missed; none, to be forgotten.
-fn fill(n: u64, base: Seq, blocks: u32) -> Fill {
-    Fill {
-        group: GROUP,
-        key: key(n),
-        slot: 0,
-        base,
-        unit_blocks: vec![blocks],
-        identities: Vec::new(),
-        decided: base,
-        crcs: vec![3; blocks as usize],
-    }
-}
-
 impl Bench {
-    /// Gives a unit to the slot.
-    fn fill(&mut self, fill: &Fill) -> Result<(), Refusal> {
-        let epoch = Epoch(self.epoch);
-        match self.core.fill(epoch, fill, fill.crcs.len() * BLOCK, 1000)? {
-            FillStep::Held => {}
-            FillStep::Forget => {
-                self.record(Recorded::Forget(Forget { group: GROUP, key: fill.key }));
-            }
-            FillStep::Write(runs) => {
-                self.core.may_fill(epoch, fill)?;
-                self.record(Recorded::Hold(hold_of_fill(fill, runs)));
-            }
-        }
-        Ok(())
-    }
-
     /// Brings a unit in, as the server does before it asks for anything.
     fn load(&mut self, key: StripeKey) {
         if let Some(descriptor) = self.at_rest.get(&key) {
@@ -715,40 +688,4 @@ proptest! {
             prop_assert_eq!(bench.state(&replayed), bench.state(&bench.core), "after step {} {:?}", at, step);
         }
     }
-}
-
-#[test]
-fn a_fill_takes_the_place_of_everything_older() {
-    let mut bench = Bench::serving();
-    bench.write(0, OpKind::Full, 0, UNIT).expect("space");
-    let over = bench.write(0, OpKind::Overlay, 10, 20).expect("space");
-    bench.decide(over);
-    let missed = bench.next_seq();
-    assert_eq!(bench.fill(&fill(0, missed, 2)), Err(Refusal::NotServing), "it is not decided here");
-    bench.decide(missed);
-    bench.fill(&fill(0, missed, 2)).expect("space");
-    bench.core.synced(bench.lsn);
-    let plan = bench.read(0).expect("decided");
-    assert_eq!((plan.identity, plan.blocks.1.len(), plan.overlays.len()), (missed, 2, 0));
-    assert_eq!(bench.core.free_blocks(), BLOCKS - 2);
-    assert_eq!(bench.fill(&fill(0, missed, 2)), Ok(()), "it has it");
-    assert_eq!(bench.core.free_blocks(), BLOCKS - 2);
-    // Nothing older comes over it.
-    assert_eq!(bench.fill(&fill(0, over, 2)), Err(Refusal::Corrupt));
-    bench.fill(&fill(0, Seq::NONE, 0)).expect("nothing is in the way");
-    bench.core.synced(bench.lsn);
-    assert_eq!((bench.read(0).expect("gone").present, bench.core.free_blocks()), (0, BLOCKS));
-    assert_eq!(bench.fill(&fill(0, over, 2)), Ok(()), "once it is forgotten");
-}
-
-/// An operation that was decided without a slot which joins, and lands late, is not held: the slot has had it in another
-/// way since.
-#[test]
-fn what_was_decided_without_a_slot_is_not_held_late() {
-    let mut bench = Bench::serving();
-    let late = bench.request(key(0), OpKind::Full, 0, UNIT);
-    let Ok(PrepareStep::Hold(_)) = bench.prepare(&late) else { panic!("space") };
-    bench.decide(late.seq);
-    assert_eq!(bench.core.may_hold(GROUP, late.key, late.seq), Err(Refusal::NotServing));
-    assert_eq!(bench.core.free_blocks(), BLOCKS);
 }

@@ -153,6 +153,8 @@ fn the_primary_goes_in_the_drain() {
 fn the_arbiters_answer_is_lost() {
     for (seed, mood) in (0..).zip([Mood::Mumbles, Mood::Deaf, Mood::Refuses]) {
         let slot = 2;
+        // Of an object that is never purged.
+        let own = StripeKey { object: ObjectId(900), stripe: 0 };
         let what = format!("{mood:?}");
         let fleet = Fleet::new(seed, 2, 2, 0, ROOM);
         let mut work = Work::new(&fleet);
@@ -171,7 +173,7 @@ fn the_arbiters_answer_is_lost() {
                 Mood::Deaf => {
                     assert!(fleet.is_closed(), "nothing is accepted until it is known");
                     let patch = work.client.patch(0, 10, Some(1));
-                    let early = work.client.write_stable(key(0), &patch);
+                    let early = work.client.write_stable(own, &patch);
                     assert!(fleet.sim.node("client").timeout(2_000_000, early).await.is_none());
                     fleet.mood.set(Mood::Answers);
                     fleet.wait_live(&work.client.world, slot, &what).await;
@@ -182,7 +184,7 @@ fn the_arbiters_answer_is_lost() {
                     fleet.mood.set(Mood::Answers);
                 }
             }
-            work.write(key(0), 0, 10, Some(1)).await;
+            work.write(own, 0, 10, Some(1)).await;
             work.steps(&fleet, 10).await;
             fleet.mood.set(Mood::Answers);
             fleet.wait_live(&work.client.world, slot, &what).await;
@@ -470,6 +472,7 @@ fn progress_is_reported() {
         assert!(joining.age > 0);
         fleet.mood.set(Mood::Answers);
         fleet.wait_live(&work.client.world, 0, "admitted").await;
+        work.client.world.sleep(3_000_000).await;
         assert!(work.client.report().await.joining.is_empty());
     });
 }
