@@ -13,6 +13,7 @@ mod output;
 mod picture;
 mod problem;
 mod process;
+mod progress;
 mod remote;
 mod signals;
 mod size;
@@ -83,7 +84,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Volume(args) => commands::volume::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),
         Command::Meta(args) => commands::meta::run(&args),
-        Command::Brick(args) => commands::brick::run(&args),
+        Command::Brick(args) => commands::brick::run(&args, output),
         Command::Code(args) => commands::code::run(&args, output),
     }
 }

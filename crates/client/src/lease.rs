@@ -135,6 +135,12 @@ impl Mount {
         self.lives.left.store(true, Ordering::Release);
         self.flow.close();
         let client = self.lives.client();
+        if let Err(error) = outcome {
+            // What is under way may still reach a brick: others are let in only when the lease has run out, as if this
+            // mount were lost.
+            tracing::warn!(%client, %error, "left without everything being stable");
+            return Err(error);
+        }
         for _ in 0..LEAVE_TRIES {
             match session.ask_once(POLL_US, &ClientLeave { client }).await {
                 Err(CallError::Unreachable) => world.sleep(POLL_PAUSE_US).await,

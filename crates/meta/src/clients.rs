@@ -45,7 +45,7 @@ impl State {
         }
         self.sessions.check_exclusive(volume, request.exclusive)?;
         let (exclusive, place) = (request.exclusive, request.place.clone());
-        let record = ClientRecord { volume, exclusive, place, since: wall };
+        let record = ClientRecord { volume, exclusive, place, since: wall, lost: false };
         let kept = record.clone();
         let change = Change::again(move |txn| {
             let client = ClientId(txn.new_id()?);
@@ -104,11 +104,11 @@ impl State {
         Ok(())
     }
 
-    /// A mount has ended, or is lost: what it had open is closed, what it told of that is not stable is stale.
+    /// A mount has ended, or is lost and no brick accepts its writes: what it had open is closed, what it told of that is
+    /// not stable is stale.
     pub(crate) fn client_gone(&mut self, client: ClientId) {
-        let Some(session) = self.sessions.get(client) else { return };
+        let Some(session) = self.sessions.remove(client) else { return };
         let stored: Vec<u64> = session.stored_up_to(u64::MAX).collect();
-        self.sessions.remove(client);
         let closed = self.live.opens.drop_client(client);
         let change = Change::again(move |txn| {
             ops::settle_growth(txn, client)?;
@@ -122,14 +122,24 @@ impl State {
         self.opens_settled();
     }
 
-    /// Fences the clients whose leases have run out. Returns how many.
+    /// Fences the clients whose leases have run out. Returns how many. They are gone, by [`State::client_gone`], when the
+    /// bricks have fenced them too.
     pub(crate) fn expire_clients(&mut self, now: u64) -> usize {
-        let lost = self.sessions.silent_since(now.saturating_sub(LEASE_US + LEASE_MARGIN_US));
-        for client in &lost {
+        let silent = self.sessions.silent_since(now.saturating_sub(LEASE_US + LEASE_MARGIN_US));
+        for client in &silent {
             tracing::info!(%client, "the client's lease has run out");
-            self.client_gone(*client);
+            let Some(record) = self.sessions.lose(*client) else { continue };
+            let key = keys::client(*client);
+            let change = Change::again(move |txn| {
+                txn.put(key, &record);
+                Ok(Done {})
+            });
+            self.run_batch(vec![change]);
         }
-        lost.len()
+        if !silent.is_empty() {
+            self.decided = self.store.last();
+        }
+        silent.len()
     }
 
     /// Removes those of `places` that have no names and that nobody has open.

@@ -69,6 +69,8 @@ types::records! {
         place: String,
         /// When it was mounted, in nanoseconds since 1970.
         since: u64,
+        /// Its lease has run out; the bricks are being told.
+        lost: bool,
     }
     /// A brick.
     part BrickRecord {

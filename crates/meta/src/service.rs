@@ -8,6 +8,7 @@
 //! | `bricks.rs` | bricks, the map, volumes, the account of it all |
 //! | `committer.rs` | the task that writes the journal: whatever was gathered, at once; and who waits for it |
 //! | `expiry.rs` | leases that run out |
+//! | `fencer.rs` | bricks are told whose writes they refuse, before others are let in |
 //! | `purger.rs` | objects whose bytes nobody can reach |
 //!
 //! One thread; the state is borrowed between awaits only. While a record of the journal is on its way to the disk,
@@ -17,6 +18,7 @@
 mod bricks;
 mod committer;
 mod expiry;
+mod fencer;
 mod files;
 mod mounts;
 mod purger;
@@ -31,7 +33,7 @@ pub(crate) use committer::recover;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use futures_util::future::{Either, join5, select};
+use futures_util::future::{Either, join, join5, select};
 use types::ClusterId;
 use world::{Handler, Identity, Listener, Peers, Signal, World, serve};
 
@@ -72,6 +74,8 @@ struct Shared {
     settled: Signal,
     /// An object waits to be purged, or a brick to purge it from is back.
     purges: Signal,
+    /// A client is lost, or has left.
+    departed: Signal,
     /// A commit failed.
     failed: Signal,
 }
@@ -111,6 +115,7 @@ impl Service {
             news: Signal::new(),
             settled: Signal::new(),
             purges: Signal::new(),
+            departed: Signal::new(),
             failed: Signal::new(),
         };
         Ok(Service { shared: Rc::new(shared), listener, identity, journal })
@@ -132,7 +137,7 @@ impl Service {
             committer::run(Rc::clone(&shared), journal),
             committer::run_engine(Rc::clone(&shared)),
             expiry::run(Rc::clone(&shared)),
-            purger::run(Rc::clone(&shared)),
+            join(purger::run(Rc::clone(&shared)), fencer::run(Rc::clone(&shared))),
         );
         let ended = select(Box::pin(tasks), Box::pin(failed)).await;
         if let Either::Right(_) = ended {

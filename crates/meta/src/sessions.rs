@@ -1,8 +1,11 @@
 //! The clients: their leases, and the answers that they may ask for again.
+//!
+//! A client whose lease has run out is *lost*: nothing of it is accepted any more, but what it has open stays so until
+//! the bricks refuse its writes as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::cluster::MountInfo;
+use types::messages::cluster::{Fences, MountInfo};
 use types::messages::names::Caller;
 use types::{ClientId, Refusal, VolumeId};
 
@@ -90,19 +93,49 @@ impl Session {
     }
 }
 
-/// All clients that have a lease.
+/// All clients that have a lease, and those that were lost since the bricks were last told.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_client: BTreeMap<ClientId, Session>,
+    lost: BTreeMap<ClientId, Session>,
+    /// The last client that there has been, or a later id that is no client's.
+    last: ClientId,
 }
 
 impl Sessions {
     pub(crate) fn insert(&mut self, client: ClientId, session: Session) {
-        self.by_client.insert(client, session);
+        self.count_up_to(client);
+        let sessions = if session.record.lost { &mut self.lost } else { &mut self.by_client };
+        sessions.insert(client, session);
     }
 
-    pub(crate) fn remove(&mut self, client: ClientId) {
-        self.by_client.remove(&client);
+    /// No later client is known.
+    pub(crate) fn count_up_to(&mut self, client: ClientId) {
+        self.last = self.last.max(client);
+    }
+
+    /// Forgets a client, lost or not.
+    pub(crate) fn remove(&mut self, client: ClientId) -> Option<Session> {
+        self.by_client.remove(&client).or_else(|| self.lost.remove(&client))
+    }
+
+    /// A client's lease has run out. What the store is to have of it.
+    pub(crate) fn lose(&mut self, client: ClientId) -> Option<ClientRecord> {
+        let mut session = self.by_client.remove(&client)?;
+        session.record.lost = true;
+        let record = session.record.clone();
+        self.lost.insert(client, session);
+        Some(record)
+    }
+
+    /// Clients that are lost and whose writes some brick may still accept.
+    pub(crate) fn lost(&self) -> Vec<ClientId> {
+        self.lost.keys().copied().collect()
+    }
+
+    /// Who may write, and who no longer may.
+    pub(crate) fn fences(&self) -> Fences {
+        Fences { upto: self.last, mounted: self.by_client.keys().copied().collect() }
     }
 
     pub(crate) fn get(&self, client: ClientId) -> Option<&Session> {
@@ -128,13 +161,16 @@ impl Sessions {
         Ok(session.answer(caller.op).cloned())
     }
 
-    /// Whether a volume is mounted.
+    /// Whether a volume is mounted, or bytes of a lost mount may still come to it.
     pub(crate) fn mounted(&self, volume: VolumeId) -> bool {
         self.of_volume(volume).next().is_some()
     }
 
     fn of_volume(&self, volume: VolumeId) -> impl Iterator<Item = &Session> {
-        self.by_client.values().filter(move |session| session.record.volume == volume)
+        self.by_client
+            .values()
+            .chain(self.lost.values())
+            .filter(move |session| session.record.volume == volume)
     }
 
     /// Refuses a new mount of a volume that has an exclusive one, and an exclusive one of a volume that has any.
@@ -161,9 +197,10 @@ impl Sessions {
         self.by_client.iter().map(info).collect()
     }
 
-    /// Whether every client has joined in this life of the service, so that what is open is known.
+    /// Whether every client has joined in this life of the service, so that what is open is known, and the bricks refuse
+    /// those that will not.
     pub(crate) fn all_announced(&self) -> bool {
-        self.by_client.values().all(|session| session.announced)
+        self.lost.values().chain(self.by_client.values()).all(|session| session.announced)
     }
 
     /// Counts every lease from `us` later than it was heard.

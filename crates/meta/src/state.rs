@@ -92,6 +92,9 @@ impl State {
     }
 
     fn load_clients(&mut self, now: u64) -> Result<(), MetaError> {
+        let last = self.store.get(&keys::id_counter(), from_value::<u64>)?.0;
+        let last = last.transpose().map_err(|_| MetaError::Damaged)?;
+        self.sessions.count_up_to(ClientId(last.unwrap_or(0)));
         for (key, value) in self.pairs(&keys::all::clients())? {
             let client = ClientId(keys::last_u64(&key).ok_or(MetaError::Damaged)?);
             let record = from_value(&value).map_err(|_| MetaError::Damaged)?;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use types::limits::{BEAT_US, LEASE_US};
-use types::messages::cluster::{BeatReply, BrickBeat, BrickJoin, MapGet};
+use types::messages::cluster::{BeatReply, BrickBeat, BrickJoin, BrickJoined, MapGet};
 use types::{Buf, Epoch, MapVersion, Refusal};
 use world::CallError;
 
@@ -49,8 +49,9 @@ impl Server {
             free: self.free_bytes(),
             incarnation: self.life,
         };
-        let (reply, _): (BeatReply, Buf) =
+        let (reply, _): (BrickJoined, Buf) =
             self.peers.call(&self.options.meta, Epoch(0), &join, Buf::empty()).await?;
+        self.learn_fences(&reply.fences);
         // Only with the map does the brick know what it may serve; the lease begins with the join all the same.
         self.fetch_map(reply.map).await?;
         self.lease_until.set(sent + LEASE_US);

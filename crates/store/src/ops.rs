@@ -1,6 +1,7 @@
 //! What the server does when asked: one file per request.
 
 mod decide;
+mod fence;
 mod fill;
 mod fold;
 mod list;

@@ -325,6 +325,23 @@ impl PrimaryCore {
         group.committed.iter().filter(|(_, on)| **on == key).map(|(seq, _)| *seq).collect()
     }
 
+    /// Whether writes are accepted and not yet committed of clients that `which` says.
+    pub(crate) fn has_accepted_of(&self, which: impl Fn(ClientId) -> bool) -> bool {
+        self.groups.values().flat_map(|group| &group.unstable).any(|(client, _)| which(*client))
+    }
+
+    /// An accepted write of a lost client cannot be committed, and nobody waits for it.
+    pub(crate) fn give_up(&mut self, id: GroupId, epoch: Epoch, client: ClientId, seq: ClientSeq) {
+        if let Some(group) = self.in_epoch_mut(id, epoch) {
+            group.unstable.remove(&(client, seq));
+        }
+    }
+
+    /// Forgets what was seen of clients that `which` says: they write no more.
+    pub(crate) fn forget_clients(&mut self, which: impl Fn(ClientId) -> bool) {
+        self.groups.values_mut().for_each(|group| group.clients.forget(&which));
+    }
+
     /// Whether every write of `client` up to `upto` that was accepted is committed.
     pub(crate) fn is_stable(&self, id: GroupId, client: ClientId, upto: ClientSeq) -> bool {
         let Some(group) = self.groups.get(&id) else { return false };
@@ -414,6 +431,31 @@ mod tests {
         assert!(core.is_stable(GROUP, origin.client, ClientSeq(1)));
         assert!(!core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)), "also after it is committed");
         assert_eq!(core.decided(GROUP), order.seq);
+    }
+
+    #[test]
+    fn a_lost_client_is_done_with_when_nothing_of_it_is_accepted() {
+        let mut core = serving(&[]);
+        let of = |client| move |id| id == ClientId(client);
+        for (client, seq) in [(5, 1), (5, 2), (6, 1)] {
+            assert!(core.admit(GROUP, ClientId(client), ClientSeq(seq), ClientSeq(0)));
+        }
+        let origin = Origin { client: ClientId(5), seq: ClientSeq(1) };
+        let order = core.order(GROUP, Epoch(1), key(0), 1, false, vec![origin]).expect("serving");
+        assert!(core.has_accepted_of(of(5)) && !core.has_accepted_of(of(7)));
+        for slot in [0, 2, 3] {
+            core.acked(GROUP, order.seq, slot);
+        }
+        assert!(core.has_accepted_of(of(5)));
+        core.give_up(GROUP, Epoch(1), ClientId(5), ClientSeq(2));
+        assert!(!core.has_accepted_of(of(5)) && core.has_accepted_of(of(6)));
+        assert!(!core.admit(GROUP, ClientId(5), ClientSeq(1), ClientSeq(0)), "it is still recognised");
+        core.forget_clients(of(5));
+        assert!(core.admit(GROUP, ClientId(5), ClientSeq(1), ClientSeq(0)));
+        assert!(!core.admit(GROUP, ClientId(6), ClientSeq(1), ClientSeq(0)));
+        // An epoch that has ended has nothing under way.
+        core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
+        assert!(!core.has_accepted_of(|_| true));
     }
 
     #[test]

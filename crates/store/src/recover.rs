@@ -85,6 +85,7 @@ impl Brick {
             lanes: Lanes::default(),
             accepted: Cell::new(0),
             urgent: RefCell::new(BTreeMap::new()),
+            fences: RefCell::new(types::messages::cluster::Fences::none()),
             pressure: RefCell::new(BTreeMap::new()),
             progress: Signal::new(),
             news: Signal::new(),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use layout::Coder;
 use types::messages::brick as messages;
-use types::messages::cluster::{ClusterMap, VolumeInfo};
+use types::messages::cluster::{ClusterMap, Fences, VolumeInfo};
 use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
@@ -97,6 +97,8 @@ pub(crate) struct Server {
     pub(crate) accepted: Cell<usize>,
     /// Writes of a client up to here are wanted stable now.
     pub(crate) urgent: RefCell<BTreeMap<ClientId, ClientSeq>>,
+    /// Clients whose writes are refused.
+    pub(crate) fences: RefCell<Fences>,
     /// What is known of other bricks, and of this one.
     pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
     /// Given when an operation committed, an epoch changed, or something coming has arrived.
@@ -196,6 +198,7 @@ impl Server {
             }
             messages::UnitList::KIND => reply(self.unit_list(epoch, call.parse()?).await?),
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
+            messages::Fence::KIND => reply(self.fence(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
             _ => Err(Refusal::Unsupported),
         }

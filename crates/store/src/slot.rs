@@ -495,6 +495,11 @@ impl SlotCore {
         Ok(())
     }
 
+    /// Forgets which writes were seen of clients that `which` says: they write no more.
+    pub(crate) fn forget_clients(&mut self, which: impl Fn(types::ClientId) -> bool) {
+        self.groups.values_mut().for_each(|group| group.clients.forget(&which));
+    }
+
     /// The epoch promised for a group, 0 if none.
     pub(crate) fn promised(&self, id: GroupId) -> Epoch {
         self.groups.get(&id).map_or(Epoch(0), |group| group.promised)

@@ -1,9 +1,11 @@
-//! `shoal brick`: the server of one brick, in the foreground.
+//! `shoal brick`: the server of one brick, in the foreground; and what is done about bricks.
 
-use std::path::PathBuf;
+mod replace;
+
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
 use types::messages::cluster::ClusterStatus;
 use types::messages::session::Role;
@@ -13,13 +15,17 @@ use world::{Disk, Identity, World};
 
 use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::home::read_key;
+use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::{Remote, Target, real_world};
 use crate::size::Size;
 
-/// Serves one disk or file as a brick of a cluster (a daemon; stop it with SIGTERM)
+/// Serves one disk or file as a brick of a cluster (a daemon; stop it with SIGTERM), or replaces a lost brick
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
 Runs in the foreground and logs to standard error: let a service manager start it, once per disk.
 --format prepares a disk once; later starts leave it, --id and --size out. Without a key it listens on loopback only.
 
@@ -27,23 +33,27 @@ Examples:
   shoal brick --disk /dev/sdb --format --id 3 --node 2 --listen 10.0.0.2:7411 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick --disk /srv/brick4 --format --id 4 --size 500G --node 2 --listen 10.0.0.2:7412 \\
-     --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
+     --meta 10.0.0.1:7400 --key-file /etc/shoal/key
+  shoal brick replace b3 b4                                 b4 for b3, which is gone for good"
+)]
 pub(crate) struct BrickArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
     /// Block device or file
-    #[arg(long, value_name = "PATH")]
-    disk: PathBuf,
+    #[arg(long, value_name = "PATH", required = true)]
+    disk: Option<PathBuf>,
     /// Address of the metadata service, HOST:PORT
-    #[arg(long, value_name = "ADDR", env = "SHOAL_META")]
-    meta: String,
+    #[arg(long, value_name = "ADDR", env = "SHOAL_META", required = true)]
+    meta: Option<String>,
     /// Where to listen, HOST:PORT; always the same: a restarted brick is known by it
-    #[arg(long, value_name = "ADDR")]
-    listen: String,
+    #[arg(long, value_name = "ADDR", required = true)]
+    listen: Option<String>,
     /// Address that others reach it at, if it is not the one that it listens at
     #[arg(long, value_name = "ADDR")]
     advertise: Option<String>,
     /// Number of the machine: units of a stripe go to different ones
-    #[arg(long, value_name = "N")]
-    node: u32,
+    #[arg(long, value_name = "N", required = true)]
+    node: Option<u32>,
     /// File with the cluster's key
     #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
     key_file: Option<PathBuf>,
@@ -63,25 +73,56 @@ pub(crate) struct BrickArgs {
     daemon: DaemonArgs,
 }
 
-pub(crate) fn run(args: &BrickArgs) -> anyhow::Result<()> {
+#[derive(Subcommand)]
+enum Action {
+    Replace(replace::ReplaceArgs),
+}
+
+/// What a server cannot do without; the command line has seen to it.
+impl BrickArgs {
+    fn disk(&self) -> &Path {
+        self.disk.as_deref().expect("--disk is required")
+    }
+
+    fn meta(&self) -> &str {
+        self.meta.as_deref().expect("--meta is required")
+    }
+
+    fn listen(&self) -> &str {
+        self.listen.as_deref().expect("--listen is required")
+    }
+
+    fn node(&self) -> u32 {
+        self.node.expect("--node is required")
+    }
+}
+
+pub(crate) fn run(args: &BrickArgs, output: &Output) -> anyhow::Result<()> {
+    match &args.action {
+        Some(Action::Replace(replace)) => replace::run(replace, output),
+        None => serve(args),
+    }
+}
+
+fn serve(args: &BrickArgs) -> anyhow::Result<()> {
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
     let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
-    daemon::check_listen(&args.listen, &key)?;
+    daemon::check_listen(args.listen(), &key)?;
     let world = real_world()?;
     if args.format {
         format(args, &world, &key)?;
     }
-    let path = args.disk.to_str().context("--disk must be UTF-8")?;
+    let path = args.disk().to_str().context("--disk must be UTF-8")?;
     let work = async {
         let disk = open(&world, path).await?;
         let superblock = Superblock::read(&disk).await.map_err(|e| explain(e, path))?;
         let options = BrickOptions {
             brick: superblock.brick,
-            node: NodeId(args.node),
+            node: NodeId(args.node()),
             identity: Identity { cluster: superblock.cluster, key, role: Role::Brick },
-            listen: args.listen.clone(),
-            meta: args.meta.clone(),
+            listen: args.listen().to_owned(),
+            meta: args.meta().to_owned(),
             memory_budget: args.memory.0,
             advertise: args.advertise.clone(),
         };
@@ -108,8 +149,8 @@ async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
 }
 
 fn format(args: &BrickArgs, world: &World, key: &Key) -> anyhow::Result<()> {
-    let path = args.disk.to_str().context("--disk must be UTF-8")?;
-    let target = Target { meta: args.meta.clone(), key: key.clone(), key_file: args.key_file.clone() };
+    let path = args.disk().to_str().context("--disk must be UTF-8")?;
+    let target = Target { meta: args.meta().to_owned(), key: key.clone(), key_file: args.key_file.clone() };
     let remote = Remote::new(&target)?;
     remote.meta_or_explain(&ClusterStatus {})?;
     let cluster: ClusterId = remote.cluster();
@@ -136,7 +177,7 @@ fn format(args: &BrickArgs, world: &World, key: &Key) -> anyhow::Result<()> {
 fn explain_start(error: BrickError, args: &BrickArgs, path: &str) -> anyhow::Error {
     match error {
         BrickError::Disk(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            daemon::explain_listen(&error, &args.listen)
+            daemon::explain_listen(&error, args.listen())
         }
         other => explain(other, path),
     }

@@ -11,6 +11,7 @@ use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, ClusterReport}
 use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
 use crate::picture::picture;
+use crate::progress::Progress;
 use crate::remote::{Remote, Where};
 use crate::size::Size;
 
@@ -44,7 +45,10 @@ pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
         .filter(|m| m.meta == target.meta)
         .map(|m| m.dir.to_string_lossy().into_owned())
         .collect();
-    output.answer(&document(&report, &bricks, &mounts), || words(&report, &bricks, &mounts, &target.meta));
+    let progress = Progress::of(&report.map, bricks.iter().filter_map(|(_, answer)| answer.as_ref()));
+    output.answer(&document(&report, &bricks, &progress, &mounts), || {
+        words(&report, &bricks, &progress, &mounts, &target.meta)
+    });
     Ok(())
 }
 
@@ -59,6 +63,7 @@ fn state(info: &BrickInfo, report: Option<&BrickReport>) -> &'static str {
 fn words(
     report: &ClusterReport,
     bricks: &[(BrickInfo, Option<BrickReport>)],
+    progress: &Progress,
     mounts: &[String],
     meta: &str,
 ) -> String {
@@ -82,7 +87,7 @@ fn words(
         rows.push(vec![
             info.id.to_string(),
             info.node.to_string(),
-            state(info, answer).to_owned(),
+            format!("{}{}", state(info, answer), idle(&report.map, info.id)),
             Size(info.capacity.saturating_sub(info.free)).to_string(),
             Size(info.capacity).to_string(),
             count(|a| a.units),
@@ -102,6 +107,13 @@ fn words(
         table(&rows),
     );
     let colours = std::io::stdout().is_terminal();
+    if progress.slots > 0 {
+        text += &format!("\n  {}\n", progress.line());
+    }
+    let joining = progress.rows(&report.map);
+    if !joining.is_empty() {
+        text += &format!("\n{}", table(&joining));
+    }
     for volume in &report.map.volumes {
         let code = volume.geometry.code();
         text += &format!("\nvolume {} ({} groups)\n", volume.name, volume.groups.len());
@@ -122,6 +134,16 @@ fn words(
     text
 }
 
+/// What is to be said of a brick that no volume uses.
+fn idle(map: &ClusterMap, brick: BrickId) -> &'static str {
+    if !map.volumes.is_empty() && groups_of(map, brick) == 0 { ", in no group" } else { "" }
+}
+
+/// Groups in which a brick has a slot.
+fn groups_of(map: &ClusterMap, brick: BrickId) -> usize {
+    map.volumes.iter().flat_map(|v| &v.groups).filter(|group| group.slot_of(brick).is_some()).count()
+}
+
 /// Groups of which a brick is the primary.
 pub(crate) fn primary_of(map: &ClusterMap, brick: BrickId) -> usize {
     let groups = map.volumes.iter().flat_map(|v| v.groups.iter().map(|g| (v.geometry.code(), g)));
@@ -133,7 +155,12 @@ fn memory(used: u64, budget: u64) -> String {
     format!("{} of {}", Size(used), Size(budget))
 }
 
-fn document(report: &ClusterReport, bricks: &[(BrickInfo, Option<BrickReport>)], mounts: &[String]) -> Value {
+fn document(
+    report: &ClusterReport,
+    bricks: &[(BrickInfo, Option<BrickReport>)],
+    progress: &Progress,
+    mounts: &[String],
+) -> Value {
     let bricks: Vec<Value> = bricks
         .iter()
         .map(|(info, answer)| {
@@ -144,6 +171,7 @@ fn document(report: &ClusterReport, bricks: &[(BrickInfo, Option<BrickReport>)],
                 "address": info.address,
                 "capacity": info.capacity,
                 "free": info.free,
+                "groups": groups_of(&report.map, info.id),
             });
             if let Some(a) = answer {
                 value["pid"] = a.pid.into();
@@ -173,6 +201,7 @@ fn document(report: &ClusterReport, bricks: &[(BrickInfo, Option<BrickReport>)],
             "memory_budget": report.memory_budget,
         },
         "bricks": bricks,
+        "progress": progress.document(&report.map),
         "volumes": volumes,
         "mounts": mounts,
         "clients": report.mounts.iter().map(|mount| json!({

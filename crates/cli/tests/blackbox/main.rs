@@ -9,6 +9,7 @@
 //! | `restarts.rs` | stops, crashes and restarts of the cluster |
 //! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
 //! | `memory.rs` | what the daemons' memory comes to under load |
+//! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `story.rs` | the demo |
 
@@ -18,6 +19,7 @@ mod files;
 mod memory;
 mod mounts;
 mod refusals;
+mod rejoin;
 mod restarts;
 mod script;
 mod stage;

@@ -3,6 +3,7 @@
 //! `SHOAL_SEEDS=N` runs so many seeds of the storm, from `SHOAL_SEED=S` on. A seed and a commit are one run.
 
 mod cluster;
+mod fence;
 mod storm;
 mod story;
 

@@ -3,8 +3,8 @@
 use types::Refusal;
 use types::messages::Done;
 use types::messages::cluster::{
-    BeatReply, BrickBeat, BrickJoin, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit, GroupRenew,
-    MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeReply,
+    BeatReply, BrickBeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
+    GroupRenew, MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeReply,
 };
 use types::messages::names::{Space, StatFs};
 
@@ -23,9 +23,10 @@ impl Shared {
         Ok(MapReply { map: newer.then(|| state.cluster.map().clone()) })
     }
 
-    pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BeatReply, Refusal> {
+    pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BrickJoined, Refusal> {
         let now = self.world.now();
-        self.decide(|state| state.cluster.join(request, now))
+        let BeatReply { map } = self.decide(|state| state.cluster.join(request, now))?;
+        Ok(BrickJoined { map, fences: self.state.borrow().sessions.fences() })
     }
 
     pub(super) fn group_renew(&self, request: &GroupRenew) -> Result<BeatReply, Refusal> {

@@ -40,7 +40,7 @@ impl Shared {
             self.purges.notify();
         }
         if state.expire_clients(now) > 0 {
-            self.settled.notify();
+            self.departed.notify();
         }
         drop(state);
         self.look_around(purges);

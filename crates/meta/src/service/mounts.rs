@@ -53,6 +53,7 @@ impl Shared {
         let purges = self.state.borrow().live.purges;
         self.state.borrow_mut().client_gone(request.client);
         self.settled.notify();
+        self.departed.notify();
         self.look_around(purges);
         Ok(Done {})
     }

@@ -1,6 +1,7 @@
 //! The service in a simulated cluster: bricks, clients, restarts.
 
 mod exclusive;
+mod fences;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::rc::Rc;
 
 use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
-use types::messages::brick::Purge;
+use types::messages::brick::{Fence, Purge};
 use types::messages::cluster::*;
 use types::messages::names::*;
 use types::messages::session::Role;
@@ -60,7 +61,10 @@ impl House {
     fn brick(&self, id: u32) -> Brick {
         let world = self.simulation.node(&format!("n{id}"));
         let peers = Peers::new(world.clone(), identity(Role::Brick));
-        Brick { id, world, peers, purged: Rc::default(), purge_us: Rc::default() }
+        let none = || Rc::new(RefCell::new(Fences::none()));
+        let (fences, everywhere) = (none(), none());
+        let (purged, purge_us, carrying) = (Rc::default(), Rc::default(), Rc::default());
+        Brick { id, world, peers, purged, purge_us, fences, everywhere, carrying }
     }
 
     fn client(&self, name: &str) -> Client {
@@ -96,11 +100,17 @@ struct Brick {
     purged: Rc<RefCell<BTreeSet<ObjectId>>>,
     /// How long it takes to forget an object.
     purge_us: Rc<Cell<u64>>,
+    fences: Rc<RefCell<Fences>>,
+    /// Those of them that every brick knows.
+    everywhere: Rc<RefCell<Fences>>,
+    /// It has accepted writes that it cannot carry yet.
+    carrying: Rc<Cell<bool>>,
 }
 
 impl Brick {
-    async fn start(&self, incarnation: u64) -> Result<BeatReply, Refusal> {
+    async fn start(&self, incarnation: u64) -> Result<BrickJoined, Refusal> {
         let joined = ask(&self.world, &self.peers, &brick_join(self.id, incarnation)).await?;
+        *self.fences.borrow_mut() = joined.fences.clone();
         let brick = self.clone();
         self.world.spawn(async move {
             let request =
@@ -117,6 +127,9 @@ impl Brick {
         let handler: Handler = Rc::new(move |call| {
             let brick = brick.clone();
             Box::pin(async move {
+                if call.kind == Fence::KIND {
+                    return brick.fence(&call.parse()?);
+                }
                 assert_eq!(call.kind, Purge::KIND);
                 brick.world.sleep(brick.purge_us.get()).await;
                 brick.purged.borrow_mut().insert(call.parse::<Purge>()?.object);
@@ -125,6 +138,20 @@ impl Brick {
         });
         self.world.spawn(serve(self.world.clone(), listener, identity(Role::Brick), handler));
         Ok(joined)
+    }
+
+    /// Whether it may forget what it has seen of a client.
+    fn is_done_with(&self, client: ClientId) -> bool {
+        self.everywhere.borrow().is_fenced(client)
+    }
+
+    fn fence(&self, fence: &Fence) -> Result<Answer, Refusal> {
+        self.fences.borrow_mut().merge(&fence.fences);
+        if fence.everywhere {
+            assert!(!self.carrying.get(), "this brick has not said so");
+            self.everywhere.borrow_mut().merge(&fence.fences);
+        }
+        if self.carrying.get() { Err(Refusal::Busy) } else { Ok(Answer::new(&Done {}, Buf::default())) }
     }
 }
 

@@ -16,6 +16,7 @@ impl Server {
     /// Keeps a unit, whose checksums have been compared, until its operation comes.
     pub(crate) async fn stage(&self, epoch: Epoch, stage: Stage, payload: Buf) -> Result<Done, Refusal> {
         self.check_lease()?;
+        self.check_fence(stage.client)?;
         let geometry = self.volume(stage.group)?.geometry;
         if payload.len() != geometry.unit() || usize::from(stage.slot) >= geometry.code().slots() {
             return Err(Refusal::Malformed);

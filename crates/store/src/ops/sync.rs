@@ -16,6 +16,8 @@ impl Server {
         let mut nudged = false;
         loop {
             let progress = self.progress.wait();
+            // What is given up of a lost client's writes must not look stable.
+            self.check_fence(sync.client)?;
             let mut stable = true;
             for (group, epoch) in &sync.groups {
                 self.check_primary(*group, *epoch)?;

@@ -81,6 +81,7 @@ impl Server {
         w: Write,
         payload: Buf,
     ) -> Result<Done, Refusal> {
+        self.check_fence(w.client)?;
         self.check_primary(w.group, epoch)?;
         self.busy_at.set(self.world.now());
         let geometry = self.volume(w.group)?.geometry;
@@ -103,6 +104,7 @@ impl Server {
             self.world.sleep(RETRY_US / 4).await;
         }
         // Waiting for room may have taken long enough for everything to change.
+        self.check_fence(w.client)?;
         self.check_primary(w.group, epoch)?;
         self.check_enough_live(w.group, epoch)?;
         // A slot is about to be admitted: the next epoch accepts it.
@@ -220,12 +222,18 @@ impl Server {
         self.pressure.borrow_mut().insert(brick, pressure);
     }
 
-    /// Carries an accepted write to its commit. Ends early only if the epoch does: then its writer sends it again.
+    /// Carries an accepted write to its commit. Ends early only if the epoch does: then its writer sends it again; or if
+    /// it fails and its writer is lost.
     async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
         let origin = Origin { client: w.client, seq: w.seq };
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {
                 Ok(()) => break,
+                Err(refusal) if self.check_fence(w.client).is_err() => {
+                    tracing::info!(key = %w.key, client = %w.client, %refusal, "a lost client's write is given up");
+                    self.primary.borrow_mut().give_up(w.group, epoch, w.client, w.seq);
+                    break;
+                }
                 Err(refusal) => {
                     tracing::debug!(key = %w.key, %refusal, "a write is tried again");
                     self.world.sleep(RETRY_US).await;

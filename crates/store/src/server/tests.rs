@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod fence;
 mod fleet;
 mod full;
 mod join;
@@ -17,8 +18,8 @@ use std::rc::Rc;
 use types::limits::BLOCK;
 use types::messages::brick::{BrickReport, BrickStatus, Purge, ReadStripe, ReadUnit, Span, Sync, Write};
 use types::messages::cluster::{
-    BeatReply, BrickBeat, BrickInfo, BrickJoin, BrickState, GroupConfig, GroupRenew, MapGet, MapReply,
-    SlotConfig, SlotState,
+    BeatReply, BrickBeat, BrickInfo, BrickJoin, BrickJoined, BrickState, Fences, GroupConfig, GroupRenew,
+    MapGet, MapReply, SlotConfig, SlotState,
 };
 use types::messages::session::Role;
 use types::wire::Key;
@@ -129,6 +130,7 @@ impl Bench {
 /// What the arbiter answers: a brick that starts gets a new epoch for its group.
 fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
     let mut renew = false;
+    let joins = call.kind == BrickJoin::KIND;
     match call.kind {
         BrickJoin::KIND => {
             let join: BrickJoin = call.parse()?;
@@ -159,7 +161,15 @@ fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
         group.epoch = group.epoch.next();
         map.version = MapVersion(map.version.0 + 1);
     }
-    Ok(Answer::new(&BeatReply { map: map.version }, Buf::empty()))
+    Ok(granted(map.version, joins))
+}
+
+/// The answer to a beat or a join.
+fn granted(map: MapVersion, joins: bool) -> Answer {
+    if joins {
+        return Answer::new(&BrickJoined { map, fences: Fences::none() }, Buf::empty());
+    }
+    Answer::new(&BeatReply { map }, Buf::empty())
 }
 
 /// Asks the brick, again and again where an answer may yet come.

@@ -47,6 +47,10 @@ impl Clients {
         }
     }
 
+    pub(crate) fn forget(&mut self, which: impl Fn(ClientId) -> bool) {
+        self.0.retain(|client, _| !which(*client));
+    }
+
     pub(crate) fn windows(&self) -> Vec<Window> {
         let window = |(client, seen): (&ClientId, &Seen)| Window {
             client: *client,

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::Done;
-use super::cluster::GroupConfig;
+use super::cluster::{Fences, GroupConfig};
 use crate::limits::SPANS_MAX;
 use crate::{
     BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, Incarnation, MapVersion, ObjectId, Seq,
@@ -355,6 +355,14 @@ records! {
         object: ObjectId,
         /// Stripes that it may have had.
         stripes: u64,
+    } => Done;
+    /// Metadata service to brick: refuse these clients' writes from now on. Answered when nothing of theirs is left that
+    /// this brick, as a primary, had accepted: it is committed or given up. `Busy` before that: ask again.
+    123 Fence {
+        /// The clients.
+        fences: Fences,
+        /// Every brick that is Up has fenced them: what is remembered of their writes is of no use any more.
+        everywhere: bool,
     } => Done;
     /// A slot that its group's primary brings level.
     part JoinReport {

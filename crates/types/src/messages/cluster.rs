@@ -128,6 +128,14 @@ records! {
         /// The map.
         map: Option<ClusterMap>,
     };
+    /// Which clients may no longer write: those whose id is at most `upto` and not among `mounted`. No id is given twice,
+    /// so a client that is fenced stays so; ids above `upto` may have been given since.
+    part Fences {
+        /// The last client that the metadata service knows of.
+        upto: ClientId,
+        /// Clients that may write, ascending.
+        mounted: Vec<ClientId>,
+    }
     /// A brick's server has started. Every group whose primary it is gets a new epoch.
     202 BrickJoin {
         /// The brick.
@@ -144,7 +152,14 @@ records! {
         free: u64,
         /// This life of the server.
         incarnation: Incarnation,
-    } => BeatReply;
+    } => BrickJoined;
+    /// The brick is a member. It serves nobody before it knows the map and the fences.
+    209 BrickJoined {
+        /// The newest map.
+        map: MapVersion,
+        /// Clients whose writes it refuses.
+        fences: Fences,
+    };
     /// A brick renews its lease, which counts from the moment it sent this.
     203 BrickBeat {
         /// The brick.
@@ -331,6 +346,28 @@ records! {
     };
 }
 
+impl Fences {
+    /// Nobody is fenced.
+    pub fn none() -> Fences {
+        Fences { upto: ClientId(0), mounted: Vec::new() }
+    }
+
+    /// Whether a client may no longer write.
+    pub fn is_fenced(&self, client: ClientId) -> bool {
+        client <= self.upto && self.mounted.binary_search(&client).is_err()
+    }
+
+    /// Fences whom either fences. They may come in any order.
+    pub fn merge(&mut self, other: &Fences) {
+        let both = self.mounted.iter().chain(&other.mounted);
+        let mut mounted: Vec<ClientId> =
+            both.filter(|client| !self.is_fenced(**client) && !other.is_fenced(**client)).copied().collect();
+        mounted.sort_unstable();
+        mounted.dedup();
+        *self = Fences { upto: self.upto.max(other.upto), mounted };
+    }
+}
+
 impl GroupConfig {
     /// The slot that orders the group's writes: the lowest live parity slot; the lowest live data slot if no parity
     /// slot is live. `None` if none is.
@@ -379,5 +416,34 @@ impl ClusterMap {
     pub fn group(&self, id: GroupId) -> Option<(&VolumeInfo, &GroupConfig)> {
         let volume = self.volume(id.volume)?;
         Some((volume, volume.groups.get(id.index as usize)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fences(upto: u64, mounted: &[u64]) -> Fences {
+        Fences { upto: ClientId(upto), mounted: mounted.iter().map(|id| ClientId(*id)).collect() }
+    }
+
+    #[test]
+    fn a_client_once_fenced_stays_so_in_whatever_order_it_is_told() {
+        let told = [fences(0, &[]), fences(9, &[3, 5, 9]), fences(20, &[5, 9, 12]), fences(15, &[9, 12])];
+        for first in &told {
+            for second in &told {
+                for third in &told {
+                    let mut all = first.clone();
+                    all.merge(second);
+                    all.merge(third);
+                    for id in 0..25 {
+                        let client = ClientId(id);
+                        let by_any = [first, second, third].iter().any(|fences| fences.is_fenced(client));
+                        assert_eq!(all.is_fenced(client), by_any, "{client}: {first:?} {second:?} {third:?}");
+                    }
+                }
+            }
+        }
+        assert!(!fences(0, &[]).is_fenced(ClientId(1)) && fences(9, &[3]).is_fenced(ClientId(4)));
     }
 }

@@ -236,7 +236,7 @@ fn answer(map: &mut ClusterMap, call: &Call, stubborn: bool) -> Result<Answer, R
         BrickBeat::KIND => {}
         _ => return Err(Refusal::Unsupported),
     }
-    Ok(Answer::new(&BeatReply { map: map.version }, Buf::empty()))
+    Ok(granted(map.version, call.kind == BrickJoin::KIND))
 }
 
 /// Strikes when a patch has come so far; then everything must be there, also without a data brick.

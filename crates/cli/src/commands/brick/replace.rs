@@ -1,0 +1,176 @@
+//! `shoal brick replace`: another brick for one that is gone for good.
+
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use types::messages::cluster::{BrickReplace, BrickState, ClusterMap, Hindrance, Obstacle};
+use types::{BrickId, GroupId};
+
+use crate::output::Output;
+use crate::problem::problem;
+use crate::progress::{Progress, group_name};
+use crate::remote::{Remote, Where};
+use crate::size::Size;
+
+/// Time between two looks with `--wait`.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Gives the place of a brick that is gone for good to another one
+#[derive(Args)]
+#[command(after_help = "\
+The new brick gets every unit of the old one, computed from the others, while files are read and written. Until that
+is done the volumes bear the loss of one brick less: `shoal status` shows how far it is, and --wait waits for it.
+A brick that was only away needs no replacement: start it again. The old brick must not be used again: format
+its disk with a new id.
+
+Examples:
+  shoal brick --disk /dev/sdc --format --id 11 --node 2 --listen 10.0.0.2:7413 --meta 10.0.0.1:7400 ...
+  shoal brick replace b3 b11 --wait
+  shoal brick replace 3 11 --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
+pub(crate) struct ReplaceArgs {
+    /// The brick that is gone: out, and in groups
+    #[arg(value_parser = brick_id)]
+    old: BrickId,
+    /// The brick that takes its place: up, and in none of those groups
+    #[arg(value_parser = brick_id)]
+    new: BrickId,
+    /// Returns only when every slot of the new brick is live
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    cluster: Where,
+}
+
+/// `b3` or `3`.
+fn brick_id(text: &str) -> Result<BrickId, String> {
+    let digits = text.strip_prefix('b').unwrap_or(text);
+    let id = digits.parse().ok().filter(|id| *id > 0);
+    id.map(BrickId).ok_or_else(|| format!("`{text}` is no brick: write its id, such as b3"))
+}
+
+pub(super) fn run(args: &ReplaceArgs, output: &Output) -> anyhow::Result<()> {
+    let remote = Remote::new(&args.cluster.target()?)?;
+    let (old, new) = (args.old, args.new);
+    let replaced = remote.meta_or_explain(&BrickReplace { old, new })?;
+    if let Some(hindrance) = replaced.hindrance {
+        return Err(refused(args, &hindrance, &remote.status()?.map));
+    }
+    if args.wait {
+        wait(new, &remote, output)?;
+    }
+    let (map, progress) = look(new, &remote)?;
+    let document = json!({
+        "old": old.to_string(),
+        "new": new.to_string(),
+        "groups": replaced.groups,
+        "progress": progress.document(&map),
+    });
+    output.answer(&document, || match (replaced.groups, args.wait) {
+        (0, _) => format!("nothing to do: {old} is in no group; of {new}, {}", progress.line()),
+        (groups, true) => {
+            format!("{new} has taken the place of {old} in {groups} groups; {}", progress.line())
+        }
+        (groups, false) => format!(
+            "{new} takes the place of {old} in {groups} groups; {}\n`shoal status` shows how far it is",
+            progress.line()
+        ),
+    });
+    Ok(())
+}
+
+/// How far a brick's slots are.
+fn look(brick: BrickId, remote: &Remote) -> anyhow::Result<(ClusterMap, Progress)> {
+    let map = remote.status()?.map;
+    let up = map.bricks.iter().filter(|info| info.state == BrickState::Up);
+    let reports: Vec<_> = up.filter_map(|info| remote.brick(&info.address)).collect();
+    let progress = Progress::of(&map, reports.iter()).of_brick(&map, brick);
+    Ok((map, progress))
+}
+
+/// Waits until every slot of a brick is live.
+fn wait(brick: BrickId, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+    let spinner = output.spinner(&format!("{brick} is brought level"));
+    loop {
+        let (map, progress) = look(brick, remote)?;
+        if progress.out == 0 {
+            spinner.finish_and_clear();
+            return Ok(());
+        }
+        if map.brick(brick).is_none_or(|info| info.state == BrickState::Out) {
+            spinner.finish_and_clear();
+            return Err(problem(
+                format!("{brick} is out before it is level: {}", progress.line()),
+                format!("start the process of {brick}, then `shoal status`: it goes on where it was"),
+            ));
+        }
+        spinner.set_message(format!("{brick}: {}", progress.line()));
+        thread::sleep(LOOK);
+    }
+}
+
+/// Why it cannot be, in words.
+fn refused(args: &ReplaceArgs, hindrance: &Hindrance, map: &ClusterMap) -> anyhow::Error {
+    let (old, new) = (args.old, args.new);
+    let group = hindrance.group.map_or(String::new(), |id: GroupId| group_name(map, id));
+    let other = hindrance.brick.unwrap_or_default();
+    let node = map.brick(new).map(|info| info.node).unwrap_or_default();
+    let free = map.brick(new).map_or(0, |info| info.free);
+    let used = map.brick(old).map_or(0, |info| info.capacity.saturating_sub(info.free));
+    match hindrance.what {
+        Obstacle::OldUnknown => problem(
+            format!("the cluster has no brick {old} that could be replaced"),
+            "`shoal status`: it lists the bricks",
+        ),
+        Obstacle::OldUp => problem(
+            format!("{old} is up: only a brick that is out can be replaced"),
+            format!("stop the process of {old} for good, wait until `shoal status` shows it out, then again"),
+        ),
+        Obstacle::NewUnknown => problem(
+            format!("the cluster has no brick {new} that could take the place of {old}"),
+            format!("`shoal brick --disk PATH --format --id {} ...` to start it, then again", new.0),
+        ),
+        Obstacle::NewOut => problem(
+            format!("{new} is out: it cannot take the place of {old}"),
+            format!("start the process of {new}, then again"),
+        ),
+        Obstacle::SameBrick => problem(
+            format!("{new} cannot take its own place"),
+            "the id of another brick; if its disk is whole it needs none: start its process again",
+        ),
+        Obstacle::InGroup => problem(
+            format!("{other} is in group {group} of {old} already: it would hold two units of each stripe"),
+            format!("a brick that is in no group with {old}: format a new one"),
+        ),
+        Obstacle::SharedNode => problem(
+            format!(
+                "{new} is on machine {node}, as is {other}, which holds another unit of the same stripes in group {group}"
+            ),
+            "a brick on a machine of its own (the volume was made without --same-node)",
+        ),
+        Obstacle::TooSmall => problem(
+            format!("{new} has {} free, and {old} had {} in use", Size(free), Size(used)),
+            "a larger brick",
+        ),
+        Obstacle::Needed => problem(
+            format!("group {group} has lost so many bricks that the units of {other} cannot be computed"),
+            format!(
+                "start the process of {other}, or of another brick that is out, and wait until it is level"
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brick_is_named_with_or_without_its_letter() {
+        assert_eq!((brick_id("b3"), brick_id("3")), (Ok(BrickId(3)), Ok(BrickId(3))));
+        for bad in ["", "b", "n3", "0", "b0", "-1", "3x", "99999999999"] {
+            assert!(brick_id(bad).is_err(), "{bad}");
+        }
+    }
+}

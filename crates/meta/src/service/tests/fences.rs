@@ -1,0 +1,101 @@
+//! Lost clients: bricks refuse them before others are let in.
+
+use super::*;
+
+#[test]
+fn nobody_is_let_in_before_every_brick_has_fenced_the_lost_one() {
+    let house = House::new(14);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
+        lost.join(vec![]).await.expect("there is the volume");
+        other.join(vec![]).await.expect("there is the volume");
+        other.keep_polling(Rc::default());
+        let file = lost.create("f", true).await.expect("free").attr;
+        lost.grow(&file, 5000, false).await.expect("open");
+        bricks[1].carrying.set(true);
+        let request = other.open_request(file.inode, true);
+        let opening = Box::pin(other.ask(&request));
+        assert!(other.world.timeout(3 * GONE, opening).await.is_none());
+        for brick in &bricks {
+            assert!(brick.fences.borrow().is_fenced(lost.client));
+            assert!(!brick.fences.borrow().is_fenced(other.client));
+        }
+        assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
+        assert_eq!(other.ask(&VolumeDelete { name: "home".into() }).await, Err(Refusal::Busy));
+        // A service that restarts meanwhile still knows who is lost.
+        house.simulation.kill("meta");
+        house.start_meta();
+        other.join(vec![]).await.expect("it has a lease");
+        assert_eq!(lost.join(vec![]).await, Err(Refusal::Fenced));
+        let opening = Box::pin(other.ask(&request));
+        assert!(other.world.timeout(GONE, opening).await.is_none());
+        bricks[1].carrying.set(false);
+        assert_eq!(other.ask(&request).await.map(|opened| opened.mode), Ok(Mode::Alone));
+        // Whoever joins is told.
+        house.simulation.kill("n3");
+        house.simulation.kill("n4");
+        let back = house.brick(4);
+        back.start(2).await.expect("from the same address");
+        assert!(back.fences.borrow().is_fenced(lost.client));
+        assert!(!back.fences.borrow().is_fenced(other.client));
+    });
+}
+
+#[test]
+fn a_brick_that_is_out_is_not_waited_for() {
+    let house = House::new(15);
+    house.run(async {
+        furnish(&house).await;
+        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
+        lost.join(vec![]).await.expect("there is the volume");
+        other.join(vec![]).await.expect("there is the volume");
+        other.keep_polling(Rc::default());
+        let file = lost.create("f", true).await.expect("free").attr;
+        other.world.sleep(LEASE_US).await;
+        house.simulation.kill("n2");
+        let asked = other.world.now();
+        other.open(file.inode, true).await.expect("the writer is lost");
+        let took = other.world.now() - asked;
+        assert!((GONE - BEAT_US..2 * GONE).contains(&took), "{took}: until the brick is out");
+    });
+}
+
+#[test]
+fn an_exclusive_mount_that_is_lost_keeps_others_out_until_the_bricks_know() {
+    let house = House::new(16);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
+        lost.join_as(vec![], true).await.expect("there is the volume");
+        bricks[2].carrying.set(true);
+        other.world.sleep(2 * GONE).await;
+        assert_eq!(other.join(vec![]).await, Err(Refusal::MountedExclusively));
+        assert_eq!(lost.join_as(vec![], true).await, Err(Refusal::Fenced));
+        bricks[2].carrying.set(false);
+        other.world.sleep(BEAT_US).await;
+        other.join(vec![]).await.expect("nobody else has it");
+    });
+}
+
+#[test]
+fn a_mount_that_leaves_needs_no_fence_and_is_soon_forgotten() {
+    let house = House::new(17);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let [mut left, mut other] = ["a", "b"].map(|name| house.client(name));
+        left.join(vec![]).await.expect("there is the volume");
+        other.join(vec![]).await.expect("there is the volume");
+        other.keep_polling(Rc::default());
+        let file = left.create("f", true).await.expect("free").attr;
+        bricks[0].carrying.set(true);
+        left.ask(&ClientLeave { client: left.client }).await.expect("always");
+        assert_eq!(other.open(file.inode, true).await.map(|opened| opened.mode), Ok(Mode::Alone));
+        other.world.sleep(BEAT_US).await;
+        assert!(bricks.iter().all(|brick| !brick.is_done_with(left.client)));
+        bricks[0].carrying.set(false);
+        other.world.sleep(BEAT_US).await;
+        assert!(bricks.iter().all(|brick| brick.is_done_with(left.client)));
+        assert!(bricks.iter().all(|brick| !brick.is_done_with(other.client)));
+    });
+}
