@@ -27,6 +27,9 @@ pub(super) enum Record {
     Torn(Torn),
 }
 
+/// What lies in a block whose write a crash has cut short.
+const TORN: Cell = 0xdead_beef;
+
 /// A slot's state, with what became of operations in it.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
@@ -181,8 +184,9 @@ impl Brick {
             self.image.apply(record, 0);
         }
         let wet = std::mem::take(&mut self.wet);
-        if whole {
-            self.disk.extend(wet);
+        match whole {
+            true => self.disk.extend(wet),
+            false => self.disk.extend(wet.into_keys().map(|block| (block, TORN))),
         }
         self.now = self.image.clone();
         let torn = self.now.awake(&self.disk, mutant);

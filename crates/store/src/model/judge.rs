@@ -50,13 +50,17 @@ impl Scope {
         let (_, live) = state.config();
         self.check_fates(state.bricks.iter().map(|brick| &**brick), live, &state.ghost)?;
         self.check_reads(state)?;
-        if self.is_judged(state) {
+        let print = Scope::print(state);
+        let judged = &self.judged[print as usize % self.judged.len()];
+        // Most steps change nothing that the rest looks at.
+        if judged.lock().expect("no panic in between").contains(&print) {
             return Ok(());
         }
         self.check_overlays(state)?;
         for key in self.keys() {
             let (_, from) = state.ghost.content(key, self.len(), |_, op| op.fate == Fate::Stands);
             self.check_order(&state.ghost, key, &from)?;
+            state.ghost.check_once(key)?;
         }
         for survivors in (1..1u64 << self.code.slots()).filter(|set| set & !live == 0) {
             if survivors.count_ones() as usize >= self.code.k() {
@@ -66,7 +70,7 @@ impl Scope {
                 }
             }
         }
-        self.is_judged_now(state);
+        judged.lock().expect("no panic in between").insert(print);
         Ok(())
     }
 
@@ -81,17 +85,6 @@ impl Scope {
         state.config().1.hash(&mut hasher);
         state.ghost.fingerprint(&mut hasher);
         hasher.finish()
-    }
-
-    /// Most steps change nothing that the costly checks look at.
-    fn is_judged(&self, state: &State) -> bool {
-        let print = Scope::print(state);
-        self.judged[print as usize % self.judged.len()].lock().expect("no panic in between").contains(&print)
-    }
-
-    fn is_judged_now(&self, state: &State) {
-        let print = Scope::print(state);
-        self.judged[print as usize % self.judged.len()].lock().expect("no panic in between").insert(print);
     }
 
     fn covers(&self, key: StripeKey) -> impl Fn(usize, usize) -> bool {
@@ -159,9 +152,9 @@ impl Scope {
         Ok(())
     }
 
-    /// Whether a brick answers clients for an epoch, as far as its map goes.
-    fn may_serve(&self, _state: &State, _slot: usize, _served: Epoch) -> bool {
-        true
+    /// `ops/read.rs`, `check_reader`: whether a brick answers clients of an epoch, as far as its map goes.
+    fn may_serve(&self, state: &State, slot: usize, served: Epoch) -> bool {
+        state.maps[slot] <= served || self.is(Mutant::TrustLease)
     }
 
     /// `ops/read_stripe.rs`: each data unit as it is read, and as it is decoded.

@@ -5,6 +5,7 @@ mod damage;
 mod full;
 mod memory;
 mod patches;
+mod returned;
 mod staged;
 mod unknown;
 
