@@ -311,6 +311,11 @@ impl PrimaryCore {
 
 #[cfg(test)]
 impl PrimaryCore {
+    /// Whose writes were seen.
+    pub(crate) fn windows(&self, id: GroupId) -> Vec<Window> {
+        self.groups.get(&id).map_or_else(Vec::new, |group| group.clients.windows())
+    }
+
     /// Feeds everything that decides what this primary does next to a hasher, for the model checker. Who was told which
     /// news is left out: there, news may come at any time.
     pub(crate) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
@@ -337,13 +342,18 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
     // A take-over that did not come to its end may have told one slot what it aborted, and others hold it still.
     let gone: BTreeSet<Seq> = tails.values().flat_map(|tail| tail.aborted.iter().copied()).collect();
     let mut ops: BTreeMap<Seq, (&HeldOp, u64)> = BTreeMap::new();
-    for (slot, tail) in tails {
-        for op in tail.held.iter().filter(|op| op.seq > decided || gone.contains(&op.seq)) {
-            ops.entry(op.seq).or_insert((op, 0)).1 |= 1 << slot;
-        }
-    }
     let mut clients = Clients::default();
     tails.values().for_each(|tail| clients.merge(&tail.windows));
+    for (slot, tail) in tails {
+        for op in &tail.held {
+            if op.seq > decided || gone.contains(&op.seq) {
+                ops.entry(op.seq).or_insert((op, 0)).1 |= 1 << slot;
+            } else {
+                // Who knows that it is decided need not have taken part, and does not know whose writes it carries.
+                op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
+            }
+        }
+    }
     let mut aborted = Vec::new();
     let mut cut: BTreeSet<StripeKey> = BTreeSet::new();
     for (seq, (op, held_by)) in ops {
@@ -491,10 +501,11 @@ mod tests {
             key: key(0),
             kind: OpKind::Full,
             participants: 0b1111,
-            origins: Vec::new(),
+            origins: vec![Origin { client: ClientId(7), seq: ClientSeq(1) }],
         };
         let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");
         assert!(settlement.aborted.is_empty());
+        assert_eq!(settlement.windows[0].seen, vec![ClientSeq(1)], "its writer may send it again");
     }
 
     /// The take-over before came to its end on slot 0 only.

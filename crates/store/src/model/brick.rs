@@ -173,11 +173,6 @@ impl Brick {
         self.now.forget_payloads(keys);
     }
 
-    /// For a mutant: what is free is given out although the record that freed it is not durable.
-    pub(super) fn release_early(&mut self) {
-        self.now.core.synced(u64::MAX);
-    }
-
     /// The power fails: `kept` records that were not durable survive, and their blocks if `whole`. It recovers at once.
     pub(super) fn crash(&mut self, kept: usize, whole: bool, mutant: Option<Mutant>) {
         for record in &std::mem::take(&mut self.tail)[..kept] {
@@ -222,7 +217,9 @@ impl Brick {
                 return change.map_or_else(Taken::Refused, |(_, _, delta)| Taken::Held(delta));
             }
             Ok(PrepareStep::Held) => return Taken::Held(Vec::new()),
-            Ok(PrepareStep::Adopt(_) | PrepareStep::Coming) => unreachable!("nothing is staged or on its way"),
+            Ok(PrepareStep::Adopt(_) | PrepareStep::Coming) => {
+                unreachable!("nothing is staged or on its way")
+            }
             Err(refusal) => return Taken::Refused(refusal),
         };
         match self.hold(p, fresh, payload, unit, mutant) {
@@ -250,17 +247,23 @@ impl Brick {
             OpKind::Overlay => {
                 bytes = payload.to_vec();
                 let mut at = 0;
-                hold.crcs = p.spans.iter().map(|span| {
-                    at += blocks(span.len as usize);
-                    sum(&payload[at - blocks(span.len as usize)..at])
-                }).collect();
+                hold.crcs = p
+                    .spans
+                    .iter()
+                    .map(|span| {
+                        at += blocks(span.len as usize);
+                        sum(&payload[at - blocks(span.len as usize)..at])
+                    })
+                    .collect();
             }
             OpKind::Zero => hold.crcs = vec![sum(&[]); p.spans.len()],
             OpKind::Full => {
                 hold.crcs = p.crcs.clone();
                 hold.blocks = hold.crcs.len() as u32;
-                if mutant == Some(Mutant::WriteInPlace) {
-                    self.overwrite_base(p.key, payload, unit);
+                match mutant {
+                    Some(Mutant::WriteInPlace) => self.overwrite_base(p.key, payload, unit),
+                    Some(Mutant::ReuseEarly) => self.overwrite_base(p.key, &vec![TORN; unit], unit),
+                    _ => {}
                 }
                 self.write_runs(&expand(&hold.fresh), payload);
             }
@@ -288,7 +291,7 @@ impl Brick {
         self.wet.extend(blocks.iter().copied().zip(cells.iter().copied()));
     }
 
-    /// For a mutant: the new bytes go where the old ones are.
+    /// For mutants: these bytes go where the old ones are.
     fn overwrite_base(&mut self, key: StripeKey, cells: &[Cell], unit: usize) {
         if let Ok(plan) = self.now.core.plan_read(key, self.slot as u8, 0, 0..unit * BLOCK, None, &[]) {
             let blocks: Vec<u64> = plan.blocks.1.iter().map(|(block, _)| *block).collect();
@@ -345,7 +348,8 @@ impl Brick {
 
     fn payload_at(&self, position: Position) -> Option<&[Cell]> {
         let (at, within) = (position.offset >> 32, blocks((position.offset & 0xffff_ffff) as usize));
-        let payload = self.now.payloads.iter().find(|(seq, _)| seq.0 % (1 << 20) + u64::from(seq.epoch().0) * 64 == at);
+        let payload =
+            self.now.payloads.iter().find(|(seq, _)| seq.0 % (1 << 20) + u64::from(seq.epoch().0) * 64 == at);
         payload?.1.get(within..within + blocks(position.len as usize))
     }
 
@@ -380,6 +384,39 @@ impl Brick {
     /// Whether a durable record says that this slot holds an operation, or has made it part of a base.
     pub(super) fn has_durably(&self, key: StripeKey, seq: Seq) -> bool {
         self.image.core.is_kept(key, seq) || self.image.core.shape(key).identity >= seq
+    }
+
+    /// A slot that joins: what became of operations in its former life counts no more.
+    pub(super) fn forget_past(&mut self) {
+        for store in [&mut self.now, &mut self.image] {
+            store.absorbed.clear();
+            store.dropped.clear();
+        }
+    }
+
+    /// A slot that was brought level has everything that stands.
+    pub(super) fn has_all(&mut self, stands: &[Seq]) {
+        for store in [&mut self.now, &mut self.image] {
+            store.absorbed.extend(stands);
+            store.dropped.clear();
+        }
+    }
+
+    /// A unit that the primary gives: the record of a full write that was decided long ago. Its bytes are durable before
+    /// the record is. False if there is no room.
+    pub(super) fn fill(&mut self, mut hold: Hold, cells: &[Cell], identities: &[Seq]) -> bool {
+        let mut fresh = Vec::new();
+        if !cells.is_empty() {
+            let Some(runs) = self.now.core.allocate_for_fill(cells.len() as u32) else { return false };
+            fresh = runs;
+        }
+        self.disk.extend(expand(&fresh).into_iter().zip(cells.iter().copied()));
+        hold.blocks = cells.len() as u32;
+        hold.crcs = cells.to_vec();
+        hold.identities = identities.to_vec();
+        (hold.runs, hold.fresh) = (fresh.clone(), fresh);
+        self.append(Record::Hold(hold, Vec::new()));
+        true
     }
 
     /// Whether a durable record says that this slot holds an operation, or that it is decided.

@@ -43,8 +43,10 @@ pub(super) struct Scope {
     pub(super) crashes: u8,
     pub(super) expels: u8,
     pub(super) renews: u8,
-    /// Brick that were expelled come back; their slots stay Out.
+    /// Bricks that were expelled come back; their slots stay Out until they have joined.
     pub(super) rejoins: u8,
+    /// Attempts to bring a slot level.
+    pub(super) joins: u8,
     /// Syncs are steps of their own: a crash may come between a record and its sync.
     pub(super) lazy: bool,
     /// Slots that a crash may hit, as a mask.
@@ -70,6 +72,7 @@ impl Scope {
             expels: 0,
             renews: 0,
             rejoins: 0,
+            joins: 0,
             lazy: false,
             frail: u64::MAX,
             mutant: None,
@@ -147,6 +150,14 @@ pub(super) enum Action {
     Fetch(usize),
     /// A primary asks for a new epoch.
     Renew(usize),
+    /// A primary begins to bring a slot level; compares; fills a stripe; does not wait for an operation; seals the group.
+    Join(usize, usize),
+    Compare(usize),
+    Level(usize, u64),
+    GiveUp(usize, Seq),
+    Seal(usize),
+    /// The arbiter admits the slot that a primary has brought level.
+    Admit(usize),
 }
 
 /// Everything.
@@ -177,6 +188,7 @@ pub(super) struct Spent {
     pub(super) expels: u8,
     pub(super) renews: u8,
     pub(super) rejoins: u8,
+    pub(super) joins: u8,
 }
 
 impl State {
@@ -199,9 +211,10 @@ impl Hash for State {
         self.bricks.iter().for_each(|brick| brick.fingerprint(state, true));
         for lead in &self.leads {
             lead.core.fingerprint(state);
-            (lead.epoch, &lead.lanes, lead.promised, lead.told).hash(state);
+            (lead.epoch, &lead.lanes, lead.promised, lead.told, &lead.joining).hash(state);
             for busy in &lead.busy {
-                (busy.seq, busy.acked, busy.refused, busy.patch.as_ref().map(|patch| patch.awaited)).hash(state);
+                (busy.seq, busy.acked, busy.refused, busy.patch.as_ref().map(|patch| patch.awaited))
+                    .hash(state);
             }
         }
         (&self.maps, self.leases, &self.configs, self.spent, &self.wrong).hash(state);
@@ -243,7 +256,11 @@ impl fmt::Debug for State {
         for (slot, lead) in self.leads.iter().enumerate().filter(|(_, lead)| lead.epoch != Epoch(0)) {
             let busy: Vec<_> = lead.busy.iter().map(|busy| (busy.seq, busy.acked)).collect();
             let serving = lead.is_serving();
-            writeln!(f, "  lead on {slot}: {} serving {serving} lanes {:?} busy {busy:?}", lead.epoch, lead.lanes)?;
+            writeln!(
+                f,
+                "  lead on {slot}: {} serving {serving} lanes {:?} busy {busy:?}",
+                lead.epoch, lead.lanes
+            )?;
         }
         for (seq, op) in &self.ghost.ops {
             writeln!(f, "  {seq} write {:?} at {:?} {:?}", op.write, op.participants, op.fate)?;
@@ -256,19 +273,34 @@ impl fmt::Debug for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::Accept(slot, write) => write!(f, "primary {slot} accepts write {write}"),
-            Action::Order(slot, stripe) => write!(f, "primary {slot} orders the next write of stripe {stripe}"),
-            Action::Fold(slot, stripe, patch) => write!(f, "primary {slot} folds stripe {stripe}, patch: {patch}"),
+            Action::Order(slot, stripe) => {
+                write!(f, "primary {slot} orders the next write of stripe {stripe}")
+            }
+            Action::Fold(slot, stripe, patch) => {
+                write!(f, "primary {slot} folds stripe {stripe}, patch: {patch}")
+            }
             Action::Stable(slot, write) => write!(f, "primary {slot} reports write {write} stable"),
             Action::Tell(slot, to) => write!(f, "primary {slot} tells slot {to} its decisions"),
             Action::Deliver((kind, slot, epoch, more)) => {
-                let kind = ["", "prepare", "prepared", "refused", "new epoch", "tail", "decide", "settled"][*kind as usize];
+                let kind = ["", "prepare", "prepared", "refused", "new epoch", "tail", "decide", "settled"]
+                    [*kind as usize];
                 write!(f, "delivered: {kind}, slot {slot}, {epoch} ({more:x})")
             }
             Action::Sync(slot) => write!(f, "slot {slot} syncs"),
-            Action::Crash(slot, kept, whole) => write!(f, "slot {slot} restarts, {kept} records kept, blocks: {whole}"),
+            Action::Crash(slot, kept, whole) => {
+                write!(f, "slot {slot} restarts, {kept} records kept, blocks: {whole}")
+            }
             Action::Expel(slot) => write!(f, "the arbiter expels slot {slot}"),
             Action::Rejoin(slot) => write!(f, "the brick of slot {slot} comes back"),
             Action::Fetch(slot) => write!(f, "slot {slot} gets the newest map"),
+            Action::Join(slot, joining) => write!(f, "primary {slot} begins to bring slot {joining} level"),
+            Action::Compare(slot) => write!(f, "primary {slot} compares"),
+            Action::Level(slot, stripe) => write!(f, "primary {slot} levels stripe {stripe}"),
+            Action::GiveUp(slot, seq) => {
+                write!(f, "primary {slot} does not wait for the joining slot and {seq}")
+            }
+            Action::Seal(slot) => write!(f, "primary {slot} seals the group"),
+            Action::Admit(slot) => write!(f, "the arbiter admits what primary {slot} brought level"),
             Action::Renew(slot) => write!(f, "primary {slot} asks for a new epoch"),
         }
     }

@@ -8,6 +8,7 @@ use types::{ClientId, ClientSeq, Epoch, Refusal, Seq, StripeKey};
 
 use super::brick::{Brick, GROUP};
 use super::bytes::{Cell, Code4};
+use super::joins::{self, Joining};
 use super::mutants::Mutant;
 use crate::ops::blank;
 use crate::primary::{Order, PrimaryCore};
@@ -49,6 +50,8 @@ pub(super) struct Lead {
     /// Slots whose tail came, and slots that know the fate of everything before.
     pub(super) promised: u64,
     pub(super) told: u64,
+    /// A slot that is brought level.
+    pub(super) joining: Option<Joining>,
     /// Accepted writes, by stripe, in the order of acceptance.
     pub(super) lanes: BTreeMap<StripeKey, VecDeque<usize>>,
     /// The operation that has each lane. A mutant lets several in.
@@ -57,7 +60,9 @@ pub(super) struct Lead {
 
 impl Lead {
     pub(super) fn is_idle(&self, key: StripeKey) -> bool {
-        self.busy.iter().all(|busy| busy.key != key || busy.refused)
+        let offered =
+            self.joining.as_ref().is_some_and(|joining| joining.given.values().any(|given| *given == key));
+        !offered && self.busy.iter().all(|busy| busy.key != key || busy.refused)
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -248,15 +253,23 @@ fn spans(cells: &[(usize, Cell)]) -> Vec<Span> {
 pub(super) type Delivery = (usize, Prepare, Vec<Cell>);
 
 /// `ops/write.rs`, `carry`: an operation gets its place; what goes to whom.
-pub(super) fn carry(lead: &mut Lead, key: StripeKey, plan: Plan, origins: Vec<Origin>) -> Option<(Seq, Vec<Delivery>)> {
+pub(super) fn carry(
+    lead: &mut Lead,
+    key: StripeKey,
+    plan: Plan,
+    origins: Vec<Origin>,
+) -> Option<(Seq, Vec<Delivery>)> {
     let order = lead.core.order(GROUP, lead.epoch, key, plan.touched, origins.clone())?;
     let Order { seq, participants, targets, acked, decided } = order;
+    let offer = joins::offer(lead, seq, key, plan.kind == OpKind::Full, participants);
     let unit_blocks = plan.unit_blocks;
-    let prepare = Prepare { participants, unit_blocks, origins, acked, decided, ..blank(GROUP, seq, key, plan.kind) };
-    let deliveries = targets.into_iter().map(|(slot, _)| {
+    let prepare =
+        Prepare { participants, unit_blocks, origins, acked, decided, ..blank(GROUP, seq, key, plan.kind) };
+    let all = targets.into_iter().map(|(slot, _)| (slot, decided)).chain(offer);
+    let deliveries = all.map(|(slot, decided)| {
         let (spans, payload) = plan.parts[slot].clone();
         let crcs = if plan.kind == OpKind::Full { payload.clone() } else { Vec::new() };
-        (slot, Prepare { slot: slot as u8, spans, crcs, ..prepare.clone() }, payload)
+        (slot, Prepare { slot: slot as u8, spans, crcs, decided, ..prepare.clone() }, payload)
     });
     Some((seq, deliveries.collect()))
 }
@@ -273,11 +286,17 @@ pub(super) fn patch(lead: &mut Lead, view: &View<'_>) -> Option<(Busy, Vec<Deliv
     if view.me < k || rows.iter().all(Vec::is_empty) || !(0..k).all(fits) {
         return None;
     }
-    let touched = rows.iter().enumerate().fold(0, |mask, (unit, rows)| mask | u64::from(!rows.is_empty()) << unit);
+    let touched =
+        rows.iter().enumerate().fold(0, |mask, (unit, rows)| mask | u64::from(!rows.is_empty()) << unit);
     let Order { seq, participants, targets, acked, decided } =
         lead.core.order(GROUP, lead.epoch, key, touched, Vec::new())?;
+    // A slot that joins falls behind: then it takes part in a fold that writes the stripe whole.
+    if let Some(joining) = lead.joining.as_mut().filter(|joining| participants & 1 << joining.slot != 0) {
+        joining.behind.insert(key);
+    }
     let prepare = Prepare { participants, acked, decided, ..blank(GROUP, seq, key, OpKind::Patch) };
-    let (data, parity): (Vec<usize>, Vec<usize>) = targets.iter().map(|(slot, _)| *slot).partition(|slot| *slot < k);
+    let (data, parity): (Vec<usize>, Vec<usize>) =
+        targets.iter().map(|(slot, _)| *slot).partition(|slot| *slot < k);
     let delivery = |slot: &usize| {
         let base = shape.identity_of(*slot);
         (*slot, Prepare { slot: *slot as u8, base, ..prepare.clone() }, Vec::new())
@@ -299,7 +318,12 @@ pub(super) fn patch(lead: &mut Lead, view: &View<'_>) -> Option<(Busy, Vec<Deliv
 impl Patching {
     /// `ops/patch.rs`, `patch`: a data slot told what changes. When all have, the second round. An error: a slot has other
     /// overlays than its primary.
-    pub(super) fn told(&mut self, slot: usize, delta: &[Cell], code4: &Code4) -> Result<Option<Vec<Delivery>>, ()> {
+    pub(super) fn told(
+        &mut self,
+        slot: usize,
+        delta: &[Cell],
+        code4: &Code4,
+    ) -> Result<Option<Vec<Delivery>>, ()> {
         if self.awaited & 1 << slot == 0 {
             return Ok(None);
         }

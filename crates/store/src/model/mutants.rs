@@ -12,7 +12,7 @@ pub(super) enum Mutant {
     WriteInPlace,
     /// (c) A fold does not wait for the overlay that is on its way.
     FoldUndecided,
-    /// (d) Blocks are free before the record that freed them is durable.
+    /// (d) The blocks of a version are given to others as soon as the next one is held, decided or not.
     ReuseEarly,
     /// (e) A write is committed although one parity slot lacks it.
     CommitEarly,
@@ -24,6 +24,12 @@ pub(super) enum Mutant {
     SkipLeaseWait,
     /// (i) A decode takes whatever version a data slot has.
     AnyVersion,
+    /// (j) A slot is admitted while something is on its way, and without all knowing what is decided.
+    AdmitUndrained,
+    /// (k) One change of the configuration expels a slot and admits another, and its answer is lost.
+    SwapSlots,
+    /// A slot joins without dropping what it held in its former life.
+    JoinUnclean,
     /// A brick that came back answers clients because it has a lease, whatever its map says.
     TrustLease,
     /// (l) A record found at a restart is believed without its blocks being looked at.
@@ -32,7 +38,7 @@ pub(super) enum Mutant {
 
 /// The checker finds the fault in a scope where it finds nothing without it (the scope's own test says so).
 fn is_caught(mutant: Mutant, scope: Scope) {
-    let found = search(&Scope { mutant: Some(mutant), ..scope }, false, usize::MAX, 600);
+    let found = search(&Scope { mutant: Some(mutant), ..scope }, false, usize::MAX);
     assert!(found.wrong.is_some(), "{mutant:?} is found");
     println!("{mutant:?}: {}", found.told());
 }
@@ -80,6 +86,16 @@ fn mutant_h_does_not_wait_for_a_lease() {
 #[test]
 fn mutant_i_decodes_from_any_version() {
     is_caught(Mutant::AnyVersion, scopes::folded());
+}
+
+#[test]
+fn mutant_j_admits_without_the_drain() {
+    is_caught(Mutant::AdmitUndrained, scopes::admitted());
+}
+
+#[test]
+fn mutant_k_expels_and_admits_at_once() {
+    is_caught(Mutant::SwapSlots, scopes::admitted());
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl Scope {
         let more_epochs = state.configs.len() < self.epochs;
         for (at, lead) in state.leads.iter().enumerate().filter(|(_, lead)| lead.is_serving()) {
             self.possible_at_primary(state, at, lead, actions);
+            self.possible_joins(state, at, lead, actions);
             let may_renew = more_epochs && state.spent.renews < self.renews && lead.epoch == epoch;
             if may_renew && !lead.busy.is_empty() {
                 actions.push(Action::Renew(at));
@@ -64,7 +65,11 @@ impl Scope {
             }
             let leads = self.primary_of(state, epoch) == Some(slot);
             let frail = self.frail & 1 << slot != 0 && state.spent.crashes < self.crashes;
-            if frail && is_live && state.has_lease(slot) && (more_epochs || !leads) {
+            let joins = state
+                .leads
+                .iter()
+                .any(|lead| lead.joining.as_ref().is_some_and(|joining| joining.slot == slot));
+            if frail && (is_live || joins) && state.has_lease(slot) && (more_epochs || !leads) {
                 for kept in 0..=brick.unsynced() {
                     actions.push(Action::Crash(slot, kept, true));
                     if kept > 0 {
@@ -73,7 +78,12 @@ impl Scope {
                 }
             }
             let enough = live.count_ones() as usize > self.code.k();
-            if is_live && enough && more_epochs && state.spent.expels < self.expels && self.frail & 1 << slot != 0 {
+            if is_live
+                && enough
+                && more_epochs
+                && state.spent.expels < self.expels
+                && self.frail & 1 << slot != 0
+            {
                 actions.push(Action::Expel(slot));
             }
             if !is_live && !state.has_lease(slot) && state.spent.rejoins < self.rejoins {
@@ -88,6 +98,8 @@ impl Scope {
     fn possible_at_primary(&self, state: &State, at: usize, lead: &Lead, actions: &mut Vec<Action>) {
         let leased = state.has_lease(at);
         let live = state.live_in(lead.epoch);
+        let joining = lead.joining.as_ref();
+        let sealed = joining.is_some_and(|joining| joining.sealed);
         for write in 0..self.writes.len() {
             let accepted = state.ghost.accepted[write] == lead.epoch.0;
             let stable = state.ghost.stable & 1 << write != 0;
@@ -95,11 +107,11 @@ impl Scope {
                 actions.push(Action::Stable(at, write));
             }
             let enough = live.count_ones() as usize >= self.code.live_min();
-            if leased && !accepted && !stable && enough && self.is_next(state, lead, write) {
+            if leased && !sealed && !accepted && !stable && enough && self.is_next(state, lead, write) {
                 actions.push(Action::Accept(at, write));
             }
         }
-        let ordered = (state.ghost.ops.len() as u64) < self.orders + u64::from(self.folds);
+        let ordered = !sealed && (state.ghost.ops.len() as u64) < self.orders + u64::from(self.folds);
         for key in self.keys() {
             let waits = lead.lanes.get(&key).is_some_and(|lane| !lane.is_empty());
             let idle = lead.is_idle(key);
@@ -113,13 +125,21 @@ impl Scope {
                 actions.push(Action::Fold(at, key.stripe, false));
             }
         }
-        for slot in self.slots().filter(|slot| live & 1 << slot != 0) {
+        let joins = joining.map_or(0, |joining| 1 << joining.slot);
+        for slot in self.slots().filter(|slot| (live | joins) & 1 << slot != 0) {
             let core = &state.bricks[slot].now.core;
-            let news = core.served(GROUP) == Some(lead.epoch) && core.decided(GROUP) < lead.core.decided(GROUP);
-            if news {
+            let upto = Scope::tellable(lead, slot);
+            if core.served(GROUP) == Some(lead.epoch) && core.decided(GROUP) < upto {
                 actions.push(Action::Tell(at, slot));
             }
         }
+    }
+
+    /// What a slot may be told as decided.
+    fn tellable(lead: &Lead, slot: usize) -> Seq {
+        let decided = lead.core.decided(GROUP);
+        let joining = lead.joining.as_ref().filter(|joining| joining.slot == slot);
+        joining.map_or(decided, |joining| joining.tellable(decided))
     }
 
     /// A client sends what it wrote to a stripe in order: everything before is stable, or accepted in this epoch.
@@ -166,7 +186,7 @@ impl Scope {
             Action::Fold(at, stripe, patch) => self.fold(state, at, Scope::key(stripe), patch),
             Action::Stable(_, write) => Arc::make_mut(&mut state.ghost).stable |= 1 << write,
             Action::Tell(at, slot) => {
-                let (epoch, upto) = (state.leads[at].epoch, state.leads[at].core.decided(GROUP));
+                let (epoch, upto) = (state.leads[at].epoch, Scope::tellable(&state.leads[at], slot));
                 Arc::make_mut(&mut state.bricks[slot]).learn(epoch, upto);
             }
             Action::Deliver(letter) => self.deliver(state, letter),
@@ -186,17 +206,23 @@ impl Scope {
                 self.fetch(state, slot);
             }
             Action::Fetch(slot) => self.fetch(state, slot),
+            Action::Join(at, slot) => self.join(state, at, slot),
+            Action::Compare(at) => self.compare(state, at),
+            Action::Level(at, stripe) => self.level(state, at, Scope::key(stripe)),
+            Action::GiveUp(at, seq) => self.give_up(state, at, seq),
+            Action::Seal(at) => self.seal(state, at),
+            Action::Admit(at) => self.admit(state, at),
             Action::Renew(_) => {
                 state.spent.renews += 1;
                 let (_, live) = state.config();
                 state.configs.push(live);
             }
         }
-        if self.is(Mutant::ReuseEarly) {
-            state.bricks.iter_mut().for_each(|brick| Arc::make_mut(brick).release_early());
-        }
         if !self.lazy {
-            self.slots().filter(|slot| !state.owed[*slot].is_empty()).collect::<Vec<_>>().into_iter()
+            self.slots()
+                .filter(|slot| !state.owed[*slot].is_empty())
+                .collect::<Vec<_>>()
+                .into_iter()
                 .for_each(|slot| self.sync(state, slot));
         }
     }
@@ -226,7 +252,15 @@ impl Scope {
     }
 
     /// A stripe as its primary sees it.
-    pub(super) fn view<'a>(&'a self, bricks: &'a [&'a Brick], lead: &Lead, ghost: &Ghost, me: usize, live: u64, key: StripeKey) -> View<'a> {
+    pub(super) fn view<'a>(
+        &'a self,
+        bricks: &'a [&'a Brick],
+        lead: &Lead,
+        ghost: &Ghost,
+        me: usize,
+        live: u64,
+        key: StripeKey,
+    ) -> View<'a> {
         let upto = lead.core.decided(GROUP);
         let mut decided: Vec<Seq> = ghost.ops.keys().copied().filter(|seq| *seq <= upto).collect();
         decided.extend(lead.core.committed_on(GROUP, key));
@@ -236,12 +270,26 @@ impl Scope {
         let mut shape = bricks[me].now.core.shape(key);
         shape.exists |= me < self.code.k();
         let (k, unit, epoch) = (self.code.k(), self.unit, lead.epoch);
-        View { bricks, code4: &self.code4, k, unit, me, live, epoch, key, shape, decided, mutant: self.mutant }
+        View {
+            bricks,
+            code4: &self.code4,
+            k,
+            unit,
+            me,
+            live,
+            epoch,
+            key,
+            shape,
+            decided,
+            mutant: self.mutant,
+        }
     }
 
     /// `ops/write.rs`, `try_commit`, up to the point where everything is on its way.
     fn order(&self, state: &mut State, at: usize, key: StripeKey) {
-        let Some(write) = state.leads[at].lanes.get(&key).and_then(|lane| lane.front().copied()) else { return };
+        let Some(write) = state.leads[at].lanes.get(&key).and_then(|lane| lane.front().copied()) else {
+            return;
+        };
         let this = &self.writes[write];
         let byte = |block: &usize| if this.zero { 0 } else { super::bytes::written(write, *block) };
         let wish = Wish {
@@ -252,7 +300,9 @@ impl Scope {
         let origins = vec![lead::origin(this.client, self.number(write))];
         let bricks: Vec<&Brick> = state.bricks.iter().map(|brick| &**brick).collect();
         let live = state.live_in(state.leads[at].epoch);
-        let Some(plan) = lead::plan(&self.view(&bricks, &state.leads[at], &state.ghost, at, live, key), &wish) else {
+        let Some(plan) =
+            lead::plan(&self.view(&bricks, &state.leads[at], &state.ghost, at, live, key), &wish)
+        else {
             return;
         };
         let lead = Arc::make_mut(&mut state.leads[at]);
@@ -264,7 +314,7 @@ impl Scope {
     }
 
     /// `ops/fold.rs`, `fold`.
-    fn fold(&self, state: &mut State, at: usize, key: StripeKey, patch: bool) {
+    pub(super) fn fold(&self, state: &mut State, at: usize, key: StripeKey, patch: bool) {
         state.spent.folds += 1;
         let bricks: Vec<Arc<Brick>> = state.bricks.clone();
         let bricks: Vec<&Brick> = bricks.iter().map(|brick| &**brick).collect();
@@ -287,10 +337,28 @@ impl Scope {
     }
 
     /// Writes down what only the outside knows: this operation is on its way.
-    fn ordered(&self, state: &mut State, at: usize, seq: Seq, write: Option<usize>, cells: Vec<(usize, u32)>, to: &[Delivery]) {
+    fn ordered(
+        &self,
+        state: &mut State,
+        at: usize,
+        seq: Seq,
+        write: Option<usize>,
+        cells: Vec<(usize, u32)>,
+        to: &[Delivery],
+    ) {
         let Some((_, prepare, _)) = to.first() else { return };
-        let small = matches!(prepare.kind, types::messages::brick::OpKind::Overlay | types::messages::brick::OpKind::Zero);
-        let op = Op { key: prepare.key, write, small, participants: prepare.participants, cells, fate: Fate::Open };
+        let small = matches!(
+            prepare.kind,
+            types::messages::brick::OpKind::Overlay | types::messages::brick::OpKind::Zero
+        );
+        let op = Op {
+            key: prepare.key,
+            write,
+            small,
+            participants: prepare.participants,
+            cells,
+            fate: Fate::Open,
+        };
         if Arc::make_mut(&mut state.ghost).ops.insert(seq, op).is_some() {
             state.wrong = Some(format!("I4 {seq} was given before"));
         }
@@ -378,6 +446,14 @@ impl Scope {
         match answer {
             Message::Prepared { seq, delta } => {
                 let lead = Arc::make_mut(&mut state.leads[at]);
+                if let Some(joining) = lead.joining.as_mut().filter(|joining| joining.slot == slot) {
+                    if let Some(key) = joining.given.remove(seq)
+                        && state.ghost.ops.get(seq).is_some_and(|op| !op.small)
+                    {
+                        joining.behind.remove(&key);
+                    }
+                    return;
+                }
                 let mut round = None;
                 if let Some(busy) = lead.busy.iter_mut().find(|busy| busy.seq == *seq) {
                     busy.acked |= 1 << slot;
@@ -392,8 +468,13 @@ impl Scope {
                 self.acked(state, at, *seq, slot);
             }
             Message::Refused { seq, refusal } => {
+                if state.leads[at].joining.as_ref().is_some_and(|joining| joining.slot == slot) {
+                    return self.give_up(state, at, *seq);
+                }
                 let lead = Arc::make_mut(&mut state.leads[at]);
-                let Some(busy) = lead.busy.iter_mut().find(|busy| busy.seq == *seq && !busy.refused) else { return };
+                let Some(busy) = lead.busy.iter_mut().find(|busy| busy.seq == *seq && !busy.refused) else {
+                    return;
+                };
                 // Tried again as a new operation, or given up until the epoch ends.
                 busy.refused = true;
                 if let Some(write) = busy.write.filter(|_| *refusal == Refusal::StaleEpoch) {
@@ -474,6 +555,12 @@ impl Scope {
         state.owed[slot].clear();
         Arc::make_mut(&mut state.bricks[slot]).crash(kept, whole, self.mutant);
         state.leads[slot] = Arc::default();
+        // Its primary sees that it is another life, and begins again.
+        for lead in
+            state.leads.iter_mut().filter(|lead| lead.joining.as_ref().is_some_and(|j| j.slot == slot))
+        {
+            Arc::make_mut(lead).joining = None;
+        }
         let (epoch, live) = state.config();
         if self.primary_of(state, epoch) == Some(slot) {
             state.configs.push(live);
@@ -517,18 +604,27 @@ impl Scope {
         let lead = self.lead_of(state, epoch).map(|at| &state.leads[at]);
         let brick = &state.bricks[slot];
         let (promised, served) = brick.durable_epochs();
-        let arrived = |kind| state.net.range((kind, slot, epoch, 0)..=(kind, slot, epoch, u64::MAX)).next().is_some();
+        let arrived =
+            |kind| state.net.range((kind, slot, epoch, 0)..=(kind, slot, epoch, u64::MAX)).next().is_some();
         let waits = |done: fn(&Lead) -> u64| lead.is_some_and(|lead| done(lead) & 1 << slot == 0);
         match kind {
             1..=3 => {
                 let seq = Seq::new(epoch, more);
                 let busy = lead.and_then(|lead| lead.busy.iter().find(|busy| busy.seq == seq));
-                let awaited = busy.is_some_and(|busy| busy.acked & 1 << slot == 0);
+                let joining =
+                    lead.and_then(|lead| lead.joining.as_ref()).filter(|joining| joining.slot == slot);
+                let offered = joining.is_some_and(|joining| joining.given.contains_key(&seq));
+                let awaited =
+                    offered || joining.is_none() && busy.is_some_and(|busy| busy.acked & 1 << slot == 0);
                 match kind {
-                    1 if awaited => state.net.contains_key(&(2, slot, epoch, more)) || state.net.contains_key(&(3, slot, epoch, more)) || busy.is_some_and(|busy| busy.refused && promised > epoch),
+                    1 if awaited => {
+                        state.net.contains_key(&(2, slot, epoch, more))
+                            || state.net.contains_key(&(3, slot, epoch, more))
+                            || busy.is_some_and(|busy| busy.refused && promised > epoch)
+                    }
                     1 => promised > epoch || brick.knows_durably(seq),
                     2 => !awaited,
-                    _ => !busy.is_some_and(|busy| !busy.refused),
+                    _ => !offered && !busy.is_some_and(|busy| !busy.refused),
                 }
             }
             4 => arrived(5) || !waits(|lead| lead.promised) && promised >= epoch,

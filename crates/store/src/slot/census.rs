@@ -23,6 +23,11 @@ impl SlotCore {
         blocks
     }
 
+    /// Fresh space for a unit that is given.
+    pub(crate) fn allocate_for_fill(&mut self, blocks: u32) -> Option<Vec<Run>> {
+        self.space.allocate(blocks)
+    }
+
     /// Blocks that the allocator has given out.
     pub(crate) fn taken(&self, data_blocks: u64) -> u64 {
         data_blocks - self.space.free()
