@@ -117,6 +117,9 @@ pub(super) struct Brick {
     wet: BTreeMap<u64, Cell>,
 }
 
+/// What a patch does to a unit: touched rows, the whole new unit, old XOR new of the touched rows.
+type Changed = (Vec<usize>, Vec<Cell>, Vec<Cell>);
+
 /// What a slot does with a `Prepare`.
 pub(super) enum Taken {
     /// It holds it when everything appended is durable. What a patch changes a data unit by.
@@ -300,12 +303,7 @@ impl Brick {
     }
 
     /// `ops/patch.rs`, `change`: touched rows, the whole new unit, and old XOR new of the touched rows.
-    fn change(
-        &self,
-        p: &Prepare,
-        found: &crate::slot::Patched,
-        told: &[Cell],
-    ) -> Result<(Vec<usize>, Vec<Cell>, Vec<Cell>), Refusal> {
+    fn change(&self, p: &Prepare, found: &crate::slot::Patched, told: &[Cell]) -> Result<Changed, Refusal> {
         let old: Vec<Cell> = found.blocks.iter().map(|block| self.block(*block)).collect::<Result<_, _>>()?;
         let mut new = old.clone();
         let rows: Vec<usize> = found.rows.iter().map(|row| *row as usize).collect();

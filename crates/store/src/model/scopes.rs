@@ -73,14 +73,9 @@ pub(super) fn renewed() -> Scope {
     Scope { lazy: true, epochs: 2, crashes: 1, renews: 1, frail: 0b001, ..Scope::new(2, 1, vec![full(0)]) }
 }
 
-/// One stripe is written four times, where there is room for two versions of it.
+/// One stripe is written three times, where there is room for two versions of it.
 pub(super) fn cramped() -> Scope {
-    Scope {
-        lazy: true,
-        data_blocks: 2,
-        orders: 4,
-        ..Scope::new(2, 1, vec![full(0), full(0), full(0), full(0)])
-    }
+    Scope { lazy: true, data_blocks: 2, ..Scope::new(2, 1, vec![full(0), full(0), full(0)]) }
 }
 
 /// A small write over a large one; primaries restart twice.

@@ -624,7 +624,7 @@ impl Scope {
                     }
                     1 => promised > epoch || brick.knows_durably(seq),
                     2 => !awaited,
-                    _ => !offered && !busy.is_some_and(|busy| !busy.refused),
+                    _ => !offered && busy.is_none_or(|busy| busy.refused),
                 }
             }
             4 => arrived(5) || !waits(|lead| lead.promised) && promised >= epoch,
