@@ -20,6 +20,8 @@ mod join;
 mod journal;
 mod lane;
 mod member;
+#[cfg(test)]
+mod model;
 mod ops;
 mod primary;
 mod record;

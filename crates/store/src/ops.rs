@@ -15,3 +15,8 @@ mod status;
 pub(crate) mod stripe;
 mod sync;
 mod write;
+
+#[cfg(test)]
+pub(crate) use prepare::hold_of;
+#[cfg(test)]
+pub(crate) use write::blank;

@@ -18,6 +18,8 @@
 //!   they may stand behind the one that emptied it.
 
 mod fill;
+#[cfg(test)]
+mod census;
 mod group;
 mod list;
 mod patch;
@@ -59,6 +61,7 @@ pub(crate) struct Stamp {
 }
 
 /// An operation on a unit, held or decided, that is not part of the base.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) hold: Hold,
@@ -81,6 +84,7 @@ impl Kept {
 }
 
 /// A unit of a stripe as this brick knows it.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) group: GroupId,
@@ -143,6 +147,7 @@ pub(crate) enum PrepareStep {
 }
 
 /// The state of a brick.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct SlotCore {
     groups: BTreeMap<GroupId, SlotGroup>,
@@ -432,6 +437,7 @@ impl SlotCore {
         self.apply_decided(settle.group, settle.upto, stamp);
         if let Some(group) = self.groups.get_mut(&settle.group) {
             group.merge(&settle.windows);
+            group.aborted.clone_from(&settle.aborted);
             group.served = Some(settle.epoch);
         }
     }
@@ -442,6 +448,7 @@ impl SlotCore {
         self.apply_decided(snapshot.group, snapshot.decided, stamp);
         if let Some(group) = self.groups.get_mut(&snapshot.group) {
             group.merge(&snapshot.windows);
+            group.aborted.clone_from(&snapshot.aborted);
             group.served = (snapshot.served != Epoch(0)).then_some(snapshot.served);
             group.stands(stamp.serial);
         }
@@ -518,7 +525,13 @@ impl SlotCore {
     /// What this slot holds of a group, for a take-over.
     pub(crate) fn tail(&self, id: GroupId, free: u64) -> Tail {
         let Some(group) = self.groups.get(&id) else {
-            return Tail { decided: Seq::NONE, held: Vec::new(), windows: Vec::new(), free };
+            return Tail {
+                decided: Seq::NONE,
+                held: Vec::new(),
+                aborted: Vec::new(),
+                windows: Vec::new(),
+                free,
+            };
         };
         let held = group.held.iter().filter_map(|(seq, key)| {
             let unit = self.units.get(key)?;
@@ -531,7 +544,8 @@ impl SlotCore {
                 origins: hold.origins.clone(),
             })
         });
-        Tail { decided: group.decided, held: held.collect(), windows: group.windows(), free }
+        let aborted = group.aborted.clone();
+        Tail { decided: group.decided, held: held.collect(), aborted, windows: group.windows(), free }
     }
 }
 

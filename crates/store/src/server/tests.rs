@@ -9,6 +9,7 @@ mod join;
 mod list;
 mod memory;
 mod patches;
+mod returned;
 mod staged;
 mod unknown;
 

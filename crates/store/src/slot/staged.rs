@@ -30,6 +30,7 @@ struct StagedId {
 }
 
 /// A unit that waits for its operation.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct Entry {
     group: GroupId,
@@ -46,6 +47,7 @@ pub(crate) struct StagedUnit {
 }
 
 /// All units that wait.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(super) struct Staged {
     entries: BTreeMap<StagedId, Entry>,

@@ -1,0 +1,238 @@
+//! A slot that was Out is brought level and admitted, told again from its design: the primary alone knows that the slot
+//! joins. The slot starts clean; it takes part in what replaces a whole stripe, and in everything on stripes where it is
+//! level; before it is admitted nothing is on its way, and every live slot and the joining one know that durably.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use types::messages::brick::{OpKind, Prepare};
+use types::{Seq, StripeKey};
+
+use super::brick::{Brick, GROUP, Record};
+use super::cluster::{Action, Scope, State};
+use super::ghost::Fate;
+use super::lead::Lead;
+use super::mutants::Mutant;
+use super::steps::settle_record;
+use crate::ops::{blank, hold_of};
+use crate::primary::Settlement;
+use crate::record::Promise;
+
+/// A slot that is brought level.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Joining {
+    pub(super) slot: usize,
+    /// Stripes where it lacks something, or may.
+    pub(super) behind: BTreeSet<StripeKey>,
+    /// Operations that it was given and has not answered.
+    pub(super) given: BTreeMap<Seq, StripeKey>,
+    /// Everything was compared.
+    pub(super) compared: bool,
+    /// Nothing is ordered any more.
+    pub(super) sealed: bool,
+}
+
+impl Joining {
+    /// Everything up to here may be told as decided.
+    pub(super) fn tellable(&self, decided: Seq) -> Seq {
+        match self.given.first_key_value() {
+            Some((first, _)) if *first <= decided => Seq(first.0 - 1),
+            _ => decided,
+        }
+    }
+
+    /// Whether the slot is offered an operation that concerns it; if not, the stripe falls behind.
+    pub(super) fn offer(&mut self, seq: Seq, key: StripeKey, whole: bool) -> bool {
+        let takes_part = whole || self.compared && !self.behind.contains(&key);
+        match takes_part {
+            true => drop(self.given.insert(seq, key)),
+            false => drop(self.behind.insert(key)),
+        }
+        takes_part
+    }
+}
+
+impl Scope {
+    /// What may happen to a slot that joins.
+    pub(super) fn possible_joins(&self, state: &State, at: usize, lead: &Lead, actions: &mut Vec<Action>) {
+        let (epoch, live) = state.config();
+        let Some(joining) = &lead.joining else {
+            if lead.epoch == epoch && state.spent.joins < self.joins {
+                let back = |slot: &usize| live & 1 << slot == 0 && state.has_lease(*slot);
+                actions.extend(self.slots().filter(back).map(|slot| Action::Join(at, slot)));
+            }
+            return;
+        };
+        if !joining.compared {
+            actions.push(Action::Compare(at));
+        }
+        for key in &joining.behind {
+            let folds = (state.ghost.ops.len() as u64) < self.orders + u64::from(self.folds);
+            if joining.compared && !joining.sealed && lead.is_idle(*key) && folds {
+                actions.push(Action::Level(at, key.stripe));
+            }
+        }
+        actions.extend(joining.given.keys().map(|seq| Action::GiveUp(at, *seq)));
+        let idle = lead.busy.is_empty() && lead.lanes.values().all(|lane| lane.is_empty());
+        let drained = idle && joining.given.is_empty() && joining.behind.is_empty();
+        if joining.compared && !joining.sealed && (drained || self.is(Mutant::AdmitUndrained)) {
+            actions.push(Action::Seal(at));
+        }
+        if joining.sealed && lead.epoch == epoch && state.configs.len() < self.epochs {
+            actions.push(Action::Admit(at));
+        }
+    }
+
+    /// `NewEpoch` and `Decide` to the slot: it forgets what it held without knowing the decision.
+    pub(super) fn join(&self, state: &mut State, at: usize, slot: usize) {
+        state.spent.joins += 1;
+        let lead = Arc::make_mut(&mut state.leads[at]);
+        let brick = Arc::make_mut(&mut state.bricks[slot]);
+        if brick.now.core.promised(GROUP) < lead.epoch {
+            brick.append(Record::Promise(Promise { group: GROUP, epoch: lead.epoch }));
+        }
+        let aborted = match self.is(Mutant::JoinUnclean) {
+            true => Vec::new(),
+            false => brick.now.core.tail(GROUP, 0).held.iter().map(|op| op.seq).collect(),
+        };
+        let (upto, windows) = (lead.core.decided(GROUP), lead.core.windows(GROUP));
+        let fate = Settlement { upto, aborted, windows };
+        brick.append(Record::Settle(settle_record(lead.epoch, &fate)));
+        brick.sync(&self.keys());
+        brick.forget_past();
+        let behind = lead.busy.iter().map(|busy| busy.key).collect();
+        lead.joining = Some(Joining { slot, behind, given: BTreeMap::new(), compared: false, sealed: false });
+    }
+
+    /// What the slot has of every stripe, against what it should have.
+    pub(super) fn compare(&self, state: &mut State, at: usize) {
+        let lead = Arc::make_mut(&mut state.leads[at]);
+        let Some(joining) = &mut lead.joining else { return };
+        for key in self.keys() {
+            let (has, wanted) =
+                (state.bricks[joining.slot].now.core.shape(key), state.bricks[at].now.core.shape(key));
+            let same = has.identity == wanted.identity_of(joining.slot);
+            if !same || !has.overlays.is_empty() || !wanted.overlays.is_empty() {
+                joining.behind.insert(key);
+            }
+        }
+        joining.compared = true;
+    }
+
+    /// One stripe: the slot gets its unit, or takes part in a fold that writes the stripe whole.
+    pub(super) fn level(&self, state: &mut State, at: usize, key: StripeKey) {
+        let lead = state.leads[at].clone();
+        let Some(joining) = &lead.joining else { return };
+        let slot = joining.slot;
+        let bricks = state.bricks.clone();
+        let bricks: Vec<&Brick> = bricks.iter().map(|brick| &**brick).collect();
+        let view = self.view(&bricks, &lead, &state.ghost, at, state.live_in(lead.epoch), key);
+        let base = view.shape.identity_of(slot);
+        let older = bricks[slot].now.core.shape(key).identity < base;
+        if !view.shape.overlays.is_empty() || !older {
+            if !view.shape.exists {
+                // Nobody has anything: what the slot has would be forgotten.
+                return;
+            }
+            state.spent.folds = state.spent.folds.saturating_sub(1);
+            return self.fold(state, at, key, false);
+        }
+        let units: Result<Vec<_>, _> =
+            (0..self.code.k()).map(|unit| view.data_unit(unit, unit == slot)).collect();
+        let Ok(mut units) = units else { return };
+        for (unit, blocks) in units.iter_mut().zip(&view.shape.unit_blocks) {
+            unit.truncate(*blocks as usize);
+        }
+        let parity = self.code4.encode(&units);
+        let cells = units.into_iter().chain(parity).nth(slot).unwrap_or_default();
+        let decided = joining.tellable(lead.core.decided(GROUP));
+        let brick = Arc::make_mut(&mut state.bricks[slot]);
+        brick.learn(lead.epoch, decided);
+        let served = brick.now.core.served(GROUP) == Some(lead.epoch);
+        let prepare = Prepare {
+            slot: slot as u8,
+            participants: 1 << slot,
+            unit_blocks: view.shape.unit_blocks.clone(),
+            crcs: cells.clone(),
+            ..blank(GROUP, base, key, OpKind::Full)
+        };
+        if served
+            && brick.now.core.decided(GROUP) >= base
+            && brick.fill(hold_of(&prepare, Vec::new()), &cells, &view.shape.identities)
+        {
+            brick.sync(&self.keys());
+            if let Some(joining) = &mut Arc::make_mut(&mut state.leads[at]).joining {
+                joining.behind.remove(&key);
+            }
+        }
+    }
+
+    /// The slot did not answer in time: the stripe falls behind.
+    pub(super) fn give_up(&self, state: &mut State, at: usize, seq: Seq) {
+        if let Some(joining) = &mut Arc::make_mut(&mut state.leads[at]).joining
+            && let Some(key) = joining.given.remove(&seq)
+        {
+            joining.behind.insert(key);
+        }
+    }
+
+    /// Nothing is on its way: all know that durably, and nothing is ordered any more.
+    pub(super) fn seal(&self, state: &mut State, at: usize) {
+        let live = state.live_in(state.leads[at].epoch);
+        let lead = Arc::make_mut(&mut state.leads[at]);
+        let Some(joining) = &mut lead.joining else { return };
+        joining.sealed = true;
+        if self.is(Mutant::AdmitUndrained) {
+            return;
+        }
+        let slot = joining.slot;
+        let (upto, windows) = (lead.core.decided(GROUP), lead.core.windows(GROUP));
+        let (epoch, fate) = (lead.epoch, Settlement { upto, aborted: Vec::new(), windows });
+        let all = live | 1 << slot;
+        let serve = |slot: &usize| state.bricks[*slot].now.core.promised(GROUP) == epoch;
+        if !self.slots().filter(|slot| all & 1 << slot != 0).all(|slot| serve(&slot)) {
+            // Somebody has promised a newer epoch: this attempt is over.
+            lead.joining = None;
+            return;
+        }
+        for slot in self.slots().filter(|slot| all & 1 << slot != 0) {
+            let brick = Arc::make_mut(&mut state.bricks[slot]);
+            brick.append(Record::Settle(settle_record(epoch, &fate)));
+            brick.sync(&self.keys());
+        }
+    }
+
+    /// The arbiter: Out to Live, if the epoch is still the one that the primary named.
+    pub(super) fn admit(&self, state: &mut State, at: usize) {
+        let (_, live) = state.config();
+        let lead = Arc::make_mut(&mut state.leads[at]);
+        let Some(joining) = &mut lead.joining else { return };
+        let slot = joining.slot;
+        let mut next = live | 1 << slot;
+        if self.is(Mutant::SwapSlots) {
+            // Another slot goes in the same breath, and the primary goes on as if nothing had been answered.
+            joining.sealed = false;
+            let other = self.slots().find(|other| live & 1 << other != 0 && *other != at);
+            next &= !other.map_or(0, |other| 1 << other);
+            state.leases &= !other.map_or(0, |other| 1 << other);
+        }
+        state.configs.push(next);
+        // What was compared and found equal has everything that stands.
+        let stands = state.ghost.ops.iter().filter(|(_, op)| op.fate == Fate::Stands);
+        let stands: Vec<Seq> = stands.map(|(seq, _)| *seq).collect();
+        Arc::make_mut(&mut state.bricks[slot]).has_all(&stands);
+    }
+}
+
+/// Whether an operation goes to a slot that joins as well.
+pub(super) fn offer(
+    lead: &mut Lead,
+    seq: Seq,
+    key: StripeKey,
+    whole: bool,
+    participants: u64,
+) -> Option<(usize, Seq)> {
+    let decided = lead.core.decided(GROUP);
+    let joining = lead.joining.as_mut().filter(|joining| participants & 1 << joining.slot != 0)?;
+    joining.offer(seq, key, whole).then(|| (joining.slot, joining.tellable(decided)))
+}
