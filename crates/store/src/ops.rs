@@ -12,3 +12,6 @@ mod status;
 mod stripe;
 mod sync;
 mod write;
+
+#[cfg(test)]
+pub(crate) use read::UnitRead;
