@@ -2,6 +2,7 @@
 
 mod decide;
 mod fold;
+mod list;
 mod patch;
 mod prepare;
 mod purge;

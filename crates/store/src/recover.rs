@@ -92,6 +92,7 @@ impl Brick {
             counters: Counters::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),
+            listing: async_lock::Mutex::new(()),
             map_wanted: Signal::new(),
             world,
             options,

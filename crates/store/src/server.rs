@@ -109,6 +109,8 @@ pub(crate) struct Server {
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; nothing is evicted meanwhile.
     pub(crate) checkpointing: async_lock::Mutex<()>,
+    /// Listings run one at a time: each reads all descriptors.
+    pub(crate) listing: async_lock::Mutex<()>,
     /// Given when the map should be fetched at once.
     pub(crate) map_wanted: Signal,
 }
@@ -184,6 +186,7 @@ impl Server {
             messages::Decided::KIND => reply(self.decided(call.parse()?)),
             messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
             messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
+            messages::UnitList::KIND => reply(self.unit_list(epoch, call.parse()?).await?),
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
             _ => Err(Refusal::Unsupported),

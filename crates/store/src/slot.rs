@@ -18,6 +18,7 @@
 //!   they may stand behind the one that emptied it.
 
 mod group;
+mod list;
 mod patch;
 mod read;
 mod rest;
@@ -30,6 +31,7 @@ use types::messages::brick::{HeldOp, OpKind, Prepare, Tail, spans_len};
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
 pub(crate) use group::{Clients, SlotGroup};
+pub(crate) use list::Asked;
 pub(crate) use patch::{Patched, expand, join, touched_rows};
 pub(crate) use read::{OverlayPiece, ReadPlan, Shape};
 pub(crate) use rest::Forward;

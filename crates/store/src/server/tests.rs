@@ -4,6 +4,7 @@ mod crash;
 mod crash_points;
 mod damage;
 mod full;
+mod list;
 mod memory;
 mod patches;
 mod staged;
