@@ -3,6 +3,7 @@
 mod decide;
 mod fold;
 mod list;
+mod overlays;
 mod patch;
 mod prepare;
 mod purge;
@@ -12,6 +13,7 @@ mod stage;
 mod status;
 mod stripe;
 mod sync;
+mod verify;
 mod write;
 
 #[cfg(test)]

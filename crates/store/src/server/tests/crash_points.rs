@@ -20,13 +20,12 @@ use std::rc::Rc;
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, ReadBase, Span};
 use types::{ClientSeq, Epoch, Refusal, Seq, StripeKey};
-use world::sim::DiskImage;
 
 use super::GROUP;
 use crate::server::Server;
 use crate::slot::touched_rows;
 use brick::{Crashed, FIRST, OTHER, Rig, Role, examine};
-use images::crash_images;
+use images::{Crash, crash_images};
 use oracle::{History, Op, Settled};
 
 const UNIT: usize = 16 << 10;
@@ -179,7 +178,7 @@ impl Session {
             let op = history.ops.iter_mut().find(|known| known.seq == op.seq).expect("noted before");
             match answer {
                 Ok(()) => op.acked = Some(recording.len()),
-                Err(Refusal::StaleEpoch | Refusal::NotServing | Refusal::Dropped | Refusal::NotStaged) => op.refused = true,
+                Err(refusal) if is_expected(refusal) => op.refused = true,
                 Err(refusal) => panic!("{}: {refusal}", op.seq),
             }
         });
@@ -242,6 +241,12 @@ impl Session {
     }
 }
 
+/// What a slot may say to an operation that comes too late, or finds the brick full.
+fn is_expected(refusal: Refusal) -> bool {
+    use Refusal::*;
+    matches!(refusal, StaleEpoch | NotServing | Dropped | NotStaged | NoSpace)
+}
+
 /// What to try of every workload.
 #[derive(Clone, Copy)]
 struct Depth {
@@ -268,31 +273,33 @@ fn explore(role: Role, is_blank: bool, letters: &[Letter], seed: u64, depth: Dep
     let rig = Rig::new(seed, role);
     let crashed = rig.sim.block_on("test", workload(&rig, is_blank, letters))?;
     let (mut states, mut number) = (0, seed as usize);
-    crash_images(&crashed.start, &crashed.events, |how, at, image| {
+    crash_images(&crashed.start, &crashed.events, |crash| {
         number += 1;
-        if !number.is_multiple_of(depth.one_of) {
+        // What a killed process has left in the page cache is always worth a second crash.
+        let is_kill = !crash.cached.is_empty();
+        if !number.is_multiple_of(depth.one_of) && !is_kill {
             return;
         }
         states += 1;
-        let first = format!("{role:?} blank {is_blank} {letters:?} seed {seed}: after {at} requests, {how}");
+        let first = format!("{role:?} blank {is_blank} {letters:?} seed {seed}: {crash}");
         label.0.replace(first.clone());
         let forward = number % 3 > 0;
-        let again = look(&rig, image, &crashed.history, at, 0, forward);
-        if !number.is_multiple_of(depth.second_of) {
+        let again = look(&rig, &crash, &crashed.history, 0, forward);
+        if !number.is_multiple_of(depth.second_of) && !is_kill {
             return;
         }
-        crash_images(&again.start, &again.events, |how, at, image| {
+        crash_images(&again.start, &again.events, |crash| {
             states += 1;
-            label.0.replace(format!("{first}; forward {forward}; then after {at} requests, {how}"));
-            look(&rig, image, &again.history, at, 1, true);
+            label.0.replace(format!("{first}; forward {forward}; then {crash}"));
+            look(&rig, &crash, &again.history, 1, true);
         });
     });
     Some(states)
 }
 
-fn look(rig: &Rig, image: &DiskImage, history: &History, at: usize, turn: usize, forward: bool) -> Crashed {
-    rig.restore(image);
-    rig.sim.block_on("test", examine(rig, history, at, turn, forward))
+fn look(rig: &Rig, crash: &Crash<'_>, history: &History, turn: usize, forward: bool) -> Crashed {
+    rig.restore(&crash.image);
+    rig.sim.block_on("test", examine(rig, history, crash, turn, forward))
 }
 
 /// Runs a workload on a brick that is new, or has a unit at rest and an overlay in its journal.
@@ -329,13 +336,20 @@ fn workloads(len: u32) -> impl Iterator<Item = Vec<Letter>> {
     })
 }
 
-fn explore_all(lens: std::ops::RangeInclusive<u32>, one_workload_of: usize, depth: Depth) -> (u64, u64) {
+/// Workloads of 3 to 7 letters, drawn.
+fn drawn(count: usize) -> impl Iterator<Item = Vec<Letter>> {
+    let mut state = 1u64;
+    let mut below = move |end: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % end
+    };
+    (0..count).map(move |_| (0..3 + below(5)).map(|_| LETTERS[below(LETTERS.len())]).collect())
+}
+
+fn explore_all(workloads: impl Iterator<Item = Vec<Letter>>, depth: Depth) -> (u64, u64) {
     let (mut done, mut states) = (0, 0);
-    for (number, letters) in lens.flat_map(workloads).enumerate() {
+    for (number, letters) in workloads.enumerate() {
         for (role, is_blank) in [(Role::Data, false), (Role::Parity, false), (Role::Data, true)] {
-            if (number + role as usize) % one_workload_of > 0 {
-                continue;
-            }
             if let Some(found) = explore(role, is_blank, &letters, number as u64, depth) {
                 done += 1;
                 states += found;
@@ -345,17 +359,31 @@ fn explore_all(lens: std::ops::RangeInclusive<u32>, one_workload_of: usize, dept
     (done, states)
 }
 
+/// Every pair of letters with a third behind it.
+fn pairs_and(last: Letter) -> impl Iterator<Item = Vec<Letter>> {
+    workloads(2).map(move |letters| [letters, vec![last]].concat())
+}
+
 #[test]
 fn a_crash_at_every_point_of_short_workloads() {
-    let (done, states) = explore_all(1..=2, 1, Depth { second_of: 31, one_of: 3 });
+    let (done, states) = explore_all((1..=2).flat_map(workloads), Depth { second_of: 61, one_of: 3 });
     println!("{done} workloads, {states} crash states");
-    assert!(done > 300 && states > 5_000, "the workloads do something: {done}, {states}");
+    assert!(done > 500 && states > 5_000, "the workloads do something: {done}, {states}");
+}
+
+#[test]
+fn a_crash_at_some_points_of_longer_workloads() {
+    let longer = pairs_and(Checkpoint).chain(drawn(60));
+    let (done, states) = explore_all(longer, Depth { second_of: 301, one_of: 7 });
+    println!("{done} workloads, {states} crash states");
+    assert!(done > 500 && states > 5_000, "the workloads do something: {done}, {states}");
 }
 
 /// `./dev crash` runs it and prints the time.
 #[test]
 #[ignore = "takes many minutes"]
 fn a_crash_at_every_point_of_all_workloads() {
-    let (done, states) = explore_all(1..=3, 1, Depth { second_of: 16, one_of: 1 });
+    let (done, states) =
+        explore_all((1..=3).flat_map(workloads).chain(drawn(3000)), Depth { second_of: 16, one_of: 1 });
     println!("{done} workloads, {states} crash states");
 }

@@ -7,6 +7,7 @@ use types::messages::brick::{Decide, GroupDecision, NewEpoch, OpKind, Prepare, S
 use types::Seq;
 use world::sim::{DiskEvent, DiskImage, Recording};
 
+use super::images::Crash;
 use super::oracle::{Fate, History, Op, Picture, Settled};
 use super::super::*;
 use super::UNIT;
@@ -50,9 +51,9 @@ pub(super) struct Rig {
     superblock: Superblock,
 }
 
-/// A journal of which a few records fill a segment.
+/// A journal of which a few records fill a segment, and space for two units and a bit: blocks are soon used again.
 fn superblock() -> Superblock {
-    let base = small(192);
+    let base = small(9);
     let (segment, segments, pages) = (12 << 10, 8, 16);
     let pages_start = base.journal_start + segment * u64::from(segments);
     let data_start = pages_start + u64::from(pages) * 2 * crate::table::PAGE as u64;
@@ -80,6 +81,18 @@ impl Rig {
 
     pub(super) fn record(&self) -> (DiskImage, Recording) {
         self.sim.record_disk("brick", "disk")
+    }
+
+    /// Writes what the last process on the disk had written and not synced.
+    async fn leave_in_cache(&self, writes: &[(u64, &Buf)]) {
+        if writes.is_empty() {
+            return;
+        }
+        let world = self.sim.node("brick");
+        let disk = world.open_disk("disk").await.expect("the disk is there");
+        for (offset, bytes) in writes {
+            disk.write(*offset, vec![(*bytes).clone()]).await.expect("written");
+        }
     }
 
     /// Opens the brick, which must recover.
@@ -221,10 +234,11 @@ pub(super) struct Crashed {
     pub(super) history: History,
 }
 
-/// Opens a brick from an image that a crash has left behind `at` requests of its history, and compares. Returns what
-/// the brick did about it, and that with the history, as the history of a second crash.
-pub(super) async fn examine(rig: &Rig, history: &History, at: usize, turn: usize, forward: bool) -> Crashed {
-    let (start, recording) = rig.record();
+/// Opens a brick from what a crash has left, and compares with its history. Returns what the brick did about it, with
+/// the history of a second crash.
+pub(super) async fn examine(rig: &Rig, history: &History, crash: &Crash<'_>, turn: usize, forward: bool) -> Crashed {
+    let ((start, recording), at) = (rig.record(), crash.at);
+    rig.leave_in_cache(&crash.cached).await;
     let server = rig.open().await;
     check_space(&server).await;
     let (known, is_dropped) = {

@@ -13,12 +13,25 @@ const SAMPLED: usize = 40;
 /// A write that no sync has covered.
 type Write<'a> = (u64, &'a Buf);
 
-/// Tells `each` every image that a crash may leave: how it came about, the number of requests before it, the bytes.
-pub(super) fn crash_images(
-    start: &DiskImage,
-    events: &[DiskEvent],
-    mut each: impl FnMut(&str, usize, &DiskImage),
-) {
+/// A crash: what it has left, and when it was.
+pub(super) struct Crash<'a> {
+    /// What is durable.
+    pub(super) image: DiskImage,
+    /// What is in the page cache only, if not the power failed but the process ended.
+    pub(super) cached: Vec<Write<'a>>,
+    /// Requests before it.
+    pub(super) at: usize,
+    how: String,
+}
+
+impl std::fmt::Display for Crash<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "after {} requests, {}", self.at, self.how)
+    }
+}
+
+/// Tells `each` every crash between the requests that a disk was asked for.
+pub(super) fn crash_images(start: &DiskImage, events: &[DiskEvent], mut each: impl FnMut(Crash<'_>)) {
     let mut durable = start.clone();
     let mut unsynced: Vec<Write<'_>> = Vec::new();
     let mut settled = 0;
@@ -26,7 +39,7 @@ pub(super) fn crash_images(
         match event {
             DiskEvent::Write { offset, bytes } => unsynced.push((*offset, bytes)),
             DiskEvent::Sync { upto } => {
-                interval(&durable, &unsynced, |how, image| each(how, at, image));
+                interval(&durable, &unsynced, at, &mut each);
                 for (offset, bytes) in unsynced.drain(..upto - settled) {
                     durable.write(offset, bytes);
                 }
@@ -34,13 +47,14 @@ pub(super) fn crash_images(
             }
         }
     }
-    interval(&durable, &unsynced, |how, image| each(how, events.len(), image));
+    interval(&durable, &unsynced, events.len(), &mut each);
 }
 
 /// What may be left of the writes between two syncs.
-fn interval(durable: &DiskImage, writes: &[Write<'_>], mut each: impl FnMut(&str, &DiskImage)) {
+fn interval(durable: &DiskImage, writes: &[Write<'_>], at: usize, each: &mut impl FnMut(Crash<'_>)) {
+    let mut tell = |image, how| each(Crash { image, cached: Vec::new(), at, how });
     for kept in subsets(writes.len()) {
-        each(&format!("kept {kept:?}"), &image_of(durable, writes, &kept));
+        tell(image_of(durable, writes, &kept), format!("kept {kept:?}"));
     }
     for (index, (offset, bytes)) in writes.iter().enumerate() {
         for others in [false, true] {
@@ -49,10 +63,12 @@ fn interval(durable: &DiskImage, writes: &[Write<'_>], mut each: impl FnMut(&str
             for (from, to) in torn(bytes.len()) {
                 let mut image = around.clone();
                 image.write(offset + from as u64, &bytes.slice(from..to));
-                each(&format!("kept {kept:?}, of {index} bytes {from}..{to}"), &image);
+                tell(image, format!("kept {kept:?}, of {index} bytes {from}..{to}"));
             }
         }
     }
+    let how = "killed".to_owned();
+    each(Crash { image: durable.clone(), cached: writes.to_vec(), at, how });
 }
 
 fn image_of(durable: &DiskImage, writes: &[Write<'_>], kept: &[bool]) -> DiskImage {
