@@ -18,3 +18,5 @@ mod write;
 
 #[cfg(test)]
 pub(crate) use read::UnitRead;
+#[cfg(test)]
+pub(crate) use write::blank;

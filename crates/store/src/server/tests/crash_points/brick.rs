@@ -298,6 +298,8 @@ pub(super) async fn examine(rig: &Rig, history: &History, crash: &Crash<'_>, tur
     decide(&server, LATER[turn], &tail, &aborted).await;
     let acked = Some(recording.len());
     let remains = |op: &Op| fate(op) == Fate::Committed || (fate(op) == Fate::Held && forward);
+    // One that this recovery has not found never was.
+    next.settled.retain(|settled| settled.upto <= known);
     next.settled.push(Settled { upto: Seq::new(LATER[turn], 0), aborted: aborted.clone(), issued, acked });
     for key in [FIRST, OTHER] {
         let mut right = history.picture(key, 2 * UNIT, rig.role.unit(), remains);
