@@ -23,7 +23,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Every daemon of an embedded cluster of so many bricks; nobody is away for longer than a lease.
+    /// Every daemon of an embedded cluster of so many bricks; nobody is stopped for longer than a lease.
     pub(crate) fn gentle(bricks: u32) -> Plan {
         let victims = (1..=bricks).map(|brick| format!("b{brick}")).chain(["meta".to_owned()]).collect();
         Plan { victims, every: 300..2000, stopped: 100..1500, kills: true }
@@ -60,7 +60,8 @@ fn strike_until(stage: &Stage, plan: &Plan, seed: u64, over: &AtomicBool) -> usi
     while !over.load(Ordering::SeqCst) {
         let pause = within(&mut chance, &plan.every);
         sleep_unless(over, pause);
-        let victim = &plan.victims[chance.below(plan.victims.len() as u64) as usize];
+        let Some(victims) = victims(stage, plan) else { continue };
+        let victim = &victims[chance.below(victims.len() as u64) as usize];
         if plan.kills && chance.below(2) == 0 {
             stage.kill(victim);
             stage.must(&["up"]);
@@ -73,6 +74,19 @@ fn strike_until(stage: &Stage, plan: &Plan, seed: u64, over: &AtomicBool) -> usi
         blows += 1;
     }
     blows
+}
+
+/// Who may be struck: anybody; while a brick's slots are Out only that brick and the metadata service, because a code
+/// bears only so much. `None` if nobody can tell.
+fn victims(stage: &Stage, plan: &Plan) -> Option<Vec<String>> {
+    let status = stage.shoal(&["status", "--json"]);
+    let status = status.ok.then(|| status.json())?;
+    let groups = status["volumes"].as_array()?.iter().flat_map(|volume| volume["groups"].as_array());
+    let slots = groups.flatten().flat_map(|group| group["slots"].as_array()).flatten();
+    let out: Vec<&str> =
+        slots.filter(|slot| slot["state"] != "live").filter_map(|slot| slot["brick"].as_str()).collect();
+    let may = |victim: &&String| out.is_empty() || *victim == "meta" || out.contains(&victim.as_str());
+    Some(plan.victims.iter().filter(may).cloned().collect()).filter(|victims: &Vec<String>| !victims.is_empty())
 }
 
 fn sleep_unless(over: &AtomicBool, time: Duration) {

@@ -91,6 +91,8 @@ impl Islands {
         let (meta, key) = (format!("{}:7400", ENDS[0]), text(&dir.join("key")).to_owned());
         stage.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", &key]);
         let islands = Islands { stage, wire, meta, key };
+        let serves = || islands.shoal(&["status"]).ok;
+        assert!(wait_for(Duration::from_secs(30), serves), "the metadata service serves");
         for id in 1..=BRICKS {
             let (id, port) = (id.to_string(), format!("{}", 7400 + id));
             let at = format!("{}:{port}", ENDS[usize::from(id == "1")]);
