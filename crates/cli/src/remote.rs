@@ -125,8 +125,34 @@ impl Remote {
         self.ask(address, PATIENCE_US, &BrickStatus {}).ok()
     }
 
+    /// Asks a group's primary, in an epoch.
+    pub(crate) fn primary<R: Request>(
+        &self,
+        address: &str,
+        epoch: Epoch,
+        request: &R,
+    ) -> Result<R::Reply, CallError> {
+        const PATIENCE_US: u64 = 30_000_000;
+        self.ask_in(epoch, address, PATIENCE_US, request)
+    }
+
+    /// Waits for so many microseconds.
+    pub(crate) fn pause(&self, us: u64) {
+        self.world.block_on(self.world.sleep(us));
+    }
+
     fn ask<R: Request>(&self, address: &str, us: u64, request: &R) -> Result<R::Reply, CallError> {
-        let call = self.peers.call_within(us, address, Epoch::default(), request, Buf::empty());
+        self.ask_in(Epoch::default(), address, us, request)
+    }
+
+    fn ask_in<R: Request>(
+        &self,
+        epoch: Epoch,
+        address: &str,
+        us: u64,
+        request: &R,
+    ) -> Result<R::Reply, CallError> {
+        let call = self.peers.call_within(us, address, epoch, request, Buf::empty());
         self.world.block_on(call).map(|(reply, _)| reply)
     }
 }

@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// Empties the oldest segment, or all but the current one if RAM is what is short.
-    async fn checkpoint(&self) -> Result<(), BrickError> {
+    pub(crate) async fn checkpoint(&self) -> Result<(), BrickError> {
         let _one = self.checkpointing.lock().await;
         let (oldest, live) = self.journal.oldest();
         let short_of_ram = self.slot.borrow().resident_units() > self.resident_max();

@@ -5,6 +5,7 @@ mod fence;
 mod fill;
 mod fold;
 mod list;
+mod overlays;
 mod patch;
 mod prepare;
 mod purge;
@@ -14,9 +15,12 @@ mod stage;
 mod status;
 pub(crate) mod stripe;
 mod sync;
+mod verify;
 mod write;
 
 #[cfg(test)]
 pub(crate) use prepare::hold_of;
+#[cfg(test)]
+pub(crate) use read::UnitRead;
 #[cfg(test)]
 pub(crate) use write::blank;

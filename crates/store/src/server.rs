@@ -179,6 +179,11 @@ impl Server {
                 let (answer, payload) = self.read_base(epoch, call.parse()?).await?;
                 Ok(Answer::new(&answer, payload))
             }
+            messages::Verify::KIND => reply(self.verify(epoch, call.parse()?).await?),
+            messages::ReadOverlays::KIND => {
+                let (answer, payload) = self.read_overlays(epoch, call.parse()?).await?;
+                Ok(Answer::new(&answer, payload))
+            }
             messages::Prepare::KIND => {
                 let prepare: messages::Prepare = call.parse()?;
                 let (answer, payload) = self.prepare(epoch, &prepare, call.payload).await?;

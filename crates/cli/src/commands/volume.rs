@@ -1,4 +1,6 @@
-//! `shoal volume`: makes, lists and deletes volumes.
+//! `shoal volume`: makes, lists, compares and deletes volumes.
+
+mod verify;
 
 use std::io::IsTerminal;
 
@@ -15,7 +17,7 @@ use crate::problem::problem;
 use crate::remote::{Remote, Where};
 use crate::size::Size;
 
-/// Makes, lists and deletes volumes
+/// Makes, lists, compares and deletes volumes
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -24,6 +26,7 @@ Examples:
   shoal volume create ledger --code 1+2                  three copies
   shoal volume list
   shoal volume info photos
+  shoal volume verify photos                             reads and compares every unit
   shoal volume delete scratch")]
 pub(crate) struct VolumeArgs {
     #[command(flatten)]
@@ -42,6 +45,7 @@ enum Action {
         /// The volume
         name: String,
     },
+    Verify(verify::VerifyArgs),
     /// Deletes a volume and everything in it
     Delete {
         /// The volume
@@ -74,6 +78,7 @@ pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
         Action::Create(create) => self::create(create, &remote, output),
         Action::List => list(&remote, output),
         Action::Info { name } => info(name, &remote, output),
+        Action::Verify(args) => verify::run(args, &remote, output),
         Action::Delete { name } => delete(name, &remote, output),
     }
 }

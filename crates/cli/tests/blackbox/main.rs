@@ -8,6 +8,12 @@
 //! | `exclusive.rs` | mounts that are the only ones of their volume, with the kernel's write-back cache |
 //! | `restarts.rs` | stops, crashes and restarts of the cluster |
 //! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
+//! | `nemesis.rs` | somebody who kills, stops and restarts daemons while a test works |
+//! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
+//! | `history.rs` | two mounts at the same blocks: each block is a register |
+//! | `partitions.rs` | a brick that is cut off, both ways and one way |
+//! | `full.rs` | bricks that fill up under writers |
+//! | `verify.rs` | units that are compared |
 //! | `memory.rs` | what the daemons' memory comes to under load |
 //! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
@@ -15,12 +21,19 @@
 
 mod damage;
 mod exclusive;
+mod exerciser;
 mod files;
+mod fio;
+mod full;
+mod history;
 mod memory;
 mod mounts;
+mod nemesis;
+mod partitions;
 mod refusals;
 mod rejoin;
 mod restarts;
 mod script;
 mod stage;
 mod story;
+mod verify;

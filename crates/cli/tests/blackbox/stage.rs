@@ -107,6 +107,18 @@ impl Stage {
         pid
     }
 
+    /// As [`Stage::daemon`], in a network namespace.
+    pub(crate) fn daemon_in(&self, space: &str, name: &str, args: &[&str]) -> u32 {
+        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", space, env!("CARGO_BIN_EXE_shoal")]).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().expect("ip runs: `apt-get install iproute2`");
+        let pid = child.id();
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        pid
+    }
+
     /// What a daemon of [`Stage::daemon`] has said.
     pub(crate) fn said(&self, name: &str) -> String {
         fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()

@@ -89,6 +89,11 @@ impl<'a> Stripe<'a> {
         self.config.slots.get(slot).is_some_and(|s| s.state == SlotState::Live)
     }
 
+    /// The brick of a slot.
+    pub(super) fn brick(&self, slot: usize) -> BrickId {
+        self.config.slots[slot].brick
+    }
+
     /// The newest bytes of a range of a data unit, ending where only zeros follow.
     pub(crate) async fn unit(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
         if self.is_live(unit) {
@@ -104,7 +109,7 @@ impl<'a> Stripe<'a> {
     }
 
     /// Reads a range of a slot's unit from its brick.
-    async fn read(&self, slot: usize, range: Range<usize>, identity: Option<Seq>) -> Result<Buf, Refusal> {
+    pub(super) async fn read(&self, slot: usize, range: Range<usize>, identity: Option<Seq>) -> Result<Buf, Refusal> {
         let server = self.server;
         let brick = self.config.slots[slot].brick;
         if slot == self.me {
@@ -164,7 +169,7 @@ impl<'a> Stripe<'a> {
     }
 
     /// Bytes of a data unit's base.
-    fn unit_len(&self, unit: usize) -> usize {
+    pub(super) fn unit_len(&self, unit: usize) -> usize {
         self.shape.unit_blocks.get(unit).map_or(0, |blocks| *blocks as usize * BLOCK)
     }
 

@@ -1,6 +1,7 @@
 //! One real brick on a simulated disk, with an arbiter that knows nothing but this brick, and one client.
 
 mod crash;
+mod crash_points;
 mod damage;
 mod fence;
 mod fleet;

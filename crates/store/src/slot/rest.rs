@@ -224,6 +224,15 @@ impl SlotCore {
         }
     }
 
+    /// Blocks that something in RAM refers to, and how many are free at once.
+    #[cfg(test)]
+    pub(crate) fn owned(&self) -> (Vec<Run>, u64) {
+        let pend = |unit: &Unit| unit.pend.values().flat_map(|kept| kept.hold.fresh.clone()).collect::<Vec<_>>();
+        let base = |unit: &Unit| unit.base.iter().flat_map(|base| base.runs.clone()).collect::<Vec<_>>();
+        let owned = self.units.values().flat_map(|unit| [base(unit), pend(unit)].concat());
+        (owned.collect(), self.space.free())
+    }
+
     /// Stripes of some groups with overlays, at most `max`, each with its group: those first whose oldest overlay has
     /// been in the journal for longest, and of those the ones with most.
     pub(crate) fn overlaid(&self, of: impl Fn(GroupId) -> bool, max: usize) -> Vec<(StripeKey, GroupId)> {

@@ -339,16 +339,40 @@ records! {
         /// At most so many stripes.
         limit: u32,
     } => Verified;
+    /// A stripe that is not as it should be.
+    part StripeFault {
+        /// The stripe.
+        key: StripeKey,
+        /// Mask of the slots at fault.
+        slots: u64,
+    }
     /// A page of stripes was compared.
     127 Verified {
         /// Stripes looked at.
         stripes: u64,
-        /// Stripes whose parity is not what their data units give, or whose units have identities that do not fit.
-        mismatched: Vec<StripeKey>,
+        /// Stripes whose parity or overlays are not what their data units give, or with identities that do not fit. Where
+        /// units contradict each other, the slots are those that differ from what the first ones give.
+        mismatched: Vec<StripeFault>,
         /// Stripes with a unit that cannot be read.
-        damaged: Vec<StripeKey>,
+        damaged: Vec<StripeFault>,
         /// The last stripe of the page, if there are more above it.
         next: Option<StripeKey>,
+    };
+    /// Primary to slot: what lies over a data unit, as the slot has it. The frame's epoch is the group's.
+    128 ReadOverlays {
+        /// The group.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// The slot that is asked: of the data unit, or of parity.
+        slot: u8,
+        /// The data unit.
+        of: u8,
+    } => OverlayBytes;
+    /// The bytes over a data unit, as payload.
+    129 OverlayBytes {
+        /// The ranges of the unit that they cover, ascending.
+        spans: Vec<Span>,
     };
 
     /// Metadata service to brick: forget an object. Answered when durable.

@@ -35,6 +35,8 @@ macro_rules! for_each_record {
             Fill,
             Verify,
             Verified,
+            ReadOverlays,
+            OverlayBytes,
             Purge,
             Fence,
             BrickStatus,

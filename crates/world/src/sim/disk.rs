@@ -8,6 +8,7 @@ use std::rc::Rc;
 use types::{Buf, BufMut};
 
 use super::chance::Chance;
+use super::recording::{DiskImage, Recording};
 use super::sparse::Sparse;
 use super::state::{State, Traced, dead};
 
@@ -34,6 +35,7 @@ pub(super) struct File {
     slowness: Cell<u64>,
     /// Every operation fails.
     failing: Cell<bool>,
+    recording: RefCell<Option<Recording>>,
 }
 
 impl Disks {
@@ -51,6 +53,7 @@ impl Disks {
             log_start: Cell::new(0),
             slowness: Cell::new(1),
             failing: Cell::new(false),
+            recording: RefCell::default(),
         }));
         Ok(())
     }
@@ -83,6 +86,9 @@ impl Disks {
 
 impl File {
     fn write(&self, offset: u64, parts: Vec<Buf>) {
+        if let Some(recording) = &*self.recording.borrow() {
+            recording.wrote(offset, &parts);
+        }
         let (mut cached, mut log) = (self.cached.borrow_mut(), self.log.borrow_mut());
         let mut at = offset;
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
@@ -155,6 +161,24 @@ impl File {
             }
             at = next;
         }
+    }
+
+    /// Records from here on what is asked of the disk, on which nothing may be unsynced. Also its bytes now.
+    pub(super) fn record(&self) -> (DiskImage, Recording) {
+        assert!(self.log.borrow().is_empty(), "a recording begins behind a sync");
+        let recording = Recording::default();
+        *self.recording.borrow_mut() = Some(recording.clone());
+        (DiskImage(self.durable.borrow().clone()), recording)
+    }
+
+    /// Puts other bytes in place of all that there are.
+    pub(super) fn restore(&self, image: &DiskImage) {
+        assert_eq!(self.holder.get(), 0, "nobody has the disk open");
+        self.log_start.set(self.log_end());
+        self.log.borrow_mut().clear();
+        *self.cached.borrow_mut() = image.0.clone();
+        *self.durable.borrow_mut() = image.0.clone();
+        *self.recording.borrow_mut() = None;
     }
 
     pub(super) fn set_slowness(&self, times: u64) {
@@ -239,9 +263,12 @@ impl Disk {
 
     pub(crate) async fn sync(&self) -> io::Result<()> {
         let end = self.0.file.log_end();
+        let recording = self.0.file.recording.borrow().clone();
+        let recorded = recording.as_ref().map_or(0, Recording::writes);
         let wait = self.chance().within(&self.0.state.options.sync_us) * self.0.file.slowness.get();
         self.sleep(wait).await?;
         self.0.file.settle(end);
+        recording.inspect(|recording| recording.synced(recorded));
         self.trace(Traced::Sync, end, &[]);
         Ok(())
     }

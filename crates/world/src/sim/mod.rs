@@ -30,6 +30,7 @@ mod disk;
 mod executor;
 mod net;
 mod options;
+mod recording;
 mod simulation;
 mod sparse;
 mod state;
@@ -39,6 +40,7 @@ mod world;
 mod tests;
 
 pub use options::SimOptions;
+pub use recording::{DiskEvent, DiskImage, Recording};
 pub use simulation::Simulation;
 
 pub(crate) use disk::Disk;

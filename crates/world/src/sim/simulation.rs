@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::disk::File;
 use super::options::SimOptions;
+use super::recording::{DiskImage, Recording};
 use super::state::State;
 
 /// A cluster in one thread: every run of one seed, with the same options, is the same run.
@@ -86,6 +87,16 @@ impl Simulation {
     /// Makes every operation of a disk take so many times as long.
     pub fn slow_disk(&self, node: &str, path: &str, times: u64) {
         self.file(node, path).set_slowness(times);
+    }
+
+    /// Records from here on what is asked of a disk, on which nothing may be unsynced. Also its bytes now.
+    pub fn record_disk(&self, node: &str, path: &str) -> (DiskImage, Recording) {
+        self.file(node, path).record()
+    }
+
+    /// Puts other bytes in place of all that a disk has, which nobody may have open. Ends its recording.
+    pub fn restore_disk(&self, node: &str, path: &str, image: &DiskImage) {
+        self.file(node, path).restore(image);
     }
 
     fn known(&self, name: &str) -> u32 {

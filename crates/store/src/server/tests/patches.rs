@@ -1,5 +1,7 @@
 //! Patches over several bricks: what a loss at any stage of one leaves, and what a damaged block makes of it.
 
+mod verify;
+
 use std::cell::Cell;
 
 use types::Seq;

@@ -1,0 +1,295 @@
+//! One file and its model in memory: writes, reads, truncations, maps, syncs, reopenings, renames; after each operation
+//! that tells bytes, they are what the model has.
+//!
+//! In the manner of fsx. `SHOAL_LONG=1` makes it ten times as long, `SHOAL_SEED` begins elsewhere.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+
+use crate::nemesis::{Plan, is_long, under_nemesis};
+use crate::stage::Chance;
+use crate::stage::Stage;
+
+/// The file is never longer.
+const LEN_MAX: u64 = 5 << 20;
+/// Longest single write, read or map.
+const PIECE_MAX: u64 = 192 << 10;
+
+struct Exerciser {
+    path: PathBuf,
+    file: File,
+    model: Vec<u8>,
+    chance: Chance,
+    /// The last operations, for whoever looks at a failure.
+    log: Vec<String>,
+    slowest: Duration,
+}
+
+impl Exerciser {
+    fn new(dir: &Path, seed: u64) -> Exerciser {
+        let path = dir.join(format!("exercise-{seed}-0"));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("a file");
+        let (model, chance, log) = (Vec::new(), Chance::new(seed), Vec::new());
+        Exerciser { path, file, model, chance, log, slowest: Duration::ZERO }
+    }
+
+    /// An offset and a length: mostly within the file, of all sizes.
+    fn range(&mut self, end: u64) -> (u64, usize) {
+        let most = [512, 4096, 30_000, PIECE_MAX][self.chance.below(4) as usize];
+        let mut offset = self.chance.below(end.max(1));
+        if self.chance.below(3) == 0 {
+            offset &= !4095;
+        }
+        (offset, (1 + self.chance.below(most)).min(LEN_MAX - offset) as usize)
+    }
+
+    fn step(&mut self, number: u64) {
+        let begun = Instant::now();
+        let len = self.model.len() as u64;
+        let what = match self.chance.below(100) {
+            0..30 => self.write(),
+            30..60 => self.read(),
+            60..66 => self.truncate(),
+            66..76 => self.write_mapped(),
+            76..86 => self.read_mapped(),
+            86..90 => self.sync(),
+            90..94 => self.reopen(),
+            94..96 => self.rename(number),
+            96 => self.append(),
+            _ => self.check_length(),
+        };
+        self.slowest = self.slowest.max(begun.elapsed());
+        self.log.push(format!("{number}: {what} (length before {len})"));
+        if self.log.len() > 200 {
+            self.log.drain(..100);
+        }
+    }
+
+    /// Fails, with what was done before.
+    fn check(&self, what: &str, offset: u64, found: &[u8], right: &[u8]) {
+        if found == right {
+            return;
+        }
+        let differs = found.iter().zip(right).position(|(found, right)| found != right);
+        let last = self.log.iter().rev().take(40).rev().cloned().collect::<Vec<_>>().join("\n");
+        panic!(
+            "{what} at {offset}: {} bytes for {}, different from byte {differs:?} on; file of {} bytes\n{last}",
+            found.len(),
+            right.len(),
+            self.model.len()
+        );
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset as usize + bytes.len();
+        self.model.resize(self.model.len().max(end), 0);
+        self.model[offset as usize..end].copy_from_slice(bytes);
+    }
+
+    fn write(&mut self) -> String {
+        let beyond = if self.chance.below(8) == 0 { 300_000 } else { 1 };
+        let (offset, len) = self.range((self.model.len() as u64 + beyond).min(LEN_MAX - 1));
+        let bytes = self.chance.bytes(len);
+        self.file.write_all_at(&bytes, offset).expect("a write");
+        self.put(offset, &bytes);
+        format!("write {offset} {len}")
+    }
+
+    fn append(&mut self) -> String {
+        let (offset, len) = (self.model.len() as u64, self.range(1).1);
+        if offset + len as u64 > LEN_MAX {
+            return "nothing".to_owned();
+        }
+        let bytes = self.chance.bytes(len);
+        self.file.write_all_at(&bytes, offset).expect("an append");
+        self.put(offset, &bytes);
+        format!("append {len}")
+    }
+
+    fn read(&mut self) -> String {
+        let (offset, len) = self.range(self.model.len() as u64 + 5000);
+        let mut found = vec![0xee; len];
+        let mut done = 0;
+        loop {
+            let n = self.file.read_at(&mut found[done..], offset + done as u64).expect("a read");
+            done += n;
+            if n == 0 || done == len {
+                break;
+            }
+        }
+        let start = self.model.len().min(offset as usize);
+        let end = self.model.len().min(offset as usize + len);
+        self.check("read", offset, &found[..done], &self.model[start..end]);
+        format!("read {offset} {len}")
+    }
+
+    fn truncate(&mut self) -> String {
+        let len = match self.chance.below(6) {
+            0 => 0,
+            1 | 2 => self.chance.below(LEN_MAX),
+            _ => self.chance.below(self.model.len() as u64 + 1),
+        };
+        self.file.set_len(len).expect("a truncation");
+        self.model.resize(len as usize, 0);
+        format!("truncate {len}")
+    }
+
+    /// A range that lies within the file, whole pages before its start.
+    fn mapped_range(&mut self) -> Option<(u64, usize)> {
+        let (offset, len) = self.range(self.model.len() as u64);
+        let len = len.min(self.model.len().saturating_sub(offset as usize));
+        (len > 0).then_some((offset, len))
+    }
+
+    fn write_mapped(&mut self) -> String {
+        let Some((offset, len)) = self.mapped_range() else { return "nothing".to_owned() };
+        let bytes = self.chance.bytes(len);
+        let sync = self.chance.below(2) == 0;
+        let map = Map::new(&self.file, offset, len);
+        map.bytes().copy_from_slice(&bytes);
+        if sync {
+            map.sync();
+        }
+        drop(map);
+        self.put(offset, &bytes);
+        format!("write mapped {offset} {len} sync {sync}")
+    }
+
+    fn read_mapped(&mut self) -> String {
+        let Some((offset, len)) = self.mapped_range() else { return "nothing".to_owned() };
+        let map = Map::new(&self.file, offset, len);
+        let found = map.bytes().to_vec();
+        let right = &self.model[offset as usize..offset as usize + len];
+        self.check("read mapped", offset, &found, right);
+        format!("read mapped {offset} {len}")
+    }
+
+    fn sync(&mut self) -> String {
+        if self.chance.below(2) == 0 {
+            self.file.sync_all().expect("an fsync");
+        } else {
+            self.file.sync_data().expect("an fdatasync");
+        }
+        "sync".to_owned()
+    }
+
+    fn reopen(&mut self) -> String {
+        self.file = OpenOptions::new().read(true).write(true).open(&self.path).expect("the file");
+        "reopen".to_owned()
+    }
+
+    fn rename(&mut self, number: u64) -> String {
+        let name = self.path.file_name().and_then(|name| name.to_str()).expect("a name");
+        let stem = name.rsplit_once('-').expect("a number").0;
+        let to = self.path.with_file_name(format!("{stem}-{number}"));
+        fs::rename(&self.path, &to).expect("a rename");
+        self.path = to;
+        "rename".to_owned()
+    }
+
+    fn check_length(&mut self) -> String {
+        let found = fs::metadata(&self.path).expect("attributes").len();
+        assert_eq!(found, self.model.len() as u64, "the length; {:?}", self.log.last());
+        "stat".to_owned()
+    }
+
+    /// The whole file, by another handle.
+    fn check_all(&self) {
+        self.check("everything", 0, &fs::read(&self.path).expect("the file"), &self.model);
+    }
+}
+
+/// A range of a file in memory, shared.
+struct Map {
+    start: *mut libc::c_void,
+    mapped: usize,
+    skip: usize,
+    len: usize,
+}
+
+impl Map {
+    fn new(file: &File, offset: u64, len: usize) -> Map {
+        let skip = (offset % 4096) as usize;
+        let mapped = skip + len;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let at = (offset - skip as u64) as libc::off_t;
+        // SAFETY: a fresh mapping at a place that the kernel chooses; nothing else refers to it.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), mapped, protection, libc::MAP_SHARED, file.as_raw_fd(), at)
+        };
+        assert_ne!(start, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        Map { start, mapped, skip, len }
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "one slice at a time, by the callers above")]
+    fn bytes(&self) -> &mut [u8] {
+        // SAFETY: the mapping is as long, lives as long as `self`, and only one slice of it is made.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast::<u8>().add(self.skip), self.len) }
+    }
+
+    fn sync(&self) {
+        // SAFETY: the range is the mapping's.
+        let done = unsafe { libc::msync(self.start, self.mapped, libc::MS_SYNC) };
+        assert_eq!(done, 0, "msync: {}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping's, and no slice of it is left.
+        unsafe { libc::munmap(self.start, self.mapped) };
+    }
+}
+
+fn exercise(name: &str, options: &[&str], operations: u64, plan: Option<&Plan>) {
+    let stage = Stage::new(name);
+    stage.up(6, "4+2", "512M");
+    let mount = stage.mount_with("mnt", options);
+    let seed = std::env::var("SHOAL_SEED").map_or(1, |text| text.parse().expect("a number"));
+    let work = || {
+        let mut exerciser = Exerciser::new(&mount, seed);
+        for number in 0..operations {
+            exerciser.step(number);
+            if number % 5000 == 4999 {
+                exerciser.check_all();
+            }
+        }
+        exerciser.file.sync_all().expect("an fsync");
+        exerciser.check_all();
+        exerciser
+    };
+    let (exerciser, blows) = match plan {
+        Some(plan) => under_nemesis(&stage, plan, seed, work),
+        None => (work(), 0),
+    };
+    println!("{name}: {operations} operations, {blows} blows, the slowest took {:?}", exerciser.slowest);
+    stage.umount(&mount);
+    let mount = stage.mount_with("mnt-2", options);
+    let found = fs::read(mount.join(exerciser.path.file_name().expect("a name"))).expect("the file");
+    exerciser.check("another mount", 0, &found, &exerciser.model);
+    stage.verified();
+}
+
+/// A brick is killed every twenty seconds, and started again.
+fn killer() -> Plan {
+    let victims = (1..=6).map(|brick| format!("b{brick}")).collect();
+    Plan { victims, every: 15_000..20_000, stopped: 100..1500, kills: true }
+}
+
+#[test]
+fn a_file_is_what_its_model_is() {
+    let operations = if is_long() { 1_000_000 } else { 60_000 };
+    exercise("exercise", &[], operations, Some(&killer()));
+}
+
+/// The kernel holds writes back and has them written when it wants.
+#[test]
+fn a_file_is_what_its_model_is_in_an_exclusive_mount() {
+    let operations = if is_long() { 1_000_000 } else { 60_000 };
+    exercise("exercise-alone", &["--exclusive"], operations, Some(&killer()));
+}

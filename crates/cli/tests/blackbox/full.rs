@@ -1,0 +1,103 @@
+//! Bricks that fill up under writers: the error comes out, nothing acknowledged is lost, and with space it goes on.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::stage::{Chance, Stage, wait_for, within};
+
+const WRITERS: u64 = 4;
+const PIECE: usize = 192 << 10;
+
+/// A file and how many pieces of it were synced.
+struct Written {
+    path: PathBuf,
+    seed: u64,
+    synced: usize,
+}
+
+fn pieces(seed: u64) -> impl Iterator<Item = Vec<u8>> {
+    let mut chance = Chance::new(seed);
+    std::iter::repeat_with(move || chance.bytes(PIECE))
+}
+
+/// Appends and syncs piece by piece until an error comes out; then gives what was synced before.
+fn fill(dir: &Path, writer: u64) -> (Written, Option<i32>) {
+    let path = dir.join(format!("w{writer}"));
+    let seed = writer + 100;
+    let file = File::create(&path).expect("a file");
+    let mut written = Written { path, seed, synced: 0 };
+    for (number, piece) in pieces(seed).enumerate() {
+        let offset = (number * PIECE) as u64;
+        // Some write in small pieces, most of which the error meets in an fsync.
+        let parts: Vec<&[u8]> = piece.chunks(if writer % 2 == 0 { PIECE } else { 5000 }).collect();
+        let mut at = offset;
+        let mut done = Ok(());
+        for part in parts {
+            done = done.and_then(|()| file.write_all_at(part, at));
+            at += part.len() as u64;
+        }
+        match done.and_then(|()| file.sync_all()) {
+            Ok(()) => written.synced = number + 1,
+            Err(error) => return (written, error.raw_os_error()),
+        }
+        assert!(number < 4000, "the bricks never fill up");
+    }
+    unreachable!("pieces never end")
+}
+
+fn check(mount: &Path, written: &Written) {
+    let found = fs::read(mount.join(written.path.file_name().expect("a name"))).expect("the file");
+    for (number, piece) in pieces(written.seed).take(written.synced).enumerate() {
+        let at = number * PIECE;
+        assert!(found.get(at..at + PIECE) == Some(&piece[..]), "{}: piece {number}", written.path.display());
+    }
+}
+
+#[test]
+fn full_bricks_say_so_and_go_on_when_there_is_space() {
+    let stage = Stage::new("full-writers");
+    stage.up(6, "4+2", "48M");
+    let mount = stage.mount("mnt");
+    for round in 0..2 {
+        let dir = mount.join(format!("round{round}"));
+        fs::create_dir(&dir).expect("a directory");
+        let all: Vec<(Written, Option<i32>)> = within(Duration::from_secs(120), "filling up", || {
+            thread::scope(|scope| {
+                let writers: Vec<_> = (0..WRITERS).map(|writer| (writer, dir.clone())).collect();
+                let writers: Vec<_> =
+                    writers.into_iter().map(|(writer, dir)| scope.spawn(move || fill(&dir, writer))).collect();
+                writers.into_iter().map(|writer| writer.join().expect("a writer")).collect()
+            })
+        });
+        for (written, errno) in &all {
+            assert_eq!(*errno, Some(nix::libc::ENOSPC), "round {round}: {}", written.path.display());
+            check(&dir, written);
+        }
+        let pieces: usize = all.iter().map(|(written, _)| written.synced).sum();
+        println!("round {round}: {} MiB fit", pieces * PIECE >> 20);
+        assert!(pieces * PIECE > 50 << 20, "round {round}: {pieces} pieces fit");
+        stage.verified();
+        // Half of it goes, and that much comes back.
+        for (written, _) in &all[..2] {
+            fs::remove_file(&written.path).expect("a file goes");
+        }
+        let fits = || {
+            let file = File::create(dir.join("again"));
+            file.and_then(|file| file.write_all_at(&[3; 4 << 20], 0).and_then(|()| file.sync_all())).is_ok()
+        };
+        assert!(wait_for(Duration::from_secs(60), fits), "round {round}: the space comes back");
+        for (written, _) in &all[2..] {
+            check(&dir, written);
+        }
+        fs::remove_dir_all(&dir).expect("all of it goes");
+        let has_room = || {
+            let status = stage.status();
+            let mut bricks = status["bricks"].as_array().expect("bricks").iter();
+            bricks.all(|b| b["free"].as_u64() > b["capacity"].as_u64().map(|capacity| capacity * 9 / 10))
+        };
+        assert!(wait_for(Duration::from_secs(60), has_room), "round {round}: {}", stage.status());
+    }
+}

@@ -1,0 +1,112 @@
+//! Somebody who kills, stops and restarts the daemons of a cluster while a test works on it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::stage::{Chance, Stage};
+
+/// What the nemesis does.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Daemons that it may choose: `b1`, ..., `meta`.
+    pub(crate) victims: Vec<String>,
+    /// Pause between two blows, in milliseconds.
+    pub(crate) every: std::ops::Range<u64>,
+    /// How long a daemon is stopped, in milliseconds.
+    pub(crate) stopped: std::ops::Range<u64>,
+    /// Whether daemons are also killed, and started again.
+    pub(crate) kills: bool,
+}
+
+impl Plan {
+    /// Every daemon of an embedded cluster of so many bricks; nobody is stopped for longer than a lease.
+    pub(crate) fn gentle(bricks: u32) -> Plan {
+        let victims = (1..=bricks).map(|brick| format!("b{brick}")).chain(["meta".to_owned()]).collect();
+        Plan { victims, every: 300..2000, stopped: 100..1500, kills: true }
+    }
+}
+
+/// Lets `work` run under a nemesis. Returns what it made, and how often the nemesis struck.
+pub(crate) fn under_nemesis<T>(stage: &Stage, plan: &Plan, seed: u64, work: impl FnOnce() -> T) -> (T, usize) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let blows = scope.spawn(|| strike_until(stage, plan, seed, &over));
+        let end = EndOnDrop(&over);
+        let made = work();
+        drop(end);
+        (made, blows.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// Ends the nemesis also if the work panics: the scope would wait for ever.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn strike_until(stage: &Stage, plan: &Plan, seed: u64, over: &AtomicBool) -> usize {
+    let mut chance = Chance::new(seed);
+    let within = |chance: &mut Chance, range: &std::ops::Range<u64>| {
+        Duration::from_millis(range.start + chance.below(range.end - range.start))
+    };
+    let mut blows = 0;
+    while !over.load(Ordering::SeqCst) {
+        let pause = within(&mut chance, &plan.every);
+        sleep_unless(over, pause);
+        let Some(victims) = victims(stage, plan) else { continue };
+        let victim = &victims[chance.below(victims.len() as u64) as usize];
+        if plan.kills && chance.below(2) == 0 {
+            stage.kill(victim);
+            stage.must(&["up"]);
+        } else {
+            let pid = Pid::from_raw(stage.pid(victim));
+            kill(pid, Signal::SIGSTOP).expect("the daemon runs");
+            thread::sleep(within(&mut chance, &plan.stopped));
+            kill(pid, Signal::SIGCONT).expect("the daemon is stopped");
+        }
+        blows += 1;
+    }
+    blows
+}
+
+/// Who may be struck: anybody; while a brick's slots are Out only that brick and the metadata service, because a code
+/// bears only so much. `None` if nobody can tell.
+fn victims(stage: &Stage, plan: &Plan) -> Option<Vec<String>> {
+    let status = stage.shoal(&["status", "--json"]);
+    let status = status.ok.then(|| status.json())?;
+    let groups = status["volumes"].as_array()?.iter().flat_map(|volume| volume["groups"].as_array());
+    let slots = groups.flatten().flat_map(|group| group["slots"].as_array()).flatten();
+    let out: Vec<&str> =
+        slots.filter(|slot| slot["state"] != "live").filter_map(|slot| slot["brick"].as_str()).collect();
+    let may = |victim: &&String| out.is_empty() || *victim == "meta" || out.contains(&victim.as_str());
+    Some(plan.victims.iter().filter(may).cloned().collect()).filter(|victims: &Vec<String>| !victims.is_empty())
+}
+
+fn sleep_unless(over: &AtomicBool, time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end && !over.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Stage {
+    /// Has every unit of a volume compared: nothing may be wrong.
+    pub(crate) fn verified(&self) {
+        let found = self.shoal(&["volume", "verify", "main", "--json"]);
+        assert!(found.ok, "volume verify:\n{}\n{}", found.stdout, found.stderr);
+        let found = found.json();
+        assert_eq!((&found["mismatched"], &found["damaged"]), (&0.into(), &0.into()), "{found}");
+    }
+}
+
+/// Whether the tests that take many minutes are wanted: `SHOAL_LONG=1`.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("SHOAL_LONG").is_some()
+}

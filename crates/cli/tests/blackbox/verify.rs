@@ -1,0 +1,80 @@
+//! `shoal volume verify`: what is wrong is found and named, what is not there is said.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use store::Superblock;
+use types::{BrickId, ClusterId};
+
+use crate::stage::{Chance, Stage, wait_for};
+
+const SIZE: u64 = 128 << 20;
+
+#[test]
+fn a_flipped_block_is_found_and_named() {
+    let stage = Stage::new("verify");
+    stage.up(6, "4+2", "128M");
+    let mount = stage.mount("mnt");
+    for name in 0..4 {
+        let file = File::create(mount.join(name.to_string())).expect("a file");
+        file.write_all_at(&Chance::new(name).bytes(3 << 20), 0).expect("a write");
+        file.sync_all().expect("stable");
+        file.write_all_at(&[9; 700], 5_000).expect("an overlay");
+        file.sync_all().expect("stable");
+    }
+    let words = stage.must(&["volume", "verify", "main"]).stdout;
+    assert!(words.contains("stripes of `main` compared: all is well"), "{words}");
+    stage.verified();
+    stage.must(&["down"]);
+
+    // One bit of one block of brick b3.
+    let zone = Superblock::lay_out(ClusterId::default(), BrickId(1), [0; 16], SIZE, None).expect("a layout");
+    let path = stage.home().join("bricks/b3");
+    let disk = OpenOptions::new().read(true).write(true).open(&path).expect("the brick");
+    let mut block = [0; 4096];
+    let holds = |at: &u64| disk.read_at(&mut block, *at).is_ok_and(|n| n == 4096 && block[2000] != 0);
+    let at = (zone.data_start..SIZE).step_by(4096).find(holds).expect("a block with bytes");
+    disk.write_all_at(&[block_byte(&disk, at + 2000) ^ 1], at + 2000).expect("a flipped bit");
+    drop(disk);
+
+    stage.must(&["up"]);
+    let serves = || stage.shoal(&["volume", "verify", "main"]).stderr.contains("damaged");
+    assert!(wait_for(Duration::from_secs(30), serves), "the flipped bit is found");
+    let ran = stage.shoal(&["volume", "verify", "main"]);
+    ran.refused(&["volume `main`: 0 stripes mismatched, 1 damaged", "bricks that are named"]);
+    assert!(ran.stdout.contains("the unit on b3 is damaged"), "{}", ran.stdout);
+    let ran = stage.shoal(&["volume", "verify", "main", "--json"]);
+    assert!(!ran.ok);
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("one document");
+    let groups = found["groups"].as_array().expect("groups");
+    let damaged: Vec<_> = groups.iter().flat_map(|g| g["damaged"].as_array().expect("a list").clone()).collect();
+    assert_eq!(damaged.len(), 1, "{found}");
+    assert_eq!(damaged[0]["bricks"], serde_json::json!(["b3"]));
+
+    // Whoever reads gets the right bytes all the same.
+    let mount = stage.mount("mnt-2");
+    for name in 0..4 {
+        let mut right = Chance::new(name).bytes(3 << 20);
+        right[5_000..5_700].fill(9);
+        assert!(fs::read(mount.join(name.to_string())).expect("the file") == right, "file {name}");
+    }
+}
+
+fn block_byte(disk: &File, at: u64) -> u8 {
+    let mut byte = [0];
+    disk.read_exact_at(&mut byte, at).expect("a byte");
+    byte[0]
+}
+
+#[test]
+fn what_cannot_be_compared_is_said() {
+    let stage = Stage::new("verify-not");
+    stage.up(3, "2+1", "64M");
+    stage.shoal(&["volume", "verify", "sea"]).refused(&["there is no volume `sea`", "one of: main"]);
+    stage.kill("b1");
+    stage.kill("b2");
+    stage.shoal(&["volume", "verify", "main"]).refused(&["group ", "of volume `main` is not served"]);
+    stage.must(&["down"]);
+    stage.shoal(&["volume", "verify", "main"]).refused(&["does not answer"]);
+}
