@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{GroupDecision, HeldOp, Origin, Tail, Window};
 use types::messages::cluster::GroupConfig;
+use types::rare::{Rare, reached};
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
 use crate::slot::Clients;
@@ -198,7 +199,11 @@ impl PrimaryCore {
         let Some(group) = self.groups.get_mut(&id) else { return false };
         let seen = group.clients.0.entry(client).or_default();
         seen.acknowledge(acked);
-        !seen.has(seq) && group.unstable.insert((client, seq))
+        let fresh = !seen.has(seq) && group.unstable.insert((client, seq));
+        if !fresh {
+            reached(Rare::DedupeHit);
+        }
+        fresh
     }
 
     /// Gives an operation its place. `touched`: mask of the data slots that it concerns.
@@ -216,6 +221,12 @@ impl PrimaryCore {
         let parity = (group.code.k()..group.code.slots()).fold(0, |mask, slot| mask | 1 << slot);
         let participants = touched | parity | 1 << group.me;
         let live = participants & group.config.live();
+        let out = group.code.slots() - group.config.live().count_ones() as usize;
+        let least = if touched == 0 { group.code.m() } else { group.code.m() + 1 };
+        assert!(
+            live.count_ones() as usize + out >= least,
+            "what is committed bears as many losses as the code"
+        );
         let targets = (0..group.code.slots()).filter(|slot| live & 1 << slot != 0);
         for slot in targets.clone() {
             group.news[slot] = News { given: seq, told: group.decided };
@@ -319,9 +330,12 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
     let mut cut: BTreeSet<StripeKey> = BTreeSet::new();
     for (seq, (op, held_by)) in ops {
         let needed = op.participants & live;
-        if needed & held_by == needed && !cut.contains(&op.key) {
+        let held = needed & held_by == needed;
+        if held && !cut.contains(&op.key) {
+            reached(Rare::Forwarded);
             op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
         } else {
+            reached(if held { Rare::AbortedFollower } else { Rare::AbortedHeld });
             cut.insert(op.key);
             aborted.push(seq);
         }

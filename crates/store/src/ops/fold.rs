@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use futures_util::StreamExt;
+use types::rare::{Rare, reached};
 use types::{GroupId, Refusal, StripeKey};
 
 use super::stripe::Stripe;
@@ -41,7 +42,10 @@ impl Server {
             while let Some(fold) = folds.next().await {
                 match fold {
                     Ok(done) => folded += usize::from(done),
-                    Err(refusal) => tracing::debug!(%refusal, "a fold is put off"),
+                    Err(refusal) => {
+                        reached(Rare::FoldPutOff);
+                        tracing::debug!(%refusal, "a fold is put off");
+                    }
                 }
             }
             if pressed && folded == 0 {
