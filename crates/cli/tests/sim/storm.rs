@@ -52,6 +52,8 @@ pub(crate) struct Storm<'a> {
     pub(crate) history: RefCell<History>,
     done: Cell<bool>,
     pub(crate) starved: Cell<bool>,
+    /// The clients have ended in order: the metadata service knows how far their files reach.
+    all_told: Cell<bool>,
     /// The mounts, and who they were at first.
     mounts: RefCell<Vec<(Arc<Mount>, ClientId)>>,
     /// Nodes that some fault has ended and will start again.
@@ -82,6 +84,7 @@ pub(crate) fn run(seed: u64) -> Tally {
         history: RefCell::default(),
         done: Cell::new(false),
         starved: Cell::new(false),
+        all_told: Cell::new(false),
         mounts: RefCell::default(),
         down: RefCell::default(),
         rotten: RefCell::default(),
@@ -149,6 +152,14 @@ impl Storm<'_> {
             tally.patched += report.patched;
             tally.folded += report.folded;
         }
+        // Clients that leave have told everything; of the others only what they made stable is known.
+        if self.dice.coin() && !self.starved.get() {
+            for client in [&a, &b] {
+                let left = client.mount.leave(&client.world).await;
+                self.must(left.map_err(|error| format!("a client cannot leave: {error}")));
+            }
+            self.all_told.set(true);
+        }
         self.lose_bricks(driver).await;
     }
 
@@ -174,8 +185,7 @@ impl Storm<'_> {
         let mut unwell = self.out(driver).await;
         unwell.extend(self.harmed());
         self.must(liveness::all_folded(driver, self.mix.bricks, &unwell).await);
-        let map = map(driver).await;
-        let check = ParityCheck::new(driver, &map.volumes[0]);
+        let check = ParityCheck::new(driver, map(driver).await.volumes.remove(0));
         let mut compared = Compared::default();
         let mut names: Vec<String> = self.handed.borrow().clone();
         names.push(crate::shared::NAME.to_owned());
@@ -284,7 +294,7 @@ impl Storm<'_> {
         let client = Client::mount(world.clone(), 1 << 20, Encode::Auto).await;
         self.compare_all(&client, false).await;
         self.compare_shared(&client).await;
-        if !self.is_hopeless_after_loss(&world).await {
+        if self.all_told.get() && !self.is_hopeless_after_loss(&world).await {
             self.remove_all(&client).await;
             self.must(space::all_back(&world, self.mix.bricks, &self.free.borrow().clone()).await);
             self.tally.borrow_mut().spaces_compared += 1;

@@ -75,6 +75,8 @@ impl Server {
         let epoch = self.primary.borrow().epoch(id).ok_or(Refusal::NotPrimary)?;
         let stripe = Stripe::look(self, id, epoch, key).await?;
         if stripe.shape.overlays.is_empty() || self.slot.borrow().is_dropped(key.object) {
+            let dropped = self.slot.borrow().is_dropped(key.object);
+            tracing::debug!(%key, dropped, shape = ?stripe.shape, "nothing to fold");
             return Ok(false);
         }
         if let Some(rows) = self.rows_to_patch(&stripe) {

@@ -288,6 +288,7 @@ impl Server {
     /// A full write of these contents: each data unit ends where only zeros follow.
     pub(crate) fn plan_full(&self, stripe: &Stripe<'_>, units: Vec<Buf>) -> Plan {
         let code = stripe.geometry.code();
+        let units: Vec<Buf> = units.into_iter().map(without_end_of_zeros).collect();
         let unit_blocks: Vec<u32> = units.iter().map(|unit| unit.len().div_ceil(BLOCK) as u32).collect();
         let longest = unit_blocks.iter().max().map_or(0, |blocks| *blocks as usize * BLOCK);
         let data: Vec<Buf> = units.into_iter().map(pad_to_block).collect();
@@ -535,6 +536,12 @@ fn gather(payload: &Buf, parts: &[Range<usize>]) -> Buf {
         at += part.len();
     }
     bytes.freeze()
+}
+
+/// A unit up to the end of its last block that is not all zeros: what was zeroed takes no space.
+fn without_end_of_zeros(unit: Buf) -> Buf {
+    let end = unit.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    unit.slice(0..end.next_multiple_of(BLOCK).min(unit.len()))
 }
 
 /// A unit up to the end of its last block.

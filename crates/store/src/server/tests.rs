@@ -5,6 +5,7 @@ mod damage;
 mod full;
 mod memory;
 mod patches;
+mod purged;
 mod staged;
 mod unknown;
 
