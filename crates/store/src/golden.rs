@@ -70,7 +70,7 @@ fn golden_bytes_of_the_disk() {
     let sim = Simulation::new(1, SimOptions::default());
     let world = sim.node("brick");
     let text = sim.block_on("brick", disk_as_text(&world));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/disk-v2.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/disk-v3.txt");
     if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &text).expect("the golden file can be written");
     }

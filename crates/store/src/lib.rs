@@ -18,6 +18,8 @@ mod index;
 mod journal;
 mod lane;
 mod member;
+#[cfg(test)]
+mod model;
 mod ops;
 mod primary;
 mod record;

@@ -12,3 +12,8 @@ mod status;
 mod stripe;
 mod sync;
 mod write;
+
+#[cfg(test)]
+pub(crate) use prepare::hold_of;
+#[cfg(test)]
+pub(crate) use write::blank;

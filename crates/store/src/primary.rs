@@ -15,6 +15,7 @@
 //!   primary knows of it.
 //! - After a take-over an operation lives only if every live participant holds it; what comes after an aborted one on
 //!   the same stripe is aborted with it.
+//! - A decision that one live slot knows stands: what it decided is decided, what it aborted is aborted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,7 @@ use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 use crate::slot::Clients;
 
 /// Where a group stands with its primary.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 enum Phase {
     /// Collecting promises and tails.
@@ -40,6 +42,7 @@ enum Phase {
 }
 
 /// An operation on its way.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct Op {
     key: StripeKey,
@@ -79,6 +82,7 @@ pub(crate) struct Order {
 }
 
 /// A group of which this brick is the primary.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Ordered {
     pub(crate) config: GroupConfig,
@@ -100,6 +104,7 @@ pub(crate) struct Ordered {
 }
 
 /// All groups of which a brick is the primary.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryCore {
     groups: BTreeMap<GroupId, Ordered>,
@@ -315,12 +320,36 @@ impl PrimaryCore {
     }
 }
 
+#[cfg(test)]
+impl PrimaryCore {
+    /// Feeds everything that decides what this primary does next to a hasher, for the model checker. Who was told which
+    /// news is left out: there, news may come at any time.
+    pub(crate) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        for (id, group) in &self.groups {
+            (id, group.config.epoch, group.me, group.counter, group.decided).hash(state);
+            match &group.phase {
+                Phase::Promising { tails } => (0u8, format!("{tails:?}")).hash(state),
+                Phase::Settling { told } => (1u8, told).hash(state),
+                Phase::Serving => 2u8.hash(state),
+            }
+            group.ops.iter().for_each(|(seq, op)| (seq, op.awaited).hash(state));
+            (&group.committed, &group.unstable).hash(state);
+            for (client, seen) in &group.clients.0 {
+                (client, seen.acked, &seen.seqs).hash(state);
+            }
+        }
+    }
+}
+
 /// The fate of everything before `epoch`, from what every live slot tells.
 fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement {
     let decided = tails.values().map(|tail| tail.decided).max().unwrap_or(Seq::NONE);
+    // A take-over that did not come to its end may have told one slot what it aborted, and others hold it still.
+    let gone: BTreeSet<Seq> = tails.values().flat_map(|tail| tail.aborted.iter().copied()).collect();
     let mut ops: BTreeMap<Seq, (&HeldOp, u64)> = BTreeMap::new();
     for (slot, tail) in tails {
-        for op in tail.held.iter().filter(|op| op.seq > decided) {
+        for op in tail.held.iter().filter(|op| op.seq > decided || gone.contains(&op.seq)) {
             ops.entry(op.seq).or_insert((op, 0)).1 |= 1 << slot;
         }
     }
@@ -331,11 +360,15 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
     for (seq, (op, held_by)) in ops {
         let needed = op.participants & live;
         let held = needed & held_by == needed;
-        if held && !cut.contains(&op.key) {
+        if held && !cut.contains(&op.key) && !gone.contains(&seq) {
             reached(Rare::Forwarded);
             op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
         } else {
-            reached(if held { Rare::AbortedFollower } else { Rare::AbortedHeld });
+            reached(match held {
+                _ if gone.contains(&seq) => Rare::AbortedAgain,
+                true => Rare::AbortedFollower,
+                false => Rare::AbortedHeld,
+            });
             cut.insert(op.key);
             aborted.push(seq);
         }
@@ -365,7 +398,7 @@ mod tests {
     }
 
     fn tail(decided: Seq, held: Vec<HeldOp>) -> Tail {
-        Tail { decided, held, windows: Vec::new(), free: 0 }
+        Tail { decided, held, aborted: Vec::new(), windows: Vec::new(), free: 0 }
     }
 
     fn serving(out: &[usize]) -> PrimaryCore {
@@ -480,5 +513,29 @@ mod tests {
         };
         let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");
         assert!(settlement.aborted.is_empty());
+    }
+
+    /// The take-over before came to its end on slot 0 only.
+    #[test]
+    fn an_abort_known_to_one_slot_stands() {
+        let mut core = PrimaryCore::default();
+        core.begin(GROUP, config(3, &[]), Code::new(2, 2).expect("2+2"), 2);
+        let lost = Seq::new(Epoch(1), 8);
+        let held = |seq| HeldOp {
+            seq,
+            key: key(0),
+            kind: OpKind::Full,
+            participants: 0b1111,
+            origins: vec![Origin { client: ClientId(7), seq: ClientSeq(1) }],
+        };
+        let knows = Tail { aborted: vec![lost], ..tail(Seq::new(Epoch(2), 0), Vec::new()) };
+        core.promised(GROUP, Epoch(3), 0, knows);
+        for slot in 1..3 {
+            core.promised(GROUP, Epoch(3), slot, tail(Seq::NONE, vec![held(lost)]));
+        }
+        let last = core.promised(GROUP, Epoch(3), 3, tail(Seq::NONE, vec![held(lost)]));
+        let settlement = last.expect("all promised");
+        assert_eq!(settlement.aborted, vec![lost], "its slots would part ways");
+        assert!(settlement.windows.is_empty(), "its writer must not be told that it was seen");
     }
 }

@@ -77,8 +77,10 @@ records! {
         promised: Epoch,
         /// The served epoch, 0 if none.
         served: Epoch,
-        /// Everything up to here is decided.
+        /// Everything up to here is decided, except the aborted.
         decided: Seq,
+        /// What the last take-over aborted.
+        aborted: Vec<Seq>,
         /// Writes seen.
         windows: Vec<Window>,
     };

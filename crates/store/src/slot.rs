@@ -17,6 +17,8 @@
 //! - An empty base is remembered for as long as the journal may hold records of operations before it: copied forward,
 //!   they may stand behind the one that emptied it.
 
+#[cfg(test)]
+mod census;
 mod group;
 mod patch;
 mod read;
@@ -56,6 +58,7 @@ pub(crate) struct Stamp {
 }
 
 /// An operation on a unit, held or decided, that is not part of the base.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) hold: Hold,
@@ -78,6 +81,7 @@ impl Kept {
 }
 
 /// A unit of a stripe as this brick knows it.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) group: GroupId,
@@ -140,6 +144,7 @@ pub(crate) enum PrepareStep {
 }
 
 /// The state of a brick.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct SlotCore {
     groups: BTreeMap<GroupId, SlotGroup>,
@@ -431,6 +436,7 @@ impl SlotCore {
         self.apply_decided(settle.group, settle.upto, stamp);
         if let Some(group) = self.groups.get_mut(&settle.group) {
             group.merge(&settle.windows);
+            group.aborted.clone_from(&settle.aborted);
             group.served = Some(settle.epoch);
         }
     }
@@ -441,6 +447,7 @@ impl SlotCore {
         self.apply_decided(snapshot.group, snapshot.decided, stamp);
         if let Some(group) = self.groups.get_mut(&snapshot.group) {
             group.merge(&snapshot.windows);
+            group.aborted.clone_from(&snapshot.aborted);
             group.served = (snapshot.served != Epoch(0)).then_some(snapshot.served);
             group.stands(stamp.serial);
         }
@@ -528,7 +535,13 @@ impl SlotCore {
     /// What this slot holds of a group, for a take-over.
     pub(crate) fn tail(&self, id: GroupId, free: u64) -> Tail {
         let Some(group) = self.groups.get(&id) else {
-            return Tail { decided: Seq::NONE, held: Vec::new(), windows: Vec::new(), free };
+            return Tail {
+                decided: Seq::NONE,
+                held: Vec::new(),
+                aborted: Vec::new(),
+                windows: Vec::new(),
+                free,
+            };
         };
         let held = group.held.iter().filter_map(|(seq, key)| {
             let unit = self.units.get(key)?;
@@ -541,7 +554,8 @@ impl SlotCore {
                 origins: hold.origins.clone(),
             })
         });
-        Tail { decided: group.decided, held: held.collect(), windows: group.windows(), free }
+        let aborted = group.aborted.clone();
+        Tail { decided: group.decided, held: held.collect(), aborted, windows: group.windows(), free }
     }
 }
 

@@ -28,6 +28,7 @@ const REGIONS_TRIED: usize = 8;
 /// It fills one region after the other, so that streams lie in order, and goes on in the first one of which a quarter is
 /// free: space that was used before is used again before untouched space is. That keeps a brick's file on thin storage
 /// small, and what lies behind the page cache warm.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Space {
     /// A set bit is a used block.

@@ -18,7 +18,7 @@ use crate::error::BrickError;
 /// First bytes of a superblock.
 const MAGIC: [u8; 8] = *b"SHOALBRK";
 /// The newest format that this build reads and writes.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// The family of code matrices whose parity the brick holds.
 pub(crate) const MATRIX: u32 = 1;
 /// Smallest brick, in bytes.

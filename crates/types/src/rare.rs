@@ -31,6 +31,8 @@ branches! {
     /// A take-over.
     AbortedFollower = "an operation that all held was aborted with an earlier one of its stripe",
     /// A take-over.
+    AbortedAgain = "an abort that one slot knew of was told to the others",
+    /// A take-over.
     TakeOverDied = "a take-over ended halfway",
     /// A slot.
     FenceMet = "an older epoch was refused",

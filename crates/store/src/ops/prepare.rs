@@ -159,7 +159,7 @@ impl Server {
 }
 
 /// The record of an operation whose bytes lie at `fresh`, as far as the primary tells it.
-fn hold_of(p: &Prepare, fresh: Vec<Run>) -> Hold {
+pub(crate) fn hold_of(p: &Prepare, fresh: Vec<Run>) -> Hold {
     Hold {
         group: p.group,
         seq: p.seq,

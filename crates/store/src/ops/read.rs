@@ -27,7 +27,7 @@ pub(crate) struct UnitRead {
 impl Server {
     /// Answers a client that reads straight from the brick.
     pub(crate) async fn read_unit(&self, epoch: Epoch, read: ReadUnit) -> Result<(UnitBytes, Buf), Refusal> {
-        self.check_lease()?;
+        self.check_reader(read.group, epoch)?;
         self.busy_at.set(self.world.now());
         let answer = self
             .unit(
@@ -43,8 +43,17 @@ impl Server {
             )
             .await?;
         // The lease must still hold when the bytes leave: they could be old otherwise.
-        self.check_lease()?;
+        self.check_reader(read.group, epoch)?;
         Ok(answer)
+    }
+
+    /// Refuses a client unless the brick holds a lease and knows of no newer epoch. A brick that was Out and is back has
+    /// a lease, but nobody tells its slots, which have missed writes, of new epochs: only the map does, which it gets
+    /// before the lease.
+    fn check_reader(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+        self.check_lease()?;
+        let newer = self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch > epoch);
+        if newer { Err(Refusal::StaleEpoch) } else { Ok(()) }
     }
 
     /// Answers the primary.

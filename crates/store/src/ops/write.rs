@@ -460,7 +460,7 @@ fn plan_staged(geometry: &Geometry) -> Plan {
 }
 
 /// An operation of which only its place and its kind are known.
-pub(super) fn blank(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> Prepare {
+pub(crate) fn blank(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> Prepare {
     Prepare {
         group,
         seq,

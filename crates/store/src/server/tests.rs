@@ -6,6 +6,7 @@ mod full;
 mod memory;
 mod patches;
 mod purged;
+mod returned;
 mod staged;
 mod unknown;
 

@@ -58,6 +58,7 @@ impl Clients {
 }
 
 /// A group as one of its slots knows it.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct SlotGroup {
     /// Nothing older is accepted.
@@ -66,6 +67,8 @@ pub(crate) struct SlotGroup {
     pub(crate) served: Option<Epoch>,
     /// Every operation up to here is decided.
     pub(crate) decided: Seq,
+    /// What the last take-over that this slot was told of aborted. It may not have been told to all: then the next one asks.
+    pub(crate) aborted: Vec<Seq>,
     /// Operations above that, with their stripes.
     pub(crate) held: BTreeMap<Seq, StripeKey>,
     /// Found by a replay, undecided so far, but their effect is at rest: whose writes they were, and the segment.
@@ -83,6 +86,7 @@ impl SlotGroup {
             promised: Epoch(0),
             served: None,
             decided: Seq::NONE,
+            aborted: Vec::new(),
             held: BTreeMap::new(),
             past: BTreeMap::new(),
             clients: Clients::default(),

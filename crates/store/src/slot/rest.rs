@@ -191,6 +191,7 @@ impl SlotCore {
             promised: group.promised,
             served: group.served.unwrap_or_default(),
             decided: group.decided,
+            aborted: group.aborted.clone(),
             windows: group.windows(),
         })
     }

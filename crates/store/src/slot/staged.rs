@@ -31,6 +31,7 @@ struct StagedId {
 }
 
 /// A unit that waits for its operation.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct Entry {
     group: GroupId,
@@ -47,6 +48,7 @@ pub(crate) struct StagedUnit {
 }
 
 /// All units that wait.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(super) struct Staged {
     entries: BTreeMap<StagedId, Entry>,

@@ -227,8 +227,10 @@ records! {
     115 Tail {
         /// Every operation up to here is decided.
         decided: Seq,
-        /// Operations above that.
+        /// Operations whose decision is not known.
         held: Vec<HeldOp>,
+        /// Operations that the last take-over whose end is known aborted: others may not have been told.
+        aborted: Vec<Seq>,
         /// Writes seen, to recognise repeated ones.
         windows: Vec<Window>,
         /// Bytes that the brick can still take.

@@ -1,0 +1,440 @@
+//! One brick: what is durable, what a crash takes, and how it comes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+
+use types::limits::BLOCK;
+use types::messages::brick::{OpKind, Prepare};
+use types::{Epoch, GroupId, Refusal, Seq, StripeKey, VolumeId};
+
+use super::bytes::{Cell, blocks};
+use super::mutants::Mutant;
+use crate::journal::Position;
+use crate::record::{Decided, Hold, Promise, Settle, Torn};
+use crate::slot::{PrepareStep, ReadPlan, SlotCore, Stamp, expand};
+
+/// The one group.
+pub(super) const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
+
+/// A record of the journal.
+#[derive(Clone, Debug)]
+pub(super) enum Record {
+    Hold(Hold, Vec<Cell>),
+    Decided(Decided),
+    Promise(Promise),
+    Settle(Settle),
+    Torn(Torn),
+}
+
+/// What lies in a block whose write a crash has cut short.
+const TORN: Cell = 0xdead_beef;
+
+/// A slot's state, with what became of operations in it.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    pub(super) core: SlotCore,
+    /// Bytes of overlays in the journal.
+    payloads: BTreeMap<Seq, Vec<Cell>>,
+    /// Operations that it has made part of its units, and those that a take-over told it to drop.
+    pub(super) absorbed: BTreeSet<Seq>,
+    pub(super) dropped: BTreeSet<Seq>,
+}
+
+impl Store {
+    /// `recover.rs`, `apply`: the same functions run when a record is appended and when it is replayed.
+    fn apply(&mut self, record: &Record, lsn: u64) {
+        let stamp = Stamp { lsn, serial: 1 };
+        match record {
+            Record::Hold(hold, payload) => {
+                let at = hold.seq.0 % (1 << 20) + u64::from(hold.seq.epoch().0) * 64;
+                let position = Position { serial: 1, offset: at << 32, len: (payload.len() * BLOCK) as u32 };
+                if hold.seq <= self.core.decided(GROUP) {
+                    self.absorbed.insert(hold.seq);
+                }
+                self.payloads.insert(hold.seq, payload.clone());
+                self.core.apply_hold(hold.clone(), position, stamp);
+            }
+            Record::Decided(decided) => {
+                self.note(decided.upto, &[]);
+                self.core.apply_decided(GROUP, decided.upto, stamp);
+            }
+            Record::Promise(promise) => self.core.apply_promise(GROUP, promise.epoch, stamp),
+            Record::Settle(settle) => {
+                self.note(settle.upto, &settle.aborted);
+                self.core.apply_settle(settle, stamp);
+            }
+            Record::Torn(torn) => self.core.apply_torn(GROUP, torn.seq, stamp),
+        }
+    }
+
+    fn note(&mut self, upto: Seq, aborted: &[Seq]) {
+        for op in self.core.tail(GROUP, 0).held {
+            if aborted.contains(&op.seq) {
+                self.dropped.insert(op.seq);
+            } else if op.seq <= upto {
+                self.absorbed.insert(op.seq);
+            }
+        }
+    }
+
+    fn forget_payloads(&mut self, keys: &[StripeKey]) {
+        let core = &self.core;
+        self.payloads.retain(|seq, _| keys.iter().any(|key| core.is_kept(*key, *seq)));
+    }
+
+    /// `recover.rs`, `recover`, second half: the torn-unit check and the end of the replay. Returns the torn operations.
+    fn awake(&mut self, disk: &BTreeMap<u64, Cell>, mutant: Option<Mutant>) -> Vec<Torn> {
+        let mut torn = Vec::new();
+        for hold in self.core.undecided_units() {
+            if !is_whole(disk, &hold) && mutant != Some(Mutant::TrustRecords) {
+                torn.push(Torn { group: GROUP, seq: hold.seq });
+                self.core.apply_torn(GROUP, hold.seq, Stamp::default());
+            }
+        }
+        self.core.replayed([], 1);
+        torn
+    }
+}
+
+/// `recover.rs`, `is_whole`.
+fn is_whole(disk: &BTreeMap<u64, Cell>, hold: &Hold) -> bool {
+    let sums: BTreeMap<u64, u32> = expand(&hold.runs).into_iter().zip(hold.crcs.iter().copied()).collect();
+    expand(&hold.fresh).iter().all(|block| disk.get(block).copied().unwrap_or(0) == sums[block])
+}
+
+/// A slot's brick.
+#[derive(Clone, Debug)]
+pub(super) struct Brick {
+    pub(super) slot: usize,
+    /// A replay of everything in the journal that is durable.
+    image: Store,
+    disk: BTreeMap<u64, Cell>,
+    /// What runs.
+    pub(super) now: Store,
+    /// Records and blocks that are not durable yet.
+    tail: Vec<Record>,
+    wet: BTreeMap<u64, Cell>,
+}
+
+/// What a slot does with a `Prepare`.
+pub(super) enum Taken {
+    /// It holds it when everything appended is durable. What a patch changes a data unit by.
+    Held(Vec<Cell>),
+    Refused(Refusal),
+}
+
+impl Brick {
+    /// An empty brick that serves the first epoch.
+    pub(super) fn new(slot: usize, data_blocks: u64) -> Brick {
+        let store = Store {
+            core: SlotCore::new(data_blocks),
+            payloads: BTreeMap::new(),
+            absorbed: BTreeSet::new(),
+            dropped: BTreeSet::new(),
+        };
+        let mut brick = Brick {
+            slot,
+            image: store.clone(),
+            disk: BTreeMap::new(),
+            now: store,
+            tail: Vec::new(),
+            wet: BTreeMap::new(),
+        };
+        brick.now.core.replayed([], 1);
+        brick
+    }
+
+    /// `journal.rs`, `append`, and the `apply_*` that follows it everywhere.
+    pub(super) fn append(&mut self, record: Record) {
+        self.tail.push(record);
+        let record = self.tail.last().expect("just appended");
+        self.now.apply(record, self.tail.len() as u64);
+    }
+
+    /// Whether something waits for a sync.
+    pub(super) fn is_wet(&self) -> bool {
+        !self.tail.is_empty() || !self.wet.is_empty()
+    }
+
+    /// Records that wait for a sync.
+    pub(super) fn unsynced(&self) -> usize {
+        self.tail.len()
+    }
+
+    /// `journal.rs`, `run`: one sync for blocks and records alike.
+    pub(super) fn sync(&mut self, keys: &[StripeKey]) {
+        for record in std::mem::take(&mut self.tail) {
+            self.image.apply(&record, 0);
+        }
+        self.disk.append(&mut self.wet);
+        self.now.core.synced(u64::MAX);
+        self.image.forget_payloads(keys);
+        self.now.forget_payloads(keys);
+    }
+
+    /// For a mutant: what is free is given out although the record that freed it is not durable.
+    pub(super) fn release_early(&mut self) {
+        self.now.core.synced(u64::MAX);
+    }
+
+    /// The power fails: `kept` records that were not durable survive, and their blocks if `whole`. It recovers at once.
+    pub(super) fn crash(&mut self, kept: usize, whole: bool, mutant: Option<Mutant>) {
+        for record in &std::mem::take(&mut self.tail)[..kept] {
+            self.image.apply(record, 0);
+        }
+        let wet = std::mem::take(&mut self.wet);
+        match whole {
+            true => self.disk.extend(wet),
+            false => self.disk.extend(wet.into_keys().map(|block| (block, TORN))),
+        }
+        self.now = self.image.clone();
+        let torn = self.now.awake(&self.disk, mutant);
+        self.tail = torn.into_iter().map(Record::Torn).collect();
+    }
+
+    /// The brick as it would be after a crash that takes whatever is not durable, or after a sync.
+    pub(super) fn later(&self, crashed: bool, keys: &[StripeKey], mutant: Option<Mutant>) -> Brick {
+        let mut later = self.clone();
+        match crashed {
+            true => later.crash(0, false, mutant),
+            false => later.sync(keys),
+        }
+        later
+    }
+
+    /// `ops/prepare.rs`, `prepare` without the wait for the sync. `unit`: blocks of a unit.
+    pub(super) fn prepare(
+        &mut self,
+        epoch: Epoch,
+        p: &Prepare,
+        payload: &[Cell],
+        unit: usize,
+        mutant: Option<Mutant>,
+    ) -> Taken {
+        self.learn(epoch, p.decided);
+        let step = self.now.core.prepare(epoch, p, payload_len(p, payload), usize::MAX / 2, unit * BLOCK);
+        let fresh = match step {
+            Ok(PrepareStep::Hold(fresh)) => fresh,
+            Ok(PrepareStep::Held) if p.kind == OpKind::Patch && p.identities.is_empty() => {
+                let found = self.now.core.patched(p, unit * BLOCK);
+                let change = found.and_then(|found| self.change(p, &found, payload));
+                return change.map_or_else(Taken::Refused, |(_, _, delta)| Taken::Held(delta));
+            }
+            Ok(PrepareStep::Held) => return Taken::Held(Vec::new()),
+            Ok(PrepareStep::Adopt(_) | PrepareStep::Coming) => unreachable!("nothing is staged or on its way"),
+            Err(refusal) => return Taken::Refused(refusal),
+        };
+        match self.hold(p, fresh, payload, unit, mutant) {
+            Ok(delta) => Taken::Held(delta),
+            Err(refusal) => {
+                self.now.core.give_up(p.group, p.seq);
+                Taken::Refused(refusal)
+            }
+        }
+    }
+
+    /// `ops/prepare.rs`, `hold` and `record`.
+    fn hold(
+        &mut self,
+        p: &Prepare,
+        fresh: Vec<crate::space::Run>,
+        payload: &[Cell],
+        unit: usize,
+        mutant: Option<Mutant>,
+    ) -> Result<Vec<Cell>, Refusal> {
+        let mut hold = crate::ops::hold_of(p, fresh);
+        let mut delta = Vec::new();
+        let mut bytes = Vec::new();
+        match p.kind {
+            OpKind::Overlay => {
+                bytes = payload.to_vec();
+                let mut at = 0;
+                hold.crcs = p.spans.iter().map(|span| {
+                    at += blocks(span.len as usize);
+                    sum(&payload[at - blocks(span.len as usize)..at])
+                }).collect();
+            }
+            OpKind::Zero => hold.crcs = vec![sum(&[]); p.spans.len()],
+            OpKind::Full => {
+                hold.crcs = p.crcs.clone();
+                hold.blocks = hold.crcs.len() as u32;
+                if mutant == Some(Mutant::WriteInPlace) {
+                    self.overwrite_base(p.key, payload, unit);
+                }
+                self.write_runs(&expand(&hold.fresh), payload);
+            }
+            OpKind::Patch => {
+                let found = self.now.core.patched(p, unit * BLOCK)?;
+                let runs = found.runs(&hold.fresh);
+                let (written, new, change) = self.change(p, &found, payload)?;
+                let is_whole = runs == hold.fresh;
+                let cells: Vec<Cell> = match is_whole {
+                    true => new.clone(),
+                    false => written.iter().map(|row| new[*row]).collect(),
+                };
+                self.write_runs(&expand(&hold.fresh), &cells);
+                hold.blocks = found.blocks.len() as u32;
+                (hold.runs, hold.crcs, hold.unit_blocks) = (runs, new, found.unit_blocks);
+                delta = change;
+            }
+        }
+        self.now.core.may_hold(hold.group, hold.key, hold.seq)?;
+        self.append(Record::Hold(hold, bytes));
+        Ok(delta)
+    }
+
+    fn write_runs(&mut self, blocks: &[u64], cells: &[Cell]) {
+        self.wet.extend(blocks.iter().copied().zip(cells.iter().copied()));
+    }
+
+    /// For a mutant: the new bytes go where the old ones are.
+    fn overwrite_base(&mut self, key: StripeKey, cells: &[Cell], unit: usize) {
+        if let Ok(plan) = self.now.core.plan_read(key, self.slot as u8, 0, 0..unit * BLOCK, None, &[]) {
+            let blocks: Vec<u64> = plan.blocks.1.iter().map(|(block, _)| *block).collect();
+            self.write_runs(&blocks, cells);
+        }
+    }
+
+    /// `ops/patch.rs`, `change`: touched rows, the whole new unit, and old XOR new of the touched rows.
+    fn change(
+        &self,
+        p: &Prepare,
+        found: &crate::slot::Patched,
+        told: &[Cell],
+    ) -> Result<(Vec<usize>, Vec<Cell>, Vec<Cell>), Refusal> {
+        let old: Vec<Cell> = found.blocks.iter().map(|block| self.block(*block)).collect::<Result<_, _>>()?;
+        let mut new = old.clone();
+        let rows: Vec<usize> = found.rows.iter().map(|row| *row as usize).collect();
+        rows.iter().zip(told).for_each(|(row, delta)| new[*row] ^= delta);
+        self.lay_over(&mut new, &found.overlays)?;
+        let delta = match p.identities.is_empty() {
+            true => rows.iter().map(|row| old[*row] ^ new[*row]).collect(),
+            false => Vec::new(),
+        };
+        Ok((rows, new, delta))
+    }
+
+    /// A block, compared with its checksum.
+    fn block(&self, (block, sum): (u64, u32)) -> Result<Cell, Refusal> {
+        let cell = self.wet.get(&block).or_else(|| self.disk.get(&block)).copied().unwrap_or(0);
+        if cell == sum { Ok(cell) } else { Err(Refusal::Corrupt) }
+    }
+
+    /// `ops/read.rs`, `lay_over` and `overlay_bytes`.
+    pub(super) fn lay_over(
+        &self,
+        cells: &mut [Cell],
+        overlays: &[crate::slot::OverlayPiece],
+    ) -> Result<(), Refusal> {
+        for piece in overlays {
+            let (to, from, len) = (blocks(piece.to), blocks(piece.from), blocks(piece.len));
+            let Some(target) = cells.get_mut(to..(to + len).min(cells.len())) else { continue };
+            let Some((position, expected)) = piece.source else {
+                target.fill(0);
+                continue;
+            };
+            let payload = self.payload_at(position).ok_or(Refusal::Corrupt)?;
+            if sum(payload) != expected {
+                return Err(Refusal::Corrupt);
+            }
+            target.copy_from_slice(&payload[from..from + target.len()]);
+        }
+        Ok(())
+    }
+
+    fn payload_at(&self, position: Position) -> Option<&[Cell]> {
+        let (at, within) = (position.offset >> 32, blocks((position.offset & 0xffff_ffff) as usize));
+        let payload = self.now.payloads.iter().find(|(seq, _)| seq.0 % (1 << 20) + u64::from(seq.epoch().0) * 64 == at);
+        payload?.1.get(within..within + blocks(position.len as usize))
+    }
+
+    /// `ops/read.rs`, `unit`: a range of this brick's unit, in blocks. What is missing at the end is zeros.
+    pub(super) fn read(
+        &self,
+        key: StripeKey,
+        range: Range<usize>,
+        unit: usize,
+        identity: Option<Seq>,
+        decided: &[Seq],
+    ) -> Result<Vec<Cell>, Refusal> {
+        let bytes = range.start * BLOCK..range.end * BLOCK;
+        let at = self.slot * unit * BLOCK;
+        let plan = self.now.core.plan_read(key, self.slot as u8, at, bytes, identity, decided)?;
+        let ReadPlan { blocks: (_, found), overlays, .. } = plan;
+        let mut cells: Vec<Cell> = found.iter().map(|block| self.block(*block)).collect::<Result<_, _>>()?;
+        cells.resize(range.len(), 0);
+        self.lay_over(&mut cells, &overlays)?;
+        Ok(cells)
+    }
+
+    /// `ops/decide.rs`, `apply_decisions`. True if there was news.
+    pub(super) fn learn(&mut self, epoch: Epoch, upto: Seq) -> bool {
+        let news = self.now.core.served(GROUP) == Some(epoch) && self.now.core.decided(GROUP) < upto;
+        if news {
+            self.append(Record::Decided(Decided { group: GROUP, upto }));
+        }
+        news
+    }
+
+    /// Whether a durable record says that this slot holds an operation, or has made it part of a base.
+    pub(super) fn has_durably(&self, key: StripeKey, seq: Seq) -> bool {
+        self.image.core.is_kept(key, seq) || self.image.core.shape(key).identity >= seq
+    }
+
+    /// Whether a durable record says that this slot holds an operation, or that it is decided.
+    pub(super) fn knows_durably(&self, seq: Seq) -> bool {
+        let core = &self.image.core;
+        core.decided(GROUP) >= seq || core.tail(GROUP, 0).held.iter().any(|op| op.seq == seq)
+    }
+
+    /// The epochs that it has promised and serves, durably.
+    pub(super) fn durable_epochs(&self) -> (Epoch, Option<Epoch>) {
+        (self.image.core.promised(GROUP), self.image.core.served(GROUP))
+    }
+
+    /// Whether every block has one owner, and no block is taken without one.
+    pub(super) fn check_space(&self, data_blocks: u64) -> Result<(), String> {
+        let mut owned = self.now.core.owned();
+        let count = owned.len();
+        owned.sort_unstable();
+        owned.dedup();
+        if owned.len() < count {
+            return Err(format!("I9 slot {}: a block has two owners", self.slot));
+        }
+        let taken = self.now.core.taken(data_blocks);
+        match taken == count as u64 {
+            true => Ok(()),
+            false => Err(format!("I9 slot {}: {taken} blocks taken, {count} owned", self.slot)),
+        }
+    }
+
+    /// Feeds a state to a hasher; `volatile`: with what a crash takes.
+    pub(super) fn fingerprint(&self, state: &mut impl Hasher, volatile: bool) {
+        let content = |block| (self.disk.get(&block), self.wet.get(&block));
+        self.image.core.fingerprint(state, content);
+        (&self.image.absorbed, &self.image.dropped).hash(state);
+        if volatile && self.is_wet() {
+            self.now.core.fingerprint(state, content);
+            (&self.now.absorbed, &self.now.dropped).hash(state);
+            for record in &self.tail {
+                match record {
+                    Record::Hold(hold, _) => (0u8, hold.seq.0).hash(state),
+                    Record::Decided(decided) => (1u8, decided.upto.0).hash(state),
+                    Record::Promise(promise) => (2u8, promise.epoch.0).hash(state),
+                    Record::Settle(settle) => (3u8, settle.upto.0, &settle.aborted).hash(state),
+                    Record::Torn(torn) => (4u8, torn.seq.0).hash(state),
+                }
+            }
+        }
+    }
+}
+
+/// The checksum of an overlay's range: of its bytes, in order.
+fn sum(cells: &[Cell]) -> u32 {
+    cells.iter().fold(17, |sum: u32, cell| sum.rotate_left(5).wrapping_add(*cell))
+}
+
+fn payload_len(p: &Prepare, payload: &[Cell]) -> usize {
+    if p.kind == OpKind::Zero { 0 } else { payload.len() * BLOCK }
+}

@@ -1,0 +1,320 @@
+//! The state of everything, and what may happen next.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
+
+use stateright::{Model, Property};
+use types::messages::brick::{Prepare, Tail};
+use types::messages::cluster::{GroupConfig, SlotConfig, SlotState};
+use types::{BrickId, Code, Epoch, ObjectId, Refusal, Seq, StripeKey};
+
+use super::brick::{Brick, GROUP};
+use super::bytes::{Cell, Code4};
+use super::ghost::Ghost;
+use super::lead::Lead;
+use super::mutants::Mutant;
+use crate::primary::Settlement;
+
+/// What a client writes: to which stripe, which blocks of it.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) client: u8,
+    pub(super) stripe: u64,
+    pub(super) blocks: Vec<usize>,
+    pub(super) zero: bool,
+    /// As an overlay if it can be one; else the stripe is read and written whole.
+    pub(super) small: bool,
+}
+
+/// What is explored: the code, the writes, and how much may go wrong.
+#[derive(Clone)]
+pub(super) struct Scope {
+    pub(super) code: Code,
+    /// Blocks of a unit, and of a brick.
+    pub(super) unit: usize,
+    pub(super) data_blocks: u64,
+    pub(super) writes: Vec<Write>,
+    /// Bounds: operations that are ordered, folds among them, epochs, restarts, expulsions, new epochs for the asking.
+    pub(super) orders: u64,
+    pub(super) folds: u8,
+    pub(super) epochs: usize,
+    pub(super) crashes: u8,
+    pub(super) expels: u8,
+    pub(super) renews: u8,
+    /// Brick that were expelled come back; their slots stay Out.
+    pub(super) rejoins: u8,
+    /// Syncs are steps of their own: a crash may come between a record and its sync.
+    pub(super) lazy: bool,
+    /// Slots that a crash may hit, as a mask.
+    pub(super) frail: u64,
+    pub(super) mutant: Option<Mutant>,
+    pub(super) code4: Code4,
+    /// Fingerprints of what was found good by [`judge`](super::judge).
+    pub(super) judged: Arc<Vec<Mutex<std::collections::BTreeSet<u64>>>>,
+}
+
+impl Scope {
+    pub(super) fn new(k: u8, m: u8, writes: Vec<Write>) -> Scope {
+        let code = Code::new(k, m).expect("a small code");
+        Scope {
+            code,
+            unit: 1,
+            data_blocks: 8,
+            orders: writes.len() as u64,
+            writes,
+            folds: 0,
+            epochs: 1,
+            crashes: 0,
+            expels: 0,
+            renews: 0,
+            rejoins: 0,
+            lazy: false,
+            frail: u64::MAX,
+            mutant: None,
+            code4: Code4::new(code),
+            judged: Arc::new((0..64).map(|_| Mutex::default()).collect()),
+        }
+    }
+
+    pub(super) fn key(stripe: u64) -> StripeKey {
+        StripeKey { object: ObjectId(1), stripe }
+    }
+
+    pub(super) fn keys(&self) -> Vec<StripeKey> {
+        let mut keys: Vec<StripeKey> = self.writes.iter().map(|write| Scope::key(write.stripe)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// The configuration of an epoch in which these slots live.
+    pub(super) fn config(&self, epoch: Epoch, live: u64) -> GroupConfig {
+        let slot = |slot: usize| SlotConfig {
+            brick: BrickId(slot as u32),
+            state: if live & 1 << slot != 0 { SlotState::Live } else { SlotState::Out },
+        };
+        GroupConfig { epoch, slots: (0..self.code.slots()).map(slot).collect() }
+    }
+
+    pub(super) fn slots(&self) -> std::ops::Range<usize> {
+        0..self.code.slots()
+    }
+
+    pub(super) fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
+
+/// Something on its way. It stays there after it has arrived, as long as it could make a difference once more.
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    Prepare { prepare: Prepare, payload: Vec<Cell> },
+    Prepared { seq: Seq, delta: Vec<Cell> },
+    Refused { seq: Seq, refusal: Refusal },
+    NewEpoch,
+    Tail(Tail),
+    Decide(Settlement),
+    Settled,
+}
+
+/// Which message: its kind, the slot that gets or sent it, the epoch, and what tells it from others of these.
+pub(super) type Letter = (u8, usize, Epoch, u64);
+
+/// One step.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    /// A client's write reaches the primary on this slot's brick, and is accepted.
+    Accept(usize, usize),
+    /// The first write of a stripe's lane gets its place.
+    Order(usize, u64),
+    /// A stripe is folded: by a patch, or whole.
+    Fold(usize, u64, bool),
+    /// A client is told that a write is stable.
+    Stable(usize, usize),
+    /// A slot is told what is decided.
+    Tell(usize, usize),
+    Deliver(Letter),
+    Sync(usize),
+    /// A brick restarts. How many unsynced records survive, and whether their blocks do.
+    Crash(usize, usize, bool),
+    /// The arbiter puts a slot Out.
+    Expel(usize),
+    /// The brick of a slot that is Out comes back.
+    Rejoin(usize),
+    /// A brick gets the newest map.
+    Fetch(usize),
+    /// A primary asks for a new epoch.
+    Renew(usize),
+}
+
+/// Everything.
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) bricks: Vec<Arc<Brick>>,
+    pub(super) leads: Vec<Arc<Lead>>,
+    /// The epoch of the map that each brick has.
+    pub(super) maps: Vec<Epoch>,
+    /// Bricks that hold a lease.
+    pub(super) leases: u64,
+    /// Live slots of every epoch, from the first.
+    pub(super) configs: Vec<u64>,
+    /// Answers that wait for a sync of their brick.
+    pub(super) owed: Vec<BTreeMap<Letter, Arc<Message>>>,
+    pub(super) net: BTreeMap<Letter, Arc<Message>>,
+    pub(super) ghost: Arc<Ghost>,
+    pub(super) spent: Spent,
+    /// What must not be, and is.
+    pub(super) wrong: Option<String>,
+}
+
+/// What of the scope's bounds is used up.
+#[derive(Clone, Copy, Default, Hash, Debug)]
+pub(super) struct Spent {
+    pub(super) folds: u8,
+    pub(super) crashes: u8,
+    pub(super) expels: u8,
+    pub(super) renews: u8,
+    pub(super) rejoins: u8,
+}
+
+impl State {
+    /// The newest epoch, and its live slots.
+    pub(super) fn config(&self) -> (Epoch, u64) {
+        (Epoch(self.configs.len() as u32), self.configs[self.configs.len() - 1])
+    }
+
+    pub(super) fn live_in(&self, epoch: Epoch) -> u64 {
+        self.configs[epoch.0 as usize - 1]
+    }
+
+    pub(super) fn has_lease(&self, slot: usize) -> bool {
+        self.leases & 1 << slot != 0
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bricks.iter().for_each(|brick| brick.fingerprint(state, true));
+        for lead in &self.leads {
+            lead.core.fingerprint(state);
+            (lead.epoch, &lead.lanes, lead.promised, lead.told).hash(state);
+            for busy in &lead.busy {
+                (busy.seq, busy.acked, busy.refused, busy.patch.as_ref().map(|patch| patch.awaited)).hash(state);
+            }
+        }
+        (&self.maps, self.leases, &self.configs, self.spent, &self.wrong).hash(state);
+        self.owed.iter().for_each(|owed| owed.keys().for_each(|letter| letter.hash(state)));
+        self.net.keys().for_each(|letter| letter.hash(state));
+        self.ghost.fingerprint(state);
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &State) -> bool {
+        let print = |state: &State| {
+            let mut hasher = DefaultHasher::new();
+            state.hash(&mut hasher);
+            hasher.finish()
+        };
+        print(self) == print(other)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (epoch, live) = self.config();
+        writeln!(f, "{epoch} live {live:b} leases {:b} maps {:?} {:?}", self.leases, self.maps, self.wrong)?;
+        for brick in &self.bricks {
+            let core = &brick.now.core;
+            writeln!(
+                f,
+                "  slot {}: promised {} served {:?} tail {:?} unsynced {} absorbed {:?} dropped {:?}",
+                brick.slot,
+                core.promised(GROUP),
+                core.served(GROUP),
+                core.tail(GROUP, 0).held.iter().map(|op| op.seq).collect::<Vec<_>>(),
+                brick.unsynced(),
+                brick.now.absorbed,
+                brick.now.dropped,
+            )?;
+        }
+        for (slot, lead) in self.leads.iter().enumerate().filter(|(_, lead)| lead.epoch != Epoch(0)) {
+            let busy: Vec<_> = lead.busy.iter().map(|busy| (busy.seq, busy.acked)).collect();
+            let serving = lead.is_serving();
+            writeln!(f, "  lead on {slot}: {} serving {serving} lanes {:?} busy {busy:?}", lead.epoch, lead.lanes)?;
+        }
+        for (seq, op) in &self.ghost.ops {
+            writeln!(f, "  {seq} write {:?} at {:?} {:?}", op.write, op.participants, op.fate)?;
+        }
+        writeln!(f, "  stable {:b} net {:?}", self.ghost.stable, self.net.keys().collect::<Vec<_>>())
+    }
+}
+
+impl fmt::Debug for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Accept(slot, write) => write!(f, "primary {slot} accepts write {write}"),
+            Action::Order(slot, stripe) => write!(f, "primary {slot} orders the next write of stripe {stripe}"),
+            Action::Fold(slot, stripe, patch) => write!(f, "primary {slot} folds stripe {stripe}, patch: {patch}"),
+            Action::Stable(slot, write) => write!(f, "primary {slot} reports write {write} stable"),
+            Action::Tell(slot, to) => write!(f, "primary {slot} tells slot {to} its decisions"),
+            Action::Deliver((kind, slot, epoch, more)) => {
+                let kind = ["", "prepare", "prepared", "refused", "new epoch", "tail", "decide", "settled"][*kind as usize];
+                write!(f, "delivered: {kind}, slot {slot}, {epoch} ({more:x})")
+            }
+            Action::Sync(slot) => write!(f, "slot {slot} syncs"),
+            Action::Crash(slot, kept, whole) => write!(f, "slot {slot} restarts, {kept} records kept, blocks: {whole}"),
+            Action::Expel(slot) => write!(f, "the arbiter expels slot {slot}"),
+            Action::Rejoin(slot) => write!(f, "the brick of slot {slot} comes back"),
+            Action::Fetch(slot) => write!(f, "slot {slot} gets the newest map"),
+            Action::Renew(slot) => write!(f, "primary {slot} asks for a new epoch"),
+        }
+    }
+}
+
+/// What must hold, by the first word of what is found wrong.
+pub(super) const PROPERTIES: [(&str, &str); 10] = [
+    ("I1", "I1 what was reported stable is there, whichever M bricks are lost"),
+    ("I2", "I2 an operation is everywhere or nowhere"),
+    ("I3", "I3 units and parity fit one another"),
+    ("I4", "I4 no number is given twice"),
+    ("I5", "I5 what was aborted never comes back"),
+    ("I6", "I6 a reader sees what is committed, all of it and nothing else"),
+    ("I8", "I8 a write takes effect once, in its order"),
+    ("I9", "I9 a block has one owner, a taken one has one"),
+    ("I11", "I11 overlays are on every live participant until folded"),
+    ("assert", "no assertion of the code fails"),
+];
+
+impl Model for Scope {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.begin()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.wrong.is_none() {
+            self.possible(state, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        self.step(last, action)
+    }
+
+    fn properties(&self) -> Vec<Property<Scope>> {
+        macro_rules! always {
+            ($($at:literal)*) => {
+                vec![$(Property::always(PROPERTIES[$at].1, |_, state: &State| {
+                    let first = state.wrong.as_deref().and_then(|wrong| wrong.split(' ').next());
+                    first != Some(PROPERTIES[$at].0)
+                })),*]
+            };
+        }
+        always!(0 1 2 3 4 5 6 7 8 9)
+    }
+}

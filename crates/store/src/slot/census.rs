@@ -1,0 +1,67 @@
+//! For the model checker: who owns which block, and the state of a slot as a short fingerprint.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+use types::StripeKey;
+
+use super::{Kept, SlotCore};
+use crate::space::Run;
+
+impl SlotCore {
+    /// Every block that something refers to, once for each that does. A block of a base that a patch shares with it
+    /// counts for the base.
+    pub(crate) fn owned(&self) -> Vec<u64> {
+        let of = |runs: &[Run]| super::expand(runs);
+        let mut blocks = Vec::new();
+        for unit in self.units.values() {
+            blocks.extend(unit.base.iter().flat_map(|base| of(&base.runs)));
+            blocks.extend(unit.pend.values().flat_map(|kept| of(&kept.hold.fresh)));
+        }
+        blocks.extend(self.released.iter().flat_map(|(_, runs)| of(runs)));
+        blocks.extend(self.coming.values().flat_map(|runs| of(runs)));
+        blocks
+    }
+
+    /// Blocks that the allocator has given out.
+    pub(crate) fn taken(&self, data_blocks: u64) -> u64 {
+        data_blocks - self.space.free()
+    }
+
+    /// Feeds everything that decides what this slot does next to a hasher. Blocks count by what `content` says of them:
+    /// two states that differ only in where bytes lie behave alike.
+    pub(crate) fn fingerprint<C: Hash>(&self, state: &mut impl Hasher, content: impl Fn(u64) -> C) {
+        let runs = |runs: &[Run], state: &mut dyn FnMut(C)| {
+            super::expand(runs).into_iter().for_each(|block| state(content(block)));
+        };
+        for (id, group) in &self.groups {
+            (id, group.promised, group.served, group.decided, &group.held).hash(state);
+            group.past.keys().for_each(|seq| seq.hash(state));
+            for (client, seen) in &group.clients.0 {
+                (client, seen.acked, &seen.seqs).hash(state);
+            }
+        }
+        let kept = |all: &BTreeMap<_, Box<Kept>>, state: &mut dyn FnMut(C)| {
+            all.values().for_each(|kept| runs(&kept.hold.runs, state));
+        };
+        for (key, unit) in &self.units {
+            (key, unit.slot, unit.at_rest, unit.pend.len(), unit.overlays.len()).hash(state);
+            if let Some(base) = &unit.base {
+                (base.identity, base.blocks, &base.crcs, &base.unit_blocks, &base.identities).hash(state);
+                runs(&base.runs, &mut |content| content.hash(state));
+            }
+            for Kept { hold, .. } in unit.pend.values().chain(unit.overlays.values()).map(|kept| &**kept) {
+                (hold.seq, hold.kind, hold.participants, hold.base, hold.blocks).hash(state);
+                (&hold.crcs, &hold.unit_blocks, &hold.identities).hash(state);
+                hold.origins.iter().for_each(|origin| (origin.client, origin.seq).hash(state));
+                hold.acked.hash(state);
+                hold.spans.iter().for_each(|span| (span.offset, span.len).hash(state));
+            }
+            kept(&unit.pend, &mut |content| content.hash(state));
+        }
+        self.erased.keys().for_each(|key: &StripeKey| key.hash(state));
+        self.released.iter().for_each(|(lsn, runs)| (lsn, super::expand(runs).len()).hash(state));
+        self.coming.keys().for_each(|coming| coming.hash(state));
+        (&self.dropped, self.replaying, self.space.free()).hash(state);
+    }
+}
