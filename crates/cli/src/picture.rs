@@ -63,7 +63,6 @@ fn slot(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Cell {
     };
     match config.state {
         SlotState::Out => Cell { text: "--".into(), colour: "1;31" },
-        SlotState::Joining => Cell { text: format!("{name}+"), colour: "33" },
         SlotState::Live if group.primary(code) == Some(index) => {
             Cell { text: format!("[{name}]"), colour: "1;36" }
         }
@@ -113,6 +112,7 @@ mod tests {
                 epoch: Epoch(2),
                 slots: vec![slot(1, SlotState::Live), slot(2, SlotState::Out), slot(3, SlotState::Live)],
             }],
+            same_node: false,
         };
         let mut map = ClusterMap::empty(ClusterId::default());
         map.bricks = vec![brick(1, BrickState::Up), brick(2, BrickState::Out), brick(3, BrickState::Up)];

@@ -47,6 +47,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::ServedTwice
         | Refusal::DiskFailed
         | Refusal::NotStaged
+        | Refusal::NotUp
         | Refusal::TooFewDomains
         | Refusal::MetaFailed => libc::EIO,
     }

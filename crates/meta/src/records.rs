@@ -95,6 +95,8 @@ types::records! {
         geometry: Geometry,
         /// The table of groups.
         groups: Vec<GroupConfig>,
+        /// Slots of one group may lie on one node.
+        same_node: bool,
         /// It is gone for everybody; only its space is not yet back.
         deleted: bool,
     }

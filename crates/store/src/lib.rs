@@ -4,7 +4,8 @@
 //! 1. `slot` and `primary`: what a slot holds and what a primary decides, as pure step machines.
 //! 2. `ops/write.rs` and `ops/prepare.rs`: the life of a write; `ops/stage.rs`: how the bytes of a whole stripe come before
 //!    it. `ops/read.rs` and `ops/read_stripe.rs`: of a read.
-//! 3. `take_over.rs`: what happens when a primary is gone. `recover.rs`: when a brick comes back.
+//! 3. `take_over.rs`: what happens when a primary is gone. `recover.rs`: when a brick comes back. `join.rs`: when it had
+//!    been away for so long that its slots were Out.
 //! 4. `journal.rs`, `table.rs`, `space.rs`: the brick's zones. `checkpoint.rs`: from journal to descriptors.
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ mod error;
 #[cfg(test)]
 mod golden;
 mod index;
+mod join;
 mod journal;
 mod lane;
 mod member;

@@ -1,7 +1,9 @@
 //! What the server does when asked: one file per request.
 
 mod decide;
+mod fill;
 mod fold;
+mod list;
 mod patch;
 mod prepare;
 mod purge;
@@ -9,7 +11,7 @@ mod read;
 mod read_stripe;
 mod stage;
 mod status;
-mod stripe;
+pub(crate) mod stripe;
 mod sync;
 mod write;
 

@@ -17,6 +17,8 @@
 //!   the same stripe is aborted with it.
 //! - A decision that one live slot knows stands: what it decided is decided, what it aborted is aborted.
 
+mod join;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{GroupDecision, HeldOp, Origin, Tail, Window};
@@ -24,7 +26,10 @@ use types::messages::cluster::GroupConfig;
 use types::rare::{Rare, reached};
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
+pub(crate) use join::{Attempt, Offer, Taken};
+
 use crate::slot::Clients;
+use join::Joining;
 
 /// Where a group stands with its primary.
 #[cfg_attr(test, derive(Clone))]
@@ -76,6 +81,8 @@ pub(crate) struct Order {
     pub(crate) participants: u64,
     /// The live ones, with their bricks.
     pub(crate) targets: Vec<(usize, BrickId)>,
+    /// The slot that joins, if it takes part.
+    pub(crate) offer: Option<Offer>,
     pub(crate) acked: Vec<(ClientId, ClientSeq)>,
     /// Everything up to here is decided.
     pub(crate) decided: Seq,
@@ -101,6 +108,8 @@ pub(crate) struct Ordered {
     clients: Clients,
     /// Writes accepted and not yet committed.
     unstable: BTreeSet<(ClientId, ClientSeq)>,
+    /// A slot that is brought level.
+    joining: Option<Joining>,
 }
 
 /// All groups of which a brick is the primary.
@@ -108,6 +117,8 @@ pub(crate) struct Ordered {
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryCore {
     groups: BTreeMap<GroupId, Ordered>,
+    /// Attempts to bring a slot level, so far.
+    attempts: u64,
 }
 
 impl PrimaryCore {
@@ -125,6 +136,7 @@ impl PrimaryCore {
             committed: BTreeMap::new(),
             clients: Clients::default(),
             unstable: BTreeSet::new(),
+            joining: None,
         };
         if let Some(old) = self.groups.insert(id, group) {
             assert!(old.config.epoch < self.groups[&id].config.epoch, "a take-over begins once per epoch");
@@ -211,16 +223,21 @@ impl PrimaryCore {
         fresh
     }
 
-    /// Gives an operation its place. `touched`: mask of the data slots that it concerns.
+    /// Gives an operation its place. `touched`: mask of the data slots that it concerns; `whole`: it replaces all that a
+    /// slot has of the stripe.
     pub(crate) fn order(
         &mut self,
         id: GroupId,
         epoch: Epoch,
         key: StripeKey,
         touched: u64,
+        whole: bool,
         origins: Vec<Origin>,
     ) -> Option<Order> {
         let group = self.in_epoch_mut(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))?;
+        if group.joining.as_ref().is_some_and(Joining::is_sealed) {
+            return None;
+        }
         group.counter += 1;
         let seq = Seq::new(epoch, group.counter);
         let parity = (group.code.k()..group.code.slots()).fold(0, |mask, slot| mask | 1 << slot);
@@ -237,10 +254,15 @@ impl PrimaryCore {
             group.news[slot] = News { given: seq, told: group.decided };
         }
         let targets = targets.map(|slot| (slot, group.config.slots[slot].brick)).collect();
+        let joining = group.joining.as_mut().filter(|joining| participants & 1 << joining.slot() != 0);
+        let offer = joining.and_then(|joining| joining.offer(seq, key, whole, group.decided));
+        if let Some(offer) = &offer {
+            group.news[offer.slot] = News { given: seq, told: offer.decided };
+        }
         let acked =
             origins.iter().filter_map(|o| Some((o.client, group.clients.0.get(&o.client)?.acked))).collect();
         group.ops.insert(seq, Op { key, awaited: live, origins });
-        Some(Order { seq, participants, targets, acked, decided: group.decided })
+        Some(Order { seq, participants, targets, offer, acked, decided: group.decided })
     }
 
     /// A slot holds an operation durably. True when that commits it.
@@ -282,9 +304,15 @@ impl PrimaryCore {
         let mut by_brick: BTreeMap<BrickId, Vec<GroupDecision>> = BTreeMap::new();
         let serving = self.groups.iter_mut().filter(|(_, group)| matches!(group.phase, Phase::Serving));
         for (id, group) in serving {
-            let (upto, live) = (group.decided, group.config.live());
+            let live = group.config.live();
+            let joining = group.joining.as_ref().and_then(|joining| joining.news(group.decided));
             for (slot, news) in group.news.iter_mut().enumerate() {
-                if live & 1 << slot == 0 || news.told >= news.given.min(upto) {
+                let upto = match joining {
+                    Some((joining, upto)) if joining == slot => upto,
+                    _ if live & 1 << slot != 0 => group.decided,
+                    _ => continue,
+                };
+                if news.told >= news.given.min(upto) {
                     continue;
                 }
                 news.told = upto;
@@ -424,7 +452,7 @@ mod tests {
             !core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)),
             "a repeated write is recognised"
         );
-        let order = core.order(GROUP, Epoch(1), key(0), 0b01, vec![origin.clone()]).expect("serving");
+        let order = core.order(GROUP, Epoch(1), key(0), 0b01, false, vec![origin.clone()]).expect("serving");
         assert_eq!(order.participants, 0b1101);
         assert_eq!(order.targets, vec![(0, BrickId(0)), (2, BrickId(2))]);
         assert!(!core.is_stable(GROUP, origin.client, ClientSeq(1)));
@@ -438,8 +466,8 @@ mod tests {
     #[test]
     fn decides_in_order() {
         let mut core = serving(&[]);
-        let first = core.order(GROUP, Epoch(1), key(0), 1, Vec::new()).expect("serving");
-        let second = core.order(GROUP, Epoch(1), key(1), 1, Vec::new()).expect("serving");
+        let first = core.order(GROUP, Epoch(1), key(0), 1, false, Vec::new()).expect("serving");
+        let second = core.order(GROUP, Epoch(1), key(1), 1, false, Vec::new()).expect("serving");
         for slot in [0, 2, 3] {
             core.acked(GROUP, second.seq, slot);
         }
@@ -455,13 +483,13 @@ mod tests {
     #[test]
     fn news_goes_to_who_holds_something_and_was_not_told_by_an_operation() {
         let mut core = serving(&[]);
-        let first = core.order(GROUP, Epoch(1), key(0), 0b01, Vec::new()).expect("serving");
+        let first = core.order(GROUP, Epoch(1), key(0), 0b01, false, Vec::new()).expect("serving");
         assert!(core.news().is_empty(), "nothing is decided");
         for slot in [0, 2, 3] {
             core.acked(GROUP, first.seq, slot);
         }
         // Carries the decision to slots 1, 2 and 3, so only slot 0 has to be told.
-        let second = core.order(GROUP, Epoch(1), key(1), 0b10, Vec::new()).expect("serving");
+        let second = core.order(GROUP, Epoch(1), key(1), 0b10, false, Vec::new()).expect("serving");
         assert_eq!(second.decided, first.seq);
         let news = core.news();
         assert_eq!(news.keys().collect::<Vec<_>>(), [&BrickId(0)]);

@@ -99,4 +99,11 @@ records! {
         /// The operation.
         seq: Seq,
     };
+    /// A unit is forgotten, with everything that lies over it: the slot is brought level, and nobody else has the stripe.
+    8 Forget {
+        /// The group.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+    };
 }

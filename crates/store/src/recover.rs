@@ -16,7 +16,7 @@ use crate::error::BrickError;
 use crate::journal::{self, Found, Journal};
 use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
-use crate::record::{Decided, Drop, Hold, Promise, Settle, Snapshot, Torn};
+use crate::record::{Decided, Drop, Forget, Hold, Promise, Settle, Snapshot, Torn};
 use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::slot::{SlotCore, Stamp, expand};
 use crate::superblock::Superblock;
@@ -93,6 +93,8 @@ impl Brick {
             counters: Counters::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),
+            listing: async_lock::Mutex::new(()),
+            pauses: Default::default(),
             map_wanted: Signal::new(),
             world,
             options,
@@ -183,6 +185,11 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<
         Torn::KIND => {
             let torn: Torn = parse(&found)?;
             slot.borrow_mut().apply_torn(torn.group, torn.seq, stamp);
+        }
+        Forget::KIND => {
+            let forget: Forget = parse(&found)?;
+            load(slot, table, forget.key).await?;
+            slot.borrow_mut().apply_forget(&forget, stamp);
         }
         _ => return Err(BrickError::JournalDamaged("a record of unknown kind")),
     }

@@ -15,6 +15,7 @@ use types::{
 use world::{Answer, Call, Disk, Handler, Identity, Listener, Peers, Signal, World};
 
 use crate::error::BrickError;
+use crate::join::Pause;
 use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
@@ -110,6 +111,10 @@ pub(crate) struct Server {
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; nothing is evicted meanwhile.
     pub(crate) checkpointing: async_lock::Mutex<()>,
+    /// Listings run one at a time: each reads all descriptors.
+    pub(crate) listing: async_lock::Mutex<()>,
+    /// Slots that could not be brought level, and when that is tried again.
+    pub(crate) pauses: RefCell<BTreeMap<(GroupId, usize), Pause>>,
     /// Given when the map should be fetched at once.
     pub(crate) map_wanted: Signal,
 }
@@ -135,6 +140,7 @@ impl Brick {
         world.spawn(server.clone().checkpoint_for_ever());
         world.spawn(server.clone().tell_decisions());
         world.spawn(server.clone().fold_for_ever());
+        world.spawn(server.clone().join_slots_for_ever());
         world.spawn(server.clone().drop_old_stages());
         let handler: Handler = {
             let server = server.clone();
@@ -185,6 +191,11 @@ impl Server {
             messages::Decided::KIND => reply(self.decided(call.parse()?)),
             messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
             messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
+            messages::Fill::KIND => {
+                let fill = call.parse()?;
+                reply(self.take_fill(epoch, fill, call.payload).await?)
+            }
+            messages::UnitList::KIND => reply(self.unit_list(epoch, call.parse()?).await?),
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
             _ => Err(Refusal::Unsupported),
@@ -224,7 +235,7 @@ impl Server {
     }
 
     /// The asker knows a newer map than this brick: fetch it.
-    fn not_yet(&self) -> Result<(), Refusal> {
+    pub(crate) fn not_yet(&self) -> Result<(), Refusal> {
         self.map_wanted.notify();
         Err(Refusal::NotServing)
     }
@@ -235,7 +246,7 @@ impl Server {
         // A map that is on its way may have it.
         let volume = map.volume(id.volume).ok_or(Refusal::NotServing)?;
         // The table of groups is large and of no use to those who ask for the geometry.
-        Ok(VolumeInfo { id: volume.id, name: String::new(), geometry: volume.geometry, groups: Vec::new() })
+        Ok(VolumeInfo { name: String::new(), groups: Vec::new(), ..*volume })
     }
 
     /// Where a brick's server listens.

@@ -19,7 +19,9 @@
 
 #[cfg(test)]
 mod census;
+mod fill;
 mod group;
+mod list;
 mod patch;
 mod read;
 mod rest;
@@ -32,7 +34,9 @@ use types::messages::brick::{HeldOp, OpKind, Prepare, Tail, spans_len};
 use types::rare::{Rare, reached};
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
+pub(crate) use fill::{FillStep, hold_of_fill};
 pub(crate) use group::{Clients, SlotGroup};
+pub(crate) use list::Asked;
 pub(crate) use patch::{Patched, expand, join, touched_rows};
 pub(crate) use read::{OverlayPiece, ReadPlan, Shape};
 pub(crate) use rest::Forward;
@@ -276,6 +280,8 @@ impl SlotCore {
     pub(crate) fn may_hold(&mut self, group: GroupId, key: StripeKey, seq: Seq) -> Result<(), Refusal> {
         let may = match self.check_epoch(group, seq.epoch()) {
             Ok(()) if self.dropped.contains(&key.object) => Err(Refusal::Dropped),
+            // It was decided without this slot, which joins and has had it in another way since.
+            Ok(()) if seq <= self.decided(group) => Err(Refusal::NotServing),
             checked => checked,
         };
         may.inspect_err(|_| {
@@ -370,6 +376,8 @@ impl SlotCore {
             } else {
                 freed.extend(old.into_iter().flat_map(|old| old.runs));
             }
+            // A brick may have been another slot of the group, long ago.
+            unit.slot = hold.slot;
             unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks, identities });
             unit.emptied = stamp.serial;
             (origins, told) = (hold.origins, serial);
@@ -458,22 +466,7 @@ impl SlotCore {
     pub(crate) fn apply_drop(&mut self, object: ObjectId, stripes: u64, stamp: Stamp) {
         let range = StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes };
         let keys: Vec<StripeKey> = self.units.range(range).map(|(key, _)| *key).collect();
-        for key in keys {
-            let Some(unit) = self.units.remove(&key) else { continue };
-            self.unplaced.remove(&key);
-            self.overlay_bytes -= unit.overlays.values().map(|kept| kept.weight()).sum::<usize>();
-            if unit.at_rest {
-                self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
-            }
-            if let Some(group) = self.groups.get_mut(&unit.group) {
-                unit.pend.keys().chain(unit.overlays.keys()).for_each(|seq| {
-                    group.held.remove(seq);
-                });
-            }
-            let pend = unit.pend.into_values().flat_map(|kept| kept.hold.fresh);
-            let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pend).collect();
-            self.release(freed, stamp.lsn);
-        }
+        keys.into_iter().for_each(|key| self.drop_unit(key, stamp));
         self.drop_staged_of_object(object);
         if self.dropped.insert(object) {
             self.dropped_order.push_back(object);

@@ -91,6 +91,28 @@ struct State {
     /// Cached pages, oldest first.
     cached: std::collections::VecDeque<u32>,
     cache_max: usize,
+    /// Units whose descriptors were written since a listing began, while one goes on.
+    rewritten: Option<BTreeSet<StripeKey>>,
+}
+
+/// A listing of the table goes on until this is dropped.
+pub(crate) struct Listing<'a> {
+    table: &'a Table,
+}
+
+impl Listing<'_> {
+    /// Units whose descriptors were written since the listing began, or since this was asked last: what was seen of them
+    /// may be older than what is there now.
+    pub(crate) fn rewritten(&self) -> BTreeSet<StripeKey> {
+        let mut state = self.table.state.borrow_mut();
+        state.rewritten.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        self.table.state.borrow_mut().rewritten = None;
+    }
 }
 
 impl Table {
@@ -116,6 +138,7 @@ impl Table {
                 cache: BTreeMap::new(),
                 cached: std::collections::VecDeque::new(),
                 cache_max: cache_max.max(4),
+                rewritten: None,
             }),
         };
         table.clear_torn().await?;
@@ -269,6 +292,50 @@ impl Table {
         self.start + (2 * u64::from(page) + version % 2) * PAGE as u64
     }
 
+    /// Begins a listing. One at a time: it reads every page that is in use.
+    pub(crate) fn list(&self) -> Listing<'_> {
+        let older = self.state.borrow_mut().rewritten.replace(BTreeSet::new());
+        assert!(older.is_none(), "one listing at a time");
+        Listing { table: self }
+    }
+
+    /// Calls `seen` with every descriptor at rest, each as it was at some moment meanwhile. Descriptors that are written
+    /// meanwhile may be missed or be seen twice: the listing knows their keys.
+    pub(crate) async fn for_each_listed(
+        &self,
+        _listing: &Listing<'_>,
+        mut seen: impl FnMut(Descriptor),
+    ) -> Result<(), BrickError> {
+        const BATCH: usize = 32;
+        let mut first = 0;
+        loop {
+            let versions: Vec<u64> = {
+                let state = self.state.borrow();
+                state.pages.iter().skip(first).take(BATCH).map(|page| page.version).collect()
+            };
+            if versions.is_empty() {
+                return Ok(());
+            }
+            let bytes = self.disk.read(self.place(first as u32, 0), versions.len() * 2 * PAGE).await?;
+            for (copies, version) in bytes.chunks(2 * PAGE).zip(&versions) {
+                let newest = copies.chunks(PAGE).filter_map(|copy| Some((self.header(copy)?, copy)));
+                let newest = newest.max_by_key(|(header, _)| header.version);
+                match newest.filter(|(header, _)| header.version >= *version) {
+                    Some((header, copy)) => {
+                        entries(&header, copy).into_iter().for_each(|(_, descriptor)| seen(descriptor))
+                    }
+                    None if *version == 0 => {}
+                    None => {
+                        return Err(BrickError::JournalDamaged(
+                            "a descriptor page does not match its checksum",
+                        ));
+                    }
+                }
+            }
+            first += versions.len();
+        }
+    }
+
     /// The descriptor of a unit at rest.
     pub(crate) async fn find(&self, key: StripeKey) -> Result<Option<Descriptor>, BrickError> {
         let candidates = self.state.borrow().index.candidates(key);
@@ -315,6 +382,7 @@ impl Table {
     /// Writes the changes, every page once. The caller syncs the disk afterwards.
     pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), BrickError> {
         self.state.borrow_mut().settle_emptied();
+        let keys: Vec<StripeKey> = changes.iter().map(|change| change.key).collect();
         let mut by_page: BTreeMap<u32, Vec<(u32, Option<Descriptor>)>> = BTreeMap::new();
         for change in changes {
             let old = self.locate(change.key).await?;
@@ -337,6 +405,10 @@ impl Table {
         }
         for (page, entries) in by_page {
             self.write_page(page, entries).await?;
+        }
+        // Until here the units are in RAM still, where a listing finds them.
+        if let Some(rewritten) = &mut self.state.borrow_mut().rewritten {
+            rewritten.extend(keys);
         }
         Ok(())
     }

@@ -55,6 +55,7 @@ impl Server {
             primary.served().map(|(id, _)| id).filter(|id| map.group(*id).is_none()).collect()
         };
         gone.into_iter().for_each(|id| self.primary.borrow_mut().end(id));
+        self.end_joins_of_lost(map);
         self.progress.notify();
     }
 

@@ -48,6 +48,8 @@ coded_enum! {
         NotStaged = 15,
         /// The object has been removed; nobody will miss the operation.
         Dropped = 16,
+        /// The brick that is meant holds no lease.
+        NotUp = 17,
         /// No such file or directory.
         NotFound = 32,
         /// The name exists already.
@@ -92,7 +94,7 @@ impl Refusal {
     pub fn recovery(self) -> Recovery {
         match self {
             Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => Recovery::RefreshMap,
-            Refusal::NotServing | Refusal::TooFewLive => Recovery::Wait,
+            Refusal::NotServing | Refusal::TooFewLive | Refusal::NotUp => Recovery::Wait,
             Refusal::Pending | Refusal::Corrupt => Recovery::AskPrimary,
             _ => Recovery::GiveUp,
         }
@@ -117,6 +119,7 @@ impl std::fmt::Display for Refusal {
             Refusal::DiskFailed => "the brick's disk failed",
             Refusal::NotStaged => "the unit is not staged here",
             Refusal::Dropped => "the object has been removed",
+            Refusal::NotUp => "the brick holds no lease",
             Refusal::NotFound => "no such file or directory",
             Refusal::Exists => "exists already",
             Refusal::NotDirectory => "not a directory",

@@ -134,6 +134,7 @@ impl Cluster {
                 name: "v".into(),
                 geometry,
                 groups: (0..bricks).map(group).collect(),
+                same_node: false,
             }],
         };
         let known = Known {

@@ -8,14 +8,17 @@
 //! | joins again, the same life | lease renewed; Up if it was Out | if it was Out and is primary: epoch + 1 |
 //! | silent for its lease and the margin | Out | where it is live: slot Out, epoch + 1, if K slots stay live |
 //! | primary asks for a new epoch | | epoch + 1 if its epoch is still the one it names |
+//! | primary has brought a slot level | | slot Live, epoch + 1, if its epoch is still the one it names |
+//! | another takes its place for good | | its slots are the other's, Out, epoch + 1: `replace.rs` |
 //!
-//! A slot that is Out stays so: its brick has missed writes.
+//! A slot that is Out has missed writes. Its brick may come back at any time; the slot is Live again only when the
+//! primary says that it has everything.
 
 use types::limits::{BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{
-    BrickBeat, BrickInfo, BrickJoin, BrickState, GroupConfig, GroupRenew, SlotState, VolumeInfo,
+    BrickBeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotState, VolumeInfo,
 };
-use types::{BrickId, Refusal};
+use types::{BrickId, GroupId, Refusal};
 
 use super::map::{Cluster, Life};
 use crate::kv::Writes;
@@ -105,22 +108,62 @@ impl Cluster {
 
     /// A group's primary asks for a new epoch with the same slots.
     pub(crate) fn renew(&mut self, request: &GroupRenew) -> Result<Writes, Refusal> {
-        let id = request.group.volume;
-        let volume = self.map.volumes.iter_mut().find(|volume| volume.id == id).ok_or(Refusal::Unknown)?;
-        let code = volume.geometry.code();
-        let group = volume.groups.get_mut(request.group.index as usize).ok_or(Refusal::Unknown)?;
-        let mut writes = Writes::new();
+        let (volume, group) = self.map.group(request.group).ok_or(Refusal::Unknown)?;
         if group.epoch != request.epoch {
-            return Ok(writes);
+            return Ok(Writes::new());
         }
-        let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
-        if primary.is_none_or(|slot| slot.brick != request.brick) {
-            return Err(Refusal::NotPrimary);
+        led_by(volume, group, request.brick)?;
+        self.change_group(request.group, |_| ())
+    }
+
+    /// A group's primary has brought a slot level: it is live from the next epoch on. Nothing else changes with it;
+    /// a slot that is to be expelled is so in another epoch.
+    ///
+    /// # Errors
+    /// See [`GroupAdmit`].
+    pub(crate) fn admit(&mut self, request: &GroupAdmit, now: u64) -> Result<Writes, Refusal> {
+        let (volume, group) = self.map.group(request.group).ok_or(Refusal::Unknown)?;
+        let at = usize::from(request.slot);
+        let slot = group.slots.get(at).ok_or(Refusal::Invalid)?;
+        let live = slot.state == SlotState::Live;
+        if group.epoch != request.epoch {
+            let done = live && group.epoch > request.epoch;
+            return if done { Ok(Writes::new()) } else { Err(Refusal::StaleEpoch) };
         }
+        led_by(volume, group, request.brick)?;
+        if live {
+            return Err(Refusal::Invalid);
+        }
+        if !self.has_lease(request.brick, now) {
+            return Err(Refusal::NotServing);
+        }
+        if !self.has_lease(slot.brick, now) {
+            return Err(Refusal::NotUp);
+        }
+        self.change_group(request.group, |group| group.slots[at].state = SlotState::Live)
+    }
+
+    /// Changes a group's configuration, which gets its next epoch.
+    fn change_group(
+        &mut self,
+        id: GroupId,
+        change: impl FnOnce(&mut GroupConfig),
+    ) -> Result<Writes, Refusal> {
+        let mut writes = Writes::new();
+        let volume = self.map.volumes.iter_mut().find(|volume| volume.id == id.volume);
+        let volume = volume.ok_or(Refusal::Unknown)?;
+        let group = volume.groups.get_mut(id.index as usize).ok_or(Refusal::Unknown)?;
+        change(group);
         group.epoch = group.epoch.next();
         Cluster::write_volume(volume, &mut writes);
         self.publish(&mut writes);
         Ok(writes)
+    }
+
+    /// Whether a brick is Up and its lease has not run out.
+    pub(super) fn has_lease(&self, brick: BrickId, now: u64) -> bool {
+        self.map.brick(brick).is_some_and(|brick| brick.state == BrickState::Up)
+            && self.lives.get(&brick).is_some_and(|life| !expired(life, now))
     }
 
     /// Counts every lease from `us` later than it was heard.
@@ -157,6 +200,15 @@ impl Cluster {
     }
 }
 
+/// Refuses who is not the group's primary.
+fn led_by(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Result<(), Refusal> {
+    let primary = group.primary(volume.geometry.code()).and_then(|slot| group.slots.get(slot));
+    if primary.is_none_or(|slot| slot.brick != brick) {
+        return Err(Refusal::NotPrimary);
+    }
+    Ok(())
+}
+
 /// Whether a life's lease has run out for certain.
 fn expired(life: &Life, now: u64) -> bool {
     now.saturating_sub(life.heard) > LEASE_US + LEASE_MARGIN_US
@@ -174,12 +226,7 @@ fn expel_slot(group: &mut GroupConfig, brick: BrickId, least: usize) -> Option<(
     let live = group.live().count_ones() as usize;
     let at = group.slot_of(brick)?;
     let slot = group.slots.get_mut(at)?;
-    let enough = match slot.state {
-        SlotState::Out => false,
-        SlotState::Live => live > least,
-        SlotState::Joining => true,
-    };
-    enough.then(|| {
+    (slot.state == SlotState::Live && live > least).then(|| {
         slot.state = SlotState::Out;
         group.epoch = group.epoch.next();
     })

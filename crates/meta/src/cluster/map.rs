@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, VolumeInfo};
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo};
 use types::{BrickId, Geometry, Incarnation, MapVersion, VolumeId};
 
 use crate::kv::{Store, Writes};
@@ -64,8 +64,8 @@ impl Cluster {
         if record.deleted {
             self.deleted.insert(id, record);
         } else {
-            let VolumeRecord { name, geometry, groups, .. } = record;
-            self.map.volumes.push(VolumeInfo { id, name, geometry, groups });
+            let VolumeRecord { name, geometry, groups, same_node, .. } = record;
+            self.map.volumes.push(VolumeInfo { id, name, geometry, groups, same_node });
         }
     }
 
@@ -88,16 +88,24 @@ impl Cluster {
         self.deleted.keys().copied()
     }
 
-    /// The bricks that may hold bytes of a volume, deleted or not.
-    pub(crate) fn bricks_of(&self, volume: VolumeId) -> BTreeSet<BrickId> {
-        let groups = match self.map.volume(volume) {
-            Some(volume) => &volume.groups,
+    /// The bricks that have to forget an object of a volume, deleted or not, before it is gone for good.
+    ///
+    /// A brick that is Out, and none of whose slots in the volume is live, is not waited for: when it is back, the
+    /// groups' primaries compare what it has with what they have, and have it forget the rest. A deleted volume has no
+    /// primaries: every brick is waited for until it is back, or replaced.
+    pub(crate) fn holders_of(&self, volume: VolumeId) -> BTreeSet<BrickId> {
+        let (groups, deleted) = match self.map.volume(volume) {
+            Some(volume) => (&volume.groups, false),
             None => match self.deleted.get(&volume) {
-                Some(record) => &record.groups,
+                Some(record) => (&record.groups, true),
                 None => return BTreeSet::new(),
             },
         };
-        groups.iter().flat_map(|group| &group.slots).map(|slot| slot.brick).collect()
+        let slots = groups.iter().flat_map(|group| &group.slots);
+        let waited = |slot: &&SlotConfig| {
+            deleted || slot.state == SlotState::Live || self.address_of(slot.brick).is_some()
+        };
+        slots.filter(waited).map(|slot| slot.brick).collect()
     }
 
     /// Where a brick listens, if it is Up.
@@ -133,6 +141,7 @@ impl Cluster {
             name: volume.name.clone(),
             geometry: volume.geometry,
             groups: volume.groups.clone(),
+            same_node: volume.same_node,
             deleted: false,
         };
         writes.insert(keys::volume(volume.id), Some(to_value(&record)));

@@ -3,6 +3,7 @@
 //! | what | decided in |
 //! |---|---|
 //! | which process serves a brick, who is expelled, when a group gets a new epoch | `bricks.rs` |
+//! | which brick may take another's place | `replace.rs` |
 //! | which bricks a volume's groups are made of | `volumes.rs` |
 //! | what is read at the start, and the map that all others are shown | `map.rs` |
 //!
@@ -10,6 +11,7 @@
 
 mod bricks;
 mod map;
+mod replace;
 #[cfg(test)]
 mod tests;
 mod volumes;

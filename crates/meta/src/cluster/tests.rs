@@ -1,7 +1,7 @@
 //! Bricks, epochs, volumes.
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
-use types::messages::cluster::{BrickBeat, BrickState, GroupRenew, SlotState};
+use types::messages::cluster::{BrickBeat, BrickState, GroupAdmit, GroupRenew, SlotState};
 use types::messages::names::StatFs;
 use types::{BrickId, Epoch, GroupId, Incarnation, Refusal};
 
@@ -143,6 +143,57 @@ fn primaries_may_renew_their_groups() {
         assert!(fixture.state.cluster.renew(&renew(primary, epoch)).is_ok_and(|writes| writes.is_empty()));
         let nowhere = GroupRenew { group: GroupId { index: 99, ..group }, ..renew(primary, 1) };
         assert_eq!(fixture.state.cluster.renew(&nowhere), Err(Refusal::Unknown));
+    });
+}
+
+#[test]
+fn a_slot_that_was_brought_level_is_live_again() {
+    on_all(|mut fixture| {
+        for brick in 2..=4 {
+            assert_eq!(fixture.state.cluster.beat(&beat(brick, 1), GONE), Ok(()));
+        }
+        assert!(expire(&mut fixture, GONE + 1));
+        let before = fixture.state.cluster.map().clone();
+        let groups = &before.volumes[0].groups;
+        let index = groups.iter().position(|g| g.slot_of(BrickId(1)).is_some()).expect("2+1 on four bricks");
+        let slot = groups[index].slot_of(BrickId(1)).expect("just found") as u8;
+        let (epoch, brick) = epochs(&fixture)[index];
+        let group = GroupId { volume: fixture.volume, index: index as u32 };
+        let admit = GroupAdmit { group, epoch: Epoch(epoch), brick, slot };
+        let cluster = &mut fixture.state.cluster;
+
+        assert_eq!(cluster.admit(&admit, GONE), Err(Refusal::NotUp), "its brick is out");
+        assert!(cluster.join(&brick_join(1, 2), GONE).is_ok());
+        let map = cluster.map().clone();
+        assert_eq!(cluster.admit(&GroupAdmit { brick: BrickId(1), ..admit }, GONE), Err(Refusal::NotPrimary));
+        assert_eq!(cluster.admit(&GroupAdmit { slot: 3, ..admit }, GONE), Err(Refusal::Invalid));
+        let other = (0..3).find(|other| *other != slot).expect("three slots");
+        assert_eq!(cluster.admit(&GroupAdmit { slot: other, ..admit }, GONE), Err(Refusal::Invalid), "live");
+        let stale = |epoch| GroupAdmit { epoch: Epoch(epoch), ..admit };
+        assert_eq!(cluster.admit(&stale(epoch - 1), GONE), Err(Refusal::StaleEpoch));
+        assert_eq!(cluster.admit(&stale(epoch + 1), GONE), Err(Refusal::StaleEpoch));
+        let nowhere = GroupAdmit { group: GroupId { index: 99, ..group }, ..admit };
+        assert_eq!(cluster.admit(&nowhere, GONE), Err(Refusal::Unknown));
+        assert_eq!(cluster.admit(&admit, 2 * GONE + 1), Err(Refusal::NotServing), "nobody has been heard");
+        assert_eq!(cluster.beat(&beat(brick.0, 1), 2 * GONE), Ok(()));
+        assert_eq!(cluster.admit(&admit, 2 * GONE + 1), Err(Refusal::NotUp), "silent, not yet expelled");
+        assert_eq!(cluster.map(), &map, "nothing of this has changed anything");
+
+        let writes = cluster.admit(&admit, GONE + 1).expect("all is as it says");
+        assert!(fixture.state.commit(writes));
+        let cluster = &mut fixture.state.cluster;
+        let after = cluster.map().clone();
+        assert_eq!(after.version.0, map.version.0 + 1);
+        let changed = &after.volumes[0].groups[index];
+        assert_eq!((changed.epoch.0, changed.live()), (epoch + 1, 0b111));
+        // The answer was lost: asked again, it is done, also in later epochs.
+        assert!(cluster.admit(&admit, GONE + 1).is_ok_and(|writes| writes.is_empty()));
+        let primary = changed.slots[changed.primary(before.volumes[0].geometry.code()).expect("live")].brick;
+        let renew = GroupRenew { group, epoch: Epoch(epoch + 1), brick: primary };
+        assert!(cluster.renew(&renew).is_ok_and(|writes| !writes.is_empty()));
+        assert!(cluster.admit(&admit, GONE + 1).is_ok_and(|writes| writes.is_empty()));
+        let map = fixture.restart(vec![]).state.cluster.map().clone();
+        assert_eq!(map.volumes[0].groups[index].live(), 0b111, "it is durable");
     });
 }
 

@@ -24,7 +24,8 @@ impl Cluster {
             return Err(Refusal::Exists);
         }
         let groups = self.place(request)?;
-        let volume = VolumeInfo { id, name: request.name.clone(), geometry: request.geometry, groups };
+        let VolumeCreate { ref name, geometry, same_node, .. } = *request;
+        let volume = VolumeInfo { id, name: name.clone(), geometry, groups, same_node };
 
         let owner = Owner { uid: 0, gid: 0, mode: 0o755 };
         let mut root = Inode::new(FileKind::Directory, &owner, wall);
@@ -67,8 +68,8 @@ impl Cluster {
     pub(crate) fn delete_volume(&mut self, name: &str) -> Result<(VolumeId, Writes), Refusal> {
         let at = self.map.volumes.iter().position(|volume| volume.name == name).ok_or(Refusal::Unknown)?;
         let volume = self.map.volumes.remove(at);
-        let VolumeInfo { id, name, geometry, groups } = volume;
-        let record = VolumeRecord { name, geometry, groups, deleted: true };
+        let VolumeInfo { id, name, geometry, groups, same_node } = volume;
+        let record = VolumeRecord { name, geometry, groups, same_node, deleted: true };
         let mut writes = Writes::new();
         writes.insert(keys::volume(id), Some(to_value(&record)));
         self.deleted.insert(id, record);

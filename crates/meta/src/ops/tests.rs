@@ -443,7 +443,7 @@ fn deleted_volumes_are_swept() {
         let mut tree = tree.restart_without_clients();
         while tree.state.sweep_volume(tree.volume).expect("readable") {}
         assert_eq!(tree.purges(), vec![(a.object, 2)]);
-        assert_eq!(tree.state.cluster.bricks_of(tree.volume).len(), 4);
+        assert_eq!(tree.state.cluster.holders_of(tree.volume).len(), 4);
         assert_eq!(tree.state.forget_if_empty(tree.volume), Ok(false));
         let key = crate::keys::purge(tree.volume, a.object);
         tree.again(move |txn| {

@@ -3,8 +3,8 @@
 use types::Refusal;
 use types::messages::Done;
 use types::messages::cluster::{
-    BeatReply, BrickBeat, BrickJoin, ClusterReport, GroupRenew, MapGet, MapReply, VolumeCreate, VolumeDelete,
-    VolumeReply,
+    BeatReply, BrickBeat, BrickJoin, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit, GroupRenew,
+    MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeReply,
 };
 use types::messages::names::{Space, StatFs};
 
@@ -25,15 +25,35 @@ impl Shared {
 
     pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BeatReply, Refusal> {
         let now = self.world.now();
-        self.arbitrate(|state| state.cluster.join(request, now))
+        self.decide(|state| state.cluster.join(request, now))
     }
 
     pub(super) fn group_renew(&self, request: &GroupRenew) -> Result<BeatReply, Refusal> {
-        self.arbitrate(|state| state.cluster.renew(request))
+        self.decide(|state| state.cluster.renew(request))
+    }
+
+    pub(super) fn group_admit(&self, request: &GroupAdmit) -> Result<BeatReply, Refusal> {
+        let now = self.world.now();
+        self.decide(|state| state.cluster.admit(request, now))
+    }
+
+    pub(super) fn brick_replace(&self, request: &BrickReplace) -> Result<BrickReplaced, Refusal> {
+        let now = self.world.now();
+        let decided = self.state.borrow().cluster.check_replace(request, now);
+        if let Err(hindrance) = decided {
+            return Ok(BrickReplaced { groups: 0, hindrance: Some(hindrance) });
+        }
+        let mut groups = 0;
+        self.decide(|state| {
+            let (replaced, writes) = state.cluster.replace(request);
+            groups = replaced;
+            Ok(writes)
+        })?;
+        Ok(BrickReplaced { groups, hindrance: None })
     }
 
     /// Makes a decision durable, then lets everybody know.
-    fn arbitrate(
+    fn decide(
         &self,
         decide: impl FnOnce(&mut State) -> Result<Writes, Refusal>,
     ) -> Result<BeatReply, Refusal> {

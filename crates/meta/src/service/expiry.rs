@@ -36,6 +36,8 @@ impl Shared {
             tracing::info!(map = %state.cluster.version(), "bricks are out: their leases have run out");
             state.commit(writes);
             self.news.notify();
+            // Some objects waited only for bricks that are out now.
+            self.purges.notify();
         }
         if state.expire_clients(now) > 0 {
             self.settled.notify();

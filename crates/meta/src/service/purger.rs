@@ -1,7 +1,9 @@
 //! Objects whose bytes nobody can reach are purged from the bricks, and deleted volumes removed.
 //!
-//! An object's entry stays in the store until every brick of its volume has answered. Which bricks have, is only
-//! remembered in memory: after a restart all are asked again. A brick that is Out is asked when it is back.
+//! An object's entry stays in the store until every brick that has to forget it has answered. Which bricks have, is only
+//! remembered in memory: after a restart all are asked again. A brick that is Out is not waited for: its slots are
+//! compared when it is back. It may come back while others are asked, and be compared with one of them that has not
+//! forgotten yet, so who is waited for is looked up again at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -115,10 +117,7 @@ impl Shared {
         answered: &mut Answered,
         left: &mut Left,
     ) -> Result<(), Refusal> {
-        let holders: BTreeMap<VolumeId, BTreeSet<BrickId>> = {
-            let state = self.state.borrow();
-            items.iter().map(|item| (item.volume, state.cluster.bricks_of(item.volume))).collect()
-        };
+        let holders = self.holders(&items);
         let none = BTreeSet::new();
         let bricks: BTreeSet<BrickId> = holders.values().flatten().copied().collect();
         let asked = bricks.into_iter().map(|brick| {
@@ -135,6 +134,7 @@ impl Shared {
                 answered.by_object.entry(object).or_default().insert(brick);
             }
         }
+        let holders = self.holders(&items);
         let done = |item: &&Item| {
             holders
                 .get(&item.volume)
@@ -150,6 +150,12 @@ impl Shared {
             answered.by_object.clear();
         }
         self.forget_purged(done).await
+    }
+
+    /// Who has to forget objects of the volumes concerned.
+    fn holders(&self, items: &[Item]) -> BTreeMap<VolumeId, BTreeSet<BrickId>> {
+        let state = self.state.borrow();
+        items.iter().map(|item| (item.volume, state.cluster.holders_of(item.volume))).collect()
     }
 
     /// Asks a brick to purge objects. Returns those that it has, and whether it failed to answer for another.

@@ -72,6 +72,8 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         BrickJoin::KIND => reply(shared.brick_join(&call.parse()?)),
         BrickBeat::KIND => reply(shared.brick_beat(&call.parse()?)),
         GroupRenew::KIND => reply(shared.group_renew(&call.parse()?)),
+        GroupAdmit::KIND => reply(shared.group_admit(&call.parse()?)),
+        BrickReplace::KIND => reply(shared.brick_replace(&call.parse()?)),
         ClientJoin::KIND => reply(shared.client_join(&call.parse()?)),
         ClientPoll::KIND => reply(shared.client_poll(call.parse()?).await),
         ModeTaken::KIND => reply(shared.mode_taken(&call.parse()?)),

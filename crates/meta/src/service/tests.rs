@@ -2,7 +2,7 @@
 
 mod exclusive;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
@@ -60,7 +60,7 @@ impl House {
     fn brick(&self, id: u32) -> Brick {
         let world = self.simulation.node(&format!("n{id}"));
         let peers = Peers::new(world.clone(), identity(Role::Brick));
-        Brick { id, world, peers, purged: Rc::default() }
+        Brick { id, world, peers, purged: Rc::default(), purge_us: Rc::default() }
     }
 
     fn client(&self, name: &str) -> Client {
@@ -94,6 +94,8 @@ struct Brick {
     world: World,
     peers: Peers,
     purged: Rc<RefCell<BTreeSet<ObjectId>>>,
+    /// How long it takes to forget an object.
+    purge_us: Rc<Cell<u64>>,
 }
 
 impl Brick {
@@ -111,12 +113,13 @@ impl Brick {
             }
         });
         let listener = self.world.listen(&format!("n{}:7000", self.id)).await.expect("free");
-        let purged = Rc::clone(&self.purged);
+        let brick = self.clone();
         let handler: Handler = Rc::new(move |call| {
-            let purged = Rc::clone(&purged);
+            let brick = brick.clone();
             Box::pin(async move {
                 assert_eq!(call.kind, Purge::KIND);
-                purged.borrow_mut().insert(call.parse::<Purge>()?.object);
+                brick.world.sleep(brick.purge_us.get()).await;
+                brick.purged.borrow_mut().insert(call.parse::<Purge>()?.object);
                 Ok(Answer::new(&Done {}, Buf::default()))
             })
         });
@@ -464,7 +467,7 @@ fn clients_come_back_to_a_restarted_service() {
 }
 
 #[test]
-fn purges_wait_for_bricks_that_are_out() {
+fn purges_wait_for_bricks_that_hold_live_slots_and_for_those_that_come_back_meanwhile() {
     let house = House::new(7);
     house.run(async {
         let bricks = furnish(&house).await;
@@ -475,14 +478,28 @@ fn purges_wait_for_bricks_that_are_out() {
         let file = client.create("f", false).await.expect("free").attr;
         client.grow(&file, 100_000, true).await.expect("there");
         client.unlink("f").await.expect("there");
-        client.world.sleep(5 * LEASE_US).await;
-        assert_eq!(client.status().await.purges, 1);
+        client.world.sleep(LEASE_US / 2).await;
+        assert_eq!(client.status().await.purges, 1, "its slots are live");
+        client.world.sleep(2 * LEASE_US).await;
+        assert_eq!(client.status().await.purges, 0, "it is out, and compared when it is back");
         assert!(bricks[0].purged.borrow().contains(&file.object));
+        // Groups that had brick 3 cannot lose another one: its slots stay live.
+        house.simulation.kill("n2");
+        client.world.sleep(2 * LEASE_US).await;
+        let file = client.create("h", false).await.expect("free").attr;
+        client.grow(&file, 100_000, true).await.expect("there");
+        client.unlink("h").await.expect("there");
+        client.world.sleep(2 * LEASE_US).await;
+        assert_eq!(client.status().await.purges, 1);
         let back = house.brick(3);
         back.start(2).await.expect("its old life is gone");
+        let second = house.brick(2);
+        second.start(2).await.expect("its old life is gone");
         client.world.sleep(2 * BEAT_US).await;
         assert_eq!(client.status().await.purges, 0);
-        assert!(back.purged.borrow().contains(&file.object));
+        for brick in [&back, &second] {
+            assert!(brick.purged.borrow().contains(&file.object));
+        }
 
         // A volume goes with everything in it.
         let file = client.create("g", false).await.expect("free").attr;
@@ -496,6 +513,30 @@ fn purges_wait_for_bricks_that_are_out() {
         assert!(back.purged.borrow().contains(&file.object));
         let status = client.status().await;
         assert_eq!((status.purges, status.map.volumes.len(), status.memory), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_brick_that_comes_back_during_a_purge_is_asked_as_well() {
+    let house = House::new(13);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let mut client = house.client("a");
+        client.join(vec![]).await.expect("there is the volume");
+        client.keep_polling(Rc::default());
+        house.simulation.kill("n3");
+        client.world.sleep(2 * LEASE_US).await;
+        let file = client.create("f", false).await.expect("free").attr;
+        client.grow(&file, 100_000, true).await.expect("there");
+        bricks[0].purge_us.set(500_000);
+        client.unlink("f").await.expect("there");
+        client.world.sleep(100_000).await;
+        // It could be compared with brick 1, which still has the object, and keep it for ever.
+        let back = house.brick(3);
+        back.start(2).await.expect("its old life is gone");
+        client.world.sleep(2 * BEAT_US).await;
+        assert_eq!(client.status().await.purges, 0);
+        assert!(back.purged.borrow().contains(&file.object));
     });
 }
 

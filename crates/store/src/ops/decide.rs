@@ -56,22 +56,20 @@ impl Server {
         Ok(self.slot.borrow().tail(new.group, self.free_bytes()))
     }
 
-    /// Take-over, second step: the fate of everything before the epoch. From its end on this slot serves it.
+    /// Take-over, second step: the fate of everything before the epoch. From its end on this slot serves it. The same
+    /// makes a slot that joins clean, and is told to all before it is admitted.
     pub(crate) async fn decide(&self, epoch: Epoch, decide: Decide) -> Result<Done, Refusal> {
         self.journal.room(Claim::Housekeeping, 64 * decide.windows.len() + 4096).await?;
-        let (promised, served) = {
-            let slot = self.slot.borrow();
-            (slot.promised(decide.group), slot.served(decide.group))
-        };
+        let promised = self.slot.borrow().promised(decide.group);
         if epoch != promised {
             return Err(if epoch < promised { Refusal::StaleEpoch } else { Refusal::NotServing });
         }
-        if served != Some(epoch) {
-            let Decide { group, upto, aborted, windows } = decide;
-            let record = record::Settle { group, epoch, upto, aborted, windows };
-            let appended = self.journal.append(&record, &types::Buf::empty());
-            self.slot.borrow_mut().apply_settle(&record, self.stamp(appended));
-        }
+        // Also if the epoch is served already: a slot that joins starts clean, and before it is admitted every slot must
+        // know durably what is decided. A fate that is told twice changes nothing.
+        let Decide { group, upto, aborted, windows } = decide;
+        let record = record::Settle { group, epoch, upto, aborted, windows };
+        let appended = self.journal.append(&record, &types::Buf::empty());
+        self.slot.borrow_mut().apply_settle(&record, self.stamp(appended));
         self.journal.want();
         self.journal.durable(self.journal.last()).await?;
         Ok(Done {})

@@ -64,7 +64,9 @@ impl Server {
     /// Stripes of this brick's groups with overlays, the oldest in the journal first.
     fn fold_candidates(&self) -> Vec<(StripeKey, GroupId)> {
         let primary = self.primary.borrow();
-        let mine = |id: GroupId| primary.epoch(id).is_some_and(|epoch| primary.serving(id, epoch).is_some());
+        let serves =
+            |id: GroupId| primary.epoch(id).is_some_and(|epoch| primary.serving(id, epoch).is_some());
+        let mine = |id: GroupId| serves(id) && primary.accepts(id);
         self.slot.borrow().overlaid(mine, PER_LOOK)
     }
 

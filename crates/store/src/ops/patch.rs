@@ -14,7 +14,7 @@
 //! Only a parity slot can be the primary of a patch: it has every overlay, and knows of each data unit which version
 //! the parity stands for. What a patch cannot be made of, a damaged block or a missing unit, the full fold mends.
 
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join, join_all};
 use types::checksum::crc_blocks;
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Prepare};
@@ -68,8 +68,8 @@ impl Server {
         let (id, epoch, key, k) = (stripe.id, stripe.epoch, stripe.key, stripe.geometry.code().k());
         let mask = |mask, (unit, rows): (usize, &Vec<u32>)| mask | u64::from(!rows.is_empty()) << unit;
         let touched = rows.iter().enumerate().fold(0, mask);
-        let order = self.primary.borrow_mut().order(id, epoch, key, touched, Vec::new());
-        let Order { seq, participants, targets, acked, decided } = order.ok_or(Refusal::StaleEpoch)?;
+        let order = self.primary.borrow_mut().order(id, epoch, key, touched, false, Vec::new());
+        let Order { seq, participants, targets, offer, acked, decided } = order.ok_or(Refusal::StaleEpoch)?;
         count(&self.counters.ordered);
         let prepare = Prepare { participants, acked, decided, ..blank(id, seq, key, OpKind::Patch) };
         let (data, parity): (Vec<_>, Vec<_>) = targets.into_iter().partition(|(slot, _)| *slot < k);
@@ -90,13 +90,22 @@ impl Server {
         let identity =
             |slot: usize| if touched & 1u64 << slot != 0 { seq } else { stripe.shape.identity_of(slot) };
         let identities: Vec<Seq> = (0..k).map(identity).collect();
-        let deliveries = parity.iter().map(|(slot, brick)| {
+        let part_of = |slot: usize| {
             let (base, identities) = (stripe.shape.identity, identities.clone());
-            let prepare = Prepare { slot: *slot as u8, base, identities, ..prepare.clone() };
-            let payload = self.parity_delta(stripe, *slot, rows, &deltas);
+            let prepare = Prepare { slot: slot as u8, base, identities, ..prepare.clone() };
+            (prepare, self.parity_delta(stripe, slot, rows, &deltas))
+        };
+        let deliveries = parity.iter().map(|(slot, brick)| {
+            let (prepare, payload) = part_of(*slot);
             self.hand_over(*slot, *brick, epoch, prepare, payload)
         });
-        join_all(deliveries).await.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
+        // A data slot that joins is not touched: it counts as a missing unit, of which there are no patches.
+        let offered = OptionFuture::from(offer.map(|offer| {
+            let (prepare, payload) = part_of(offer.slot);
+            self.offer(offer, epoch, prepare, payload, false)
+        }));
+        let (delivered, _) = join(join_all(deliveries), offered).await;
+        delivered.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
         self.claim_committer(id, epoch);
         count(&self.counters.patched);
         Ok(())

@@ -28,8 +28,19 @@ impl Server {
         }
         let record = record::Drop { object, stripes };
         let appended = self.journal.append(&record, &types::Buf::empty());
+        self.suspect_units(&record);
         self.slot.borrow_mut().apply_drop(object, stripes, self.stamp(appended));
         self.journal.durable(appended.lsn).await?;
         Ok(Done {})
+    }
+
+    /// A slot that is brought level may have been given units of the object by this primary, after it was asked to forget
+    /// them: those stripes are looked at again.
+    fn suspect_units(&self, drop: &record::Drop) {
+        let mut primary = self.primary.borrow_mut();
+        if primary.joins() > 0 {
+            let slot = self.slot.borrow();
+            slot.units_of(drop.object, drop.stripes).for_each(|(key, group)| primary.suspect(group, key));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Reads of one unit: by a client, straight from the brick, or by the group's primary.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use types::checksum::crc;
@@ -27,7 +28,9 @@ pub(crate) struct UnitRead {
 impl Server {
     /// Answers a client that reads straight from the brick.
     pub(crate) async fn read_unit(&self, epoch: Epoch, read: ReadUnit) -> Result<(UnitBytes, Buf), Refusal> {
-        self.check_reader(read.group, epoch)?;
+        self.check_lease()?;
+        let group = read.group;
+        self.check_live(group, epoch)?;
         self.busy_at.set(self.world.now());
         let answer = self
             .unit(
@@ -43,17 +46,24 @@ impl Server {
             )
             .await?;
         // The lease must still hold when the bytes leave: they could be old otherwise.
-        self.check_reader(read.group, epoch)?;
+        self.check_lease()?;
+        self.check_live(group, epoch)?;
         Ok(answer)
     }
 
-    /// Refuses a client unless the brick holds a lease and knows of no newer epoch. A brick that was Out and is back has
-    /// a lease, but nobody tells its slots, which have missed writes, of new epochs: only the map does, which it gets
-    /// before the lease.
-    fn check_reader(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
-        self.check_lease()?;
-        let newer = self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch > epoch);
-        if newer { Err(Refusal::StaleEpoch) } else { Ok(()) }
+    /// Refuses clients unless this brick's slot is live in the epoch, as the newest map has it. A brick that is back has
+    /// that map before its lease counts; what it had promised before may be older. And while it is brought level it
+    /// serves its primary in an epoch in which it is Out.
+    fn check_live(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
+        let map = self.map.borrow().clone();
+        let Some((_, config)) = map.group(id) else { return self.not_yet() };
+        let live = config.slot_of(self.options.brick).is_some_and(|slot| config.live() & 1 << slot != 0);
+        match config.epoch.cmp(&epoch) {
+            Ordering::Greater => Err(Refusal::StaleEpoch),
+            Ordering::Equal if live => Ok(()),
+            Ordering::Equal => Err(Refusal::StaleEpoch),
+            Ordering::Less => self.not_yet(),
+        }
     }
 
     /// Answers the primary.

@@ -21,7 +21,7 @@ impl Server {
             ordered: self.counters.ordered.get(),
             folded: self.counters.folded.get(),
             patched: self.counters.patched.get(),
-            joining: Vec::new(),
+            joining: self.primary.borrow().join_reports(self.world.now()),
             primary_of: self.primary.borrow().served().map(|(id, _)| id).collect(),
             memory: self.world.memory(),
             memory_budget: self.options.memory_budget,

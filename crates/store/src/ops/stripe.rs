@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use futures_util::future::join_all;
 use types::limits::BLOCK;
-use types::messages::brick::{GroupDecision, ReadBase};
+use types::messages::brick::{GroupDecision, ReadBase, UnitState};
 use types::messages::cluster::{GroupConfig, SlotState};
 use types::rare::{Rare, reached};
 use types::{BrickId, Buf, BufMut, Code, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
@@ -214,6 +214,34 @@ impl<'a> Stripe<'a> {
         self.server.coder(code).decode(&inputs, &mut [(unit, &mut out[..])]).map_err(|_| Refusal::Corrupt)?;
         let from = range.start - columns.start;
         Ok(out.freeze().slice(from..from + range.len()))
+    }
+
+    /// The base of a slot that is not live, as the others make it.
+    pub(crate) async fn base_of_missing(&self, slot: usize) -> Result<Buf, Refusal> {
+        let len = match slot < self.code().k() {
+            true => self.unit_len(slot),
+            false => self.shape.unit_blocks.iter().max().map_or(0, |blocks| *blocks as usize * BLOCK),
+        };
+        self.decode_base(slot, 0..len).await
+    }
+
+    /// The stripe as its data slots know it, each its own unit, if there is no parity that knows all of them. What a
+    /// parity unit encodes has the identity of the newest: whatever wrote that, wrote parity.
+    pub(crate) fn of_bases(mut self, units: &[Option<UnitState>]) -> Stripe<'a> {
+        if self.me < self.code().k() {
+            let of = |index: usize| units.get(index).and_then(Option::as_ref);
+            let identities: Vec<Seq> =
+                (0..self.code().k()).map(|index| of(index).map_or(Seq::NONE, |unit| unit.base)).collect();
+            let unit_blocks = (0..self.code().k()).map(|index| of(index).map_or(0, |unit| unit.blocks));
+            self.shape = Shape {
+                exists: true,
+                identity: identities.iter().copied().max().unwrap_or(Seq::NONE),
+                unit_blocks: unit_blocks.collect(),
+                identities,
+                overlays: Vec::new(),
+            };
+        }
+        self
     }
 
     /// The newest bytes of every data unit, each ending where only zeros follow.

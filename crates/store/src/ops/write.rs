@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join, join_all};
 use types::checksum::crc_blocks;
 use types::limits::BLOCK;
 use types::messages::Done;
@@ -107,6 +107,10 @@ impl Server {
         // Waiting for room may have taken long enough for everything to change.
         self.check_primary(w.group, epoch)?;
         self.check_enough_live(w.group, epoch)?;
+        // A slot is about to be admitted: the next epoch accepts it.
+        if !self.primary.borrow().accepts(w.group) {
+            return Err(Refusal::NotServing);
+        }
         let awaited =
             w.stable.then(|| Sync { client: w.client, upto: w.seq, groups: vec![(w.group, epoch)] });
         if w.stable {
@@ -213,7 +217,7 @@ impl Server {
         }
     }
 
-    fn note_pressure(&self, brick: BrickId, told: &Prepared) {
+    pub(crate) fn note_pressure(&self, brick: BrickId, told: &Prepared) {
         let pressure = Pressure { free: told.free, journal_fill: told.journal_fill, at: self.world.now() };
         self.pressure.borrow_mut().insert(brick, pressure);
     }
@@ -316,13 +320,14 @@ impl Server {
     ) -> Result<(), Refusal> {
         let (id, epoch, key) = (stripe.id, stripe.epoch, stripe.key);
         let urgent = self.is_urgent(&origins);
+        let whole = plan.kind == OpKind::Full && !plan.staged;
         let order = self
             .primary
             .borrow_mut()
-            .order(id, epoch, key, plan.touched, origins.clone())
+            .order(id, epoch, key, plan.touched, whole, origins.clone())
             .ok_or(Refusal::StaleEpoch)?;
         count(&self.counters.ordered);
-        let Order { seq, participants, targets, acked, decided } = order;
+        let Order { seq, participants, targets, offer, acked, decided } = order;
         let prepare = Prepare {
             participants,
             unit_blocks: plan.unit_blocks,
@@ -333,13 +338,21 @@ impl Server {
             staged: plan.staged,
             ..blank(id, seq, key, plan.kind)
         };
-        let deliveries = targets.into_iter().map(|(slot, brick)| {
+        let part_of = |slot: usize| {
             let Part { spans, payload } = plan.parts[slot].clone();
             let crcs = if plan.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
-            let prepare = Prepare { slot: slot as u8, spans, crcs, ..prepare.clone() };
+            (Prepare { slot: slot as u8, spans, crcs, ..prepare.clone() }, payload)
+        };
+        let deliveries = targets.into_iter().map(|(slot, brick)| {
+            let (prepare, payload) = part_of(slot);
             self.hand_over(slot, brick, epoch, prepare, payload)
         });
-        let held = join_all(deliveries).await.into_iter().collect::<Result<Vec<Option<Buf>>, Refusal>>()?;
+        let offered = OptionFuture::from(offer.map(|offer| {
+            let (prepare, payload) = part_of(offer.slot);
+            self.offer(offer, epoch, prepare, payload, whole)
+        }));
+        let (delivered, _) = join(join_all(deliveries), offered).await;
+        let held = delivered.into_iter().collect::<Result<Vec<Option<Buf>>, Refusal>>()?;
         self.claim_committer(id, epoch);
         // What is gone on one slot may be aborted on the others and sent again, for nobody.
         if held.iter().all(Option::is_some) {
@@ -423,7 +436,7 @@ impl Server {
 
     /// Has a take-over abort what cannot be completed. Comes back when the epoch is over: were the stripe's lane free
     /// before, later operations would count as stable and go with the one that is aborted.
-    pub(super) async fn end_epoch(&self, group: GroupId, epoch: Epoch) {
+    pub(crate) async fn end_epoch(&self, group: GroupId, epoch: Epoch) {
         while self.primary.borrow().serving(group, epoch).is_some() {
             self.renew_epoch(group, epoch).await;
             self.world.sleep(RETRY_US).await;

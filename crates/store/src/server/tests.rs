@@ -2,7 +2,10 @@
 
 mod crash;
 mod damage;
+mod fleet;
 mod full;
+mod join;
+mod list;
 mod memory;
 mod patches;
 mod purged;
@@ -60,7 +63,8 @@ impl Bench {
         let geometry = Geometry::new(code, unit, 64).expect("a geometry");
         let slots = vec![SlotConfig { brick: BRICK, state: SlotState::Live }];
         let groups = vec![GroupConfig { epoch: Epoch(0), slots }];
-        let volume = VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups };
+        let volume =
+            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false };
         let map = ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) };
         let bench = Bench {
             sim: Simulation::new(seed, SimOptions::default()),

@@ -8,7 +8,10 @@ use std::ops::Range;
 use super::Done;
 use super::cluster::GroupConfig;
 use crate::limits::SPANS_MAX;
-use crate::{BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, MapVersion, ObjectId, Seq, StripeKey};
+use crate::{
+    BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, Incarnation, MapVersion, ObjectId, Seq,
+    StripeKey,
+};
 use crate::{coded_enum, records};
 
 coded_enum! {
@@ -268,30 +271,44 @@ records! {
         decided: Vec<Seq>,
     } => UnitBytes;
 
-    /// What a slot has of a stripe.
+    /// What a slot knows of a stripe's unit: of its own, or of another slot's.
     part UnitState {
         /// The stripe.
         key: StripeKey,
-        /// Identity of its base, [`Seq::NONE`] if it has none.
+        /// Identity of the unit's base, [`Seq::NONE`] if there is none.
         base: Seq,
-        /// Overlays lie over the base, or something undecided does.
+        /// Its 4-KiB blocks, 0 if it is zeros.
+        blocks: u32,
+        /// Overlays lie over the unit, or something undecided does.
         news: bool,
     }
-    /// Primary to slot: the units of a group that the slot has, in the order of their keys.
+    /// Primary to slot: the units of a group, as the slot knows them, in the order of their keys.
     118 UnitList {
         /// The group.
         group: GroupId,
+        /// The slot that is asked.
+        slot: u8,
+        /// The slot whose units are told: its own; or, of a parity slot, that of a data unit that it encodes.
+        of: u8,
         /// Only keys above this one; all for [`None`].
         after: Option<StripeKey>,
         /// At most so many.
         limit: u32,
+        /// Instead of all that: these stripes.
+        only: Vec<StripeKey>,
+        /// Every operation of the group up to here is decided.
+        decided: Seq,
     } => UnitPage;
-    /// Units of a group.
+    /// Units of a group, each as it was at some moment since the page was asked for.
     119 UnitPage {
-        /// The units, ascending.
+        /// The units, ascending. Stripes of which the slot knows nothing are left out.
         units: Vec<UnitState>,
-        /// There are more above the last.
-        more: bool,
+        /// The page ends with this key, and there may be more above it; [`None`]: nothing is.
+        upto: Option<StripeKey>,
+        /// About so many units are above the page.
+        above: u64,
+        /// This life of the brick's server.
+        life: Incarnation,
     };
     /// Primary to a slot that is brought level: this is your unit of the stripe, whatever you have. The payload is the
     /// unit's base; there is none for an absent unit. Answered when durable.
@@ -308,6 +325,8 @@ records! {
         unit_blocks: Vec<u32>,
         /// For a parity slot: the identity of every data unit that it encodes.
         identities: Vec<Seq>,
+        /// Every operation of the group up to here is decided; that which wrote the base is one of them.
+        decided: Seq,
         /// Checksum of each 4-KiB block of the payload.
         crcs: Vec<u32>,
     } => Prepared;

@@ -22,10 +22,32 @@ coded_enum! {
     pub enum SlotState: u8 {
         /// Takes part in every operation that concerns it.
         Live = 1,
-        /// Lost; takes part in nothing.
+        /// It has missed operations and counts for nothing, until the group's primary has brought it level.
         Out = 2,
-        /// Being brought level.
-        Joining = 3,
+    }
+}
+
+coded_enum! {
+    /// Why a brick cannot take the place of another one.
+    pub enum Obstacle: u8 {
+        /// The cluster has no brick with the old one's id.
+        OldUnknown = 1,
+        /// The old brick holds a lease.
+        OldUp = 2,
+        /// The cluster has no brick with the new one's id.
+        NewUnknown = 3,
+        /// The new brick's lease has run out.
+        NewOut = 4,
+        /// Old and new are the same brick.
+        SameBrick = 5,
+        /// The new brick holds another slot of the group.
+        InGroup = 6,
+        /// Another slot of the group lies on the new brick's node, and the volume wants a node for each.
+        SharedNode = 7,
+        /// The new brick has less space free than the old one had in use.
+        TooSmall = 8,
+        /// The group has no more live slots than it needs to compute a unit, and the old brick's is one of them.
+        Needed = 9,
     }
 }
 
@@ -81,6 +103,8 @@ records! {
         geometry: Geometry,
         /// The table of groups; extents hash to its entries.
         groups: Vec<GroupConfig>,
+        /// Slots of one group may lie on one node.
+        same_node: bool,
     }
     /// Everything that a client or a brick must know of the cluster.
     part ClusterMap {
@@ -142,6 +166,9 @@ records! {
     } => BeatReply;
     /// A group's primary asks that a slot be live again: every operation is decided, durably on every live slot and on
     /// this one, and nothing is issued until the answer is known. Done already if the slot is live in a later epoch.
+    ///
+    /// Refused with `StaleEpoch` in a later epoch where the slot is not live, `NotPrimary`, `NotServing` if the primary
+    /// holds no lease, `NotUp` if the slot's brick holds none, `Invalid` if the slot is not Out.
     206 GroupAdmit {
         /// The group.
         group: GroupId,
@@ -156,13 +183,24 @@ records! {
     207 BrickReplace {
         /// The brick that is gone for good.
         old: BrickId,
-        /// The brick that takes its place: Up, and in no group with `old`.
+        /// The brick that takes its place: Up, in no group with `old`, with room for what `old` had in use.
         new: BrickId,
     } => BrickReplaced;
-    /// The groups have new slots.
+    /// What keeps a brick from taking another's place, and where.
+    part Hindrance {
+        /// What it is.
+        what: Obstacle,
+        /// The first group that it concerns, if it concerns groups.
+        group: Option<GroupId>,
+        /// The brick of that group that is in the way, if one is.
+        brick: Option<BrickId>,
+    }
+    /// The groups have new slots, which are Out until their primaries have brought them level; or nothing has changed.
     208 BrickReplaced {
-        /// How many.
+        /// How many: 0 if the old brick is in no group (any more).
         groups: u32,
+        /// Why nothing was done.
+        hindrance: Option<Hindrance>,
     };
     /// The lease is renewed.
     204 BeatReply {

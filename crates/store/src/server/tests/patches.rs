@@ -51,7 +51,8 @@ impl Sea {
         let bricks = 0..code.slots();
         let slot = |brick| SlotConfig { brick: BrickId(brick as u32), state: SlotState::Live };
         let groups = vec![GroupConfig { epoch: Epoch(0), slots: bricks.clone().map(slot).collect() }];
-        let volume = VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups };
+        let volume =
+            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false };
         let info = |brick: usize| BrickInfo {
             id: BrickId(brick as u32),
             node: NodeId(brick as u32),

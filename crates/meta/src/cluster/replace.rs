@@ -1,0 +1,265 @@
+//! Another brick takes the place of one that is gone for good.
+//!
+//! The new brick's slots are Out: it has nothing yet. The groups' primaries see a slot that is Out with a brick that is
+//! Up, and bring it level as they do with a brick that was away. The old brick is in no group any more; should it come
+//! back, nobody asks it for anything.
+
+use types::messages::cluster::{
+    BrickInfo, BrickReplace, BrickState, GroupConfig, Hindrance, Obstacle, SlotConfig, SlotState, VolumeInfo,
+};
+use types::{BrickId, GroupId};
+
+use super::map::Cluster;
+use crate::keys;
+use crate::kv::Writes;
+use crate::records::to_value;
+
+impl Cluster {
+    /// Whether a brick may take the place of another. A replacement that has been made may be asked for again.
+    pub(crate) fn check_replace(&self, request: &BrickReplace, now: u64) -> Result<(), Hindrance> {
+        let BrickReplace { old, new } = *request;
+        if old == new {
+            return Err(of_brick(Obstacle::SameBrick));
+        }
+        let old = self.map.brick(old).ok_or(of_brick(Obstacle::OldUnknown))?;
+        let new = self.map.brick(new).ok_or(of_brick(Obstacle::NewUnknown))?;
+        let groups: Vec<(GroupId, &VolumeInfo, &GroupConfig)> = self.groups_with(old.id).collect();
+        if groups.is_empty() {
+            return Ok(());
+        }
+        if old.state == BrickState::Up {
+            return Err(of_brick(Obstacle::OldUp));
+        }
+        if !self.has_lease(new.id, now) {
+            return Err(of_brick(Obstacle::NewOut));
+        }
+        for (id, volume, group) in groups {
+            self.check_group(volume, group, old.id, new).map_err(|(what, brick)| Hindrance {
+                what,
+                group: Some(id),
+                brick: Some(brick),
+            })?;
+        }
+        if new.free < old.capacity.saturating_sub(old.free) {
+            return Err(of_brick(Obstacle::TooSmall));
+        }
+        Ok(())
+    }
+
+    /// Whether `new` may hold the slot of `old`; else why not, and which brick is in the way.
+    fn check_group(
+        &self,
+        volume: &VolumeInfo,
+        group: &GroupConfig,
+        old: BrickId,
+        new: &BrickInfo,
+    ) -> Result<(), (Obstacle, BrickId)> {
+        for slot in &group.slots {
+            if slot.brick == old {
+                // A slot of a lost brick is live only where the rest is too little to compute its units from.
+                if slot.state == SlotState::Live {
+                    return Err((Obstacle::Needed, old));
+                }
+            } else if slot.brick == new.id {
+                return Err((Obstacle::InGroup, new.id));
+            } else if !volume.same_node && self.map.brick(slot.brick).is_some_and(|b| b.node == new.node) {
+                return Err((Obstacle::SharedNode, slot.brick));
+            }
+        }
+        Ok(())
+    }
+
+    /// The groups of the volumes in use that a brick has a slot of.
+    fn groups_with(&self, brick: BrickId) -> impl Iterator<Item = (GroupId, &VolumeInfo, &GroupConfig)> {
+        self.map.volumes.iter().flat_map(move |volume| {
+            (0..)
+                .zip(&volume.groups)
+                .filter(move |(_, group)| group.slot_of(brick).is_some())
+                .map(move |(index, group)| (GroupId { volume: volume.id, index }, volume, group))
+        })
+    }
+
+    /// Gives the slots of one brick to another, which [`Cluster::check_replace`] has found fit. Returns in how many
+    /// groups.
+    pub(crate) fn replace(&mut self, request: &BrickReplace) -> (u32, Writes) {
+        let BrickReplace { old, new } = *request;
+        let mut writes = Writes::new();
+        let mut replaced = 0;
+        // Back, and in no group: what it may still have of deleted volumes it can be asked to purge.
+        if self.map.brick(old).is_none_or(|brick| brick.state == BrickState::Up) {
+            return (0, writes);
+        }
+        for volume in &mut self.map.volumes {
+            let groups = replace_in(&mut volume.groups, old, new);
+            if groups > 0 {
+                Cluster::write_volume(volume, &mut writes);
+                replaced += groups;
+            }
+        }
+        // What deleted volumes had on the old brick went with it: nobody waits until it is purged.
+        for (id, record) in &mut self.deleted {
+            if replace_in(&mut record.groups, old, new) > 0 {
+                writes.insert(keys::volume(*id), Some(to_value(record)));
+            }
+        }
+        if replaced > 0 {
+            self.publish(&mut writes);
+        }
+        (replaced, writes)
+    }
+}
+
+/// Something that concerns the bricks themselves.
+fn of_brick(what: Obstacle) -> Hindrance {
+    Hindrance { what, group: None, brick: None }
+}
+
+fn replace_in(groups: &mut [GroupConfig], old: BrickId, new: BrickId) -> u32 {
+    let mut replaced = 0;
+    for group in groups {
+        if let Some(at) = group.slot_of(old) {
+            group.slots[at] = SlotConfig { brick: new, state: SlotState::Out };
+            group.epoch = group.epoch.next();
+            replaced += 1;
+        }
+    }
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Fixture, brick_join, on_all, volume_create};
+    use types::limits::{LEASE_MARGIN_US, LEASE_US};
+    use types::messages::cluster::BrickJoin;
+    use types::{Incarnation, NodeId};
+
+    const GONE: u64 = LEASE_US + LEASE_MARGIN_US + 1;
+
+    fn join(fixture: &mut Fixture, request: BrickJoin, now: u64) {
+        let writes = fixture.state.cluster.join(&request, now).expect("nobody else serves it");
+        assert!(fixture.state.commit(writes));
+    }
+
+    /// Brick 1 is silent for its lease; 2, 3, 4 and a new brick 5 on a node of its own are heard.
+    fn without_1(fixture: &mut Fixture) {
+        for brick in 2..=5 {
+            join(fixture, brick_join(brick, 2), GONE);
+        }
+        let writes = fixture.state.cluster.expire(GONE);
+        assert!(fixture.state.commit(writes));
+    }
+
+    fn try_replace(fixture: &mut Fixture, old: u32, new: u32) -> Result<u32, Hindrance> {
+        let request = BrickReplace { old: BrickId(old), new: BrickId(new) };
+        fixture.state.cluster.check_replace(&request, GONE)?;
+        let (groups, writes) = fixture.state.cluster.replace(&request);
+        assert_eq!(writes.is_empty(), groups == 0);
+        assert!(fixture.state.commit(writes));
+        Ok(groups)
+    }
+
+    #[test]
+    fn the_new_brick_has_every_slot_of_the_old_one_and_each_is_out() {
+        on_all(|mut fixture| {
+            without_1(&mut fixture);
+            let before = fixture.state.cluster.map().clone();
+            let with_1 = before.volumes[0].groups.iter().filter(|g| g.slot_of(BrickId(1)).is_some()).count();
+            assert!(with_1 > 0);
+            assert_eq!(try_replace(&mut fixture, 1, 5), Ok(with_1 as u32));
+            let after = fixture.state.cluster.map().clone();
+            assert_eq!(after.version.0, before.version.0 + 1);
+            for (before, after) in before.volumes[0].groups.iter().zip(&after.volumes[0].groups) {
+                let Some(slot) = before.slot_of(BrickId(1)) else {
+                    assert_eq!(before, after);
+                    continue;
+                };
+                assert_eq!(after.epoch, before.epoch.next());
+                assert_eq!(after.slots[slot], SlotConfig { brick: BrickId(5), state: SlotState::Out });
+                assert_eq!(after.live(), before.live());
+                assert_eq!(after.slot_of(BrickId(1)), None);
+            }
+            assert!(!fixture.state.cluster.holders_of(fixture.volume).contains(&BrickId(1)));
+            // Asked again, also when the old brick is back: there is nothing to do.
+            assert_eq!(try_replace(&mut fixture, 1, 5), Ok(0));
+            join(&mut fixture, brick_join(1, 2), GONE);
+            assert_eq!(try_replace(&mut fixture, 1, 5), Ok(0));
+            let map = fixture.state.cluster.map().clone();
+            assert_eq!(map.volumes, after.volumes);
+            assert_eq!(fixture.restart(vec![]).state.cluster.map(), &map);
+        });
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said() {
+        on_all(|mut fixture| {
+            assert_eq!(try_replace(&mut fixture, 9, 2), Err(of_brick(Obstacle::OldUnknown)));
+            assert_eq!(try_replace(&mut fixture, 1, 9), Err(of_brick(Obstacle::NewUnknown)));
+            assert_eq!(try_replace(&mut fixture, 1, 1), Err(of_brick(Obstacle::SameBrick)));
+            assert_eq!(try_replace(&mut fixture, 1, 2), Err(of_brick(Obstacle::OldUp)));
+            without_1(&mut fixture);
+            let groups = fixture.state.cluster.map().volumes[0].groups.clone();
+            let with_1_and_2 =
+                |g: &GroupConfig| g.slot_of(BrickId(1)).is_some() && g.slot_of(BrickId(2)).is_some();
+            let index = groups.iter().position(with_1_and_2).expect("2+1 on four bricks") as u32;
+            let group = Some(GroupId { volume: fixture.volume, index });
+            let (what, brick) = (Obstacle::InGroup, Some(BrickId(2)));
+            assert_eq!(try_replace(&mut fixture, 1, 2), Err(Hindrance { what, group, brick }));
+            let version = fixture.state.cluster.version();
+
+            join(&mut fixture, BrickJoin { node: NodeId(2), ..brick_join(6, 1) }, GONE);
+            let (what, brick) = (Obstacle::SharedNode, Some(BrickId(2)));
+            assert_eq!(try_replace(&mut fixture, 1, 6), Err(Hindrance { what, group, brick }));
+            // Brick 1 has half a GiB in use.
+            join(&mut fixture, BrickJoin { free: (1 << 29) - 1, ..brick_join(7, 1) }, GONE);
+            assert_eq!(try_replace(&mut fixture, 1, 7), Err(of_brick(Obstacle::TooSmall)));
+            join(&mut fixture, brick_join(8, 1), 0);
+            assert_eq!(try_replace(&mut fixture, 1, 8), Err(of_brick(Obstacle::NewOut)), "not heard");
+            assert_eq!(fixture.state.cluster.version().0, version.0 + 3, "three bricks have come");
+            assert_eq!(fixture.state.cluster.map().volumes[0].groups, groups);
+        });
+    }
+
+    #[test]
+    fn units_that_nothing_else_gives_are_not_given_up() {
+        on_all(|mut fixture| {
+            without_1(&mut fixture);
+            // Without brick 2 as well, groups that had brick 1 cannot compute what it holds.
+            for brick in 3..=5 {
+                let join_again = BrickJoin { incarnation: Incarnation(3), ..brick_join(brick, 3) };
+                join(&mut fixture, join_again, 2 * GONE);
+            }
+            let writes = fixture.state.cluster.expire(2 * GONE + 1);
+            assert!(fixture.state.commit(writes));
+            let request = BrickReplace { old: BrickId(2), new: BrickId(5) };
+            let hindrance =
+                fixture.state.cluster.check_replace(&request, 2 * GONE).expect_err("it is needed");
+            assert_eq!((hindrance.what, hindrance.brick), (Obstacle::Needed, Some(BrickId(2))));
+            let (_, group) =
+                fixture.state.cluster.map().group(hindrance.group.expect("of a group")).expect("there");
+            assert!(group.slot_of(BrickId(1)).is_some() && group.slot_of(BrickId(2)).is_some());
+        });
+    }
+
+    #[test]
+    fn a_volume_whose_nodes_may_hold_several_slots_may_go_on_so() {
+        on_all(|mut fixture| {
+            let create =
+                types::messages::cluster::VolumeCreate { same_node: true, ..volume_create("close", "3+1") };
+            assert_eq!(fixture.state.volume_delete("home"), Err(types::Refusal::Busy));
+            fixture.state.client_gone(fixture.client);
+            fixture.state.volume_delete("home").expect("nobody has it");
+            fixture.state.volume_create(&create, 1).expect("it fits");
+            let mut fixture = Fixture {
+                state: crate::state::State::load(fixture.engine.clone(), 0).expect("there is a cluster"),
+                ..fixture
+            };
+            without_1(&mut fixture);
+            join(&mut fixture, BrickJoin { node: NodeId(2), ..brick_join(6, 1) }, GONE);
+            // Deleted volumes wait for the new brick instead: it has nothing of them.
+            assert!(fixture.state.cluster.holders_of(fixture.volume).contains(&BrickId(1)));
+            assert_eq!(try_replace(&mut fixture, 1, 6), Ok(4));
+            assert!(!fixture.state.cluster.holders_of(fixture.volume).contains(&BrickId(1)));
+        });
+    }
+}

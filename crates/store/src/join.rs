@@ -1,0 +1,686 @@
+//! A slot that was Out is brought level by its group's primary, and admitted.
+//!
+//! ```text
+//! its brick is Up ──▶ clean: NewEpoch, Decide ──▶ compare: UnitList ──▶ fill: Full, Fill ──▶ drain: Decide to all ──▶ GroupAdmit
+//!                                                     what falls behind meanwhile ──▲
+//! ```
+//!
+//! Comparing goes through the stripes in the order of their keys, page by page; those where the slot lacks something fall
+//! behind. Filling takes them one by one, each in its lane, and makes the slot level there: from then on it takes part in
+//! what happens on the stripe. What it does not take, or takes too long for, falls behind again.
+//!
+//! What becomes of a stripe, by what those who are live have:
+//!
+//! | they have | the slot |
+//! |---|---|
+//! | overlays that concern it | takes part in a fold that writes the stripe whole |
+//! | its unit, with another identity | gets the unit, computed from K others of the right identities |
+//! | its unit as it has it | nothing to do |
+//! | no bytes | forgets what it has |
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+
+use futures_util::StreamExt;
+use futures_util::future::{Either, join_all, select};
+use types::checksum::crc_blocks;
+use types::messages::brick::{Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
+use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
+use types::wire::Request;
+use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
+use world::CallError;
+
+use crate::ops::stripe::Stripe;
+use crate::primary::{Attempt, Offer, Taken};
+use crate::server::{Server, count};
+
+/// Time between looks for slots that could join, in microseconds.
+const LOOK_US: u64 = 200_000;
+/// Slots that a primary brings level at once.
+const JOINS_MAX: usize = 2;
+/// Stripes worked at at once, for each of them.
+const TOGETHER: usize = 8;
+/// Stripes compared by one request.
+const PAGE: u32 = 16 << 10;
+/// So many stripes behind are few: the group may be closed for them.
+const FEW: usize = 16;
+/// Rounds in which the stripes behind need not become fewer.
+const ROUNDS: u32 = 3;
+/// Stripes that may fail before the rest is left alone as well.
+const FAILED_MAX: usize = 64;
+/// How long a slot may take for an operation before it falls behind, in microseconds.
+const OFFER_US: u64 = 1_000_000;
+/// How long it may take for a step, in microseconds.
+const STEP_US: u64 = 5_000_000;
+/// How long a list may take, in microseconds: a brick reads all its descriptors for it.
+const LIST_US: u64 = 120_000_000;
+/// How long writes may wait until nothing is on its way, in microseconds.
+const DRAIN_US: u64 = 3_000_000;
+/// Pause before something is tried again, in microseconds.
+const RETRY_US: u64 = 20_000;
+/// Pauses after a failure, in microseconds: the first, and the longest.
+const PAUSE_US: (u64, u64) = (500_000, 10_000_000);
+
+/// A slot that could not be brought level.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    until: u64,
+    us: u64,
+}
+
+/// Why a slot is not level yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Failure {
+    /// The epoch, or the brick, is gone.
+    Over,
+    /// The slot's brick refuses, or does not answer.
+    Brick(Option<Refusal>),
+    /// A stripe cannot be computed or written.
+    Stripe(StripeKey, Refusal),
+    /// Something is on its way for too long.
+    Busy,
+}
+
+/// An attempt that goes on.
+struct Join<'a> {
+    server: &'a Server,
+    attempt: Attempt,
+    address: String,
+    /// The life of the slot's brick. With another one it begins again.
+    life: Cell<Option<Incarnation>>,
+}
+
+impl Server {
+    /// Brings slots level, a few at a time.
+    pub(crate) async fn join_slots_for_ever(self: Rc<Server>) {
+        while !self.journal.has_failed() {
+            self.world.sleep(LOOK_US).await;
+            let now = self.world.now();
+            let map = self.map.borrow().clone();
+            let candidates = self.primary.borrow().joinable(|id, slot, brick| {
+                is_up(&map, brick) && self.pauses.borrow().get(&(id, slot)).is_none_or(|p| p.until <= now)
+            });
+            for (id, epoch, slot) in candidates {
+                if self.primary.borrow().joins() >= JOINS_MAX || self.check_lease().is_err() {
+                    break;
+                }
+                let attempt = self.primary.borrow_mut().begin_join(id, epoch, slot, now);
+                if let Some(attempt) = attempt {
+                    self.world.spawn(self.clone().join_slot(attempt));
+                }
+            }
+        }
+    }
+
+    async fn join_slot(self: Rc<Server>, attempt: Attempt) {
+        let Attempt { id, epoch, slot, brick, .. } = attempt;
+        tracing::info!(group = %id, %epoch, slot, %brick, "a slot is brought level");
+        let ended = self.bring_level(attempt).await;
+        self.primary.borrow_mut().end_join(&attempt);
+        self.pressure.borrow_mut().remove(&brick);
+        self.progress.notify();
+        let mut pauses = self.pauses.borrow_mut();
+        match ended {
+            Ok(()) => {
+                tracing::info!(group = %id, %epoch, slot, %brick, "a slot is live again");
+                pauses.remove(&(id, slot));
+                return;
+            }
+            Err(Failure::Over) => tracing::debug!(group = %id, %epoch, slot, "a slot is not level yet"),
+            Err(Failure::Stripe(key, refusal)) => {
+                tracing::warn!(group = %id, slot, %brick, %key, %refusal, "a slot stays out: a stripe cannot be filled");
+            }
+            Err(failure) => tracing::warn!(group = %id, slot, %brick, ?failure, "a slot stays out for now"),
+        }
+        let us = match pauses.get(&(id, slot)) {
+            Some(pause) if ended != Err(Failure::Over) => (pause.us * 2).min(PAUSE_US.1),
+            _ => PAUSE_US.0,
+        };
+        pauses.insert((id, slot), Pause { until: self.world.now() + us, us });
+    }
+
+    async fn bring_level(&self, attempt: Attempt) -> Result<(), Failure> {
+        let address = self.address_of(attempt.brick).ok_or(Failure::Over)?;
+        let join = Join { server: self, attempt, address, life: Cell::new(None) };
+        join.start_clean().await?;
+        join.compare().await?;
+        join.catch_up().await?;
+        self.primary.borrow_mut().close(&attempt);
+        join.drain().await
+    }
+
+    /// Ends the attempts whose bricks are not Up in a new map.
+    pub(crate) fn end_joins_of_lost(&self, map: &ClusterMap) {
+        self.primary.borrow_mut().end_joins(|brick| !is_up(map, brick));
+    }
+
+    /// Hands an operation to the slot that joins. Its lane waits for that, but not for long, and no commit does.
+    pub(crate) async fn offer(
+        &self,
+        offer: Offer,
+        epoch: Epoch,
+        prepare: Prepare,
+        payload: Buf,
+        whole: bool,
+    ) {
+        let (id, seq) = (prepare.group, prepare.seq);
+        let answer = match self.address_of(offer.brick) {
+            Some(address) => {
+                let prepare = Prepare { decided: offer.decided, ..prepare };
+                self.peers.call_within(OFFER_US, &address, epoch, &prepare, payload).await
+            }
+            None => Err(CallError::Unreachable),
+        };
+        let taken = match answer {
+            Ok((prepared, _)) => {
+                self.note_pressure(offer.brick, &prepared);
+                Taken::Held
+            }
+            Err(CallError::Refused(Refusal::Dropped)) => Taken::Held,
+            Err(CallError::Refused(refusal)) => Taken::Refused(refusal),
+            Err(_) => Taken::Silent,
+        };
+        if taken != Taken::Held {
+            tracing::debug!(key = %prepare.key, %seq, slot = offer.slot, ?taken, "a stripe falls behind");
+        }
+        self.primary.borrow_mut().offered(id, seq, taken, whole);
+        self.news.notify();
+        self.progress.notify();
+    }
+}
+
+fn is_up(map: &ClusterMap, brick: BrickId) -> bool {
+    map.brick(brick).is_some_and(|brick| brick.state == BrickState::Up)
+}
+
+/// What a slot should have of a stripe, from what all the live ones have that are asked: a parity slot knows of every
+/// unit; data slots each know their own, and a parity unit encodes all of them.
+fn expected(lists: Vec<Vec<UnitState>>) -> BTreeMap<StripeKey, UnitState> {
+    let mut all: BTreeMap<StripeKey, UnitState> = BTreeMap::new();
+    for unit in lists.into_iter().flatten() {
+        let nothing = UnitState { key: unit.key, base: Seq::NONE, blocks: 0, news: false };
+        let one = all.entry(unit.key).or_insert(nothing);
+        one.base = one.base.max(unit.base);
+        one.blocks = one.blocks.max(unit.blocks);
+        one.news |= unit.news;
+    }
+    all
+}
+
+/// What a stripe needs for a slot to be level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    Nothing,
+    Fold,
+    Forget,
+    /// The unit; if it has something that counts as newer, it has to forget that first.
+    Fill {
+        forget: bool,
+    },
+}
+
+fn need(expected: Option<&UnitState>, found: Option<&UnitState>) -> Need {
+    let has_nothing = found.is_none_or(|found| found.blocks == 0 && !found.news);
+    match (expected, found) {
+        (Some(expected), _) if expected.news => Need::Fold,
+        // Units of zeros are remembered for a while only, by each slot for itself.
+        (None, _) | (Some(UnitState { blocks: 0, .. }), _) => {
+            if has_nothing {
+                Need::Nothing
+            } else {
+                Need::Forget
+            }
+        }
+        (Some(expected), Some(found)) if found.base == expected.base && !found.news => Need::Nothing,
+        (Some(expected), Some(found)) => Need::Fill { forget: found.news || found.base >= expected.base },
+        (Some(_), None) => Need::Fill { forget: false },
+    }
+}
+
+impl Join<'_> {
+    fn goes_on(&self) -> Result<(), Failure> {
+        let on = self.server.primary.borrow().is_joining(&self.attempt);
+        if on { Ok(()) } else { Err(Failure::Over) }
+    }
+
+    /// Asks the slot's brick, until the attempt is over.
+    async fn ask<R: Request>(&self, us: u64, request: &R, payload: Buf) -> Result<R::Reply, Failure> {
+        self.goes_on()?;
+        let over = async {
+            loop {
+                let progress = self.server.progress.wait();
+                if self.goes_on().is_err() {
+                    return;
+                }
+                progress.await;
+            }
+        };
+        let call = self.server.peers.call_within(us, &self.address, self.attempt.epoch, request, payload);
+        match select(pin!(call), pin!(over)).await {
+            Either::Left((Ok((answer, _)), _)) => Ok(answer),
+            Either::Left((Err(CallError::Refused(Refusal::StaleEpoch)), _)) => {
+                self.server.map_wanted.notify();
+                Err(Failure::Over)
+            }
+            Either::Left((Err(CallError::Refused(refusal)), _)) => Err(Failure::Brick(Some(refusal))),
+            Either::Left((Err(_), _)) => Err(Failure::Brick(None)),
+            Either::Right(_) => Err(Failure::Over),
+        }
+    }
+
+    /// The slot forgets what it holds from a former life without knowing the decision, and learns what is decided and
+    /// whose writes were seen: all of that durably.
+    async fn start_clean(&self) -> Result<(), Failure> {
+        let (server, Attempt { id, epoch, .. }) = (self.server, self.attempt);
+        let config = {
+            let primary = server.primary.borrow();
+            primary.in_epoch(id, epoch).ok_or(Failure::Over)?.config.clone()
+        };
+        let new = NewEpoch { group: id, config, map: server.map.borrow().version };
+        let tail = self.ask(STEP_US, &new, Buf::empty()).await?;
+        let verdict = server.primary.borrow().verdict(&self.attempt);
+        let (upto, windows) = verdict.ok_or(Failure::Over)?;
+        let aborted = tail.held.iter().map(|op| op.seq).collect();
+        let decide = Decide { group: id, upto, aborted, windows };
+        self.ask(STEP_US, &decide, Buf::empty()).await?;
+        self.goes_on()?;
+        server.primary.borrow_mut().clean(&self.attempt, upto);
+        Ok(())
+    }
+
+    /// Goes through all stripes of the group, and fills what the slot lacks.
+    async fn compare(&self) -> Result<(), Failure> {
+        let mut failed = Vec::new();
+        loop {
+            self.goes_on()?;
+            let from = self.server.primary.borrow().compare_from(&self.attempt);
+            let Some(from) = from else { break };
+            self.compare_page(from).await?;
+            self.fill_behind(&mut failed).await?;
+        }
+        Ok(())
+    }
+
+    async fn compare_page(&self, from: Option<StripeKey>) -> Result<(), Failure> {
+        let (asked, found) =
+            futures_util::future::join(self.list_live(from, Vec::new()), self.list_joining(from, Vec::new()))
+                .await;
+        let (asked, found) = (asked?, found?);
+        let upto = asked.iter().chain([&found]).filter_map(|page| page.upto).min();
+        let above = asked.iter().map(|page| page.above).max().unwrap_or(0);
+        let within = |unit: &UnitState| upto.is_none_or(|upto| unit.key <= upto);
+        let expected = expected(asked.into_iter().map(|page| page.units).collect());
+        let found: BTreeMap<StripeKey, UnitState> =
+            found.units.into_iter().map(|unit| (unit.key, unit)).collect();
+        let strangers = found.keys().filter(|key| !expected.contains_key(key));
+        let keys: Vec<StripeKey> = expected.keys().chain(strangers).copied().collect();
+        let total = expected.len() as u64;
+        let compared = expected.values().filter(|unit| within(unit)).count() as u64;
+        let behind = keys
+            .into_iter()
+            .filter(|key| upto.is_none_or(|upto| *key <= upto))
+            .filter(|key| need(expected.get(key), found.get(key)) != Need::Nothing);
+        let mut primary = self.server.primary.borrow_mut();
+        primary.compared(&self.attempt, from, upto, behind);
+        primary.report_join(&self.attempt, |report| {
+            report.compared = if from.is_none() { compared } else { report.compared + compared };
+            report.stripes = report.compared + (total - compared).max(above);
+        });
+        Ok(())
+    }
+
+    /// What the slot should have, as told by those who know.
+    async fn list_live(
+        &self,
+        after: Option<StripeKey>,
+        only: Vec<StripeKey>,
+    ) -> Result<Vec<UnitPage>, Failure> {
+        let (server, Attempt { id, epoch, slot, .. }) = (self.server, self.attempt);
+        let (me, k, live) = {
+            let primary = server.primary.borrow();
+            let group = primary.serving(id, epoch).ok_or(Failure::Over)?;
+            let slots = group.config.slots.iter().enumerate();
+            let live = slots.filter(|(slot, _)| group.config.live() & 1 << slot != 0);
+            let live: Vec<(usize, BrickId)> = live.map(|(slot, c)| (slot, c.brick)).collect();
+            (group.me, group.code.k(), live)
+        };
+        let decided = server.primary.borrow().decided(id);
+        let list = |asked: usize, of: usize| UnitList {
+            group: id,
+            slot: asked as u8,
+            of: of as u8,
+            after,
+            limit: PAGE,
+            only: only.clone(),
+            decided,
+        };
+        if me >= k {
+            // A parity slot takes part in everything, and remembers every unit that it encodes.
+            let page = server.unit_list(epoch, list(me, slot)).await;
+            return Ok(vec![page.map_err(|refusal| self.of_live(refusal))?]);
+        }
+        // No parity is left: each data slot knows its own unit only.
+        let pages = live.iter().map(|(asked, brick)| {
+            let list = list(*asked, *asked);
+            async move {
+                if *brick == server.options.brick {
+                    return server.unit_list(epoch, list).await.map_err(|refusal| self.of_live(refusal));
+                }
+                let address = server.address_of(*brick).ok_or(Failure::Busy)?;
+                match server.peers.call_within(LIST_US, &address, epoch, &list, Buf::empty()).await {
+                    Ok((page, _)) => Ok(page),
+                    Err(CallError::Refused(refusal)) => Err(self.of_live(refusal)),
+                    Err(_) => Err(Failure::Busy),
+                }
+            }
+        });
+        join_all(pages).await.into_iter().collect()
+    }
+
+    /// A live slot's refusal.
+    fn of_live(&self, refusal: Refusal) -> Failure {
+        if refusal == Refusal::StaleEpoch { Failure::Over } else { Failure::Busy }
+    }
+
+    /// What the slot has.
+    async fn list_joining(
+        &self,
+        after: Option<StripeKey>,
+        only: Vec<StripeKey>,
+    ) -> Result<UnitPage, Failure> {
+        let Attempt { id, slot, .. } = self.attempt;
+        let slot = slot as u8;
+        let decided = self.server.primary.borrow().tellable(&self.attempt).ok_or(Failure::Over)?;
+        let list = UnitList { group: id, slot, of: slot, after, limit: PAGE, only, decided };
+        let page = self.ask(LIST_US, &list, Buf::empty()).await?;
+        // A brick that has restarted forgot what was not durable. What counts here was, but it is simpler to begin again
+        // than to be sure of that.
+        if self.life.replace(Some(page.life)).is_some_and(|life| life != page.life) {
+            return Err(Failure::Over);
+        }
+        Ok(page)
+    }
+
+    /// Makes the slot level where it is behind now. Stripes where that cannot be done are added to `failed`, and left
+    /// alone from then on.
+    async fn fill_behind(&self, failed: &mut Vec<(StripeKey, Refusal)>) -> Result<(), Failure> {
+        let behind = self.server.primary.borrow().behind(&self.attempt, usize::MAX);
+        let behind = behind.into_iter().filter(|key| !failed.iter().any(|(other, _)| other == key));
+        let behind: Vec<StripeKey> = behind.collect();
+        let mut levels = futures_util::stream::iter(behind.into_iter().map(|key| self.level(key)))
+            .buffer_unordered(TOGETHER);
+        while let Some(level) = levels.next().await {
+            match level {
+                Ok(()) => {}
+                // Every other stripe would meet the same.
+                Err(Failure::Stripe(key, Refusal::NoSpace)) => {
+                    return Err(Failure::Stripe(key, Refusal::NoSpace));
+                }
+                Err(Failure::Stripe(key, refusal)) if failed.len() >= FAILED_MAX => {
+                    return Err(Failure::Stripe(key, refusal));
+                }
+                Err(Failure::Stripe(key, refusal)) => failed.push((key, refusal)),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills what has fallen behind, until that is little or does not become less.
+    async fn catch_up(&self) -> Result<(), Failure> {
+        let mut rounds = 0;
+        let mut failed = Vec::new();
+        loop {
+            let before = self.server.primary.borrow().behind_len(&self.attempt);
+            if let Some(from) = self.server.primary.borrow().compare_from(&self.attempt) {
+                tracing::debug!(group = %self.attempt.id, ?from, "too many stripes fell behind");
+                return Err(Failure::Busy);
+            }
+            self.fill_behind(&mut failed).await?;
+            if let Some((key, refusal)) = failed.first() {
+                return Err(Failure::Stripe(*key, *refusal));
+            }
+            let behind = self.server.primary.borrow().behind_len(&self.attempt);
+            rounds = if behind < before { 0 } else { rounds + 1 };
+            if behind <= FEW || rounds >= ROUNDS {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the slot level on one stripe.
+    async fn level(&self, key: StripeKey) -> Result<(), Failure> {
+        let (server, Attempt { id, epoch, .. }) = (self.server, self.attempt);
+        let turn = server.lanes.enter(key);
+        turn.come().await;
+        if !server.primary.borrow().is_behind(&self.attempt, key) {
+            return self.goes_on();
+        }
+        let of_stripe = |refusal| match refusal {
+            Refusal::StaleEpoch | Refusal::NotServing => Failure::Over,
+            refusal => Failure::Stripe(key, refusal),
+        };
+        let told = self.wait_told().await?;
+        let stripe = Stripe::look(server, id, epoch, key).await.map_err(of_stripe)?;
+        let dropped = server.slot.borrow().is_dropped(key.object);
+        let pages = if dropped { Vec::new() } else { self.list_live(None, vec![key]).await? };
+        let found = self.list_joining(None, vec![key]).await?;
+        let lists: Vec<Vec<UnitState>> = pages.into_iter().map(|page| page.units).collect();
+        let units: Vec<Option<UnitState>> = lists.iter().map(|units| units.first().cloned()).collect();
+        let expected = expected(lists);
+        let expected = expected.get(&key);
+        match need(expected, found.units.first()) {
+            Need::Nothing => {}
+            Need::Fold => return self.fold(&stripe).await,
+            Need::Forget => self.forget(key, told).await?,
+            Need::Fill { forget } => {
+                if forget {
+                    self.forget(key, told).await?;
+                }
+                let stripe = stripe.of_bases(&units);
+                self.fill(&stripe, told).await?;
+            }
+        }
+        // Of an object that was dropped meanwhile, what was filled is to be forgotten: the stripe stays behind.
+        if dropped || !server.slot.borrow().is_dropped(key.object) {
+            server.primary.borrow_mut().leveled(&self.attempt, key);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that was ordered so far is decided, and the slot may be told so: then nothing that was sent
+    /// to it before can take effect any more.
+    async fn wait_told(&self) -> Result<Seq, Failure> {
+        let server = self.server;
+        let last = server.primary.borrow().last_ordered(&self.attempt).ok_or(Failure::Over)?;
+        let give_up = server.world.now() + STEP_US;
+        loop {
+            let progress = server.progress.wait();
+            let told = server.primary.borrow().tellable(&self.attempt).ok_or(Failure::Over)?;
+            if told >= last {
+                return Ok(told);
+            }
+            if server.world.now() >= give_up {
+                return Err(Failure::Busy);
+            }
+            server.world.timeout(RETRY_US, progress).await;
+        }
+    }
+
+    /// Writes the stripe whole, the slot among those who get it.
+    async fn fold(&self, stripe: &Stripe<'_>) -> Result<(), Failure> {
+        let (server, key) = (self.server, stripe.key);
+        let of_stripe = |refusal| match refusal {
+            Refusal::StaleEpoch => Failure::Over,
+            refusal => Failure::Stripe(key, refusal),
+        };
+        let units = stripe.units().await.map_err(of_stripe)?;
+        let bytes: u64 = units.iter().map(|unit| unit.len() as u64).max().unwrap_or(0);
+        let plan = server.plan_full(stripe, units);
+        server.carry(stripe, plan, Vec::new()).await.map_err(of_stripe)?;
+        server.unpatched.borrow_mut().remove(&key);
+        count(&server.counters.folded);
+        if server.primary.borrow().is_behind(&self.attempt, key) {
+            self.goes_on()?;
+            let refusal = server.primary.borrow().refused(&self.attempt);
+            return match refusal {
+                Some(Refusal::NoSpace) => Err(Failure::Stripe(key, Refusal::NoSpace)),
+                Some(refusal) => Err(Failure::Brick(Some(refusal))),
+                None => Err(Failure::Brick(None)),
+            };
+        }
+        self.filled(bytes);
+        Ok(())
+    }
+
+    /// Computes the slot's unit, and gives it.
+    async fn fill(&self, stripe: &Stripe<'_>, told: Seq) -> Result<(), Failure> {
+        let (key, Attempt { id, slot, .. }) = (stripe.key, self.attempt);
+        let is_parity = slot >= stripe.geometry.code().k();
+        let base = if is_parity { stripe.shape.identity } else { stripe.shape.identity_of(slot) };
+        let payload = stripe.base_of_missing(slot).await.map_err(|refusal| match refusal {
+            Refusal::StaleEpoch => Failure::Over,
+            refusal => Failure::Stripe(key, refusal),
+        })?;
+        // Nothing on the stripe is on its way, so all that made it is decided.
+        assert!(base <= told && base != Seq::NONE, "a base that the slot will know as decided");
+        let fill = Fill {
+            group: id,
+            key,
+            slot: slot as u8,
+            base,
+            unit_blocks: stripe.shape.unit_blocks.clone(),
+            identities: if is_parity { stripe.shape.identities.clone() } else { Vec::new() },
+            decided: told,
+            crcs: crc_blocks(&payload),
+        };
+        let bytes = payload.len() as u64;
+        self.give(fill, payload).await?;
+        self.filled(bytes);
+        Ok(())
+    }
+
+    async fn forget(&self, key: StripeKey, told: Seq) -> Result<(), Failure> {
+        let Attempt { id, slot, .. } = self.attempt;
+        let fill = Fill {
+            group: id,
+            key,
+            slot: slot as u8,
+            base: Seq::NONE,
+            unit_blocks: Vec::new(),
+            identities: Vec::new(),
+            decided: told,
+            crcs: Vec::new(),
+        };
+        self.give(fill, Buf::empty()).await
+    }
+
+    async fn give(&self, fill: Fill, payload: Buf) -> Result<(), Failure> {
+        let key = fill.key;
+        match self.ask(STEP_US, &fill, payload).await {
+            Ok(prepared) => self.server.note_pressure(self.attempt.brick, &prepared),
+            // Forgotten there, and soon here.
+            Err(Failure::Brick(Some(Refusal::Dropped))) => {}
+            Err(Failure::Brick(Some(Refusal::NoSpace))) => {
+                return Err(Failure::Stripe(key, Refusal::NoSpace));
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    fn filled(&self, bytes: u64) {
+        self.server.primary.borrow_mut().report_join(&self.attempt, |report| {
+            report.filled += 1;
+            report.bytes += bytes;
+        });
+    }
+
+    /// Accepts nothing until the last stripes are level and nothing is on its way; makes that known, and asks for the
+    /// admission.
+    async fn drain(&self) -> Result<(), Failure> {
+        let server = self.server;
+        let give_up = server.world.now() + DRAIN_US;
+        let mut failed = Vec::new();
+        let (upto, windows) = loop {
+            let progress = server.progress.wait();
+            self.goes_on()?;
+            let sealed = server.primary.borrow_mut().seal(&self.attempt);
+            if let Some(sealed) = sealed {
+                break sealed;
+            }
+            if server.world.now() >= give_up {
+                return Err(Failure::Busy);
+            }
+            if server.primary.borrow().behind_len(&self.attempt) > 0 {
+                self.fill_behind(&mut failed).await?;
+            } else {
+                server.world.timeout(RETRY_US, progress).await;
+            }
+            if let Some((key, refusal)) = failed.first() {
+                return Err(Failure::Stripe(*key, *refusal));
+            }
+        };
+        let decide = Decide { group: self.attempt.id, upto, aborted: Vec::new(), windows };
+        self.tell_all(&decide).await?;
+        // Still the same life of the brick?
+        self.list_joining(None, vec![StripeKey::default()]).await?;
+        self.admit().await
+    }
+
+    /// Has every live slot, and the one that joins, know durably that everything is decided.
+    async fn tell_all(&self, decide: &Decide) -> Result<(), Failure> {
+        let (server, Attempt { id, epoch, .. }) = (self.server, self.attempt);
+        let config = {
+            let primary = server.primary.borrow();
+            primary.in_epoch(id, epoch).ok_or(Failure::Over)?.config.clone()
+        };
+        let live = config.slots.iter().enumerate().filter(|(slot, _)| config.live() & 1 << slot != 0);
+        let tells = live.map(|(_, slot)| async move {
+            if slot.brick == server.options.brick {
+                return server.decide(epoch, decide.clone()).await.map_err(CallError::Refused).map(drop);
+            }
+            let address = server.address_of(slot.brick).ok_or(CallError::Unreachable)?;
+            server.peers.call_within(STEP_US, &address, epoch, decide, Buf::empty()).await.map(drop)
+        });
+        let (told, joining) =
+            futures_util::future::join(join_all(tells), self.ask(STEP_US, decide, Buf::empty())).await;
+        joining?;
+        // One that does not answer loses its lease: the next epoch begins without it.
+        told.into_iter().collect::<Result<Vec<()>, CallError>>().map_err(|_| Failure::Busy)?;
+        self.goes_on()
+    }
+
+    /// Asks the arbiter until it is known what came of it.
+    async fn admit(&self) -> Result<(), Failure> {
+        let (server, Attempt { id, epoch, slot, .. }) = (self.server, self.attempt);
+        let admit = GroupAdmit { group: id, epoch, brick: server.options.brick, slot: slot as u8 };
+        // An answer was lost: a request could still be on its way, and come true later.
+        let mut unsure = false;
+        while server.primary.borrow().in_epoch(id, epoch).is_some() {
+            let progress = server.progress.wait();
+            match server.peers.call(&server.options.meta, Epoch(0), &admit, Buf::empty()).await {
+                Ok(_) => server.map_wanted.notify(),
+                Err(CallError::Refused(Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::NotServing)) => {
+                    server.map_wanted.notify();
+                }
+                Err(CallError::Refused(refusal)) if !unsure => return Err(Failure::Brick(Some(refusal))),
+                Err(CallError::Refused(_)) => {
+                    // The next epoch makes what is on its way void.
+                    server.end_epoch(id, epoch).await;
+                    return Err(Failure::Over);
+                }
+                Err(error) => {
+                    tracing::debug!(group = %id, %error, "no answer to an admission");
+                    unsure = true;
+                }
+            }
+            server.world.timeout(RETRY_US * 5, progress).await;
+        }
+        let map = server.map.borrow().clone();
+        let admitted = map.group(id).is_some_and(|(_, config)| config.live() & 1 << slot != 0);
+        if admitted { Ok(()) } else { Err(Failure::Over) }
+    }
+}

@@ -1,0 +1,76 @@
+//! A slot that is brought level takes a unit from the primary, or forgets one.
+
+use types::messages::brick::{Fill, GroupDecision, Prepared};
+use types::{Buf, Epoch, Refusal, Seq};
+
+use crate::journal::Claim;
+use crate::record::Forget;
+use crate::server::Server;
+use crate::slot::{FillStep, hold_of_fill};
+use crate::space::Run;
+
+impl Server {
+    /// Makes a unit what the primary says, durably.
+    pub(crate) async fn take_fill(
+        &self,
+        epoch: Epoch,
+        fill: Fill,
+        payload: Buf,
+    ) -> Result<Prepared, Refusal> {
+        let upto = fill.decided;
+        self.apply_decisions(&[GroupDecision { group: fill.group, epoch, upto }]);
+        self.load(fill.key).await?;
+        let code = self.volume(fill.group)?.geometry.code();
+        if usize::from(fill.slot) >= code.slots() {
+            return Err(Refusal::Malformed);
+        }
+        if fill.base != Seq::NONE && self.free_bytes() < payload.len() as u64 {
+            return Err(Refusal::NoSpace);
+        }
+        let places = self.places();
+        let step = self.slot.borrow_mut().fill(epoch, &fill, payload.len(), places)?;
+        match step {
+            FillStep::Held => {}
+            FillStep::Forget => self.forget(epoch, &fill).await?,
+            FillStep::Write(runs) => {
+                let written = self.write_fill(epoch, &fill, runs, &payload).await;
+                written.inspect_err(|_| self.slot.borrow_mut().give_up(fill.group, fill.base))?;
+            }
+        }
+        self.journal.want();
+        self.journal.durable(self.journal.last()).await?;
+        Ok(self.prepared())
+    }
+
+    async fn forget(&self, epoch: Epoch, fill: &Fill) -> Result<(), Refusal> {
+        self.journal.room(Claim::Housekeeping, 4096).await?;
+        // From here to the end nothing waits.
+        self.slot.borrow_mut().may_fill(epoch, fill)?;
+        let record = Forget { group: fill.group, key: fill.key };
+        let appended = self.journal.append(&record, &Buf::empty());
+        self.slot.borrow_mut().apply_forget(&record, self.stamp(appended));
+        Ok(())
+    }
+
+    async fn write_fill(
+        &self,
+        epoch: Epoch,
+        fill: &Fill,
+        runs: Vec<Run>,
+        payload: &Buf,
+    ) -> Result<(), Refusal> {
+        self.write_runs(&runs, payload).await?;
+        // The record counts as decided: no recovery compares these bytes with it, so they come first.
+        if self.disk.sync().await.is_err() {
+            self.journal.fail();
+            return Err(Refusal::DiskFailed);
+        }
+        self.journal.room(Claim::Unit, 12 * fill.crcs.len() + 4096).await?;
+        // From here to the end nothing waits.
+        self.slot.borrow_mut().may_fill(epoch, fill)?;
+        let hold = hold_of_fill(fill, runs);
+        let appended = self.journal.append(&hold, &Buf::empty());
+        self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
+        Ok(())
+    }
+}

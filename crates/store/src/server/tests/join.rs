@@ -1,0 +1,472 @@
+//! A brick that was away comes back: its slot is brought level and admitted, whatever happens meanwhile. Then it is good
+//! for as many lost bricks as any other.
+
+use types::Seq;
+use types::messages::brick::UnitList;
+
+use super::fleet::{Fleet, Mood, UNIT, Work};
+use super::*;
+
+const CODES: [(usize, usize); 3] = [(2, 1), (2, 2), (1, 2)];
+const ROOM: u64 = 1024;
+
+fn key(stripe: u64) -> StripeKey {
+    StripeKey { object: ObjectId(1), stripe }
+}
+
+/// Times by which `SHOAL_SEEDS` makes the tests with seeds longer.
+fn seeds(few: u64) -> std::ops::Range<u64> {
+    let times: u64 = std::env::var("SHOAL_SEEDS").map_or(1, |text| text.parse().expect("a number"));
+    let first: u64 = std::env::var("SHOAL_SEED").map_or(0, |text| text.parse().expect("a number"));
+    first..first + few * times
+}
+
+/// Every slot in turn is away, while all kinds of things happen.
+#[test]
+fn what_a_slot_has_missed_is_filled() {
+    for seed in seeds(4) {
+        for (k, m) in CODES {
+            for slot in 0..k + m {
+                let what = format!("seed {seed}, {k}+{m}, slot {slot}");
+                let fleet = Fleet::new(seed, k, m, 0, ROOM);
+                let mut work = Work::new(&fleet);
+                fleet.sim.block_on("client", async {
+                    work.steps(&fleet, 30).await;
+                    fleet.away(slot);
+                    work.steps(&fleet, 5 + seed as usize * 10).await;
+                    fleet.start(slot);
+                    fleet.wait_live(&work.client.world, slot, &what).await;
+                    fleet.compare_without_others(&work, slot, &what).await;
+                    work.assert_forgotten(&fleet.server(slot), &what);
+                });
+            }
+        }
+    }
+}
+
+/// The work goes on while the slot is brought level.
+#[test]
+fn operations_go_on_meanwhile() {
+    for seed in seeds(8) {
+        for (k, m) in CODES {
+            let slot = seed as usize % (k + m);
+            let what = format!("seed {seed}, {k}+{m}, slot {slot}");
+            let fleet = Fleet::new(seed, k, m, 0, ROOM);
+            let mut work = Work::new(&fleet);
+            fleet.sim.block_on("client", async {
+                work.steps(&fleet, 30).await;
+                fleet.away(slot);
+                work.steps(&fleet, 20).await;
+                fleet.start(slot);
+                let give_up = work.client.world.now() + 60_000_000;
+                while !fleet.is_live(slot) {
+                    assert!(work.client.world.now() < give_up, "{what}: live although there is work");
+                    work.step(&fleet).await;
+                }
+                work.steps(&fleet, 10).await;
+                fleet.compare_without_others(&work, slot, &what).await;
+            });
+        }
+    }
+}
+
+/// The slot's brick, or the primary, or everybody loses power or is killed at any time, again and again.
+#[test]
+fn whoever_is_struck_meanwhile() {
+    for seed in seeds(30) {
+        let (k, m) = CODES[seed as usize % CODES.len()];
+        let slot = seed as usize / 3 % (k + m);
+        let what = format!("seed {seed}, {k}+{m}, slot {slot}");
+        let fleet = Fleet::new(seed, k, m, 0, ROOM);
+        let mut work = Work::new(&fleet);
+        fleet.sim.block_on("client", async {
+            work.steps(&fleet, 40).await;
+            fleet.away(slot);
+            work.steps(&fleet, 30).await;
+            fleet.start(slot);
+            for _ in 0..6 {
+                work.client.world.sleep(work.below(500_000) as u64).await;
+                let power = work.below(2) == 0;
+                let struck: Vec<usize> = match work.below(5) {
+                    0 | 1 => vec![slot],
+                    2 | 3 => vec![fleet.primary()],
+                    _ => (0..k + m).collect(),
+                };
+                struck.iter().for_each(|brick| fleet.strike(*brick, power));
+                work.client.world.sleep(work.below(100_000) as u64).await;
+                struck.iter().for_each(|brick| fleet.start(*brick));
+                if work.below(2) == 0 {
+                    work.step(&fleet).await;
+                }
+            }
+            fleet.wait_live(&work.client.world, slot, &what).await;
+            fleet.compare_without_others(&work, slot, &what).await;
+            work.assert_forgotten(&fleet.server(slot), &what);
+        });
+    }
+}
+
+/// The primary is struck, or lost for good, when it has closed the group.
+#[test]
+fn the_primary_goes_in_the_drain() {
+    for seed in seeds(12) {
+        let (k, m) = (2, 2);
+        let slot = [0, 2, 3][seed as usize % 3];
+        let what = format!("seed {seed}, slot {slot}");
+        let fleet = Fleet::new(seed, k, m, 0, ROOM);
+        let mut work = Work::new(&fleet);
+        fleet.sim.block_on("client", async {
+            work.steps(&fleet, 30).await;
+            fleet.away(slot);
+            work.steps(&fleet, 10).await;
+            fleet.start(slot);
+            for _ in 0..1_000_000 {
+                if fleet.is_closed() {
+                    break;
+                }
+                work.client.world.sleep(20).await;
+            }
+            assert!(fleet.is_closed(), "{what}: the drain is seen");
+            work.client.world.sleep(work.below(3000) as u64).await;
+            let primary = fleet.primary();
+            match seed % 2 {
+                0 => {
+                    fleet.strike(primary, true);
+                    fleet.start(primary);
+                }
+                _ if primary != slot => fleet.away(primary),
+                _ => {}
+            }
+            fleet.wait_live(&work.client.world, slot, &what).await;
+            work.compare(&what).await;
+            if !fleet.runs(primary) {
+                fleet.start(primary);
+                fleet.wait_live(&work.client.world, primary, &what).await;
+            }
+            fleet.compare_without_others(&work, slot, &what).await;
+        });
+    }
+}
+
+/// The answer to the admission is lost; or it was never heard of; or refused: nothing that came meanwhile is.
+#[test]
+fn the_arbiters_answer_is_lost() {
+    for (seed, mood) in (0..).zip([Mood::Mumbles, Mood::Deaf, Mood::Refuses]) {
+        let slot = 2;
+        let what = format!("{mood:?}");
+        let fleet = Fleet::new(seed, 2, 2, 0, ROOM);
+        let mut work = Work::new(&fleet);
+        fleet.sim.block_on("client", async {
+            work.steps(&fleet, 30).await;
+            fleet.away(slot);
+            work.steps(&fleet, 10).await;
+            fleet.mood.set(mood);
+            fleet.start(slot);
+            while fleet.admissions.get() == 0 {
+                work.client.world.sleep(1000).await;
+            }
+            match mood {
+                // It is true all the same, and the map tells.
+                Mood::Mumbles => assert!(fleet.is_live(slot)),
+                Mood::Deaf => {
+                    assert!(fleet.is_closed(), "nothing is accepted until it is known");
+                    let patch = work.client.patch(0, 10, Some(1));
+                    let early = work.client.write_stable(key(0), &patch);
+                    assert!(fleet.sim.node("client").timeout(2_000_000, early).await.is_none());
+                    fleet.mood.set(Mood::Answers);
+                }
+                _ => {
+                    work.steps(&fleet, 10).await;
+                    assert!(!fleet.is_live(slot), "refused, and served on");
+                    fleet.mood.set(Mood::Answers);
+                }
+            }
+            work.write(key(0), 0, 10, Some(1)).await;
+            work.steps(&fleet, 10).await;
+            fleet.mood.set(Mood::Answers);
+            fleet.wait_live(&work.client.world, slot, &what).await;
+            fleet.compare_without_others(&work, slot, &what).await;
+        });
+    }
+}
+
+/// After an unanswered request a refusal is not the end of it: the epoch goes, so that the request can do no harm.
+#[test]
+fn a_refusal_after_a_lost_answer_ends_the_epoch() {
+    let fleet = Fleet::new(3, 2, 1, 0, ROOM);
+    let mut work = Work::new(&fleet);
+    fleet.sim.block_on("client", async {
+        work.steps(&fleet, 10).await;
+        fleet.away(0);
+        fleet.mood.set(Mood::Deaf);
+        fleet.start(0);
+        while fleet.admissions.get() == 0 {
+            work.client.world.sleep(1000).await;
+        }
+        let epoch = work.client.epoch();
+        fleet.mood.set(Mood::Refuses);
+        while work.client.epoch() == epoch {
+            work.client.world.sleep(1000).await;
+        }
+        assert!(!fleet.is_live(0), "another epoch, without the slot");
+        fleet.mood.set(Mood::Answers);
+        fleet.wait_live(&work.client.world, 0, "later").await;
+        fleet.compare_without_others(&work, 0, "later").await;
+    });
+}
+
+/// An empty brick gets the slot, of data or of parity.
+#[test]
+fn an_empty_brick_takes_the_place() {
+    for seed in seeds(4) {
+        for (k, m) in CODES {
+            let slot = seed as usize % (k + m);
+            let what = format!("seed {seed}, {k}+{m}, slot {slot}");
+            let fleet = Fleet::new(seed, k, m, 1, ROOM);
+            let mut work = Work::new(&fleet);
+            fleet.sim.block_on("client", async {
+                work.steps(&fleet, 60).await;
+                fleet.away(slot);
+                fleet.replace(slot, k + m);
+                fleet.wait_live(&work.client.world, slot, &what).await;
+                fleet.compare_without_others(&work, slot, &what).await;
+            });
+        }
+    }
+}
+
+/// The brick was another slot of the group before: what it has from then means nothing.
+#[test]
+fn a_brick_that_was_another_slot() {
+    for seed in seeds(4) {
+        let what = format!("seed {seed}");
+        let fleet = Fleet::new(seed, 2, 2, 2, ROOM);
+        let mut work = Work::new(&fleet);
+        fleet.sim.block_on("client", async {
+            work.steps(&fleet, 40).await;
+            fleet.away(0);
+            fleet.replace(0, 4);
+            fleet.wait_live(&work.client.world, 0, &what).await;
+            work.steps(&fleet, 10).await;
+            fleet.away(2);
+            fleet.start(0);
+            fleet.replace(2, 0);
+            work.steps(&fleet, 5).await;
+            fleet.wait_live(&work.client.world, 2, &what).await;
+            fleet.compare_without_others(&work, 2, &what).await;
+        });
+    }
+}
+
+/// No parity slot is left: what a new one encodes is told by the data slots.
+#[test]
+fn parity_from_data_slots_alone() {
+    for seed in seeds(6) {
+        for (k, m) in [(2, 1), (3, 2)] {
+            let what = format!("seed {seed}, {k}+{m}");
+            let fleet = Fleet::new(seed, k, m, 0, ROOM);
+            let mut work = Work::new(&fleet);
+            fleet.sim.block_on("client", async {
+                work.steps(&fleet, 40).await;
+                (k..k + m).for_each(|slot| fleet.away(slot));
+                // With two parities nothing is written now.
+                if m == 1 {
+                    work.steps(&fleet, 20).await;
+                }
+                for slot in k..k + m {
+                    fleet.start(slot);
+                    fleet.wait_live(&work.client.world, slot, &what).await;
+                }
+                fleet.compare_without_others(&work, k, &what).await;
+            });
+        }
+    }
+}
+
+/// A returning slot starts clean: an operation that it alone still holds was decided against while it was away.
+#[test]
+fn amendment_3_a_returning_slot_starts_clean() {
+    let fleet = Fleet::new(1, 2, 2, 0, ROOM);
+    let mut work = Work::new(&fleet);
+    fleet.sim.block_on("client", async {
+        let stripe = work.client.geometry.stripe();
+        work.write(key(0), 0, stripe, Some(1)).await;
+        work.write(key(1), 0, stripe, Some(2)).await;
+        // Slot 1 does not get these, so they are never committed; slot 0 holds its part of them.
+        fleet.strike(1, false);
+        for (n, at) in [(0, UNIT - 50), (1, UNIT - 5)] {
+            let patch = work.client.patch(at, 100, Some(77));
+            work.client.write(key(n), &patch).await.expect("accepted");
+        }
+        work.client.world.sleep(200_000).await;
+        let held = fleet.server(0).slot.borrow().tail(GROUP, 0).held.len();
+        assert_eq!(held, 2, "slot 0 holds what is not committed");
+        fleet.away(0);
+        fleet.start(1);
+        work.client.world.sleep(1_000_000).await;
+        work.compare("aborted").await;
+        fleet.start(0);
+        fleet.wait_live(&work.client.world, 0, "clean").await;
+        let tail = fleet.server(0).slot.borrow().tail(GROUP, 0);
+        assert!(tail.held.is_empty(), "{:?}", tail.held);
+        fleet.compare_without_others(&work, 0, "clean").await;
+    });
+}
+
+/// Admission carries the windows: the slot, alone, knows durably whose writes were seen.
+#[test]
+fn amendment_4_admission_carries_the_windows() {
+    let fleet = Fleet::new(2, 2, 1, 0, ROOM);
+    let mut work = Work::new(&fleet);
+    fleet.sim.block_on("client", async {
+        let stripe = work.client.geometry.stripe();
+        work.write(key(0), 0, stripe, Some(1)).await;
+        fleet.away(2);
+        let repeated = work.client.patch(10, 10, Some(2));
+        work.client.write_stable(key(0), &repeated).await.expect("room");
+        work.write(key(0), 10, 10, Some(3)).await;
+        fleet.start(2);
+        fleet.wait_live(&work.client.world, 2, "parity").await;
+        fleet.strike(2, true);
+        fleet.start(2);
+        while !fleet.runs(2) {
+            work.client.world.sleep(1000).await;
+        }
+        let windows = fleet.server(2).slot.borrow().tail(GROUP, 0).windows;
+        let seen = |seq| windows.iter().any(|w| w.client == CLIENT && w.seen.contains(&ClientSeq(seq)));
+        assert!((1..=3).all(seen), "{windows:?}");
+        // The slot is the primary now. A repeated write is recognised, and comes over no newer one.
+        work.client.write_stable(key(0), &repeated).await.expect("answered");
+        fleet.compare_without_others(&work, 2, "repeated").await;
+    });
+}
+
+/// A brick that is back answers no client in an epoch that it knows from before, nor while it is brought level.
+#[test]
+fn a_slot_that_is_out_answers_no_client() {
+    let fleet = Fleet::new(4, 2, 2, 0, ROOM);
+    let mut work = Work::new(&fleet);
+    fleet.sim.block_on("client", async {
+        let stripe = work.client.geometry.stripe();
+        work.write(key(0), 0, stripe, Some(1)).await;
+        work.client.world.sleep(1_000_000).await;
+        let before = work.client.epoch();
+        let read = ReadUnit { group: GROUP, key: key(0), slot: 0, offset: 0, len: UNIT as u32 };
+        let ask =
+            async |epoch| work.client.peers.call("brick0:1", epoch, &read, Buf::empty()).await.map(drop);
+        assert_eq!(ask(before).await, Ok(()));
+        fleet.away(0);
+        let patch = Patch { seq: 50, offset: 0, len: stripe, bytes: Some(vec![9; stripe]) };
+        work.client.write_stable(key(0), &patch).await.expect("room");
+        fleet.mood.set(Mood::Deaf);
+        fleet.start(0);
+        // As soon as it answers at all, and until it is admitted.
+        for _ in 0..2000 {
+            for epoch in [before, work.client.epoch()] {
+                let answer = ask(epoch).await;
+                assert!(
+                    matches!(answer, Err(CallError::Refused(_) | CallError::Unreachable)),
+                    "{answer:?} in {epoch}"
+                );
+            }
+            work.client.world.sleep(1000).await;
+        }
+        assert!(fleet.admissions.get() > 0, "it was brought level meanwhile");
+        fleet.mood.set(Mood::Answers);
+        fleet.wait_live(&work.client.world, 0, "admitted").await;
+        work.client.world.sleep(2_000_000).await;
+        assert_eq!(ask(work.client.epoch()).await, Ok(()));
+    });
+}
+
+/// What the brick has no room for keeps its slot Out, and nothing else from going on.
+#[test]
+fn a_brick_that_is_too_small_stays_out() {
+    let fleet = Fleet::new(5, 2, 1, 0, 40);
+    let mut work = Work::new(&fleet);
+    fleet.sim.block_on("client", async {
+        let stripe = work.client.geometry.stripe();
+        work.write(key(0), 0, stripe, Some(1)).await;
+        fleet.away(0);
+        for n in 1..30 {
+            work.write(key(n), 0, stripe, Some(n as u8)).await;
+        }
+        fleet.start(0);
+        work.client.world.sleep(5_000_000).await;
+        assert!(!fleet.is_live(0), "it has no room");
+        work.write(key(3), 0, stripe, Some(99)).await;
+        work.compare("without it").await;
+        for n in 3..30 {
+            work.write(key(n), 0, stripe, None).await;
+        }
+        fleet.wait_live(&work.client.world, 0, "room").await;
+        fleet.compare_without_others(&work, 0, "room").await;
+    });
+}
+
+/// A stripe of which too little can be read keeps the slot Out; the others are filled, and when it is written anew the
+/// slot is admitted.
+#[test]
+fn a_damaged_stripe_keeps_a_slot_out() {
+    let fleet = Fleet::new(6, 2, 1, 0, ROOM);
+    let mut work = Work::new(&fleet);
+    fleet.sim.block_on("client", async {
+        let stripe = work.client.geometry.stripe();
+        fleet.away(0);
+        for n in 0..5 {
+            work.write(key(n), 0, stripe, Some(n as u8)).await;
+        }
+        work.client.world.sleep(100_000).await;
+        let server = fleet.server(1);
+        let plan = server.slot.borrow().plan_read(key(2), 1, UNIT, 0..UNIT, None, &[]).expect("decided");
+        let offset = server.superblock.data_start + plan.blocks.1[0].0 * BLOCK as u64;
+        fleet.sim.damage("brick1", "disk", offset, 1);
+        fleet.start(0);
+        work.client.world.sleep(5_000_000).await;
+        assert!(!fleet.is_live(0), "a stripe cannot be filled");
+        let epoch = work.client.epoch();
+        let list = UnitList {
+            group: GROUP,
+            slot: 0,
+            of: 0,
+            after: None,
+            limit: 10,
+            only: Vec::new(),
+            decided: Seq::NONE,
+        };
+        let (page, _) = work.client.peers.call("brick0:1", epoch, &list, Buf::empty()).await.expect("listed");
+        let filled: Vec<_> = page.units.iter().map(|unit| unit.key).collect();
+        assert_eq!(filled, [key(0), key(1), key(3), key(4)]);
+        work.write(key(2), 0, stripe, Some(8)).await;
+        fleet.wait_live(&work.client.world, 0, "mended").await;
+        fleet.compare_without_others(&work, 0, "mended").await;
+    });
+}
+
+/// The primary tells how far it is.
+#[test]
+fn progress_is_reported() {
+    let fleet = Fleet::new(7, 2, 1, 0, ROOM);
+    let mut work = Work::new(&fleet);
+    fleet.sim.block_on("client", async {
+        let stripe = work.client.geometry.stripe();
+        fleet.away(0);
+        for n in 0..5 {
+            work.write(key(n), 0, stripe, Some(n as u8)).await;
+        }
+        fleet.mood.set(Mood::Deaf);
+        fleet.start(0);
+        while fleet.admissions.get() == 0 {
+            work.client.world.sleep(1000).await;
+        }
+        let report = work.client.report().await;
+        let [joining] = report.joining.as_slice() else { panic!("{:?}", report.joining) };
+        assert_eq!((joining.group, joining.slot, joining.brick), (GROUP, 0, BrickId(0)));
+        assert_eq!((joining.stripes, joining.compared, joining.filled), (5, 5, 5));
+        assert_eq!(joining.bytes, 5 * UNIT as u64);
+        assert!(joining.age > 0);
+        fleet.mood.set(Mood::Answers);
+        fleet.wait_live(&work.client.world, 0, "admitted").await;
+        assert!(work.client.report().await.joining.is_empty());
+    });
+}

@@ -1,0 +1,98 @@
+//! What a slot knows of the units of a group: to compare slots, and to look for stripes.
+
+use std::ops::{Bound, Range};
+
+use types::messages::brick::UnitState;
+use types::{GroupId, ObjectId, Seq, StripeKey};
+
+use super::{SlotCore, Unit};
+use crate::descriptor::{Base, Descriptor};
+
+/// Whose units are told, and by whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) group: GroupId,
+    /// The slot that is asked.
+    pub(crate) slot: u8,
+    /// The slot whose units are told.
+    pub(crate) of: u8,
+    /// Where the told unit lies in its stripe; the whole stripe for parity.
+    pub(crate) range: Range<usize>,
+}
+
+impl Asked {
+    /// What a base, if there is one, tells of the unit.
+    fn state(&self, key: StripeKey, base: Option<&Base>, news: bool) -> UnitState {
+        let (base, blocks) = match base {
+            None => (Seq::NONE, 0),
+            Some(base) if self.of == self.slot => (base.identity, base.blocks),
+            Some(base) => {
+                let of = usize::from(self.of);
+                let identity = base.identities.get(of).copied().unwrap_or(base.identity);
+                (identity, base.unit_blocks.get(of).copied().unwrap_or(0))
+            }
+        };
+        UnitState { key, base, blocks, news }
+    }
+
+    /// What a descriptor at rest tells, if it is of this group.
+    pub(crate) fn at_rest(&self, descriptor: &Descriptor) -> Option<UnitState> {
+        let Descriptor { key, group, slot, base } = descriptor;
+        (*group == self.group).then(|| match *slot == self.slot {
+            true => self.state(*key, Some(base), false),
+            false => self.stranger(*key),
+        })
+    }
+
+    /// What a unit in RAM tells.
+    fn resident(&self, key: StripeKey, unit: &Unit) -> UnitState {
+        if unit.slot != self.slot {
+            return self.stranger(key);
+        }
+        let spans = unit.overlays.values().flat_map(|kept| &kept.hold.spans).map(|span| span.range());
+        let overlaid =
+            spans.into_iter().any(|span| span.start < self.range.end && self.range.start < span.end);
+        self.state(key, unit.base.as_ref(), overlaid || !unit.pend.is_empty())
+    }
+
+    /// A unit that the brick has from a time when it was another slot of the group: nothing that counts.
+    fn stranger(&self, key: StripeKey) -> UnitState {
+        UnitState { key, base: Seq::NONE, blocks: 0, news: true }
+    }
+}
+
+impl SlotCore {
+    /// What is known of a unit that is in RAM, if it is at all.
+    pub(crate) fn unit_state(&self, asked: &Asked, key: StripeKey) -> Option<UnitState> {
+        let unit = self.units.get(&key).filter(|unit| unit.group == asked.group)?;
+        Some(asked.resident(key, unit))
+    }
+
+    /// Units in RAM of the first stripes of an object, each with its group.
+    pub(crate) fn units_of(
+        &self,
+        object: ObjectId,
+        stripes: u64,
+    ) -> impl Iterator<Item = (StripeKey, GroupId)> + '_ {
+        let range = StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes };
+        self.units.range(range).map(|(key, unit)| (*key, unit.group))
+    }
+
+    /// Every unit of a group in RAM with a key above `after`, up to and with `upto`; and `None` for those whose
+    /// descriptors at rest mean nothing any more.
+    pub(crate) fn unit_states<'a>(
+        &'a self,
+        asked: &'a Asked,
+        after: Option<StripeKey>,
+        upto: Option<StripeKey>,
+    ) -> impl Iterator<Item = (StripeKey, Option<UnitState>)> + 'a {
+        let range =
+            (after.map_or(Bound::Unbounded, Bound::Excluded), upto.map_or(Bound::Unbounded, Bound::Included));
+        let empty = after.zip(upto).is_some_and(|(after, upto)| after >= upto);
+        let erased = (!empty).then(|| self.erased.range(range)).into_iter().flatten();
+        let units = (!empty).then(|| self.units.range(range)).into_iter().flatten();
+        let units = units.filter(|(_, unit)| unit.group == asked.group);
+        let units = units.map(|(key, unit)| (*key, Some(asked.resident(*key, unit))));
+        erased.map(|(key, _)| (*key, None)).chain(units)
+    }
+}
