@@ -383,6 +383,12 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
     }
     let mut clients = Clients::default();
     tails.values().for_each(|tail| clients.merge(&tail.windows));
+    // A slot that took no part may know of a decision that one that did has forgotten in a restart, and with it whose
+    // writes they were.
+    let known = |op: &&HeldOp| op.seq <= decided && !gone.contains(&op.seq);
+    for op in tails.values().flat_map(|tail| &tail.held).filter(known) {
+        op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
+    }
     let mut aborted = Vec::new();
     let mut cut: BTreeSet<StripeKey> = BTreeSet::new();
     for (seq, (op, held_by)) in ops {
@@ -541,6 +547,32 @@ mod tests {
         };
         let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");
         assert!(settlement.aborted.is_empty());
+    }
+
+    /// Slot 1 took no part, and knows the decision; slot 0 holds the operation, and has forgotten it in a restart.
+    #[test]
+    fn writes_of_a_decision_that_only_others_know_were_seen() {
+        let mut core = PrimaryCore::default();
+        core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
+        let seq = Seq::new(Epoch(1), 8);
+        let origin = Origin { client: ClientId(7), seq: ClientSeq(4) };
+        let held = || HeldOp {
+            seq,
+            key: key(0),
+            kind: OpKind::Overlay,
+            participants: 0b1101,
+            origins: vec![origin.clone()],
+        };
+        core.promised(GROUP, Epoch(2), 1, tail(seq, Vec::new()));
+        for slot in [0, 2] {
+            core.promised(GROUP, Epoch(2), slot, tail(Seq::NONE, vec![held()]));
+        }
+        let settlement = core.promised(GROUP, Epoch(2), 3, tail(Seq::NONE, vec![held()])).expect("all promised");
+        assert!(settlement.aborted.is_empty());
+        for slot in 0..4 {
+            core.settled(GROUP, Epoch(2), slot);
+        }
+        assert!(!core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)), "a repeated write is recognised");
     }
 
     /// The take-over before came to its end on slot 0 only.

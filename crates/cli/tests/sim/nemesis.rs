@@ -15,6 +15,8 @@ const POLLS_MAX: u64 = 4_000;
 const POLLS_US: u64 = 500_000;
 /// A brick that is away for so long is put Out, in microseconds.
 const OUTAGE_US: u64 = 6_000_000;
+/// Pause after a power cut of everything, in microseconds.
+const ALL_DOWN_PAUSE_US: u64 = 3_000_000;
 /// How soon the end of a process is noticed that ended by itself, in microseconds.
 const REAP_US: u64 = 5_000;
 
@@ -83,6 +85,8 @@ impl Storm<'_> {
             self.up_again(&node);
             world.sleep(self.dice.below(40_000)).await;
         }
+        // Somebody must get a word in between.
+        world.sleep(ALL_DOWN_PAUSE_US).await;
     }
 
     /// A node is this fault's alone, if it runs and nobody has it.

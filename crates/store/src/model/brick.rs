@@ -222,7 +222,9 @@ impl Brick {
                 return change.map_or_else(Taken::Refused, |(_, _, delta)| Taken::Held(delta));
             }
             Ok(PrepareStep::Held) => return Taken::Held(Vec::new()),
-            Ok(PrepareStep::Adopt(_) | PrepareStep::Coming) => unreachable!("nothing is staged or on its way"),
+            Ok(PrepareStep::Adopt(_) | PrepareStep::Coming) => {
+                unreachable!("nothing is staged or on its way")
+            }
             Err(refusal) => return Taken::Refused(refusal),
         };
         match self.hold(p, fresh, payload, unit, mutant) {
@@ -250,10 +252,14 @@ impl Brick {
             OpKind::Overlay => {
                 bytes = payload.to_vec();
                 let mut at = 0;
-                hold.crcs = p.spans.iter().map(|span| {
-                    at += blocks(span.len as usize);
-                    sum(&payload[at - blocks(span.len as usize)..at])
-                }).collect();
+                hold.crcs = p
+                    .spans
+                    .iter()
+                    .map(|span| {
+                        at += blocks(span.len as usize);
+                        sum(&payload[at - blocks(span.len as usize)..at])
+                    })
+                    .collect();
             }
             OpKind::Zero => hold.crcs = vec![sum(&[]); p.spans.len()],
             OpKind::Full => {
@@ -345,7 +351,8 @@ impl Brick {
 
     fn payload_at(&self, position: Position) -> Option<&[Cell]> {
         let (at, within) = (position.offset >> 32, blocks((position.offset & 0xffff_ffff) as usize));
-        let payload = self.now.payloads.iter().find(|(seq, _)| seq.0 % (1 << 20) + u64::from(seq.epoch().0) * 64 == at);
+        let payload =
+            self.now.payloads.iter().find(|(seq, _)| seq.0 % (1 << 20) + u64::from(seq.epoch().0) * 64 == at);
         payload?.1.get(within..within + blocks(position.len as usize))
     }
 

@@ -201,7 +201,8 @@ impl Hash for State {
             lead.core.fingerprint(state);
             (lead.epoch, &lead.lanes, lead.promised, lead.told).hash(state);
             for busy in &lead.busy {
-                (busy.seq, busy.acked, busy.refused, busy.patch.as_ref().map(|patch| patch.awaited)).hash(state);
+                (busy.seq, busy.acked, busy.refused, busy.patch.as_ref().map(|patch| patch.awaited))
+                    .hash(state);
             }
         }
         (&self.maps, self.leases, &self.configs, self.spent, &self.wrong).hash(state);
@@ -243,7 +244,11 @@ impl fmt::Debug for State {
         for (slot, lead) in self.leads.iter().enumerate().filter(|(_, lead)| lead.epoch != Epoch(0)) {
             let busy: Vec<_> = lead.busy.iter().map(|busy| (busy.seq, busy.acked)).collect();
             let serving = lead.is_serving();
-            writeln!(f, "  lead on {slot}: {} serving {serving} lanes {:?} busy {busy:?}", lead.epoch, lead.lanes)?;
+            writeln!(
+                f,
+                "  lead on {slot}: {} serving {serving} lanes {:?} busy {busy:?}",
+                lead.epoch, lead.lanes
+            )?;
         }
         for (seq, op) in &self.ghost.ops {
             writeln!(f, "  {seq} write {:?} at {:?} {:?}", op.write, op.participants, op.fate)?;
@@ -256,16 +261,23 @@ impl fmt::Debug for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::Accept(slot, write) => write!(f, "primary {slot} accepts write {write}"),
-            Action::Order(slot, stripe) => write!(f, "primary {slot} orders the next write of stripe {stripe}"),
-            Action::Fold(slot, stripe, patch) => write!(f, "primary {slot} folds stripe {stripe}, patch: {patch}"),
+            Action::Order(slot, stripe) => {
+                write!(f, "primary {slot} orders the next write of stripe {stripe}")
+            }
+            Action::Fold(slot, stripe, patch) => {
+                write!(f, "primary {slot} folds stripe {stripe}, patch: {patch}")
+            }
             Action::Stable(slot, write) => write!(f, "primary {slot} reports write {write} stable"),
             Action::Tell(slot, to) => write!(f, "primary {slot} tells slot {to} its decisions"),
             Action::Deliver((kind, slot, epoch, more)) => {
-                let kind = ["", "prepare", "prepared", "refused", "new epoch", "tail", "decide", "settled"][*kind as usize];
+                let kind = ["", "prepare", "prepared", "refused", "new epoch", "tail", "decide", "settled"]
+                    [*kind as usize];
                 write!(f, "delivered: {kind}, slot {slot}, {epoch} ({more:x})")
             }
             Action::Sync(slot) => write!(f, "slot {slot} syncs"),
-            Action::Crash(slot, kept, whole) => write!(f, "slot {slot} restarts, {kept} records kept, blocks: {whole}"),
+            Action::Crash(slot, kept, whole) => {
+                write!(f, "slot {slot} restarts, {kept} records kept, blocks: {whole}")
+            }
             Action::Expel(slot) => write!(f, "the arbiter expels slot {slot}"),
             Action::Rejoin(slot) => write!(f, "the brick of slot {slot} comes back"),
             Action::Fetch(slot) => write!(f, "slot {slot} gets the newest map"),

@@ -76,7 +76,9 @@ impl Ghost {
                 match last {
                     None => return Err(format!("I1 write {write} was stable, block {at} lacks it")),
                     Some(last) if self.before[write] & 1 << last != 0 => {
-                        return Err(format!("I8 block {at}: write {last} lies over write {write}, which came later"));
+                        return Err(format!(
+                            "I8 block {at}: write {last} lies over write {write}, which came later"
+                        ));
                     }
                     Some(_) => {}
                 }
@@ -87,10 +89,14 @@ impl Ghost {
 
     /// Whether no write comes back over another one that followed it.
     pub(super) fn check_once(&self, key: StripeKey) -> Result<(), String> {
-        let ops = || self.ops.iter().filter(|(_, op)| op.key == key && op.fate == Fate::Stands && op.write.is_some());
+        let ops = || {
+            self.ops.iter().filter(|(_, op)| op.key == key && op.fate == Fate::Stands && op.write.is_some())
+        };
         for (first, op) in ops() {
-            let touches = |other: &Op| other.cells.iter().any(|(at, _)| op.cells.iter().any(|(own, _)| own == at));
-            let mut between = ops().filter(|(seq, other)| *seq > first && other.write != op.write && touches(other));
+            let touches =
+                |other: &Op| other.cells.iter().any(|(at, _)| op.cells.iter().any(|(own, _)| own == at));
+            let mut between =
+                ops().filter(|(seq, other)| *seq > first && other.write != op.write && touches(other));
             let Some((followed, _)) = between.next() else { continue };
             if let Some((again, _)) = ops().find(|(seq, other)| *seq > followed && other.write == op.write) {
                 return Err(format!("I8 {again} repeats {first} although {followed} came between"));

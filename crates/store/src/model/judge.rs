@@ -111,7 +111,10 @@ impl Scope {
             let dropped = bricks.clone().find(|brick| brick.now.dropped.contains(seq));
             match (absorbed, dropped, op.fate) {
                 (Some(one), Some(other), _) => {
-                    return Err(format!("I2 {seq}: slot {} has it, slot {} dropped it", one.slot, other.slot));
+                    return Err(format!(
+                        "I2 {seq}: slot {} has it, slot {} dropped it",
+                        one.slot, other.slot
+                    ));
                 }
                 (Some(one), _, Fate::Gone) => {
                     return Err(format!("I5 {seq} was aborted, slot {} made it part of a unit", one.slot));
@@ -131,7 +134,9 @@ impl Scope {
             let (expected, _) = state.ghost.content(key, self.len(), |_, op| op.fate == Fate::Stands);
             for slot in 0..self.code.k() {
                 let brick = &state.bricks[slot];
-                let Some(served) = brick.now.core.served(GROUP).filter(|_| state.has_lease(slot)) else { continue };
+                let Some(served) = brick.now.core.served(GROUP).filter(|_| state.has_lease(slot)) else {
+                    continue;
+                };
                 if !self.may_serve(state, slot, served) {
                     continue;
                 }
@@ -158,7 +163,14 @@ impl Scope {
     }
 
     /// `ops/read_stripe.rs`: each data unit as it is read, and as it is decoded.
-    fn check_stripe(&self, state: &State, at: usize, lead: &Lead, key: StripeKey, expected: &[Cell]) -> Result<(), String> {
+    fn check_stripe(
+        &self,
+        state: &State,
+        at: usize,
+        lead: &Lead,
+        key: StripeKey,
+        expected: &[Cell],
+    ) -> Result<(), String> {
         let bricks: Vec<&Brick> = state.bricks.iter().map(|brick| &**brick).collect();
         let view = self.view(&bricks, lead, &state.ghost, at, state.live_in(lead.epoch), key);
         for (unit, spurn) in (0..self.code.k()).flat_map(|unit| [(unit, false), (unit, true)]) {

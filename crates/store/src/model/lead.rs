@@ -248,11 +248,17 @@ fn spans(cells: &[(usize, Cell)]) -> Vec<Span> {
 pub(super) type Delivery = (usize, Prepare, Vec<Cell>);
 
 /// `ops/write.rs`, `carry`: an operation gets its place; what goes to whom.
-pub(super) fn carry(lead: &mut Lead, key: StripeKey, plan: Plan, origins: Vec<Origin>) -> Option<(Seq, Vec<Delivery>)> {
+pub(super) fn carry(
+    lead: &mut Lead,
+    key: StripeKey,
+    plan: Plan,
+    origins: Vec<Origin>,
+) -> Option<(Seq, Vec<Delivery>)> {
     let order = lead.core.order(GROUP, lead.epoch, key, plan.touched, origins.clone())?;
     let Order { seq, participants, targets, acked, decided } = order;
     let unit_blocks = plan.unit_blocks;
-    let prepare = Prepare { participants, unit_blocks, origins, acked, decided, ..blank(GROUP, seq, key, plan.kind) };
+    let prepare =
+        Prepare { participants, unit_blocks, origins, acked, decided, ..blank(GROUP, seq, key, plan.kind) };
     let deliveries = targets.into_iter().map(|(slot, _)| {
         let (spans, payload) = plan.parts[slot].clone();
         let crcs = if plan.kind == OpKind::Full { payload.clone() } else { Vec::new() };
@@ -273,11 +279,13 @@ pub(super) fn patch(lead: &mut Lead, view: &View<'_>) -> Option<(Busy, Vec<Deliv
     if view.me < k || rows.iter().all(Vec::is_empty) || !(0..k).all(fits) {
         return None;
     }
-    let touched = rows.iter().enumerate().fold(0, |mask, (unit, rows)| mask | u64::from(!rows.is_empty()) << unit);
+    let touched =
+        rows.iter().enumerate().fold(0, |mask, (unit, rows)| mask | u64::from(!rows.is_empty()) << unit);
     let Order { seq, participants, targets, acked, decided } =
         lead.core.order(GROUP, lead.epoch, key, touched, Vec::new())?;
     let prepare = Prepare { participants, acked, decided, ..blank(GROUP, seq, key, OpKind::Patch) };
-    let (data, parity): (Vec<usize>, Vec<usize>) = targets.iter().map(|(slot, _)| *slot).partition(|slot| *slot < k);
+    let (data, parity): (Vec<usize>, Vec<usize>) =
+        targets.iter().map(|(slot, _)| *slot).partition(|slot| *slot < k);
     let delivery = |slot: &usize| {
         let base = shape.identity_of(*slot);
         (*slot, Prepare { slot: *slot as u8, base, ..prepare.clone() }, Vec::new())
@@ -299,7 +307,12 @@ pub(super) fn patch(lead: &mut Lead, view: &View<'_>) -> Option<(Busy, Vec<Deliv
 impl Patching {
     /// `ops/patch.rs`, `patch`: a data slot told what changes. When all have, the second round. An error: a slot has other
     /// overlays than its primary.
-    pub(super) fn told(&mut self, slot: usize, delta: &[Cell], code4: &Code4) -> Result<Option<Vec<Delivery>>, ()> {
+    pub(super) fn told(
+        &mut self,
+        slot: usize,
+        delta: &[Cell],
+        code4: &Code4,
+    ) -> Result<Option<Vec<Delivery>>, ()> {
         if self.awaited & 1 << slot == 0 {
             return Ok(None);
         }

@@ -89,7 +89,13 @@ pub(super) fn restarted() -> Scope {
 
 /// A slot is lost while something is written over, and its brick comes back.
 pub(super) fn returned() -> Scope {
-    Scope { epochs: 2, expels: 1, rejoins: 1, frail: 0b011, ..Scope::new(2, 1, vec![full(0), small(0, &[0])]) }
+    Scope {
+        epochs: 2,
+        expels: 1,
+        rejoins: 1,
+        frail: 0b011,
+        ..Scope::new(2, 1, vec![full(0), small(0, &[0])])
+    }
 }
 
 /// Two clients write over one another; the primary changes.

@@ -73,7 +73,12 @@ impl Scope {
                 }
             }
             let enough = live.count_ones() as usize > self.code.k();
-            if is_live && enough && more_epochs && state.spent.expels < self.expels && self.frail & 1 << slot != 0 {
+            if is_live
+                && enough
+                && more_epochs
+                && state.spent.expels < self.expels
+                && self.frail & 1 << slot != 0
+            {
                 actions.push(Action::Expel(slot));
             }
             if !is_live && !state.has_lease(slot) && state.spent.rejoins < self.rejoins {
@@ -115,7 +120,8 @@ impl Scope {
         }
         for slot in self.slots().filter(|slot| live & 1 << slot != 0) {
             let core = &state.bricks[slot].now.core;
-            let news = core.served(GROUP) == Some(lead.epoch) && core.decided(GROUP) < lead.core.decided(GROUP);
+            let news =
+                core.served(GROUP) == Some(lead.epoch) && core.decided(GROUP) < lead.core.decided(GROUP);
             if news {
                 actions.push(Action::Tell(at, slot));
             }
@@ -196,7 +202,10 @@ impl Scope {
             state.bricks.iter_mut().for_each(|brick| Arc::make_mut(brick).release_early());
         }
         if !self.lazy {
-            self.slots().filter(|slot| !state.owed[*slot].is_empty()).collect::<Vec<_>>().into_iter()
+            self.slots()
+                .filter(|slot| !state.owed[*slot].is_empty())
+                .collect::<Vec<_>>()
+                .into_iter()
                 .for_each(|slot| self.sync(state, slot));
         }
     }
@@ -226,7 +235,15 @@ impl Scope {
     }
 
     /// A stripe as its primary sees it.
-    pub(super) fn view<'a>(&'a self, bricks: &'a [&'a Brick], lead: &Lead, ghost: &Ghost, me: usize, live: u64, key: StripeKey) -> View<'a> {
+    pub(super) fn view<'a>(
+        &'a self,
+        bricks: &'a [&'a Brick],
+        lead: &Lead,
+        ghost: &Ghost,
+        me: usize,
+        live: u64,
+        key: StripeKey,
+    ) -> View<'a> {
         let upto = lead.core.decided(GROUP);
         let mut decided: Vec<Seq> = ghost.ops.keys().copied().filter(|seq| *seq <= upto).collect();
         decided.extend(lead.core.committed_on(GROUP, key));
@@ -236,12 +253,26 @@ impl Scope {
         let mut shape = bricks[me].now.core.shape(key);
         shape.exists |= me < self.code.k();
         let (k, unit, epoch) = (self.code.k(), self.unit, lead.epoch);
-        View { bricks, code4: &self.code4, k, unit, me, live, epoch, key, shape, decided, mutant: self.mutant }
+        View {
+            bricks,
+            code4: &self.code4,
+            k,
+            unit,
+            me,
+            live,
+            epoch,
+            key,
+            shape,
+            decided,
+            mutant: self.mutant,
+        }
     }
 
     /// `ops/write.rs`, `try_commit`, up to the point where everything is on its way.
     fn order(&self, state: &mut State, at: usize, key: StripeKey) {
-        let Some(write) = state.leads[at].lanes.get(&key).and_then(|lane| lane.front().copied()) else { return };
+        let Some(write) = state.leads[at].lanes.get(&key).and_then(|lane| lane.front().copied()) else {
+            return;
+        };
         let this = &self.writes[write];
         let byte = |block: &usize| if this.zero { 0 } else { super::bytes::written(write, *block) };
         let wish = Wish {
@@ -252,7 +283,9 @@ impl Scope {
         let origins = vec![lead::origin(this.client, self.number(write))];
         let bricks: Vec<&Brick> = state.bricks.iter().map(|brick| &**brick).collect();
         let live = state.live_in(state.leads[at].epoch);
-        let Some(plan) = lead::plan(&self.view(&bricks, &state.leads[at], &state.ghost, at, live, key), &wish) else {
+        let Some(plan) =
+            lead::plan(&self.view(&bricks, &state.leads[at], &state.ghost, at, live, key), &wish)
+        else {
             return;
         };
         let lead = Arc::make_mut(&mut state.leads[at]);
@@ -287,10 +320,28 @@ impl Scope {
     }
 
     /// Writes down what only the outside knows: this operation is on its way.
-    fn ordered(&self, state: &mut State, at: usize, seq: Seq, write: Option<usize>, cells: Vec<(usize, u32)>, to: &[Delivery]) {
+    fn ordered(
+        &self,
+        state: &mut State,
+        at: usize,
+        seq: Seq,
+        write: Option<usize>,
+        cells: Vec<(usize, u32)>,
+        to: &[Delivery],
+    ) {
         let Some((_, prepare, _)) = to.first() else { return };
-        let small = matches!(prepare.kind, types::messages::brick::OpKind::Overlay | types::messages::brick::OpKind::Zero);
-        let op = Op { key: prepare.key, write, small, participants: prepare.participants, cells, fate: Fate::Open };
+        let small = matches!(
+            prepare.kind,
+            types::messages::brick::OpKind::Overlay | types::messages::brick::OpKind::Zero
+        );
+        let op = Op {
+            key: prepare.key,
+            write,
+            small,
+            participants: prepare.participants,
+            cells,
+            fate: Fate::Open,
+        };
         if Arc::make_mut(&mut state.ghost).ops.insert(seq, op).is_some() {
             state.wrong = Some(format!("I4 {seq} was given before"));
         }
@@ -393,7 +444,9 @@ impl Scope {
             }
             Message::Refused { seq, refusal } => {
                 let lead = Arc::make_mut(&mut state.leads[at]);
-                let Some(busy) = lead.busy.iter_mut().find(|busy| busy.seq == *seq && !busy.refused) else { return };
+                let Some(busy) = lead.busy.iter_mut().find(|busy| busy.seq == *seq && !busy.refused) else {
+                    return;
+                };
                 // Tried again as a new operation, or given up until the epoch ends.
                 busy.refused = true;
                 if let Some(write) = busy.write.filter(|_| *refusal == Refusal::StaleEpoch) {
@@ -517,7 +570,8 @@ impl Scope {
         let lead = self.lead_of(state, epoch).map(|at| &state.leads[at]);
         let brick = &state.bricks[slot];
         let (promised, served) = brick.durable_epochs();
-        let arrived = |kind| state.net.range((kind, slot, epoch, 0)..=(kind, slot, epoch, u64::MAX)).next().is_some();
+        let arrived =
+            |kind| state.net.range((kind, slot, epoch, 0)..=(kind, slot, epoch, u64::MAX)).next().is_some();
         let waits = |done: fn(&Lead) -> u64| lead.is_some_and(|lead| done(lead) & 1 << slot == 0);
         match kind {
             1..=3 => {
@@ -525,7 +579,11 @@ impl Scope {
                 let busy = lead.and_then(|lead| lead.busy.iter().find(|busy| busy.seq == seq));
                 let awaited = busy.is_some_and(|busy| busy.acked & 1 << slot == 0);
                 match kind {
-                    1 if awaited => state.net.contains_key(&(2, slot, epoch, more)) || state.net.contains_key(&(3, slot, epoch, more)) || busy.is_some_and(|busy| busy.refused && promised > epoch),
+                    1 if awaited => {
+                        state.net.contains_key(&(2, slot, epoch, more))
+                            || state.net.contains_key(&(3, slot, epoch, more))
+                            || busy.is_some_and(|busy| busy.refused && promised > epoch)
+                    }
                     1 => promised > epoch || brick.knows_durably(seq),
                     2 => !awaited,
                     _ => !busy.is_some_and(|busy| !busy.refused),

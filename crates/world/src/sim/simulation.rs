@@ -54,6 +54,11 @@ impl Simulation {
         self.state.nodes.borrow().at(self.known(name)).alive
     }
 
+    /// Forgets what was claimed: somebody begins anew, with nothing of what was there.
+    pub fn forget_claims(&self) {
+        self.state.forget_claims();
+    }
+
     /// Faults of this kind so far.
     pub fn faults(&self, fault: Fault) -> u64 {
         self.state.faults.of(fault)

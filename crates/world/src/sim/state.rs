@@ -174,6 +174,10 @@ impl State {
         assert!(first == by, "seed {}: {what} {of:?}: {by:#x} after {first:#x}", self.seed);
     }
 
+    pub(super) fn forget_claims(&self) {
+        self.claims.borrow_mut().clear();
+    }
+
     pub(super) fn end_all(&self) {
         for node in &mut self.nodes.borrow_mut().list {
             node.life += u32::from(std::mem::replace(&mut node.alive, false));

@@ -62,6 +62,35 @@ pub(crate) async fn all_served(world: &World, bricks: u32, lost: &BTreeSet<u32>)
     }
 }
 
+/// Slots that are not live although their bricks could serve them.
+fn not_live(map: &ClusterMap, lost: &BTreeSet<u32>) -> Vec<(GroupId, u32)> {
+    let mut slots = Vec::new();
+    for volume in &map.volumes {
+        for (index, config) in volume.groups.iter().enumerate() {
+            let id = GroupId { volume: volume.id, index: index as u32 };
+            let out =
+                config.slots.iter().filter(|s| s.state != SlotState::Live && !lost.contains(&s.brick.0));
+            slots.extend(out.map(|slot| (id, slot.brick.0)));
+        }
+    }
+    slots
+}
+
+/// Waits until every slot is live whose brick could serve it: those that were put Out have been brought level.
+pub(crate) async fn all_live(world: &World, lost: &BTreeSet<u32>) -> Result<(), String> {
+    let deadline = world.now() + CLEAN_US;
+    loop {
+        let waiting = not_live(&map(world).await, lost);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if world.now() > deadline {
+            return Err(format!("not live {CLEAN_US} us after the last fault: {waiting:?}"));
+        }
+        world.sleep(LOOK_US).await;
+    }
+}
+
 /// Waits until no brick with all of its slots live has overlays: everything is folded.
 pub(crate) async fn all_folded(world: &World, bricks: u32, out: &BTreeSet<u32>) -> Result<(), String> {
     let deadline = world.now() + CLEAN_US;
