@@ -1,4 +1,4 @@
-//! What must hold, whatever happens. Each file watches one kind of promise; [`docs/RELIABILITY.md`] lists them all.
+//! What must hold, whatever happens. Each file watches one kind of promise; `docs/RELIABILITY.md` lists them all.
 
 pub(crate) mod content;
 pub(crate) mod history;
