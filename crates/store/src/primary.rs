@@ -567,12 +567,16 @@ mod tests {
         for slot in [0, 2] {
             core.promised(GROUP, Epoch(2), slot, tail(Seq::NONE, vec![held()]));
         }
-        let settlement = core.promised(GROUP, Epoch(2), 3, tail(Seq::NONE, vec![held()])).expect("all promised");
+        let settlement =
+            core.promised(GROUP, Epoch(2), 3, tail(Seq::NONE, vec![held()])).expect("all promised");
         assert!(settlement.aborted.is_empty());
         for slot in 0..4 {
             core.settled(GROUP, Epoch(2), slot);
         }
-        assert!(!core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)), "a repeated write is recognised");
+        assert!(
+            !core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)),
+            "a repeated write is recognised"
+        );
     }
 
     /// The take-over before came to its end on slot 0 only.
