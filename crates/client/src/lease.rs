@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use types::limits::{BEAT_US, LEASE_US};
 use types::messages::cluster::{ClientJoin, ClientJoined, ClientLeave, ClientPoll, Mode, ModeTaken, Recall};
+use types::rare::{Rare, reached};
 use types::{ClientId, InodeId, Refusal};
 use world::CallError;
 
@@ -200,6 +201,7 @@ impl Session {
         if self.mount.lives.is_leased(self.world.now()) {
             return Ok(());
         }
+        reached(Rare::LeaseWait);
         let mut patience = Patience::new(&self.world);
         while !self.mount.lives.is_leased(self.world.now()) {
             if self.mount.lives.has_left() {
@@ -222,6 +224,7 @@ impl Session {
         if self.mount.lives.is_lost() {
             return Err(ClientError::Refused(Refusal::Fenced));
         }
+        reached(Rare::Rejoined);
         let known = Some(self.mount.lives.client());
         match self.join(known).await {
             Ok(()) => Ok(()),

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use types::limits::{BLOCK, UNIT_DEFAULT};
+use types::rare::{Rare, reached};
 use types::{Buf, Seq, StripeKey};
 
 use crate::error::BrickError;
@@ -83,6 +84,7 @@ impl Server {
         let (oldest, live) = self.journal.oldest();
         let short_of_ram = self.slot.borrow().resident_units() > self.resident_max();
         let upto = if short_of_ram || live <= 1 || self.is_short_of_places() {
+            reached(Rare::CheckpointShort);
             self.journal.serial()
         } else {
             oldest
@@ -123,6 +125,7 @@ impl Server {
         if !self.slot.borrow().is_kept(hold.key, hold.seq) {
             return Ok(());
         }
+        reached(Rare::CopiedForward);
         let appended = self.journal.append(&hold, &bytes);
         let stamp = self.stamp(appended);
         self.slot.borrow_mut().forwarded(hold.key, hold.seq, appended.position, stamp);

@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 
 use types::checksum::{crc, crc_append};
 use types::limits::BLOCK;
+use types::rare::{Rare, reached};
 use types::wire::{Record, to_bytes};
 use types::{Buf, BufMut};
 use world::{Disk, Signal, World};
@@ -393,6 +394,7 @@ impl Journal {
 
     /// Declares the disk lost: whoever waits learns it.
     pub(crate) fn fail(&self) {
+        reached(Rare::DiskLost);
         self.failed.set(true);
         self.changed.notify();
         self.demand.notify();

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{GroupDecision, HeldOp, Origin, Tail, Window};
 use types::messages::cluster::GroupConfig;
+use types::rare::{Rare, reached};
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
 pub(crate) use join::{Attempt, Offer, Taken};
@@ -215,7 +216,11 @@ impl PrimaryCore {
         let Some(group) = self.groups.get_mut(&id) else { return false };
         let seen = group.clients.0.entry(client).or_default();
         seen.acknowledge(acked);
-        !seen.has(seq) && group.unstable.insert((client, seq))
+        let fresh = !seen.has(seq) && group.unstable.insert((client, seq));
+        if !fresh {
+            reached(Rare::DedupeHit);
+        }
+        fresh
     }
 
     /// Gives an operation its place. `touched`: mask of the data slots that it concerns; `whole`: it replaces all that a
@@ -238,6 +243,12 @@ impl PrimaryCore {
         let parity = (group.code.k()..group.code.slots()).fold(0, |mask, slot| mask | 1 << slot);
         let participants = touched | parity | 1 << group.me;
         let live = participants & group.config.live();
+        let out = group.code.slots() - group.config.live().count_ones() as usize;
+        let least = if touched == 0 { group.code.m() } else { group.code.m() + 1 };
+        assert!(
+            live.count_ones() as usize + out >= least,
+            "what is committed bears as many losses as the code"
+        );
         let targets = (0..group.code.slots()).filter(|slot| live & 1 << slot != 0);
         for slot in targets.clone() {
             group.news[slot] = News { given: seq, told: group.decided };
@@ -403,9 +414,16 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
     let mut cut: BTreeSet<StripeKey> = BTreeSet::new();
     for (seq, (op, held_by)) in ops {
         let needed = op.participants & live;
-        if needed & held_by == needed && !cut.contains(&op.key) && !gone.contains(&seq) {
+        let held = needed & held_by == needed;
+        if held && !cut.contains(&op.key) && !gone.contains(&seq) {
+            reached(Rare::Forwarded);
             op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
         } else {
+            reached(match held {
+                _ if gone.contains(&seq) => Rare::AbortedAgain,
+                true => Rare::AbortedFollower,
+                false => Rare::AbortedHeld,
+            });
             cut.insert(op.key);
             aborted.push(seq);
         }
@@ -576,6 +594,36 @@ mod tests {
         let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");
         assert!(settlement.aborted.is_empty());
         assert_eq!(settlement.windows[0].seen, vec![ClientSeq(1)], "its writer may send it again");
+    }
+
+    /// Slot 1 took no part, and knows the decision; slot 0 holds the operation, and has forgotten it in a restart.
+    #[test]
+    fn writes_of_a_decision_that_only_others_know_were_seen() {
+        let mut core = PrimaryCore::default();
+        core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
+        let seq = Seq::new(Epoch(1), 8);
+        let origin = Origin { client: ClientId(7), seq: ClientSeq(4) };
+        let held = || HeldOp {
+            seq,
+            key: key(0),
+            kind: OpKind::Overlay,
+            participants: 0b1101,
+            origins: vec![origin.clone()],
+        };
+        core.promised(GROUP, Epoch(2), 1, tail(seq, Vec::new()));
+        for slot in [0, 2] {
+            core.promised(GROUP, Epoch(2), slot, tail(Seq::NONE, vec![held()]));
+        }
+        let settlement =
+            core.promised(GROUP, Epoch(2), 3, tail(Seq::NONE, vec![held()])).expect("all promised");
+        assert!(settlement.aborted.is_empty());
+        for slot in 0..4 {
+            core.settled(GROUP, Epoch(2), slot);
+        }
+        assert!(
+            !core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)),
+            "a repeated write is recognised"
+        );
     }
 
     /// The take-over before came to its end on slot 0 only.

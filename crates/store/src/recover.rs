@@ -7,6 +7,7 @@ use std::rc::Rc;
 use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::cluster::ClusterMap;
+use types::rare::{Rare, reached};
 use types::wire::{Record, from_bytes};
 use types::{BrickId, Buf, ClusterId, Incarnation, StripeKey};
 use world::{Disk, Peers, Signal, World};
@@ -126,6 +127,7 @@ async fn recover(
     let undecided = slot.borrow().undecided_units();
     for hold in undecided {
         if !is_whole(disk, superblock, &hold).await? {
+            reached(Rare::TornUnit);
             tracing::info!(key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
             if !journal.has_room() {
                 return Err(BrickError::JournalDamaged("no room to note a torn unit"));

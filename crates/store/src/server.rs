@@ -7,6 +7,7 @@ use std::rc::Rc;
 use layout::Coder;
 use types::messages::brick as messages;
 use types::messages::cluster::{ClusterMap, Fences, VolumeInfo};
+use types::rare::{Rare, reached};
 use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
@@ -216,7 +217,11 @@ impl Server {
 
     /// Refuses unless the brick holds a lease.
     pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
-        if self.world.now() < self.lease_until.get() { Ok(()) } else { Err(Refusal::NotServing) }
+        if self.world.now() < self.lease_until.get() {
+            return Ok(());
+        }
+        reached(Rare::NoLease);
+        Err(Refusal::NotServing)
     }
 
     /// Refuses unless this brick is the primary of the group and serves the epoch.

@@ -17,9 +17,9 @@
 //! - An empty base is remembered for as long as the journal may hold records of operations before it: copied forward,
 //!   they may stand behind the one that emptied it.
 
-mod fill;
 #[cfg(test)]
 mod census;
+mod fill;
 mod group;
 mod list;
 mod patch;
@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use types::limits::{BLOCK, STRIPE_MAX, UNIT_MAX};
 use types::messages::brick::{HeldOp, OpKind, Prepare, Tail, spans_len};
+use types::rare::{Rare, reached};
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
 pub(crate) use fill::{FillStep, hold_of_fill};
@@ -237,13 +238,16 @@ impl SlotCore {
             return Err(Refusal::Malformed);
         }
         if self.dropped.contains(&p.key.object) {
+            reached(Rare::DropMet);
             return Err(Refusal::Dropped);
         }
         let group = self.groups.get(&p.group).ok_or(Refusal::NotServing)?;
         if p.seq <= group.decided || group.held.contains_key(&p.seq) {
+            reached(Rare::HeldAgain);
             return Ok(PrepareStep::Held);
         }
         if self.coming.contains_key(&(p.group, p.seq)) {
+            reached(Rare::ComingAgain);
             return Ok(PrepareStep::Coming);
         }
         if p.staged {
@@ -280,7 +284,10 @@ impl SlotCore {
             Ok(()) if seq <= self.decided(group) => Err(Refusal::NotServing),
             checked => checked,
         };
-        may.inspect_err(|_| self.give_up(group, seq))
+        may.inspect_err(|_| {
+            reached(Rare::HeldTooLate);
+            self.give_up(group, seq);
+        })
     }
 
     /// Forgets an operation that was coming.
@@ -494,6 +501,7 @@ impl SlotCore {
     fn check_epoch(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
         let group = self.groups.get(&id).ok_or(Refusal::NotServing)?;
         if epoch < group.promised {
+            reached(Rare::FenceMet);
             return Err(Refusal::StaleEpoch);
         }
         if group.served != Some(epoch) {

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch};
 use types::messages::cluster::{ClusterMap, GroupConfig};
+use types::rare::{Rare, reached};
 use types::{BrickId, Buf, Epoch, GroupId, Refusal};
 use world::CallError;
 
@@ -66,11 +67,15 @@ impl Server {
             slots.filter(|(slot, _)| mask & 1 << slot != 0).map(|(slot, c)| (slot, c.brick)).collect()
         };
         let promises = live.iter().map(|(slot, brick)| self.promise(id, &config, *slot, *brick));
-        let Some(settlement) = join_all(promises).await.into_iter().flatten().next() else { return };
+        let Some(settlement) = join_all(promises).await.into_iter().flatten().next() else {
+            return reached(Rare::TakeOverDied);
+        };
         tracing::debug!(group = %id, %epoch, aborted = settlement.aborted.len(), "settled");
         let tells = live.iter().map(|(slot, brick)| self.tell_fate(id, epoch, *slot, *brick, &settlement));
         if join_all(tells).await.into_iter().any(|serving| serving) {
             tracing::debug!(group = %id, %epoch, "serving");
+        } else {
+            reached(Rare::TakeOverDied);
         }
         self.progress.notify();
     }

@@ -25,6 +25,7 @@ mod geometry;
 mod ids;
 pub mod limits;
 pub mod messages;
+pub mod rare;
 mod refusal;
 pub mod wire;
 

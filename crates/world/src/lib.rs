@@ -116,6 +116,17 @@ impl World {
         either!(WorldBody, &self.0, world => world.off_thread(f).await)
     }
 
+    /// States that whoever says `by` is the only one that ever does `what` to `of`. A simulation compares this with every
+    /// other claim of the run; the real world believes it.
+    ///
+    /// # Panics
+    /// In a simulated world at the second claimant.
+    pub fn claim(&self, what: &'static str, of: &[u64], by: u64) {
+        if let WorldBody::Sim(world) = &self.0 {
+            world.claim(what, of, by);
+        }
+    }
+
     /// Lets other tasks run first.
     pub async fn yield_now(&self) {
         either!(WorldBody, &self.0, world => world.yield_now().await);

@@ -1,5 +1,9 @@
 //! A whole cluster in one thread: metadata service, bricks and clients on simulated machines.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use client::{Encode, Mount, MountOptions, Session};
@@ -21,7 +25,11 @@ pub(crate) struct Cluster {
     pub(crate) sim: Simulation,
     engine: Engine,
     pub(crate) bricks: u32,
-    brick_bytes: u64,
+    brick_memory: u64,
+    /// Bytes of a brick that hold units.
+    pub(crate) data: Range<u64>,
+    /// Bricks whose process has ended by itself, and why.
+    pub(crate) ended: Rc<RefCell<BTreeMap<u32, String>>>,
 }
 
 /// A mounted volume on a client's machine.
@@ -37,18 +45,26 @@ pub(crate) fn identity(role: Role) -> Identity {
 
 impl Cluster {
     /// Machines with formatted bricks; nothing runs yet.
-    pub(crate) fn new(seed: u64, options: SimOptions, bricks: u32, brick_bytes: u64) -> Cluster {
+    pub(crate) fn new(
+        seed: u64,
+        options: SimOptions,
+        bricks: u32,
+        brick_bytes: u64,
+        brick_memory: u64,
+    ) -> Cluster {
         let sim = Simulation::new(seed, options);
         let engine = Engine::memory_with_journal("journal");
         meta::create_cluster(&engine, CLUSTER).expect("a fresh engine holds no cluster");
-        let cluster = Cluster { sim, engine, bricks, brick_bytes };
+        let (data, ended) = (0..0, Rc::default());
+        let mut cluster = Cluster { sim, engine, bricks, brick_memory, data, ended };
         for brick in 0..bricks {
             let world = cluster.sim.node(&brick_node(brick));
-            let size = cluster.brick_bytes;
-            cluster.sim.block_on(&brick_node(brick), async move {
-                let disk = world.create_disk("disk", size).await.expect("a new disk");
+            cluster.data = cluster.sim.block_on(&brick_node(brick), async move {
+                let disk = world.create_disk("disk", brick_bytes).await.expect("a new disk");
                 let options = FormatOptions { cluster: CLUSTER, brick: BrickId(brick), journal_bytes: None };
-                store::format(&world, &disk, &options).await.expect("a fresh disk can be formatted");
+                let made =
+                    store::format(&world, &disk, &options).await.expect("a fresh disk can be formatted");
+                made.data_start..made.data_start + made.data_blocks * 4096
             });
             cluster.sim.kill(&brick_node(brick));
         }
@@ -77,7 +93,7 @@ impl Cluster {
 
     pub(crate) fn start_brick(&self, brick: u32) {
         let world = self.sim.node(&brick_node(brick));
-        let on = world.clone();
+        let (on, memory_budget, ended) = (world.clone(), self.brick_memory, self.ended.clone());
         world.spawn(async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
             let options = BrickOptions {
@@ -87,11 +103,15 @@ impl Cluster {
                 listen: format!("{}:1", brick_node(brick)),
                 advertise: None,
                 meta: "meta:1".to_owned(),
-                memory_budget: 8 << 20,
+                memory_budget,
             };
-            let started = Brick::start(on.clone(), disk, options).await.expect("a brick recovers");
-            if let Err(error) = started.run().await {
+            let ran = match Brick::start(on.clone(), disk, options).await {
+                Ok(started) => started.run().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ran {
                 tracing::warn!(brick, %error, "a brick has ended");
+                ended.borrow_mut().insert(brick, error.to_string());
             }
         });
     }

@@ -79,7 +79,7 @@ fn cut_off(cluster: &Cluster, node: &str, cut: bool) {
 
 /// `when` in microseconds after its last write the writer is cut off.
 fn run(seed: u64, when: u64) {
-    let cluster = Cluster::new(seed, SimOptions::default(), BRICKS, 32 << 20);
+    let cluster = Cluster::new(seed, SimOptions::default(), BRICKS, 32 << 20, 8 << 20);
     cluster.start();
     let (a, b) = (cluster.sim.node("clienta"), cluster.sim.node("clientb"));
     cluster.sim.block_on("clientb", async {

@@ -1,20 +1,38 @@
 //! The simulated cluster: whole stories, one seed each.
 //!
-//! `SHOAL_SEEDS=N` runs so many seeds of the storm, from `SHOAL_SEED=S` on. A seed and a commit are one run.
+//! `SHOAL_SEEDS=N` runs so many seeds of the storm, from `SHOAL_SEED=S` on, `SHOAL_JOBS=J` of them at a time. A seed and
+//! a commit are one run.
 
+mod check;
 mod cluster;
+mod dice;
 mod fence;
+mod nemesis;
+mod shared;
 mod storm;
 mod story;
+mod swarm;
+mod tally;
+mod work;
+
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use cluster::Cluster;
+use tally::Tally;
 use world::sim::SimOptions;
+
+/// Seeds from which on every kind of fault and every rare branch must have been reached.
+const SEEDS_FOR_ALL: u64 = 800;
+/// Seeds after which the run says how far it is.
+const PROGRESS: u64 = 50;
 
 /// Writes, reads, reads degraded, loses power, recovers. One seed gives one trace, two seeds two.
 #[test]
 fn one_seed_gives_one_trace() {
     let hash = |seed| {
-        let cluster = Cluster::new(seed, SimOptions::default(), 10, 32 << 20);
+        let cluster = Cluster::new(seed, SimOptions::default(), 10, 32 << 20, 8 << 20);
         story::first(&cluster);
         cluster.sim.trace_hash()
     };
@@ -22,9 +40,23 @@ fn one_seed_gives_one_trace() {
     assert_ne!(hash(1), hash(2));
 }
 
+/// So with all its faults.
+#[test]
+fn one_storm_gives_one_trace() {
+    let traces = |_| [3, 5, 8].map(|seed| storm::run(seed).trace);
+    assert_eq!(traces(()), traces(()));
+}
+
 /// A number from the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// What all jobs share.
+#[derive(Default)]
+struct Progress {
+    sum: Tally,
+    failed: Vec<u64>,
 }
 
 /// Random work under random faults.
@@ -34,30 +66,48 @@ fn storms() {
         tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().init();
     }
     let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_SEEDS", 50));
-    let mut sum = storm::Tally::default();
-    for seed in first..first + seeds {
-        let run = std::panic::catch_unwind(|| storm::run(seed));
-        let Ok(tally) = run else {
-            panic!("seed {seed} failed: repeat it with SHOAL_SEED={seed} SHOAL_SEEDS=1")
-        };
-        sum.operations += tally.operations;
-        sum.faults += tally.faults;
-        sum.bytes += tally.bytes;
-        sum.decoded += tally.decoded;
-        sum.retries += tally.retries;
-        sum.staged += tally.staged;
-        sum.sent += tally.sent;
-        sum.patched += tally.patched;
-        sum.folded += tally.folded;
-        sum.compared += tally.compared;
-        sum.starved += tally.starved;
-        sum.trace = sum.trace.rotate_left(1) ^ tally.trace;
-        if (seed - first + 1).is_multiple_of(50) {
-            println!("{} seeds: {sum:?}", seed - first + 1);
+    let jobs = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let (next, progress) = (AtomicU64::new(first), Mutex::new(Progress::default()));
+    // A simulation never leaves its thread; what seeds share is only counted.
+    std::thread::scope(|scope| {
+        for _ in 0..number("SHOAL_JOBS", jobs).min(seeds) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + seeds {
+                        break;
+                    }
+                    run_one(seed, &progress);
+                }
+            });
+        }
+    });
+    let Progress { sum, mut failed } = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{sum}");
+    failed.sort_unstable();
+    assert!(failed.is_empty(), "failed: {failed:?}; repeat one of them with ./dev sim --seed {}", failed[0]);
+    assert!(sum.starved * 4 <= seeds || seeds < 20, "most seeds run to their end");
+    let missing = if seeds >= SEEDS_FOR_ALL { sum.missing() } else { Vec::new() };
+    assert!(missing.is_empty(), "never reached in {seeds} seeds:\n  {}", missing.join("\n  "));
+}
+
+fn run_one(seed: u64, progress: &Mutex<Progress>) {
+    let run = catch_unwind(|| storm::run(seed));
+    let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+    match run {
+        Ok(tally) => progress.sum.add(&tally),
+        Err(_) => {
+            println!("seed {seed} FAILED; repeat it with: ./dev sim --seed {seed}");
+            progress.failed.push(seed);
         }
     }
-    println!("{seeds} seeds from {first}: {sum:?}");
-    assert!(sum.staged.min(sum.sent) > 0 || seeds < 20, "stripes take both ways");
-    assert!(sum.patched.min(sum.folded) > 0 || seeds < 100, "stripes are folded both ways");
-    assert!(sum.starved * 5 <= seeds || seeds < 20, "most seeds run to their end");
+    let (sum, failed) = (&progress.sum, progress.failed.len() as u64);
+    if (sum.seeds + failed).is_multiple_of(PROGRESS) {
+        println!(
+            "{} seeds, {} operations, {} faults, {failed} failed",
+            sum.seeds + failed,
+            sum.operations,
+            sum.faults_in_all()
+        );
+    }
 }

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use futures_util::StreamExt;
+use types::rare::{Rare, reached};
 use types::{GroupId, Refusal, StripeKey};
 
 use super::stripe::Stripe;
@@ -41,7 +42,10 @@ impl Server {
             while let Some(fold) = folds.next().await {
                 match fold {
                     Ok(done) => folded += usize::from(done),
-                    Err(refusal) => tracing::debug!(%refusal, "a fold is put off"),
+                    Err(refusal) => {
+                        reached(Rare::FoldPutOff);
+                        tracing::debug!(%refusal, "a fold is put off");
+                    }
                 }
             }
             if pressed && folded == 0 {
@@ -73,6 +77,8 @@ impl Server {
         let epoch = self.primary.borrow().epoch(id).ok_or(Refusal::NotPrimary)?;
         let stripe = Stripe::look(self, id, epoch, key).await?;
         if stripe.shape.overlays.is_empty() || self.slot.borrow().is_dropped(key.object) {
+            let dropped = self.slot.borrow().is_dropped(key.object);
+            tracing::debug!(%key, dropped, shape = ?stripe.shape, "nothing to fold");
             return Ok(false);
         }
         if let Some(rows) = self.rows_to_patch(&stripe) {

@@ -18,6 +18,7 @@ use futures_util::future::{OptionFuture, join, join_all};
 use types::checksum::crc_blocks;
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Prepare};
+use types::rare::{Rare, reached};
 use types::{Buf, BufMut, Refusal, Seq};
 
 use super::stripe::Stripe;
@@ -77,7 +78,7 @@ impl Server {
             let prepare = Prepare { slot: *slot as u8, base, ..prepare.clone() };
             async move {
                 let delta = self.hand_over(*slot, *brick, epoch, prepare, Buf::empty()).await?;
-                Ok((*slot, delta))
+                Ok((*slot, delta.unwrap_or_default()))
             }
         });
         let deltas = join_all(deliveries).await.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
@@ -104,7 +105,8 @@ impl Server {
             self.offer(offer, epoch, prepare, payload, false)
         }));
         let (delivered, _) = join(join_all(deliveries), offered).await;
-        delivered.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
+        delivered.into_iter().collect::<Result<Vec<_>, Refusal>>()?;
+        self.claim_committer(id, epoch);
         count(&self.counters.patched);
         Ok(())
     }
@@ -133,6 +135,7 @@ impl Server {
 
     /// From here on the stripe is folded whole. What was ordered ends with the epoch.
     pub(super) async fn patch_failed(&self, id: types::GroupId, epoch: types::Epoch, key: types::StripeKey) {
+        reached(Rare::PatchAborted);
         {
             let mut unpatched = self.unpatched.borrow_mut();
             if unpatched.len() >= UNPATCHED_MAX {

@@ -11,14 +11,25 @@ use crate::server::Server;
 impl Server {
     /// Forgets an object durably.
     pub(crate) async fn purge(&self, purge: Purge) -> Result<Done, Refusal> {
-        for stripe in 0..purge.stripes {
-            self.load(StripeKey { object: purge.object, stripe }).await?;
+        let Purge { object, mut stripes } = purge;
+        let mut loaded = 0;
+        loop {
+            for stripe in loaded..stripes {
+                self.load(StripeKey { object, stripe }).await?;
+            }
+            loaded = stripes;
+            self.journal.room(Claim::Housekeeping, 4096).await?;
+            // What was written beyond the size, and cut off or never told of, goes too: whatever is on its way is here.
+            let end = self.slot.borrow().end_of(object);
+            if end <= stripes {
+                break;
+            }
+            stripes = end;
         }
-        self.journal.room(Claim::Housekeeping, 4096).await?;
-        let record = record::Drop { object: purge.object, stripes: purge.stripes };
+        let record = record::Drop { object, stripes };
         let appended = self.journal.append(&record, &types::Buf::empty());
         self.suspect_units(&record);
-        self.slot.borrow_mut().apply_drop(purge.object, purge.stripes, self.stamp(appended));
+        self.slot.borrow_mut().apply_drop(object, stripes, self.stamp(appended));
         self.journal.durable(appended.lsn).await?;
         Ok(Done {})
     }

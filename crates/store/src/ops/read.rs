@@ -6,6 +6,7 @@ use std::ops::Range;
 use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, ReadBase, ReadUnit, UnitBytes};
+use types::rare::{Rare, reached};
 use types::{Buf, BufMut, Epoch, GroupId, Refusal, Seq, StripeKey};
 
 use crate::server::{Server, count};
@@ -85,8 +86,13 @@ impl Server {
             self.load(read.key).await?;
             let plan = {
                 let slot = self.slot.borrow();
-                slot.plan_read(read.key, read.slot, at, read.range.clone(), read.identity, &read.decided)?
+                slot.plan_read(read.key, read.slot, at, read.range.clone(), read.identity, &read.decided)
             };
+            let plan = plan.inspect_err(|refusal| {
+                if *refusal == Refusal::Pending {
+                    reached(Rare::ReadPending);
+                }
+            })?;
             let fetched = self.fetch(&plan, &read.range).await;
             self.check_served(read.group, epoch)?;
             // While we read, the base may have been replaced and its blocks given away: then read again.
@@ -103,6 +109,7 @@ impl Server {
                 let crcs = plan.sums_of(&read.range, bytes.len());
                 return Ok((UnitBytes { identity: plan.identity, crcs }, bytes));
             }
+            reached(Rare::ReadAgain);
         }
         Err(Refusal::NotServing)
     }
@@ -193,6 +200,7 @@ impl Server {
     async fn read_blocks(&self, first: u64, count: usize) -> Result<Buf, Refusal> {
         let offset = self.superblock.data_start + first * BLOCK as u64;
         self.disk.read(offset, count * BLOCK).await.map_err(|error| {
+            reached(Rare::UnreadableBlock);
             tracing::warn!(%error, "a block cannot be read");
             Refusal::Corrupt
         })
@@ -200,6 +208,7 @@ impl Server {
 
     fn damaged(&self, what: &str) {
         count(&self.counters.damaged);
+        reached(Rare::DamagedBlock);
         tracing::warn!(brick = %self.options.brick, "{what} did not match its checksum");
     }
 }

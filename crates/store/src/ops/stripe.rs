@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, ReadBase, UnitState};
 use types::messages::cluster::{GroupConfig, SlotState};
+use types::rare::{Rare, reached};
 use types::{BrickId, Buf, BufMut, Code, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
 
@@ -109,7 +110,12 @@ impl<'a> Stripe<'a> {
     }
 
     /// Reads a range of a slot's unit from its brick.
-    pub(super) async fn read(&self, slot: usize, range: Range<usize>, identity: Option<Seq>) -> Result<Buf, Refusal> {
+    pub(super) async fn read(
+        &self,
+        slot: usize,
+        range: Range<usize>,
+        identity: Option<Seq>,
+    ) -> Result<Buf, Refusal> {
         let server = self.server;
         let brick = self.config.slots[slot].brick;
         if slot == self.me {
@@ -137,8 +143,12 @@ impl<'a> Stripe<'a> {
             decided: self.decided.clone(),
         };
         match server.peers.call_within(READ_TIMEOUT_US, &address, self.epoch, &read, Buf::empty()).await {
-            Ok((_, payload)) if payload.len() <= range.len() => Ok(payload),
-            // Another server's answer is input: a wrong length counts as a missing unit.
+            Ok((told, payload))
+                if payload.len() <= range.len() && identity.is_none_or(|asked| asked == told.identity) =>
+            {
+                Ok(payload)
+            }
+            // Another server's answer is input: a wrong length or identity counts as a missing unit.
             Ok(_) => Err(Refusal::Corrupt),
             Err(CallError::Refused(refusal)) => Err(refusal),
             Err(_) => Err(Refusal::NotServing),
@@ -163,6 +173,7 @@ impl<'a> Stripe<'a> {
             bytes[..base.len()].copy_from_slice(&base);
             self.decoded.set(self.decoded.get() + 1);
             count(&self.server.counters.decoded);
+            reached(Rare::Decoded);
         }
         self.server.lay_over(&mut bytes, &overlays).await?;
         Ok(bytes.freeze())
@@ -200,7 +211,10 @@ impl<'a> Stripe<'a> {
                 match read {
                     Ok(bytes) => sources.push((*slot, bytes)),
                     Err(Refusal::StaleEpoch) => return Err(Refusal::StaleEpoch),
-                    Err(refusal) => tracing::debug!(key = %self.key, slot, %refusal, "a source is missing"),
+                    Err(refusal) => {
+                        reached(Rare::SourceMissing);
+                        tracing::debug!(key = %self.key, slot, %refusal, "a source is missing");
+                    }
                 }
             }
         }

@@ -73,10 +73,11 @@ impl Server {
             let slots = group.config.slots.iter().map(|slot| slot.brick).enumerate();
             slots.filter(|(slot, _)| live & 1 << slot != 0).collect()
         };
+        let decided = self.primary.borrow().decided(verify.group);
         let lists = slots.iter().map(|(slot, brick)| {
             let slot = *slot as u8;
             let (group, after) = (verify.group, verify.after);
-            let list = UnitList { group, slot, of: slot, after, limit, only: Vec::new() };
+            let list = UnitList { group, slot, of: slot, after, limit, only: Vec::new(), decided };
             async move {
                 if *brick == self.options.brick {
                     return self.unit_list(epoch, list).await;
@@ -88,7 +89,8 @@ impl Server {
         let upto = pages.iter().filter_map(|page| page.upto).min();
         let all: BTreeSet<StripeKey> =
             pages.iter().flat_map(|page| page.units.iter().map(|unit| unit.key)).collect();
-        let within: Vec<StripeKey> = all.into_iter().filter(|key| upto.is_none_or(|upto| *key <= upto)).collect();
+        let within: Vec<StripeKey> =
+            all.into_iter().filter(|key| upto.is_none_or(|upto| *key <= upto)).collect();
         let keys: Vec<StripeKey> = within.iter().copied().take(limit as usize).collect();
         let cut = (keys.len() < within.len()).then(|| keys.last().copied()).flatten();
         Ok(Page { keys, next: cut.or(upto) })
@@ -159,7 +161,8 @@ impl Server {
     async fn base_of(&self, stripe: &Stripe<'_>, slot: usize) -> Result<(Seq, u32), Refusal> {
         let of = slot as u8;
         let only = vec![stripe.key];
-        let list = UnitList { group: stripe.id, slot: of, of, after: None, limit: 1, only };
+        let decided = self.primary.borrow().decided(stripe.id);
+        let list = UnitList { group: stripe.id, slot: of, of, after: None, limit: 1, only, decided };
         let page = match stripe.brick(slot) {
             brick if brick == self.options.brick => self.unit_list(stripe.epoch, list).await?,
             brick => self.ask(brick, stripe.epoch, &list).await?.0,

@@ -18,6 +18,7 @@ use types::limits::BLOCK;
 use types::messages::Done;
 use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Span, Sync, Write, spans_len};
 use types::messages::cluster::GroupRenew;
+use types::rare::{Rare, reached};
 use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
 
@@ -100,6 +101,7 @@ impl Server {
             if w.zero || !self.is_group_pressed(w.group, epoch).await? || self.world.now() >= give_up {
                 break;
             }
+            reached(Rare::JournalPressed);
             // The write has no place in its stripe's lane yet, so it keeps no fold waiting.
             self.world.sleep(RETRY_US / 4).await;
         }
@@ -271,7 +273,11 @@ impl Server {
             let nothing = vec![Buf::empty(); geometry.code().k()];
             return Ok(self.plan_full(stripe, lay_write_over(geometry, nothing, &w.spans, payload)));
         }
-        if !w.zero && (len >= geometry.stripe() / 2 || len > OVERLAY_MAX || self.is_journal_full(stripe)) {
+        let large = len >= geometry.stripe() / 2 || len > OVERLAY_MAX;
+        if !w.zero && (large || self.is_journal_full(stripe)) {
+            if !large {
+                reached(Rare::JournalFull);
+            }
             match stripe.units().await {
                 Ok(units) => {
                     let units = lay_write_over(geometry, units, &w.spans, payload);
@@ -294,6 +300,7 @@ impl Server {
     /// A full write of these contents: each data unit ends where only zeros follow.
     pub(crate) fn plan_full(&self, stripe: &Stripe<'_>, units: Vec<Buf>) -> Plan {
         let code = stripe.geometry.code();
+        let units: Vec<Buf> = units.into_iter().map(without_end_of_zeros).collect();
         let unit_blocks: Vec<u32> = units.iter().map(|unit| unit.len().div_ceil(BLOCK) as u32).collect();
         let longest = unit_blocks.iter().max().map_or(0, |blocks| *blocks as usize * BLOCK);
         let data: Vec<Buf> = units.into_iter().map(pad_to_block).collect();
@@ -353,11 +360,26 @@ impl Server {
             self.offer(offer, epoch, prepare, payload, whole)
         }));
         let (delivered, _) = join(join_all(deliveries), offered).await;
-        delivered.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
+        let held = delivered.into_iter().collect::<Result<Vec<Option<Buf>>, Refusal>>()?;
+        self.claim_committer(id, epoch);
+        // What is gone on one slot may be aborted on the others and sent again, for nobody.
+        if held.iter().all(Option::is_some) {
+            for origin in &prepare.origins {
+                let write = [id.volume.0.into(), id.index.into(), origin.client.0, origin.seq.0];
+                self.world.claim("the operation that carried a write", &write, seq.0);
+            }
+        }
         Ok(())
     }
 
-    /// Hands an operation to one slot and notes that the slot holds it. Returns what its answer carried.
+    /// One life of one primary commits in an epoch.
+    pub(super) fn claim_committer(&self, id: GroupId, epoch: Epoch) {
+        let group = [id.volume.0.into(), id.index.into(), epoch.0.into()];
+        self.world.claim("the primary that committed in an epoch", &group, self.life.0);
+    }
+
+    /// Hands an operation to one slot and notes that the slot holds it. Returns what its answer carried, nothing if the
+    /// object is gone there.
     pub(super) async fn hand_over(
         &self,
         slot: usize,
@@ -365,7 +387,7 @@ impl Server {
         epoch: Epoch,
         prepare: Prepare,
         payload: Buf,
-    ) -> Result<Buf, Refusal> {
+    ) -> Result<Option<Buf>, Refusal> {
         let (group, seq) = (prepare.group, prepare.seq);
         let answer = self.deliver(brick, epoch, prepare, payload).await?;
         if self.primary.borrow_mut().acked(group, seq, slot) {
@@ -381,7 +403,7 @@ impl Server {
         epoch: Epoch,
         prepare: Prepare,
         payload: Buf,
-    ) -> Result<Buf, Refusal> {
+    ) -> Result<Option<Buf>, Refusal> {
         while self.primary.borrow().serving(prepare.group, epoch).is_some() {
             let answer = if brick == self.options.brick {
                 self.prepare(epoch, &prepare, payload.clone()).await.map_err(CallError::Refused)
@@ -395,10 +417,10 @@ impl Server {
             match answer {
                 Ok((prepared, payload)) => {
                     self.note_pressure(brick, &prepared);
-                    return Ok(payload);
+                    return Ok(Some(payload));
                 }
                 // The object is gone everywhere; nobody will miss the operation.
-                Err(CallError::Refused(Refusal::Dropped)) => return Ok(Buf::empty()),
+                Err(CallError::Refused(Refusal::Dropped)) => return Ok(None),
                 Err(CallError::Refused(Refusal::StaleEpoch)) => {
                     self.map_wanted.notify();
                     return Err(Refusal::StaleEpoch);
@@ -431,6 +453,7 @@ impl Server {
 
     /// Asks the arbiter for a new epoch, so that a take-over aborts what cannot be completed.
     async fn renew_epoch(&self, group: GroupId, epoch: Epoch) {
+        reached(Rare::EpochRenewed);
         self.pressure.borrow_mut().clear();
         let renew = GroupRenew { group, epoch, brick: self.options.brick };
         match self.peers.call(&self.options.meta, Epoch(0), &renew, Buf::empty()).await {
@@ -534,6 +557,12 @@ fn gather(payload: &Buf, parts: &[Range<usize>]) -> Buf {
         at += part.len();
     }
     bytes.freeze()
+}
+
+/// A unit up to the end of its last block that is not all zeros: what was zeroed takes no space.
+fn without_end_of_zeros(unit: Buf) -> Buf {
+    let end = unit.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    unit.slice(0..end.next_multiple_of(BLOCK).min(unit.len()))
 }
 
 /// A unit up to the end of its last block.

@@ -10,6 +10,7 @@ mod join;
 mod list;
 mod memory;
 mod patches;
+mod purged;
 mod returned;
 mod staged;
 mod unknown;

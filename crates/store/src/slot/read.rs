@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Span};
+use types::rare::{Rare, reached};
 use types::{Refusal, Seq, StripeKey};
 
 use super::{Kept, SlotCore, Unit};
@@ -96,6 +97,7 @@ impl SlotCore {
         let known = |seq: Seq| seq <= upto || decided.contains(&seq);
         if let Some(identity) = identity {
             let base = unit.base_at(identity, &known).inspect_err(|_| {
+                reached(Rare::OtherIdentity);
                 let found = unit.base.as_ref().map(|base| base.identity);
                 tracing::debug!(%key, slot, wanted = %identity, ?found, pend = ?unit.pend.keys(), %upto, "not this base");
             })?;

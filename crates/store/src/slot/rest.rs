@@ -1,6 +1,6 @@
 //! Between the journal and the descriptors at rest: loading, checkpoints, eviction, and the end of a replay.
 
-use types::{GroupId, Seq, StripeKey};
+use types::{GroupId, ObjectId, Seq, StripeKey};
 
 use super::{Kept, SlotCore, SlotGroup, Stamp, Unit};
 use crate::descriptor::Descriptor;
@@ -20,6 +20,13 @@ impl SlotCore {
     /// Whether a unit's state is in RAM.
     pub(crate) fn is_resident(&self, key: StripeKey) -> bool {
         self.units.contains_key(&key) || self.erased.contains_key(&key)
+    }
+
+    /// The stripe behind the last one of an object whose unit is in RAM.
+    pub(crate) fn end_of(&self, object: ObjectId) -> u64 {
+        let last = StripeKey { object, stripe: u64::MAX };
+        let found = self.units.range(StripeKey { object, stripe: 0 }..=last).next_back();
+        found.map_or(0, |(key, _)| key.stripe + 1)
     }
 
     /// Whether descriptors are at rest that are no longer needed.
@@ -227,7 +234,8 @@ impl SlotCore {
     /// Blocks that something in RAM refers to, and how many are free at once.
     #[cfg(test)]
     pub(crate) fn owned(&self) -> (Vec<Run>, u64) {
-        let pend = |unit: &Unit| unit.pend.values().flat_map(|kept| kept.hold.fresh.clone()).collect::<Vec<_>>();
+        let pend =
+            |unit: &Unit| unit.pend.values().flat_map(|kept| kept.hold.fresh.clone()).collect::<Vec<_>>();
         let base = |unit: &Unit| unit.base.iter().flat_map(|base| base.runs.clone()).collect::<Vec<_>>();
         let owned = self.units.values().flat_map(|unit| [base(unit), pend(unit)].concat());
         (owned.collect(), self.space.free())

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Prepare, Stage};
+use types::rare::{Rare, reached};
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Refusal, StripeKey};
 
 use super::{PrepareStep, SlotCore};
@@ -132,9 +133,15 @@ impl SlotCore {
             entry.group == p.group && entry.slot == p.slot && entry.unit.crcs.len() == blocks as usize
         };
         if !self.staged.entries.get(&id).is_some_and(fits) {
+            reached(Rare::NotStaged);
             return Err(Refusal::NotStaged);
         }
-        let entry = self.staged.entries.remove(&id).ok_or(Refusal::NotStaged)?;
+        let entry = self
+            .staged
+            .entries
+            .remove(&id)
+            .ok_or(Refusal::NotStaged)
+            .inspect_err(|_| reached(Rare::NotStaged))?;
         self.staged.blocks -= blocks_of(&entry.unit.runs);
         self.coming.insert((p.group, p.seq), entry.unit.runs.clone());
         Ok(PrepareStep::Adopt(entry.unit))

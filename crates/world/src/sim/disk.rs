@@ -3,17 +3,20 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 
+use types::limits::BLOCK;
 use types::{Buf, BufMut};
 
 use super::chance::Chance;
+use super::faults::{Counts, DiskFaults, Fault};
 use super::recording::{DiskImage, Recording};
 use super::sparse::Sparse;
 use super::state::{State, Traced, dead};
 
-/// What a device writes whole or not at all.
-const SECTOR: u64 = 512;
+/// Of so many bytes of a damaged range one bit flips.
+const DAMAGED: u64 = 512;
 
 /// Every disk of every node; they outlive the lives of their nodes.
 #[derive(Default)]
@@ -36,6 +39,7 @@ pub(super) struct File {
     /// Every operation fails.
     failing: Cell<bool>,
     recording: RefCell<Option<Recording>>,
+    faults: RefCell<DiskFaults>,
 }
 
 impl Disks {
@@ -54,6 +58,7 @@ impl Disks {
             slowness: Cell::new(1),
             failing: Cell::new(false),
             recording: RefCell::default(),
+            faults: RefCell::default(),
         }));
         Ok(())
     }
@@ -73,12 +78,12 @@ impl Disks {
         Ok((file, self.holders.get()))
     }
 
-    pub(super) fn node_died(&self, chance: &Chance, node: u32, power_cut: bool) {
+    pub(super) fn node_died(&self, state: &State, node: u32, power_cut: bool) {
         let first = (node, String::new());
         for (_, file) in self.files.range(first..).take_while(|((owner, _), _)| *owner == node) {
             file.holder.set(0);
             if power_cut {
-                file.lose_cache(chance);
+                file.lose_cache(&state.disk_chance, state.options.sector_bytes, &state.faults);
             }
         }
     }
@@ -116,7 +121,7 @@ impl File {
     }
 
     /// The power goes: of each sector any version since the last sync may be the one that reached the medium.
-    fn lose_cache(&self, chance: &Chance) {
+    fn lose_cache(&self, chance: &Chance, sector_bytes: u64, faults: &Counts) {
         let log: Vec<_> = self.log.borrow_mut().drain(..).collect();
         self.log_start.set(self.log_start.get() + log.len() as u64);
         // All, nothing, or a share of its own: each loss is of another kind.
@@ -128,8 +133,12 @@ impl File {
         // The newest version kept of each sector, as the index of its write.
         let mut newest: Vec<(u64, usize)> = Vec::new();
         for (index, (offset, bytes)) in log.iter().enumerate() {
-            let sectors = offset / SECTOR..(offset + bytes.len() as u64).div_ceil(SECTOR);
+            let sectors = offset / sector_bytes..(offset + bytes.len() as u64).div_ceil(sector_bytes);
+            let (all, before) = (sectors.end - sectors.start, newest.len());
             newest.extend(sectors.filter(|_| chance.hits(kept)).map(|sector| (sector, index)));
+            let reached = (newest.len() - before) as u64;
+            faults.add(Fault::LostSector, all - reached);
+            faults.add(Fault::TornWrite, u64::from(0 < reached && reached < all));
         }
         newest.sort_unstable_by_key(|&(sector, index)| (sector, std::cmp::Reverse(index)));
         newest.dedup_by_key(|(sector, _)| *sector);
@@ -141,24 +150,19 @@ impl File {
                     .binary_search_by_key(&sector, |&(sector, _)| sector)
                     .is_ok_and(|at| newest[at].1 >= index)
             };
-            write_sectors(&mut durable, *offset, bytes, holds);
+            write_sectors(&mut durable, sector_bytes, *offset, bytes, holds);
         }
         *self.cached.borrow_mut() = durable.clone();
     }
 
-    /// Flips one bit in each sector of a range, in both views.
+    /// Flips one bit in each 512 bytes of a range, in both views.
     pub(super) fn damage(&self, chance: &Chance, offset: u64, len: u64) {
         let end = (offset + len).min(self.len);
         let mut at = offset;
         while at < end {
-            let next = ((at / SECTOR + 1) * SECTOR).min(end);
+            let next = ((at / DAMAGED + 1) * DAMAGED).min(end);
             let (place, bit) = (at + chance.below(next - at), chance.below(8));
-            for view in [&self.cached, &self.durable] {
-                let mut view = view.borrow_mut();
-                let mut byte = BufMut::copy_of(&view.read(place, 1));
-                byte[0] ^= 1 << bit;
-                view.write(place, &byte.freeze());
-            }
+            self.flip(place, 1 << bit);
             at = next;
         }
     }
@@ -181,6 +185,55 @@ impl File {
         *self.recording.borrow_mut() = None;
     }
 
+    fn flip(&self, place: u64, bits: u8) {
+        for view in [&self.cached, &self.durable] {
+            let mut view = view.borrow_mut();
+            let mut byte = BufMut::copy_of(&view.read(place, 1));
+            byte[0] ^= bits;
+            view.write(place, &byte.freeze());
+        }
+    }
+
+    /// Flips one bit in each of some pages of a range that hold anything.
+    pub(super) fn rot(&self, chance: &Chance, within: Range<u64>, count: u64) -> u64 {
+        let mut pages = self.durable.borrow().pages_within(&within);
+        let count = count.min(pages.len() as u64);
+        for _ in 0..count {
+            let page = pages.swap_remove(chance.below(pages.len() as u64) as usize);
+            self.flip(page + chance.below(BLOCK as u64), 1 << chance.below(8));
+        }
+        count
+    }
+
+    pub(super) fn set_faults(&self, faults: DiskFaults) {
+        *self.faults.borrow_mut() = faults;
+    }
+
+    /// Where a write of `len` bytes to `offset` really goes.
+    fn astray(&self, state: &State, offset: u64, len: u64) -> u64 {
+        let faults = self.faults.borrow();
+        let within = &faults.within;
+        let inside = within.contains(&offset) && offset + len <= within.end;
+        if !inside || !state.disk_chance.hits(faults.misdirect_per_million) {
+            return offset;
+        }
+        let places = (within.end - within.start - len) / BLOCK as u64 + 1;
+        let place = within.start + state.disk_chance.below(places) * BLOCK as u64;
+        state.faults.add(Fault::Misdirected, u64::from(place != offset));
+        place
+    }
+
+    /// A sync fails: of what it should have made durable, each write has reached the medium or never will.
+    fn fail_sync(&self, chance: &Chance) {
+        let (mut durable, mut log) = (self.durable.borrow_mut(), self.log.borrow_mut());
+        for (offset, bytes) in log.drain(..) {
+            self.log_start.set(self.log_start.get() + 1);
+            if chance.coin() {
+                durable.write(offset, &bytes);
+            }
+        }
+    }
+
     pub(super) fn set_slowness(&self, times: u64) {
         self.slowness.set(times.max(1));
     }
@@ -191,13 +244,13 @@ impl File {
 }
 
 /// Writes those sectors of `bytes` that `chosen` picks, neighbours at once.
-fn write_sectors(to: &mut Sparse, offset: u64, bytes: &Buf, chosen: impl Fn(u64) -> bool) {
+fn write_sectors(to: &mut Sparse, sector_bytes: u64, offset: u64, bytes: &Buf, chosen: impl Fn(u64) -> bool) {
     let end = offset + bytes.len() as u64;
     let mut run = offset;
     let mut at = offset;
     while at < end {
-        let next = ((at / SECTOR + 1) * SECTOR).min(end);
-        if !chosen(at / SECTOR) {
+        let next = ((at / sector_bytes + 1) * sector_bytes).min(end);
+        if !chosen(at / sector_bytes) {
             to.write(run, &bytes.slice((run - offset) as usize..(at - offset) as usize));
             run = next;
         }
@@ -241,6 +294,14 @@ impl Disk {
         if offset.checked_add(len as u64).is_none_or(|end| end > self.0.file.len) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        let failed = {
+            let faults = self.0.file.faults.borrow();
+            faults.within.contains(&offset) && self.chance().hits(faults.read_error_per_million)
+        };
+        if failed {
+            self.0.state.faults.add(Fault::ReadError, 1);
+            return Err(io::Error::other("a sector cannot be read"));
+        }
         let bytes = self.0.file.cached.borrow().read(offset, len);
         self.trace(Traced::Read, offset, &bytes);
         self.sleep(wait.1).await?;
@@ -254,6 +315,11 @@ impl Disk {
         if offset.checked_add(len as u64).is_none_or(|end| end > self.0.file.len) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "write past the end of the disk"));
         }
+        if self.0.file.faults.borrow().full {
+            self.0.state.faults.add(Fault::WriteError, 1);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let offset = self.0.file.astray(&self.0.state, offset, len as u64);
         for part in &parts {
             self.trace(Traced::Write, offset, part);
         }
@@ -267,6 +333,11 @@ impl Disk {
         let recorded = recording.as_ref().map_or(0, Recording::writes);
         let wait = self.chance().within(&self.0.state.options.sync_us) * self.0.file.slowness.get();
         self.sleep(wait).await?;
+        if std::mem::take(&mut self.0.file.faults.borrow_mut().fail_sync) {
+            self.0.state.faults.add(Fault::SyncError, 1);
+            self.0.file.fail_sync(self.chance());
+            return Err(io::Error::other("a sync failed"));
+        }
         self.0.file.settle(end);
         recording.inspect(|recording| recording.synced(recorded));
         self.trace(Traced::Sync, end, &[]);

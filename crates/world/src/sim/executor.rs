@@ -254,6 +254,11 @@ impl Executor {
         Step::Idle
     }
 
+    /// The node of a task.
+    pub(super) fn node_of(&self, id: TaskId) -> Option<u32> {
+        Some(self.slots.borrow()[id.slot as usize].task.as_ref()?.node)
+    }
+
     /// Polls a task that [`Executor::step`] has drawn.
     pub(super) fn poll(&self, id: TaskId) {
         let mut slots = self.slots.borrow_mut();

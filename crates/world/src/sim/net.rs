@@ -12,6 +12,7 @@ use types::wire::HEADER_LEN;
 
 use super::chance::Chance;
 use super::executor::Event;
+use super::faults::Fault;
 use super::state::{State, Traced};
 
 /// A connection; slots are used again, generations are not.
@@ -38,8 +39,7 @@ impl LinkEnd {
 pub(super) enum Arrival {
     /// A frame as its bytes.
     Frame { head: [u8; HEADER_LEN], record: Vec<u8>, payload: Buf },
-    /// Bytes that nobody made into a frame.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests send what is no frame"))]
+    /// Bytes that are no whole frame.
     Bytes(Vec<u8>),
     /// The other end closed.
     Closed,
@@ -69,6 +69,8 @@ struct End {
     last: u64,
     /// Handles held: sender and receiver. 0: closed.
     halves: u8,
+    /// Nothing arrives here any more but the news of the break.
+    deaf: bool,
     /// A break has been noticed here.
     reset: bool,
     receiver: Option<Waker>,
@@ -84,6 +86,7 @@ impl End {
             waiting: 0,
             last: 0,
             halves: 2,
+            deaf: false,
             reset: false,
             receiver: None,
             sender: None,
@@ -97,7 +100,7 @@ impl End {
 
 struct Link {
     ends: [End; 2],
-    /// Nothing passes any more, in neither direction.
+    /// It is broken, although neither end may know yet.
     severed: bool,
 }
 
@@ -119,7 +122,10 @@ pub(super) struct Net {
     listeners: BTreeMap<(u32, u16), Queue>,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Wires that are cut: from, to.
     cuts: BTreeSet<(u32, u32)>,
+    /// How much longer frames may take between two nodes, the lower first.
+    slow: BTreeMap<(u32, u32), u64>,
     count: u64,
 }
 
@@ -131,6 +137,7 @@ impl Net {
             slots: Vec::new(),
             free: Vec::new(),
             cuts: BTreeSet::new(),
+            slow: BTreeMap::new(),
             count: 0,
         }
     }
@@ -174,7 +181,12 @@ impl Net {
     }
 
     pub(super) fn is_cut(&self, a: u32, b: u32) -> bool {
-        self.cuts.contains(&(a.min(b), a.max(b)))
+        self.cuts.contains(&(a, b)) || self.cuts.contains(&(b, a))
+    }
+
+    /// Frames between two nodes take up to so many microseconds more.
+    pub(super) fn slow_link(&mut self, a: u32, b: u32, us: u64) {
+        self.slow.insert((a.min(b), a.max(b)), us);
     }
 
     /// Connects `node` to a listener; the end of the connecting side.
@@ -196,15 +208,24 @@ impl Net {
         Ok(LinkEnd { link, end: 0 })
     }
 
-    /// Time of the next frame on a wire.
-    pub(super) fn latency(&self, state: &State) -> u64 {
+    /// Time of the next frame on a wire between two nodes.
+    pub(super) fn latency(&self, state: &State, a: u32, b: u32) -> u64 {
         let options = &state.options;
         let stall = if self.chance.hits(options.stall_per_million) {
+            state.faults.add(Fault::Stall, 1);
             self.chance.within(&options.stall_us)
         } else {
             0
         };
-        self.chance.within(&options.latency_us) + stall
+        let slow = self.slow.get(&(a.min(b), a.max(b))).copied().unwrap_or(0);
+        let slow = if slow > 0 { self.chance.below(slow) } else { 0 };
+        self.chance.within(&options.latency_us) + stall + slow
+    }
+
+    /// Time of the next frame to an end of a connection.
+    fn latency_to(&mut self, state: &State, to: LinkEnd) -> u64 {
+        let nodes = find(&mut self.slots, to).map(|link| (link.ends[0].node, link.ends[1].node));
+        nodes.map_or(0, |(a, b)| self.latency(state, a, b))
     }
 
     /// Whether `from` may send at all, and now: the window may be full.
@@ -230,7 +251,7 @@ impl Net {
         if self.chance.hits(state.options.break_per_million) {
             self.sever(state, from.link);
         }
-        let delay = self.latency(state);
+        let delay = self.latency_to(state, from.other());
         self.send_after(state, from.other(), delay, what);
     }
 
@@ -238,11 +259,24 @@ impl Net {
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
         end.waiting += what.size();
-        // On a severed link only the break itself still arrives; all else waits in vain, and fills the window.
-        if link.severed && !matches!(what, Arrival::Reset) {
+        // At a deaf end only the break itself still arrives; all else waits in vain, and fills the window.
+        if end.deaf && !matches!(what, Arrival::Reset) {
+            state.faults.add(Fault::LostFrame, u64::from(matches!(what, Arrival::Frame { .. })));
             return;
         }
-        end.last = end.last.max(state.executor.now() + delay);
+        let arrives = state.executor.now() + delay;
+        // The news of a break waits for nothing that is sent before it is there.
+        let reset = end.flight.pop_back_if(|(_, what)| matches!(what, Arrival::Reset));
+        if let Some((when, news)) = reset {
+            let last = end.flight.back().map_or(0, |(when, _)| *when).max(arrives);
+            if last < when {
+                end.flight.push_back((last, what));
+                state.executor.schedule(last, Event::Arrival(to));
+            }
+            end.flight.push_back((when, news));
+            return;
+        }
+        end.last = end.last.max(arrives);
         end.flight.push_back((end.last, what));
         state.executor.schedule(end.last, Event::Arrival(to));
     }
@@ -268,7 +302,7 @@ impl Net {
         if end.halves == 0 {
             end.waiting -= what.size();
             if !link.severed && matches!(what, Arrival::Frame { .. } | Arrival::Bytes(_)) {
-                let delay = self.latency(state);
+                let delay = self.latency_to(state, to.other());
                 self.send_after(state, to.other(), delay, Arrival::Reset);
             }
             return;
@@ -319,7 +353,7 @@ impl Net {
             let unread = end.inbox.iter().any(|what| what.size() > 0);
             end.inbox.clear();
             let notice = if unread { Arrival::Reset } else { Arrival::Closed };
-            let delay = self.latency(state);
+            let delay = self.latency_to(state, at.other());
             self.send_after(state, at.other(), delay, notice);
             self.free_if_closed(at.link);
         }
@@ -334,27 +368,54 @@ impl Net {
         }
     }
 
-    /// Cuts a connection: of what is in flight a part is lost, and each end notices at a time of its own.
+    /// Breaks a connection in both directions.
     fn sever(&mut self, state: &State, id: LinkId) {
-        if find(&mut self.slots, LinkEnd { link: id, end: 0 }).is_none_or(|link| link.severed) {
-            return;
+        self.sever_ways(state, id, [true, true]);
+    }
+
+    /// Breaks a connection: of what is in flight to an end that turns `deaf` a part is lost, nothing more arrives there,
+    /// and each end notices at a time of its own.
+    fn sever_ways(&mut self, state: &State, id: LinkId, deaf: [bool; 2]) {
+        let Some(link) = find(&mut self.slots, LinkEnd { link: id, end: 0 }) else { return };
+        let before = std::mem::replace(&mut link.severed, true);
+        if !before {
+            state.faults.add(Fault::Break, 1);
         }
         for end in [0, 1].map(|end| LinkEnd { link: id, end }) {
-            self.lose_flight(end);
+            if deaf[end.end] {
+                self.deafen(state, end);
+            }
+            if before {
+                continue;
+            }
             let delay = self.chance.within(&state.options.break_us);
             self.send_after(state, end, delay, Arrival::Reset);
         }
-        if let Some(link) = find(&mut self.slots, LinkEnd { link: id, end: 0 }) {
-            link.severed = true;
+    }
+
+    fn deafen(&mut self, state: &State, at: LinkEnd) {
+        if find(&mut self.slots, at).is_some_and(|link| !std::mem::replace(&mut link.ends[at.end].deaf, true))
+        {
+            self.lose_flight(state, at);
         }
     }
 
-    fn lose_flight(&mut self, to: LinkEnd) {
+    /// Loses a tail of what is in flight, perhaps in the middle of a frame.
+    fn lose_flight(&mut self, state: &State, to: LinkEnd) {
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
         let kept = self.chance.below(end.flight.len() as u64 + 1) as usize;
         // What is lost still counts as waiting: its sender does not know better until it hears of the break.
-        end.flight.truncate(kept);
+        let lost = end.flight.split_off(kept);
+        let frames = lost.iter().filter(|(_, what)| matches!(what, Arrival::Frame { .. })).count();
+        state.faults.add(Fault::LostFrame, frames as u64);
+        if let Some((when, Arrival::Frame { head, .. })) = lost.front()
+            && self.chance.coin()
+        {
+            let beginning = 1 + self.chance.below(HEADER_LEN as u64 - 1) as usize;
+            end.flight.push_back((*when, Arrival::Bytes(head[..beginning].to_vec())));
+            state.faults.add(Fault::HalfFrame, 1);
+        }
         end.last = end.flight.back().map_or(0, |(when, _)| *when);
     }
 
@@ -387,7 +448,7 @@ impl Net {
         let Some(link) = find(&mut self.slots, at) else { return };
         let reset = !link.severed && self.chance.coin();
         if reset {
-            self.lose_flight(at.other());
+            self.lose_flight(state, at.other());
         }
         let Some(link) = find(&mut self.slots, at) else { return };
         let end = &mut link.ends[at.end];
@@ -396,26 +457,25 @@ impl Net {
         end.halves = 0;
         end.inbox.clear();
         end.wake();
-        let delay = self.latency(state);
+        let delay = self.latency_to(state, at.other());
         self.send_after(state, at.other(), delay, if reset { Arrival::Reset } else { Arrival::Closed });
     }
 
-    pub(super) fn partition(&mut self, state: &State, a: u32, b: u32, cut: bool) {
-        let pair = (a.min(b), a.max(b));
+    /// Cuts or mends the wire from one node to another.
+    pub(super) fn partition(&mut self, state: &State, from: u32, to: u32, cut: bool) {
         if !cut {
-            self.cuts.remove(&pair);
+            self.cuts.remove(&(from, to));
             return;
         }
-        self.cuts.insert(pair);
+        self.cuts.insert((from, to));
         for slot in 0..self.slots.len() {
             let entry = &self.slots[slot];
-            if let Some(link) = &entry.link
-                && !link.severed
-                && (link.ends[0].node.min(link.ends[1].node), link.ends[0].node.max(link.ends[1].node))
-                    == pair
-            {
+            let Some(link) = &entry.link else { continue };
+            let hears = |end: usize| link.ends[end].node == to && link.ends[1 - end].node == from;
+            let deaf = [hears(0), hears(1)];
+            if deaf != [false, false] {
                 let slot = u32::try_from(slot).expect("connect keeps the number of slots below 2^32");
-                self.sever(state, LinkId { slot, generation: entry.generation });
+                self.sever_ways(state, LinkId { slot, generation: entry.generation }, deaf);
             }
         }
     }

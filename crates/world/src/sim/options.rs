@@ -2,7 +2,13 @@
 
 use std::ops::Range;
 
+use types::limits::{LEASE_MARGIN_US, LEASE_US};
+
 use super::chance::Chance;
+
+/// How far two clocks may be wrong in opposite directions so that the slower one's lease has ended when the faster one
+/// says that lease and margin are over, in millionths: `lease * (1 + d) <= (lease + margin) * (1 - d)`.
+const DRIFT_PPM_MAX: u32 = (LEASE_MARGIN_US * 1_000_000 / (2 * LEASE_US + LEASE_MARGIN_US)) as u32;
 
 /// What a simulation does to the nodes in it. Times in microseconds, chances in millionths, ranges without their end.
 #[derive(Clone, Debug)]
@@ -27,6 +33,8 @@ pub struct SimOptions {
     pub write_us: Range<u64>,
     /// Time of a sync.
     pub sync_us: Range<u64>,
+    /// What a device writes whole or not at all, in bytes: a power of two.
+    pub sector_bytes: u64,
     /// How far a node's clock may run too fast or too slow, in millionths.
     pub drift_ppm_max: u32,
     /// How far the clocks of two nodes may stand apart at the start.
@@ -53,6 +61,7 @@ impl Default for SimOptions {
             read_us: 20..300,
             write_us: 2..50,
             sync_us: 200..5_000,
+            sector_bytes: 512,
             drift_ppm_max: 0,
             offset_us_max: 0,
             polls_max: 200_000_000,
@@ -76,8 +85,9 @@ impl SimOptions {
             break_per_million: pick([0, 100, 2_000]),
             sync_us: stretch(calm.sync_us, u64::from(pick([1, 4, 20]))),
             read_us: stretch(calm.read_us, u64::from(pick([1, 4, 20]))),
-            drift_ppm_max: pick([0, 100, 10_000]),
+            drift_ppm_max: pick([0, 10_000, DRIFT_PPM_MAX]),
             offset_us_max: u64::from(pick([0, 1_000, 4_000_000_000])),
+            sector_bytes: if chance.coin() { 512 } else { 4096 },
             ..calm
         }
     }

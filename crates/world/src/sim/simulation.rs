@@ -1,9 +1,11 @@
 //! The handle of whoever runs a simulation.
 
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::disk::File;
+use super::faults::{DiskFaults, Fault};
 use super::options::SimOptions;
 use super::recording::{DiskImage, Recording};
 use super::state::State;
@@ -31,13 +33,36 @@ impl Simulation {
 
     /// Its process dies as by `kill -9`: tasks are dropped, connections break, the page cache survives.
     pub fn kill(&self, name: &str) {
+        self.state.faults.add(Fault::Kill, 1);
         self.state.end_life(self.known(name), false);
     }
 
     /// As [`Simulation::kill`], and of what was not synced each sector is kept or lost by chance. The node answers
     /// nothing until it is started again.
     pub fn power_cut(&self, name: &str) {
+        self.state.faults.add(Fault::PowerCut, 1);
         self.state.end_life(self.known(name), true);
+    }
+
+    /// Its process dies before the poll of its tasks with this number, counted from now, and with it the machine's
+    /// power if `power_cut`. The tasks of a node are polled wherever one of them goes on after an await.
+    pub fn kill_at(&self, name: &str, poll: u64, power_cut: bool) {
+        self.state.doom(self.known(name), poll, power_cut);
+    }
+
+    /// Whether a process of the node runs.
+    pub fn is_alive(&self, name: &str) -> bool {
+        self.state.nodes.borrow().at(self.known(name)).alive
+    }
+
+    /// Forgets what was claimed: somebody begins anew, with nothing of what was there.
+    pub fn forget_claims(&self) {
+        self.state.forget_claims();
+    }
+
+    /// Faults of this kind so far.
+    pub fn faults(&self, fault: Fault) -> u64 {
+        self.state.faults.of(fault)
     }
 
     /// Runs everything until `f`, thought of as a task of `node`, is done. `f` outlives the node's
@@ -71,7 +96,23 @@ impl Simulation {
     /// Cuts (or mends) the wires between two nodes; their connections break when they are cut and stay broken.
     pub fn partition(&self, a: &str, b: &str, cut: bool) {
         let (a, b) = (self.known(a), self.known(b));
-        self.state.net.borrow_mut().partition(&self.state, a, b, cut);
+        self.state.faults.add(Fault::Partition, u64::from(cut));
+        let mut net = self.state.net.borrow_mut();
+        net.partition(&self.state, a, b, cut);
+        net.partition(&self.state, b, a, cut);
+    }
+
+    /// Cuts (or mends) the wire from one node to another: what the other sends still arrives. Connections between them
+    /// break when it is cut: each end notices at a time of its own, and nothing of the cut direction arrives any more.
+    pub fn cut_one_way(&self, from: &str, to: &str, cut: bool) {
+        self.state.faults.add(Fault::OneWay, u64::from(cut));
+        self.state.net.borrow_mut().partition(&self.state, self.known(from), self.known(to), cut);
+    }
+
+    /// Every frame between two nodes takes up to so many microseconds more.
+    pub fn slow_link(&self, a: &str, b: &str, us: u64) {
+        self.state.faults.add(Fault::SlowLink, u64::from(us > 0));
+        self.state.net.borrow_mut().slow_link(self.known(a), self.known(b), us);
     }
 
     /// Flips a bit in every 512-byte sector of a range at rest. Bytes not yet synced are not at rest.
@@ -86,6 +127,7 @@ impl Simulation {
 
     /// Makes every operation of a disk take so many times as long.
     pub fn slow_disk(&self, node: &str, path: &str, times: u64) {
+        self.state.faults.add(Fault::SlowDisk, u64::from(times > 1));
         self.file(node, path).set_slowness(times);
     }
 
@@ -97,6 +139,19 @@ impl Simulation {
     /// Puts other bytes in place of all that a disk has, which nobody may have open. Ends its recording.
     pub fn restore_disk(&self, node: &str, path: &str, image: &DiskImage) {
         self.file(node, path).restore(image);
+    }
+
+    /// What goes wrong with a disk from here on.
+    pub fn disk_faults(&self, node: &str, path: &str, faults: DiskFaults) {
+        self.file(node, path).set_faults(faults);
+    }
+
+    /// Flips a bit in each of some 4-KiB pages at rest, drawn from those between two bytes of the disk that hold more
+    /// than zeros. Returns how many it found.
+    pub fn rot(&self, node: &str, path: &str, within: Range<u64>, pages: u64) -> u64 {
+        let rotten = self.file(node, path).rot(&self.state.disk_chance, within, pages);
+        self.state.faults.add(Fault::Rot, rotten);
+        rotten
     }
 
     fn known(&self, name: &str) -> u32 {

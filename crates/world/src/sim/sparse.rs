@@ -48,6 +48,12 @@ impl Sparse {
         self.pages.insert(page, copy.freeze());
     }
 
+    /// Offsets of the whole pages of a range that hold more than zeros.
+    pub(super) fn pages_within(&self, range: &std::ops::Range<u64>) -> Vec<u64> {
+        let pages = range.start.div_ceil(PAGE)..(range.end / PAGE).max(range.start.div_ceil(PAGE));
+        self.pages.range(pages).map(|(page, _)| page * PAGE).collect()
+    }
+
     pub(super) fn read(&self, offset: u64, len: usize) -> Buf {
         if len == 0 {
             return Buf::empty();

@@ -9,7 +9,8 @@ use std::task::Poll;
 
 use super::chance::Chance;
 use super::disk::Disks;
-use super::executor::{Event, Executor, Step};
+use super::executor::{Event, Executor, Step, TaskId};
+use super::faults::{Counts, Fault};
 use super::net::Net;
 use super::options::SimOptions;
 
@@ -21,6 +22,11 @@ pub(super) struct State {
     pub(super) net: RefCell<Net>,
     pub(super) disks: RefCell<Disks>,
     pub(super) disk_chance: Chance,
+    pub(super) faults: Counts,
+    /// What was claimed, and by whom.
+    claims: RefCell<BTreeMap<(&'static str, Vec<u64>), u64>>,
+    /// Nodes that die before a certain poll.
+    doomed: Cell<u32>,
     trace: Cell<u64>,
 }
 
@@ -34,6 +40,8 @@ pub(super) struct Node {
     pub(super) name: String,
     pub(super) life: u32,
     pub(super) alive: bool,
+    /// Dies before so many more polls of its tasks, perhaps with its power.
+    doom: Option<(u64, bool)>,
     /// Without power since its last life: it answers nothing at all.
     pub(super) dark: bool,
     pub(super) chance: Chance,
@@ -77,6 +85,9 @@ impl State {
             net: RefCell::new(Net::new(seed)),
             disks: RefCell::default(),
             disk_chance: Chance::new(seed, "disks"),
+            faults: Counts::default(),
+            claims: RefCell::default(),
+            doomed: Cell::new(0),
             trace: Cell::new(seed),
         }
     }
@@ -98,7 +109,8 @@ impl State {
         let index = u32::try_from(nodes.list.len()).expect("fewer than 2^32 nodes");
         let name = name.to_owned();
         nodes.by_name.insert(name.clone(), index);
-        nodes.list.push(Node { name, life: 0, alive: true, dark: false, chance, drift_ppm, offset_us });
+        let (life, alive, doom, dark) = (0, true, None, false);
+        nodes.list.push(Node { name, life, alive, doom, dark, chance, drift_ppm, offset_us });
         (index, 0)
     }
 
@@ -114,14 +126,56 @@ impl State {
         let was_alive = std::mem::replace(&mut entry.alive, false);
         entry.life += u32::from(was_alive);
         entry.dark |= power_cut;
+        if entry.doom.take().is_some() {
+            self.doomed.set(self.doomed.get() - 1);
+        }
         drop(nodes);
         self.trace(node, Traced::Death, u64::from(power_cut));
         if was_alive {
             self.net.borrow_mut().node_died(self, node, power_cut);
         }
-        self.disks.borrow().node_died(&self.disk_chance, node, power_cut);
+        self.disks.borrow().node_died(self, node, power_cut);
         // Destructors of tasks may come back here: nothing is borrowed now.
         drop(self.executor.take_tasks(Some(node)));
+    }
+
+    /// The present life of a node ends before one of its next polls.
+    pub(super) fn doom(&self, node: u32, polls: u64, power_cut: bool) {
+        let mut nodes = self.nodes.borrow_mut();
+        let entry = &mut nodes.list[node as usize];
+        if entry.alive && entry.doom.replace((polls, power_cut)).is_none() {
+            self.doomed.set(self.doomed.get() + 1);
+        }
+    }
+
+    /// Whether a task's node dies instead of running it.
+    fn dies_before(&self, id: TaskId) -> bool {
+        let Some(node) = (self.doomed.get() > 0).then(|| self.executor.node_of(id)).flatten() else {
+            return false;
+        };
+        let power_cut = {
+            let mut nodes = self.nodes.borrow_mut();
+            let Some((polls, power_cut)) = &mut nodes.list[node as usize].doom else { return false };
+            if *polls > 0 {
+                *polls -= 1;
+                return false;
+            }
+            *power_cut
+        };
+        self.faults.add(Fault::KillAtPoll, 1);
+        self.faults.add(Fault::PowerCut, u64::from(power_cut));
+        self.end_life(node, power_cut);
+        true
+    }
+
+    /// Notes a claim and compares it with those before.
+    pub(super) fn claim(&self, what: &'static str, of: &[u64], by: u64) {
+        let first = *self.claims.borrow_mut().entry((what, of.to_vec())).or_insert(by);
+        assert!(first == by, "seed {}: {what} {of:?}: {by:#x} after {first:#x}", self.seed);
+    }
+
+    pub(super) fn forget_claims(&self) {
+        self.claims.borrow_mut().clear();
     }
 
     pub(super) fn end_all(&self) {
@@ -157,6 +211,7 @@ impl State {
                         return output;
                     }
                 }
+                Step::Task(id) if self.dies_before(id) => {}
                 Step::Task(id) => self.executor.poll(id),
                 Step::Idle => {
                     stalled = 0;

@@ -9,6 +9,8 @@ use types::{Buf, BufMut, ClusterId, Epoch};
 use super::{SimOptions, Simulation};
 use crate::{Conn, Frame, World};
 
+mod faults;
+
 fn calm(seed: u64) -> Simulation {
     Simulation::new(seed, SimOptions::default())
 }

@@ -93,6 +93,10 @@ impl World {
         f()
     }
 
+    pub(crate) fn claim(&self, what: &'static str, of: &[u64], by: u64) {
+        self.state.claim(what, of, by);
+    }
+
     pub(crate) async fn yield_now(&self) {
         let mut yielded = false;
         poll_fn(|cx| {
@@ -123,11 +127,12 @@ impl World {
     pub(crate) async fn connect(&self, address: &str) -> io::Result<Conn> {
         self.check()?;
         let (host, port) = split_address(address)?;
-        self.travel().await;
         let found = self.state.nodes.borrow().find(host);
         let target = if self.is_own_name(host) { Some(self.node) } else { found };
         let Some(target) = target else { return Err(io::ErrorKind::HostUnreachable.into()) };
+        self.travel(target).await;
         let dark = self.state.nodes.borrow().at(target).dark;
+        // Either direction is needed: nobody accepts a connection whose first answer was lost.
         if dark || self.state.net.borrow().is_cut(self.node, target) {
             let us = self.state.options.connect_timeout_us;
             self.state.executor.until(self.state.executor.now() + us).await;
@@ -137,13 +142,13 @@ impl World {
         let connected = self.state.net.borrow_mut().connect(&self.state, self.node, (target, port));
         // Made before the way back, so that a caller who gives up closes it.
         let conn = connected.map(|end| Conn::new(self.state.clone(), end, address.to_owned()));
-        self.travel().await;
+        self.travel(target).await;
         self.check()?;
         conn
     }
 
-    async fn travel(&self) {
-        let delay = self.state.net.borrow().latency(&self.state);
+    async fn travel(&self, target: u32) {
+        let delay = self.state.net.borrow().latency(&self.state, self.node, target);
         self.state.executor.until(self.state.executor.now() + delay).await;
     }
 

@@ -189,6 +189,7 @@ fn a_disk_formatted_anew_is_empty() {
         });
         bench.sim.kill("brick");
         bench.scribble(0, &[0; 2 * BLOCK]);
+        bench.sim.forget_claims();
         bench.formats().expect("a wiped disk");
     }
 }

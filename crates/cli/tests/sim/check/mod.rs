@@ -1,0 +1,7 @@
+//! What must hold, whatever happens. Each file watches one kind of promise; `docs/RELIABILITY.md` lists them all.
+
+pub(crate) mod content;
+pub(crate) mod history;
+pub(crate) mod liveness;
+pub(crate) mod parity;
+pub(crate) mod space;

@@ -1,0 +1,220 @@
+//! Who does it: passing faults for as long as the clients work, and what stays with some bricks.
+
+use std::collections::BTreeSet;
+
+use world::World;
+use world::sim::DiskFaults;
+
+use crate::cluster::brick_node;
+use crate::storm::Storm;
+use crate::swarm::{Lasting, Passing};
+
+/// Polls within which a process is told to die: some hundred operations of a brick.
+const POLLS_MAX: u64 = 4_000;
+/// How long it has for them, in microseconds.
+const POLLS_US: u64 = 500_000;
+/// A brick that is away for so long is put Out, in microseconds.
+const OUTAGE_US: u64 = 6_000_000;
+/// Pause after a power cut of everything, in microseconds.
+const ALL_DOWN_PAUSE_US: u64 = 3_000_000;
+/// How soon the end of a process is noticed that ended by itself, in microseconds.
+const REAP_US: u64 = 5_000;
+
+impl Storm<'_> {
+    /// Passing faults, one after the other, until the clients are done.
+    pub(crate) async fn passing_faults(&self, world: &World) {
+        while !self.is_calm() {
+            world.sleep(50_000 + self.dice.below(self.mix.pace_us)).await;
+            if self.mix.passing.is_empty() || self.is_calm() {
+                continue;
+            }
+            let brick = self.dice.below(u64::from(self.mix.bricks)) as u32;
+            let node = brick_node(brick);
+            match self.dice.pick(&self.mix.passing) {
+                Passing::Kill => self.down(world, &node, |sim| sim.kill(&node)).await,
+                Passing::KillAtPoll => self.down_at_poll(world, &node, false).await,
+                Passing::PowerCut if self.dice.coin() => self.down_at_poll(world, &node, true).await,
+                Passing::PowerCut => self.down(world, &node, |sim| sim.power_cut(&node)).await,
+                Passing::PowerCutAll => self.all_down(world).await,
+                Passing::KillMeta if self.dice.coin() => self.down_at_poll(world, "meta", false).await,
+                Passing::KillMeta => self.down(world, "meta", |sim| sim.kill("meta")).await,
+                Passing::PowerCutMeta => self.down_at_poll(world, "meta", true).await,
+                passing => self.trouble(world, passing, &node).await,
+            }
+        }
+    }
+
+    /// A process ends now, and is started again.
+    async fn down(&self, world: &World, node: &str, end: impl Fn(&world::Simulation)) {
+        if self.claim(node) {
+            end(&self.cluster.sim);
+            world.sleep(self.dice.below(700_000)).await;
+            self.up_again(node);
+        }
+    }
+
+    /// A process ends before one of its next polls, or soon after, and is started again.
+    async fn down_at_poll(&self, world: &World, node: &str, power_cut: bool) {
+        if !self.claim(node) {
+            return;
+        }
+        let sim = &self.cluster.sim;
+        sim.kill_at(node, self.dice.below(POLLS_MAX), power_cut);
+        let until = world.now() + POLLS_US;
+        while sim.is_alive(node) && world.now() < until {
+            world.sleep(self.dice.below(50_000)).await;
+        }
+        match (sim.is_alive(node), power_cut) {
+            (false, _) => {}
+            (true, false) => sim.kill(node),
+            (true, true) => sim.power_cut(node),
+        }
+        world.sleep(self.dice.below(500_000)).await;
+        self.up_again(node);
+    }
+
+    /// All bricks and the metadata service lose power, and come back one after the other, within their leases.
+    async fn all_down(&self, world: &World) {
+        let mut nodes: Vec<String> = (0..self.mix.bricks).map(brick_node).collect();
+        nodes.push("meta".to_owned());
+        nodes.retain(|node| self.claim(node));
+        nodes.iter().for_each(|node| self.cluster.sim.power_cut(node));
+        world.sleep(self.dice.below(500_000)).await;
+        while !nodes.is_empty() {
+            let node = nodes.swap_remove(self.dice.below(nodes.len() as u64) as usize);
+            self.up_again(&node);
+            world.sleep(self.dice.below(40_000)).await;
+        }
+        // Somebody must get a word in between.
+        world.sleep(ALL_DOWN_PAUSE_US).await;
+    }
+
+    /// A node is this fault's alone, if it runs and nobody has it.
+    fn claim(&self, node: &str) -> bool {
+        self.cluster.sim.is_alive(node) && self.down.borrow_mut().insert(node.to_owned())
+    }
+
+    fn up_again(&self, node: &str) {
+        self.down.borrow_mut().remove(node);
+        match node.strip_prefix("brick").and_then(|number| number.parse().ok()) {
+            None => self.cluster.start_meta(),
+            // A brick whose disk failed meanwhile stays away.
+            Some(brick) if self.dead.borrow().contains(&brick) => {}
+            Some(brick) => self.cluster.start_brick(brick),
+        }
+    }
+
+    /// Something that ends no process.
+    async fn trouble(&self, world: &World, passing: Passing, node: &str) {
+        let sim = &self.cluster.sim;
+        let peers = ["clienta", "clientb", "meta"].map(str::to_owned);
+        let bricks: Vec<String> =
+            (0..self.mix.bricks).map(brick_node).filter(|other| other != node).collect();
+        let other = match self.dice.below(2) {
+            0 => &peers[self.dice.below(3) as usize],
+            _ => &bricks[self.dice.below(bricks.len() as u64) as usize],
+        };
+        match passing {
+            Passing::Cut => {
+                sim.partition(node, other, true);
+                world.sleep(self.dice.below(900_000)).await;
+                sim.partition(node, other, false);
+            }
+            Passing::OneWay => {
+                let (from, to) = if self.dice.coin() { (node, &**other) } else { (&**other, node) };
+                sim.cut_one_way(from, to, true);
+                world.sleep(self.dice.below(900_000)).await;
+                sim.cut_one_way(from, to, false);
+            }
+            Passing::SlowLink => {
+                sim.slow_link(node, other, self.dice.pick(&[5_000, 50_000, 400_000]));
+                world.sleep(self.dice.below(2_000_000)).await;
+                sim.slow_link(node, other, 0);
+            }
+            _ => {
+                sim.slow_disk(node, "disk", self.dice.pick(&[3, 20, 100]));
+                world.sleep(self.dice.below(2_000_000)).await;
+                sim.slow_disk(node, "disk", 1);
+            }
+        }
+    }
+
+    /// What stays with one brick.
+    pub(crate) async fn lasting_fault(&self, world: &World, brick: u32, lasting: Lasting) {
+        let (sim, node, within) = (&self.cluster.sim, brick_node(brick), self.cluster.data.clone());
+        world.sleep(self.dice.below(4_000_000)).await;
+        let faults = |read_error_per_million, misdirect_per_million| DiskFaults {
+            within: within.clone(),
+            read_error_per_million,
+            misdirect_per_million,
+            ..DiskFaults::default()
+        };
+        match lasting {
+            Lasting::Outage => {
+                while !self.is_calm() && !self.claim(&node) {
+                    world.sleep(100_000).await;
+                }
+                if !self.is_calm() {
+                    sim.kill(&node);
+                    world.sleep(OUTAGE_US).await;
+                    self.up_again(&node);
+                }
+            }
+            Lasting::Rot => {
+                self.rotten.borrow_mut().insert(brick);
+                while !self.is_calm() {
+                    sim.rot(&node, "disk", within.clone(), 1 + self.dice.below(8));
+                    world.sleep(self.dice.below(1_000_000)).await;
+                }
+            }
+            Lasting::Misdirect => {
+                self.rotten.borrow_mut().insert(brick);
+                sim.disk_faults(&node, "disk", faults(0, self.dice.pick(&[10_000, 200_000])));
+            }
+            Lasting::ReadErrors => {
+                self.rotten.borrow_mut().insert(brick);
+                sim.disk_faults(&node, "disk", faults(self.dice.pick(&[10_000, 300_000]), 0));
+            }
+            Lasting::FailSync | Lasting::Full => {
+                self.dead.borrow_mut().insert(brick);
+                let (fail_sync, full) = (lasting == Lasting::FailSync, lasting == Lasting::Full);
+                sim.disk_faults(&node, "disk", DiskFaults { fail_sync, full, ..DiskFaults::default() });
+            }
+        }
+    }
+
+    /// Sees that the rest of a process goes with it when its brick has ended, until the faults are over.
+    pub(crate) async fn reap(&self, world: &World) {
+        while !self.is_calm() {
+            self.bury();
+            world.sleep(REAP_US).await;
+        }
+    }
+
+    pub(crate) fn bury(&self) {
+        let ended = std::mem::take(&mut *self.cluster.ended.borrow_mut());
+        for (brick, why) in ended {
+            self.cluster.sim.kill(&brick_node(brick));
+            let expected = self.dead.borrow().contains(&brick) || self.rotten.borrow().contains(&brick);
+            assert!(expected, "seed {}: b{brick} has ended by itself: {why}", self.seed);
+            self.dead.borrow_mut().insert(brick);
+        }
+    }
+
+    /// All faults stop, but for what stays.
+    pub(crate) fn calm(&self) {
+        for brick in 0..self.mix.bricks {
+            let faults = match self.dead.borrow().contains(&brick) {
+                // A brick that has not noticed yet that its disk fails is still to find out.
+                true => continue,
+                false => DiskFaults::default(),
+            };
+            self.cluster.sim.disk_faults(&brick_node(brick), "disk", faults);
+        }
+    }
+
+    /// Bricks that are no longer what they should be.
+    pub(crate) fn harmed(&self) -> BTreeSet<u32> {
+        self.rotten.borrow().union(&self.dead.borrow()).copied().collect()
+    }
+}

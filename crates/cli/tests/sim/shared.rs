@@ -1,0 +1,113 @@
+//! One file that both clients keep open and write in whole blocks: each write is stable before its call returns, and
+//! the history of every block must be that of a single one.
+
+use std::collections::BTreeMap;
+
+use client::ClientError;
+use types::messages::names::Owner;
+use types::{InodeId, Refusal};
+
+use crate::check::history::{filled, value_of};
+use crate::cluster::Client;
+use crate::storm::Storm;
+
+/// Its name.
+pub(crate) const NAME: &str = "shared";
+const BLOCK: usize = 4096;
+/// Its length in stripes.
+const STRIPES: u64 = 5;
+
+impl Storm<'_> {
+    /// Opens it, made if it is not there. `None` if the run is hopeless already.
+    pub(crate) async fn open_shared(&self, client: &Client) -> Option<u64> {
+        let owner = Owner { uid: 0, gid: 0, mode: 0o644 };
+        let opened = match client.session.lookup(InodeId::ROOT, NAME.as_bytes()).await {
+            Ok(attr) => client.session.open(attr.inode, true, false).await,
+            Err(ClientError::Refused(Refusal::NotFound)) => {
+                client.session.create(InodeId::ROOT, NAME.as_bytes(), owner).await
+            }
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(opened) => Some(opened.handle),
+            Err(_) if self.is_hopeless(&client.world).await => None,
+            Err(error) => panic!("seed {}: the shared file cannot be opened: {error}", self.seed),
+        }
+    }
+
+    fn stripe_blocks(&self) -> u64 {
+        (self.stripe / BLOCK) as u64
+    }
+
+    /// A range of blocks: often a few in one stripe, sometimes across a boundary of stripes.
+    fn shared_range(&self) -> (u64, u64) {
+        let all = STRIPES * self.stripe_blocks();
+        let len = match self.dice.below(4) {
+            0 => 1,
+            1 => 1 + self.dice.below(self.stripe_blocks()),
+            2 => self.stripe_blocks(),
+            _ => 1 + self.dice.below(4),
+        };
+        let first = match self.dice.below(3) {
+            0 => self.dice.below(STRIPES) * self.stripe_blocks(),
+            // The same place again and again: that is where histories are long.
+            1 => self.dice.below(3),
+            _ => self.dice.below(all),
+        };
+        (first, len.min(all - first))
+    }
+
+    /// Writes or reads some blocks.
+    pub(crate) async fn shared_step(&self, client: &Client, handle: u64) -> Result<(), ClientError> {
+        for _ in 0..1 + self.dice.below(3) {
+            let (first, len) = self.shared_range();
+            let at = first * BLOCK as u64;
+            if self.dice.coin() {
+                let value = self.history.borrow_mut().write(first..first + len);
+                client.session.write(handle, at, &filled(value, len as usize)).await?;
+                if self.lost_a_lease() {
+                    return Err(ClientError::Refused(Refusal::Fenced));
+                }
+                self.history.borrow_mut().written(value);
+            } else {
+                let start = self.history.borrow_mut().tick();
+                let found = client.session.read(handle, at, len as usize * BLOCK).await?;
+                if self.lost_a_lease() {
+                    return Err(ClientError::Refused(Refusal::Fenced));
+                }
+                self.found(start, first, len, &found);
+            }
+        }
+        Ok(())
+    }
+
+    fn found(&self, start: u64, first: u64, len: u64, found: &[u8]) {
+        for index in 0..len {
+            let from = (index as usize * BLOCK).min(found.len());
+            let block = &found[from..found.len().min(from + BLOCK)];
+            let value =
+                self.must(value_of(block).map_err(|why| format!("shared, block {}: {why}", first + index)));
+            let checked = self.history.borrow_mut().read(start, first + index, value);
+            self.must(checked);
+        }
+    }
+
+    /// Reads it whole when nobody writes it any more.
+    pub(crate) async fn compare_shared(&self, client: &Client) {
+        if self.starved.get() {
+            return;
+        }
+        let start = self.history.borrow_mut().tick();
+        let found = match crate::work::read_whole(client, NAME).await {
+            Ok(found) => found,
+            Err(_) if self.is_hopeless_after_loss(&client.world).await => return,
+            Err(ClientError::Refused(Refusal::NotFound)) => return,
+            Err(error) => panic!("seed {}: the shared file cannot be read: {error}", self.seed),
+        };
+        self.found(start, 0, STRIPES * self.stripe_blocks(), &found);
+        let values: BTreeMap<u64, u64> =
+            (0..).zip(found.chunks(BLOCK).map(|block| value_of(block).unwrap_or(0))).collect();
+        let looked_at = self.must(self.history.borrow().all_or_nothing(&values, self.stripe_blocks()));
+        self.tally.borrow_mut().writes_whole += looked_at;
+    }
+}

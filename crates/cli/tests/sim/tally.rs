@@ -1,0 +1,124 @@
+//! What runs did, added up.
+
+use std::fmt;
+
+use types::rare::{self, Rare};
+use world::sim::Fault;
+
+/// What one seed did, or several.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Tally {
+    pub(crate) seeds: u64,
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+    /// Simulated time.
+    pub(crate) virtual_us: u64,
+    pub(crate) faults: [u64; Fault::ALL.len()],
+    pub(crate) decoded: u64,
+    pub(crate) retries: u64,
+    /// Whole stripes that clients encoded.
+    pub(crate) staged: u64,
+    /// Whole stripes that primaries encoded.
+    pub(crate) sent: u64,
+    /// Stripes folded by a patch, and written whole; by bricks since their last start.
+    pub(crate) patched: u64,
+    pub(crate) folded: u64,
+    /// Bytes of files compared with what they should be.
+    pub(crate) compared: u64,
+    /// Block reads that were fitted into their block's history.
+    pub(crate) reads_checked: u64,
+    /// Writes within one stripe that were found whole or not at all.
+    pub(crate) writes_whole: u64,
+    /// Stripes read at rest, units of them computed again, and units that could not be read.
+    pub(crate) stripes_compared: u64,
+    pub(crate) units_compared: u64,
+    pub(crate) units_damaged: u64,
+    /// Runs whose space was compared at their end.
+    pub(crate) spaces_compared: u64,
+    /// The run ended early: more bricks were put Out than writes bear, or a client lost its lease.
+    pub(crate) starved: u64,
+    /// A sum over the runs' traces.
+    pub(crate) trace: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Tally) {
+        let Tally { seeds, operations, bytes, virtual_us, faults, decoded, retries, staged, sent, .. } =
+            other;
+        self.seeds += seeds;
+        self.operations += operations;
+        self.bytes += bytes;
+        self.virtual_us += virtual_us;
+        self.faults.iter_mut().zip(faults).for_each(|(sum, count)| *sum += count);
+        self.decoded += decoded;
+        self.retries += retries;
+        self.staged += staged;
+        self.sent += sent;
+        self.patched += other.patched;
+        self.folded += other.folded;
+        self.compared += other.compared;
+        self.reads_checked += other.reads_checked;
+        self.writes_whole += other.writes_whole;
+        self.stripes_compared += other.stripes_compared;
+        self.units_compared += other.units_compared;
+        self.units_damaged += other.units_damaged;
+        self.spaces_compared += other.spaces_compared;
+        self.starved += other.starved;
+        self.trace = self.trace.wrapping_add(other.trace);
+    }
+
+    /// Faults of every kind.
+    pub(crate) fn faults_in_all(&self) -> u64 {
+        self.faults.iter().sum()
+    }
+
+    /// What a run of so many seeds should have reached and has not.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let none = |count: u64, what: String| (count == 0).then_some(what);
+        let faults =
+            Fault::ALL.iter().zip(self.faults).filter_map(|(fault, n)| none(n, format!("fault {fault:?}")));
+        let branches =
+            Rare::ALL.iter().filter_map(|b| none(rare::count(*b), format!("branch {b:?}: {}", b.text())));
+        let ways = [
+            (self.staged, "a stripe that a client encoded"),
+            (self.sent, "a stripe that a primary encoded"),
+            (self.patched, "a stripe folded by a patch"),
+            (self.folded, "a stripe folded whole"),
+            (self.units_damaged, "a unit found damaged at rest"),
+            (self.writes_whole, "a write looked at as a whole"),
+            (self.spaces_compared, "space compared"),
+        ];
+        let ways = ways.into_iter().filter_map(|(count, what)| none(count, what.to_owned()));
+        faults.chain(branches).chain(ways).collect()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hours = self.virtual_us as f64 / 3.6e9;
+        writeln!(f, "{} seeds, {} operations, {} faults", self.seeds, self.operations, self.faults_in_all())?;
+        writeln!(f, "  simulated time    {hours:.2} hours; {} starved runs", self.starved)?;
+        writeln!(f, "  written           {} MiB; compared {} MiB", self.bytes >> 20, self.compared >> 20)?;
+        writeln!(f, "  histories         {} reads, {} writes whole", self.reads_checked, self.writes_whole)?;
+        writeln!(
+            f,
+            "  parity at rest    {} stripes, {} units computed again, {} damaged",
+            self.stripes_compared, self.units_compared, self.units_damaged
+        )?;
+        writeln!(f, "  space at the end  {} runs", self.spaces_compared)?;
+        writeln!(
+            f,
+            "  ways              {} staged, {} sent, {} patched, {} folded, {} decoded, {} retries",
+            self.staged, self.sent, self.patched, self.folded, self.decoded, self.retries
+        )?;
+        writeln!(f, "  faults")?;
+        for (fault, count) in Fault::ALL.iter().zip(self.faults) {
+            writeln!(f, "    {count:>9}  {fault:?}")?;
+        }
+        writeln!(f, "  rare branches")?;
+        for branch in Rare::ALL {
+            writeln!(f, "    {:>9}  {}", rare::count(*branch), branch.text())?;
+        }
+        write!(f, "  trace             {:016x}", self.trace)
+    }
+}
