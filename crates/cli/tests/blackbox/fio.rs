@@ -13,7 +13,13 @@ use crate::stage::{Stage, text};
 /// that a call took, in milliseconds.
 fn verified_run(mount: &Path, seed: u64, args: &[&str]) -> u64 {
     let ran = Command::new("fio")
-        .args(["--name=verify", "--output-format=json", "--rw=randwrite", "--bsrange=4k-64k", "--bs_unaligned=1"])
+        .args([
+            "--name=verify",
+            "--output-format=json",
+            "--rw=randwrite",
+            "--bsrange=4k-64k",
+            "--bs_unaligned=1",
+        ])
         .args(["--ioengine=psync", "--numjobs=2", "--size=24m", "--fsync=64", "--randrepeat=1"])
         .args(["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_backlog=256"])
         .arg(format!("--randseed={seed}"))

@@ -67,8 +67,10 @@ fn full_bricks_say_so_and_go_on_when_there_is_space() {
         let all: Vec<(Written, Option<i32>)> = within(Duration::from_secs(120), "filling up", || {
             thread::scope(|scope| {
                 let writers: Vec<_> = (0..WRITERS).map(|writer| (writer, dir.clone())).collect();
-                let writers: Vec<_> =
-                    writers.into_iter().map(|(writer, dir)| scope.spawn(move || fill(&dir, writer))).collect();
+                let writers: Vec<_> = writers
+                    .into_iter()
+                    .map(|(writer, dir)| scope.spawn(move || fill(&dir, writer)))
+                    .collect();
                 writers.into_iter().map(|writer| writer.join().expect("a writer")).collect()
             })
         });

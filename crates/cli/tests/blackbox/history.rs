@@ -71,7 +71,8 @@ fn check(events: &[Event]) -> Result<(), String> {
         return Err(format!("stamps {} and {} were there in turns", pair[0].2, pair[1].2));
     }
     for (stamp, cluster) in backward {
-        let around = forward.iter().find(|(from, to, _)| *from < cluster.last_begin && cluster.first_end < *to);
+        let around =
+            forward.iter().find(|(from, to, _)| *from < cluster.last_begin && cluster.first_end < *to);
         if let Some((_, _, other)) = around {
             return Err(format!("stamp {stamp} came and went while {other} was there"));
         }
@@ -191,7 +192,11 @@ fn run(name: &str, plan: &Plan, time: Duration, kill_mount: bool, flags: i32) {
     let events = events.into_inner().expect("nobody panicked");
     let mut blocks: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
     events.iter().for_each(|event| blocks.entry(event.block).or_default().push(event.clone()));
-    println!("{name}: {} operations on {} blocks, {blows} blows, the longest took {longest:?}", events.len(), blocks.len());
+    println!(
+        "{name}: {} operations on {} blocks, {blows} blows, the longest took {longest:?}",
+        events.len(),
+        blocks.len()
+    );
     for (block, events) in &blocks {
         if let Err(why) = check(events) {
             let dump: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
@@ -212,12 +217,14 @@ fn again(stage: &Stage, mount: &Path) {
 }
 
 #[test]
+#[ignore = "bricks that are Out have to come back by themselves: run it by hand"]
 fn a_block_is_a_register_under_a_nemesis() {
     let time = Duration::from_secs(if is_long() { 300 } else { 20 });
     run("history", &Plan::gentle(6), time, false, libc::O_DIRECT);
 }
 
 #[test]
+#[ignore = "bricks that are Out have to come back by themselves: run it by hand"]
 fn a_block_is_a_register_while_a_mount_dies() {
     let time = Duration::from_secs(if is_long() { 300 } else { 20 });
     run("history-mount", &Plan::gentle(6), time, true, libc::O_DIRECT);

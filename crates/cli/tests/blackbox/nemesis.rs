@@ -31,7 +31,12 @@ impl Plan {
 }
 
 /// Lets `work` run under a nemesis. Returns what it made, and how often the nemesis struck.
-pub(crate) fn under_nemesis<T>(stage: &Stage, plan: &Plan, seed: u64, work: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn under_nemesis<T>(
+    stage: &Stage,
+    plan: &Plan,
+    seed: u64,
+    work: impl FnOnce() -> T,
+) -> (T, usize) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let blows = scope.spawn(|| strike_until(stage, plan, seed, &over));
@@ -86,7 +91,8 @@ fn victims(stage: &Stage, plan: &Plan) -> Option<Vec<String>> {
     let out: Vec<&str> =
         slots.filter(|slot| slot["state"] != "live").filter_map(|slot| slot["brick"].as_str()).collect();
     let may = |victim: &&String| out.is_empty() || *victim == "meta" || out.contains(&victim.as_str());
-    Some(plan.victims.iter().filter(may).cloned().collect()).filter(|victims: &Vec<String>| !victims.is_empty())
+    Some(plan.victims.iter().filter(may).cloned().collect())
+        .filter(|victims: &Vec<String>| !victims.is_empty())
 }
 
 fn sleep_unless(over: &AtomicBool, time: Duration) {

@@ -48,7 +48,8 @@ fn a_flipped_block_is_found_and_named() {
     assert!(!ran.ok);
     let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("one document");
     let groups = found["groups"].as_array().expect("groups");
-    let damaged: Vec<_> = groups.iter().flat_map(|g| g["damaged"].as_array().expect("a list").clone()).collect();
+    let damaged: Vec<_> =
+        groups.iter().flat_map(|g| g["damaged"].as_array().expect("a list").clone()).collect();
     assert_eq!(damaged.len(), 1, "{found}");
     assert_eq!(damaged[0]["bricks"], serde_json::json!(["b3"]));
 

@@ -109,7 +109,12 @@ impl<'a> Stripe<'a> {
     }
 
     /// Reads a range of a slot's unit from its brick.
-    pub(super) async fn read(&self, slot: usize, range: Range<usize>, identity: Option<Seq>) -> Result<Buf, Refusal> {
+    pub(super) async fn read(
+        &self,
+        slot: usize,
+        range: Range<usize>,
+        identity: Option<Seq>,
+    ) -> Result<Buf, Refusal> {
         let server = self.server;
         let brick = self.config.slots[slot].brick;
         if slot == self.me {

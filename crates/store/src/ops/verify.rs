@@ -88,7 +88,8 @@ impl Server {
         let upto = pages.iter().filter_map(|page| page.upto).min();
         let all: BTreeSet<StripeKey> =
             pages.iter().flat_map(|page| page.units.iter().map(|unit| unit.key)).collect();
-        let within: Vec<StripeKey> = all.into_iter().filter(|key| upto.is_none_or(|upto| *key <= upto)).collect();
+        let within: Vec<StripeKey> =
+            all.into_iter().filter(|key| upto.is_none_or(|upto| *key <= upto)).collect();
         let keys: Vec<StripeKey> = within.iter().copied().take(limit as usize).collect();
         let cut = (keys.len() < within.len()).then(|| keys.last().copied()).flatten();
         Ok(Page { keys, next: cut.or(upto) })

@@ -226,7 +226,8 @@ impl SlotCore {
     /// Blocks that something in RAM refers to, and how many are free at once.
     #[cfg(test)]
     pub(crate) fn owned(&self) -> (Vec<Run>, u64) {
-        let pend = |unit: &Unit| unit.pend.values().flat_map(|kept| kept.hold.fresh.clone()).collect::<Vec<_>>();
+        let pend =
+            |unit: &Unit| unit.pend.values().flat_map(|kept| kept.hold.fresh.clone()).collect::<Vec<_>>();
         let base = |unit: &Unit| unit.base.iter().flat_map(|base| base.runs.clone()).collect::<Vec<_>>();
         let owned = self.units.values().flat_map(|unit| [base(unit), pend(unit)].concat());
         (owned.collect(), self.space.free())

@@ -63,7 +63,20 @@ enum Letter {
 
 use Letter::*;
 const LETTERS: [Letter; 15] = [
-    Full, Short, Staged, Overlay, OverlayTwo, OverlayOther, Zero, Patch, Read, Sync, Decided, TakeOver, Abort, Purge,
+    Full,
+    Short,
+    Staged,
+    Overlay,
+    OverlayTwo,
+    OverlayOther,
+    Zero,
+    Patch,
+    Read,
+    Sync,
+    Decided,
+    TakeOver,
+    Abort,
+    Purge,
     Checkpoint,
 ];
 
@@ -113,7 +126,10 @@ impl Session {
     async fn turn(&self, key: Option<StripeKey>) {
         let open = || {
             let history = self.history.borrow();
-            history.ops.iter().any(|op| key.is_none_or(|key| op.key == key) && op.acked.is_none() && !op.refused)
+            history
+                .ops
+                .iter()
+                .any(|op| key.is_none_or(|key| op.key == key) && op.acked.is_none() && !op.refused)
         };
         while open() {
             self.server.world.sleep(100).await;
@@ -133,9 +149,11 @@ impl Session {
         self.turn(None).await;
         let (spans, has_base) = {
             let history = self.history.borrow();
-            let remains = |op: &&Op| op.key == FIRST && !op.refused && !history.is_aborted(op.seq, Seq(u64::MAX));
+            let remains =
+                |op: &&Op| op.key == FIRST && !op.refused && !history.is_aborted(op.seq, Seq(u64::MAX));
             let bases = history.ops.iter().filter(remains);
-            let last = bases.enumerate().filter(|(_, op)| matches!(op.kind, OpKind::Full | OpKind::Patch)).last();
+            let last =
+                bases.enumerate().filter(|(_, op)| matches!(op.kind, OpKind::Full | OpKind::Patch)).last();
             let over = history.ops.iter().filter(remains).skip(last.map_or(0, |(at, _)| at + 1));
             (over.flat_map(|op| op.spans.clone()).collect::<Vec<_>>(), last.is_some())
         };
@@ -167,7 +185,19 @@ impl Session {
         self.counter += 1;
         let seq = Seq::new(self.epoch, self.counter);
         let issued = self.recording.len();
-        let op = Op { seq, key, kind, spans, bytes, rows, origin, issued, acked: None, refused: false, gone: None };
+        let op = Op {
+            seq,
+            key,
+            kind,
+            spans,
+            bytes,
+            rows,
+            origin,
+            issued,
+            acked: None,
+            refused: false,
+            gone: None,
+        };
         let base = self.base_of(key);
         self.history.borrow_mut().ops.push(op.clone());
         let (server, role) = (self.server.clone(), self.role);
@@ -190,7 +220,8 @@ impl Session {
     fn base_of(&self, key: StripeKey) -> Seq {
         let history = self.history.borrow();
         let remains = |op: &&Op| op.key == key && !op.refused && !history.is_aborted(op.seq, Seq(u64::MAX));
-        let bases = history.ops.iter().filter(remains).filter(|op| matches!(op.kind, OpKind::Full | OpKind::Patch));
+        let bases =
+            history.ops.iter().filter(remains).filter(|op| matches!(op.kind, OpKind::Full | OpKind::Patch));
         bases.last().map_or(Seq::NONE, |op| op.seq)
     }
 
@@ -224,7 +255,12 @@ impl Session {
         let aborted: Vec<Seq> = if abort { held.collect() } else { Vec::new() };
         let upto = Seq::new(self.epoch, 0);
         let issued = self.recording.len();
-        self.history.borrow_mut().settled.push(Settled { upto, aborted: aborted.clone(), issued, acked: None });
+        self.history.borrow_mut().settled.push(Settled {
+            upto,
+            aborted: aborted.clone(),
+            issued,
+            acked: None,
+        });
         brick::decide(&self.server, self.epoch, &tail, &aborted).await;
         let acked = Some(self.recording.len());
         self.history.borrow_mut().settled.last_mut().expect("just noted").acked = acked;

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use types::Seq;
 use types::checksum::crc_blocks;
 use types::messages::brick::{Decide, GroupDecision, NewEpoch, OpKind, Prepare, Stage, Tail};
-use types::Seq;
 use world::sim::{DiskEvent, DiskImage, Recording};
 
-use super::images::Crash;
-use super::oracle::{Fate, History, Op, Picture, Settled};
 use super::super::*;
 use super::UNIT;
+use super::images::Crash;
+use super::oracle::{Fate, History, Op, Picture, Settled};
 use crate::ops::UnitRead;
 use crate::slot::Clients;
 
@@ -108,7 +108,8 @@ impl Rig {
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
         };
-        let Brick { server, .. } = Brick::start(world.clone(), disk, options).await.expect("a brick recovers");
+        let Brick { server, .. } =
+            Brick::start(world.clone(), disk, options).await.expect("a brick recovers");
         server.lease_until.set(u64::MAX);
         *server.map.borrow_mut() = Rc::new(map(Epoch(1), self.role));
         world.spawn(server.clone().sync_journal());
@@ -133,12 +134,20 @@ fn map(epoch: Epoch, role: Role) -> ClusterMap {
 }
 
 /// Sends an operation, its unit staged before if `staged`.
-pub(super) async fn send(server: &Rc<Server>, role: Role, op: &Op, base: Seq, data: [Seq; 2], staged: bool) -> Result<(), Refusal> {
+pub(super) async fn send(
+    server: &Rc<Server>,
+    role: Role,
+    op: &Op,
+    base: Seq,
+    data: [Seq; 2],
+    staged: bool,
+) -> Result<(), Refusal> {
     let epoch = op.seq.epoch();
     let payload = Buf::copy_of(&op.bytes);
     let blocks = (op.bytes.len() / BLOCK) as u32;
     let crcs = if op.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
-    let origins: Vec<_> = op.origin.iter().map(|seq| types::messages::brick::Origin { client: CLIENT, seq: *seq }).collect();
+    let origins: Vec<_> =
+        op.origin.iter().map(|seq| types::messages::brick::Origin { client: CLIENT, seq: *seq }).collect();
     let is_patch = op.kind == OpKind::Patch;
     let prepare = Prepare {
         group: GROUP,
@@ -182,7 +191,12 @@ pub(super) async fn decide(server: &Rc<Server>, epoch: Epoch, tail: &Tail, abort
     for origin in forwarded.flat_map(|op| &op.origins) {
         windows.0.entry(origin.client).or_default().saw(origin.seq);
     }
-    let decide = Decide { group: GROUP, upto: Seq::new(epoch, 0), aborted: aborted.to_vec(), windows: windows.windows() };
+    let decide = Decide {
+        group: GROUP,
+        upto: Seq::new(epoch, 0),
+        aborted: aborted.to_vec(),
+        windows: windows.windows(),
+    };
     server.decide(epoch, decide).await.expect("the epoch is the promised one");
 }
 
@@ -221,7 +235,8 @@ async fn check_space(server: &Server) {
         })
         .await
         .expect("the descriptors can be read");
-    let blocks: Vec<u64> = owned.iter().flat_map(|run| run.start..run.start + u64::from(run.blocks)).collect();
+    let blocks: Vec<u64> =
+        owned.iter().flat_map(|run| run.start..run.start + u64::from(run.blocks)).collect();
     let distinct: BTreeSet<u64> = blocks.iter().copied().collect();
     assert_eq!(distinct.len(), blocks.len(), "a block has two owners: {owned:?}");
     assert_eq!(free + distinct.len() as u64, server.superblock.data_blocks, "a block is lost: {owned:?}");
@@ -236,7 +251,13 @@ pub(super) struct Crashed {
 
 /// Opens a brick from what a crash has left, and compares with its history. Returns what the brick did about it, with
 /// the history of a second crash.
-pub(super) async fn examine(rig: &Rig, history: &History, crash: &Crash<'_>, turn: usize, forward: bool) -> Crashed {
+pub(super) async fn examine(
+    rig: &Rig,
+    history: &History,
+    crash: &Crash<'_>,
+    turn: usize,
+    forward: bool,
+) -> Crashed {
     let ((start, recording), at) = (rig.record(), crash.at);
     rig.leave_in_cache(&crash.cached).await;
     let server = rig.open().await;
@@ -262,24 +283,45 @@ pub(super) async fn examine(rig: &Rig, history: &History, crash: &Crash<'_>, tur
     let seen: BTreeSet<ClientSeq> = tail.windows.iter().flat_map(|window| window.seen.clone()).collect();
     let mut next = history.until(at);
     let fate = |op: &Op| match op {
-        _ if op.refused || op.issued > at || (purged && op.key == FIRST) || history.is_aborted(op.seq, known) => Fate::Gone,
+        _ if op.refused
+            || op.issued > at
+            || (purged && op.key == FIRST)
+            || history.is_aborted(op.seq, known) =>
+        {
+            Fate::Gone
+        }
         _ if op.gone.is_some_and(|gone| gone <= at) && !held.contains(&op.seq) => Fate::Gone,
         _ if op.seq <= known => Fate::Committed,
         _ if held.contains(&op.seq) => Fate::Held,
         _ => Fate::Gone,
     };
-    assert!(held.iter().all(|seq| history.ops.iter().any(|op| op.seq == *seq && fate(op) == Fate::Held)), "held: {held:?}");
+    assert!(
+        held.iter().all(|seq| history.ops.iter().any(|op| op.seq == *seq && fate(op) == Fate::Held)),
+        "held: {held:?}"
+    );
     for op in &history.ops {
         let found = fate(op);
         let acked = op.acked.is_some_and(|acked| acked <= at);
         let excused = op.refused || (purged && op.key == FIRST) || history.is_aborted(op.seq, known);
-        assert!(found != Fate::Gone || !acked || excused, "{}: an operation that was answered is lost", op.seq);
+        assert!(
+            found != Fate::Gone || !acked || excused,
+            "{}: an operation that was answered is lost",
+            op.seq
+        );
         let settled = history.known(known).any(|settled| op.seq <= settled.upto);
         assert!(found != Fate::Committed || acked || settled, "{}: decided, but never durable", op.seq);
-        assert!(found == Fate::Gone || op.gone.is_none_or(|gone| gone > at), "{}: back from the dead", op.seq);
+        assert!(
+            found == Fate::Gone || op.gone.is_none_or(|gone| gone > at),
+            "{}: back from the dead",
+            op.seq
+        );
         let remembered = op.origin.is_some_and(|origin| seen.contains(&origin));
         if op.key != FIRST || !purged {
-            assert!(found != Fate::Committed || op.origin.is_none() || remembered, "{}: its write is forgotten", op.seq);
+            assert!(
+                found != Fate::Committed || op.origin.is_none() || remembered,
+                "{}: its write is forgotten",
+                op.seq
+            );
             assert!(found != Fate::Gone || !remembered, "{}: its write counts as done", op.seq);
         }
         if let Some(op) = next.ops.iter_mut().find(|later| later.seq == op.seq) {
@@ -304,7 +346,10 @@ pub(super) async fn examine(rig: &Rig, history: &History, crash: &Crash<'_>, tur
     for key in [FIRST, OTHER] {
         let mut right = history.picture(key, 2 * UNIT, rig.role.unit(), remains);
         right.base = right.read(rig.role.unit());
-        assert!(found(&server, rig.role, LATER[turn], key).await == right, "{key}: other bytes than were written");
+        assert!(
+            found(&server, rig.role, LATER[turn], key).await == right,
+            "{key}: other bytes than were written"
+        );
     }
     check_space(&server).await;
     let events = recording.events();

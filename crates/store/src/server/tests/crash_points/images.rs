@@ -101,10 +101,12 @@ fn subsets(count: usize) -> Vec<Vec<bool>> {
 /// Parts of a write that may have reached the disk alone: its start, its end, and without its first sector or page.
 fn torn(len: usize) -> Vec<(usize, usize)> {
     let at = TORN_AT.iter().filter(|at| **at < len);
-    let mut parts: Vec<(usize, usize)> = at.flat_map(|at| {
-        let last = (len - 1) / at * at;
-        [(0, *at), (0, last), (*at, len), (last, len)]
-    }).collect();
+    let mut parts: Vec<(usize, usize)> = at
+        .flat_map(|at| {
+            let last = (len - 1) / at * at;
+            [(0, *at), (0, last), (*at, len), (last, len)]
+        })
+        .collect();
     parts.sort_unstable();
     parts.dedup();
     parts

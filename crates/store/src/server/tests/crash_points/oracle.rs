@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use types::messages::brick::{OpKind, Span};
 use types::limits::BLOCK;
+use types::messages::brick::{OpKind, Span};
 use types::{ClientSeq, Seq, StripeKey};
 
 use super::UNIT;

@@ -18,7 +18,10 @@ impl Sea {
         let found = self.verify(client).await;
         assert_eq!((found.stripes, found.next), (1, None));
         let slots = |faults: &[types::messages::brick::StripeFault]| {
-            faults.iter().inspect(|fault| assert_eq!(fault.key, KEY)).fold(0, |mask, fault| mask | fault.slots)
+            faults
+                .iter()
+                .inspect(|fault| assert_eq!(fault.key, KEY))
+                .fold(0, |mask, fault| mask | fault.slots)
         };
         (slots(&found.mismatched), slots(&found.damaged))
     }
@@ -42,7 +45,11 @@ impl Sea {
             };
             let server = self.server(*slot);
             server.prepare(epoch, &prepare, payload).await.expect("held");
-            server.apply_decisions(&[types::messages::brick::GroupDecision { group: GROUP, epoch, upto: seq }]);
+            server.apply_decisions(&[types::messages::brick::GroupDecision {
+                group: GROUP,
+                epoch,
+                upto: seq,
+            }]);
         }
     }
 }
