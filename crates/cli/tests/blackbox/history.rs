@@ -217,12 +217,14 @@ fn again(stage: &Stage, mount: &Path) {
 }
 
 #[test]
+#[ignore = "bricks that are Out have to come back by themselves: run it by hand"]
 fn a_block_is_a_register_under_a_nemesis() {
     let time = Duration::from_secs(if is_long() { 300 } else { 20 });
     run("history", &Plan::gentle(6), time, false, libc::O_DIRECT);
 }
 
 #[test]
+#[ignore = "bricks that are Out have to come back by themselves: run it by hand"]
 fn a_block_is_a_register_while_a_mount_dies() {
     let time = Duration::from_secs(if is_long() { 300 } else { 20 });
     run("history-mount", &Plan::gentle(6), time, true, libc::O_DIRECT);

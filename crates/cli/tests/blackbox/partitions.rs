@@ -209,6 +209,7 @@ fn cut_off(name: &str, times: usize, longest: u64) {
 
 /// The brick keeps its lease, or is put Out.
 #[test]
+#[ignore = "bricks that are Out have to come back by themselves: run it by hand"]
 fn a_brick_that_is_cut_off_costs_a_pause() {
     let (times, longest) = if is_long() { (30, 10_000) } else { (4, 5_000) };
     cut_off("partition", times, longest);

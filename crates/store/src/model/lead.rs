@@ -259,8 +259,9 @@ pub(super) fn carry(
     plan: Plan,
     origins: Vec<Origin>,
 ) -> Option<(Seq, Vec<Delivery>)> {
-    let order = lead.core.order(GROUP, lead.epoch, key, plan.touched, origins.clone())?;
-    let Order { seq, participants, targets, acked, decided } = order;
+    let whole = plan.kind == OpKind::Full;
+    let order = lead.core.order(GROUP, lead.epoch, key, plan.touched, whole, origins.clone())?;
+    let Order { seq, participants, targets, acked, decided, .. } = order;
     let offer = joins::offer(lead, seq, key, plan.kind == OpKind::Full, participants);
     let unit_blocks = plan.unit_blocks;
     let prepare =
@@ -288,8 +289,8 @@ pub(super) fn patch(lead: &mut Lead, view: &View<'_>) -> Option<(Busy, Vec<Deliv
     }
     let touched =
         rows.iter().enumerate().fold(0, |mask, (unit, rows)| mask | u64::from(!rows.is_empty()) << unit);
-    let Order { seq, participants, targets, acked, decided } =
-        lead.core.order(GROUP, lead.epoch, key, touched, Vec::new())?;
+    let Order { seq, participants, targets, acked, decided, .. } =
+        lead.core.order(GROUP, lead.epoch, key, touched, false, Vec::new())?;
     // A slot that joins falls behind: then it takes part in a fold that writes the stripe whole.
     if let Some(joining) = lead.joining.as_mut().filter(|joining| participants & 1 << joining.slot != 0) {
         joining.behind.insert(key);

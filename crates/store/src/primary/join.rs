@@ -76,6 +76,7 @@ pub(crate) enum Taken {
 }
 
 /// A slot that is brought level.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Joining {
     attempt: Attempt,

@@ -233,7 +233,7 @@ impl SlotCore {
 
     /// Blocks that something in RAM refers to, and how many are free at once.
     #[cfg(test)]
-    pub(crate) fn owned(&self) -> (Vec<Run>, u64) {
+    pub(crate) fn owned_in_ram(&self) -> (Vec<Run>, u64) {
         let pend =
             |unit: &Unit| unit.pend.values().flat_map(|kept| kept.hold.fresh.clone()).collect::<Vec<_>>();
         let base = |unit: &Unit| unit.base.iter().flat_map(|base| base.runs.clone()).collect::<Vec<_>>();

@@ -129,7 +129,7 @@ fn map(epoch: Epoch, role: Role) -> ClusterMap {
     let code = Code::new(2, 1).expect("a code");
     let geometry = Geometry::new(code, UNIT as u32, 64).expect("a geometry");
     let groups = vec![config(epoch, role)];
-    let volume = VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups };
+    let volume = VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false };
     ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) }
 }
 
@@ -225,7 +225,7 @@ async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> Pic
 
 /// Asserts that every block belongs to one unit or is free.
 async fn check_space(server: &Server) {
-    let (mut owned, free) = server.slot.borrow().owned();
+    let (mut owned, free) = server.slot.borrow().owned_in_ram();
     server
         .table
         .for_each(|descriptor| {
@@ -364,6 +364,6 @@ async fn drop_everything(server: &Rc<Server>) {
     }
     server.nudge().await.expect("synced");
     server.world.sleep(1).await;
-    let free = server.slot.borrow().owned().1;
+    let free = server.slot.borrow().owned_in_ram().1;
     assert_eq!(free, server.superblock.data_blocks, "a block has not come back");
 }
