@@ -87,8 +87,8 @@ fn a_brick_is_served_only_as_what_it_is() {
         });
         bench.sim.kill("brick");
         let found = match bench.starts() {
-            Err(BrickError::NewerFormat { found: 3, known: 2 }) => "newer",
-            Err(BrickError::OlderFormat { found: 1, known: 2 }) => "older",
+            Err(BrickError::NewerFormat { found: 4, known: 3 }) => "newer",
+            Err(BrickError::OlderFormat { found: 2, known: 3 }) => "older",
             Err(BrickError::OtherCluster { found: ClusterId([9, ..]), wanted: CLUSTER }) => "cluster",
             Err(BrickError::OtherBrick { found: BrickId(77), wanted: BRICK }) => "brick",
             other => panic!("{other:?}"),
