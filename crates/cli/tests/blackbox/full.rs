@@ -32,7 +32,7 @@ fn fill(dir: &Path, writer: u64) -> (Written, Option<i32>) {
     for (number, piece) in pieces(seed).enumerate() {
         let offset = (number * PIECE) as u64;
         // Some write in small pieces, most of which the error meets in an fsync.
-        let parts: Vec<&[u8]> = piece.chunks(if writer % 2 == 0 { PIECE } else { 5000 }).collect();
+        let parts: Vec<&[u8]> = piece.chunks(if writer.is_multiple_of(2) { PIECE } else { 5000 }).collect();
         let mut at = offset;
         let mut done = Ok(());
         for part in parts {
@@ -79,7 +79,7 @@ fn full_bricks_say_so_and_go_on_when_there_is_space() {
             check(&dir, written);
         }
         let pieces: usize = all.iter().map(|(written, _)| written.synced).sum();
-        println!("round {round}: {} MiB fit", pieces * PIECE >> 20);
+        println!("round {round}: {} MiB fit", (pieces * PIECE) >> 20);
         assert!(pieces * PIECE > 50 << 20, "round {round}: {pieces} pieces fit");
         stage.verified();
         // Half of it goes, and that much comes back.
