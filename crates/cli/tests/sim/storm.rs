@@ -304,7 +304,8 @@ impl Storm<'_> {
         self.compare_shared(&client).await;
         if self.all_told.get() && !self.is_hopeless_after_loss(&world).await {
             self.remove_all(&client).await;
-            self.must(space::all_back(&world, self.mix.bricks, &self.free.borrow().clone()).await);
+            let free = self.free.borrow().clone();
+            self.must(space::all_back(&world, self.mix.bricks, &free).await);
             self.tally.borrow_mut().spaces_compared += 1;
         }
     }

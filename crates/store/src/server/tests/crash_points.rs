@@ -170,7 +170,6 @@ impl Session {
     }
 
     /// Sends an operation and does not wait for its answer.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one operation")]
     async fn send(
         &mut self,
         key: StripeKey,
@@ -220,9 +219,9 @@ impl Session {
     fn base_of(&self, key: StripeKey) -> Seq {
         let history = self.history.borrow();
         let remains = |op: &&Op| op.key == key && !op.refused && !history.is_aborted(op.seq, Seq(u64::MAX));
-        let bases =
+        let mut bases =
             history.ops.iter().filter(remains).filter(|op| matches!(op.kind, OpKind::Full | OpKind::Patch));
-        bases.last().map_or(Seq::NONE, |op| op.seq)
+        bases.next_back().map_or(Seq::NONE, |op| op.seq)
     }
 
     async fn read(&self) {
