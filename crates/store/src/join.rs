@@ -84,8 +84,8 @@ enum Failure {
     Brick(Option<Refusal>),
     /// A stripe cannot be computed or written.
     Stripe(StripeKey, Refusal),
-    /// Something is on its way for too long.
-    Busy,
+    /// Something of the group takes too long: what.
+    Busy(&'static str),
 }
 
 /// An attempt that goes on.
@@ -152,6 +152,8 @@ impl Server {
         join.start_clean().await?;
         join.compare().await?;
         join.catch_up().await?;
+        // While the group is still open: were an old operation stuck, closing it would only keep writers waiting.
+        join.wait_told().await?;
         self.primary.borrow_mut().close(&attempt);
         join.drain().await
     }
@@ -348,12 +350,13 @@ impl Join<'_> {
                 if *brick == server.options.brick {
                     return server.unit_list(epoch, list).await.map_err(|refusal| self.of_live(refusal));
                 }
-                let address = server.address_of(*brick).ok_or(Failure::Busy)?;
+                let address =
+                    server.address_of(*brick).ok_or(Failure::Busy("a live brick has no address"))?;
                 let call = server.peers.call_within(LIST_US, &address, epoch, &list, Buf::empty());
                 match server.while_reached(&address, call).await {
                     Ok((page, _)) => Ok(page),
                     Err(CallError::Refused(refusal)) => Err(self.of_live(refusal)),
-                    Err(_) => Err(Failure::Busy),
+                    Err(_) => Err(Failure::Busy("a live brick does not list")),
                 }
             }
         });
@@ -362,7 +365,11 @@ impl Join<'_> {
 
     /// A live slot's refusal.
     fn of_live(&self, refusal: Refusal) -> Failure {
-        if refusal == Refusal::StaleEpoch { Failure::Over } else { Failure::Busy }
+        if refusal == Refusal::StaleEpoch {
+            Failure::Over
+        } else {
+            Failure::Busy("a live brick refuses to list")
+        }
     }
 
     /// What the slot has.
@@ -421,7 +428,7 @@ impl Join<'_> {
             let before = self.server.primary.borrow().behind_len(&self.attempt);
             if let Some(from) = self.server.primary.borrow().compare_from(&self.attempt) {
                 tracing::debug!(group = %self.attempt.id, ?from, "too many stripes fell behind");
-                return Err(Failure::Busy);
+                return Err(Failure::Busy("too many stripes fell behind"));
             }
             self.fill_behind(&mut failed).await?;
             if let Some((key, refusal)) = failed.first() {
@@ -488,7 +495,7 @@ impl Join<'_> {
                 return Ok(told);
             }
             if server.world.now() >= give_up {
-                return Err(Failure::Busy);
+                return Err(Failure::Busy("an operation is not decided"));
             }
             server.world.timeout(RETRY_US, progress).await;
         }
@@ -597,7 +604,7 @@ impl Join<'_> {
                 break sealed;
             }
             if server.world.now() >= give_up {
-                return Err(Failure::Busy);
+                return Err(Failure::Busy("something is on its way in a closed group"));
             }
             if server.primary.borrow().behind_len(&self.attempt) > 0 {
                 self.fill_behind(&mut failed).await?;
@@ -634,7 +641,9 @@ impl Join<'_> {
             futures_util::future::join(join_all(tells), self.ask(STEP_US, decide, Buf::empty())).await;
         joining?;
         // One that does not answer loses its lease: the next epoch begins without it.
-        told.into_iter().collect::<Result<Vec<()>, CallError>>().map_err(|_| Failure::Busy)?;
+        told.into_iter()
+            .collect::<Result<Vec<()>, CallError>>()
+            .map_err(|_| Failure::Busy("a live brick is not told"))?;
         self.goes_on()
     }
 
