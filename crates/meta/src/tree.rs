@@ -150,16 +150,17 @@ impl Txn<'_> {
 
     /// Removes an inode, and its bytes.
     pub(crate) fn forget_inode(&mut self, place: Place, inode: &Inode) -> Result<(), Refusal> {
-        self.queue_purge(place, inode)?;
+        self.queue_purge(place, inode, 0)?;
         self.remove(keys::inode(place.0, place.1));
         self.count_inodes(place.0, -1)?;
         self.effect(Effect::Gone(place));
         Ok(())
     }
 
-    /// Queues a file's object, if it may have bytes, to be purged.
-    pub(crate) fn queue_purge(&mut self, place: Place, inode: &Inode) -> Result<(), Refusal> {
-        let end = self.live().size(place, inode).max(inode.stale_end);
+    /// Queues a file's object, if it may have bytes, to be purged. A client may have sent some, up to `sent_end`, without
+    /// having told of them.
+    pub(crate) fn queue_purge(&mut self, place: Place, inode: &Inode, sent_end: u64) -> Result<(), Refusal> {
+        let end = self.live().size(place, inode).max(inode.stale_end).max(sent_end);
         if !inode.is_file() || end == 0 {
             return Ok(());
         }

@@ -18,6 +18,8 @@
 //! | its unit as it has it | nothing to do |
 //! | no bytes | forgets what it has |
 
+mod need;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -26,7 +28,7 @@ use std::rc::Rc;
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
-use types::messages::brick::{Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
+use types::messages::brick::{BrickStatus, Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
 use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
 use types::wire::Request;
 use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
@@ -35,6 +37,7 @@ use world::CallError;
 use crate::ops::stripe::Stripe;
 use crate::primary::{Attempt, Offer, Taken};
 use crate::server::{Server, count};
+use need::{Need, expected, need};
 
 /// Time between looks for slots that could join, in microseconds.
 const LOOK_US: u64 = 200_000;
@@ -81,8 +84,8 @@ enum Failure {
     Brick(Option<Refusal>),
     /// A stripe cannot be computed or written.
     Stripe(StripeKey, Refusal),
-    /// Something is on its way for too long.
-    Busy,
+    /// Something of the group takes too long: what.
+    Busy(&'static str),
 }
 
 /// An attempt that goes on.
@@ -149,6 +152,8 @@ impl Server {
         join.start_clean().await?;
         join.compare().await?;
         join.catch_up().await?;
+        // While the group is still open: were an old operation stuck, closing it would only keep writers waiting.
+        join.wait_told().await?;
         self.primary.borrow_mut().close(&attempt);
         join.drain().await
     }
@@ -156,6 +161,23 @@ impl Server {
     /// Ends the attempts whose bricks are not Up in a new map.
     pub(crate) fn end_joins_of_lost(&self, map: &ClusterMap) {
         self.primary.borrow_mut().end_joins(|brick| !is_up(map, brick));
+    }
+
+    /// Waits for a call that may take long. Meanwhile it is tried from time to time whether its connection still carries
+    /// something both ways: if not, the call ends with the connection, and not minutes later.
+    async fn while_reached<T>(&self, address: &str, call: impl Future<Output = T>) -> T {
+        let probes = async {
+            loop {
+                self.world.sleep(STEP_US).await;
+                // One without an answer takes the connection with it.
+                let _ =
+                    self.peers.call_within(STEP_US, address, Epoch(0), &BrickStatus {}, Buf::empty()).await;
+            }
+        };
+        match select(pin!(call), pin!(probes)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right((never, _)) => never,
+        }
     }
 
     /// Hands an operation to the slot that joins. Its lane waits for that, but not for long, and no commit does.
@@ -197,50 +219,6 @@ fn is_up(map: &ClusterMap, brick: BrickId) -> bool {
     map.brick(brick).is_some_and(|brick| brick.state == BrickState::Up)
 }
 
-/// What a slot should have of a stripe, from what all the live ones have that are asked: a parity slot knows of every
-/// unit; data slots each know their own, and a parity unit encodes all of them.
-fn expected(lists: Vec<Vec<UnitState>>) -> BTreeMap<StripeKey, UnitState> {
-    let mut all: BTreeMap<StripeKey, UnitState> = BTreeMap::new();
-    for unit in lists.into_iter().flatten() {
-        let nothing = UnitState { key: unit.key, base: Seq::NONE, blocks: 0, news: false };
-        let one = all.entry(unit.key).or_insert(nothing);
-        one.base = one.base.max(unit.base);
-        one.blocks = one.blocks.max(unit.blocks);
-        one.news |= unit.news;
-    }
-    all
-}
-
-/// What a stripe needs for a slot to be level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Need {
-    Nothing,
-    Fold,
-    Forget,
-    /// The unit; if it has something that counts as newer, it has to forget that first.
-    Fill {
-        forget: bool,
-    },
-}
-
-fn need(expected: Option<&UnitState>, found: Option<&UnitState>) -> Need {
-    let has_nothing = found.is_none_or(|found| found.blocks == 0 && !found.news);
-    match (expected, found) {
-        (Some(expected), _) if expected.news => Need::Fold,
-        // Units of zeros are remembered for a while only, by each slot for itself.
-        (None, _) | (Some(UnitState { blocks: 0, .. }), _) => {
-            if has_nothing {
-                Need::Nothing
-            } else {
-                Need::Forget
-            }
-        }
-        (Some(expected), Some(found)) if found.base == expected.base && !found.news => Need::Nothing,
-        (Some(expected), Some(found)) => Need::Fill { forget: found.news || found.base >= expected.base },
-        (Some(_), None) => Need::Fill { forget: false },
-    }
-}
-
 impl Join<'_> {
     fn goes_on(&self) -> Result<(), Failure> {
         let on = self.server.primary.borrow().is_joining(&self.attempt);
@@ -259,7 +237,9 @@ impl Join<'_> {
                 progress.await;
             }
         };
-        let call = self.server.peers.call_within(us, &self.address, self.attempt.epoch, request, payload);
+        let server = self.server;
+        let call = server.peers.call_within(us, &self.address, self.attempt.epoch, request, payload);
+        let call = server.while_reached(&self.address, call);
         match select(pin!(call), pin!(over)).await {
             Either::Left((Ok((answer, _)), _)) => Ok(answer),
             Either::Left((Err(CallError::Refused(Refusal::StaleEpoch)), _)) => {
@@ -370,11 +350,13 @@ impl Join<'_> {
                 if *brick == server.options.brick {
                     return server.unit_list(epoch, list).await.map_err(|refusal| self.of_live(refusal));
                 }
-                let address = server.address_of(*brick).ok_or(Failure::Busy)?;
-                match server.peers.call_within(LIST_US, &address, epoch, &list, Buf::empty()).await {
+                let address =
+                    server.address_of(*brick).ok_or(Failure::Busy("a live brick has no address"))?;
+                let call = server.peers.call_within(LIST_US, &address, epoch, &list, Buf::empty());
+                match server.while_reached(&address, call).await {
                     Ok((page, _)) => Ok(page),
                     Err(CallError::Refused(refusal)) => Err(self.of_live(refusal)),
-                    Err(_) => Err(Failure::Busy),
+                    Err(_) => Err(Failure::Busy("a live brick does not list")),
                 }
             }
         });
@@ -383,7 +365,11 @@ impl Join<'_> {
 
     /// A live slot's refusal.
     fn of_live(&self, refusal: Refusal) -> Failure {
-        if refusal == Refusal::StaleEpoch { Failure::Over } else { Failure::Busy }
+        if refusal == Refusal::StaleEpoch {
+            Failure::Over
+        } else {
+            Failure::Busy("a live brick refuses to list")
+        }
     }
 
     /// What the slot has.
@@ -411,23 +397,27 @@ impl Join<'_> {
         let behind = self.server.primary.borrow().behind(&self.attempt, usize::MAX);
         let behind = behind.into_iter().filter(|key| !failed.iter().any(|(other, _)| other == key));
         let behind: Vec<StripeKey> = behind.collect();
-        let mut levels = futures_util::stream::iter(behind.into_iter().map(|key| self.level(key)))
-            .buffer_unordered(TOGETHER);
+        let stopped = &Cell::new(false);
+        let level = |key| async move { if stopped.get() { Ok(()) } else { self.level(key).await } };
+        let mut levels = futures_util::stream::iter(behind.into_iter().map(level)).buffer_unordered(TOGETHER);
+        let mut ended = Ok(());
+        // Those that have begun come to their end also after a failure: an operation that is ordered and then left alone
+        // would keep all that follow it from being decided, for as long as the epoch lasts.
         while let Some(level) = levels.next().await {
-            match level {
-                Ok(()) => {}
+            let ends = match level {
+                Ok(()) => continue,
                 // Every other stripe would meet the same.
-                Err(Failure::Stripe(key, Refusal::NoSpace)) => {
-                    return Err(Failure::Stripe(key, Refusal::NoSpace));
+                Err(Failure::Stripe(key, Refusal::NoSpace)) => Failure::Stripe(key, Refusal::NoSpace),
+                Err(Failure::Stripe(key, refusal)) if failed.len() < FAILED_MAX => {
+                    failed.push((key, refusal));
+                    continue;
                 }
-                Err(Failure::Stripe(key, refusal)) if failed.len() >= FAILED_MAX => {
-                    return Err(Failure::Stripe(key, refusal));
-                }
-                Err(Failure::Stripe(key, refusal)) => failed.push((key, refusal)),
-                Err(failure) => return Err(failure),
-            }
+                Err(failure) => failure,
+            };
+            stopped.set(true);
+            ended = ended.and(Err(ends));
         }
-        Ok(())
+        ended
     }
 
     /// Fills what has fallen behind, until that is little or does not become less.
@@ -438,7 +428,7 @@ impl Join<'_> {
             let before = self.server.primary.borrow().behind_len(&self.attempt);
             if let Some(from) = self.server.primary.borrow().compare_from(&self.attempt) {
                 tracing::debug!(group = %self.attempt.id, ?from, "too many stripes fell behind");
-                return Err(Failure::Busy);
+                return Err(Failure::Busy("too many stripes fell behind"));
             }
             self.fill_behind(&mut failed).await?;
             if let Some((key, refusal)) = failed.first() {
@@ -505,7 +495,7 @@ impl Join<'_> {
                 return Ok(told);
             }
             if server.world.now() >= give_up {
-                return Err(Failure::Busy);
+                return Err(Failure::Busy("an operation is not decided"));
             }
             server.world.timeout(RETRY_US, progress).await;
         }
@@ -614,7 +604,7 @@ impl Join<'_> {
                 break sealed;
             }
             if server.world.now() >= give_up {
-                return Err(Failure::Busy);
+                return Err(Failure::Busy("something is on its way in a closed group"));
             }
             if server.primary.borrow().behind_len(&self.attempt) > 0 {
                 self.fill_behind(&mut failed).await?;
@@ -651,7 +641,9 @@ impl Join<'_> {
             futures_util::future::join(join_all(tells), self.ask(STEP_US, decide, Buf::empty())).await;
         joining?;
         // One that does not answer loses its lease: the next epoch begins without it.
-        told.into_iter().collect::<Result<Vec<()>, CallError>>().map_err(|_| Failure::Busy)?;
+        told.into_iter()
+            .collect::<Result<Vec<()>, CallError>>()
+            .map_err(|_| Failure::Busy("a live brick is not told"))?;
         self.goes_on()
     }
 

@@ -37,6 +37,8 @@ const STEPS_CALM: u32 = 8;
 const BRICK_BYTES: u64 = 32 << 20;
 /// The faults stop at this time at the latest, in microseconds: an application is promised an answer within a minute.
 const FAULTS_US: u64 = 40_000_000;
+/// Time in which a client that was told that its lease has run out joins again, in microseconds.
+const REJOIN_US: u64 = 5_000_000;
 
 /// A run.
 pub(crate) struct Storm<'a> {
@@ -236,6 +238,18 @@ impl Storm<'_> {
         self.mounts.borrow().iter().any(|(mount, first)| mount.client() != *first)
     }
 
+    /// A mount whose lease has run out is told so by whomever it asks first; it shows only when it has joined again.
+    async fn soon_lost_a_lease(&self, world: &World) -> bool {
+        let give_up = world.now() + REJOIN_US;
+        while !self.lost_a_lease() && world.now() < give_up {
+            world.sleep(REJOIN_US / 50).await;
+        }
+        if self.lost_a_lease() {
+            self.starved.set(true);
+        }
+        self.lost_a_lease()
+    }
+
     /// Bricks that are Out in some group.
     async fn out(&self, world: &World) -> BTreeSet<u32> {
         let map = map(world).await;
@@ -272,7 +286,7 @@ impl Storm<'_> {
                 None => self.step(client, who, step).await,
             };
             if let Err(error) = done {
-                if !self.is_hopeless(&client.world).await {
+                if !self.is_hopeless(&client.world).await && !self.soon_lost_a_lease(&client.world).await {
                     panic!("seed {}: step {step} of {who} failed: {error}", self.seed);
                 }
                 return;

@@ -303,6 +303,18 @@ fn cutting_counts_unstable_growth() {
 }
 
 #[test]
+fn emptying_counts_what_was_sent_and_not_told() {
+    on_all(|mut tree| {
+        let a = tree.create(ROOT, "a").expect("free");
+        let request = SetAttr { size: Some(0), sent_end: 9000, ..tree.setattr_request(a.inode) };
+        let empty = tree.setattr(request).expect("there");
+        assert_ne!(empty.object, a.object);
+        // 9000 bytes in stripes of 8 KiB.
+        assert_eq!(tree.purges(), vec![(a.object, 2)]);
+    });
+}
+
+#[test]
 fn a_lost_client_leaves_its_growth_stale() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free");

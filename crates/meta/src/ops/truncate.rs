@@ -42,7 +42,7 @@ pub(super) fn truncate(
 ) -> Result<(), Refusal> {
     let end = txn.live().size(place, inode).max(sent_end);
     if size == 0 {
-        txn.queue_purge(place, inode)?;
+        txn.queue_purge(place, inode, end)?;
         inode.object = ObjectId(txn.new_id()?);
         inode.stale_end = 0;
     } else if size < end {

@@ -26,6 +26,7 @@ impl Server {
             }
             stripes = end;
         }
+        tracing::debug!(%object, stripes, brick = %self.options.brick, "an object is forgotten");
         let record = record::Drop { object, stripes };
         let appended = self.journal.append(&record, &types::Buf::empty());
         self.suspect_units(&record);

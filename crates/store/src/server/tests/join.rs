@@ -106,6 +106,47 @@ fn whoever_is_struck_meanwhile() {
     }
 }
 
+/// The slot's brick ends while stripes are folded for it: what was ordered is decided all the same, or no later attempt
+/// could see the end of it.
+#[test]
+fn the_slot_goes_while_stripes_are_folded() {
+    for seed in seeds(12) {
+        let (k, m) = CODES[seed as usize % CODES.len()];
+        let what = format!("seed {seed}, {k}+{m}");
+        let fleet = Fleet::new(seed, k, m, 0, ROOM);
+        let mut work = Work::new(&fleet);
+        fleet.sim.block_on("client", async {
+            let stripe = work.client.geometry.stripe();
+            for n in 0..12 {
+                work.write(key(n), 0, stripe, Some(1)).await;
+            }
+            fleet.away(0);
+            for _ in 0..5 {
+                for n in 0..12 {
+                    work.write(key(n), 100, 200, Some(2)).await;
+                }
+                fleet.start(0);
+                let joins = || fleet.server(fleet.primary()).primary.borrow().joins() > 0;
+                for _ in 0..100_000 {
+                    if joins() || fleet.is_live(0) {
+                        break;
+                    }
+                    work.client.world.sleep(50).await;
+                }
+                work.client.world.sleep(work.below(6000) as u64).await;
+                if fleet.is_live(0) {
+                    fleet.away(0);
+                } else {
+                    fleet.strike(0, false);
+                }
+            }
+            fleet.start(0);
+            fleet.wait_live(&work.client.world, 0, &what).await;
+            fleet.compare_without_others(&work, 0, &what).await;
+        });
+    }
+}
+
 /// The primary is struck, or lost for good, when it has closed the group.
 #[test]
 fn the_primary_goes_in_the_drain() {

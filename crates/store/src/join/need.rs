@@ -1,0 +1,50 @@
+//! What a slot that joins lacks of a stripe.
+
+use std::collections::BTreeMap;
+
+use types::messages::brick::UnitState;
+use types::{Seq, StripeKey};
+
+/// What a slot should have of a stripe, from what all the live ones have that are asked: a parity slot knows of every
+/// unit; data slots each know their own, and a parity unit encodes all of them.
+pub(super) fn expected(lists: Vec<Vec<UnitState>>) -> BTreeMap<StripeKey, UnitState> {
+    let mut all: BTreeMap<StripeKey, UnitState> = BTreeMap::new();
+    for unit in lists.into_iter().flatten() {
+        let nothing = UnitState { key: unit.key, base: Seq::NONE, blocks: 0, news: false };
+        let one = all.entry(unit.key).or_insert(nothing);
+        one.base = one.base.max(unit.base);
+        one.blocks = one.blocks.max(unit.blocks);
+        one.news |= unit.news;
+    }
+    all
+}
+
+/// What a stripe needs for a slot to be level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Need {
+    Nothing,
+    Fold,
+    Forget,
+    /// The unit; if it has something that counts as newer, it has to forget that first.
+    Fill {
+        forget: bool,
+    },
+}
+
+pub(super) fn need(expected: Option<&UnitState>, found: Option<&UnitState>) -> Need {
+    let has_nothing = found.is_none_or(|found| found.blocks == 0 && !found.news);
+    match (expected, found) {
+        (Some(expected), _) if expected.news => Need::Fold,
+        // Units of zeros are remembered for a while only, by each slot for itself.
+        (None, _) | (Some(UnitState { blocks: 0, .. }), _) => {
+            if has_nothing {
+                Need::Nothing
+            } else {
+                Need::Forget
+            }
+        }
+        (Some(expected), Some(found)) if found.base == expected.base && !found.news => Need::Nothing,
+        (Some(expected), Some(found)) => Need::Fill { forget: found.news || found.base >= expected.base },
+        (Some(_), None) => Need::Fill { forget: false },
+    }
+}
