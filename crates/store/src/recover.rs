@@ -128,7 +128,8 @@ async fn recover(
     for hold in undecided {
         if !is_whole(disk, superblock, &hold).await? {
             reached(Rare::TornUnit);
-            tracing::info!(key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
+            let brick = superblock.brick;
+            tracing::info!(%brick, key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
             if !journal.has_room() {
                 return Err(BrickError::JournalDamaged("no room to note a torn unit"));
             }
