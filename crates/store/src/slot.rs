@@ -45,6 +45,7 @@ pub(crate) use staged::{STAGED_US, StagedUnit};
 use crate::descriptor::{Base, descriptor_max};
 use crate::journal::Position;
 use crate::record::Hold;
+use crate::slot::group::Past;
 use crate::slot::staged::Staged;
 use crate::space::{Run, Space};
 use crate::table::class_for;
@@ -315,7 +316,9 @@ impl SlotCore {
             // A replayed record whose effect is at rest already: only its writers are still to be remembered.
             match decided {
                 true => group.saw_all(&hold.origins, stamp.serial),
-                false => drop(group.past.insert(seq, (hold.origins, stamp.serial))),
+                false => {
+                    drop(group.past.insert(seq, Past { key, origins: hold.origins, serial: stamp.serial }))
+                }
             }
             return;
         }

@@ -100,6 +100,7 @@ impl SlotCore {
             unit.pend.keys().chain(unit.overlays.keys()).for_each(|seq| {
                 group.held.remove(seq);
             });
+            group.drop_past(key);
         }
         let pend = unit.pend.into_values().flat_map(|kept| kept.hold.fresh);
         let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pend).collect();

@@ -61,6 +61,16 @@ impl Clients {
     }
 }
 
+/// An operation whose effect a replay finds at rest.
+#[derive(Clone, Debug)]
+pub(crate) struct Past {
+    pub(crate) key: StripeKey,
+    /// The writes that it carries.
+    pub(crate) origins: Vec<Origin>,
+    /// Serial of the segment with its record.
+    pub(crate) serial: u64,
+}
+
 /// A group as one of its slots knows it.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
@@ -75,8 +85,8 @@ pub(crate) struct SlotGroup {
     pub(crate) aborted: Vec<Seq>,
     /// Operations above that, with their stripes.
     pub(crate) held: BTreeMap<Seq, StripeKey>,
-    /// Found by a replay, undecided so far, but their effect is at rest: whose writes they were, and the segment.
-    pub(crate) past: BTreeMap<Seq, (Vec<Origin>, u64)>,
+    /// Found by a replay, undecided so far, but their effect is at rest.
+    pub(crate) past: BTreeMap<Seq, Past>,
     pub(crate) clients: Clients,
     /// Serial of the segment with the last record of the group as a whole.
     pub(crate) since: u64,
@@ -123,9 +133,14 @@ impl SlotGroup {
     /// Remembers the writes of past operations up to `upto`: they are decided.
     pub(crate) fn saw_past(&mut self, upto: Seq) {
         let rest = self.past.split_off(&upto.next());
-        for (origins, serial) in std::mem::replace(&mut self.past, rest).into_values() {
+        for Past { origins, serial, .. } in std::mem::replace(&mut self.past, rest).into_values() {
             self.saw_all(&origins, serial);
         }
+    }
+
+    /// Forgets undecided operations of a unit that is dropped: those of which a replay knows only whose writes they were.
+    pub(crate) fn drop_past(&mut self, key: StripeKey) {
+        self.past.retain(|_, past| past.key != key);
     }
 
     pub(crate) fn merge(&mut self, windows: &[Window]) {

@@ -71,3 +71,29 @@ fn what_was_decided_without_a_slot_is_not_held_late() {
     assert_eq!(bench.core.may_hold(GROUP, late.key, late.seq), Err(Refusal::NotServing));
     assert_eq!(bench.core.free_blocks(), BLOCKS);
 }
+
+/// The descriptor at rest is newer than an operation that was forgotten undecided. A replay that meets its record learns
+/// nothing of it but whose write it was, and forgets that with the unit.
+#[test]
+fn a_replay_forgets_the_writers_of_what_was_forgotten() {
+    let mut bench = Bench::serving();
+    let full = |n, times| vec![Step::Full(n, 0); times];
+    let steps = [
+        vec![Step::Over(0, OpKind::Overlay, 0, 1); 3],
+        full(0, 9),
+        vec![Step::Checkpoint(0, true)],
+        full(0, 1),
+        vec![Step::Over(3, OpKind::Overlay, 0, 1)],
+        full(0, 1),
+        vec![Step::Forget(3), Step::Decide(0)],
+        full(0, 1),
+        full(3, 1),
+        // Decides everything before it.
+        vec![Step::Fill(0, 1)],
+        full(0, 1),
+        vec![Step::Checkpoint(2, false)],
+    ];
+    steps.concat().iter().for_each(|step| bench.step(step));
+    assert!(bench.at_rest.contains_key(&key(3)), "and the records before it are in the journal still");
+    assert_eq!(bench.state(&bench.replay()), bench.state(&bench.core));
+}
