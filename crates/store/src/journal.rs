@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! segment: | header block | record | record | ...
-//! record:  | crc u32 | body u32 | payload u32 | kind u16 | 0 u16 | segment serial u64 | lsn u64 | body | payload |
+//! record:  | crc u32 | body u32 | payload u32 | kind u16 | behind u16 | segment serial u64 | lsn u64 | body | payload |
 //! ```
 //!
 //! Every record carries its number (lsn) and the serial of its segment; a replay stops at the first record that does
 //! not match, and goes on in the next segment only if that one says that it follows. So what was torn by a crash, and
 //! what lay beyond it, is never taken for a record: none of it had been acknowledged, because a record is acknowledged
 //! only after a sync that covers it and everything before it.
+//!
+//! `behind` says how far the record is ahead of what was known to be synced when it was appended (0: not known). What
+//! was synced is no torn write, whatever its bytes look like later: they are damaged.
 //!
 //! A segment is reused only if the newest *durable* segment header says that the journal starts after it. That header
 //! is rewritten in place when the start moves: its few bytes lie in one sector, which a crash leaves old or new.
@@ -67,6 +70,7 @@ pub(crate) struct Appended {
 /// A record found by a replay.
 #[derive(Debug)]
 pub(crate) struct Found {
+    pub(crate) lsn: u64,
     pub(crate) kind: u16,
     pub(crate) body: Vec<u8>,
     pub(crate) position: Position,
@@ -127,6 +131,8 @@ struct State {
     at: u64,
     lsn: u64,
     durable: u64,
+    /// Known to be synced up to here, and no torn unit before it is still to be noted: what new records tell.
+    synced: u64,
     pending: Vec<(u64, Vec<Buf>)>,
     pending_bytes: u64,
     unsynced: u64,
@@ -155,6 +161,7 @@ impl Journal {
         headers.retain(|(header, _)| header.serial >= tail);
         let mut live = VecDeque::new();
         let mut end = superblock.segment;
+        let mut synced = 0;
         for (header, index) in &headers {
             if header.lsn_first != lsn + 1 {
                 // A segment beyond a torn end of an earlier life: nothing in it was acknowledged.
@@ -167,6 +174,7 @@ impl Journal {
                 let SegmentHeader { serial, lsn_first, .. } = *header;
                 live.push_back(Segment { serial, index: *index, lsn_first });
                 (lsn, end) = (replayed.lsn, replayed.at);
+                synced = replayed.synced.max(synced);
             }
         }
         if headers.iter().any(|(header, _)| header.durable > lsn) {
@@ -189,6 +197,7 @@ impl Journal {
                 at: superblock.segment,
                 lsn,
                 durable: lsn,
+                synced,
                 pending: Vec::new(),
                 pending_bytes: 0,
                 unsynced: 0,
@@ -292,7 +301,7 @@ impl Journal {
         head.extend_from_slice(&(body.len() as u32).to_le_bytes());
         head.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         head.extend_from_slice(&R::KIND.to_le_bytes());
-        head.extend_from_slice(&[0; 2]);
+        head.extend_from_slice(&u16::try_from(state.lsn - state.synced).unwrap_or(0).to_le_bytes());
         head.extend_from_slice(&state.serial.to_le_bytes());
         head.extend_from_slice(&state.lsn.to_le_bytes());
         head.extend_from_slice(&body);
@@ -371,6 +380,11 @@ impl Journal {
     /// Everything up to this number is durable.
     pub(crate) fn durable_upto(&self) -> u64 {
         self.state.borrow().durable
+    }
+
+    /// Everything up to this number was synced, with the units' bytes. After a replay: what its records prove.
+    pub(crate) fn synced_upto(&self) -> u64 {
+        self.state.borrow().synced
     }
 
     /// Waits until record `lsn` and everything before it is durable.
@@ -486,7 +500,7 @@ impl Journal {
         self.write_pending().await?;
         self.disk.sync().await?;
         let mut state = self.state.borrow_mut();
-        state.durable = upto;
+        (state.durable, state.synced) = (upto, upto);
         let (durable, waiting) = state.freed.iter().partition(|(header, _)| *header <= headers);
         let durable: Vec<(u64, Segment)> = durable;
         state.free.extend(durable.into_iter().map(|(_, segment)| segment.index));

@@ -125,8 +125,11 @@ async fn recover(
     let apply = async |found: Found| apply(&slot, &table, found).await;
     let journal = Journal::open(disk.clone(), superblock, world.random() as u32, apply).await?;
     let undecided = slot.borrow().undecided_units();
-    for hold in undecided {
-        if !is_whole(disk, superblock, &hold).await? {
+    // What the journal knows to be synced was written whole, and may have been answered for: if it looks otherwise it is
+    // damaged, and counts as held. Read once, for notes of torn units prove nothing about those before them.
+    let synced = journal.synced_upto();
+    for (hold, lsn) in undecided {
+        if lsn > synced && !is_whole(disk, superblock, &hold).await? {
             reached(Rare::TornUnit);
             let brick = superblock.brick;
             tracing::info!(%brick, key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
@@ -160,7 +163,7 @@ async fn recover(
 
 /// Applies one record of the journal.
 async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<(), BrickError> {
-    let stamp = Stamp { lsn: 0, serial: found.position.serial };
+    let stamp = Stamp { lsn: found.lsn, serial: found.position.serial };
     match found.kind {
         Hold::KIND => {
             let hold: Hold = parse(&found)?;

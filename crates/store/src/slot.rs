@@ -71,6 +71,8 @@ pub(crate) struct Kept {
     pub(crate) position: Position,
     /// Serial of the segment with its record.
     pub(crate) serial: u64,
+    /// Number of its first record that is known: its bytes were synced with that.
+    lsn: u64,
 }
 
 /// Bytes of RAM that an operation takes, about, its ranges left out.
@@ -324,7 +326,8 @@ impl SlotCore {
         }
         let class = class_for(descriptor_max(hold.blocks, hold.unit_blocks.len()));
         // In boxes: a node of the map would take the space of many where there is one.
-        let kept = Box::new(Kept { hold, position, serial: stamp.serial });
+        let lsn = unit.pend.get(&seq).map_or(stamp.lsn, |older| older.lsn.min(stamp.lsn));
+        let kept = Box::new(Kept { hold, position, serial: stamp.serial, lsn });
         match kind {
             OpKind::Full | OpKind::Patch => drop(unit.pend.insert(seq, kept)),
             OpKind::Overlay | OpKind::Zero => {

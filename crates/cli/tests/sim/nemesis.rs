@@ -17,6 +17,9 @@ const POLLS_US: u64 = 500_000;
 const OUTAGE_US: u64 = 6_000_000;
 /// Pause after a power cut of everything, in microseconds.
 const ALL_DOWN_PAUSE_US: u64 = 3_000_000;
+/// Blocks rot that were written so long ago, in microseconds: longer than a brick is away without being put Out. What was
+/// written just before a brick's last sync nothing tells from a torn write.
+const RESTED_US: u64 = 4_000_000;
 /// How soon the end of a process is noticed that ended by itself, in microseconds.
 const REAP_US: u64 = 5_000;
 
@@ -163,7 +166,7 @@ impl Storm<'_> {
             Lasting::Rot => {
                 self.rotten.borrow_mut().insert(brick);
                 while !self.is_calm() {
-                    sim.rot(&node, "disk", within.clone(), 1 + self.dice.below(8));
+                    sim.rot(&node, "disk", within.clone(), 1 + self.dice.below(8), RESTED_US);
                     world.sleep(self.dice.below(1_000_000)).await;
                 }
             }

@@ -56,11 +56,13 @@ impl SegmentHeader {
     }
 }
 
-/// Where a replay of a segment ended: the last number, and the first byte of the segment behind it.
+/// Where a replay of a segment ended: the last number, the first byte of the segment behind it, and the last number
+/// that its records know to be synced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replayed {
     pub(super) lsn: u64,
     pub(super) at: u64,
+    pub(super) synced: u64,
 }
 
 /// Tells the records of one segment to `found`.
@@ -71,7 +73,7 @@ pub(super) async fn replay(
     bytes: &Buf,
     found: &mut impl AsyncFnMut(Found) -> Result<(), BrickError>,
 ) -> Result<Replayed, BrickError> {
-    let mut at = BLOCK;
+    let (mut at, mut synced) = (BLOCK, 0);
     while let Some(head) = bytes.get(at..at + RECORD_HEADER) {
         let u32_at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
@@ -84,9 +86,14 @@ pub(super) async fn replay(
             break;
         }
         lsn += 1;
+        let behind = u64::from(u16::from_le_bytes([head[14], head[15]]));
+        if behind > 0 {
+            synced = lsn.saturating_sub(behind).max(synced);
+        }
         let body_start = at + RECORD_HEADER;
         let payload_start = body_start + body_len;
         found(Found {
+            lsn,
             kind: u16::from_le_bytes([head[12], head[13]]),
             body: bytes[body_start..payload_start].to_vec(),
             position: Position {
@@ -98,7 +105,7 @@ pub(super) async fn replay(
         .await?;
         at = end;
     }
-    Ok(Replayed { lsn, at: at as u64 })
+    Ok(Replayed { lsn, at: at as u64, synced })
 }
 
 /// Writes zeros over the journal, so that appending never changes the file's own metadata.

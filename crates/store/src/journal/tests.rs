@@ -346,3 +346,31 @@ fn after_a_failed_write_nothing_is_durable_any_more() {
         assert!(journal.has_failed());
     });
 }
+
+/// A record tells how far the journal was synced before it; the last sync is told by nobody until something follows.
+#[test]
+fn a_replay_knows_what_was_synced_before_its_last_record() {
+    simulate(7, async |sim, _, superblock| {
+        let (journal, _) = open(&sim.node("brick"), superblock).await.expect("an empty journal");
+        let first = append(&journal, 1, 100).lsn;
+        sync(&journal).await;
+        drop(journal);
+        sim.kill("brick");
+        let (journal, _) = open(&sim.node("brick"), superblock).await.expect("a journal");
+        assert_eq!(journal.synced_upto(), 0);
+        let second = append(&journal, 2, 100).lsn;
+        assert_eq!(
+            journal.synced_upto(),
+            0,
+            "a replay proves nothing by itself: torn units may be noted behind it"
+        );
+        sync(&journal).await;
+        append(&journal, 3, 100);
+        sync(&journal).await;
+        drop(journal);
+        sim.power_cut("brick");
+        let (journal, _) = open(&sim.node("brick"), superblock).await.expect("a journal");
+        assert!(first < second);
+        assert_eq!(journal.synced_upto(), second);
+    });
+}

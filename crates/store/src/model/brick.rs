@@ -86,7 +86,7 @@ impl Store {
     /// `recover.rs`, `recover`, second half: the torn-unit check and the end of the replay. Returns the torn operations.
     fn awake(&mut self, disk: &BTreeMap<u64, Cell>, mutant: Option<Mutant>) -> Vec<Torn> {
         let mut torn = Vec::new();
-        for hold in self.core.undecided_units() {
+        for (hold, _) in self.core.undecided_units() {
             if !is_whole(disk, &hold) && mutant != Some(Mutant::TrustRecords) {
                 torn.push(Torn { group: GROUP, seq: hold.seq });
                 self.core.apply_torn(GROUP, hold.seq, Stamp::default());

@@ -203,11 +203,12 @@ impl SlotCore {
         }
     }
 
-    /// Full writes and patches that a replay found without their decision: their bytes must be checked, because record and bytes
-    /// went to the disk in no particular order.
-    pub(crate) fn undecided_units(&self) -> Vec<Hold> {
+    /// Full writes and patches that a replay found without their decision, with the numbers of their records: if those
+    /// are not known to be synced, the bytes must be checked, because both went to the disk in no particular order.
+    pub(crate) fn undecided_units(&self) -> Vec<(Hold, u64)> {
         let held = self.groups.values().flat_map(|group| &group.held);
-        held.filter_map(|(seq, key)| Some(self.units.get(key)?.pend.get(seq)?.hold.clone())).collect()
+        let pend = held.filter_map(|(seq, key)| self.units.get(key)?.pend.get(seq));
+        pend.map(|kept| (kept.hold.clone(), kept.lsn)).collect()
     }
 
     /// A held full write whose bytes did not survive: it was never acknowledged, and is not held.

@@ -34,6 +34,8 @@ pub(super) struct File {
     /// Writes that are in `cached` and not yet in `durable`, the first one's number being `log_start`.
     log: RefCell<VecDeque<(u64, Buf)>>,
     log_start: Cell<u64>,
+    /// When each page was written last, in microseconds.
+    written: RefCell<BTreeMap<u64, u64>>,
     /// Every operation takes so many times as long.
     slowness: Cell<u64>,
     /// Every operation fails.
@@ -55,6 +57,7 @@ impl Disks {
             durable: RefCell::default(),
             log: RefCell::default(),
             log_start: Cell::new(0),
+            written: RefCell::default(),
             slowness: Cell::new(1),
             failing: Cell::new(false),
             recording: RefCell::default(),
@@ -90,7 +93,7 @@ impl Disks {
 }
 
 impl File {
-    fn write(&self, offset: u64, parts: Vec<Buf>) {
+    fn write(&self, now: u64, offset: u64, parts: Vec<Buf>) {
         if let Some(recording) = &*self.recording.borrow() {
             recording.wrote(offset, &parts);
         }
@@ -99,6 +102,8 @@ impl File {
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             cached.write(at, &part);
             let len = part.len() as u64;
+            let pages = at / BLOCK as u64..(at + len).div_ceil(BLOCK as u64);
+            self.written.borrow_mut().extend(pages.map(|page| (page, now)));
             log.push_back((at, part));
             at += len;
         }
@@ -194,9 +199,11 @@ impl File {
         }
     }
 
-    /// Flips one bit in each of some pages of a range that hold anything.
-    pub(super) fn rot(&self, chance: &Chance, within: Range<u64>, count: u64) -> u64 {
+    /// Flips one bit in each of some pages of a range that hold anything and were not written since `before`.
+    pub(super) fn rot(&self, chance: &Chance, within: Range<u64>, count: u64, before: u64) -> u64 {
         let mut pages = self.durable.borrow().pages_within(&within);
+        let written = self.written.borrow();
+        pages.retain(|page| written.get(&(page / BLOCK as u64)).is_none_or(|at| *at <= before));
         let count = count.min(pages.len() as u64);
         for _ in 0..count {
             let page = pages.swap_remove(chance.below(pages.len() as u64) as usize);
@@ -323,7 +330,7 @@ impl Disk {
         for part in &parts {
             self.trace(Traced::Write, offset, part);
         }
-        self.0.file.write(offset, parts);
+        self.0.file.write(self.0.state.executor.now(), offset, parts);
         self.sleep(wait.1).await
     }
 

@@ -147,9 +147,10 @@ impl Simulation {
     }
 
     /// Flips a bit in each of some 4-KiB pages at rest, drawn from those between two bytes of the disk that hold more
-    /// than zeros. Returns how many it found.
-    pub fn rot(&self, node: &str, path: &str, within: Range<u64>, pages: u64) -> u64 {
-        let rotten = self.file(node, path).rot(&self.state.disk_chance, within, pages);
+    /// than zeros and were not written in the last `rested_us` microseconds. Returns how many it found.
+    pub fn rot(&self, node: &str, path: &str, within: Range<u64>, pages: u64, rested_us: u64) -> u64 {
+        let before = self.state.executor.now().saturating_sub(rested_us);
+        let rotten = self.file(node, path).rot(&self.state.disk_chance, within, pages, before);
         self.state.faults.add(Fault::Rot, rotten);
         rotten
     }

@@ -13,6 +13,7 @@
 mod brick;
 mod images;
 mod oracle;
+mod rotten;
 
 use std::cell::RefCell;
 use std::rc::Rc;

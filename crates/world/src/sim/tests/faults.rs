@@ -170,7 +170,7 @@ fn rot_flips_a_bit_of_pages_that_hold_something() {
         let disk = world.create_disk("d", DISK).await.unwrap();
         disk.write(8 * 4096, filled(1, 8 * 4096)).await.unwrap();
         disk.sync().await.unwrap();
-        assert_eq!(sim.rot("a", "d", 0..DISK, 3), 3);
+        assert_eq!(sim.rot("a", "d", 0..DISK, 3, 0), 3);
         let bytes = disk.read(0, DISK as usize).await.unwrap();
         let rotten: Vec<usize> = (0..64)
             .filter(|block| {
@@ -179,8 +179,8 @@ fn rot_flips_a_bit_of_pages_that_hold_something() {
             })
             .collect();
         assert!(rotten.len() == 3 && rotten.iter().all(|block| (8..16).contains(block)), "{rotten:?}");
-        assert_eq!(sim.rot("a", "d", 0..8 * 4096, 3), 0, "zeros do not rot");
-        assert_eq!(sim.rot("a", "d", 0..DISK, 100), 8, "all there are");
+        assert_eq!(sim.rot("a", "d", 0..8 * 4096, 3, 0), 0, "zeros do not rot");
+        assert_eq!(sim.rot("a", "d", 0..DISK, 100, 0), 8, "all there are");
         // What is rotten on the medium is so after a restart as well.
         sim.power_cut("a");
         let disk = sim.node("a").open_disk("d").await.unwrap();
