@@ -92,9 +92,13 @@ impl Storm<'_> {
         world.sleep(ALL_DOWN_PAUSE_US).await;
     }
 
-    /// A node is this fault's alone, if it runs and nobody has it.
+    /// A node is this fault's alone, if it runs and nobody has it. A brick whose writes go astray is left alone: what it
+    /// wrote last, with nothing after it in the journal, looks torn at its next start.
     fn claim(&self, node: &str) -> bool {
-        self.cluster.sim.is_alive(node) && self.down.borrow_mut().insert(node.to_owned())
+        let astray =
+            |(brick, what): &(u32, Lasting)| *what == Lasting::Misdirect && brick_node(*brick) == node;
+        let left_alone = !self.is_calm() && self.mix.lasting.iter().any(astray);
+        !left_alone && self.cluster.sim.is_alive(node) && self.down.borrow_mut().insert(node.to_owned())
     }
 
     fn up_again(&self, node: &str) {
