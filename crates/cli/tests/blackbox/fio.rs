@@ -21,7 +21,13 @@ fn verified_run(mount: &Path, seed: u64, args: &[&str]) -> u64 {
             "--bs_unaligned=1",
         ])
         .args(["--ioengine=psync", "--numjobs=2", "--size=24m", "--fsync=64", "--randrepeat=1"])
-        .args(["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_backlog=256"])
+        .args([
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--verify_state_save=0",
+            "--do_verify=1",
+            "--verify_backlog=256",
+        ])
         .arg(format!("--randseed={seed}"))
         .arg(format!("--directory={}", text(mount)))
         .args(args)
