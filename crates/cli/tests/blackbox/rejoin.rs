@@ -80,9 +80,18 @@ impl To<'_> {
     }
 
     fn groups_of(&self, brick: &str) -> u64 {
+        self.number_of(brick, "groups")
+    }
+
+    /// What a brick had told of itself when it last kept its lease.
+    fn used_by(&self, brick: &str) -> u64 {
+        self.number_of(brick, "capacity") - self.number_of(brick, "free")
+    }
+
+    fn number_of(&self, brick: &str, what: &str) -> u64 {
         let status = self.status();
         let bricks = status["bricks"].as_array().cloned().unwrap_or_default();
-        bricks.iter().find(|b| b["id"] == brick).and_then(|b| b["groups"].as_u64()).expect("a known brick")
+        bricks.iter().find(|b| b["id"] == brick).and_then(|b| b[what].as_u64()).expect("a known brick")
     }
 }
 
@@ -191,6 +200,8 @@ fn what_cannot_be_replaced_is_said() {
     assert!(cluster.run(&["mount", "main", text(&mount), "--log", text(&stage.path("mnt.log"))]).ok);
     write(&mount.join("file"), &mut Chance::new(7), 300_000_000);
     stage.umount(&mount);
+    // The same number that decides whether b7 is too small.
+    assert!(wait_for(SOON, || cluster.used_by("b1") > 96 << 20), "b1 has {}", cluster.used_by("b1"));
 
     let replace = |old: &str, new: &str| cluster.run(&["brick", "replace", old, new]);
     replace("9", "1").refused(&["the cluster has no brick b9", "shoal status"]);

@@ -74,6 +74,21 @@ impl House {
         Client { world, peers, client, volume, op: Rc::default() }
     }
 
+    /// A client that has joined and keeps its lease.
+    async fn mounted(&self, name: &str) -> Client {
+        let mut client = self.client(name);
+        client.join(vec![]).await.expect("there is the volume");
+        client.keep_polling(Rc::default());
+        client
+    }
+
+    /// Two clients that have joined. The first never polls: its lease runs out.
+    async fn silent_and_polling(&self) -> [Client; 2] {
+        let mut silent = self.client("a");
+        silent.join(vec![]).await.expect("there is the volume");
+        [silent, self.mounted("b").await]
+    }
+
     fn run<T>(&self, f: impl Future<Output = T>) -> T {
         self.simulation.block_on("test", f)
     }
@@ -423,10 +438,7 @@ fn a_lost_client_gives_way() {
     let house = House::new(5);
     house.run(async {
         let bricks = furnish(&house).await;
-        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
-        lost.join(vec![]).await.expect("there is the volume");
-        other.join(vec![]).await.expect("there is the volume");
-        other.keep_polling(Rc::default());
+        let [mut lost, other] = house.silent_and_polling().await;
         let file = lost.create("f", true).await.expect("free").attr;
         let unnamed = lost.create("u", true).await.expect("free").attr;
         lost.grow(&unnamed, 5000, true).await.expect("open");
@@ -498,9 +510,7 @@ fn purges_wait_for_bricks_that_hold_live_slots_and_for_those_that_come_back_mean
     let house = House::new(7);
     house.run(async {
         let bricks = furnish(&house).await;
-        let mut client = house.client("a");
-        client.join(vec![]).await.expect("there is the volume");
-        client.keep_polling(Rc::default());
+        let client = house.mounted("a").await;
         house.simulation.kill("n3");
         let file = client.create("f", false).await.expect("free").attr;
         client.grow(&file, 100_000, true).await.expect("there");
@@ -548,9 +558,7 @@ fn a_brick_that_comes_back_during_a_purge_is_asked_as_well() {
     let house = House::new(13);
     house.run(async {
         let bricks = furnish(&house).await;
-        let mut client = house.client("a");
-        client.join(vec![]).await.expect("there is the volume");
-        client.keep_polling(Rc::default());
+        let client = house.mounted("a").await;
         house.simulation.kill("n3");
         client.world.sleep(2 * LEASE_US).await;
         let file = client.create("f", false).await.expect("free").attr;

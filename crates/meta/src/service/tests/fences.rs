@@ -7,10 +7,7 @@ fn nobody_is_let_in_before_every_brick_has_fenced_the_lost_one() {
     let house = House::new(14);
     house.run(async {
         let bricks = furnish(&house).await;
-        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
-        lost.join(vec![]).await.expect("there is the volume");
-        other.join(vec![]).await.expect("there is the volume");
-        other.keep_polling(Rc::default());
+        let [mut lost, mut other] = house.silent_and_polling().await;
         let file = lost.create("f", true).await.expect("free").attr;
         lost.grow(&file, 5000, false).await.expect("open");
         bricks[1].carrying.set(true);
@@ -47,10 +44,7 @@ fn a_brick_that_is_out_is_not_waited_for() {
     let house = House::new(15);
     house.run(async {
         furnish(&house).await;
-        let [mut lost, mut other] = ["a", "b"].map(|name| house.client(name));
-        lost.join(vec![]).await.expect("there is the volume");
-        other.join(vec![]).await.expect("there is the volume");
-        other.keep_polling(Rc::default());
+        let [lost, other] = house.silent_and_polling().await;
         let file = lost.create("f", true).await.expect("free").attr;
         other.world.sleep(LEASE_US).await;
         house.simulation.kill("n2");
@@ -83,10 +77,7 @@ fn a_mount_that_leaves_needs_no_fence_and_is_soon_forgotten() {
     let house = House::new(17);
     house.run(async {
         let bricks = furnish(&house).await;
-        let [mut left, mut other] = ["a", "b"].map(|name| house.client(name));
-        left.join(vec![]).await.expect("there is the volume");
-        other.join(vec![]).await.expect("there is the volume");
-        other.keep_polling(Rc::default());
+        let [left, other] = house.silent_and_polling().await;
         let file = left.create("f", true).await.expect("free").attr;
         bricks[0].carrying.set(true);
         left.ask(&ClientLeave { client: left.client }).await.expect("always");

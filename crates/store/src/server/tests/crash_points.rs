@@ -31,9 +31,18 @@ use oracle::{History, Op, Settled};
 
 const UNIT: usize = 16 << 10;
 
-/// A message, or a few that belong together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Letter {
+macro_rules! letters {
+    ($($(#[$doc:meta])* $letter:ident,)*) => {
+        /// A message, or a few that belong together.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        enum Letter { $($(#[$doc])* $letter,)* }
+
+        use Letter::*;
+        const LETTERS: &[Letter] = &[$($letter,)*];
+    };
+}
+
+letters! {
     /// The unit written whole.
     Full,
     /// The other object's unit, one block of it.
@@ -61,25 +70,6 @@ enum Letter {
     Purge,
     Checkpoint,
 }
-
-use Letter::*;
-const LETTERS: [Letter; 15] = [
-    Full,
-    Short,
-    Staged,
-    Overlay,
-    OverlayTwo,
-    OverlayOther,
-    Zero,
-    Patch,
-    Read,
-    Sync,
-    Decided,
-    TakeOver,
-    Abort,
-    Purge,
-    Checkpoint,
-];
 
 /// What the test knows while it sends.
 struct Session {

@@ -35,7 +35,9 @@ pub(super) struct Fleet {
     pub(super) sim: Simulation,
     pub(super) map: Rc<RefCell<ClusterMap>>,
     pub(super) geometry: Geometry,
-    servers: Rc<RefCell<BTreeMap<usize, Rc<Server>>>>,
+    pub(super) servers: Rc<RefCell<BTreeMap<usize, Rc<Server>>>>,
+    /// The arbiter gives no new epochs to those who ask.
+    pub(super) stubborn: Rc<Cell<bool>>,
     pub(super) mood: Rc<Cell<Mood>>,
     /// Admissions asked for.
     pub(super) admissions: Rc<Cell<u32>>,
@@ -51,7 +53,12 @@ impl Fleet {
     /// `spare` bricks have no slot. `blocks` is the size of brick 0; the others have room for all.
     pub(super) fn new(seed: u64, k: usize, m: usize, spare: usize, blocks: u64) -> Fleet {
         let code = Code::new(k as u8, m as u8).expect("a code");
-        let geometry = Geometry::new(code, UNIT as u32, 64).expect("a geometry");
+        Fleet::of(seed, Geometry::new(code, UNIT as u32, 64).expect("a geometry"), spare, blocks)
+    }
+
+    /// The same with other units.
+    pub(super) fn of(seed: u64, geometry: Geometry, spare: usize, blocks: u64) -> Fleet {
+        let code = geometry.code();
         let bricks = 0..code.slots() + spare;
         let slot = |brick| SlotConfig { brick: BrickId(brick as u32), state: SlotState::Live };
         let groups = vec![GroupConfig { epoch: Epoch(0), slots: (0..code.slots()).map(slot).collect() }];
@@ -72,6 +79,7 @@ impl Fleet {
             map: Rc::new(RefCell::new(map)),
             geometry,
             servers: Rc::default(),
+            stubborn: Rc::default(),
             mood: Rc::new(Cell::new(Mood::Answers)),
             admissions: Rc::default(),
         };
@@ -96,7 +104,7 @@ impl Fleet {
     fn start_arbiter(&self) {
         let world = self.sim.node("meta");
         let (map, mood, on) = (self.map.clone(), self.mood.clone(), world.clone());
-        let admissions = self.admissions.clone();
+        let (admissions, stubborn) = (self.admissions.clone(), self.stubborn.clone());
         world.spawn(async move {
             let listener = on.listen("meta:1").await.expect("the port is free");
             let clock = on.clone();
@@ -107,7 +115,7 @@ impl Fleet {
                 let answer = match mood {
                     Mood::Deaf => Err(Refusal::Unknown),
                     Mood::Refuses => Err(Refusal::NotUp),
-                    Mood::Answers | Mood::Mumbles => arbitrate(&mut map.borrow_mut(), &call),
+                    Mood::Answers | Mood::Mumbles => arbitrate(&mut map.borrow_mut(), &call, stubborn.get()),
                 };
                 let clock = clock.clone();
                 Box::pin(async move {
@@ -213,6 +221,12 @@ impl Fleet {
         }
     }
 
+    /// The slot is live again, and has everything.
+    pub(super) async fn comes_back(&self, work: &Work, slot: usize, what: &str) {
+        self.wait_live(&work.client.world, slot, what).await;
+        self.compare_without_others(work, slot, what).await;
+    }
+
     /// As many others as the code bears are lost, one after the other: what is left has everything.
     pub(super) async fn compare_without_others(&self, work: &Work, keep: usize, what: &str) {
         work.compare(&format!("{what}, all there")).await;
@@ -229,8 +243,8 @@ impl Fleet {
     }
 }
 
-/// What the arbiter answers.
-fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
+/// What the arbiter answers: a primary that starts gets a new epoch for its group, and so does one that asks for it.
+fn arbitrate(map: &mut ClusterMap, call: &Call, stubborn: bool) -> Result<Answer, Refusal> {
     match call.kind {
         BrickJoin::KIND => {
             let join: BrickJoin = call.parse()?;
@@ -244,7 +258,7 @@ fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
         }
         GroupRenew::KIND => {
             let wanted: GroupRenew = call.parse()?;
-            if map.volumes[0].groups[0].epoch == wanted.epoch {
+            if map.volumes[0].groups[0].epoch == wanted.epoch && !stubborn {
                 next_epoch(map);
             }
         }
@@ -315,6 +329,11 @@ impl Work {
         let stripe = self.client.geometry.stripe();
         let mut expected = self.expected.borrow_mut();
         patch.apply(expected.entry(key).or_insert_with(|| vec![0; stripe]));
+    }
+
+    /// A stable write of a whole stripe.
+    pub(super) async fn write_whole(&mut self, key: StripeKey, fill: u8) {
+        self.write(key, 0, self.client.geometry.stripe(), Some(fill)).await;
     }
 
     /// One step of any kind.
