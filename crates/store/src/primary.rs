@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_take_over_forwards_what_all_hold_and_aborts_the_rest_with_its_followers() {
+    fn amendment_2_a_take_over_forwards_what_all_hold_and_aborts_the_rest_with_its_followers() {
         let held = |counter, stripe, participants| HeldOp {
             seq: Seq::new(Epoch(1), counter),
             key: key(stripe),

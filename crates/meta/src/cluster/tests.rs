@@ -118,6 +118,26 @@ fn silent_bricks_are_expelled_while_enough_are_left() {
     });
 }
 
+/// Whoever is expelled knows by its own clock that its lease is over, also where that clock is slow.
+#[test]
+fn amendment_1_nobody_is_expelled_while_its_lease_runs() {
+    const SLOWEST_PPM: u64 = 76_000;
+    assert!(LEASE_US * (1_000_000 + SLOWEST_PPM) / 1_000_000 <= GONE);
+    on_all(|mut fixture| {
+        let before = fixture.state.cluster.map().clone();
+        assert_eq!(fixture.state.cluster.beat(&beat(1, 1), 1000), Ok(()));
+        for brick in 2..=4 {
+            assert_eq!(fixture.state.cluster.beat(&beat(brick, 1), 2 * GONE), Ok(()));
+        }
+        for now in [LEASE_US, LEASE_US + 1001, GONE, GONE + 1000] {
+            assert!(!expire(&mut fixture, now));
+            assert_eq!(fixture.state.cluster.map().volumes, before.volumes);
+        }
+        assert!(expire(&mut fixture, GONE + 1001));
+        assert_ne!(fixture.state.cluster.map().volumes, before.volumes);
+    });
+}
+
 #[test]
 fn time_in_which_nobody_could_be_heard_does_not_count() {
     on_all(|mut fixture| {

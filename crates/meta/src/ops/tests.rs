@@ -225,7 +225,7 @@ fn attributes() {
 }
 
 #[test]
-fn a_cut_file_must_be_zeroed_before_it_grows() {
+fn amendment_8_a_cut_file_must_be_zeroed_before_it_grows() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free");
         tree.grow(&a, 20_000, true).expect("new");

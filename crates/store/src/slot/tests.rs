@@ -373,7 +373,7 @@ fn a_patch_moves_what_overlays_touch_and_changes_nothing_until_it_is_decided() {
 }
 
 #[test]
-fn a_patch_of_another_base_or_beyond_the_base_is_refused() {
+fn amendment_5_a_patch_of_another_base_or_beyond_the_base_is_refused() {
     let mut bench = Bench::serving();
     bench.write(0, OpKind::Full, 0, 2 * BLOCK).expect("space");
     assert_eq!(bench.write(0, OpKind::Patch, 0, 0), Err(Refusal::Corrupt), "there is nothing to fold");
@@ -552,6 +552,31 @@ fn staged_units_go_with_age_epoch_object_and_the_plain_way() {
     assert_eq!(bench.core.space.free(), BLOCKS);
     assert_eq!(bench.core.room_for_stage(Epoch(2), &stage, BLOCKS - 3), Err(Refusal::NoSpace), "the reserve");
     assert_eq!(bench.core.room_for_stage(Epoch(1), &stage, 0), Err(Refusal::StaleEpoch));
+}
+
+/// What a segment told that is given up is told by a later one: held operations as what they are, decisions, promises.
+#[test]
+fn amendment_9_a_copied_record_keeps_its_state() {
+    for freed in [false, true] {
+        let mut bench = Bench::serving();
+        let decided = bench.write(0, OpKind::Overlay, 10, 10).expect("space");
+        bench.decide(decided);
+        let undecided = bench.write(1, OpKind::Overlay, 10, 10).expect("space");
+        for object in 90..120 {
+            bench.record(Recorded::Drop(Drop { object: ObjectId(object), stripes: 1 }));
+        }
+        bench.core.synced(bench.lsn);
+        let first = bench.journal.len();
+        bench.checkpoint(3, freed);
+        let copies = bench.journal.iter().filter(|(_, record)| matches!(record, Recorded::Hold(_))).count();
+        assert_eq!(copies, if freed { 2 } else { 4 }, "two operations, each copied");
+        assert_eq!(bench.journal.len() < first, freed);
+        let replayed = bench.replay();
+        assert_eq!(bench.state(&replayed), bench.state(&bench.core));
+        let tail = replayed.tail(GROUP, 0);
+        assert_eq!((tail.decided, replayed.promised(GROUP)), (decided, Epoch(1)));
+        assert_eq!(tail.held.iter().map(|op| op.seq).collect::<Vec<Seq>>(), [undecided]);
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn nobody_is_let_in_before_every_brick_has_fenced_the_lost_one() {
+fn amendment_7_nobody_is_let_in_before_every_brick_has_fenced_the_lost_one() {
     let house = House::new(14);
     house.run(async {
         let bricks = furnish(&house).await;

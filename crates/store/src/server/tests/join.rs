@@ -377,6 +377,26 @@ fn amendment_4_admission_carries_the_windows() {
     });
 }
 
+/// A short write drops nothing of units that it does not write: it is short only where nothing lies yet.
+#[test]
+fn amendment_10_a_short_write_leaves_what_others_hold() {
+    for folded in [false, true] {
+        let fleet = Fleet::new(3, 2, 2, 0, ROOM);
+        let mut work = Work::new(&fleet);
+        fleet.sim.block_on("client", async {
+            work.write(key(0), 0, 1000, Some(1)).await;
+            work.write(key(0), UNIT + 10, 500, Some(2)).await;
+            work.client.world.sleep(if folded { 4_000_000 } else { 1000 }).await;
+            work.write(key(0), 0, UNIT, Some(3)).await;
+            work.compare("the other unit is still there").await;
+            work.write(key(0), 0, 2 * UNIT, None).await;
+            work.compare("nothing is there").await;
+            work.write(key(0), 0, 1000, Some(4)).await;
+            fleet.compare_without_others(&work, 1, "only this is there").await;
+        });
+    }
+}
+
 /// A brick that is back answers no client in an epoch that it knows from before, nor while it is brought level.
 #[test]
 fn a_slot_that_is_out_answers_no_client() {

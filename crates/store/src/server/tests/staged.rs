@@ -94,7 +94,7 @@ fn a_staged_stripe_is_written_without_its_bytes() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_staged() {
+fn amendment_11_what_does_not_fit_is_not_staged() {
     let bench = bench();
     let mut client = bench.client();
     bench.sim.block_on("client", async {
@@ -116,7 +116,7 @@ fn what_does_not_fit_is_not_staged() {
 
 /// The operation is ordered and cannot be completed: a new epoch aborts it, and the bytes come the other way.
 #[test]
-fn what_was_staged_too_long_ago_comes_again_with_its_bytes() {
+fn amendment_6_what_was_staged_too_long_ago_comes_again_with_its_bytes() {
     let bench = bench();
     let mut client = bench.client();
     bench.sim.block_on("client", async {
