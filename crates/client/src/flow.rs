@@ -331,9 +331,10 @@ impl Flow {
         self.take_entries(group, |entry| entry.since <= since)
     }
 
-    /// Takes out what a primary has accepted in `epoch` and is stable if everything up to `seq` is.
-    pub(crate) fn take_stable(&self, group: u32, epoch: Epoch, seq: ClientSeq) -> Taken<'_> {
-        self.take_entries(group, |entry| entry.epoch == epoch && entry.seq <= seq)
+    /// Takes out what a primary had accepted in `epoch` before the time `asked`, if it is stable with everything up to
+    /// `seq`.
+    pub(crate) fn take_stable(&self, group: u32, epoch: Epoch, seq: ClientSeq, asked: u64) -> Taken<'_> {
+        self.take_entries(group, |entry| entry.epoch == epoch && entry.seq <= seq && entry.since < asked)
     }
 
     fn take_entries(&self, group: u32, wanted: impl Fn(&Accepted) -> bool) -> Taken<'_> {

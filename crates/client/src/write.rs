@@ -110,7 +110,7 @@ impl Session {
         tracing::debug!(stage = %WriteStage::Claimed, inode = %file.inode, stripe, "sending");
         while let Some(parcel) = self.next_parcel(&claim) {
             match self.send(&parcel).await {
-                Ok(()) => self.accepted(&claim, &parcel),
+                Ok(asked) => self.accepted(&claim, &parcel, asked),
                 Err(error) => self.failed(&claim, &parcel, error).await,
             }
         }
@@ -155,7 +155,8 @@ impl Session {
         Some(Parcel { order, key, seq, acked, spans, bytes, stable, route, fresh })
     }
 
-    async fn send(&self, parcel: &Parcel) -> Result<(), CallError> {
+    /// Has the primary accept a piece. Returns when it was asked.
+    async fn send(&self, parcel: &Parcel) -> Result<u64, CallError> {
         self.mount.count(Counter::Pieces, 1);
         self.mount.count(Counter::Spans, parcel.spans.len() as u64);
         let staged = match parcel.stripe(self.stripe_bytes()) {
@@ -178,7 +179,8 @@ impl Session {
             staged,
         };
         let payload = if staged { Buf::empty() } else { parcel.payload() };
-        self.ask_primary(&parcel.route, &request, payload).await.map(|_| ())
+        let asked = self.world.now();
+        self.ask_primary(&parcel.route, &request, payload).await.map(|_| asked)
     }
 
     /// Whether a stripe goes straight to its bricks.
@@ -187,7 +189,7 @@ impl Session {
     }
 
     /// The primary holds the piece, and has made it stable if it was asked to.
-    fn accepted(&self, claim: &Claim<'_>, parcel: &Parcel) {
+    fn accepted(&self, claim: &Claim<'_>, parcel: &Parcel, asked: u64) {
         let mut state = claim.file.lock();
         let epoch = parcel.route.epoch;
         let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(parcel.order)) else {
@@ -202,8 +204,9 @@ impl Session {
         let group = parcel.route.group.index;
         if parcel.stable {
             drop(state);
-            // What the primary had accepted before is stable as well.
-            let mut earlier = self.mount.flow.take_stable(group, epoch, parcel.seq);
+            // What the primary had accepted before it was asked is stable as well. What it accepted since, it may have
+            // got only when this answer had left, whatever its number.
+            let mut earlier = self.mount.flow.take_stable(group, epoch, parcel.seq, asked);
             self.mount.are_stable(earlier.entries.drain(..).chain([entry]));
             return;
         }

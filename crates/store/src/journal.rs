@@ -11,7 +11,8 @@
 //! only after a sync that covers it and everything before it.
 //!
 //! `behind` says how far the record is ahead of what was known to be synced when it was appended (0: not known). What
-//! was synced is no torn write, whatever its bytes look like later: they are damaged.
+//! was synced is no torn write, whatever its bytes look like later: they are damaged. Segment headers tell the same as
+//! `durable`; if a sync had units' bytes and no record follows, the current header is written again to tell of it.
 //!
 //! A segment is reused only if the newest *durable* segment header says that the journal starts after it. That header
 //! is rewritten in place when the start moves: its few bytes lie in one sector, which a crash leaves old or new.
@@ -44,6 +45,8 @@ const RECORD_HEADER: usize = 32;
 const SYNC_BYTES: u64 = 4 << 20;
 /// How long a record that nobody waits for may stay unsynced, in microseconds.
 const SYNC_LAZY_US: u64 = 10_000;
+/// How long a sync of units' bytes may go untold, in microseconds: as a rule a record of their decision tells of it.
+const PROOF_US: u64 = 20_000;
 /// Bytes of pending records that are written without waiting for a sync: bounds the memory they take.
 const PENDING_MAX: u64 = 1 << 20;
 
@@ -133,7 +136,14 @@ struct State {
     durable: u64,
     /// Known to be synced up to here, and no torn unit before it is still to be noted: what new records tell.
     synced: u64,
+    /// The last record whose unit's bytes a restart compares.
+    units: u64,
+    /// Records and headers queued so far tell of syncs up to here, durable ones up to `proven`.
+    told: u64,
+    proven: u64,
     pending: Vec<(u64, Vec<Buf>)>,
+    /// Taken from there, and not yet on the disk for certain.
+    leaving: VecDeque<(u64, Vec<Buf>)>,
     pending_bytes: u64,
     unsynced: u64,
     urgent: bool,
@@ -176,6 +186,7 @@ impl Journal {
                 (lsn, end) = (replayed.lsn, replayed.at);
                 synced = replayed.synced.max(synced);
             }
+            synced = header.durable.max(synced);
         }
         if headers.iter().any(|(header, _)| header.durable > lsn) {
             return Err(BrickError::JournalDamaged("records that were durable are missing"));
@@ -198,7 +209,12 @@ impl Journal {
                 lsn,
                 durable: lsn,
                 synced,
+                // What was found is synced before anything is served.
+                units: lsn,
+                told: synced,
+                proven: synced,
                 pending: Vec::new(),
+                leaving: VecDeque::new(),
                 pending_bytes: 0,
                 unsynced: 0,
                 urgent: false,
@@ -311,6 +327,9 @@ impl Journal {
         let position =
             Position { serial: state.serial, offset: place + head.len() as u64, len: payload.len() as u32 };
         state.queue(place, head, payload);
+        if state.lsn - state.synced <= u64::from(u16::MAX) {
+            state.told = state.synced;
+        }
         state.at += len;
         let lsn = state.lsn;
         drop(state);
@@ -343,11 +362,18 @@ impl Journal {
             lsn_first: last.lsn_first,
             tail: first.serial,
             lsn_tail: first.lsn_first,
-            durable: state.durable,
+            durable: state.synced,
         };
         let place = self.place(state);
         state.pending.push((place, vec![header.encode()]));
         state.headers += 1;
+        state.told = state.synced;
+    }
+
+    /// The last record is that of a unit, whose bytes a restart compares unless it is known that they were synced.
+    pub(crate) fn holds_unit(&self) {
+        let mut state = self.state.borrow_mut();
+        state.units = state.lsn;
     }
 
     /// Frees every segment up to `serial`; the current one stays.
@@ -426,19 +452,20 @@ impl Journal {
     /// Writes what has been appended, in order.
     ///
     /// # Cancel
-    /// Not to be dropped before its end: what it took from the pending records would be lost.
+    /// Safe: what is not known to be on the disk is written again by the next call, to the same place.
     async fn write_pending(&self) -> std::io::Result<()> {
         let _one = self.writing.lock().await;
-        let pending = {
-            let mut state = self.state.borrow_mut();
+        {
+            let state = &mut *self.state.borrow_mut();
             state.pending_bytes = 0;
-            std::mem::take(&mut state.pending)
-        };
-        for (place, parts) in pending {
-            // Records that did not reach the disk are never written again: no sync may count them.
-            self.disk.write(place, parts).await.inspect_err(|_| self.fail())?;
+            state.leaving.extend(state.pending.drain(..));
         }
-        Ok(())
+        loop {
+            let Some((place, parts)) = self.state.borrow().leaving.front().cloned() else { return Ok(()) };
+            // What did not reach the disk is lost, whatever comes of it later: no sync may count it.
+            self.disk.write(place, parts).await.inspect_err(|_| self.fail())?;
+            self.state.borrow_mut().leaving.pop_front();
+        }
     }
 
     /// Group commit, for as long as the brick lives: whatever has gathered while the last sync ran shares the next
@@ -447,6 +474,7 @@ impl Journal {
         while !self.failed.get() {
             match self.next_step(&world).await {
                 Step::Look => continue,
+                Step::Prove => self.prove(),
                 Step::Write if self.write_pending().await.is_ok() => continue,
                 Step::Sync if self.sync().await.is_ok() => {
                     synced(self.durable_upto());
@@ -463,13 +491,17 @@ impl Journal {
     /// Waits until there is something to do.
     async fn next_step(&self, world: &World) -> Step {
         let demand = self.demand.wait();
-        let (behind, pending) = {
+        let (behind, pending, unproven) = {
             let state = self.state.borrow();
             if state.urgent || state.unsynced >= SYNC_BYTES {
                 return Step::Sync;
             }
-            (state.lsn > state.durable || !state.pending.is_empty(), state.pending_bytes)
+            let behind = state.lsn > state.durable || !state.pending.is_empty();
+            (behind, state.pending_bytes, state.units > state.proven)
         };
+        if !behind && unproven {
+            return if world.timeout(PROOF_US, demand).await.is_some() { Step::Look } else { Step::Prove };
+        }
         if !behind {
             demand.await;
             return Step::Look;
@@ -490,17 +522,24 @@ impl Journal {
         if world.timeout(SYNC_LAZY_US, pressed).await.is_some() { Step::Look } else { Step::Sync }
     }
 
+    /// Nothing was appended since the last sync: the header tells of it.
+    fn prove(&self) {
+        reached(Rare::SyncProven);
+        self.queue_header(&mut self.state.borrow_mut());
+        self.want();
+    }
+
     async fn sync(&self) -> std::io::Result<()> {
-        let (upto, headers) = {
+        let (upto, headers, told) = {
             let mut state = self.state.borrow_mut();
             state.urgent = false;
             state.unsynced = 0;
-            (state.lsn, state.headers)
+            (state.lsn, state.headers, state.told)
         };
         self.write_pending().await?;
         self.disk.sync().await?;
         let mut state = self.state.borrow_mut();
-        (state.durable, state.synced) = (upto, upto);
+        (state.durable, state.synced, state.proven) = (upto, upto, told);
         let (durable, waiting) = state.freed.iter().partition(|(header, _)| *header <= headers);
         let durable: Vec<(u64, Segment)> = durable;
         state.free.extend(durable.into_iter().map(|(_, segment)| segment.index));
@@ -543,7 +582,7 @@ impl State {
     }
 
     fn holds(&self, offset: u64) -> bool {
-        self.pending.iter().any(|(start, parts)| {
+        self.pending.iter().chain(&self.leaving).any(|(start, parts)| {
             let len: u64 = parts.iter().map(|p| p.len() as u64).sum();
             (*start..*start + len).contains(&offset)
         })
@@ -555,4 +594,5 @@ enum Step {
     Look,
     Write,
     Sync,
+    Prove,
 }

@@ -195,7 +195,7 @@ impl Server {
                 reply(self.stage(epoch, stage, call.payload).await?)
             }
             messages::Nudge::KIND => reply(self.nudge().await?),
-            messages::Decided::KIND => reply(self.decided(call.parse()?)),
+            messages::Decided::KIND => reply(self.decided(call.parse()?).await?),
             messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
             messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
             messages::Fill::KIND => {

@@ -159,7 +159,10 @@ impl Server {
 
     fn tell(self: Rc<Server>, brick: BrickId, groups: Vec<GroupDecision>) {
         if brick == self.options.brick {
-            self.apply_decisions(&groups);
+            // A disk that failed ends the brick, whoever notices.
+            self.world.clone().spawn(async move {
+                let _ = self.apply_decisions(&groups).await;
+            });
         } else if let Some(address) = self.address_of(brick) {
             let decided = Decided { groups };
             self.world.clone().spawn(async move {

@@ -73,6 +73,8 @@ branches! {
     /// A brick.
     TornUnit = "a restart found a torn unit",
     /// A brick.
+    SyncProven = "a segment header was written again to tell of a sync",
+    /// A brick.
     DamagedBlock = "a block did not match its checksum",
     /// A brick.
     UnreadableBlock = "a block could not be read",

@@ -20,6 +20,9 @@ const ALL_DOWN_PAUSE_US: u64 = 3_000_000;
 /// Blocks rot that were written so long ago, in microseconds: longer than a brick is away without being put Out. What was
 /// written just before a brick's last sync nothing tells from a torn write.
 const RESTED_US: u64 = 4_000_000;
+/// A brick whose writes go astray is cut off for so long before it ends, in microseconds: some syncs of a disk that no
+/// fault makes slower. What it was given last, and its journal does not tell of yet, would look torn at its next start.
+const ASTRAY_US: u64 = 700_000;
 /// How soon the end of a process is noticed that ended by itself, in microseconds.
 const REAP_US: u64 = 5_000;
 
@@ -50,6 +53,7 @@ impl Storm<'_> {
     /// A process ends now, and is started again.
     async fn down(&self, world: &World, node: &str, end: impl Fn(&world::Simulation)) {
         if self.claim(node) {
+            self.rest_if_astray(world, &[node.to_owned()]).await;
             end(&self.cluster.sim);
             world.sleep(self.dice.below(700_000)).await;
             self.up_again(node);
@@ -58,7 +62,7 @@ impl Storm<'_> {
 
     /// A process ends before one of its next polls, or soon after, and is started again.
     async fn down_at_poll(&self, world: &World, node: &str, power_cut: bool) {
-        if !self.claim(node) {
+        if self.is_astray(node) || !self.claim(node) {
             return;
         }
         let sim = &self.cluster.sim;
@@ -81,6 +85,7 @@ impl Storm<'_> {
         let mut nodes: Vec<String> = (0..self.mix.bricks).map(brick_node).collect();
         nodes.push("meta".to_owned());
         nodes.retain(|node| self.claim(node));
+        self.rest_if_astray(world, &nodes).await;
         nodes.iter().for_each(|node| self.cluster.sim.power_cut(node));
         world.sleep(self.dice.below(500_000)).await;
         while !nodes.is_empty() {
@@ -92,17 +97,46 @@ impl Storm<'_> {
         world.sleep(ALL_DOWN_PAUSE_US).await;
     }
 
-    /// A node is this fault's alone, if it runs and nobody has it. A brick whose writes go astray is left alone: what it
-    /// wrote last, with nothing after it in the journal, looks torn at its next start.
+    /// A node is this fault's alone, if it runs and nobody has it.
     fn claim(&self, node: &str) -> bool {
+        self.cluster.sim.is_alive(node) && self.down.borrow_mut().insert(node.to_owned())
+    }
+
+    /// Writes of this node's brick go astray, or will.
+    fn is_astray(&self, node: &str) -> bool {
         let astray =
             |(brick, what): &(u32, Lasting)| *what == Lasting::Misdirect && brick_node(*brick) == node;
-        let left_alone = !self.is_calm() && self.mix.lasting.iter().any(astray);
-        !left_alone && self.cluster.sim.is_alive(node) && self.down.borrow_mut().insert(node.to_owned())
+        self.mix.lasting.iter().any(astray)
+    }
+
+    /// Those of some nodes whose writes go astray are given nothing more, and have time to tell what they hold.
+    async fn rest_if_astray(&self, world: &World, nodes: &[String]) {
+        let astray: Vec<&String> = nodes.iter().filter(|node| self.is_astray(node)).collect();
+        for node in &astray {
+            self.cut_off(node, true);
+        }
+        if !astray.is_empty() {
+            world.sleep(ASTRAY_US).await;
+        }
+    }
+
+    /// Cuts a node off from all others, or ends that.
+    fn cut_off(&self, node: &str, cut: bool) {
+        let bricks = (0..self.mix.bricks).map(brick_node);
+        let others = bricks.chain(["clienta", "clientb", "meta"].map(str::to_owned));
+        others.filter(|other| other != node).for_each(|other| self.cluster.sim.partition(node, &other, cut));
+    }
+
+    /// Whether a node is cut off from all others: that lasts longer than any other fault between two nodes.
+    fn is_cut_off(&self, node: &str) -> bool {
+        self.is_astray(node) && self.down.borrow().contains(node)
     }
 
     fn up_again(&self, node: &str) {
         self.down.borrow_mut().remove(node);
+        if self.is_astray(node) {
+            self.cut_off(node, false);
+        }
         match node.strip_prefix("brick").and_then(|number| number.parse().ok()) {
             None => self.cluster.start_meta(),
             // A brick whose disk failed meanwhile stays away.
@@ -125,19 +159,25 @@ impl Storm<'_> {
             Passing::Cut => {
                 sim.partition(node, other, true);
                 world.sleep(self.dice.below(900_000)).await;
-                sim.partition(node, other, false);
+                if !self.is_cut_off(node) && !self.is_cut_off(other) {
+                    sim.partition(node, other, false);
+                }
             }
             Passing::OneWay => {
                 let (from, to) = if self.dice.coin() { (node, &**other) } else { (&**other, node) };
                 sim.cut_one_way(from, to, true);
                 world.sleep(self.dice.below(900_000)).await;
-                sim.cut_one_way(from, to, false);
+                if !self.is_cut_off(from) && !self.is_cut_off(to) {
+                    sim.cut_one_way(from, to, false);
+                }
             }
             Passing::SlowLink => {
                 sim.slow_link(node, other, self.dice.pick(&[5_000, 50_000, 400_000]));
                 world.sleep(self.dice.below(2_000_000)).await;
                 sim.slow_link(node, other, 0);
             }
+            // Else nobody knows how long the journal takes to tell what it holds.
+            _ if self.is_astray(node) => {}
             _ => {
                 sim.slow_disk(node, "disk", self.dice.pick(&[3, 20, 100]));
                 world.sleep(self.dice.below(2_000_000)).await;

@@ -89,25 +89,27 @@ impl Storm<'_> {
             _ => self.dice.below(file.content.now.len() as u64 + self.stripe as u64) as usize,
         };
         let changes = SetAttrs { size: Some(size as u64), ..SetAttrs::default() };
-        client.session.setattr(file.inode, changes).await?;
+        let changed = client.session.setattr(file.inode, changes).await;
+        // Whose lease has run out over it was not told whether it was done.
         file.content.now.resize(size, 0);
         self.note(file);
-        Ok(())
+        changed.map(drop)
     }
 
     async fn write(&self, client: &Client, file: &mut Opened, salt: usize) -> Result<(), ClientError> {
         let (at, len) = self.range(file.content.now.len());
         let byte = |i: usize| (self.seed as usize + salt + i) as u8 | 1;
         let bytes: Vec<u8> = (0..len).map(byte).collect();
-        client.session.write(file.handle, at as u64, &bytes).await?;
+        let written = client.session.write(file.handle, at as u64, &bytes).await;
         let now = &mut file.content.now;
         if now.len() < at + len {
             now.resize(at + len, 0);
         }
         now[at..at + len].copy_from_slice(&bytes);
         self.tally.borrow_mut().bytes += len as u64;
+        // Of one that failed, some of the bytes may have left.
         self.note(file);
-        Ok(())
+        written.map(drop)
     }
 
     async fn read_back(&self, client: &Client, file: &Opened) -> Result<(), ClientError> {

@@ -84,3 +84,26 @@ fn a_lost_stage_comes_again_with_its_bytes() {
         assert!(cluster.known().written >= (STRIPE / 2 + STRIPE) as u64);
     });
 }
+
+/// A stripe is still on its way to its bricks when a later write is stable, and comes to the primary before the answer
+/// to that one comes back: the answer says nothing about it.
+#[test]
+fn what_is_accepted_after_a_stable_write_is_not_stable_with_it() {
+    let cluster = Cluster::new(27, "2+1", 3);
+    {
+        let mut known = cluster.known();
+        (known.encode, known.stage_us, known.answer_us) = (Encode::Client, 10_000, 50_000);
+    }
+    cluster.run(async {
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        let bytes = pattern(STRIPE + 300, 1);
+        session.write(opened.handle, 0, &bytes[..STRIPE]).await.unwrap();
+        // The whole stripe has left with the lower number.
+        cluster.sim.node("client").sleep(1_000).await;
+        session.write(opened.handle, STRIPE as u64, &bytes[STRIPE..]).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        assert_eq!(cluster.known().stable_writes, 1, "the later write alone waited for stability");
+        assert!(cluster.known().stable(b"f") == bytes, "stable is what the primary says of what it has");
+    });
+}

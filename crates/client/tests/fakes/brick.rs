@@ -69,14 +69,22 @@ async fn answer(
                 done?;
                 let delay = known.borrow().sync_us;
                 world.sleep(delay).await;
-                let mut known = known.borrow_mut();
-                known.stable_writes += 1;
-                known.sync(brick, &sync)?;
+                let answer_us = {
+                    let mut known = known.borrow_mut();
+                    known.stable_writes += 1;
+                    known.sync(brick, &sync)?;
+                    known.answer_us
+                };
+                world.sleep(answer_us).await;
                 return Ok(Answer::new(&Done {}, Buf::empty()));
             }
             done.map(|()| Answer::new(&Done {}, Buf::empty()))
         }
-        Stage::KIND => known.borrow_mut().stage(brick, call.epoch, call.parse()?, &call.payload),
+        Stage::KIND => {
+            let delay = known.borrow().stage_us;
+            world.sleep(delay).await;
+            known.borrow_mut().stage(brick, call.epoch, call.parse()?, &call.payload)
+        }
         Sync::KIND => {
             let sync: Sync = call.parse()?;
             let delay = {

@@ -73,6 +73,9 @@ pub struct Known {
     pub full: bool,
     pub write_us: u64,
     pub sync_us: u64,
+    /// How long a brick takes to keep a unit, and how long the answer to a stable write is on its way.
+    pub stage_us: u64,
+    pub answer_us: u64,
     pub mute: BTreeSet<BrickId>,
     /// Bricks that stage nothing.
     pub unwilling: BTreeSet<BrickId>,
@@ -163,6 +166,8 @@ impl Cluster {
             encode: Encode::Auto,
             write_us: 0,
             sync_us: 1000,
+            stage_us: 0,
+            answer_us: 0,
             mute: BTreeSet::new(),
             writing: BTreeMap::new(),
             writing_max: 0,

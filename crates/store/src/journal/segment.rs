@@ -21,7 +21,8 @@ pub(super) struct SegmentHeader {
     pub(super) tail: u64,
     /// Number of that segment's first record.
     pub(super) lsn_tail: u64,
-    /// Number of the last record that was durable when this was written: a replay must come so far.
+    /// Number of the last record that was synced when this was written: a replay must come so far, and units up to it
+    /// were written whole.
     pub(super) durable: u64,
 }
 

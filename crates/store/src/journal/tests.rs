@@ -347,6 +347,26 @@ fn after_a_failed_write_nothing_is_durable_any_more() {
     });
 }
 
+/// Whoever reads a payload back writes first what is pending, and may be dropped at that.
+#[test]
+fn a_reader_that_is_dropped_loses_no_record() {
+    simulate(8, async |sim, driver, superblock| {
+        let (journal, _) = open(&sim.node("brick"), superblock).await.expect("an empty journal");
+        sync(&journal).await;
+        sim.slow_disk("brick", "disk", 100);
+        for number in 0..16 {
+            let appended = append(&journal, number, 100);
+            let read = driver.timeout(1, journal.read(appended.position)).await;
+            assert!(read.is_none(), "a slow disk");
+            sync(&journal).await;
+        }
+        drop(journal);
+        sim.power_cut("brick");
+        let (_, seen) = open(&sim.node("brick"), superblock).await.expect("a journal");
+        assert_eq!(seen, (0..16).map(|number| (number, 100)).collect::<Vec<_>>());
+    });
+}
+
 /// A record tells how far the journal was synced before it; the last sync is told by nobody until something follows.
 #[test]
 fn a_replay_knows_what_was_synced_before_its_last_record() {

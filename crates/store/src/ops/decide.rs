@@ -4,31 +4,34 @@ use types::messages::Done;
 use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Tail};
 use types::{Epoch, Refusal};
 
-use crate::journal::Claim;
+use crate::journal::{Claim, DiskFailed};
 use crate::record;
 use crate::server::Server;
 
 impl Server {
     /// Notes decisions. Nobody waits for them to be durable: a take-over would come to the same ones.
-    pub(crate) fn decided(&self, decided: Decided) -> Done {
-        self.apply_decisions(&decided.groups);
-        Done {}
+    pub(crate) async fn decided(&self, decided: Decided) -> Result<Done, Refusal> {
+        self.apply_decisions(&decided.groups).await?;
+        Ok(Done {})
     }
 
-    /// Notes decisions of the epochs that this slot serves.
-    pub(crate) fn apply_decisions(&self, decisions: &[GroupDecision]) {
-        for decision in decisions {
-            let id = decision.group;
-            let news = {
-                let slot = self.slot.borrow();
-                slot.served(id) == Some(decision.epoch) && slot.decided(id) < decision.upto
-            };
-            if news && self.journal.has_room() {
-                let record = record::Decided { group: id, upto: decision.upto };
+    /// Notes decisions of the epochs that this slot serves, when the journal has room: who told them tells them once.
+    pub(crate) async fn apply_decisions(&self, decisions: &[GroupDecision]) -> Result<(), DiskFailed> {
+        let is_news = |decision: &GroupDecision| {
+            let slot = self.slot.borrow();
+            slot.served(decision.group) == Some(decision.epoch)
+                && slot.decided(decision.group) < decision.upto
+        };
+        for decision in decisions.iter().filter(|decision| is_news(decision)) {
+            self.journal.room(Claim::Housekeeping, 4096).await?;
+            // From here to the end nothing waits; meanwhile others may have told more.
+            if is_news(decision) {
+                let record = record::Decided { group: decision.group, upto: decision.upto };
                 let appended = self.journal.append(&record, &types::Buf::empty());
-                self.slot.borrow_mut().apply_decided(id, decision.upto, self.stamp(appended));
+                self.slot.borrow_mut().apply_decided(record.group, record.upto, self.stamp(appended));
             }
         }
+        Ok(())
     }
 
     /// Take-over, first step: promises the epoch durably, and tells what this slot holds.

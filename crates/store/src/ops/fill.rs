@@ -18,7 +18,7 @@ impl Server {
         payload: Buf,
     ) -> Result<Prepared, Refusal> {
         let upto = fill.decided;
-        self.apply_decisions(&[GroupDecision { group: fill.group, epoch, upto }]);
+        self.apply_decisions(&[GroupDecision { group: fill.group, epoch, upto }]).await?;
         self.load(fill.key).await?;
         let code = self.volume(fill.group)?.geometry.code();
         if usize::from(fill.slot) >= code.slots() {

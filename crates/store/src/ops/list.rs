@@ -45,7 +45,7 @@ impl Lowest {
 impl Server {
     /// Answers a primary that wants to know what there is.
     pub(crate) async fn unit_list(&self, epoch: Epoch, list: UnitList) -> Result<UnitPage, Refusal> {
-        self.apply_decisions(&[GroupDecision { group: list.group, epoch, upto: list.decided }]);
+        self.apply_decisions(&[GroupDecision { group: list.group, epoch, upto: list.decided }]).await?;
         self.check_served(list.group, epoch)?;
         let geometry = self.volume(list.group)?.geometry;
         let (code, of) = (geometry.code(), usize::from(list.of));

@@ -26,7 +26,7 @@ impl Server {
         p: &Prepare,
         payload: Buf,
     ) -> Result<(Prepared, Buf), Refusal> {
-        self.apply_decisions(&[GroupDecision { group: p.group, epoch, upto: p.decided }]);
+        self.apply_decisions(&[GroupDecision { group: p.group, epoch, upto: p.decided }]).await?;
         self.load(p.key).await?;
         let unit = self.volume(p.group)?.geometry.unit();
         let delta = loop {
@@ -113,6 +113,9 @@ impl Server {
         // From here to the end nothing waits, so the epoch cannot change between the check and the record.
         self.slot.borrow_mut().may_hold(hold.group, hold.key, hold.seq)?;
         let appended = self.journal.append(&hold, bytes);
+        if !hold.fresh.is_empty() {
+            self.journal.holds_unit();
+        }
         self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
         Ok(())
     }

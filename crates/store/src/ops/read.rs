@@ -70,7 +70,7 @@ impl Server {
     pub(crate) async fn read_base(&self, epoch: Epoch, read: ReadBase) -> Result<(UnitBytes, Buf), Refusal> {
         let range = checked_range(read.offset, read.len)?;
         let ReadBase { group, key, slot, identity, upto, decided, .. } = read;
-        self.apply_decisions(&[GroupDecision { group, epoch, upto }]);
+        self.apply_decisions(&[GroupDecision { group, epoch, upto }]).await?;
         self.unit(epoch, &UnitRead { group, key, slot, range, identity, decided }).await
     }
 

@@ -120,7 +120,7 @@ impl<'a> Stripe<'a> {
         let brick = self.config.slots[slot].brick;
         if slot == self.me {
             let upto = server.primary.borrow().decided(self.id);
-            server.apply_decisions(&[GroupDecision { group: self.id, epoch: self.epoch, upto }]);
+            server.apply_decisions(&[GroupDecision { group: self.id, epoch: self.epoch, upto }]).await?;
             let read = UnitRead {
                 group: self.id,
                 key: self.key,

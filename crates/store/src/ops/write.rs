@@ -226,6 +226,13 @@ impl Server {
 
     /// Carries an accepted write to its commit. Ends early only if the epoch does: then its writer sends it again; or if
     /// it fails and its writer is lost.
+    ///
+    /// A primary whose lease has run out goes on. It commits only what every live slot of its epoch that takes part holds
+    /// durably, and who has promised a newer epoch takes nothing of this one. So either all of them held the operation
+    /// before they promised: then the take-over is told of it by all that are left of them, and forwards it; nothing
+    /// earlier on its stripe can be aborted, for the lane let it in when that was committed; and no other slot takes part
+    /// in the next epoch, for only a primary with nothing on its way admits one. Or one that has promised refuses, and
+    /// it is never committed here.
     async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
         let origin = Origin { client: w.client, seq: w.seq };
         while self.primary.borrow().serving(w.group, epoch).is_some() {

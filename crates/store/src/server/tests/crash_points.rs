@@ -11,6 +11,7 @@
 //! belongs to one unit or is free. A second crash, while the brick recovers, must come to the same.
 
 mod brick;
+mod crowded;
 mod images;
 mod oracle;
 mod rotten;
@@ -103,7 +104,7 @@ impl Session {
             Decided => {
                 self.sync().await;
                 let decision = brick::decided(self.epoch, Seq::new(self.epoch, self.counter));
-                self.server.apply_decisions(&[decision]);
+                self.server.apply_decisions(&[decision]).await.expect("the disk works");
             }
             TakeOver => self.take_over(false).await,
             Abort => self.take_over(true).await,

@@ -45,11 +45,8 @@ impl Fleet {
             };
             let server = self.server(*slot);
             server.prepare(epoch, &prepare, payload).await.expect("held");
-            server.apply_decisions(&[types::messages::brick::GroupDecision {
-                group: GROUP,
-                epoch,
-                upto: seq,
-            }]);
+            let decision = types::messages::brick::GroupDecision { group: GROUP, epoch, upto: seq };
+            server.apply_decisions(&[decision]).await.expect("the disk works");
         }
     }
 }
