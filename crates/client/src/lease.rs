@@ -159,8 +159,8 @@ impl Session {
     async fn finish(&self) -> Result<(), ClientError> {
         let mut outcome = Ok(());
         for file in self.mount.files() {
-            let upto = self.mount.hurry(&file);
-            let stable = self.make_stable(&file, upto).await;
+            let mark = self.mount.hurry(&file);
+            let stable = self.make_stable(&file, mark.upto).await;
             outcome = outcome.and(stable).and(file.report_error());
         }
         self.settle_batch(&self.mount.files()).await;
@@ -277,6 +277,7 @@ impl Session {
         if let Some(file) = &file {
             self.give_way(file).await;
             file.lock().mode = recall.mode;
+            tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
         }
         self.mount.call_hook(recall.inode, recall.mode);
         let client = self.mount.lives.client();
@@ -296,9 +297,10 @@ impl Session {
         loop {
             let alone = file.lock().mode == Mode::Alone;
             let zeroed = if alone { self.zero_stale(file).await } else { Ok(()) };
-            let upto = self.mount.hurry(file);
-            let stable = self.make_stable(file, upto).await;
-            let told = self.tell_growth(file, true).await;
+            let mark = self.mount.hurry(file);
+            let stable = self.make_stable(file, mark.upto).await;
+            // Whoever writes meanwhile tells the end of that: it is written through.
+            let told = self.tell_growth(file, Some(mark)).await;
             match zeroed.and(stable).and(told) {
                 Ok(()) => return,
                 Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),

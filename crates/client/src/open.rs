@@ -130,6 +130,7 @@ impl Session {
         let mut state = file.lock();
         state.adopt(&attr);
         state.mode = mode;
+        tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
         state.count_open(write);
         state.write_handles += u32::from(write);
         let attr = state.view(attr);

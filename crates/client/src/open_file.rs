@@ -24,6 +24,17 @@ pub(crate) struct OpenFile {
     pub(crate) turn: async_lock::Mutex<()>,
 }
 
+/// How far a file had come when somebody began to wait for its stability.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Mark {
+    /// Its last piece.
+    pub(crate) upto: u64,
+    /// Its size.
+    end: u64,
+    /// How often it had been cut.
+    cuts: u64,
+}
+
 /// What the lock of an [`OpenFile`] protects.
 pub(crate) struct FileState {
     pub(crate) object: ObjectId,
@@ -37,6 +48,8 @@ pub(crate) struct FileState {
     pub(crate) stale_end: u64,
     /// End of everything that was ever sent.
     pub(crate) sent_end: u64,
+    /// How often it was cut: a size from before says nothing.
+    pub(crate) cuts: u64,
     /// Last change of the contents.
     pub(crate) mtime: u64,
     /// The service has heard of `mtime`.
@@ -94,6 +107,7 @@ impl OpenFile {
             kept: 0,
             stale_end: 0,
             sent_end: 0,
+            cuts: 0,
             mtime: 0,
             mtime_told: true,
             mtime_kept: true,
@@ -223,8 +237,19 @@ impl FileState {
         self.unstable.extend(before + 1..=self.order);
     }
 
-    /// A size that may be told to the service: the durable one if `stable`. `None` if there is nothing to tell.
-    pub(crate) fn growth(&self, geometry: &Geometry, stable: bool, inode: InodeId) -> Option<SizeUpdate> {
+    /// Everything written so far.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { upto: self.order, end: self.size, cuts: self.cuts }
+    }
+
+    /// A size that may be told to the service: the durable one if `stable`. `None` if there is nothing to tell. All pieces
+    /// up to the mark are stable: what was written over them since takes no byte of theirs away.
+    pub(crate) fn growth(
+        &self,
+        geometry: &Geometry,
+        stable: Option<Mark>,
+        inode: InodeId,
+    ) -> Option<SizeUpdate> {
         if self.held || self.fenced {
             return None;
         }
@@ -234,17 +259,18 @@ impl FileState {
             // Somebody else may have cut the file since: every write has told its own end (write-through).
             return if self.mtime_kept || !self.is_stable() { None } else { tell(0) };
         }
-        if !stable {
+        let Some(mark) = stable else {
             return if self.size > self.told || !self.mtime_told {
                 tell(self.size.max(self.told))
             } else {
                 None
             };
-        }
+        };
         let stripe = geometry.stripe() as u64;
         let first = |(number, s): (&u64, &StripeWrites)| s.first_byte().map(|b| number * stripe + b as u64);
         let unstable = self.stripes.iter().filter_map(first).min();
-        let end = unstable.map_or(self.size, |first| first.min(self.size));
+        let marked = if mark.cuts == self.cuts { mark.end } else { 0 };
+        let end = unstable.map_or(self.size, |first| first.max(marked).min(self.size));
         let only_time = !self.mtime_kept && unstable.is_none();
         if end > self.kept || only_time { tell(end.max(self.kept)) } else { None }
     }

@@ -11,7 +11,7 @@ use types::messages::cluster::Mode;
 use types::messages::names::{Grow, Release, SizeUpdate};
 
 use crate::error::ClientError;
-use crate::open_file::OpenFile;
+use crate::open_file::{Mark, OpenFile};
 use crate::session::Session;
 use crate::write::WriteStage;
 
@@ -31,8 +31,13 @@ impl Drop for Growing<'_> {
 }
 
 impl Session {
-    /// Tells the service of a file's size and time: for good if `stable`, and then only as far as they are.
-    pub(crate) async fn tell_growth(&self, file: &Arc<OpenFile>, stable: bool) -> Result<(), ClientError> {
+    /// Tells the service of a file's size and time: for good if `stable`, the mark up to which everything is, and then only
+    /// as far as they are.
+    pub(crate) async fn tell_growth(
+        &self,
+        file: &Arc<OpenFile>,
+        stable: Option<Mark>,
+    ) -> Result<(), ClientError> {
         loop {
             let changed = file.changed.wait();
             let held = file.lock().held;
@@ -42,7 +47,7 @@ impl Session {
             changed.await;
         }
         let Some((_growing, update)) = self.begin_growth(file, stable) else { return Ok(()) };
-        self.grow(&[(file.clone(), update)], stable).await
+        self.grow(&[(file.clone(), update)], stable.is_some()).await
     }
 
     /// Tells the service for good that a file has at least `end` bytes, if it does not know.
@@ -60,7 +65,11 @@ impl Session {
     }
 
     /// What is to be told of a file, if anything; nothing else changes its size meanwhile.
-    fn begin_growth<'a>(&self, file: &'a Arc<OpenFile>, stable: bool) -> Option<(Growing<'a>, SizeUpdate)> {
+    fn begin_growth<'a>(
+        &self,
+        file: &'a Arc<OpenFile>,
+        stable: Option<Mark>,
+    ) -> Option<(Growing<'a>, SizeUpdate)> {
         let mut state = file.lock();
         let update = state.growth(&self.mount.geometry(), stable, file.inode)?;
         state.growing += 1;
@@ -108,7 +117,9 @@ impl Session {
         for file in files {
             // Whoever makes it stable tells of it, and has this looked at again.
             let is_told_elsewhere = file.lock().fsyncs > 0;
-            if !is_told_elsewhere && let Some((guard, update)) = self.begin_growth(file, true) {
+            if !is_told_elsewhere
+                && let Some((guard, update)) = self.begin_growth(file, Some(Mark::default()))
+            {
                 growing.push(guard);
                 updates.push((file.clone(), update));
             }

@@ -65,6 +65,7 @@ impl Session {
             // The service may have heard of bytes that were sent, and forgotten them in a restart.
             let sent_end = file.lock().sent_end;
             let attr = self.change_attr(file.inode, changes, sent_end).await?;
+            tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "cut");
             self.mount.cut(&mut file.lock(), &attr);
             attr
         };
@@ -137,6 +138,7 @@ impl Mount {
         }
         // What was sent beyond the end is the service's `stale_end` from now on.
         state.sent_end = state.sent_end.min(attr.size);
+        state.cuts += 1;
         state.size = attr.size;
         state.told = attr.size;
         state.kept = attr.size;

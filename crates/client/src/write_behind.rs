@@ -14,7 +14,7 @@ use types::{Epoch, Refusal};
 use crate::error::ClientError;
 use crate::gather::{Change, Piece, StripeWrites};
 use crate::mount::{Counter, Mount};
-use crate::open_file::{FileState, OpenFile};
+use crate::open_file::{FileState, Mark, OpenFile};
 use crate::session::Session;
 use crate::write::WriteStage;
 
@@ -135,8 +135,8 @@ impl Session {
     /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
     /// does not know. Others may change the size too, so this mount's idea of it does not count.
     async fn write_through(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
-        let upto = self.mount.hurry(file);
-        self.make_stable(file, upto).await?;
+        let mark = self.mount.hurry(file);
+        self.make_stable(file, mark.upto).await?;
         file.report_error()?;
         self.tell_end(file, end).await?;
         self.mount.flow.settle(file);
@@ -147,10 +147,10 @@ impl Session {
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.mount.handle(handle)?;
         if handle.write {
-            let upto = self.mount.hurry(&handle.file);
-            self.make_answered(&handle.file, upto).await;
+            let mark = self.mount.hurry(&handle.file);
+            self.make_answered(&handle.file, mark.upto).await;
             handle.file.report_error()?;
-            self.tell_growth(&handle.file, false).await?;
+            self.tell_growth(&handle.file, None).await?;
         }
         Ok(())
     }
@@ -159,10 +159,10 @@ impl Session {
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
         let file = self.mount.handle(handle)?.file;
         let _telling = Telling::begin(&self.mount, &file);
-        let upto = self.mount.hurry(&file);
-        self.make_stable(&file, upto).await?;
+        let mark = self.mount.hurry(&file);
+        self.make_stable(&file, mark.upto).await?;
         file.report_error()?;
-        self.tell_growth(&file, true).await
+        self.tell_growth(&file, Some(mark)).await
     }
 
     /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
@@ -263,15 +263,15 @@ impl Mount {
         stripes.into_iter().for_each(|stripe| self.enqueue_due(file, &mut state, stripe));
     }
 
-    /// Makes pieces of everything that a file has gathered. Returns the number of the last piece.
-    pub(crate) fn hurry(&self, file: &Arc<OpenFile>) -> u64 {
+    /// Makes pieces of everything that a file has gathered.
+    pub(crate) fn hurry(&self, file: &Arc<OpenFile>) -> Mark {
         let mut state = file.lock();
         let gathering = |(stripe, s): (&u64, &StripeWrites)| s.is_gathering().then_some(*stripe);
         let stripes: Vec<u64> = state.stripes.iter().filter_map(gathering).collect();
         for stripe in stripes {
             self.flow.change(state.seal(stripe));
         }
-        state.order
+        state.mark()
     }
 
     /// Queues stripes whose time has come. Returns when to look again.

@@ -6,6 +6,8 @@
 mod fakes;
 #[path = "behaviour/properties.rs"]
 mod properties;
+#[path = "behaviour/sizes.rs"]
+mod sizes;
 #[path = "behaviour/staging.rs"]
 mod staging;
 

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     opened: BTreeSet<u64>,
     /// Opens and closes that are under way.
     running: BTreeSet<u64>,
+    /// The client knows the answers of all changes up to here.
+    acked: u64,
 }
 
 impl Session {
@@ -40,7 +42,14 @@ impl Session {
             stored: BTreeSet::new(),
             opened: BTreeSet::new(),
             running: BTreeSet::new(),
+            acked: 0,
         }
+    }
+
+    /// Refuses a copy of a change that comes after its client has had the answer: on a connection that ended before, and
+    /// late. Done once more it would undo what came after it.
+    pub(crate) fn check_wanted(&self, op: u64) -> Result<(), Refusal> {
+        if op > self.acked { Ok(()) } else { Err(Refusal::Stale) }
     }
 
     /// The answer of a change that has been done.
@@ -58,6 +67,7 @@ impl Session {
 
     /// Forgets the answers up to `acked`.
     pub(crate) fn trim(&mut self, acked: u64) {
+        self.acked = self.acked.max(acked);
         if self.answers.first_key_value().is_some_and(|(op, _)| *op <= acked) {
             self.answers = self.answers.split_off(&acked.saturating_add(1));
         }
@@ -158,6 +168,7 @@ impl Sessions {
     /// The answer that a caller has already been given.
     pub(crate) fn answered(&mut self, caller: &Caller, volume: VolumeId) -> Result<Option<Vec<u8>>, Refusal> {
         let session = self.known(caller.client, volume)?;
+        session.check_wanted(caller.op)?;
         Ok(session.answer(caller.op).cloned())
     }
 
@@ -212,5 +223,27 @@ impl Sessions {
     pub(crate) fn silent_since(&self, then: u64) -> Vec<ClientId> {
         let silent = self.by_client.iter().filter(|(_, session)| session.heard < then);
         silent.map(|(client, _)| *client).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file is cut, and written longer again; then a late copy of the cut arrives.
+    #[test]
+    fn a_copy_of_a_change_that_comes_after_its_answer_is_known_is_refused() {
+        let (client, volume) = (ClientId(5), VolumeId(1));
+        let record = ClientRecord { volume, exclusive: false, place: String::new(), since: 0, lost: false };
+        let mut sessions = Sessions::default();
+        sessions.insert(client, Session::new(record, 0, true));
+        let copy = |op| Caller { client, op, acked: 0 };
+        assert_eq!(sessions.answered(&copy(1), volume), Ok(None));
+        let session = sessions.known(client, volume).expect("it has a lease");
+        session.keep(1, vec![7], true);
+        assert_eq!(sessions.answered(&copy(1), volume), Ok(Some(vec![7])), "its answer was lost");
+        sessions.known(client, volume).expect("it has a lease").trim(1);
+        assert_eq!(sessions.answered(&copy(1), volume), Err(Refusal::Stale));
+        assert_eq!(sessions.answered(&copy(2), volume), Ok(None));
     }
 }

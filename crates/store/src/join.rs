@@ -30,6 +30,7 @@ use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
 use types::messages::brick::{BrickStatus, Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
 use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
+use types::rare::{Rare, reached};
 use types::wire::Request;
 use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
 use world::CallError;
@@ -584,6 +585,7 @@ impl Join<'_> {
     }
 
     fn filled(&self, bytes: u64) {
+        reached(Rare::SlotFilled);
         self.server.primary.borrow_mut().report_join(&self.attempt, |report| {
             report.filled += 1;
             report.bytes += bytes;
@@ -601,6 +603,7 @@ impl Join<'_> {
             self.goes_on()?;
             let sealed = server.primary.borrow_mut().seal(&self.attempt);
             if let Some(sealed) = sealed {
+                reached(Rare::DrainClosed);
                 break sealed;
             }
             if server.world.now() >= give_up {
@@ -669,6 +672,7 @@ impl Join<'_> {
                 }
                 Err(error) => {
                     tracing::debug!(group = %id, %error, "no answer to an admission");
+                    reached(Rare::AdmissionUnsure);
                     unsure = true;
                 }
             }
@@ -676,6 +680,10 @@ impl Join<'_> {
         }
         let map = server.map.borrow().clone();
         let admitted = map.group(id).is_some_and(|(_, config)| config.live() & 1 << slot != 0);
-        if admitted { Ok(()) } else { Err(Failure::Over) }
+        if !admitted {
+            return Err(Failure::Over);
+        }
+        reached(Rare::Admitted);
+        Ok(())
     }
 }

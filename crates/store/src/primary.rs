@@ -323,10 +323,10 @@ impl PrimaryCore {
         by_brick
     }
 
-    /// News did not reach a brick.
-    pub(crate) fn untold(&mut self, brick: BrickId, decisions: &[GroupDecision]) {
-        for decision in decisions {
-            let Some(group) = self.in_epoch_mut(decision.group, decision.epoch) else { continue };
+    /// News of these groups did not reach a brick, or it has forgotten them.
+    pub(crate) fn untold(&mut self, brick: BrickId, groups: impl IntoIterator<Item = (GroupId, Epoch)>) {
+        for (id, epoch) in groups {
+            let Some(group) = self.in_epoch_mut(id, epoch) else { continue };
             for (slot, news) in group.news.iter_mut().enumerate() {
                 if group.config.slots[slot].brick == brick {
                     news.told = Seq::NONE;
@@ -546,7 +546,7 @@ mod tests {
         let news = core.news();
         assert_eq!(news.keys().collect::<Vec<_>>(), [&BrickId(0)]);
         assert!(core.news().is_empty(), "once");
-        core.untold(BrickId(0), &news[&BrickId(0)]);
+        core.untold(BrickId(0), [(GROUP, Epoch(1))]);
         assert_eq!(core.news(), news, "what was lost is told again");
         for slot in [1, 2, 3] {
             core.acked(GROUP, second.seq, slot);

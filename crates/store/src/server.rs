@@ -141,6 +141,7 @@ impl Brick {
         server.clone().join().await?;
         world.spawn(server.clone().checkpoint_for_ever());
         world.spawn(server.clone().tell_decisions());
+        world.spawn(server.clone().ask_for_decisions());
         world.spawn(server.clone().fold_for_ever());
         world.spawn(server.clone().join_slots_for_ever());
         world.spawn(server.clone().drop_old_stages());
@@ -196,6 +197,7 @@ impl Server {
             }
             messages::Nudge::KIND => reply(self.nudge().await?),
             messages::Decided::KIND => reply(self.decided(call.parse()?).await?),
+            messages::Remind::KIND => reply(self.remind(&call.parse()?)),
             messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
             messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
             messages::Fill::KIND => {

@@ -536,6 +536,13 @@ impl SlotCore {
         self.groups.get(&id).map_or(Seq::NONE, |group| group.decided)
     }
 
+    /// Groups with operations whose decision is not known: the epoch served, and the first of them.
+    pub(crate) fn undecided(&self) -> impl Iterator<Item = (GroupId, Epoch, Seq)> {
+        self.groups
+            .iter()
+            .filter_map(|(id, group)| Some((*id, group.served?, *group.held.first_key_value()?.0)))
+    }
+
     /// What this slot holds of a group, for a take-over.
     pub(crate) fn tail(&self, id: GroupId, free: u64) -> Tail {
         let Some(group) = self.groups.get(&id) else {

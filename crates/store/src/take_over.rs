@@ -8,13 +8,15 @@
 //! newer configuration. It needs every live slot: one that does not answer loses its lease, and the next epoch goes
 //! without it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use futures_util::future::join_all;
-use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch};
+use types::messages::Done;
+use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Remind};
 use types::messages::cluster::{ClusterMap, GroupConfig};
 use types::rare::{Rare, reached};
-use types::{BrickId, Buf, Epoch, GroupId, Refusal};
+use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq};
 use world::CallError;
 
 use crate::primary::Settlement;
@@ -26,6 +28,8 @@ const RETRY_US: u64 = 30_000;
 const STEP_TIMEOUT_US: u64 = 5_000_000;
 /// Decisions are told after so long if no operation carries them, in microseconds.
 const TELL_US: u64 = 10_000;
+/// A slot that has waited for a decision from one look to the next asks for it; time between looks, in microseconds.
+const REMIND_US: u64 = 1_000_000;
 
 impl Server {
     /// Looks through a new map for groups to take over or to leave.
@@ -157,6 +161,57 @@ impl Server {
         }
     }
 
+    /// A slot has not heard what was decided, or has forgotten it: it is told again.
+    pub(crate) fn remind(&self, remind: &Remind) -> Done {
+        reached(Rare::Reminded);
+        self.primary.borrow_mut().untold(remind.brick, remind.groups.iter().copied());
+        self.news.notify();
+        Done {}
+    }
+
+    /// Asks the primaries about operations whose decision this brick has been waiting for. A restart may have forgotten
+    /// it, since nobody waits for its record to be durable; and in a group in which nothing happens any more no operation
+    /// carries it.
+    pub(crate) async fn ask_for_decisions(self: Rc<Server>) {
+        let mut waiting: BTreeSet<(GroupId, Epoch, Seq)> = BTreeSet::new();
+        while !self.journal.has_failed() {
+            self.world.sleep(REMIND_US).await;
+            let undecided: BTreeSet<_> = self.slot.borrow().undecided().collect();
+            let overdue = waiting.intersection(&undecided).map(|(id, epoch, _)| (*id, *epoch));
+            for (brick, groups) in self.by_primary(overdue) {
+                let remind = Remind { brick: self.options.brick, groups };
+                if brick == self.options.brick {
+                    self.remind(&remind);
+                } else if let Some(address) = self.address_of(brick) {
+                    let peers = self.peers.clone();
+                    // Lost, it is sent again.
+                    self.world.spawn(async move {
+                        let _ = peers.call(&address, Epoch(0), &remind, Buf::empty()).await;
+                    });
+                }
+            }
+            waiting = undecided;
+        }
+    }
+
+    /// Groups by who is their primary in this epoch; an older one is told everything by a take-over.
+    fn by_primary(
+        &self,
+        groups: impl Iterator<Item = (GroupId, Epoch)>,
+    ) -> BTreeMap<BrickId, Vec<(GroupId, Epoch)>> {
+        let map = self.map.borrow();
+        let mut by_primary: BTreeMap<BrickId, Vec<(GroupId, Epoch)>> = BTreeMap::new();
+        for (id, epoch) in groups {
+            let Some((volume, config)) = map.group(id).filter(|(_, config)| config.epoch == epoch) else {
+                continue;
+            };
+            if let Some(slot) = config.primary(volume.geometry.code()) {
+                by_primary.entry(config.slots[slot].brick).or_default().push((id, epoch));
+            }
+        }
+        by_primary
+    }
+
     fn tell(self: Rc<Server>, brick: BrickId, groups: Vec<GroupDecision>) {
         if brick == self.options.brick {
             // A disk that failed ends the brick, whoever notices.
@@ -168,7 +223,8 @@ impl Server {
             self.world.clone().spawn(async move {
                 if self.peers.call(&address, Epoch(0), &decided, Buf::empty()).await.is_err() {
                     self.world.sleep(RETRY_US).await;
-                    self.primary.borrow_mut().untold(brick, &decided.groups);
+                    let groups = decided.groups.iter().map(|decision| (decision.group, decision.epoch));
+                    self.primary.borrow_mut().untold(brick, groups);
                     self.news.notify();
                 }
             });

@@ -68,6 +68,16 @@ branches! {
     SourceMissing = "a decode asked for another source",
     /// A primary.
     OtherIdentity = "a source of a decode had another identity",
+    /// A primary.
+    SlotFilled = "a slot that joins was given a unit",
+    /// A primary.
+    DrainClosed = "a group was closed and drained to admit a slot",
+    /// A primary.
+    Admitted = "a slot was admitted",
+    /// A primary.
+    AdmissionUnsure = "an admission was not answered",
+    /// A primary.
+    Reminded = "a slot asked again what was decided",
     /// A brick.
     NoLease = "a request met a brick without a lease",
     /// A brick.

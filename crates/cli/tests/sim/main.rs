@@ -84,6 +84,7 @@ fn storms() {
     });
     let Progress { sum, mut failed } = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{sum}");
+    println!("  never happened    {}", sum.missing().join("; "));
     failed.sort_unstable();
     assert!(failed.is_empty(), "failed: {failed:?}; repeat one of them with ./dev sim --seed {}", failed[0]);
     assert!(sum.starved * 4 <= seeds || seeds < 20, "most seeds run to their end");

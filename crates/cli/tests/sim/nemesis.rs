@@ -9,12 +9,17 @@ use crate::cluster::brick_node;
 use crate::storm::Storm;
 use crate::swarm::{Lasting, Passing};
 
-/// Polls within which a process is told to die: some hundred operations of a brick.
-const POLLS_MAX: u64 = 4_000;
+/// A process is told to die within so many polls, or up to `2^POLLS_DOUBLED` times as many: an operation of a brick takes
+/// some ten, and one that has little to do takes few in all the time that it has.
+const POLLS_MIN: u64 = 8;
+const POLLS_DOUBLED: u64 = 8;
 /// How long it has for them, in microseconds.
 const POLLS_US: u64 = 500_000;
 /// A brick that is away for so long is put Out, in microseconds.
 const OUTAGE_US: u64 = 6_000_000;
+/// How often the metadata service dies while a brick that is back is brought level and admitted, and how soon again.
+const ADMISSION_KILLS: u32 = 4;
+const ADMISSION_PAUSE_US: u64 = 400_000;
 /// Pause after a power cut of everything, in microseconds.
 const ALL_DOWN_PAUSE_US: u64 = 3_000_000;
 /// Blocks rot that were written so long ago, in microseconds: longer than a brick is away without being put Out. What was
@@ -66,7 +71,7 @@ impl Storm<'_> {
             return;
         }
         let sim = &self.cluster.sim;
-        sim.kill_at(node, self.dice.below(POLLS_MAX), power_cut);
+        sim.kill_at(node, self.dice.below(POLLS_MIN << self.dice.below(POLLS_DOUBLED)), power_cut);
         let until = world.now() + POLLS_US;
         while sim.is_alive(node) && world.now() < until {
             world.sleep(self.dice.below(50_000)).await;
@@ -197,14 +202,12 @@ impl Storm<'_> {
             ..DiskFaults::default()
         };
         match lasting {
-            Lasting::Outage => {
+            Lasting::Outage | Lasting::CutOff => {
                 while !self.is_calm() && !self.claim(&node) {
                     world.sleep(100_000).await;
                 }
                 if !self.is_calm() {
-                    sim.kill(&node);
-                    world.sleep(OUTAGE_US).await;
-                    self.up_again(&node);
+                    self.away(world, &node, lasting == Lasting::CutOff).await;
                 }
             }
             Lasting::Rot => {
@@ -227,6 +230,27 @@ impl Storm<'_> {
                 let (fail_sync, full) = (lasting == Lasting::FailSync, lasting == Lasting::Full);
                 sim.disk_faults(&node, "disk", DiskFaults { fail_sync, full, ..DiskFaults::default() });
             }
+        }
+    }
+
+    /// A brick is away until others have its place, dead or cut off from who says so. When it is back, admissions and their
+    /// answers get lost.
+    async fn away(&self, world: &World, node: &str, cut_off: bool) {
+        let sim = &self.cluster.sim;
+        match cut_off {
+            true => sim.partition(node, "meta", true),
+            false => sim.kill(node),
+        }
+        world.sleep(OUTAGE_US).await;
+        if cut_off {
+            sim.partition(node, "meta", false);
+            self.down.borrow_mut().remove(node);
+        } else {
+            self.up_again(node);
+        }
+        for _ in 0..if self.dice.coin() { ADMISSION_KILLS } else { 0 } {
+            world.sleep(self.dice.below(ADMISSION_PAUSE_US)).await;
+            self.down_at_poll(world, "meta", self.dice.coin()).await;
         }
     }
 

@@ -49,6 +49,8 @@ const PASSING: [Passing; 10] = [
 pub(crate) enum Lasting {
     /// It is away for longer than its lease, once.
     Outage,
+    /// It runs, and does not reach the metadata service for longer than its lease, once.
+    CutOff,
     /// Blocks of its data rot.
     Rot,
     /// Some of its writes to data blocks go to other data blocks.
@@ -61,8 +63,9 @@ pub(crate) enum Lasting {
     Full,
 }
 
-const LASTING: [Lasting; 6] = [
+const LASTING: [Lasting; 7] = [
     Lasting::Outage,
+    Lasting::CutOff,
     Lasting::Rot,
     Lasting::Misdirect,
     Lasting::ReadErrors,
@@ -119,10 +122,14 @@ impl Mix {
             extent_stripes: 1 + dice.below(8) as u32,
             groups: 1 + dice.below(8) as u32,
             bricks,
-            brick_memory: dice.pick(&[640 << 10, 1 << 20, 8 << 20]),
+            brick_memory: dice.pick(&[256 << 10, 640 << 10, 1 << 20, 8 << 20]),
             budget: dice.pick(&[0, 256 << 10, 4 << 20]),
             encode: [encode(), encode()],
-            options: SimOptions::drawn(seed),
+            options: SimOptions {
+                // With slow writes an operation is asked for again while it is still being written.
+                write_us: 2..dice.pick(&[50, 50, 2_000, 30_000]),
+                ..SimOptions::drawn(seed)
+            },
             passing: dice.some(&PASSING),
             pace_us: dice.pick(&[300_000, 1_000_000, 2_000_000]),
             together: 1 + dice.below(2) as u32,

@@ -11,6 +11,8 @@ use crate::storm::Storm;
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 /// Files of each client.
 const FILES: u64 = 6;
+/// Small writes in a row.
+const SCATTERED_MAX: u64 = 60;
 
 /// An open file, under its name as long as it has one.
 struct Opened {
@@ -41,6 +43,7 @@ impl Storm<'_> {
                 0 => self.truncate(client, &mut file).await?,
                 1 | 2 => self.read_back(client, &file).await?,
                 3 => self.lose_its_name(client, &mut file, who).await?,
+                4 => self.scatter(client, &mut file, step as usize).await?,
                 _ => self.write(client, &mut file, step as usize * 7 + change as usize * 13).await?,
             }
         }
@@ -98,6 +101,17 @@ impl Storm<'_> {
 
     async fn write(&self, client: &Client, file: &mut Opened, salt: usize) -> Result<(), ClientError> {
         let (at, len) = self.range(file.content.now.len());
+        self.write_at(client, file, at, len, salt).await
+    }
+
+    async fn write_at(
+        &self,
+        client: &Client,
+        file: &mut Opened,
+        at: usize,
+        len: usize,
+        salt: usize,
+    ) -> Result<(), ClientError> {
         let byte = |i: usize| (self.seed as usize + salt + i) as u8 | 1;
         let bytes: Vec<u8> = (0..len).map(byte).collect();
         let written = client.session.write(file.handle, at as u64, &bytes).await;
@@ -110,6 +124,15 @@ impl Storm<'_> {
         // Of one that failed, some of the bytes may have left.
         self.note(file);
         written.map(drop)
+    }
+
+    /// Many small writes all over the file, as a database does: each becomes an overlay, and journals fill.
+    async fn scatter(&self, client: &Client, file: &mut Opened, salt: usize) -> Result<(), ClientError> {
+        for n in 0..self.dice.below(SCATTERED_MAX) as usize {
+            let at = self.dice.below(file.content.now.len() as u64 + 1) as usize;
+            self.write_at(client, file, at, 1 + self.dice.below(100) as usize, salt + n).await?;
+        }
+        Ok(())
     }
 
     async fn read_back(&self, client: &Client, file: &Opened) -> Result<(), ClientError> {

@@ -111,6 +111,7 @@ impl Shared {
         let session = state.sessions.known(request.caller.client, request.volume)?;
         session.trim(request.caller.acked);
         let op = request.caller.op;
+        session.check_wanted(op)?;
         if !session.begin(op) {
             return Ok(None);
         }
@@ -161,7 +162,7 @@ impl Shared {
             let mut state = self.state.borrow_mut();
             let session = state.sessions.known(client, request.volume)?;
             session.trim(acked);
-            if session.answer(op).is_some() {
+            if session.check_wanted(op).is_err() || session.answer(op).is_some() {
                 return Ok(Done {});
             }
             session.keep(op, to_bytes(&Done {}), false);

@@ -204,6 +204,15 @@ records! {
         groups: Vec<GroupDecision>,
     } => Done;
 
+    /// Slot to primary: this brick has held operations of these groups for a while and not heard what became of them. It
+    /// may have been told, and have forgotten that in a restart.
+    124 Remind {
+        /// The brick that asks.
+        brick: BrickId,
+        /// The groups, with the epochs that it serves.
+        groups: Vec<(GroupId, Epoch)>,
+    } => Done;
+
     /// Take-over, first step. Primary to slot: promise this epoch durably, refuse older ones, and tell what you hold.
     114 NewEpoch {
         /// The group.

@@ -26,6 +26,7 @@ macro_rules! for_each_record {
             Prepared,
             Nudge,
             Decided,
+            Remind,
             NewEpoch,
             Tail,
             Decide,

@@ -1,0 +1,78 @@
+//! The service knows how far the stable bytes of a file reach, whatever is written over its beginning meanwhile.
+
+use std::cell::Cell;
+
+use futures_util::future::join;
+
+use super::*;
+
+/// Where the bytes lie that make the file longer.
+const FAR: usize = 5 * STRIPE;
+const LEN: usize = 100;
+
+#[test]
+fn an_fsync_tells_the_size_although_somebody_writes_before_the_end() {
+    let cluster = Cluster::new(31, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let handle = session.create(ROOT, b"f", OWNER).await.unwrap().handle;
+        session.write(handle, FAR as u64, &pattern(LEN, 1)).await.unwrap();
+        let write = async {
+            world.sleep(100).await;
+            session.write(handle, 0, &pattern(10, 2)).await
+        };
+        let (synced, written) = join(session.fsync(handle), write).await;
+        assert_eq!((synced, written), (Ok(()), Ok(10)));
+        let kept = cluster.known().stable(b"f");
+        assert_eq!(kept.len(), FAR + LEN, "a crash of the client would have cut off what was synced");
+        assert_eq!(kept[FAR..], pattern(LEN, 1));
+    });
+}
+
+#[test]
+fn a_mode_is_given_up_with_the_size_although_writes_go_on() {
+    let cluster = Cluster::new(32, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, FAR as u64, &pattern(LEN, 1)).await.unwrap();
+        let (_other, reader) = cluster.mount("other").await;
+        let done = Cell::new(false);
+        let read = async {
+            let attr = reader.open(opened.attr.inode, false, false).await.unwrap().attr;
+            done.set(true);
+            attr.size
+        };
+        let write = async {
+            while !done.get() {
+                session.write(opened.handle, 0, &pattern(10, 2)).await.unwrap();
+                world.sleep(50).await;
+            }
+        };
+        let (size, ()) = join(read, write).await;
+        assert_eq!(size, (FAR + LEN) as u64, "the reader sees the whole file");
+    });
+}
+
+#[test]
+fn a_size_from_before_a_truncation_is_not_told() {
+    let cluster = Cluster::new(33, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, FAR as u64, &pattern(LEN, 1)).await.unwrap();
+        let cut = async {
+            world.sleep(100).await;
+            let changes = SetAttrs { size: Some(50), ..SetAttrs::default() };
+            session.setattr(opened.attr.inode, changes).await.unwrap();
+            session.write(opened.handle, 60, &pattern(10, 2)).await.unwrap();
+        };
+        let (synced, ()) = join(session.fsync(opened.handle), cut).await;
+        synced.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        assert_eq!(cluster.known().stable(b"f").len(), 70);
+    });
+}
