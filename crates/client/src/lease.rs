@@ -340,3 +340,36 @@ impl Mount {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: InodeId = InodeId(5);
+
+    /// A recall counts for every open that had begun by then, until that has been taken over.
+    #[test]
+    fn a_recall_that_overtakes_an_answer_is_kept() {
+        let mut openings = Openings::default();
+        openings.recall(FILE, Mode::Shared);
+        let first = openings.begin();
+        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Alone, "it begins after the recall");
+        openings.recall(FILE, Mode::Shared);
+        let second = openings.begin();
+        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Shared);
+        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Shared, "however often it is asked for");
+        assert_eq!(openings.left(second, FILE, Mode::Alone), Mode::Alone);
+        assert_eq!(openings.left(first, InodeId(6), Mode::Alone), Mode::Alone);
+        openings.finish(first);
+        openings.finish(second);
+        assert!(openings.recalls.is_empty());
+    }
+
+    #[test]
+    fn what_a_mode_allows_is_believed_as_long_as_the_lease() {
+        let lives = Lives::new(ClientId(1), 100);
+        assert_eq!((lives.left(40), lives.left(100), lives.left(500)), (60, 0, 0));
+        lives.renew(200);
+        assert_eq!(lives.left(300), LEASE_US - 100);
+    }
+}

@@ -528,8 +528,15 @@ fn a_fenced_client_says_so_and_begins_anew() {
         let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
         session.write(opened.handle, 0, &pattern(100, 1)).await.unwrap();
         let client = mount.client();
+        let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (heard, known) = (told.clone(), mount.clone());
+        // Nothing cached counts any more, and that is said before there is a new life with a lease.
+        mount.on_recall(Box::new(move |inode, recalled| {
+            heard.lock().unwrap().push((inode, recalled, known.client()));
+        }));
         cluster.known().fence(client);
         world.sleep(3 * SECOND).await;
+        assert_eq!(*told.lock().unwrap(), vec![(opened.attr.inode, Recalled::Lost, client)]);
         let fenced = Err(ClientError::Refused(Refusal::Fenced));
         assert_eq!(session.fsync(opened.handle).await, fenced);
         assert_eq!(session.write(opened.handle, 0, b"x").await.map(|_| ()), fenced);

@@ -44,7 +44,7 @@ impl Errands {
         let [out, err] = [text(&self.said[0]), text(&self.said[1])];
         let binary = env!("CARGO_BIN_EXE_shoal");
         let orders = self.orders.as_mut().expect("the shell lives");
-        writeln!(orders, "{binary} {words} <&- >{out} 2>{err}; echo $?").expect("the shell listens");
+        writeln!(orders, "{binary} {words} </dev/null >{out} 2>{err}; echo $?").expect("the shell listens");
         let mut answer = String::new();
         self.answers.read_line(&mut answer).expect("the shell answers");
         let read = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();

@@ -29,6 +29,18 @@ impl Plan {
         let victims = (1..=bricks).map(|brick| format!("b{brick}")).chain(["meta".to_owned()]).collect();
         Plan { victims, every: 300..2000, stopped: 100..1500, kills: true }
     }
+
+    /// As gentle, but daemons are also stopped for longer than a lease: up to 30 s in long runs. Bricks are put Out, come
+    /// back and are brought level.
+    pub(crate) fn harsh(bricks: u32) -> Plan {
+        Plan { stopped: 100..if is_long() { 30_000 } else { 5_000 }, ..Plan::gentle(bricks) }
+    }
+
+    /// No call of a program takes longer: see RELIABILITY.md for what a pause is made of. While the metadata service is
+    /// away everything waits for it.
+    pub(crate) fn pause_max(&self) -> Duration {
+        Duration::from_secs(30) + Duration::from_millis(self.stopped.end)
+    }
 }
 
 /// Lets `work` run under a nemesis. Returns what it made, and how often the nemesis struck.

@@ -278,7 +278,9 @@ impl Filesystem for Gate {
             Ok(opened) => {
                 let (attr, _) = self.told(&opened.attr);
                 let flags = self.opened(&opened.attr, true);
-                reply.created(&self.versions.name_ttl(), &attr, GENERATION, FileHandle(opened.handle), flags);
+                // Another mount may have been quick to open it too.
+                let (_, ttl) = self.told(&opened.attr);
+                reply.created(&ttl, &attr, GENERATION, FileHandle(opened.handle), flags);
             }
             // Another mount was faster: at this number the kernel looks the name up again, and opens what is there.
             Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
