@@ -12,7 +12,7 @@ use types::{ClientId, InodeId, Refusal};
 use world::CallError;
 
 use crate::error::ClientError;
-use crate::mount::Mount;
+use crate::mount::{Mount, Recalled};
 use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::retry::Patience;
@@ -70,6 +70,11 @@ impl Lives {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// Microseconds from `now` on for which modes hold.
+    fn left(&self, now: u64) -> u64 {
+        self.leased_until.load(Ordering::Acquire).saturating_sub(now)
+    }
+
     fn renew(&self, sent: u64) {
         self.leased_until.fetch_max(sent + LEASE_US, Ordering::AcqRel);
     }
@@ -94,15 +99,17 @@ impl Openings {
     }
 
     /// The mode that is left of `granted`.
-    pub(crate) fn finish(&mut self, opening: u64, opened: Option<(InodeId, Mode)>) -> Option<Mode> {
-        let mode = opened.map(|(inode, granted)| match self.recalls.get(&inode) {
+    pub(crate) fn left(&self, opening: u64, inode: InodeId, granted: Mode) -> Mode {
+        match self.recalls.get(&inode) {
             Some((at, recalled)) if *at >= opening && *recalled != granted => Mode::Shared,
             _ => granted,
-        });
+        }
+    }
+
+    pub(crate) fn finish(&mut self, opening: u64) {
         self.numbers.finish(opening);
         let finished = self.numbers.finished();
         self.recalls.retain(|_, (at, _)| *at > finished);
-        mode
     }
 
     fn recall(&mut self, inode: InodeId, mode: Mode) {
@@ -196,6 +203,12 @@ impl Session {
         }
     }
 
+    /// For how long from now on nobody else is let in, in microseconds: so long may be believed what a mode allows to
+    /// believe.
+    pub fn lease_left_us(&self) -> u64 {
+        self.mount.lives.left(self.world.now())
+    }
+
     /// Waits until the modes hold again, if the lease has run out.
     pub(crate) async fn wait_for_lease(&self) -> Result<(), ClientError> {
         if self.mount.lives.is_leased(self.world.now()) {
@@ -279,7 +292,7 @@ impl Session {
             file.lock().mode = recall.mode;
             tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
         }
-        self.mount.call_hook(recall.inode, recall.mode);
+        self.mount.call_hook(recall.inode, Recalled::To(recall.mode));
         let client = self.mount.lives.client();
         let taken = ModeTaken { client, inode: recall.inode, mode: recall.mode };
         if let Err(error) = self.ask(&taken).await {
@@ -325,6 +338,40 @@ impl Mount {
             self.drop_unstable(&mut state);
             drop(state);
             file.changed.notify();
+            self.call_hook(file.inode, Recalled::Lost);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: InodeId = InodeId(5);
+
+    /// A recall counts for every open that had begun by then, until that has been taken over.
+    #[test]
+    fn a_recall_that_overtakes_an_answer_is_kept() {
+        let mut openings = Openings::default();
+        openings.recall(FILE, Mode::Shared);
+        let first = openings.begin();
+        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Alone, "it begins after the recall");
+        openings.recall(FILE, Mode::Shared);
+        let second = openings.begin();
+        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Shared);
+        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Shared, "however often it is asked for");
+        assert_eq!(openings.left(second, FILE, Mode::Alone), Mode::Alone);
+        assert_eq!(openings.left(first, InodeId(6), Mode::Alone), Mode::Alone);
+        openings.finish(first);
+        openings.finish(second);
+        assert!(openings.recalls.is_empty());
+    }
+
+    #[test]
+    fn what_a_mode_allows_is_believed_as_long_as_the_lease() {
+        let lives = Lives::new(ClientId(1), 100);
+        assert_eq!((lives.left(40), lives.left(100), lives.left(500)), (60, 0, 0));
+        lives.renew(200);
+        assert_eq!(lives.left(300), LEASE_US - 100);
     }
 }

@@ -36,7 +36,7 @@ mod write;
 mod write_behind;
 
 pub use error::{ClientError, MountError};
-pub use mount::{Counters, Mount, MountOptions, RecallHook};
+pub use mount::{Counters, Mount, MountOptions, RecallHook, Recalled};
 pub use names::SetAttrs;
 pub use open::Opened;
 pub use read::ReadStage;

@@ -121,8 +121,18 @@ pub(crate) struct Handle {
     pub(crate) write: bool,
 }
 
-/// Told of a changed mode before the change is confirmed.
-pub type RecallHook = Box<dyn Fn(InodeId, Mode) + Send + Sync>;
+/// Why what is cached of a file no longer counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recalled {
+    /// The service has asked for this mode; it is confirmed when the hook returns.
+    To(Mode),
+    /// The lease has run out and others were let in: what is open fails from now on.
+    Lost,
+}
+
+/// Told of a file of which nothing that is cached counts any more, before anybody else may change the file, or before
+/// this client has a lease again.
+pub type RecallHook = Box<dyn Fn(InodeId, Recalled) + Send + Sync>;
 
 /// The shared state of one mounted volume. Its locks are short and never held across an await; their order is table
 /// of files, file, flow, everything else.
@@ -259,16 +269,22 @@ impl Mount {
         }
     }
 
-    /// Sets who is told, before it is confirmed, that an inode's mode changes: whoever caches must forget then.
+    /// Sets who is told that nothing cached of a file counts any more.
     pub fn on_recall(&self, hook: RecallHook) {
         *lock(&self.hook) = Some(Arc::new(hook));
     }
 
-    pub(crate) fn call_hook(&self, inode: InodeId, mode: Mode) {
+    pub(crate) fn call_hook(&self, inode: InodeId, recalled: Recalled) {
         let hook = lock(&self.hook).clone();
         if let Some(hook) = hook {
-            hook(inode, mode);
+            hook(inode, recalled);
         }
+    }
+
+    /// The mode in which this mount has a file now: `Shared` if it is not open. A recall that comes later finds every
+    /// handle that exists by then.
+    pub fn mode(&self, inode: InodeId) -> Mode {
+        self.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
     }
 
     pub(crate) fn count(&self, counter: Counter, by: u64) {

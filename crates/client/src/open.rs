@@ -19,7 +19,7 @@ pub struct Opened {
     pub handle: u64,
     /// The file's attributes.
     pub attr: Attr,
-    /// What may be cached. A recall changes it later: see [`Mount::on_recall`].
+    /// What may be cached at first: see [`Mount::mode`].
     pub mode: Mode,
 }
 
@@ -35,17 +35,26 @@ impl<'a> Opening<'a> {
         Opening { mount, number }
     }
 
-    /// The mode that is left of the granted one.
+    /// The mode that is left of the granted one so far.
+    fn left(&self, attr: &Attr, granted: Mode) -> Mode {
+        self.number.map_or(granted, |number| self.mount.openings().left(number, attr.inode, granted))
+    }
+
+    /// The mode that is left of the granted one. Recalls that come later find the file as the caller leaves it: the
+    /// caller holds its lock.
     fn end(mut self, attr: &Attr, granted: Mode) -> Mode {
-        let Some(number) = self.number.take() else { return granted };
-        self.mount.openings().finish(number, Some((attr.inode, granted))).unwrap_or(granted)
+        let mode = self.left(attr, granted);
+        if let Some(number) = self.number.take() {
+            self.mount.openings().finish(number);
+        }
+        mode
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number.take() {
-            self.mount.openings().finish(number, None);
+            self.mount.openings().finish(number);
         }
     }
 }
@@ -75,10 +84,10 @@ impl Session {
         let at_once = truncate && fresh;
         let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
         let names::Opened { attr, mode } = self.change(request).await?;
-        let mode = opening.end(&attr, mode);
-        let attr = self.yield_to(&file, attr, mode).await?;
+        let left = opening.left(&attr, mode);
+        let attr = self.yield_to(&file, attr, left).await?;
         entered.file = None;
-        let mut opened = self.opened(file, attr, mode, write);
+        let mut opened = self.opened(file, attr, mode, opening, write);
         if truncate && !at_once {
             let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
             let file = self.mount.handle(opened.handle)?.file;
@@ -120,16 +129,27 @@ impl Session {
         let kind = FileKind::File;
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
         let names::Opened { attr, mode } = self.change(request).await?;
-        let mode = opening.end(&attr, mode);
         let (file, _) = self.mount.enter(attr.inode);
-        Ok(self.opened(file, attr, mode, true))
+        Ok(self.opened(file, attr, mode, opening, true))
     }
 
     /// Takes an open over into the mount's state.
-    fn opened(&self, file: Arc<OpenFile>, attr: Attr, mode: Mode, write: bool) -> Opened {
+    fn opened(
+        &self,
+        file: Arc<OpenFile>,
+        attr: Attr,
+        granted: Mode,
+        opening: Opening<'_>,
+        write: bool,
+    ) -> Opened {
         let mut state = file.lock();
+        let mode = opening.end(&attr, granted);
         state.adopt(&attr);
-        state.mode = mode;
+        // Less than `Alone` is taken over by whoever makes stable what was written alone: here `yield_to`, which has
+        // done so, or the recall that has come since, which is about to.
+        if state.mode != Mode::Alone || mode == Mode::Alone {
+            state.mode = mode;
+        }
         tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
         state.count_open(write);
         state.write_handles += u32::from(write);

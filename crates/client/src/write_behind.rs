@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use types::limits::FILE_SIZE_MAX;
+use types::messages::cluster::Mode;
 use types::{Epoch, Refusal};
 
 use crate::error::ClientError;
 use crate::gather::{Change, Piece, StripeWrites};
-use crate::mount::{Counter, Mount};
+use crate::mount::{Counter, Handle, Mount};
 use crate::open_file::{FileState, Mark, OpenFile};
 use crate::session::Session;
 use crate::write::WriteStage;
@@ -143,16 +144,21 @@ impl Session {
         Ok(())
     }
 
-    /// Called at every `close`: returns when the primaries hold everything and the service shows the size.
+    /// Called at every `close`, and when a program with the file open starts another one: returns when the primaries
+    /// hold everything and the service shows the size. Of a file that others write too all that is so before each write
+    /// returns, and nobody is asked.
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
-        let handle = self.mount.handle(handle)?;
-        if handle.write {
-            let mark = self.mount.hurry(&handle.file);
-            self.make_answered(&handle.file, mark.upto).await;
-            handle.file.report_error()?;
-            self.tell_growth(&handle.file, None).await?;
+        let Handle { file, write } = self.mount.handle(handle)?;
+        if !write {
+            return Ok(());
         }
-        Ok(())
+        if file.lock().mode != Mode::Alone {
+            return file.report_error();
+        }
+        let mark = self.mount.hurry(&file);
+        self.make_answered(&file, mark.upto).await;
+        file.report_error()?;
+        self.tell_growth(&file, None).await
     }
 
     /// Returns when everything written to the file so far is stable, with its size.

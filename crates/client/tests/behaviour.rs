@@ -11,7 +11,7 @@ mod sizes;
 #[path = "behaviour/staging.rs"]
 mod staging;
 
-use client::{ClientError, MountError, MountOptions, SetAttrs};
+use client::{ClientError, MountError, MountOptions, Recalled, SetAttrs};
 use fakes::{Cluster, META, OWNER, UNIT, identity};
 use types::messages::cluster::{Mode, SlotState};
 use types::messages::session::Role;
@@ -469,7 +469,7 @@ fn a_conflicting_open_recalls_the_mode() {
         let inode = reader.lookup(ROOT, b"f").await.unwrap().inode;
         let seen = reader.open(inode, false, false).await.unwrap();
         assert_eq!(seen.mode, Mode::Shared);
-        assert_eq!(*told.lock().unwrap(), vec![(inode, Mode::Shared)]);
+        assert_eq!(*told.lock().unwrap(), vec![(inode, Recalled::To(Mode::Shared))]);
         assert_eq!(seen.attr.size, 3 * STRIPE as u64);
         let mut model = pattern(3 * STRIPE, 1);
         model[10..14].copy_from_slice(b"more");
@@ -480,6 +480,12 @@ fn a_conflicting_open_recalls_the_mode() {
         assert_eq!(cluster.known().stable(b"f"), model);
         assert_eq!(&*reader.read(seen.handle, 0, 1 << 20).await.unwrap(), &model[..]);
         assert_eq!(mount.counters().unstable_bytes, 0);
+        // A close has nothing to wait for, even where nobody could answer.
+        cluster.kill_meta();
+        let begun = cluster.sim.node("client").now();
+        writer.flush(opened.handle).await.unwrap();
+        assert_eq!(cluster.sim.node("client").now(), begun);
+        cluster.start_meta();
         // Another truncates; the writer goes on in the new object.
         let second = reader.open(inode, true, true).await.unwrap();
         writer.write(opened.handle, 2, b"z").await.unwrap();
@@ -524,8 +530,15 @@ fn a_fenced_client_says_so_and_begins_anew() {
         let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
         session.write(opened.handle, 0, &pattern(100, 1)).await.unwrap();
         let client = mount.client();
+        let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (heard, known) = (told.clone(), mount.clone());
+        // Nothing cached counts any more, and that is said before there is a new life with a lease.
+        mount.on_recall(Box::new(move |inode, recalled| {
+            heard.lock().unwrap().push((inode, recalled, known.client()));
+        }));
         cluster.known().fence(client);
         world.sleep(3 * SECOND).await;
+        assert_eq!(*told.lock().unwrap(), vec![(opened.attr.inode, Recalled::Lost, client)]);
         let fenced = Err(ClientError::Refused(Refusal::Fenced));
         assert_eq!(session.fsync(opened.handle).await, fenced);
         assert_eq!(session.write(opened.handle, 0, b"x").await.map(|_| ()), fenced);

@@ -8,6 +8,7 @@
 //! | `exclusive.rs` | mounts that are the only ones of their volume, with the kernel's write-back cache |
 //! | `restarts.rs` | stops, crashes and restarts of the cluster |
 //! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
+//! | `errands.rs` | somebody who runs commands while a test has files open |
 //! | `nemesis.rs` | somebody who kills, stops and restarts daemons while a test works |
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
 //! | `history.rs` | two mounts at the same blocks: each block is a register |
@@ -20,6 +21,7 @@
 //! | `story.rs` | the demo |
 
 mod damage;
+mod errands;
 mod exclusive;
 mod exerciser;
 mod files;

@@ -3,7 +3,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::stage::{Chance, Stage, kill_now, text, within};
 
@@ -62,6 +66,71 @@ fn two_writers_of_one_file_see_each_other() {
     });
     assert_eq!(fs::read(a.join("file")).expect("all of it"), fs::read(b.join("file")).expect("all of it"));
     stage.check_logs(&[]);
+}
+
+/// A handle from before the sharing reads through the kernel's cache, and finds nothing there that is older than a write
+/// which another mount was told is done.
+#[test]
+fn handles_from_before_the_sharing_see_every_write() {
+    let stage = Stage::new("shared-cache");
+    stage.up(3, "2+1", "512M");
+    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    fs::write(a.join("file"), vec![0; 64 << 10]).expect("a file");
+    let open = |dir: &Path, write| {
+        OpenOptions::new().read(true).write(write).open(dir.join("file")).expect("the file")
+    };
+    within(Duration::from_secs(60), "reads beside writes", || {
+        let (writes, reads) = (open(&a, true), open(&a, false));
+        let mut seen = vec![0; 64 << 10];
+        reads.read_exact_at(&mut seen, 0).expect("a read into the cache");
+        let other = open(&b, true);
+        for round in 1..=100u8 {
+            let (writer, reader) = match round % 4 {
+                0 => (&writes, &other),
+                1 => (&other, &writes),
+                2 => (&other, &reads),
+                _ => (&writes, &reads),
+            };
+            let at = u64::from(round % 3) * 5000;
+            writer.write_all_at(&[round; 9000], at).expect("a write");
+            let mut seen = vec![0; 9000];
+            reader.read_exact_at(&mut seen, at).expect("a read");
+            assert!(seen == vec![round; 9000], "round {round}: {} is there", seen[0]);
+        }
+    });
+    stage.check_logs(&[]);
+}
+
+/// The daemon of a mount is stopped until its lease has run out and somebody else has written: the kernel does not show
+/// what it has cached meanwhile.
+#[test]
+fn a_stopped_mount_shows_nothing_old() {
+    let stage = Stage::new("stopped-mount");
+    stage.up(3, "2+1", "512M");
+    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    fs::write(a.join("file"), vec![1; 4096]).expect("a file");
+    let old = OpenOptions::new().read(true).write(true).open(a.join("file")).expect("the file");
+    let read = || {
+        let mut seen = vec![0; 4096];
+        old.read_exact_at(&mut seen, 0).map(|()| seen)
+    };
+    assert!(read().expect("a read into the cache") == vec![1; 4096]);
+    let daemon = Pid::from_raw(stage.mount_pid(&a));
+    kill(daemon, Signal::SIGSTOP).expect("it runs");
+    let seen = within(Duration::from_secs(60), "a stopped mount", || {
+        let other = OpenOptions::new().write(true).open(b.join("file")).expect("the other is let in");
+        other.write_all_at(&[2; 4096], 0).expect("a write");
+        other.sync_all().expect("an fsync");
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(read);
+            std::thread::sleep(Duration::from_millis(300));
+            kill(daemon, Signal::SIGCONT).expect("it is stopped");
+            reader.join().expect("a reader")
+        })
+    });
+    assert!(seen.as_ref().map_or(true, |seen| *seen == [2; 4096]), "{:?}", seen.map(|seen| seen[0]));
+    let again = within(Duration::from_secs(60), "an open anew", || fs::read(a.join("file")));
+    assert!(again.expect("a new handle") == vec![2; 4096]);
 }
 
 /// A name that both mounts make and replace at once is never a reason to fail.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::errands::Errands;
 use crate::stage::{Chance, Stage};
 
 /// What the nemesis does.
@@ -28,6 +29,18 @@ impl Plan {
         let victims = (1..=bricks).map(|brick| format!("b{brick}")).chain(["meta".to_owned()]).collect();
         Plan { victims, every: 300..2000, stopped: 100..1500, kills: true }
     }
+
+    /// As gentle, but daemons are also stopped for longer than a lease: up to 30 s in long runs. Bricks are put Out, come
+    /// back and are brought level.
+    pub(crate) fn harsh(bricks: u32) -> Plan {
+        Plan { stopped: 100..if is_long() { 30_000 } else { 5_000 }, ..Plan::gentle(bricks) }
+    }
+
+    /// No call of a program takes longer: see RELIABILITY.md for what a pause is made of. While the metadata service is
+    /// away everything waits for it.
+    pub(crate) fn pause_max(&self) -> Duration {
+        Duration::from_secs(30) + Duration::from_millis(self.stopped.end)
+    }
 }
 
 /// Lets `work` run under a nemesis. Returns what it made, and how often the nemesis struck.
@@ -38,8 +51,9 @@ pub(crate) fn under_nemesis<T>(
     work: impl FnOnce() -> T,
 ) -> (T, usize) {
     let over = AtomicBool::new(false);
+    let mut errands = Errands::new(stage);
     thread::scope(|scope| {
-        let blows = scope.spawn(|| strike_until(stage, plan, seed, &over));
+        let blows = scope.spawn(|| strike_until(stage, &mut errands, plan, seed, &over));
         let end = EndOnDrop(&over);
         let made = work();
         drop(end);
@@ -56,7 +70,15 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-fn strike_until(stage: &Stage, plan: &Plan, seed: u64, over: &AtomicBool) -> usize {
+/// Stops a process for so many milliseconds.
+pub(crate) fn stop_for(pid: i32, milliseconds: u64) {
+    let pid = Pid::from_raw(pid);
+    kill(pid, Signal::SIGSTOP).expect("the process runs");
+    thread::sleep(Duration::from_millis(milliseconds));
+    kill(pid, Signal::SIGCONT).expect("the process is stopped");
+}
+
+fn strike_until(stage: &Stage, errands: &mut Errands, plan: &Plan, seed: u64, over: &AtomicBool) -> usize {
     let mut chance = Chance::new(seed);
     let within = |chance: &mut Chance, range: &std::ops::Range<u64>| {
         Duration::from_millis(range.start + chance.below(range.end - range.start))
@@ -65,16 +87,15 @@ fn strike_until(stage: &Stage, plan: &Plan, seed: u64, over: &AtomicBool) -> usi
     while !over.load(Ordering::SeqCst) {
         let pause = within(&mut chance, &plan.every);
         sleep_unless(over, pause);
-        let Some(victims) = victims(stage, plan) else { continue };
+        let Some(victims) = victims(errands, plan) else { continue };
         let victim = &victims[chance.below(victims.len() as u64) as usize];
         if plan.kills && chance.below(2) == 0 {
             stage.kill(victim);
-            stage.must(&["up"]);
+            let up = errands.shoal("up");
+            assert!(up.ok, "up: {}", up.stderr);
         } else {
-            let pid = Pid::from_raw(stage.pid(victim));
-            kill(pid, Signal::SIGSTOP).expect("the daemon runs");
-            thread::sleep(within(&mut chance, &plan.stopped));
-            kill(pid, Signal::SIGCONT).expect("the daemon is stopped");
+            let time = within(&mut chance, &plan.stopped);
+            stop_for(stage.pid(victim), time.as_millis() as u64);
         }
         blows += 1;
     }
@@ -83,8 +104,8 @@ fn strike_until(stage: &Stage, plan: &Plan, seed: u64, over: &AtomicBool) -> usi
 
 /// Who may be struck: anybody; while a brick's slots are Out only that brick and the metadata service, because a code
 /// bears only so much. `None` if nobody can tell.
-fn victims(stage: &Stage, plan: &Plan) -> Option<Vec<String>> {
-    let status = stage.shoal(&["status", "--json"]);
+fn victims(errands: &mut Errands, plan: &Plan) -> Option<Vec<String>> {
+    let status = errands.shoal("status --json");
     let status = status.ok.then(|| status.json())?;
     let groups = status["volumes"].as_array()?.iter().flat_map(|volume| volume["groups"].as_array());
     let slots = groups.flatten().flat_map(|group| group["slots"].as_array()).flatten();

@@ -198,7 +198,7 @@ fn cut_off(name: &str, times: usize, longest: u64) {
         println!("{name}: cut to {to}, from {from} for {cut:?}: the longest pause was {longest:?}");
         pause = pause.max(longest);
     }
-    assert!(pause < Duration::from_secs(60), "{pause:?}");
+    assert!(pause < Duration::from_secs(30), "a call took {pause:?}");
     drop(file);
     assert!(fs::read(&path).expect("the file") == right.concat());
     islands.shoal(&["umount", text(&dir)]);
@@ -209,7 +209,6 @@ fn cut_off(name: &str, times: usize, longest: u64) {
 
 /// The brick keeps its lease, or is put Out.
 #[test]
-#[ignore = "bricks that are Out have to come back by themselves: run it by hand"]
 fn a_brick_that_is_cut_off_costs_a_pause() {
     let (times, longest) = if is_long() { (30, 10_000) } else { (4, 5_000) };
     cut_off("partition", times, longest);

@@ -64,7 +64,7 @@ impl Gate {
     fn reply_open(&self, answer: Result<Opened, Errno>, write: bool, reply: ReplyOpen) {
         match answer {
             Ok(opened) => {
-                let flags = self.opened(&opened.attr, opened.mode, write);
+                let flags = self.opened(&opened.attr, write);
                 reply.opened(FileHandle(opened.handle), flags);
             }
             Err(errno) => reply.error(errno),
@@ -98,7 +98,7 @@ impl Filesystem for Gate {
             return reply.attr(&status::TTL, &status::attr(inode));
         }
         let inode = self.inode(inode);
-        self.reply_attr(self.ask(async |session| session.getattr(inode).await), reply);
+        self.reply_asked(self.ask(async |session| session.getattr(inode).await), reply);
     }
 
     fn setattr(
@@ -135,7 +135,7 @@ impl Filesystem for Gate {
         let (gate, inode) = (self.clone(), self.inode(inode));
         let change = move || {
             let changed = gate.ask(async |session| session.setattr(inode, changes).await);
-            gate.reply_attr(changed, reply);
+            gate.reply_changed(changed, reply);
         };
         // A new size needs the right to write, for which another client may have to give way.
         if size.is_some() { self.spare.run(change) } else { change() }
@@ -277,8 +277,10 @@ impl Filesystem for Gate {
         match made {
             Ok(opened) => {
                 let (attr, _) = self.told(&opened.attr);
-                let flags = self.opened(&opened.attr, opened.mode, true);
-                reply.created(&self.versions.name_ttl(), &attr, GENERATION, FileHandle(opened.handle), flags);
+                let flags = self.opened(&opened.attr, true);
+                // Another mount may have been quick to open it too.
+                let (_, ttl) = self.told(&opened.attr);
+                reply.created(&ttl, &attr, GENERATION, FileHandle(opened.handle), flags);
             }
             // Another mount was faster: at this number the kernel looks the name up again, and opens what is there.
             Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),

@@ -1,6 +1,6 @@
 //! Makes the kernel forget.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use types::InodeId;
 /// How long whoever recalls a mode waits for the kernel.
 ///
 /// The kernel may have to wait for a read or write of the same file that is on its way, and that may have to wait for
-/// the client's background, which is who waits here: so not for ever. What is forgotten late was cached before the
-/// recall, and no attributes of it are believed any more.
+/// the client's background, which is who waits here: so not for ever. What is forgotten late is read by nobody:
+/// whoever reads asks for the attributes first, and that forgets it too.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 struct Order {
@@ -50,13 +50,25 @@ impl Forget {
         }
     }
 
-    /// Forgets a file's pages and attributes.
-    pub(super) fn everything(&self, inode: InodeId) {
+    /// Forgets a file's pages. Waits for those that are being read or written: others must carry that out.
+    pub(super) fn pages(&self, inode: InodeId) {
+        if let Err(error) = self.notifier.inval_inode(INodeNo(inode.0), 0, 0) {
+            tracing::debug!("the kernel keeps {inode}: {error}");
+        }
+    }
+
+    /// Forgets a file's attributes at once and its pages soon.
+    pub(super) fn soon(&self, inode: InodeId) -> Receiver<()> {
         self.attributes(inode);
         let (done, waiting) = channel();
-        if self.orders.send(Order { inode: INodeNo(inode.0), done }).is_err() {
-            return;
-        }
+        // If the thread has gone the mount ends, and the receiver says that nobody is there.
+        let _ = self.orders.send(Order { inode: INodeNo(inode.0), done });
+        waiting
+    }
+
+    /// Forgets a file's attributes at once, and waits a little for its pages to be forgotten.
+    pub(super) fn everything(&self, inode: InodeId) {
+        let waiting = self.soon(inode);
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             tracing::debug!("the kernel takes its time to forget the pages of {inode}");
         }

@@ -8,7 +8,6 @@ use client::{ClientError, Mount, Session};
 use fuser::{Errno, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEntry, Request};
 use types::InodeId;
 use types::limits::NAME_MAX;
-use types::messages::cluster::Mode;
 use types::messages::names::{Attr, Owner};
 
 use super::attributes::file_attr;
@@ -53,7 +52,7 @@ impl Gate {
 
     /// Attributes, and for how long they may be believed, as the kernel hears them.
     pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, std::time::Duration) {
-        let ttl = self.versions.tell(attr);
+        let ttl = self.versions.tell(attr, local::leased(&self.mount));
         let number = self.kernel_number(attr.inode);
         (fuser::FileAttr { ino: number, ..file_attr(attr) }, ttl)
     }
@@ -78,9 +77,37 @@ impl Gate {
         }
     }
 
+    /// Answers a question for attributes. Whoever asks is about to read pages, perhaps: see `versions.rs`.
+    pub(super) fn reply_asked(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
+        match (&answer, self.forget.get()) {
+            (Ok(attr), Some(forget)) if self.versions.must_forget(attr.inode, local::leased(&self.mount)) => {
+                let (gate, forget, inode) = (self.clone(), forget.clone(), attr.inode);
+                // The kernel waits for reads of these pages that are on their way, for which the pool is needed.
+                self.spare.run(move || {
+                    forget.pages(inode);
+                    gate.reply_attr(answer, reply);
+                });
+            }
+            _ => self.reply_attr(answer, reply),
+        }
+    }
+
+    /// Answers a change of attributes. The kernel takes these for newer than whatever it has heard meanwhile, also than
+    /// that it must not believe them: so it may not believe them at all.
+    pub(super) fn reply_changed(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
+        match answer {
+            Ok(attr) => {
+                let (told, ttl) = self.told(&attr);
+                let ttl = if self.mount.is_exclusive() { ttl } else { std::time::Duration::ZERO };
+                reply.attr(&ttl, &told);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
     /// What the kernel is to do with its caches for a new handle.
-    pub(super) fn opened(&self, attr: &Attr, mode: Mode, write: bool) -> FopenFlags {
-        let opening = self.versions.open(attr, mode, write);
+    pub(super) fn opened(&self, attr: &Attr, write: bool) -> FopenFlags {
+        let opening = self.versions.open(attr, || self.mount.mode(attr.inode), write);
         if opening.forget_attributes
             && let Some(forget) = self.forget.get()
         {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{ClientError, Mount, Session};
 use fuser::Errno;
@@ -29,6 +30,11 @@ pub(super) fn ask<T>(
 ) -> Result<T, Errno> {
     let (world, session) = local(mount)?;
     world.block_on(request(&session)).map_err(|error| Errno::from_i32(errno(error)))
+}
+
+/// For how long the mount's lease still runs.
+pub(super) fn leased(mount: &Arc<Mount>) -> Duration {
+    local(mount).map(|(_, session)| Duration::from_micros(session.lease_left_us())).unwrap_or_default()
 }
 
 fn local(mount: &Arc<Mount>) -> Result<(World, Session), Errno> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use client::{ClientError, Mount, MountError, MountOptions};
+use client::{ClientError, Mount, MountError, MountOptions, Recalled};
 use fuser::{BackgroundSession, Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
@@ -115,9 +115,13 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
     let forget = Forget::new(session.notifier()).map_err(FuseError::Machine)?;
     let versions = Arc::clone(&gate.versions);
     let kernel = forget.clone();
-    mount.on_recall(Box::new(move |inode, mode| {
-        versions.recall(inode, mode);
-        kernel.everything(inode);
+    mount.on_recall(Box::new(move |inode, recalled| {
+        versions.recall(inode, recalled);
+        match recalled {
+            Recalled::To(_) => kernel.everything(inode),
+            // Everything that is open is lost at once: no time for each.
+            Recalled::Lost => drop(kernel.soon(inode)),
+        }
     }));
     assert!(gate.forget.set(forget).is_ok(), "a mount begins once");
     session.spawn().map_err(refused)
