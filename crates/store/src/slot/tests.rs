@@ -1,5 +1,6 @@
 //! The step machine, step by step, and a replay of what it recorded.
 
+mod copied;
 mod fill;
 
 use proptest::prelude::*;
@@ -552,31 +553,6 @@ fn staged_units_go_with_age_epoch_object_and_the_plain_way() {
     assert_eq!(bench.core.space.free(), BLOCKS);
     assert_eq!(bench.core.room_for_stage(Epoch(2), &stage, BLOCKS - 3), Err(Refusal::NoSpace), "the reserve");
     assert_eq!(bench.core.room_for_stage(Epoch(1), &stage, 0), Err(Refusal::StaleEpoch));
-}
-
-/// What a segment told that is given up is told by a later one: held operations as what they are, decisions, promises.
-#[test]
-fn amendment_9_a_copied_record_keeps_its_state() {
-    for freed in [false, true] {
-        let mut bench = Bench::serving();
-        let decided = bench.write(0, OpKind::Overlay, 10, 10).expect("space");
-        bench.decide(decided);
-        let undecided = bench.write(1, OpKind::Overlay, 10, 10).expect("space");
-        for object in 90..120 {
-            bench.record(Recorded::Drop(Drop { object: ObjectId(object), stripes: 1 }));
-        }
-        bench.core.synced(bench.lsn);
-        let first = bench.journal.len();
-        bench.checkpoint(3, freed);
-        let copies = bench.journal.iter().filter(|(_, record)| matches!(record, Recorded::Hold(_))).count();
-        assert_eq!(copies, if freed { 2 } else { 4 }, "two operations, each copied");
-        assert_eq!(bench.journal.len() < first, freed);
-        let replayed = bench.replay();
-        assert_eq!(bench.state(&replayed), bench.state(&bench.core));
-        let tail = replayed.tail(GROUP, 0);
-        assert_eq!((tail.decided, replayed.promised(GROUP)), (decided, Epoch(1)));
-        assert_eq!(tail.held.iter().map(|op| op.seq).collect::<Vec<Seq>>(), [undecided]);
-    }
 }
 
 #[derive(Clone, Debug)]
