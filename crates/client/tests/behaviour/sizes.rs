@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 
 use super::*;
 
@@ -45,13 +45,17 @@ fn a_mode_is_given_up_with_the_size_although_writes_go_on() {
             done.set(true);
             attr.size
         };
-        let write = async {
-            while !done.get() {
-                session.write(opened.handle, 0, &pattern(10, 2)).await.unwrap();
-                world.sleep(50).await;
+        // Of several writers one always has something that is not stable.
+        let write = |at: u64| {
+            let (session, world, done) = (&session, &world, &done);
+            async move {
+                while !done.get() {
+                    session.write(opened.handle, at, &pattern(10, 2)).await.unwrap();
+                    world.sleep(50 + at).await;
+                }
             }
         };
-        let (size, ()) = join(read, write).await;
+        let (size, _) = join(read, join_all([0, 200, 400, 600].map(write))).await;
         assert_eq!(size, (FAR + LEN) as u64, "the reader sees the whole file");
     });
 }
