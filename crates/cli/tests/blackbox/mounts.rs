@@ -44,7 +44,7 @@ fn two_writers_of_one_file_see_each_other() {
     let stage = Stage::new("shared");
     stage.up(4, "2+2", "1G");
     let (a, b) = (stage.mount("a"), stage.mount("b"));
-    let open = |dir: &std::path::Path| {
+    let open = |dir: &Path| {
         OpenOptions::new()
             .read(true)
             .write(true)
@@ -193,7 +193,7 @@ fn recalls_across_do_not_lock_up() {
         });
     });
     for file in 0..FILES {
-        let read = |mount: &std::path::Path| fs::read(mount.join(file.to_string())).expect("the file");
+        let read = |mount: &Path| fs::read(mount.join(file.to_string())).expect("the file");
         assert!(read(&mounts[0]) == read(&mounts[1]), "file {file}");
     }
     stage.check_logs(&[]);
