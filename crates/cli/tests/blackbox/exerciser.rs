@@ -293,7 +293,7 @@ fn operations() -> u64 {
 /// A brick is killed or stopped now and then.
 fn killer() -> Plan {
     let victims = (1..=6).map(|brick| format!("b{brick}")).collect();
-    let every = if is_long() { 15_000..20_000 } else { 3_000..5_000 };
+    let every = if is_long() { 15_000..20_000 } else { 8_000..12_000 };
     Plan { victims, every, ..Plan::harsh(6) }
 }
 
