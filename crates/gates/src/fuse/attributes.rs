@@ -75,7 +75,8 @@ pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
     }
 }
 
-fn time(nanoseconds: u64) -> SystemTime {
+/// A time that the volume has, in nanoseconds since 1970.
+pub(super) fn time(nanoseconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(nanoseconds)
 }
 

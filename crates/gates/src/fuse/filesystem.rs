@@ -93,12 +93,12 @@ impl Filesystem for Gate {
         self.reply_entry(found, reply);
     }
 
-    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         if status::is_ours(inode) {
             return reply.attr(&status::TTL, &status::attr(inode));
         }
         let inode = self.inode(inode);
-        self.reply_asked(self.ask(async |session| session.getattr(inode).await), reply);
+        self.reply_asked(self.ask(async |session| session.getattr(inode).await), request.pid(), reply);
     }
 
     fn setattr(
@@ -310,8 +310,8 @@ impl Filesystem for Gate {
 
     fn write(
         &self,
-        _request: &Request,
-        _inode: INodeNo,
+        request: &Request,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -320,7 +320,11 @@ impl Filesystem for Gate {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.ask(async |session| session.write(handle.0, offset, data).await) {
+        let (inode, thread) = (self.inode(inode), request.pid());
+        self.versions.acts(inode, thread);
+        let written = self.ask(async |session| session.write(handle.0, offset, data).await);
+        self.versions.acts(inode, thread);
+        match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
         }

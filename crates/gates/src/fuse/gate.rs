@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use client::{ClientError, Mount, Session};
 use fuser::{Errno, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEntry, Request};
@@ -10,14 +11,16 @@ use types::InodeId;
 use types::limits::NAME_MAX;
 use types::messages::names::{Attr, Owner};
 
-use super::attributes::file_attr;
+use super::attributes::{file_attr, time};
 use super::forget::Forget;
 use super::local;
 use super::spare::Spare;
-use super::versions::Versions;
+use super::versions::{Answer, Versions};
 
 /// Inode numbers are never used again, so every inode is of the first generation.
 pub(super) const GENERATION: Generation = Generation(0);
+/// Stands for a thread that is not known.
+const NOBODY: u32 = 0;
 /// The kernel's number of the root.
 const KERNEL_ROOT: u64 = 1;
 
@@ -60,6 +63,7 @@ impl Gate {
     pub(super) fn reply_entry(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
         match answer {
             Ok(attr) => {
+                self.versions.acts(attr.inode, NOBODY);
                 let (attr, ttl) = self.told(&attr);
                 reply.entry_with_ttls(&ttl, &self.versions.name_ttl(), &attr, GENERATION);
             }
@@ -77,18 +81,27 @@ impl Gate {
         }
     }
 
-    /// Answers a question for attributes. Whoever asks is about to read pages, perhaps: see `versions.rs`.
-    pub(super) fn reply_asked(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
-        match (&answer, self.forget.get()) {
-            (Ok(attr), Some(forget)) if self.versions.must_forget(attr.inode, local::leased(&self.mount)) => {
-                let (gate, forget, inode) = (self.clone(), forget.clone(), attr.inode);
+    /// Answers a thread's question for attributes. It is about to read pages, perhaps: see `versions.rs`.
+    pub(super) fn reply_asked(&self, answer: Result<Attr, Errno>, thread: u32, reply: ReplyAttr) {
+        let Ok(attr) = &answer else { return self.reply_attr(answer, reply) };
+        match self.versions.asked(attr, thread, local::leased(&self.mount), Instant::now()) {
+            Answer::Plain => self.reply_attr(answer, reply),
+            Answer::Stamped(stamp) => {
+                let (mut told, ttl) = self.told(attr);
+                told.mtime = time(attr.mtime / 1000 * 1000 + stamp);
+                self.versions.acts(attr.inode, thread);
+                reply.attr(&ttl, &told);
+            }
+            Answer::Forget => {
+                let (gate, inode) = (self.clone(), attr.inode);
                 // The kernel waits for reads of these pages that are on their way, for which the pool is needed.
                 self.spare.run(move || {
-                    forget.pages(inode);
+                    if let Some(forget) = gate.forget.get() {
+                        forget.pages(inode);
+                    }
                     gate.reply_attr(answer, reply);
                 });
             }
-            _ => self.reply_attr(answer, reply),
         }
     }
 
@@ -97,6 +110,7 @@ impl Gate {
     pub(super) fn reply_changed(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
         match answer {
             Ok(attr) => {
+                self.versions.acts(attr.inode, NOBODY);
                 let (told, ttl) = self.told(&attr);
                 let ttl = if self.mount.is_exclusive() { ttl } else { std::time::Duration::ZERO };
                 reply.attr(&ttl, &told);

@@ -9,10 +9,10 @@
 //! * handles of a file of mode `Shared` read and write around the cache;
 //! * handles from before go on using the cache: for whom, is said at the open and never again. But the kernel does not
 //!   read a page that it has before it has asked for the file's attributes, unless it may still believe those
-//!   (`FUSE_AUTO_INVAL_DATA`). So attributes of a shared file are believed for no time, and before they are told all
-//!   pages are forgotten, those that are being read at the moment too: what such a read then finds was fetched after it
-//!   had begun. Attributes of other files are believed no longer than this client has a lease, so this also holds for a
-//!   client that was stopped and whose lease ran out meanwhile;
+//!   (`FUSE_AUTO_INVAL_DATA`). So attributes of a shared file are believed for no time, and with them all pages are
+//!   forgotten, those that are being read at the moment too: what such a read then finds was fetched after it had begun.
+//!   See [`Answer`] for how. Attributes of other files are believed no longer than this client has a lease, so this also
+//!   holds for a client that was stopped and whose lease ran out meanwhile;
 //! * before a recalled mode is confirmed the attributes that were told earlier are forgotten.
 //!
 //! What maps a file, or moves its pages into a pipe, does not ask for attributes: a map of a file that others write
@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::Recalled;
 use types::messages::cluster::Mode;
@@ -36,6 +36,27 @@ const TTL: Duration = Duration::from_secs(1);
 const TTL_EXCLUSIVE: Duration = Duration::from_secs(3600);
 /// Inodes that are remembered; beyond, everything is forgotten and learned anew.
 const REMEMBERED_MAX: usize = 1 << 16;
+
+/// A thread that has done nothing to a file for so long does not disturb what another one is told of it.
+const QUIET: Duration = Duration::from_millis(200);
+/// Threads that are remembered, the last ones.
+const THREADS_MAX: usize = 16;
+
+/// How a question for attributes is answered so that whoever asks finds no old page afterwards.
+///
+/// The kernel forgets pages by itself when it hears of another size or time. But it takes no attributes over if its own
+/// have changed since it asked, by a write or another answer to the same machine; and it takes none over after it was
+/// made to forget pages. So where several threads use the file at once it is made to, and hears of a new size when one
+/// of them is alone for a moment, or at some risk for the pages until then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// With what there is.
+    Plain,
+    /// With so many nanoseconds in the place of those of its time: no answer before had these.
+    Stamped(u64),
+    /// When the kernel has been made to forget the pages.
+    Forget,
+}
 
 /// The contents of a file at one time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,6 +78,24 @@ struct Memory {
     caching: bool,
     /// Others may change the file while it is open.
     shared: bool,
+    /// While it is shared: the size that the kernel was told, and whether it may have missed it.
+    size: Option<u64>,
+    unsure: bool,
+    /// Answers that were stamped.
+    stamps: u64,
+    /// The last threads that did something to the file, and when.
+    threads: Vec<(u32, Instant)>,
+}
+
+impl Memory {
+    /// Notes that a thread does something. True if no other one has for a while.
+    fn note(&mut self, thread: u32, now: Instant) -> bool {
+        self.threads.retain(|(other, at)| *other != thread && now.duration_since(*at) < QUIET);
+        let alone = self.threads.is_empty();
+        self.threads.truncate(THREADS_MAX);
+        self.threads.push((thread, now));
+        alone
+    }
 }
 
 /// See the module.
@@ -105,10 +144,35 @@ impl Versions {
         if memory.shared { Duration::ZERO } else { TTL.min(leased) }
     }
 
-    /// True if the kernel must forget a file's pages before it is told attributes by a client with a lease of so long.
-    pub(super) fn must_forget(&self, inode: InodeId, leased: Duration) -> bool {
-        let files = self.lock();
-        files.get(&inode).is_some_and(|memory| memory.caching && (memory.shared || leased.is_zero()))
+    /// A thread asks for attributes, of a client with a lease of so long: how it is told these.
+    pub(super) fn asked(&self, attr: &Attr, thread: u32, leased: Duration, now: Instant) -> Answer {
+        let mut files = self.lock();
+        let Some(memory) = files.get_mut(&attr.inode).filter(|memory| memory.caching) else {
+            return Answer::Plain;
+        };
+        if !memory.shared {
+            return if leased.is_zero() { Answer::Forget } else { Answer::Plain };
+        }
+        if memory.size != Some(attr.size) {
+            (memory.size, memory.unsure) = (Some(attr.size), true);
+        }
+        let alone = memory.note(thread, now);
+        if !alone && !memory.unsure {
+            return Answer::Forget;
+        }
+        memory.unsure &= !alone;
+        memory.stamps += 1;
+        Answer::Stamped(memory.stamps % 1000)
+    }
+
+    /// Notes that a thread is changing a file, or is about to be told of it otherwise: the kernel's attributes change.
+    pub(super) fn acts(&self, inode: InodeId, thread: u32) {
+        if self.exclusive {
+            return;
+        }
+        if let Some(memory) = self.lock().get_mut(&inode).filter(|memory| memory.caching && memory.shared) {
+            memory.note(thread, Instant::now());
+        }
     }
 
     /// Notes an open of a file in the mode that `mode` tells: a recall comes either before that, or finds the handle
@@ -155,6 +219,7 @@ impl Versions {
         let mut files = self.lock();
         if let Some(memory) = files.get_mut(&inode) {
             memory.shared = matches!(recalled, Recalled::To(Mode::Shared) | Recalled::Lost);
+            memory.size = memory.told.map(|told| told.size).or(memory.size);
             memory.pages = None;
             memory.told = None;
         }
@@ -245,34 +310,44 @@ mod tests {
 
     #[test]
     fn handles_from_before_the_sharing_find_no_pages() {
-        let versions = Versions::default();
-        assert!(!versions.must_forget(InodeId(5), LEASE));
+        let (versions, now) = (Versions::default(), Instant::now());
+        let asked = |size, thread, after: u64| {
+            versions.asked(&attr(size, 1), thread, LEASE, now + Duration::from_millis(after))
+        };
+        assert_eq!(asked(10, 1, 0), Answer::Plain, "it is not open");
         versions.open(&attr(10, 1), || Mode::Alone, true);
-        assert!(!versions.must_forget(InodeId(5), LEASE), "nobody else may change it");
+        assert_eq!(asked(10, 1, 0), Answer::Plain, "nobody else may change it");
         versions.recall(InodeId(5), Recalled::To(Mode::Shared));
-        assert!(versions.must_forget(InodeId(5), LEASE));
+        assert_eq!(asked(10, 1, 0), Answer::Stamped(1));
+        assert_eq!(asked(10, 1, 1), Answer::Stamped(2), "the kernel has not seen that time");
+        assert_eq!(asked(10, 2, 2), Answer::Forget, "the answer to another thread may overtake this one");
+        assert_eq!(asked(10, 1, 3), Answer::Forget);
+        // A new size has to arrive, and is told until one that asks is alone.
+        assert_eq!(asked(11, 2, 4), Answer::Stamped(3));
+        assert_eq!(asked(11, 1, 5), Answer::Stamped(4));
+        assert_eq!(asked(11, 1, 300), Answer::Stamped(5));
+        assert_eq!(asked(11, 2, 301), Answer::Forget);
         // A handle that is opened now does not cache, and changes nothing for the old one.
         versions.open(&attr(10, 1), || Mode::Shared, true);
         versions.release(InodeId(5), true);
-        assert!(versions.must_forget(InodeId(5), LEASE));
+        assert_eq!(asked(11, 1, 302), Answer::Forget);
         versions.release(InodeId(5), true);
-        assert!(!versions.must_forget(InodeId(5), LEASE), "nobody has it open");
         versions.open(&attr(10, 1), || Mode::Shared, true);
-        assert!(!versions.must_forget(InodeId(5), LEASE), "it reads around the cache");
+        assert_eq!(asked(11, 1, 303), Answer::Plain, "it reads around the cache");
     }
 
     #[test]
     fn nothing_is_believed_without_a_lease() {
-        let versions = Versions::default();
+        let (versions, now) = (Versions::default(), Instant::now());
         versions.open(&attr(10, 1), || Mode::Readers, false);
         let short = Duration::from_millis(300);
         assert_eq!(versions.tell(&attr(10, 1), short), short);
-        assert!(!versions.must_forget(InodeId(5), short));
+        assert_eq!(versions.asked(&attr(10, 1), 1, short, now), Answer::Plain);
         assert_eq!(versions.tell(&attr(10, 1), Duration::ZERO), Duration::ZERO);
-        assert!(versions.must_forget(InodeId(5), Duration::ZERO));
+        assert_eq!(versions.asked(&attr(10, 1), 1, Duration::ZERO, now), Answer::Forget);
         // Others were let in; the handle is of no use any more, and must not show what it showed.
         versions.recall(InodeId(5), Recalled::Lost);
-        assert!(versions.must_forget(InodeId(5), LEASE));
+        assert_eq!(versions.asked(&attr(10, 1), 1, LEASE, now), Answer::Stamped(1));
         assert_eq!(versions.tell(&attr(10, 1), LEASE), Duration::ZERO);
     }
 
