@@ -66,7 +66,7 @@ impl Bench {
         let slots = vec![SlotConfig { brick: BRICK, state: SlotState::Live }];
         let groups = vec![GroupConfig { epoch: Epoch(0), slots }];
         let volume =
-            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false };
+            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false, block: None };
         let map = ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) };
         let bench = Bench {
             sim: Simulation::new(seed, SimOptions::default()),

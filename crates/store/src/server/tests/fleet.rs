@@ -63,7 +63,7 @@ impl Fleet {
         let slot = |brick| SlotConfig { brick: BrickId(brick as u32), state: SlotState::Live };
         let groups = vec![GroupConfig { epoch: Epoch(0), slots: (0..code.slots()).map(slot).collect() }];
         let volume =
-            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false };
+            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false, block: None };
         let info = |brick: usize| BrickInfo {
             id: BrickId(brick as u32),
             node: NodeId(brick as u32),
