@@ -120,6 +120,8 @@ struct Queue {
 pub(super) struct Net {
     chance: Chance,
     listeners: BTreeMap<(u32, u16), Queue>,
+    /// Names that listeners have in the file systems of their nodes.
+    names: BTreeMap<(u32, String), u16>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Wires that are cut: from, to.
@@ -134,6 +136,7 @@ impl Net {
         Net {
             chance: Chance::new(seed, "net"),
             listeners: BTreeMap::new(),
+            names: BTreeMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             cuts: BTreeSet::new(),
@@ -151,6 +154,20 @@ impl Net {
         let queue = Queue { id: self.count, waiting: VecDeque::new(), waker: None };
         self.listeners.insert((node, port), queue);
         Ok((port, self.count))
+    }
+
+    /// Gives a port of `node` a name, unless somebody listens at the one that has it.
+    pub(super) fn name_port(&mut self, node: u32, name: &str, port: u16) -> io::Result<()> {
+        if self.named_port(node, name).is_some_and(|port| self.listeners.contains_key(&(node, port))) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        self.names.insert((node, name.to_owned()), port);
+        Ok(())
+    }
+
+    /// The port of `node` that has a name.
+    pub(super) fn named_port(&self, node: u32, name: &str) -> Option<u16> {
+        self.names.get(&(node, name.to_owned())).copied()
     }
 
     /// Gives the port up, if it is still this listener's.
