@@ -131,7 +131,8 @@ impl Line {
     /// Takes requests and has them carried out. Returns why there are no more.
     async fn receive(self: &Rc<Line>, receiver: &mut StreamReceiver) -> &'static str {
         loop {
-            let ended = select(pin!(self.ended.wait()), pin!(self.server.ended.wait()));
+            let (mine, all) = (pin!(self.ended.wait()), pin!(self.server.ended.wait()));
+            let ended = select(mine, all);
             if self.over.get() || self.server.is_closing() {
                 return "the gate or its lease has ended";
             }

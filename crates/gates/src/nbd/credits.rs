@@ -7,7 +7,7 @@ use world::Signal;
 
 /// Requests under way on one connection.
 const REQUESTS_MAX: usize = 128;
-/// Bytes of them; a larger request goes alone.
+/// Bytes of them; a larger request goes alone, but for those without bytes.
 const BYTES_MAX: usize = 8 << 20;
 
 /// See the module.
@@ -39,7 +39,8 @@ impl Credits {
         loop {
             let changed = self.changed.wait();
             let (requests, taken) = (self.requests.get(), self.bytes.get());
-            if requests == 0 || (requests < REQUESTS_MAX && taken + bytes <= BYTES_MAX) {
+            let fits = bytes == 0 || taken == 0 || taken + bytes <= BYTES_MAX;
+            if requests < REQUESTS_MAX && fits {
                 self.requests.set(requests + 1);
                 self.bytes.set(taken + bytes);
                 return Credit { credits: Rc::clone(self), bytes };

@@ -156,13 +156,14 @@ impl Net {
         Ok((port, self.count))
     }
 
-    /// Gives a port of `node` a name, unless somebody listens at the one that has it.
-    pub(super) fn name_port(&mut self, node: u32, name: &str, port: u16) -> io::Result<()> {
+    /// Takes any port of `node` and gives it a name, unless somebody listens at the one that has it.
+    pub(super) fn listen_as(&mut self, node: u32, name: &str) -> io::Result<(u16, u64)> {
         if self.named_port(node, name).is_some_and(|port| self.listeners.contains_key(&(node, port))) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
+        let (port, id) = self.listen(node, 0)?;
         self.names.insert((node, name.to_owned()), port);
-        Ok(())
+        Ok((port, id))
     }
 
     /// The port of `node` that has a name.

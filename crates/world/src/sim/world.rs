@@ -127,10 +127,8 @@ impl World {
     /// Listens at a name of this node, which is left behind as a socket's file would be.
     pub(crate) async fn listen_at_path(&self, path: &str) -> io::Result<Listener> {
         self.check()?;
-        let (port, id) = self.state.net.borrow_mut().listen(self.node, 0)?;
-        let listener = Listener { world: self.clone(), port, id };
-        self.state.net.borrow_mut().name_port(self.node, path, port)?;
-        Ok(listener)
+        let (port, id) = self.state.net.borrow_mut().listen_as(self.node, path)?;
+        Ok(Listener { world: self.clone(), port, id })
     }
 
     pub(crate) async fn connect_to_path(&self, path: &str) -> io::Result<Conn> {

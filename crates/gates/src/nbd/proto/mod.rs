@@ -16,7 +16,7 @@ mod request;
 mod tests;
 mod words;
 
-pub(super) use haggle::{Agreed, Ask, ENTRY_LEN, GREETING, Haggle, OPTION_LEN, Offer, Step, option_header};
+pub(super) use haggle::{Agreed, ENTRY_LEN, GREETING, Haggle, OPTION_LEN, Offer, Step, option_header};
 pub(super) use reply::{Replies, Reply};
 pub(super) use request::{Command, Job, REQUEST_LEN, Request, Terms};
 pub(super) use words::{CODE_IO, CODE_SHUTDOWN};
