@@ -19,7 +19,7 @@ use super::proto::Offer;
 /// Pause after a connection could not be accepted, in microseconds.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 /// How long requests that are under way may take when the gate ends, in microseconds.
-const END_US: u64 = 10_000_000;
+const END_US: u64 = 5_000_000;
 
 /// Where a gate listens.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,6 +4,7 @@ mod crash;
 mod crash_points;
 mod damage;
 mod fence;
+mod find_bytes;
 mod fleet;
 mod full;
 mod join;
