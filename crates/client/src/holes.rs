@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use types::messages::brick::FindBytes;
 use types::Buf;
+use types::messages::brick::FindBytes;
 
 use crate::error::ClientError;
 use crate::mount::Counter;
@@ -35,11 +35,7 @@ impl Session {
     }
 
     /// As [`Session::find_bytes`], within the file.
-    async fn find_in(
-        &self,
-        file: &Arc<OpenFile>,
-        range: Range<u64>,
-    ) -> Result<Vec<Range<u64>>, ClientError> {
+    async fn find_in(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         if range.is_empty() {
             return Ok(Vec::new());
         }

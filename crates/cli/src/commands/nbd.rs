@@ -200,8 +200,7 @@ fn stop_all(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
         (false, _) => None,
         (true, Listen::Port(at) | Listen::Path(at)) => Some(at),
     };
-    let meant =
-        |gate: &GateDaemon| gate.volume == args.volume && at.as_ref().is_none_or(|at| gate.at == *at);
+    let meant = |gate: &GateDaemon| gate.volume == args.volume && at.as_ref().is_none_or(|at| gate.at == *at);
     let gates: Vec<GateDaemon> = gates().into_iter().filter(meant).collect();
     if gates.is_empty() {
         let what = format!("no gate of volume `{}` runs here", args.volume);
@@ -224,8 +223,7 @@ pub(crate) fn stop(gate: &GateDaemon, output: &Output) -> anyhow::Result<()> {
     if gone {
         return Ok(());
     }
-    let what =
-        format!("the gate at {} (pid {}) still has bytes to make stable", gate.uri, gate.daemon.pid());
+    let what = format!("the gate at {} (pid {}) still has bytes to make stable", gate.uri, gate.daemon.pid());
     Err(problem(what, "`shoal status`: are the metadata service and enough bricks up?"))
 }
 

@@ -46,7 +46,8 @@ impl Stage {
     /// The daemon that listens at a socket.
     fn gate_pid(&self, socket: &Path) -> i32 {
         let words = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let gates: Vec<i32> = self.processes().into_iter().filter(|pid| words(pid).contains(text(socket))).collect();
+        let gates: Vec<i32> =
+            self.processes().into_iter().filter(|pid| words(pid).contains(text(socket))).collect();
         assert_eq!(gates.len(), 1, "one gate at {}", socket.display());
         gates[0]
     }
@@ -70,9 +71,12 @@ fn run(words: &[&str]) -> Output {
     ran.unwrap_or_else(|error| panic!("{}: {error}; see ./dev test for what it needs", words[0]))
 }
 
+/// What `nbdsh` starts; the library is for the system's own Python.
+const NBDSH: [&str; 3] = ["/usr/bin/python3", "-m", "nbd"];
+
 /// Runs Python with the client library; `h` is connected.
 fn nbdsh(uri: &str, script: &str) -> String {
-    tool(&["nbdsh", "--base-allocation", "-u", uri, "-c", script])
+    tool(&[&NBDSH[..], &["--base-allocation", "-u", uri, "-c", script]].concat())
 }
 
 /// An image with bytes here and there, and holes between.
@@ -122,7 +126,10 @@ fn the_tools_that_people_use() {
         assert_eq!(export[can], true, "{can}: {export}");
     }
     assert_eq!((&export["is_read_only"], &export["can_cache"]), (&false.into(), &false.into()));
-    assert_eq!((&export["block_size_preferred"], &export["block_size_maximum"]), (&4096.into(), &(32 * MIB).into()));
+    assert_eq!(
+        (&export["block_size_preferred"], &export["block_size_maximum"]),
+        (&4096.into(), &(32 * MIB).into())
+    );
     assert_eq!(export["contexts"], serde_json::json!(["base:allocation"]));
     let listed: Value = serde_json::from_str(&tool(&["nbdinfo", "--list", "--json", uri])).expect("JSON");
     assert_eq!(listed["exports"][0]["export-name"], "vm");
@@ -153,10 +160,23 @@ fn the_tools_that_people_use() {
     tool(&["qemu-io", "-f", "qcow2", uri, "-c", "read -P 7 1M 1M", "-c", "read -P 0 2M 1M"]);
 
     let patterns = [
-        "write -P 0xab 4k 64k", "read -P 0xab 4k 64k", "write -P 1 513 1000", "read -P 1 513 1000",
-        "write -z 8k 12k", "read -P 0 8k 12k", "write -f -P 3 1M 5M", "discard 2M 2M", "read -P 3 1M 1M",
-        "write -z -u 30M 30M", "read -P 0 30M 30M", "aio_write -P 9 20M 4M", "aio_write -P 8 24M 4M",
-        "aio_flush", "read -P 9 20M 4M", "read -P 8 24M 4M", "flush",
+        "write -P 0xab 4k 64k",
+        "read -P 0xab 4k 64k",
+        "write -P 1 513 1000",
+        "read -P 1 513 1000",
+        "write -z 8k 12k",
+        "read -P 0 8k 12k",
+        "write -f -P 3 1M 5M",
+        "discard 2M 2M",
+        "read -P 3 1M 1M",
+        "write -z -u 30M 30M",
+        "read -P 0 30M 30M",
+        "aio_write -P 9 20M 4M",
+        "aio_write -P 8 24M 4M",
+        "aio_flush",
+        "read -P 9 20M 4M",
+        "read -P 8 24M 4M",
+        "flush",
     ];
     let commands: Vec<&str> = patterns.iter().flat_map(|pattern| ["-c", pattern]).collect();
     let said = tool(&[&["qemu-io", "-f", "raw", uri][..], &commands].concat());
@@ -390,8 +410,9 @@ fn another_gate_takes_over_and_nothing_that_was_flushed_is_lost() {
     stage.disk("4+2", "64M");
     let (first, second) = (stage.gate("vm", "first", &[]), stage.gate("vm", "second", &[]));
     for (dying, heir) in [(&first, &second), (&second, &first)] {
-        let words = ["nbdsh", "-u", &dying.uri, "-c", WRITER];
-        let writer = Command::new(words[0]).args(&words[1..]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut writer = Command::new(NBDSH[0]);
+        writer.args(&NBDSH[1..]).args(["-u", &dying.uri, "-c", WRITER]);
+        let writer = writer.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut writer = writer.expect("nbdsh runs");
         thread::sleep(Duration::from_millis(1500));
         kill_now(stage.gate_pid(&dying.socket));
@@ -468,14 +489,17 @@ fn files_are_exported_to_readers_or_to_one_gate_alone() {
     let copy = stage.path("copy");
     tool(&["nbdcopy", &reader.uri, text(&copy)]);
     assert!(fs::read(&copy).expect("a copy") == bytes);
-    nbdsh(&reader.uri, "
+    nbdsh(
+        &reader.uri,
+        "
 assert h.is_read_only() and h.can_multi_conn() and not h.can_trim()
 h.set_strict_mode(0)
 for change in (lambda: h.pwrite(b'x', 0), lambda: h.trim(1, 0), lambda: h.zero(1, 0)):
     try:
         change(); raise Exception('changed')
     except nbd.Error as e: assert e.errno == 'EPERM', e.errno
-");
+",
+    );
     stage.try_gate("main", "writer", &path).1.refused(&["volume `main` is mounted", "shoal nbd --stop"]);
     stage.stop_gate("main", &reader);
     stage.umount(&mount);
@@ -483,17 +507,24 @@ for change in (lambda: h.pwrite(b'x', 0), lambda: h.trim(1, 0), lambda: h.zero(1
     let writer = stage.gate("main", "writer", &path);
     stage.try_gate("main", "second", &path).1.refused(&["is mounted exclusively at", "nbd "]);
     stage.try_mount("mnt", &[]).1.refused(&["is mounted exclusively at"]);
-    nbdsh(&writer.uri, "
+    nbdsh(
+        &writer.uri,
+        "
 h.pwrite(b'exclusive', 999_000)
 h.set_strict_mode(0)
 try:
     h.pwrite(b'longer', 1_000_000); raise Exception('grown')
 except nbd.Error as e: assert e.errno == 'ENOSPC', e.errno
-");
+",
+    );
     stage.stop_gate("main", &writer);
     let mount = stage.mount("mnt");
     let seen = fs::read(mount.join("images/a.img")).expect("the image");
-    assert!(seen.len() == bytes.len() && &seen[999_000..999_009] == b"exclusive" && seen[..999_000] == bytes[..999_000]);
+    assert!(
+        seen.len() == bytes.len()
+            && &seen[999_000..999_009] == b"exclusive"
+            && seen[..999_000] == bytes[..999_000]
+    );
     stage.umount(&mount);
 
     stage.disk("2+1", "1M");
@@ -604,9 +635,18 @@ fn hostile_and_careless_clients_hurt_only_themselves() {
     // Requests that are refused, one after the other on one connection, and a sound one after them.
     let mut raw = Raw::enter(&gate);
     let refused = [
-        (0, 0, end, 1, 22), (0, 0, u64::MAX, 4096, 22), (0, 0, 0, max + 1, 22), (0, 4, 0, 512, 22),
-        (1, 0, end, 512, 28), (1, 16, 0, 512, 22), (4, 0, end - 1, 2, 22), (6, 0, end - 1, 2, 28),
-        (7, 0, 0, 512, 22), (3, 0, 1, 0, 22), (5, 0, 0, 512, 22), (77, 0, 0, 512, 22),
+        (0, 0, end, 1, 22),
+        (0, 0, u64::MAX, 4096, 22),
+        (0, 0, 0, max + 1, 22),
+        (0, 4, 0, 512, 22),
+        (1, 0, end, 512, 28),
+        (1, 16, 0, 512, 22),
+        (4, 0, end - 1, 2, 22),
+        (6, 0, end - 1, 2, 28),
+        (7, 0, 0, 512, 22),
+        (3, 0, 1, 0, 22),
+        (5, 0, 0, 512, 22),
+        (77, 0, 0, 512, 22),
     ];
     for (kind, flags, offset, len, code) in refused {
         raw.request(kind, flags, offset, len);

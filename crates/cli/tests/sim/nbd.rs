@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use client::{Encode, Mount, MountOptions};
 use gates::nbd::{Listen, NbdOptions, Server};
-use types::messages::cluster::VolumeCreate;
+use types::messages::cluster::{DISK as DISK_FILE, VolumeCreate};
 use types::messages::session::Role;
 use types::{Buf, Code, Epoch, Geometry};
 use world::sim::SimOptions;
@@ -50,7 +50,14 @@ impl Nbd {
     }
 
     /// One request; the bytes that it reads, or its error.
-    async fn ask(&mut self, kind: u16, flags: u16, offset: u64, len: u32, body: Buf) -> Result<Vec<u8>, Broken> {
+    async fn ask(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        offset: u64,
+        len: u32,
+        body: Buf,
+    ) -> Result<Vec<u8>, Broken> {
         self.cookie += 1;
         let mut head = 0x2560_9513_u32.to_be_bytes().to_vec();
         head.extend(flags.to_be_bytes());
@@ -132,7 +139,8 @@ fn start_gate(cluster: &Cluster, node: &str) {
             if let Ok(mount) = Mount::join(&on, options).await {
                 on.spawn(mount.clone().background(on.clone()));
                 let listen = Listen::Port(at.clone());
-                let options = NbdOptions { listen, file: None, read_only: false, write_through: false, connections: 4 };
+                let options =
+                    NbdOptions { listen, file: None, read_only: false, write_through: false, connections: 4 };
                 let server = Server::start(&on, &mount, DISK, &options).await.expect("the disk is there");
                 server.serve().await.expect("it is not exclusive");
                 return;
@@ -191,6 +199,23 @@ async fn work(world: &World, node: &str, model: &RefCell<Model>) -> Result<(), B
     }
 }
 
+/// Whoever asks where bytes are is told of all of them.
+async fn check_holes(world: &World, bytes: &[u8]) {
+    let options = MountOptions::new("meta:1", DISK, identity(Role::Client));
+    let mount = Mount::join(world, options).await.expect("anybody may mount it");
+    world.spawn(mount.clone().background(world.clone()));
+    let session = mount.session(world.clone());
+    let disk = session.lookup(mount.root(), DISK_FILE).await.expect("the disk is there");
+    let opened = session.open(disk.inode, false, false).await.expect("opened");
+    let found = session.find_bytes(opened.handle, 0..disk.size).await.expect("found");
+    for (at, block) in bytes.chunks(BLOCK).enumerate() {
+        let at = (at * BLOCK) as u64;
+        let known = found.iter().any(|range| range.start <= at && at + BLOCK as u64 <= range.end);
+        assert!(known || block.iter().all(|byte| *byte == 0), "the bytes at {at} lie in a hole of {found:?}");
+    }
+    mount.leave(world).await.expect("nothing was written");
+}
+
 /// Gates die one after the other, sometimes with everything else. Returns how many flushes were answered.
 pub(crate) fn run(seed: u64) -> u64 {
     let cluster = Cluster::new(seed, SimOptions::default(), 4, 16 << 20, 8 << 20);
@@ -200,7 +225,8 @@ pub(crate) fn run(seed: u64) -> u64 {
     cluster.sim.block_on("vm", async {
         vm.sleep(2_000_000).await;
         let peers = Peers::new(vm.clone(), identity(Role::Client));
-        let geometry = Geometry::new("2+1".parse::<Code>().expect("a code"), 16 << 10, 4).expect("a geometry");
+        let geometry =
+            Geometry::new("2+1".parse::<Code>().expect("a code"), 16 << 10, 4).expect("a geometry");
         let block = Some(BLOCKS * BLOCK as u64);
         let create = VolumeCreate { name: DISK.to_owned(), geometry, groups: 4, same_node: false, block };
         while peers.call("meta:1", Epoch(0), &create, Buf::empty()).await.is_err() {
@@ -223,6 +249,8 @@ pub(crate) fn run(seed: u64) -> u64 {
             let len = (BLOCKS * BLOCK as u64) as u32;
             let found = nbd.ask(READ, 0, 0, len, Buf::empty()).await.expect("the disk can be read");
             model.borrow_mut().compare(&found);
+            drop(nbd);
+            check_holes(&vm, &found).await;
         }
     });
     model.borrow().flushes

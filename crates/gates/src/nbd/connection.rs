@@ -12,8 +12,8 @@ use world::{Conn, Signal, StreamReceiver, StreamSender};
 use super::credits::{Credit, Credits};
 use super::export::{Export, Opened, is_fenced};
 use super::proto::{
-    Agreed, CODE_IO, CODE_SHUTDOWN, Command, ENTRY_LEN, GREETING, Haggle, Job, OPTION_LEN,
-    REQUEST_LEN, Replies, Reply, Request, Step, Terms, option_header,
+    Agreed, CODE_IO, CODE_SHUTDOWN, Command, ENTRY_LEN, GREETING, Haggle, Job, OPTION_LEN, REQUEST_LEN,
+    Replies, Reply, Request, Step, Terms, option_header,
 };
 use super::server::Server;
 use crate::errno::nbd_code;
@@ -160,8 +160,7 @@ impl Line {
         payload: usize,
         receiver: &mut StreamReceiver,
     ) -> Option<()> {
-        let checked =
-            if self.server.is_closing() { Err(CODE_SHUTDOWN) } else { request.check(&self.terms) };
+        let checked = if self.server.is_closing() { Err(CODE_SHUTDOWN) } else { request.check(&self.terms) };
         let bytes = checked.as_ref().map_or(0, Job::bytes);
         let credit = self.credits.take(bytes).await;
         let job = match checked {

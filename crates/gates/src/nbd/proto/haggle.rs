@@ -210,7 +210,8 @@ impl Haggle {
             let zeros: &[u8] = if self.no_zeroes { &[] } else { &[0; 124] };
             return [&size.to_be_bytes()[..], &flags.to_be_bytes(), zeros].concat();
         }
-        let info = |kind: u16, data: &[u8]| answer(ask.option, REP_INFO, &[&kind.to_be_bytes(), data].concat());
+        let info =
+            |kind: u16, data: &[u8]| answer(ask.option, REP_INFO, &[&kind.to_be_bytes(), data].concat());
         let export = [&size.to_be_bytes()[..], &flags.to_be_bytes()].concat();
         let mut bytes = info(INFO_EXPORT, &export);
         if ask.wanted.contains(&INFO_NAME) {

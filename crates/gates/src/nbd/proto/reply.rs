@@ -28,11 +28,7 @@ pub(crate) struct Replies {
 impl Replies {
     /// It is done.
     pub(crate) fn done(self, cookie: u64) -> Reply {
-        Reply::head(if self.structured {
-            chunk(REPLY_NONE, cookie, 0, &[])
-        } else {
-            simple(cookie, 0)
-        })
+        Reply::head(if self.structured { chunk(REPLY_NONE, cookie, 0, &[]) } else { simple(cookie, 0) })
     }
 
     /// It is not done.
@@ -63,7 +59,13 @@ impl Replies {
 
     /// The state of a range: `found` may have bytes, ascending and apart from each other; the rest of it are holes. Only
     /// the first part if `one`.
-    pub(crate) fn block_status(self, cookie: u64, range: &Range<u64>, found: &[Range<u64>], one: bool) -> Reply {
+    pub(crate) fn block_status(
+        self,
+        cookie: u64,
+        range: &Range<u64>,
+        found: &[Range<u64>],
+        one: bool,
+    ) -> Reply {
         let mut descriptors = CONTEXT_ID.to_be_bytes().to_vec();
         let most = if one { 1 } else { usize::MAX };
         for (len, state) in states(range, found).into_iter().take(most) {

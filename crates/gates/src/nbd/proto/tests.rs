@@ -106,7 +106,9 @@ fn the_oldest_way_to_an_export() {
 fn a_read_only_export_says_so() {
     let offer = Offer { read_only: true, ..offer() };
     let mut haggle = Haggle::new(offer, &3u32.to_be_bytes()).expect("known flags");
-    let Step::Ask(ask) = haggle.option(OPT_EXPORT_NAME, b"") else { panic!("the empty name is the export's") };
+    let Step::Ask(ask) = haggle.option(OPT_EXPORT_NAME, b"") else {
+        panic!("the empty name is the export's")
+    };
     let granted = haggle.granted(&ask, 1);
     assert_eq!(granted[8..], (HAS_FLAGS | READ_ONLY | SEND_FLUSH | CAN_MULTI_CONN).to_be_bytes());
 }
@@ -139,7 +141,9 @@ fn wrong_options_are_refused_and_nothing_else_happens() {
     assert!(!haggle.agreed().context);
     // A name of 4 KiB is looked at.
     assert_eq!(kinds(OPT_GO, &haggle.option(OPT_GO, &go(&long[1..], &[]))), [REP_ERR_UNKNOWN]);
-    assert!(option_header(&[&OPTION_MAGIC.to_be_bytes()[..], &[0, 0, 0, 3], &[1, 0, 0, 0]].concat()).is_none());
+    assert!(
+        option_header(&[&OPTION_MAGIC.to_be_bytes()[..], &[0, 0, 0, 3], &[1, 0, 0, 0]].concat()).is_none()
+    );
     for _ in 0..OPTIONS_MAX {
         haggle.option(OPT_LIST, b"");
     }
