@@ -218,7 +218,7 @@ async fn check_holes(world: &World, bytes: &[u8]) {
 
 /// Gates die one after the other, sometimes with everything else. Returns how many flushes were answered.
 pub(crate) fn run(seed: u64) -> u64 {
-    let cluster = Cluster::new(seed, SimOptions::default(), 4, 16 << 20, 8 << 20);
+    let cluster = Cluster::new(seed, SimOptions::default(), 4, 32 << 20, 8 << 20);
     cluster.start();
     let vm = cluster.sim.node("vm");
     let model = Rc::new(RefCell::new(Model::new()));
