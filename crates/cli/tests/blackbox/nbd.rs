@@ -47,8 +47,8 @@ impl Stage {
     /// The daemon that listens at a socket.
     fn gate_pid(&self, socket: &Path) -> i32 {
         let words = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let gates: Vec<i32> =
-            self.processes().into_iter().filter(|pid| words(pid).contains(text(socket))).collect();
+        let is_gate = |words: &str| words.contains("--foreground") && words.contains(text(socket));
+        let gates: Vec<i32> = self.processes().into_iter().filter(|pid| is_gate(&words(pid))).collect();
         assert_eq!(gates.len(), 1, "one gate at {}", socket.display());
         gates[0]
     }
@@ -146,7 +146,10 @@ fn the_tools_that_people_use() {
     assert!((16 * MIB..48 * MIB).contains(&copied), "{copied} bytes of a sparse image");
 
     // Zeros instead of bytes give the space back, also half units; and read as zeros.
-    nbdsh(uri, "h.trim(40*2**20, 0); h.flush(); assert h.pread(40*2**20, 0) == bytearray(40*2**20)");
+    nbdsh(
+        uri,
+        "h.trim(40*2**20, 0); h.flush(); assert not any(any(h.pread(2**22, i*2**22)) for i in range(10))",
+    );
     let left = bytes_of(uri);
     assert!(left <= 9 * MIB, "{left} of {copied} bytes are left");
     nbdsh(uri, "h.zero(64*2**20, 0, nbd.CMD_FLAG_FAST_ZERO | nbd.CMD_FLAG_FUA)");

@@ -141,8 +141,9 @@ fn start_gate(cluster: &Cluster, node: &str) {
                 let listen = Listen::Port(at.clone());
                 let options =
                     NbdOptions { listen, file: None, read_only: false, write_through: false, connections: 4 };
-                let server = Server::start(&on, &mount, DISK, &options).await.expect("the disk is there");
-                server.serve().await.expect("it is not exclusive");
+                let started = Server::start(&on, &mount, DISK, &options).await;
+                let (server, listener) = started.expect("the disk is there");
+                server.serve(&listener).await.expect("it is not exclusive");
                 return;
             }
             on.sleep(100_000).await;
