@@ -58,7 +58,7 @@ impl Raw {
     }
 
     /// The gate has closed the connection.
-    fn is_closed(mut self) -> bool {
+    fn closes(mut self) -> bool {
         let mut rest = Vec::new();
         !matches!(self.0.read_to_end(&mut rest), Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
@@ -76,12 +76,12 @@ fn hostile_and_careless_clients_hurt_only_themselves() {
     for bytes in [&9u32.to_be_bytes()[..], &[[0, 0, 0, 3], [7; 4], [7; 4], [7; 4], [7; 4]].concat()] {
         let mut raw = Raw::connect(&gate);
         raw.put(bytes);
-        assert!(raw.is_closed());
+        assert!(raw.closes());
     }
     let mut raw = Raw::connect(&gate);
     raw.put(&3u32.to_be_bytes());
     raw.put(&[b"IHAVEOPT", &3u32.to_be_bytes()[..], &u32::MAX.to_be_bytes()].concat());
-    assert!(raw.is_closed());
+    assert!(raw.closes());
     let mut raw = Raw::connect(&gate);
     raw.put(&3u32.to_be_bytes());
     let name = vec![b'n'; 4096];
@@ -91,7 +91,7 @@ fn hostile_and_careless_clients_hurt_only_themselves() {
     let text_len = u32::from_be_bytes(answer[16..20].try_into().expect("four bytes"));
     raw.take(text_len as usize).expect("its text");
     raw.option(1, &name);
-    assert!(raw.is_closed());
+    assert!(raw.closes());
 
     // Requests that are refused, one after the other on one connection, and a sound one after them.
     let mut raw = Raw::enter(&gate);
@@ -123,10 +123,10 @@ fn hostile_and_careless_clients_hurt_only_themselves() {
     assert_eq!((raw.error(), raw.take(4)), (0, Some(b"last".to_vec())));
     // What is no request, and a write that nobody would take.
     raw.put(&[0x55; 28]);
-    assert!(raw.is_closed());
+    assert!(raw.closes());
     let mut raw = Raw::enter(&gate);
     raw.request(1, 0, 0, max + 1);
-    assert!(raw.is_closed());
+    assert!(raw.closes());
 
     // Clients that vanish in the middle: of a request, of its bytes, of a reply.
     for _ in 0..8 {
