@@ -172,8 +172,7 @@ impl Fleet {
         self.expire(brick);
     }
 
-    /// The lease of a brick has run out, whether it runs or not.
-    pub(super) fn expire(&self, brick: usize) {
+    fn expire(&self, brick: usize) {
         let mut map = self.map.borrow_mut();
         map.bricks[brick].state = BrickState::Out;
         if let Some(slot) = map.volumes[0].groups[0].slot_of(BrickId(brick as u32)) {

@@ -1,6 +1,6 @@
 //! A brick that was put Out and is back.
 
-use super::fleet::{Fleet, UNIT, Work, node};
+use super::fleet::{Fleet, Work};
 use super::*;
 
 /// It holds a lease again, and nobody tells its slots of new epochs: only its map knows that they have missed writes.
@@ -56,39 +56,4 @@ fn a_slot_that_forgot_a_decision_hears_it_in_an_idle_group_too() {
         });
     }
     assert!(forgotten > 0, "no power cut took the record of the decision");
-}
-
-/// A primary was put Out and does not know. One slot has promised the next epoch and refuses its operation; another has
-/// not yet, and holds that one and the next one on the stripe, in which the first slot has no part. Both go.
-#[test]
-fn what_an_old_primary_orders_after_a_promise_goes_with_what_was_refused() {
-    const SLOW_US: u64 = 1_500_000;
-    let mut both = 0;
-    for seed in 0..20 {
-        let fleet = Fleet::new(seed, 2, 1, 0, 1024);
-        let mut work = Work::new(&fleet);
-        let world = work.client.world.clone();
-        fleet.sim.block_on("client", async {
-            let key = StripeKey { object: ObjectId(1), stripe: 0 };
-            work.write_whole(key, 1).await;
-            let epoch = work.client.epoch();
-            fleet.sim.partition(&node(2), "meta", true);
-            fleet.sim.slow_link(&node(2), &node(0), SLOW_US);
-            fleet.sim.slow_link(&node(0), &node(1), 3 * SLOW_US);
-            let wide = work.client.patch(UNIT - 100, 200, Some(2));
-            work.client.write(key, &wide).await.expect("accepted");
-            let narrow = work.client.patch(UNIT + 50, 20, Some(3));
-            work.client.write(key, &narrow).await.expect("accepted");
-            fleet.expire(2);
-            while fleet.server(0).primary.borrow().serving(GROUP, epoch.next()).is_none() {
-                world.sleep(10_000).await;
-            }
-            let aborted = fleet.server(1).slot.borrow().tail(GROUP, 0).aborted;
-            if aborted.len() == 2 {
-                both += 1;
-                work.compare("nothing of either").await;
-            }
-        });
-    }
-    assert!(both > 0, "no old primary went on between the promises");
 }
