@@ -61,8 +61,6 @@ branches! {
     /// A primary.
     JournalPressed = "a write waited for a full journal",
     /// A primary.
-    JournalFull = "a write became whole stripe because of a full journal",
-    /// A primary.
     Decoded = "a unit was decoded",
     /// A primary.
     SourceMissing = "a decode asked for another source",

@@ -282,9 +282,6 @@ impl Server {
         }
         let large = len >= geometry.stripe() / 2 || len > OVERLAY_MAX;
         if !w.zero && (large || self.is_journal_full(stripe)) {
-            if !large {
-                reached(Rare::JournalFull);
-            }
             match stripe.units().await {
                 Ok(units) => {
                     let units = lay_write_over(geometry, units, &w.spans, payload);

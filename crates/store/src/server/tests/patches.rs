@@ -7,6 +7,7 @@ use types::messages::brick::OpKind;
 
 use super::fleet::{Fleet, node};
 use super::*;
+use crate::server::Pressure;
 
 const UNIT: usize = 32 << 10;
 const K: usize = 2;
@@ -200,6 +201,29 @@ fn a_stable_write_waits_for_every_slot() {
             fleet.blow(Blow::PowerCutOfAll);
             patch.apply(&mut expected);
             fleet.same(&client, &expected, "after the power cut").await;
+        });
+    }
+}
+
+/// Overlays would fill a journal that is nearly full; a whole stripe goes past it.
+#[test]
+fn where_a_journal_is_full_a_small_write_is_written_whole() {
+    for (journal_fill, overlaid) in [(0, true), (100, false)] {
+        let fleet = fleet(5, 2);
+        let mut client = fleet.client();
+        fleet.sim.block_on("client", async {
+            let base = client.patch(0, client.geometry.stripe(), Some(1));
+            client.write_stable(KEY, &base).await.expect("room");
+            let mut expected = vec![0; client.geometry.stripe()];
+            base.apply(&mut expected);
+            let at = client.world.now();
+            let pressure = Pressure { free: u64::MAX, journal_fill, at };
+            fleet.server(K).pressure.borrow_mut().insert(BrickId(0), pressure);
+            let small = client.patch(UNIT - 50, 100, Some(2));
+            client.write_stable(KEY, &small).await.expect("room");
+            small.apply(&mut expected);
+            assert_eq!(fleet.overlays() > 0, overlaid, "a journal {journal_fill} % full");
+            fleet.same(&client, &expected, "written").await;
         });
     }
 }
