@@ -9,6 +9,7 @@ mod demo;
 mod embedded;
 mod home;
 mod mountpoint;
+mod notes;
 mod output;
 mod picture;
 mod problem;
@@ -43,6 +44,7 @@ enum Command {
     Status(commands::status::StatusArgs),
     Mount(commands::mount::MountArgs),
     Umount(commands::umount::UmountArgs),
+    Nbd(commands::nbd::NbdArgs),
     Volume(commands::volume::VolumeArgs),
     Cluster(commands::cluster::ClusterArgs),
     Meta(commands::meta::MetaArgs),
@@ -57,6 +59,7 @@ Examples:
   shoal mount main /mnt/shoal         its volume as files
   shoal status                        bricks, space, groups and memory
   shoal umount /mnt/shoal; shoal down
+  shoal nbd vm                        a block volume as a disk for virtual machines
 
 A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal brick` and `shoal volume create`;
 each one's --help has its lines of the example.";
@@ -80,6 +83,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Down(args) => commands::down::run(&args, output),
         Command::Status(args) => commands::status::run(&args, output),
         Command::Mount(args) => commands::mount::run(&args, output),
+        Command::Nbd(args) => commands::nbd::run(&args, output),
         Command::Umount(args) => commands::umount::run(&args, output),
         Command::Volume(args) => commands::volume::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+use crate::notes::{self, Note};
 use crate::problem::problem;
 use crate::process::Daemon;
 
@@ -118,33 +119,9 @@ pub(crate) fn check_free(dir: &Path) -> anyhow::Result<PathBuf> {
     fs::canonicalize(&dir).with_context(|| format!("cannot find {}", dir.display()))
 }
 
-/// Where mount daemons say that they live.
-const RUN_DIR: &str = "/run/shoal";
-
-/// A mount daemon's note about itself, gone when it ends.
-pub(crate) struct Note {
-    path: PathBuf,
-}
-
-impl Note {
-    /// Leaves a note for the mount at `dir`, served by this process, of the cluster whose service is at `meta`.
-    pub(crate) fn leave(dir: &Path, volume: &str, meta: &str) -> anyhow::Result<Note> {
-        fs::create_dir_all(RUN_DIR).with_context(|| format!("cannot make {RUN_DIR}"))?;
-        let path = Path::new(RUN_DIR).join(format!("mount-{}.json", std::process::id()));
-        let me = Daemon::running(std::process::id()).context("cannot find this process in /proc")?;
-        let pid_file = path.with_extension("pid");
-        me.write(&pid_file)?;
-        let note = json!({ "dir": dir.to_string_lossy(), "volume": volume, "meta": meta });
-        fs::write(&path, note.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Note { path })
-    }
-}
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-        let _ = fs::remove_file(self.path.with_extension("pid"));
-    }
+/// Leaves a note for the mount at `dir`, served by this process, of the cluster whose service is at `meta`.
+pub(crate) fn leave_note(dir: &Path, volume: &str, meta: &str) -> anyhow::Result<Note> {
+    Note::leave("mount", &json!({ "dir": dir.to_string_lossy(), "volume": volume, "meta": meta }))
 }
 
 /// A mount daemon of this machine.
@@ -154,23 +131,13 @@ pub(crate) struct MountDaemon {
     pub(crate) daemon: Daemon,
 }
 
-/// The mount daemons that run on this machine; notes of dead ones are cleared away.
+/// The mount daemons that run on this machine.
 pub(crate) fn mount_daemons() -> Vec<MountDaemon> {
-    let Ok(entries) = fs::read_dir(RUN_DIR) else { return Vec::new() };
-    let notes = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json"));
-    let mut found = Vec::new();
-    for path in notes {
-        let Some(daemon) = Daemon::read(&path.with_extension("pid")) else {
-            drop(Note { path });
-            continue;
-        };
-        let note: Value =
-            fs::read_to_string(&path).ok().and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
-        if let (Some(dir), Some(meta)) = (note["dir"].as_str(), note["meta"].as_str()) {
-            found.push(MountDaemon { dir: PathBuf::from(dir), meta: meta.to_owned(), daemon });
-        }
-    }
-    found
+    let known = |(note, daemon): (Value, Daemon)| {
+        let (dir, meta) = (note["dir"].as_str()?, note["meta"].as_str()?);
+        Some(MountDaemon { dir: PathBuf::from(dir), meta: meta.to_owned(), daemon })
+    };
+    notes::of_kind("mount").into_iter().filter_map(known).collect()
 }
 
 #[cfg(test)]

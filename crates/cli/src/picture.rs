@@ -113,6 +113,7 @@ mod tests {
                 slots: vec![slot(1, SlotState::Live), slot(2, SlotState::Out), slot(3, SlotState::Live)],
             }],
             same_node: false,
+            block: None,
         };
         let mut map = ClusterMap::empty(ClusterId::default());
         map.bricks = vec![brick(1, BrickState::Up), brick(2, BrickState::Out), brick(3, BrickState::Up)];

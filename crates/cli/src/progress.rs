@@ -149,6 +149,7 @@ mod tests {
                 GroupConfig { epoch: Epoch(2), slots: vec![slot(2, out), slot(3, live), slot(4, out)] },
             ],
             same_node: false,
+            block: None,
         };
         ClusterMap { volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }
     }

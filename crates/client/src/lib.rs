@@ -10,6 +10,7 @@
 //! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers, budget, whose turn it is |
 //! | `stable.rs`, `settle.rs` | Sync with the primaries; sizes and closes with the metadata service |
 //! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
+//! | `holes.rs` | where a file has bytes, and zeros instead of them |
 //! | `lease.rs` | this client's life at the metadata service; modes |
 //! | `open_file.rs`, `open.rs`, `names.rs`, `truncate.rs` | files and names |
 
@@ -18,6 +19,7 @@
 mod error;
 mod flow;
 mod gather;
+mod holes;
 mod lease;
 mod mount;
 mod names;

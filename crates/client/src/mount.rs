@@ -44,10 +44,12 @@ pub struct MountOptions {
     pub memory_budget: u64,
     /// Who makes the parity of whole stripes.
     pub encode: Encode,
-    /// No other mount of the volume may live beside this one, and its user has the say over the files' times: a write
-    /// does not change them, [`Session::setattr`] does. If its lease runs out it is over for good, because its user
+    /// No other mount of the volume may live beside this one. If its lease runs out it is over for good, because its user
     /// may have cached anything.
     pub exclusive: bool,
+    /// The user of an exclusive mount has the say over the files' times: a write does not change them,
+    /// [`Session::setattr`] does.
+    pub keeps_times: bool,
     /// Where the volume is shown, for people; longer ones than [`PLACE_MAX`](types::limits::PLACE_MAX) bytes are cut.
     pub place: String,
 }
@@ -63,6 +65,7 @@ impl MountOptions {
             memory_budget: 256 << 20,
             encode: Encode::default(),
             exclusive: false,
+            keeps_times: false,
             place: String::new(),
         }
     }
@@ -242,6 +245,26 @@ impl Mount {
     /// How the volume's bytes become stripes.
     pub fn geometry(&self) -> Geometry {
         self.map().geometry
+    }
+
+    /// Bytes of the volume's disk, if it is a block volume.
+    pub fn disk(&self) -> Option<u64> {
+        self.map().block
+    }
+
+    /// The lease of this exclusive mount has run out: nothing works any more.
+    pub fn is_lost(&self) -> bool {
+        self.lives.is_lost()
+    }
+
+    /// The disk of a block volume has at least `size` bytes, says the metadata service.
+    pub(crate) fn disk_has(&self, size: u64) {
+        for file in self.files() {
+            let mut state = file.lock();
+            state.size = state.size.max(size);
+            state.told = state.told.max(size);
+            state.kept = state.kept.max(size);
+        }
     }
 
     /// What has been done so far.

@@ -72,7 +72,7 @@ impl Session {
             let attr = outcome?;
             return released.map(|()| attr);
         }
-        if let (true, Some(mtime)) = (self.mount.options.exclusive, changes.only_mtime()) {
+        if let (true, Some(mtime)) = (self.mount.options.keeps_times, changes.only_mtime()) {
             return self.set_mtime(inode, mtime, &changes).await;
         }
         self.set_others(inode, &changes).await

@@ -21,6 +21,8 @@ const MAP_GET_US: u64 = 3_000_000;
 pub(crate) struct MapView {
     pub(crate) version: MapVersion,
     pub(crate) geometry: Geometry,
+    /// Bytes of a block volume's disk.
+    pub(crate) block: Option<u64>,
     volume: VolumeId,
     groups: Vec<GroupView>,
     addresses: BTreeMap<BrickId, String>,
@@ -45,6 +47,7 @@ impl MapView {
         Some(MapView {
             version: map.version,
             geometry: info.geometry,
+            block: info.block,
             volume,
             groups: info.groups.iter().map(group).collect(),
             addresses: map.bricks.iter().map(|b| (b.id, b.address.clone())).collect(),
@@ -137,8 +140,12 @@ impl Mount {
             tracing::debug!(version = %map.version, "the map no longer has the volume");
             return;
         };
+        let disk = view.block;
         if !self.replace_map(view) {
             return;
+        }
+        if let Some(size) = disk {
+            self.disk_has(size);
         }
         tracing::debug!(version = %map.version, "new map");
         // Who was away may have come back under the new map.

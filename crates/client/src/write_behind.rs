@@ -62,6 +62,9 @@ impl Session {
         if bytes.is_empty() {
             return Ok(0);
         }
+        if self.mount.disk().is_some_and(|size| end > size) {
+            return Err(ClientError::Refused(Refusal::NoSpace));
+        }
         self.follow_if_shared(file).await?;
         self.zero_before_growth(file, end).await?;
         let mut rest = bytes;
@@ -119,11 +122,7 @@ impl Session {
             writes.since = now;
         }
         state.size = state.size.max(stripe * length as u64 + (at + bytes.len()) as u64);
-        if !self.mount.options.exclusive {
-            state.mtime = self.world.wall();
-            state.mtime_told = false;
-            state.mtime_kept = false;
-        }
+        self.touch(state);
         if whole {
             self.mount.flow.change(state.seal(stripe));
             self.mount.enqueue_due(file, state, stripe);
@@ -132,9 +131,18 @@ impl Session {
         }
     }
 
+    /// The contents change now.
+    pub(crate) fn touch(&self, state: &mut FileState) {
+        if !self.mount.options.keeps_times {
+            state.mtime = self.world.wall();
+            state.mtime_told = false;
+            state.mtime_kept = false;
+        }
+    }
+
     /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
     /// does not know. Others may change the size too, so this mount's idea of it does not count.
-    async fn write_through(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
+    pub(crate) async fn write_through(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
         let upto = self.mount.hurry(file);
         self.make_stable(file, upto).await?;
         file.report_error()?;

@@ -4,6 +4,8 @@
 
 #[allow(unreachable_pub, reason = "shared by test files")]
 mod fakes;
+#[path = "behaviour/holes.rs"]
+mod holes;
 #[path = "behaviour/properties.rs"]
 mod properties;
 #[path = "behaviour/staging.rs"]

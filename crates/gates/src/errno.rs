@@ -15,6 +15,18 @@ pub fn errno(error: ClientError) -> i32 {
     }
 }
 
+/// The error number of a failed request, of the few that the NBD protocol has.
+pub(crate) fn nbd_code(error: ClientError) -> u32 {
+    let code = match errno(error) {
+        code @ (libc::EPERM | libc::ENOSPC | libc::EINVAL) => code,
+        libc::EACCES => libc::EPERM,
+        libc::EFBIG => libc::ENOSPC,
+        libc::ENOTCONN => libc::ESHUTDOWN,
+        _ => libc::EIO,
+    };
+    code.unsigned_abs()
+}
+
 /// The error number of a refusal. Those that a client deals with itself come here only if it gave up: plain I/O
 /// errors.
 fn of_refusal(refusal: Refusal) -> i32 {
@@ -63,5 +75,8 @@ mod tests {
         assert_eq!(errno(ClientError::Refused(Refusal::Stale)), libc::ESTALE);
         assert_eq!(errno(ClientError::Refused(Refusal::Corrupt)), libc::EIO);
         assert_eq!(errno(ClientError::Unreachable), libc::ETIMEDOUT);
+        let codes = [Refusal::NoSpace, Refusal::Corrupt, Refusal::FileTooLarge].map(ClientError::Refused);
+        assert_eq!(codes.map(nbd_code), [28, 5, 28]);
+        assert_eq!((nbd_code(ClientError::Left), nbd_code(ClientError::WrongKey)), (108, 1));
     }
 }

@@ -72,7 +72,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
         let ask = Rc::new(Asker { peers, address: address.to_owned() });
         ask.ask(&brick).await;
         let geometry = Geometry::new(Code::new(1, 0).expect("a code"), 4096, 64).expect("a geometry");
-        ask.ask(&VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true }).await;
+        ask.ask(&VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true, block: None }).await;
         let joined = ask
             .ask(&ClientJoin {
                 volume: "v".into(),

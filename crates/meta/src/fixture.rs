@@ -39,7 +39,7 @@ pub(crate) fn brick_join(brick: u32, incarnation: u64) -> BrickJoin {
 pub(crate) fn volume_create(name: &str, code: &str) -> VolumeCreate {
     let code: Code = code.parse().expect("a code");
     let geometry = Geometry::new(code, 4096, 64).expect("a geometry");
-    VolumeCreate { name: name.into(), geometry, groups: 4, same_node: false }
+    VolumeCreate { name: name.into(), geometry, groups: 4, same_node: false, block: None }
 }
 
 pub(crate) struct Fixture {

@@ -46,6 +46,8 @@ pub(crate) enum Effect {
 pub(crate) struct Live {
     /// The volumes and their geometries.
     pub(crate) volumes: BTreeMap<VolumeId, Geometry>,
+    /// Those that are one disk: nothing is made, moved, removed or cut in them.
+    pub(crate) disks: BTreeSet<VolumeId>,
     /// Growth that is not yet stable.
     pub(crate) growth: BTreeMap<Place, Growth>,
     /// Who has what open.

@@ -65,7 +65,7 @@ pub fn creates(
     state.commit_or_fail(writes).map_err(refused)?;
     let code = Code::new(1, 0).expect("1+0 is a code");
     let geometry = Geometry::new(code, 4096, 64).expect("a small geometry is one");
-    let make = VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true };
+    let make = VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true, block: None };
     let volume = state.volume_create(&make, 1).map_err(refused)?.id;
     let join = ClientJoin {
         volume: "v".into(),

@@ -99,6 +99,8 @@ types::records! {
         groups: Vec<GroupConfig>,
         /// Slots of one group may lie on one node.
         same_node: bool,
+        /// It is one disk of so many bytes.
+        block: Option<u64>,
         /// It is gone for everybody; only its space is not yet back.
         deleted: bool,
     }

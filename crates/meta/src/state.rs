@@ -84,7 +84,7 @@ impl State {
             batches: 0,
             changes: 0,
         };
-        state.live.volumes = state.cluster.geometries();
+        state.volumes_changed();
         state.load_clients(now)?;
         state.load_orphans_and_purges()?;
         state.live.unsure = !state.sessions.all_announced();

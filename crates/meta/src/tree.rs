@@ -68,6 +68,7 @@ impl Txn<'_> {
     /// A directory and a name in it that must be good and free.
     pub(crate) fn vacant(&self, place: Place, name: &[u8]) -> Result<Directory, Refusal> {
         let directory = self.directory(place)?;
+        self.check_not_a_disk(place.0)?;
         check_name(name)?;
         let (volume, parent) = place;
         if self.has(&keys::entry(volume, parent, name))? {
@@ -76,8 +77,19 @@ impl Txn<'_> {
         Ok(directory)
     }
 
-    /// A directory, and what a name in it names.
+    /// Refuses to change the names of a block volume: it has its disk, and nothing else.
+    pub(crate) fn check_not_a_disk(&self, volume: VolumeId) -> Result<(), Refusal> {
+        if self.live().disks.contains(&volume) { Err(Refusal::NotPermitted) } else { Ok(()) }
+    }
+
+    /// A directory, and what a name in it names, which is about to change.
     pub(crate) fn named(&self, place: Place, name: &[u8]) -> Result<(Directory, Entry, Inode), Refusal> {
+        self.check_not_a_disk(place.0)?;
+        self.find(place, name)
+    }
+
+    /// A directory, and what a name in it names.
+    pub(crate) fn find(&self, place: Place, name: &[u8]) -> Result<(Directory, Entry, Inode), Refusal> {
         let directory = self.directory(place)?;
         check_name(name)?;
         let entry = self.entry(&directory, name)?.ok_or(Refusal::NotFound)?;

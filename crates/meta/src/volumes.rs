@@ -1,22 +1,56 @@
 //! Volumes are made, deleted, and removed piece by piece.
 
-use types::messages::cluster::{VolumeCreate, VolumeInfo};
-use types::{Refusal, VolumeId};
+use types::messages::cluster::{DISK, VolumeCreate, VolumeGrow, VolumeInfo};
+use types::{InodeId, Refusal, VolumeId};
 
+use crate::cluster::check_disk_size;
 use crate::keys;
 use crate::kv::Writes;
 use crate::ops;
-use crate::records::from_value;
+use crate::records::{from_value, to_value};
 use crate::state::{Change, State};
 
 impl State {
     pub(crate) fn volume_create(&mut self, request: &VolumeCreate, wall: u64) -> Result<VolumeInfo, Refusal> {
         let last = self.store.get(&keys::volume_counter(), from_value::<u32>);
         let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?.unwrap_or(0);
-        let (volume, writes) = self.cluster.create_volume(request, VolumeId(last + 1), wall)?;
+        let disk = request.block.map(|_| self.next_id()).transpose()?;
+        let (volume, writes) = self.cluster.create_volume(request, VolumeId(last + 1), disk, wall)?;
         self.commit_or_fail(writes)?;
-        self.live.volumes = self.cluster.geometries();
+        self.volumes_changed();
         Ok(volume)
+    }
+
+    /// An id that was never given before, for writes that are made beside a batch and take it.
+    fn next_id(&self) -> Result<InodeId, Refusal> {
+        let last = self.store.get(&keys::id_counter(), from_value::<u64>);
+        let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?;
+        Ok(InodeId(last.unwrap_or(InodeId::ROOT.0) + 1))
+    }
+
+    /// Makes a block volume larger: the volume and its disk at once.
+    pub(crate) fn volume_grow(&mut self, request: &VolumeGrow) -> Result<VolumeInfo, Refusal> {
+        let volume = self.cluster.map().volume_named(&request.name).ok_or(Refusal::Unknown)?;
+        let (id, old) = (volume.id, volume.block.ok_or(Refusal::Invalid)?);
+        check_disk_size(request.size)?;
+        if request.size < old {
+            return Err(Refusal::Invalid);
+        }
+        let (place, mut disk) = self.read(|txn| {
+            let (_, entry, disk) = txn.find((id, InodeId::ROOT), DISK)?;
+            Ok(((id, entry.inode), disk))
+        })?;
+        disk.size = disk.size.max(request.size);
+        let (volume, mut writes) = self.cluster.grow_volume(id, request.size)?;
+        writes.insert(keys::inode(place.0, place.1), Some(to_value(&disk)));
+        self.commit_or_fail(writes)?;
+        Ok(volume)
+    }
+
+    /// Takes over which volumes there are.
+    pub(crate) fn volumes_changed(&mut self) {
+        self.live.volumes = self.cluster.geometries();
+        self.live.disks = self.cluster.disks();
     }
 
     /// Takes a volume away; [`State::sweep_volume`] then removes what is in it.
@@ -27,7 +61,7 @@ impl State {
         }
         let (_, writes) = self.cluster.delete_volume(name)?;
         self.commit_or_fail(writes)?;
-        self.live.volumes = self.cluster.geometries();
+        self.volumes_changed();
         Ok(())
     }
 
@@ -57,3 +91,6 @@ impl State {
         if self.commit(writes) { Ok(()) } else { Err(Refusal::MetaFailed) }
     }
 }
+
+#[cfg(test)]
+mod tests;

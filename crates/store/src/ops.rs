@@ -3,6 +3,7 @@
 mod decide;
 mod fence;
 mod fill;
+mod find_bytes;
 mod fold;
 mod list;
 mod overlays;

@@ -172,6 +172,7 @@ impl Server {
                 let (answer, payload) = self.read_stripe(epoch, call.parse()?).await?;
                 Ok(Answer::new(&answer, payload))
             }
+            messages::FindBytes::KIND => reply(self.find_bytes(epoch, call.parse()?).await?),
             messages::ReadUnit::KIND => {
                 let (answer, payload) = self.read_unit(epoch, call.parse()?).await?;
                 Ok(Answer::new(&answer, payload))

@@ -142,6 +142,20 @@ impl World {
         either!(WorldBody, &self.0, world => world.connect(address).await, Conn(ConnBody))
     }
 
+    /// Listens at a socket in the file system that only this user may connect to. One that a dead process has left there
+    /// is replaced, and the own one is removed in the end.
+    ///
+    /// # Errors
+    /// `AddrInUse` while somebody listens there, or something else has the name.
+    pub async fn listen_at_path(&self, path: &str) -> io::Result<Listener> {
+        either!(WorldBody, &self.0, world => world.listen_at_path(path).await, Listener(ListenerBody))
+    }
+
+    /// Connects to a socket in the file system.
+    pub async fn connect_to_path(&self, path: &str) -> io::Result<Conn> {
+        either!(WorldBody, &self.0, world => world.connect_to_path(path).await, Conn(ConnBody))
+    }
+
     /// Opens the disk at `path` for this holder alone.
     ///
     /// # Errors
@@ -168,7 +182,7 @@ enum ListenerBody {
 }
 
 impl Listener {
-    /// The address to connect to, `host:port`.
+    /// The address to connect to, `host:port`, or the path.
     pub fn address(&self) -> String {
         either!(ListenerBody, &self.0, listener => listener.address())
     }
@@ -179,7 +193,7 @@ impl Listener {
     }
 }
 
-/// A connection that carries frames, whole and in order, until it breaks.
+/// A connection that carries frames, whole and in order, until it breaks; or bytes, for protocols that are not ours.
 pub struct Conn(ConnBody);
 
 enum ConnBody {
@@ -205,6 +219,62 @@ impl Conn {
                 (Sender(SenderBody::Sim(sender)), Receiver(ReceiverBody::Sim(receiver)))
             }
         }
+    }
+}
+
+impl Conn {
+    /// The two directions, for bytes instead of frames.
+    pub fn split_stream(self) -> (StreamSender, StreamReceiver) {
+        match self.0 {
+            ConnBody::Real(conn) => {
+                let (sender, receiver) = conn.split();
+                (StreamSender(SenderBody::Real(sender)), StreamReceiver(StreamReceiverBody::Real(receiver)))
+            }
+            ConnBody::Sim(conn) => {
+                let (sender, receiver) = conn.split_stream();
+                (StreamSender(SenderBody::Sim(sender)), StreamReceiver(StreamReceiverBody::Sim(receiver)))
+            }
+        }
+    }
+}
+
+/// Bytes out.
+///
+/// # Cancel
+/// A send that is dropped before its end may have sent a part: drop the connection too.
+pub struct StreamSender(SenderBody);
+
+impl StreamSender {
+    /// Sends `head`, which is copied, and `body`, which is not, in as few writes as possible.
+    pub async fn send(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
+        either!(SenderBody, &mut self.0, sender => sender.send_bytes(head, body).await)
+    }
+}
+
+/// Bytes in.
+///
+/// # Cancel
+/// What is dropped before its end may lose bytes: drop the connection too.
+pub struct StreamReceiver(StreamReceiverBody);
+
+enum StreamReceiverBody {
+    Real(real::Receiver),
+    Sim(sim::StreamReceiver),
+}
+
+/// Most bytes of [`StreamReceiver::head`].
+pub const STREAM_HEAD_MAX: usize = 8 << 10;
+
+impl StreamReceiver {
+    /// The next `len` bytes, at most [`STREAM_HEAD_MAX`]; `None` if the other end closed before the first of them.
+    pub async fn head(&mut self, len: usize) -> io::Result<Option<Vec<u8>>> {
+        assert!(len <= STREAM_HEAD_MAX, "a head is small");
+        either!(StreamReceiverBody, &mut self.0, receiver => receiver.recv_head(len).await)
+    }
+
+    /// The next `len` bytes, aligned.
+    pub async fn body(&mut self, len: usize) -> io::Result<Buf> {
+        either!(StreamReceiverBody, &mut self.0, receiver => receiver.recv_body(len).await)
     }
 }
 
@@ -235,7 +305,7 @@ impl Sender {
     pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         match &mut self.0 {
             SenderBody::Real(_) => Err(io::ErrorKind::Unsupported.into()),
-            SenderBody::Sim(sender) => sender.send_bytes(bytes).await,
+            SenderBody::Sim(sender) => sender.send_bytes(&bytes, Buf::empty()).await,
         }
     }
 }

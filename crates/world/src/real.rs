@@ -181,6 +181,16 @@ impl World {
         Listener::bind(address, self.polls())
     }
 
+    /// Listens at a socket in the file system.
+    pub(crate) async fn listen_at_path(&self, path: &str) -> io::Result<Listener> {
+        Listener::bind_path(path, self.polls())
+    }
+
+    /// Connects to a socket in the file system.
+    pub(crate) async fn connect_to_path(&self, path: &str) -> io::Result<Conn> {
+        Conn::connect_path(path, self.polls())
+    }
+
     /// Connects to `address` ("host:port").
     pub(crate) async fn connect(&self, address: &str) -> io::Result<Conn> {
         Conn::connect(address, &self.inner.runtime, self.polls()).await

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::commands::umount;
+use crate::commands::{nbd, umount};
 use crate::embedded;
 use crate::home::{Home, default_dir};
 use crate::mountpoint::mount_daemons;
 use crate::output::Output;
 
-/// Unmounts and stops the cluster that `shoal up` started; its data stays
+/// Unmounts, closes the gates and stops the cluster that `shoal up` started; its data stays
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,13 +29,21 @@ pub(crate) fn run(args: &DownArgs, output: &Output) -> anyhow::Result<()> {
     for mount in &mounts {
         umount::umount(&mount.dir, false, output)?;
     }
+    let gates: Vec<_> = nbd::gates().into_iter().filter(|gate| gate.meta == home.meta_address()).collect();
+    for gate in &gates {
+        nbd::stop(gate, output)?;
+    }
     let killed = embedded::stop(&home, output);
     let unmounted: Vec<_> = mounts.iter().map(|m| m.dir.to_string_lossy().into_owned()).collect();
-    let document = json!({ "dir": home.dir().to_string_lossy(), "unmounted": unmounted, "killed": killed });
+    let exports: Vec<_> = gates.iter().map(|gate| gate.uri.clone()).collect();
+    let document = json!({ "dir": home.dir().to_string_lossy(), "unmounted": unmounted, "exports": exports, "killed": killed });
     output.answer(&document, || {
         let mut text = String::new();
         for dir in &unmounted {
             text += &format!("unmounted {dir}\n");
+        }
+        for uri in &exports {
+            text += &format!("{uri} is closed\n");
         }
         for name in &killed {
             text += &format!("{name} did not stop by itself and was killed\n");

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod down;
 pub(crate) mod meta;
 pub(crate) mod mount;
+pub(crate) mod nbd;
 pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod up;

@@ -18,7 +18,7 @@ use world::Identity;
 
 use crate::commands::volume::unknown;
 use crate::daemon::{self, DaemonArgs};
-use crate::mountpoint::{FS_TYPE, Note, check_free, mounted_at};
+use crate::mountpoint::{FS_TYPE, check_free, leave_note, mounted_at};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &MountArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_volume(volume: &str, target: &Target) -> anyhow::Result<()> {
+pub(crate) fn check_volume(volume: &str, target: &Target) -> anyhow::Result<()> {
     let map = Remote::new(target)?.status()?.map;
     if map.volume_named(volume).is_none() {
         return Err(unknown(volume, &map));
@@ -172,7 +172,7 @@ pub(crate) fn wait_until_it_answers(mut started: Started, dir: &Path, output: &O
 }
 
 /// This machine's name.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
 }
@@ -220,7 +220,7 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
         _ => anyhow::Error::new(error),
     })?;
     *stopper.lock().unwrap_or_else(PoisonError::into_inner) = Some(mount.stopper());
-    let _note = Note::leave(&dir, &args.volume, &target.meta)?;
+    let _note = leave_note(&dir, &args.volume, &target.meta)?;
     tracing::info!("volume {} is mounted at {}", args.volume, dir.display());
     let ended = mount.wait();
     tracing::info!("{} is unmounted", dir.display());

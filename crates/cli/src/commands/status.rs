@@ -8,6 +8,7 @@ use types::BrickId;
 use types::messages::brick::BrickReport;
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, ClusterReport};
 
+use crate::commands::nbd::gates;
 use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
 use crate::picture::picture;
@@ -46,8 +47,10 @@ pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
         .map(|m| m.dir.to_string_lossy().into_owned())
         .collect();
     let progress = Progress::of(&report.map, bricks.iter().filter_map(|(_, answer)| answer.as_ref()));
-    output.answer(&document(&report, &bricks, &progress, &mounts), || {
-        words(&report, &bricks, &progress, &mounts, &target.meta)
+    let exports: Vec<String> =
+        gates().into_iter().filter(|gate| gate.meta == target.meta).map(|gate| gate.uri).collect();
+    output.answer(&document(&report, &bricks, &progress, &mounts, &exports), || {
+        words(&report, &bricks, &progress, &mounts, &exports, &target.meta)
     });
     Ok(())
 }
@@ -65,6 +68,7 @@ fn words(
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
     mounts: &[String],
+    exports: &[String],
     meta: &str,
 ) -> String {
     let head = [
@@ -116,7 +120,8 @@ fn words(
     }
     for volume in &report.map.volumes {
         let code = volume.geometry.code();
-        text += &format!("\nvolume {} ({} groups)\n", volume.name, volume.groups.len());
+        let disk = volume.block.map(|size| format!("a disk of {}, ", Size(size))).unwrap_or_default();
+        text += &format!("\nvolume {} ({disk}{} groups)\n", volume.name, volume.groups.len());
         text += &picture(&report.map, volume, colours);
         let short = volume.groups.iter().filter(|g| (g.live().count_ones() as usize) < code.slots()).count();
         if short > 0 {
@@ -130,6 +135,9 @@ fn words(
     }
     for dir in mounts {
         text += &format!("\nmounted here at {dir}");
+    }
+    for uri in exports {
+        text += &format!("\nexported here at {uri}");
     }
     text
 }
@@ -160,6 +168,7 @@ fn document(
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
     mounts: &[String],
+    exports: &[String],
 ) -> Value {
     let bricks: Vec<Value> = bricks
         .iter()
@@ -204,6 +213,7 @@ fn document(
         "progress": progress.document(&report.map),
         "volumes": volumes,
         "mounts": mounts,
+        "exports": exports,
         "clients": report.mounts.iter().map(|mount| json!({
             "id": mount.client.to_string(),
             "volume": report.map.volume(mount.volume).map(|volume| volume.name.clone()),

@@ -1,4 +1,4 @@
-//! `shoal volume`: makes, lists, compares and deletes volumes.
+//! `shoal volume`: makes, lists, grows, compares and deletes volumes.
 
 mod verify;
 
@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use types::messages::cluster::{ClusterMap, VolumeCreate, VolumeDelete, VolumeInfo};
+use types::messages::cluster::{ClusterMap, VolumeCreate, VolumeDelete, VolumeGrow, VolumeInfo};
 use types::{Code, Geometry, Refusal, limits};
 
 use crate::embedded::fitting_code;
@@ -17,13 +17,15 @@ use crate::problem::problem;
 use crate::remote::{Remote, Where};
 use crate::size::Size;
 
-/// Makes, lists, compares and deletes volumes
+/// Makes, lists, grows, compares and deletes volumes
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   shoal volume create photos --code 4+2
   shoal volume create scratch --code 4+0 --unit 64K      striped, nothing protected
   shoal volume create ledger --code 1+2                  three copies
+  shoal volume create vm --code 4+2 --block 100G         a disk: see `shoal nbd`
+  shoal volume grow vm 200G
   shoal volume list
   shoal volume info photos
   shoal volume verify photos                             reads and compares every unit
@@ -44,6 +46,13 @@ enum Action {
     Info {
         /// The volume
         name: String,
+    },
+    /// Makes a block volume larger; it is never made smaller
+    Grow {
+        /// The block volume
+        name: String,
+        /// Its bytes from now on
+        size: Size,
     },
     Verify(verify::VerifyArgs),
     /// Deletes a volume and everything in it
@@ -70,6 +79,9 @@ struct CreateArgs {
     /// Lets units of a stripe share a machine: bears the loss of bricks, not of machines
     #[arg(long)]
     same_node: bool,
+    /// Makes a block volume: one disk of so many bytes, thin, for `shoal nbd` or a loop device
+    #[arg(long, value_name = "SIZE")]
+    block: Option<Size>,
 }
 
 pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
@@ -78,6 +90,7 @@ pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
         Action::Create(create) => self::create(create, &remote, output),
         Action::List => list(&remote, output),
         Action::Info { name } => info(name, &remote, output),
+        Action::Grow { name, size } => grow(name, *size, &remote, output),
         Action::Verify(args) => verify::run(args, &remote, output),
         Action::Delete { name } => delete(name, &remote, output),
     }
@@ -87,8 +100,10 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
     let unit = u32::try_from(args.unit.0).unwrap_or(u32::MAX);
     let geometry =
         Geometry::new(args.code, unit, limits::EXTENT_STRIPES_DEFAULT).context("cannot make the volume")?;
+    let block = args.block.map(check_disk).transpose()?;
+    let CreateArgs { name, groups, same_node, .. } = args;
     let request =
-        VolumeCreate { name: args.name.clone(), geometry, groups: args.groups, same_node: args.same_node };
+        VolumeCreate { name: name.clone(), geometry, groups: *groups, same_node: *same_node, block };
     let volume = match remote.meta_or_refusal(&request)? {
         Ok(reply) => reply.volume,
         Err(Refusal::TooFewDomains) => return Err(too_few(args, &remote.status()?.map)),
@@ -98,14 +113,48 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
         Err(refusal) => anyhow::bail!("cannot make the volume `{}`: {refusal}", args.name),
     };
     output.answer(&document(&volume), || {
-        format!(
-            "volume `{}` with code {} in {} groups is made; `shoal mount {} DIR` shows it as files",
-            volume.name,
-            volume.geometry.code(),
-            volume.groups.len(),
-            volume.name
-        )
+        let (name, code, groups) = (&volume.name, volume.geometry.code(), volume.groups.len());
+        match volume.block {
+            None => {
+                format!("volume `{name}` with code {code} in {groups} groups is made; `shoal mount {name} DIR` shows it as files")
+            }
+            Some(size) => format!(
+                "block volume `{name}` of {} with code {code} in {groups} groups is made; `shoal nbd {name}` exports it",
+                Size(size)
+            ),
+        }
     });
+    Ok(())
+}
+
+/// The size of a disk, in bytes.
+fn check_disk(size: Size) -> anyhow::Result<u64> {
+    let block = limits::BLOCK as u64;
+    if size.0 == 0 || size.0 > limits::FILE_SIZE_MAX || !size.0.is_multiple_of(block) {
+        let what = format!("a disk cannot have {} bytes", size.0);
+        return Err(problem(what, format!("a multiple of {block}, up to {}", Size(limits::FILE_SIZE_MAX))));
+    }
+    Ok(size.0)
+}
+
+fn grow(name: &str, size: Size, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+    let map = remote.status()?.map;
+    let volume = map.volume_named(name).ok_or_else(|| unknown(name, &map))?;
+    let Some(old) = volume.block else {
+        let what = format!("volume `{name}` holds files, which grow by themselves");
+        return Err(problem(what, "`shoal volume list` shows which volumes are disks"));
+    };
+    let size = check_disk(size)?;
+    if size < old {
+        let what = format!("volume `{name}` has {} and is never made smaller", Size(old));
+        return Err(problem(what, "make a smaller volume and copy what is needed, for example by `nbdcopy`"));
+    }
+    match remote.meta_or_refusal(&VolumeGrow { name: name.to_owned(), size })? {
+        Ok(reply) => output.answer(&document(&reply.volume), || {
+            format!("volume `{name}` has {}; a client sees it when it connects anew", Size(size))
+        }),
+        Err(refusal) => anyhow::bail!("cannot grow the volume `{name}`: {refusal}"),
+    }
     Ok(())
 }
 
@@ -145,7 +194,7 @@ fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
     let map = remote.status()?.map;
     let document: Vec<Value> = map.volumes.iter().map(document).collect();
     output.answer(&document.into(), || {
-        let mut rows = vec![["volume", "code", "unit", "groups"].map(str::to_owned).to_vec()];
+        let mut rows = vec![["volume", "code", "unit", "groups", "disk"].map(str::to_owned).to_vec()];
         for volume in &map.volumes {
             let geometry = &volume.geometry;
             let unit = Size(geometry.unit() as u64).to_string();
@@ -154,6 +203,7 @@ fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
                 geometry.code().to_string(),
                 unit,
                 volume.groups.len().to_string(),
+                volume.block.map_or("-".into(), |size| Size(size).to_string()),
             ]);
         }
         table(&rows)
@@ -167,7 +217,8 @@ fn info(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
     output.answer(&document(volume), || {
         let geometry = &volume.geometry;
         format!(
-            "volume `{name}`: code {}, units of {}, stripes of {}, {} groups\n\n{}",
+            "volume `{name}`: {}code {}, units of {}, stripes of {}, {} groups\n\n{}",
+            volume.block.map(|size| format!("a disk of {}, ", Size(size))).unwrap_or_default(),
             geometry.code(),
             Size(geometry.unit() as u64),
             Size(geometry.stripe() as u64),
@@ -226,5 +277,6 @@ pub(crate) fn document(volume: &VolumeInfo) -> Value {
         "unit": volume.geometry.unit(),
         "extent_stripes": volume.geometry.extent_stripes(),
         "groups": groups,
+        "block": volume.block,
     })
 }

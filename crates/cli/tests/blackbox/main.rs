@@ -12,6 +12,7 @@
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
 //! | `history.rs` | two mounts at the same blocks: each block is a register |
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
+//! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `full.rs` | bricks that fill up under writers |
 //! | `verify.rs` | units that are compared |
 //! | `memory.rs` | what the daemons' memory comes to under load |
@@ -28,6 +29,7 @@ mod full;
 mod history;
 mod memory;
 mod mounts;
+mod nbd;
 mod nemesis;
 mod partitions;
 mod refusals;

@@ -103,9 +103,14 @@ fn sleep_unless(over: &AtomicBool, time: Duration) {
 }
 
 impl Stage {
-    /// Has every unit of a volume compared: nothing may be wrong.
+    /// Has every unit of the volume `main` compared: nothing may be wrong.
     pub(crate) fn verified(&self) {
-        let found = self.shoal(&["volume", "verify", "main", "--json"]);
+        self.verified_volume("main");
+    }
+
+    /// As [`Stage::verified`], of any volume.
+    pub(crate) fn verified_volume(&self, name: &str) {
+        let found = self.shoal(&["volume", "verify", name, "--json"]);
         assert!(found.ok, "volume verify:\n{}\n{}", found.stdout, found.stderr);
         let found = found.json();
         assert_eq!((&found["mismatched"], &found["damaged"]), (&0.into(), &0.into()), "{found}");

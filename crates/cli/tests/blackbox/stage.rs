@@ -217,10 +217,26 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// Loop devices over files of the stage.
+    fn loops(&self) -> Vec<PathBuf> {
+        let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let over = |device: &Path| {
+            let file = fs::read_to_string(device.join("loop/backing_file")).unwrap_or_default();
+            file.starts_with(text(&self.dir))
+        };
+        let names = devices.map(|device| device.path()).filter(|device| over(device));
+        names.filter_map(|device| Some(Path::new("/dev").join(device.file_name()?))).collect()
+    }
+}
+
 impl Drop for Stage {
     fn drop(&mut self) {
         for dir in self.mount_points() {
             let _ = umount2(&dir, MntFlags::MNT_DETACH);
+        }
+        for device in self.loops() {
+            let _ = Command::new("losetup").arg("--detach").arg(&device).output();
         }
         for child in self.children.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             let _ = child.kill();

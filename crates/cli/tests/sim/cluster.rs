@@ -132,7 +132,7 @@ pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_s
     let peers = Peers::new(world.clone(), identity(Role::Client));
     let code: Code = code.parse().expect("a code");
     let geometry = Geometry::new(code, unit, extent_stripes).expect("a geometry");
-    let create = VolumeCreate { name: VOLUME.to_owned(), geometry, groups, same_node: false };
+    let create = VolumeCreate { name: VOLUME.to_owned(), geometry, groups, same_node: false, block: None };
     for _ in 0..1000 {
         match peers.call("meta:1", Epoch(0), &create, Buf::empty()).await {
             // The answer to an earlier try may have been lost.

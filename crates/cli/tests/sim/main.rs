@@ -7,6 +7,7 @@ mod check;
 mod cluster;
 mod dice;
 mod fence;
+mod nbd;
 mod nemesis;
 mod shared;
 mod storm;
@@ -45,6 +46,13 @@ fn one_seed_gives_one_trace() {
 fn one_storm_gives_one_trace() {
     let traces = |_| [3, 5, 8].map(|seed| storm::run(seed).trace);
     assert_eq!(traces(()), traces(()));
+}
+
+/// What was flushed is on the disk after its gate has died.
+#[test]
+fn a_disk_survives_its_gates() {
+    let flushes: u64 = (1..=8).map(nbd::run).sum();
+    assert!(flushes > 100, "{flushes} flushes");
 }
 
 /// A number from the environment.

@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use types::messages::Done;
-use types::messages::brick::{ReadStripe, ReadUnit, Span, Stage, StripeBytes, Sync, UnitBytes, Write};
+use types::messages::brick::{
+    BytesFound, FindBytes, ReadStripe, ReadUnit, Span, Stage, StripeBytes, Sync, UnitBytes, Write,
+};
 use types::messages::cluster::GroupConfig;
 use types::messages::session::Role;
 use types::wire::Record;
@@ -89,6 +91,7 @@ async fn answer(
             Ok(Answer::new(&Done {}, Buf::empty()))
         }
         ReadUnit::KIND => known.borrow_mut().read_unit(brick, call.epoch, &call.parse()?),
+        FindBytes::KIND => known.borrow_mut().find_bytes(brick, call.epoch, &call.parse()?),
         ReadStripe::KIND => known.borrow_mut().read_stripe(brick, call.epoch, &call.parse()?),
         _ => Err(Refusal::Unsupported),
     }
@@ -176,6 +179,26 @@ impl Known {
         self.check_primary(brick, read.group, epoch)?;
         let bytes = self.bytes(brick, read.key, read.offset as usize, read.len as usize);
         Ok(Answer::new(&StripeBytes { decoded: 1 }, Buf::copy_of(&bytes)))
+    }
+
+    /// Stripes with bytes, each as a whole.
+    fn find_bytes(&mut self, brick: BrickId, epoch: Epoch, find: &FindBytes) -> Result<Answer, Refusal> {
+        self.count("FindBytes");
+        self.check_primary(brick, find.group, epoch)?;
+        let len = self.map.volumes[0].geometry.stripe();
+        let mut ranges: Vec<Span> = Vec::new();
+        for index in 0..find.stripes {
+            let key = StripeKey { stripe: find.key.stripe + u64::from(index), ..find.key };
+            let (offset, len) = (index * len as u32, len as u32);
+            if self.bytes(brick, key, 0, len as usize).is_empty() {
+                continue;
+            }
+            match ranges.last_mut().filter(|last| last.offset + last.len == offset) {
+                Some(last) => last.len += len,
+                None => ranges.push(Span { offset, len }),
+            }
+        }
+        Ok(Answer::new(&BytesFound { ranges }, Buf::empty()))
     }
 
     /// A range as the primary sees it, without the zeros at its end.

@@ -135,6 +135,7 @@ impl Cluster {
                 geometry,
                 groups: (0..bricks).map(group).collect(),
                 same_node: false,
+                block: None,
             }],
         };
         let known = Known {

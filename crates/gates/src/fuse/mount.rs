@@ -77,6 +77,7 @@ pub struct Stopper {
 pub fn mount(client: MountOptions, options: &FuseOptions) -> Result<FuseMount, FuseError> {
     let world = World::real().map_err(FuseError::Machine)?;
     let volume = client.volume.clone();
+    let client = MountOptions { keeps_times: client.exclusive, ..client };
     let mount = world.block_on(Mount::join(&world, client))?;
     let background = start_background(&mount).map_err(FuseError::Machine)?;
     let session = match show(&mount, &volume, options) {

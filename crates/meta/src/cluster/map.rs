@@ -64,8 +64,8 @@ impl Cluster {
         if record.deleted {
             self.deleted.insert(id, record);
         } else {
-            let VolumeRecord { name, geometry, groups, same_node, .. } = record;
-            self.map.volumes.push(VolumeInfo { id, name, geometry, groups, same_node });
+            let VolumeRecord { name, geometry, groups, same_node, block, .. } = record;
+            self.map.volumes.push(VolumeInfo { id, name, geometry, groups, same_node, block });
         }
     }
 
@@ -81,6 +81,11 @@ impl Cluster {
     /// The volumes in use.
     pub(crate) fn geometries(&self) -> BTreeMap<VolumeId, Geometry> {
         self.map.volumes.iter().map(|volume| (volume.id, volume.geometry)).collect()
+    }
+
+    /// The volumes that are disks.
+    pub(crate) fn disks(&self) -> BTreeSet<VolumeId> {
+        self.map.volumes.iter().filter(|volume| volume.block.is_some()).map(|volume| volume.id).collect()
     }
 
     /// Deleted volumes whose space is not yet back.
@@ -142,6 +147,7 @@ impl Cluster {
             geometry: volume.geometry,
             groups: volume.groups.clone(),
             same_node: volume.same_node,
+            block: volume.block,
             deleted: false,
         };
         writes.insert(keys::volume(volume.id), Some(to_value(&record)));

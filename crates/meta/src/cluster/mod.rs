@@ -17,3 +17,4 @@ mod tests;
 mod volumes;
 
 pub(crate) use map::Cluster;
+pub(crate) use volumes::check_disk_size;

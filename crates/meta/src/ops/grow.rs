@@ -18,7 +18,8 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Done, Refusal> {
         let place = (request.volume, update.inode);
         let Some(inode) = current(txn, place, update)? else { continue };
         let shown = txn.live().size(place, &inode);
-        if update.size > FILE_SIZE_MAX {
+        let disk = txn.live().disks.contains(&request.volume);
+        if update.size > FILE_SIZE_MAX || (disk && update.size > inode.size) {
             return Err(Refusal::FileTooLarge);
         }
         // Between the size and the new bytes the old ones would be seen.

@@ -21,6 +21,7 @@ pub(super) fn check(txn: &Txn<'_>, place: Place, inode: &Inode, size: u64) -> Re
     if !inode.is_file() {
         return Err(Refusal::Invalid);
     }
+    txn.check_not_a_disk(place.0)?;
     if size > FILE_SIZE_MAX {
         return Err(Refusal::FileTooLarge);
     }

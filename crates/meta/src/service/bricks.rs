@@ -4,7 +4,7 @@ use types::Refusal;
 use types::messages::Done;
 use types::messages::cluster::{
     BeatReply, BrickBeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
-    GroupRenew, MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeReply,
+    GroupRenew, MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeGrow, VolumeReply,
 };
 use types::messages::names::{Space, StatFs};
 
@@ -84,6 +84,12 @@ impl Shared {
         let volume = self.state.borrow_mut().volume_create(request, self.world.wall());
         self.news.notify();
         self.look_around(u64::MAX);
+        Ok(VolumeReply { volume: volume? })
+    }
+
+    pub(super) fn volume_grow(&self, request: &VolumeGrow) -> Result<VolumeReply, Refusal> {
+        let volume = self.state.borrow_mut().volume_grow(request);
+        self.news.notify();
         Ok(VolumeReply { volume: volume? })
     }
 

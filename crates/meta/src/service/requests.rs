@@ -79,6 +79,7 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         ModeTaken::KIND => reply(shared.mode_taken(&call.parse()?)),
         ClientLeave::KIND => reply(shared.client_leave(&call.parse()?)),
         VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
+        VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),
         VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),
         ClusterStatus::KIND => reply(shared.cluster_status()),
         _ => Err(Refusal::Unsupported),

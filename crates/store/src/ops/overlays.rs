@@ -47,7 +47,7 @@ impl Server {
 }
 
 /// What ranges cover, as spans that ascend without touching.
-fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Span> {
+pub(super) fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Span> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::new();
     for range in ranges {

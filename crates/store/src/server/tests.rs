@@ -4,6 +4,7 @@ mod crash;
 mod crash_points;
 mod damage;
 mod fence;
+mod find_bytes;
 mod fleet;
 mod full;
 mod join;
@@ -65,8 +66,14 @@ impl Bench {
         let geometry = Geometry::new(code, unit, 64).expect("a geometry");
         let slots = vec![SlotConfig { brick: BRICK, state: SlotState::Live }];
         let groups = vec![GroupConfig { epoch: Epoch(0), slots }];
-        let volume =
-            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false };
+        let volume = VolumeInfo {
+            id: GROUP.volume,
+            name: "sea".to_owned(),
+            geometry,
+            groups,
+            same_node: false,
+            block: None,
+        };
         let map = ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) };
         let bench = Bench {
             sim: Simulation::new(seed, SimOptions::default()),

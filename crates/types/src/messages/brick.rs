@@ -85,6 +85,20 @@ records! {
         /// Units that had to be decoded.
         decoded: u32,
     };
+    /// Client to primary: which bytes of some stripes in a row may be other than zeros?
+    107 FindBytes {
+        /// The group of the stripes' extent.
+        group: GroupId,
+        /// The first stripe.
+        key: StripeKey,
+        /// How many, none behind the end of the extent.
+        stripes: u32,
+    } => BytesFound;
+    /// Where there may be bytes. Everything else reads as zeros, and takes no space.
+    108 BytesFound {
+        /// The ranges, counted from the start of the first stripe: ascending, no two overlap or touch.
+        ranges: Vec<Span>,
+    };
     /// Client to the brick of a data unit: reads a range of the unit. The payload answers.
     104 ReadUnit {
         /// The group of the stripe's extent.

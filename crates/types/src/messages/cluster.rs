@@ -63,6 +63,9 @@ coded_enum! {
     }
 }
 
+/// Name of the only file of a block volume.
+pub const DISK: &[u8] = b"disk";
+
 records! {
     /// A brick of the cluster.
     part BrickInfo {
@@ -105,6 +108,9 @@ records! {
         groups: Vec<GroupConfig>,
         /// Slots of one group may lie on one node.
         same_node: bool,
+        /// The volume is one disk of so many bytes: a file of the name [`DISK`], and nothing else. [`None`] for a
+        /// volume of files.
+        block: Option<u64>,
     }
     /// Everything that a client or a brick must know of the cluster.
     part ClusterMap {
@@ -301,6 +307,8 @@ records! {
         groups: u32,
         /// Bricks of one node count as failure domains of their own.
         same_node: bool,
+        /// Makes a block volume of so many bytes, a multiple of [`BLOCK`](crate::limits::BLOCK).
+        block: Option<u64>,
     } => VolumeReply;
     /// A volume.
     221 VolumeReply {
@@ -312,6 +320,14 @@ records! {
         /// Its name.
         name: String,
     } => Done;
+    /// Makes a block volume larger. Refused with `Invalid` for a volume of files, a smaller size, or one that is no
+    /// multiple of [`BLOCK`](crate::limits::BLOCK).
+    225 VolumeGrow {
+        /// Its name.
+        name: String,
+        /// Its bytes from now on; done already if it has so many.
+        size: u64,
+    } => VolumeReply;
     /// Asks the metadata service for an account of itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
     /// A client with a lease.

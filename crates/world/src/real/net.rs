@@ -1,8 +1,9 @@
-//! TCP connections: listening, accepting, connecting, and what is set on every socket.
+//! Connections by TCP, or by a socket in the file system: listening, accepting, connecting, and what is set on each.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,11 @@ use std::time::Duration;
 use compio::buf::{BufResult, IntoInner};
 use compio::driver::op::Accept;
 use compio::runtime::{Runtime, submit};
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen, shutdown, socket_with,
+    sockopt,
+};
 
 use super::receive::Receiver;
 use super::send::Sender;
@@ -26,24 +31,69 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// How long sent bytes may stay unacknowledged, in milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 10_000;
 
+/// Connections that wait to be accepted at a socket in the file system.
+const BACKLOG: i32 = 128;
+
 /// Accepts connections on one address.
 pub(crate) struct Listener {
     socket: Arc<OwnedFd>,
-    address: SocketAddr,
+    at: At,
     polls: bool,
+}
+
+/// Where something listens.
+enum At {
+    Port(SocketAddr),
+    Path(String),
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let At::Path(path) = &self.at {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 impl Listener {
     pub(super) fn bind(address: &str, polls: bool) -> io::Result<Listener> {
         let socket = TcpListener::bind(address).map_err(|error| about("listen on", address, &error))?;
         socket.set_nonblocking(polls)?;
-        let address = socket.local_addr()?;
-        Ok(Listener { socket: Arc::new(socket.into()), address, polls })
+        let at = At::Port(socket.local_addr()?);
+        Ok(Listener { socket: Arc::new(socket.into()), at, polls })
     }
 
-    /// The address listened on, with the port that was chosen.
+    /// Listens at a path, in the place of a dead process's socket if there is one.
+    pub(super) fn bind_path(path: &str, polls: bool) -> io::Result<Listener> {
+        let flags = if polls { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // The socket's file gets this mode: there is no moment in which others could connect.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        let address = SocketAddrUnix::new(path)?;
+        let mut bound = bind(&socket, &address);
+        if bound == Err(rustix::io::Errno::ADDRINUSE) && is_left_behind(path) {
+            std::fs::remove_file(path)?;
+            bound = bind(&socket, &address);
+        }
+        bound.map_err(|error| about("listen at", path, &error.into()))?;
+        let listener = Listener { socket: Arc::new(socket), at: At::Path(path.to_owned()), polls };
+        listen(&listener.socket, BACKLOG)?;
+        Ok(listener)
+    }
+
+    /// The address listened on, with the port that was chosen, or the path.
     pub(crate) fn address(&self) -> String {
-        self.address.to_string()
+        match &self.at {
+            At::Port(address) => address.to_string(),
+            At::Path(path) => path.clone(),
+        }
+    }
+
+    fn conn(&self, socket: OwnedFd) -> io::Result<Conn> {
+        match &self.at {
+            At::Port(_) => Conn::new(TcpStream::from(socket), self.polls),
+            At::Path(path) => Conn::local(UnixStream::from(socket), path, self.polls),
+        }
     }
 
     /// Waits for the next connection.
@@ -60,7 +110,7 @@ impl Listener {
                 Err(error) => return Err(error),
             }
             let (socket, _) = accept.into_inner();
-            match Conn::new(TcpStream::from(OwnedFd::from(socket)), self.polls) {
+            match self.conn(OwnedFd::from(socket)) {
                 Ok(conn) => return Ok(conn),
                 // It went while it was being prepared; that is no trouble of the listener.
                 Err(error) => tracing::debug!(%error, "connection lost while accepting it"),
@@ -72,7 +122,7 @@ impl Listener {
 /// A connection, not yet split into its two directions.
 pub(crate) struct Conn {
     socket: Rc<Socket>,
-    peer: SocketAddr,
+    peer: String,
 }
 
 /// The socket of a connection, closed when neither direction needs it any more.
@@ -120,18 +170,33 @@ impl Conn {
         sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
         sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS)?;
-        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer })
+        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: peer.to_string() })
+    }
+
+    pub(super) fn connect_path(path: &str, polls: bool) -> io::Result<Conn> {
+        let stream = UnixStream::connect(path).map_err(|error| about("connect to", path, &error))?;
+        Conn::local(stream, path, polls)
+    }
+
+    fn local(stream: UnixStream, path: &str, polls: bool) -> io::Result<Conn> {
+        stream.set_nonblocking(polls)?;
+        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: path.to_owned() })
     }
 
     /// The address of the other end.
     pub(crate) fn peer(&self) -> String {
-        self.peer.to_string()
+        self.peer.clone()
     }
 
     /// The two directions, for two tasks. The connection closes when both are dropped.
     pub(crate) fn split(self) -> (Sender, Receiver) {
         (Sender::new(self.socket.clone()), Receiver::new(self.socket))
     }
+}
+
+/// A socket in the file system at which nobody listens any more.
+fn is_left_behind(path: &str) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn connect_blocking(address: &str) -> io::Result<TcpStream> {

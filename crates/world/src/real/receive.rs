@@ -15,7 +15,7 @@ use super::net::Socket;
 use crate::Frame;
 
 /// Bytes read ahead of what is known to be a payload: a request or reply of 4 KiB comes whole with one read.
-const STAGING: usize = 8 << 10;
+const STAGING: usize = crate::STREAM_HEAD_MAX;
 
 /// The receiving direction of a connection.
 pub(crate) struct Receiver {
@@ -38,9 +38,7 @@ impl Receiver {
     /// # Cancel
     /// Dropped midway, bytes may be lost: the connection is of no further use, and every later call fails.
     pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
-        if std::mem::replace(&mut self.broken, true) {
-            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier receive did not finish"));
-        }
+        self.begin()?;
         if !self.stage(HEADER_LEN).await? {
             self.broken = false;
             return Ok(None);
@@ -54,6 +52,36 @@ impl Receiver {
         let frame = Frame::join(header, record, payload)?;
         self.broken = false;
         Ok(Some(frame))
+    }
+
+    /// The next `len` bytes of a stream without frames; `None` if the other end closed before the first of them.
+    ///
+    /// # Cancel
+    /// As for [`Receiver::recv_within`].
+    pub(crate) async fn recv_head(&mut self, len: usize) -> io::Result<Option<Vec<u8>>> {
+        self.begin()?;
+        let head = if self.stage(len).await? { Some(self.take_record(len).await?) } else { None };
+        self.broken = false;
+        Ok(head)
+    }
+
+    /// The next `len` bytes of a stream without frames, aligned.
+    ///
+    /// # Cancel
+    /// As for [`Receiver::recv_within`].
+    pub(crate) async fn recv_body(&mut self, len: usize) -> io::Result<Buf> {
+        self.begin()?;
+        let body = if len == 0 { Buf::empty() } else { self.take_payload(len).await? };
+        self.broken = false;
+        Ok(body)
+    }
+
+    /// Until it ends well, a receive counts as broken.
+    fn begin(&mut self) -> io::Result<()> {
+        match std::mem::replace(&mut self.broken, true) {
+            false => Ok(()),
+            true => Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier receive did not finish")),
+        }
     }
 
     fn staged(&self) -> &[u8] {

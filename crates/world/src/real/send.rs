@@ -55,6 +55,16 @@ impl Sender {
         self.flush().await
     }
 
+    /// Sends bytes that are no frame.
+    ///
+    /// # Cancel
+    /// As for [`Sender::send`].
+    pub(crate) async fn send_bytes(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
+        self.outgoing.clear();
+        self.outgoing.push_bytes(head, body);
+        self.flush().await
+    }
+
     async fn flush(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.broken, true) {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier send did not finish"));
@@ -135,6 +145,15 @@ impl Outgoing {
             self.pieces.push(Piece::Payload(payload));
         }
         Ok(())
+    }
+
+    fn push_bytes(&mut self, head: &[u8], body: Buf) {
+        let start = self.heads.len();
+        self.heads.extend_from_slice(head);
+        self.pieces.push(Piece::Head(start..self.heads.len()));
+        if !body.is_empty() {
+            self.pieces.push(Piece::Payload(body));
+        }
     }
 
     fn is_empty(&self) -> bool {

@@ -562,3 +562,45 @@ fn a_plain_client_sees_whole_frames() {
         assert_eq!(&bytes[64..], b"recordpayload");
     });
 }
+
+#[test]
+fn bytes_through_a_socket_in_the_file_system() {
+    on_each(|world| async move {
+        let path = std::env::temp_dir().join(format!("shoal-world-socket-{}", std::process::id()));
+        let path = path.to_str().unwrap();
+        let listener = crate::World(crate::WorldBody::Real(world)).streams_at(path).await;
+        drop(listener);
+        assert!(!std::path::Path::new(path).exists(), "the socket goes with its listener");
+    });
+}
+
+impl crate::World {
+    /// A few bytes and many, both ways, and the ends of it.
+    async fn streams_at(&self, path: &str) -> crate::Listener {
+        drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        let listener = self.listen_at_path(path).await.expect("a dead one's socket is replaced");
+        let taken = self.listen_at_path(path).await.err().map(|error| error.kind());
+        assert_eq!(taken, Some(ErrorKind::AddrInUse));
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let (near, far) = (self.connect_to_path(path).await.unwrap(), listener.accept().await.unwrap());
+        let ((mut send, mut recv), (mut back, mut take)) = (near.split_stream(), far.split_stream());
+        let many = noise(3 << 20);
+        let body = Buf::copy_of(&many);
+        self.spawn(async move {
+            send.send(b"head", body).await.unwrap();
+            send.send(b"", Buf::empty()).await.unwrap();
+            assert_eq!(recv.head(2).await.unwrap(), Some(b"ok".to_vec()));
+            assert_eq!(recv.head(1).await.unwrap(), None);
+        });
+        assert_eq!(take.head(3).await.unwrap(), Some(b"hea".to_vec()));
+        assert_eq!(take.head(1).await.unwrap(), Some(b"d".to_vec()));
+        assert_eq!(&*take.body(1 << 20).await.unwrap(), &many[..1 << 20]);
+        assert!(take.body(0).await.unwrap().is_empty());
+        assert_eq!(&*take.body(2 << 20).await.unwrap(), &many[1 << 20..]);
+        back.send(b"ok", Buf::empty()).await.unwrap();
+        drop((back, take));
+        self.yield_now().await;
+        listener
+    }
+}

@@ -56,4 +56,4 @@ pub use recording::{DiskEvent, DiskImage, Recording};
 pub use simulation::Simulation;
 
 pub(crate) use disk::Disk;
-pub(crate) use world::{Conn, Listener, Receiver, Sender, World};
+pub(crate) use world::{Conn, Listener, Receiver, Sender, StreamReceiver, World};

@@ -120,6 +120,8 @@ struct Queue {
 pub(super) struct Net {
     chance: Chance,
     listeners: BTreeMap<(u32, u16), Queue>,
+    /// Names that listeners have in the file systems of their nodes.
+    names: BTreeMap<(u32, String), u16>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Wires that are cut: from, to.
@@ -134,6 +136,7 @@ impl Net {
         Net {
             chance: Chance::new(seed, "net"),
             listeners: BTreeMap::new(),
+            names: BTreeMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             cuts: BTreeSet::new(),
@@ -151,6 +154,21 @@ impl Net {
         let queue = Queue { id: self.count, waiting: VecDeque::new(), waker: None };
         self.listeners.insert((node, port), queue);
         Ok((port, self.count))
+    }
+
+    /// Takes any port of `node` and gives it a name, unless somebody listens at the one that has it.
+    pub(super) fn listen_as(&mut self, node: u32, name: &str) -> io::Result<(u16, u64)> {
+        if self.named_port(node, name).is_some_and(|port| self.listeners.contains_key(&(node, port))) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let (port, id) = self.listen(node, 0)?;
+        self.names.insert((node, name.to_owned()), port);
+        Ok((port, id))
+    }
+
+    /// The port of `node` that has a name.
+    pub(super) fn named_port(&self, node: u32, name: &str) -> Option<u16> {
+        self.names.get(&(node, name.to_owned())).copied()
     }
 
     /// Gives the port up, if it is still this listener's.

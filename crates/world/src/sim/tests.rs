@@ -476,3 +476,26 @@ fn a_dropped_simulation_leaves_nothing_behind() {
     drop(sim);
     assert!(state.upgrade().is_none());
 }
+
+#[test]
+fn streams_carry_bytes_under_a_name() {
+    let sim = calm(3);
+    let (a, b) = (sim.node("a"), sim.node("b"));
+    sim.block_on("a", async {
+        let listener = a.listen_at_path("/run/a").await.unwrap();
+        assert_eq!(a.listen_at_path("/run/a").await.err().unwrap().kind(), ErrorKind::AddrInUse);
+        assert_eq!(b.connect_to_path("/run/a").await.err().unwrap().kind(), ErrorKind::NotFound);
+        let near = a.connect_to_path("/run/a").await.unwrap();
+        let (mut send, receive) = near.split_stream();
+        let (_back, mut take) = listener.accept().await.unwrap().split_stream();
+        send.send(b"abc", Buf::copy_of(b"defg")).await.unwrap();
+        assert_eq!(take.head(2).await.unwrap(), Some(b"ab".to_vec()));
+        assert_eq!(&*take.body(5).await.unwrap(), b"cdefg");
+        drop((send, receive));
+        assert_eq!(take.head(1).await.unwrap(), None);
+        drop(listener);
+        let gone = a.connect_to_path("/run/a").await.err().unwrap().kind();
+        assert_eq!(gone, ErrorKind::ConnectionRefused);
+        a.listen_at_path("/run/a").await.expect("what is left behind is replaced");
+    });
+}

@@ -124,6 +124,18 @@ impl World {
         Ok(Listener { world: self.clone(), port, id })
     }
 
+    /// Listens at a name of this node, which is left behind as a socket's file would be.
+    pub(crate) async fn listen_at_path(&self, path: &str) -> io::Result<Listener> {
+        self.check()?;
+        let (port, id) = self.state.net.borrow_mut().listen_as(self.node, path)?;
+        Ok(Listener { world: self.clone(), port, id })
+    }
+
+    pub(crate) async fn connect_to_path(&self, path: &str) -> io::Result<Conn> {
+        let port = self.state.net.borrow().named_port(self.node, path).ok_or(io::ErrorKind::NotFound)?;
+        self.connect(&format!("localhost:{port}")).await
+    }
+
     pub(crate) async fn connect(&self, address: &str) -> io::Result<Conn> {
         self.check()?;
         let (host, port) = split_address(address)?;
@@ -216,6 +228,10 @@ impl Conn {
     pub(crate) fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
     }
+
+    pub(crate) fn split_stream(self) -> (Sender, StreamReceiver) {
+        (self.sender, StreamReceiver { half: self.receiver.0, staged: Vec::new() })
+    }
 }
 
 struct Half {
@@ -245,9 +261,8 @@ impl Sender {
     }
 
     /// Sends what may be no frame at all.
-    #[cfg(test)]
-    pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) -> io::Result<()> {
-        self.put(Arrival::Bytes(bytes)).await
+    pub(crate) async fn send_bytes(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
+        self.put(Arrival::Bytes([head, &body].concat())).await
     }
 
     async fn put(&mut self, what: Arrival) -> io::Result<()> {
@@ -270,6 +285,33 @@ impl Receiver {
             Some(Arrival::Bytes(bytes)) => frame_of(&bytes, most).map(Some),
             _ => Ok(None),
         }
+    }
+}
+
+/// Bytes as they come, without frames.
+pub(crate) struct StreamReceiver {
+    half: Half,
+    /// Arrived, not yet taken.
+    staged: Vec<u8>,
+}
+
+impl StreamReceiver {
+    pub(crate) async fn recv_head(&mut self, len: usize) -> io::Result<Option<Vec<u8>>> {
+        while self.staged.len() < len {
+            let Half { state, end } = &self.half;
+            match poll_fn(|cx| state.net.borrow_mut().poll_receive(cx, *end)).await? {
+                Some(Arrival::Bytes(bytes)) => self.staged.extend(bytes),
+                Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+                None if self.staged.is_empty() => return Ok(None),
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        Ok(Some(self.staged.drain(..len).collect()))
+    }
+
+    pub(crate) async fn recv_body(&mut self, len: usize) -> io::Result<Buf> {
+        let bytes = self.recv_head(len).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(Buf::copy_of(&bytes))
     }
 }
 

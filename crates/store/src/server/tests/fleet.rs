@@ -62,8 +62,14 @@ impl Fleet {
         let bricks = 0..code.slots() + spare;
         let slot = |brick| SlotConfig { brick: BrickId(brick as u32), state: SlotState::Live };
         let groups = vec![GroupConfig { epoch: Epoch(0), slots: (0..code.slots()).map(slot).collect() }];
-        let volume =
-            VolumeInfo { id: GROUP.volume, name: "sea".to_owned(), geometry, groups, same_node: false };
+        let volume = VolumeInfo {
+            id: GROUP.volume,
+            name: "sea".to_owned(),
+            geometry,
+            groups,
+            same_node: false,
+            block: None,
+        };
         let info = |brick: usize| BrickInfo {
             id: BrickId(brick as u32),
             node: NodeId(brick as u32),

@@ -1,0 +1,308 @@
+//! `shoal nbd`: a block volume, or a file, as a network block device.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use gates::nbd::{Listen, NbdError, NbdGate, NbdOptions};
+use serde_json::{Value, json};
+use types::ClusterId;
+use types::limits::{LEASE_MARGIN_US, LEASE_US};
+use types::messages::session::Role;
+use world::Identity;
+
+use crate::commands::mount::{check_volume, host};
+use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::mountpoint::absolute;
+use crate::notes::{self, Note};
+use crate::output::Output;
+use crate::problem::problem;
+use crate::process::{self, Daemon, Started};
+use crate::remote::{Target, Where, real_world};
+use crate::size::Size;
+
+/// Exports a block volume, or a file of a volume, as a network block device
+#[derive(Args)]
+#[command(after_help = "\
+Returns when the gate answers, and prints the URI for clients; its daemon logs to /var/log/shoal. --stop ends it.
+
+A block volume may have gates on several machines. While clients use one of them, it holds writes back until a FLUSH;
+while they use several, every write is stable before it is answered. When a machine dies, another one's gate has
+everything that was flushed, as soon as the dead one's lease has run out (3.5 s). A client that reconnects by itself, and
+does not take that for a power cut, wants --write-through. A file is exported read-only, or to one gate alone.
+
+NBD clients prove nothing and what they send can be read on the way: the gate stays on this machine unless
+--allow-remote is given. Other users of this machine are kept out by --socket.
+
+Examples:
+  shoal volume create vm --code 4+2 --block 100G; shoal nbd vm
+  qemu-system-x86_64 -drive file=nbd://127.0.0.1:10809/vm,format=raw,if=virtio
+  shoal nbd vm --socket /run/vm.sock           nbd+unix:///vm?socket=/run/vm.sock
+  shoal nbd main --file images/debian.img --read-only
+  shoal nbd vm --stop")]
+pub(crate) struct NbdArgs {
+    /// The volume
+    volume: String,
+    /// A file of a volume of files, instead of a block volume
+    #[arg(long, value_name = "PATH")]
+    file: Option<String>,
+    /// Lets nobody write
+    #[arg(long)]
+    read_only: bool,
+    /// Lets no other gate or mount have the volume meanwhile; files that can be written always have this
+    #[arg(long)]
+    exclusive: bool,
+    /// Makes every write stable before it is answered, as if each had FUA
+    #[arg(long)]
+    write_through: bool,
+    /// Where to listen, HOST:PORT [default: 127.0.0.1:10809]
+    #[arg(long, value_name = "ADDR", conflicts_with = "socket")]
+    listen: Option<String>,
+    /// Listens at a Unix socket instead, for this user only
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Listens beyond this machine, where everybody who can connect can read and write
+    #[arg(long)]
+    allow_remote: bool,
+    /// Clients at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    connections: u32,
+    #[command(flatten)]
+    cluster: Where,
+    /// Memory budget of the gate, without what requests on their way hold: 8M for each client, or one request
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    memory: Size,
+    /// Ends the gates of the volume on this machine, everything stable; with --listen or --socket that one
+    #[arg(long)]
+    stop: bool,
+    /// Stays in the foreground and logs to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// Log of the background daemon [default: /var/log/shoal/nbd-VOLUME.log]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// Where a gate listens unless it is told.
+const LISTEN_DEFAULT: &str = "127.0.0.1:10809";
+/// How long a gate may take to answer, and how long to make everything stable when it ends.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
+
+/// A gate of this machine.
+pub(crate) struct GateDaemon {
+    pub(crate) meta: String,
+    pub(crate) uri: String,
+    volume: String,
+    at: String,
+    daemon: Daemon,
+}
+
+/// The gates that run on this machine.
+pub(crate) fn gates() -> Vec<GateDaemon> {
+    let known = |(note, daemon): (Value, Daemon)| {
+        let word = |name: &str| note[name].as_str().map(str::to_owned);
+        let (meta, uri, volume, at) = (word("meta")?, word("uri")?, word("volume")?, word("at")?);
+        Some(GateDaemon { meta, uri, volume, at, daemon })
+    };
+    notes::of_kind("nbd").into_iter().filter_map(known).collect()
+}
+
+pub(crate) fn run(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
+    if args.stop {
+        return stop_all(args, output);
+    }
+    if args.foreground {
+        return serve(args);
+    }
+    let target = args.cluster.target()?;
+    check_volume(&args.volume, &target)?;
+    let log = args.log.clone().unwrap_or_else(|| log_path(&args.volume));
+    let mut started = start(args, &target, &log)?;
+    let uri = wait_until_it_answers(&mut started, output)?;
+    let document = json!({ "volume": args.volume, "uri": uri, "log": log.to_string_lossy() });
+    output.answer(&document, || format!("volume `{}` is exported at {uri}", args.volume));
+    Ok(())
+}
+
+fn log_path(volume: &str) -> PathBuf {
+    Path::new("/var/log/shoal").join(format!("nbd-{volume}.log"))
+}
+
+fn start(args: &NbdArgs, target: &Target, log: &Path) -> anyhow::Result<Started> {
+    let mut words: Vec<OsString> = vec!["nbd".into(), "--foreground".into(), "--detached".into()];
+    words.extend(["--meta".into(), target.meta.clone().into()]);
+    if let Some(key_file) = &target.key_file {
+        let key_file = fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone());
+        words.extend(["--key-file".into(), key_file.into()]);
+    }
+    if let Some(file) = &args.file {
+        words.extend(["--file".into(), file.into()]);
+    }
+    let flags = [
+        (args.read_only, "--read-only"),
+        (args.exclusive, "--exclusive"),
+        (args.write_through, "--write-through"),
+        (args.allow_remote, "--allow-remote"),
+    ];
+    words.extend(flags.into_iter().filter(|(given, _)| *given).map(|(_, word)| word.into()));
+    match listen(args)? {
+        Listen::Port(at) => words.extend(["--listen".into(), at.into()]),
+        Listen::Path(at) => words.extend(["--socket".into(), at.into()]),
+    }
+    words.extend(["--connections".into(), args.connections.to_string().into()]);
+    words.extend(["--memory".into(), args.memory.0.to_string().into()]);
+    words.extend(["--log-level".into(), args.daemon.log_level().into()]);
+    words.extend([OsString::from("--"), args.volume.clone().into()]);
+    process::start("nbd", &words, log)
+}
+
+/// Where the gate is to listen, as an address that anybody on this machine may be told.
+fn listen(args: &NbdArgs) -> anyhow::Result<Listen> {
+    let Some(socket) = &args.socket else {
+        let at = args.listen.clone().unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
+        return Ok(Listen::Port(at));
+    };
+    let path = absolute(socket)?;
+    Ok(Listen::Path(path.to_str().context("--socket must be UTF-8")?.to_owned()))
+}
+
+/// Returns the gate's URI when it listens.
+fn wait_until_it_answers(started: &mut Started, output: &Output) -> anyhow::Result<String> {
+    let spinner = output.spinner("opening the gate");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        started.check()?;
+        let said = started.said();
+        let uri = said.lines().find_map(|line| line.split_once(LISTENING)).map(|(_, uri)| uri.trim());
+        if let Some(uri) = uri {
+            spinner.finish_and_clear();
+            return Ok(uri.to_owned());
+        }
+        if Instant::now() > end {
+            let what = format!("the gate does not answer within {} s", PATIENCE.as_secs());
+            return Err(problem(what, "`shoal status`, and the gate's log"));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn stop_all(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
+    let given = args.listen.is_some() || args.socket.is_some();
+    let at = match (given, listen(args)?) {
+        (false, _) => None,
+        (true, Listen::Port(at) | Listen::Path(at)) => Some(at),
+    };
+    let meant = |gate: &GateDaemon| gate.volume == args.volume && at.as_ref().is_none_or(|at| gate.at == *at);
+    let gates: Vec<GateDaemon> = gates().into_iter().filter(meant).collect();
+    if gates.is_empty() {
+        let what = format!("no gate of volume `{}` runs here", args.volume);
+        return Err(problem(what, "`shoal status` shows those that do"));
+    }
+    for gate in &gates {
+        stop(gate, output)?;
+    }
+    let uris: Vec<&str> = gates.iter().map(|gate| gate.uri.as_str()).collect();
+    output.answer(&json!({ "closed": uris }), || format!("closed {}", uris.join(", ")));
+    Ok(())
+}
+
+/// Ends a gate, everything stable.
+pub(crate) fn stop(gate: &GateDaemon, output: &Output) -> anyhow::Result<()> {
+    gate.daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    let spinner = output.spinner("making everything stable");
+    let gone = gate.daemon.wait_gone(FLUSH_PATIENCE);
+    spinner.finish_and_clear();
+    if gone {
+        return Ok(());
+    }
+    let what = format!("the gate at {} (pid {}) still has bytes to make stable", gate.uri, gate.daemon.pid());
+    Err(problem(what, "`shoal status`: are the metadata service and enough bricks up?"))
+}
+
+/// Serves the export in this process until it is told to stop.
+fn serve(args: &NbdArgs) -> anyhow::Result<()> {
+    let stop = daemon::stop_signal()?;
+    daemon::begin(&args.daemon, args.memory.0)?;
+    let listen = listen(args)?;
+    check_listen(&listen, args.allow_remote)?;
+    let target = args.cluster.target()?;
+    let world = real_world()?;
+    let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
+    let mut client = client::MountOptions::new(&target.meta, &args.volume, identity);
+    client.memory_budget = args.memory.0;
+    client.exclusive = args.exclusive || (args.file.is_some() && !args.read_only);
+    let (Listen::Port(at) | Listen::Path(at)) = &listen;
+    client.place = format!("{}:nbd {at}", host());
+    let options = NbdOptions {
+        listen: listen.clone(),
+        file: args.file.clone(),
+        read_only: args.read_only,
+        write_through: args.write_through,
+        connections: args.connections,
+    };
+    let gate = NbdGate::start(&world, client, &options).map_err(|error| explain(error, at))?;
+    let uri = uri(&listen, &gate.address(), args);
+    let note = json!({ "volume": args.volume, "meta": target.meta, "uri": uri, "at": at });
+    let _note = Note::leave("nbd", &note)?;
+    tracing::info!("volume {} {LISTENING}{uri}", args.volume);
+    let served = daemon::run_until_stopped(&world, &stop, gate.serve());
+    let ended = gate.end();
+    if let Some(Err(lost)) = served {
+        return Err(problem(lost.to_string(), "start the gate again"));
+    }
+    ended.context("the gate ended with bytes that could not be made stable")
+}
+
+/// What clients connect to.
+fn uri(listen: &Listen, address: &str, args: &NbdArgs) -> String {
+    let file = args.file.as_deref().map(|file| format!("/{}", file.trim_start_matches('/')));
+    let name = format!("{}{}", args.volume, file.unwrap_or_default());
+    match listen {
+        Listen::Port(_) => format!("nbd://{address}/{name}"),
+        Listen::Path(path) => format!("nbd+unix:///{name}?socket={path}"),
+    }
+}
+
+/// Refuses an address that other machines can reach, unless that is wanted.
+fn check_listen(listen: &Listen, allow_remote: bool) -> anyhow::Result<()> {
+    let Listen::Port(at) = listen else { return Ok(()) };
+    let addresses = at.to_socket_addrs().map_err(|error| {
+        problem(format!("--listen {at} is not an address of this machine: {error}"), "HOST:PORT")
+    })?;
+    if !allow_remote && addresses.into_iter().any(|address| !address.ip().is_loopback()) {
+        let what = format!("will not listen at {at}: whoever can connect could read and write the disk");
+        return Err(problem(what, "127.0.0.1, --socket, or --allow-remote in a network that is yours alone"));
+    }
+    Ok(())
+}
+
+fn explain(error: NbdError, at: &str) -> anyhow::Error {
+    match &error {
+        NbdError::Join(client::MountError::UnknownVolume(_)) => {
+            problem(error.to_string(), "`shoal volume list` shows those there are")
+        }
+        NbdError::Join(client::MountError::Taken { .. }) => {
+            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
+            let there = "`shoal umount` or `shoal nbd --stop` there; if that machine is dead, wait until its";
+            problem(error.to_string(), format!("{there} lease has run out ({lease} s)"))
+        }
+        NbdError::Join(_) => {
+            problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")
+        }
+        NbdError::Listen { error, .. } => daemon::explain_listen(error, at),
+        NbdError::NoBlockVolume(volume) => problem(
+            error.to_string(),
+            format!("--file PATH for a file of `{volume}`, or `shoal volume create NAME --block SIZE`"),
+        ),
+        NbdError::BlockVolume(_) => problem(error.to_string(), "the same command without --file"),
+        _ => anyhow::Error::new(error),
+    }
+}

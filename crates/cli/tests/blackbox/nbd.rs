@@ -1,0 +1,705 @@
+//! Block volumes and files as network block devices, by the clients that people use.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::stage::{Chance, Ran, Stage, kill_now, text, wait_for, within};
+
+const MIB: u64 = 1 << 20;
+
+/// A gate of the stage.
+struct Gate {
+    socket: PathBuf,
+    uri: String,
+    pid: i32,
+}
+
+impl Stage {
+    /// Makes the block volume `vm`.
+    fn disk(&self, code: &str, size: &str) {
+        self.must(&["volume", "create", "vm", "--code", code, "--same-node", "--block", size]);
+    }
+
+    fn try_gate(&self, volume: &str, name: &str, options: &[&str]) -> (PathBuf, Ran) {
+        let (socket, log) = (self.path(&format!("{name}.sock")), self.path(&format!("{name}.log")));
+        let words = ["nbd", volume, "--socket", text(&socket), "--log", text(&log), "--json"];
+        let ran = self.shoal(&[&words, options].concat());
+        (socket, ran)
+    }
+
+    /// Opens a gate of a volume at a socket of the stage.
+    fn gate(&self, volume: &str, name: &str, options: &[&str]) -> Gate {
+        let (socket, ran) = self.try_gate(volume, name, options);
+        let uri = ran.json()["uri"].as_str().expect("a URI").to_owned();
+        let pid = self.gate_pid(&socket);
+        Gate { socket, uri, pid }
+    }
+
+    /// The daemon that listens at a socket.
+    fn gate_pid(&self, socket: &Path) -> i32 {
+        let words = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let gates: Vec<i32> =
+            self.processes().into_iter().filter(|pid| words(pid).contains(text(socket))).collect();
+        assert_eq!(gates.len(), 1, "one gate at {}", socket.display());
+        gates[0]
+    }
+
+    fn stop_gate(&self, volume: &str, gate: &Gate) {
+        self.must(&["nbd", volume, "--stop", "--socket", text(&gate.socket)]);
+        assert!(!gate.socket.exists());
+    }
+}
+
+/// Runs a tool that must succeed; what it said.
+fn tool(words: &[&str]) -> String {
+    let ran = run(words);
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{words:?}:\n{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+    said
+}
+
+fn run(words: &[&str]) -> Output {
+    let ran = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output();
+    ran.unwrap_or_else(|error| panic!("{}: {error}; see ./dev test for what it needs", words[0]))
+}
+
+/// What `nbdsh` starts; the library is for the system's own Python.
+const NBDSH: [&str; 3] = ["/usr/bin/python3", "-m", "nbd"];
+
+/// Runs Python with the client library; `h` is connected.
+fn nbdsh(uri: &str, script: &str) -> String {
+    tool(&[&NBDSH[..], &["--base-allocation", "-u", uri, "-c", script]].concat())
+}
+
+/// An image with bytes here and there, and holes between.
+fn image(path: &Path, size: u64, seed: u64) {
+    let mut chance = Chance::new(seed);
+    let file = File::create(path).expect("an image");
+    file.set_len(size).expect("its size");
+    let mut at = 0;
+    while at < size {
+        let len = (4096 * (1 + chance.below(300))).min(size - at);
+        if chance.below(2) == 0 {
+            file.write_all_at(&chance.bytes(len as usize), at).expect("some bytes");
+        }
+        at += len;
+    }
+}
+
+/// Extents of a map: bytes, and whether they are holes.
+fn extents(uri: &str) -> Vec<(u64, bool)> {
+    let map: Value = serde_json::from_str(&tool(&["nbdinfo", "--map", "--json", uri])).expect("a map");
+    let extents = map.as_array().expect("extents").iter();
+    extents.map(|e| (e["length"].as_u64().expect("bytes"), e["type"] == 3)).collect()
+}
+
+fn bytes_of(uri: &str) -> u64 {
+    extents(uri).iter().filter(|(_, hole)| !hole).map(|(len, _)| len).sum()
+}
+
+fn same(one: &Path, other: &Path) {
+    let (one, other) = (fs::read(one).expect("an image"), fs::read(other).expect("an image"));
+    let differs = one.iter().zip(&other).position(|(a, b)| a != b);
+    assert_eq!((one.len(), differs), (other.len(), None));
+}
+
+#[test]
+fn the_tools_that_people_use() {
+    let stage = Stage::new("nbd-tools");
+    stage.up(6, "4+2", "512M");
+    stage.disk("4+2", "64M");
+    let gate = stage.gate("vm", "gate", &[]);
+    let uri = gate.uri.as_str();
+
+    let info: Value = serde_json::from_str(&tool(&["nbdinfo", "--json", uri])).expect("JSON");
+    let export = &info["exports"][0];
+    assert_eq!((&info["protocol"], &export["export-size"]), (&"newstyle-fixed".into(), &(64 * MIB).into()));
+    for can in ["can_multi_conn", "can_flush", "can_fua", "can_trim", "can_zero", "can_fast_zero", "can_df"] {
+        assert_eq!(export[can], true, "{can}: {export}");
+    }
+    assert_eq!((&export["is_read_only"], &export["can_cache"]), (&false.into(), &false.into()));
+    assert_eq!(
+        (&export["block_size_preferred"], &export["block_size_maximum"]),
+        (&4096.into(), &(32 * MIB).into())
+    );
+    assert_eq!(export["contexts"], serde_json::json!(["base:allocation"]));
+    let listed: Value = serde_json::from_str(&tool(&["nbdinfo", "--list", "--json", uri])).expect("JSON");
+    assert_eq!(listed["exports"][0]["export-name"], "vm");
+    assert_eq!(extents(uri), [(64 * MIB, true)], "a new disk is one hole");
+
+    let (source, back) = (stage.path("source"), stage.path("back"));
+    image(&source, 48 * MIB, 1);
+    tool(&["nbdcopy", "--connections=4", text(&source), uri]);
+    tool(&["nbdcopy", "--connections=4", uri, text(&back)]);
+    File::options().write(true).open(&back).and_then(|f| f.set_len(48 * MIB)).expect("cut");
+    same(&source, &back);
+    let copied = bytes_of(uri);
+    assert!((16 * MIB..48 * MIB).contains(&copied), "{copied} bytes of a sparse image");
+
+    // Zeros instead of bytes give the space back, also half units; and read as zeros.
+    nbdsh(uri, "h.trim(40*2**20, 0); h.flush(); assert h.pread(40*2**20, 0) == bytearray(40*2**20)");
+    let left = bytes_of(uri);
+    assert!(left <= 9 * MIB, "{left} of {copied} bytes are left");
+    nbdsh(uri, "h.zero(64*2**20, 0, nbd.CMD_FLAG_FAST_ZERO | nbd.CMD_FLAG_FUA)");
+    assert_eq!(bytes_of(uri), 0);
+
+    image(&source, 64 * MIB, 2);
+    tool(&["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", text(&source), uri]);
+    tool(&["qemu-img", "compare", "-f", "raw", "-F", "raw", text(&source), uri]);
+    tool(&["qemu-img", "create", "-f", "qcow2", uri, "32M"]);
+    tool(&["qemu-io", "-f", "qcow2", uri, "-c", "write -P 7 1M 3M", "-c", "write -z 2M 1M", "-c", "flush"]);
+    tool(&["qemu-img", "check", "-f", "qcow2", uri]);
+    tool(&["qemu-io", "-f", "qcow2", uri, "-c", "read -P 7 1M 1M", "-c", "read -P 0 2M 1M"]);
+
+    let patterns = [
+        "write -P 0xab 4k 64k",
+        "read -P 0xab 4k 64k",
+        "write -P 1 513 1000",
+        "read -P 1 513 1000",
+        "write -z 8k 12k",
+        "read -P 0 8k 12k",
+        "write -f -P 3 1M 5M",
+        "discard 2M 2M",
+        "read -P 3 1M 1M",
+        "write -z -u 30M 30M",
+        "read -P 0 30M 30M",
+        "aio_write -P 9 20M 4M",
+        "aio_write -P 8 24M 4M",
+        "aio_flush",
+        "read -P 9 20M 4M",
+        "read -P 8 24M 4M",
+        "flush",
+    ];
+    let commands: Vec<&str> = patterns.iter().flat_map(|pattern| ["-c", pattern]).collect();
+    let said = tool(&[&["qemu-io", "-f", "raw", uri][..], &commands].concat());
+    assert!(!said.contains("verification failed"), "{said}");
+
+    let status = stage.status();
+    assert_eq!((&status["exports"][0], &status["volumes"][1]["block"]), (&uri.into(), &(64 * MIB).into()));
+    assert!(stage.must(&["volume", "list"]).stdout.contains("64 MiB"));
+    assert!(stage.must(&["status"]).stdout.contains("volume vm (a disk of 64 MiB, "));
+    stage.stop_gate("vm", &gate);
+    stage.verified_volume("vm");
+    stage.check_logs(&[]);
+}
+
+/// fio's own engine: writes at random, each with its checksum, and reads all of it back.
+#[test]
+fn fio_verifies_what_it_wrote() {
+    let stage = Stage::new("nbd-fio");
+    stage.up(6, "4+2", "512M");
+    stage.disk("4+2", "64M");
+    let gate = stage.gate("vm", "gate", &[]);
+    for (name, options) in [
+        ("mixed", &["--rw=randwrite", "--bsrange=4k-256k", "--size=48m", "--fsync=32"][..]),
+        ("unaligned", &["--rw=randwrite", "--bsrange=512-70k", "--bs_unaligned=1", "--size=16m"]),
+    ] {
+        let uri = format!("--uri={}", gate.uri);
+        let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_backlog=128"];
+        let job = format!("--name={name}");
+        let words = ["fio", &job, "--ioengine=nbd", &uri, "--iodepth=16", "--verify_state_save=0"];
+        tool(&[&words[..], &verify, options].concat());
+    }
+    stage.stop_gate("vm", &gate);
+    stage.verified_volume("vm");
+    stage.check_logs(&[]);
+}
+
+/// A file system on a loop device over a mounted block volume. Detached with the stage, also if the test fails.
+struct Loop {
+    device: String,
+}
+
+impl Loop {
+    fn over(file: &Path) -> Loop {
+        let said = tool(&["losetup", "--find", "--show", "--sector-size", "512", text(file)]);
+        Loop { device: said.trim().to_owned() }
+    }
+
+    /// Makes a file system, fills it, and checks it as clean. The files' sums.
+    fn file_system(&self, stage: &Stage, kind: &str, quiet: &[&str], check: &[&str]) -> String {
+        let dir = stage.path(kind);
+        fs::create_dir_all(&dir).expect("a mount point");
+        tool(&[&[&*format!("mkfs.{kind}")], quiet, &[&self.device]].concat());
+        tool(&["mount", &self.device, text(&dir)]);
+        let mut chance = Chance::new(5);
+        for file in 0..30 {
+            let len = chance.below(400_000) as usize;
+            fs::write(dir.join(format!("file{file}")), chance.bytes(len)).expect("a file");
+        }
+        (0..10).for_each(|file| fs::remove_file(dir.join(format!("file{file}"))).expect("gone"));
+        let sums = sums(&dir);
+        tool(&["umount", text(&dir)]);
+        tool(&[check, &[&self.device]].concat());
+        sums
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = run(&["losetup", "--detach", &self.device]);
+    }
+}
+
+fn sums(dir: &Path) -> String {
+    tool(&["sh", "-c", "cd \"$0\" && sha256sum file* | sort", text(dir)])
+}
+
+#[test]
+fn a_loop_device_over_a_mounted_disk() {
+    let stage = Stage::new("nbd-loop");
+    stage.up(6, "4+2", "512M");
+    stage.disk("2+1", "400M");
+    let mount = stage.path("mnt");
+    fs::create_dir_all(&mount).expect("a mount point");
+    let mount_disk = || {
+        let log = stage.path("mnt.log");
+        stage.must(&["mount", "vm", text(&mount), "--log", text(&log)]);
+    };
+    mount_disk();
+    let disk = mount.join("disk");
+    let names: Vec<_> = fs::read_dir(&mount).expect("a listing").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(names, ["disk"]);
+    assert_eq!(fs::metadata(&disk).expect("attributes").len(), 400 * MIB);
+    let refused = [
+        fs::write(mount.join("other"), b"x").err(),
+        fs::create_dir(mount.join("dir")).err(),
+        fs::remove_file(&disk).err(),
+        fs::rename(&disk, mount.join("other")).err(),
+        fs::hard_link(&disk, mount.join("other")).err(),
+        File::create(&disk).err(),
+        OpenOptions::new().write(true).open(&disk).and_then(|file| file.set_len(MIB)).err(),
+    ];
+    for (which, error) in refused.into_iter().enumerate() {
+        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::PermissionDenied), "change {which}");
+    }
+    let file = OpenOptions::new().write(true).open(&disk).expect("the disk");
+    let beyond = file.write_at(b"x", 400 * MIB).and_then(|_| file.sync_all()).err();
+    assert_eq!(beyond.map(|e| e.kind()), Some(ErrorKind::StorageFull));
+    drop(file);
+
+    // Written as a file, read as a disk; twice, with two file systems.
+    for (kind, quiet, check) in [
+        ("ext4", &["-q", "-F"][..], &["e2fsck", "-f", "-n"][..]),
+        ("xfs", &["-q", "-f"], &["xfs_repair", "-n"]),
+    ] {
+        let looped = Loop::over(&disk);
+        let files = looped.file_system(&stage, kind, quiet, check);
+        drop(looped);
+        stage.umount(&mount);
+        let gate = stage.gate("vm", "gate", &[]);
+        let image = stage.path("image");
+        tool(&["nbdcopy", &gate.uri, text(&image)]);
+        // Read as a disk, and as a file again.
+        stage.stop_gate("vm", &gate);
+        mount_disk();
+        tool(&["cmp", text(&image), text(&disk)]);
+        tool(&[check, &[text(&image)]].concat());
+        let looped = Loop::over(&disk);
+        let dir = stage.path(kind);
+        tool(&["mount", &looped.device, text(&dir)]);
+        assert_eq!(sums(&dir), files);
+        tool(&["umount", text(&dir)]);
+        fs::remove_file(&image).expect("gone");
+    }
+
+    // And the other way, both at once: what the disk was told is in the file.
+    let gate = stage.gate("vm", "gate", &[]);
+    nbdsh(&gate.uri, "h.pwrite(b'through the gate', 12345); h.zero(4096, 2**20); h.flush()");
+    let mut seen = [0; 16];
+    File::open(&disk).and_then(|f| f.read_exact_at(&mut seen, 12345)).expect("a read");
+    assert_eq!(&seen, b"through the gate");
+    stage.stop_gate("vm", &gate);
+    stage.umount(&mount);
+    stage.verified_volume("vm");
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn a_disk_grows_in_use() {
+    let stage = Stage::new("nbd-grow");
+    stage.up(3, "2+1", "256M");
+    stage.disk("2+1", "8M");
+    let gate = stage.gate("vm", "gate", &[]);
+    let grow = |size: &str| stage.shoal(&["volume", "grow", "vm", size]);
+    // The client that is there keeps the size that it knows; a new one has the new size, on the same open disk.
+    let shoal = env!("CARGO_BIN_EXE_shoal");
+    let home = stage.home();
+    let script = format!(
+        "import os, subprocess\n\
+         h.pwrite(b'a' * 4096, 8*2**20 - 4096)\n\
+         subprocess.run(['{shoal}', 'volume', 'grow', 'vm', '20M', '--dir', '{}'], check=True, stdout=2)\n\
+         import time\n\
+         g = nbd.NBD()\n\
+         for _ in range(100):\n    \
+             g = nbd.NBD(); g.connect_uri('{}')\n    \
+             if g.get_size() == 20*2**20: break\n    \
+             time.sleep(0.05)\n\
+         assert (h.get_size(), g.get_size()) == (8*2**20, 20*2**20), g.get_size()\n\
+         g.pwrite(b'b' * 4096, 20*2**20 - 4096)\n\
+         h.pwrite(b'c' * 4096, 0)\n\
+         h.set_strict_mode(0)\n\
+         try:\n    h.pwrite(b'd' * 4096, 8*2**20)\n    raise Exception('written beyond its end')\n\
+         except nbd.Error as e: assert e.errno == 'ENOSPC', e.errno\n\
+         g.flush()\n\
+         assert g.pread(4096, 8*2**20 - 4096) == b'a' * 4096\n\
+         assert g.pread(4096, 20*2**20 - 4096) == b'b' * 4096\n\
+         assert g.pread(8192, 8*2**20) == bytearray(8192)\n",
+        text(&home),
+        gate.uri
+    );
+    nbdsh(&gate.uri, &script);
+    grow("10M").refused(&["`vm` has 20 MiB and is never made smaller", "try:"]);
+    grow("20000001").refused(&["a multiple of 4096"]);
+    assert!(grow("20M").ok, "it has that size already");
+    stage.shoal(&["volume", "grow", "main", "1G"]).refused(&["holds files"]);
+    stage.kill("meta");
+    stage.must(&["up"]);
+    nbdsh(&gate.uri, "assert h.get_size() == 20*2**20 and h.pread(4096, 0) == b'c' * 4096");
+    stage.must(&["down"]);
+    stage.must(&["up"]);
+    let gate = stage.gate("vm", "gate", &[]);
+    nbdsh(&gate.uri, "assert h.get_size() == 20*2**20 and h.pread(4096, 20*2**20 - 4096) == b'b' * 4096");
+    stage.must(&["nbd", "vm", "--stop"]);
+    stage.must(&["volume", "delete", "vm"]);
+}
+
+/// Writes block after block, each with its number, and flushes now and then, until the gate dies. Says which numbers
+/// were flushed.
+const WRITER: &str = "
+import struct, sys
+blocks = 2000
+def write():
+    i = 0
+    while True:
+        i += 1
+        h.pwrite(struct.pack('>Q', i) * 512, (i * 7 % blocks) * 4096)
+        if i % 16 == 0:
+            h.flush()
+            print(i, flush=True)
+try: write()
+except nbd.Error as e: print('dead', e.errno, file=sys.stderr)
+";
+
+/// What the writer had flushed is there, or something newer.
+const READER: &str = "
+import struct
+blocks = 2000
+newest = {}
+for i in range(1, FLUSHED + 1): newest[i * 7 % blocks] = i
+data = h.pread(blocks * 4096, 0)
+for b, i in newest.items():
+    found = struct.unpack('>Q', data[b * 4096:b * 4096 + 8])[0]
+    assert found >= i and found * 7 % blocks == b, (b, i, found)
+    assert data[b * 4096:b * 4096 + 4096] == struct.pack('>Q', found) * 512, b
+h.pwrite(b'still a disk', 0); h.flush()
+";
+
+#[test]
+fn another_gate_takes_over_and_nothing_that_was_flushed_is_lost() {
+    let stage = Stage::new("nbd-fail-over");
+    stage.up(6, "4+2", "512M");
+    stage.disk("4+2", "64M");
+    let (first, second) = (stage.gate("vm", "first", &[]), stage.gate("vm", "second", &[]));
+    for (dying, heir) in [(&first, &second), (&second, &first)] {
+        let mut writer = Command::new(NBDSH[0]);
+        writer.args(&NBDSH[1..]).args(["-u", &dying.uri, "-c", WRITER]);
+        let writer = writer.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut writer = writer.expect("nbdsh runs");
+        thread::sleep(Duration::from_millis(1500));
+        kill_now(stage.gate_pid(&dying.socket));
+        let ran = within(Duration::from_secs(60), "the writer", || {
+            let mut said = String::new();
+            writer.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+            writer.wait().expect("it ends");
+            said
+        });
+        let flushed: u64 = ran.lines().last().and_then(|line| line.parse().ok()).expect("it has flushed");
+        let begun = Instant::now();
+        nbdsh(&heir.uri, &READER.replace("FLUSHED", &flushed.to_string()));
+        println!("{flushed} writes were flushed; the other gate had them after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(30), "it takes a lease's time");
+        // The dead one's socket is left behind and does not keep its successor away.
+        assert!(dying.socket.exists());
+        let name = dying.socket.file_stem().and_then(|name| name.to_str()).expect("a name");
+        stage.gate("vm", name, &[]);
+    }
+    stage.verified_volume("vm");
+}
+
+/// Clients on several gates at once, and a mount: every write is everywhere, and stable, when it is answered.
+#[test]
+fn several_gates_and_a_mount_show_the_same_bytes() {
+    let stage = Stage::new("nbd-shared");
+    stage.up(3, "2+1", "256M");
+    stage.disk("2+1", "16M");
+    let (one, other) = (stage.gate("vm", "one", &[]), stage.gate("vm", "other", &["--write-through"]));
+    let script = format!(
+        "g = nbd.NBD(); g.connect_uri('{}')\n\
+         for i in range(40):\n    \
+             a, b = (h, g) if i % 2 else (g, h)\n    \
+             a.pwrite(bytes([i + 1]) * 3000, i * 5000)\n    \
+             assert b.pread(3000, i * 5000) == bytes([i + 1]) * 3000, i\n\
+         h.zero(5000, 5000); assert g.pread(5000, 5000) == bytearray(5000)\n\
+         h.pwrite(b'not flushed here', 2**20); g.flush(); print('flushed', flush=True)\n\
+         import os, signal; os.kill({}, signal.SIGKILL)\n\
+         assert g.pread(16, 2**20) == b'not flushed here'\n",
+        other.uri, one.pid
+    );
+    nbdsh(&one.uri, &script);
+    let dir = stage.path("mnt");
+    fs::create_dir_all(&dir).expect("a mount point");
+    let log = stage.path("mnt.log");
+    stage.must(&["mount", "vm", text(&dir), "--log", text(&log)]);
+    let disk = OpenOptions::new().read(true).write(true).open(dir.join("disk")).expect("the disk");
+    let mut seen = [0; 16];
+    disk.read_exact_at(&mut seen, MIB).expect("a read");
+    assert_eq!(&seen, b"not flushed here");
+    disk.write_all_at(b"from the mount", 2 * MIB).expect("a write");
+    nbdsh(&other.uri, "assert h.pread(14, 2**21) == b'from the mount'; h.pwrite(b'back', 2**21)");
+    disk.read_exact_at(&mut seen, 2 * MIB).expect("a read");
+    assert_eq!(&seen, b"back the mount\0\0");
+    drop(disk);
+    stage.umount(&dir);
+    stage.verified_volume("vm");
+}
+
+#[test]
+fn files_are_exported_to_readers_or_to_one_gate_alone() {
+    let stage = Stage::new("nbd-files");
+    stage.up(3, "2+1", "256M");
+    let mount = stage.mount("mnt");
+    fs::create_dir(mount.join("images")).expect("a directory");
+    let file = mount.join("images/a.img");
+    let bytes = Chance::new(3).bytes(1_000_001);
+    fs::write(&file, &bytes).expect("an image");
+    let path = ["--file", "images/a.img"];
+
+    // Read-only beside a mount: what is written there is seen by the next client.
+    let reader = stage.gate("main", "reader", &[&path[..], &["--read-only"]].concat());
+    assert!(reader.uri.starts_with("nbd+unix:///main/images/a.img?socket="), "{}", reader.uri);
+    let copy = stage.path("copy");
+    tool(&["nbdcopy", &reader.uri, text(&copy)]);
+    assert!(fs::read(&copy).expect("a copy") == bytes);
+    nbdsh(
+        &reader.uri,
+        "
+assert h.is_read_only() and h.can_multi_conn() and not h.can_trim()
+h.set_strict_mode(0)
+for change in (lambda: h.pwrite(b'x', 0), lambda: h.trim(1, 0), lambda: h.zero(1, 0)):
+    try:
+        change(); raise Exception('changed')
+    except nbd.Error as e: assert e.errno == 'EPERM', e.errno
+",
+    );
+    stage.try_gate("main", "writer", &path).1.refused(&["volume `main` is mounted", "shoal nbd --stop"]);
+    stage.stop_gate("main", &reader);
+    stage.umount(&mount);
+
+    let writer = stage.gate("main", "writer", &path);
+    stage.try_gate("main", "second", &path).1.refused(&["is mounted exclusively at", "nbd "]);
+    stage.try_mount("mnt", &[]).1.refused(&["is mounted exclusively at"]);
+    nbdsh(
+        &writer.uri,
+        "
+h.pwrite(b'exclusive', 999_000)
+h.set_strict_mode(0)
+try:
+    h.pwrite(b'longer', 1_000_000); raise Exception('grown')
+except nbd.Error as e: assert e.errno == 'ENOSPC', e.errno
+",
+    );
+    stage.stop_gate("main", &writer);
+    let mount = stage.mount("mnt");
+    let seen = fs::read(mount.join("images/a.img")).expect("the image");
+    assert!(
+        seen.len() == bytes.len()
+            && &seen[999_000..999_009] == b"exclusive"
+            && seen[..999_000] == bytes[..999_000]
+    );
+    stage.umount(&mount);
+
+    stage.disk("2+1", "1M");
+    let refused = |volume: &str, options: &[&str], words: &[&str]| {
+        stage.try_gate(volume, "wrong", options).1.refused(words);
+    };
+    refused("main", &[], &["not a block volume", "--file"]);
+    refused("vm", &["--file", "disk"], &["is a block volume"]);
+    refused("main", &["--file", "nothing", "--read-only"], &["nothing in volume `main`"]);
+    refused("main", &["--file", "images", "--read-only"], &["not a file"]);
+    refused("none", &[], &["no volume `none`"]);
+    stage.shoal(&["nbd", "vm", "--listen", "0.0.0.0:10809"]).refused(&["will not listen", "--allow-remote"]);
+    stage.shoal(&["nbd", "vm", "--stop"]).refused(&["no gate of volume `vm`"]);
+    let gate = stage.gate("vm", "gate", &["--exclusive"]);
+    refused("vm", &[], &["is mounted exclusively at"]);
+    let taken = stage.try_gate("main", "gate", &[&path[..], &["--read-only"]].concat()).1;
+    taken.refused(&["is in use by another process"]);
+    let mode = fs::metadata(&gate.socket).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    stage.stop_gate("vm", &gate);
+}
+
+/// A connection that speaks the protocol only as long as it wants to.
+struct Raw(UnixStream);
+
+impl Raw {
+    fn connect(gate: &Gate) -> Raw {
+        let stream = UnixStream::connect(&gate.socket).expect("the gate listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a patience");
+        let mut raw = Raw(stream);
+        assert_eq!(&raw.take(18).expect("a greeting")[..16], b"NBDMAGICIHAVEOPT");
+        raw
+    }
+
+    /// With the export, as old clients get it.
+    fn enter(gate: &Gate) -> Raw {
+        let mut raw = Raw::connect(gate);
+        raw.put(&3u32.to_be_bytes());
+        raw.option(1, b"vm");
+        assert_eq!(raw.take(10).expect("the export").len(), 10);
+        raw
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        // The other end may have had enough.
+        let _ = self.0.write_all(bytes);
+    }
+
+    fn option(&mut self, option: u32, data: &[u8]) {
+        let head = [b"IHAVEOPT", &option.to_be_bytes()[..], &(data.len() as u32).to_be_bytes()].concat();
+        self.put(&[&head, data].concat());
+    }
+
+    fn request(&mut self, kind: u16, flags: u16, offset: u64, len: u32) {
+        let (kind, flags) = (kind.to_be_bytes(), flags.to_be_bytes());
+        let head = [&[0x25, 0x60, 0x95, 0x13][..], &flags, &kind, &[7; 8]].concat();
+        self.put(&[&head[..], &offset.to_be_bytes(), &len.to_be_bytes()].concat());
+    }
+
+    fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes).ok().map(|()| bytes)
+    }
+
+    /// The error number of a simple reply.
+    fn error(&mut self) -> u32 {
+        let reply = self.take(16).expect("a reply");
+        assert_eq!((&reply[..4], &reply[8..]), (&[0x67, 0x44, 0x66, 0x98][..], &[7; 8][..]));
+        u32::from_be_bytes(reply[4..8].try_into().expect("four bytes"))
+    }
+
+    /// The gate has closed the connection.
+    fn is_closed(mut self) -> bool {
+        let mut rest = Vec::new();
+        !matches!(self.0.read_to_end(&mut rest), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+}
+
+#[test]
+fn hostile_and_careless_clients_hurt_only_themselves() {
+    let stage = Stage::new("nbd-hostile");
+    stage.up(3, "2+1", "256M");
+    stage.disk("2+1", "64M");
+    let gate = stage.gate("vm", "gate", &["--connections", "4"]);
+    let (end, max) = (64 * MIB, 32 << 20);
+
+    // Before the transmission: unknown flags, no option, an endless option, a name that is no export.
+    for bytes in [&9u32.to_be_bytes()[..], &[[0, 0, 0, 3], [7; 4], [7; 4], [7; 4], [7; 4]].concat()] {
+        let mut raw = Raw::connect(&gate);
+        raw.put(bytes);
+        assert!(raw.is_closed());
+    }
+    let mut raw = Raw::connect(&gate);
+    raw.put(&3u32.to_be_bytes());
+    raw.put(&[b"IHAVEOPT", &3u32.to_be_bytes()[..], &u32::MAX.to_be_bytes()].concat());
+    assert!(raw.is_closed());
+    let mut raw = Raw::connect(&gate);
+    raw.put(&3u32.to_be_bytes());
+    let name = vec![b'n'; 4096];
+    raw.option(7, &[&4096u32.to_be_bytes()[..], &name, &[0, 0]].concat());
+    let answer = raw.take(20).expect("an answer");
+    assert_eq!(answer[12..16], [0x80, 0, 0, 6], "a name of 4 KiB is unknown");
+    let text_len = u32::from_be_bytes(answer[16..20].try_into().expect("four bytes"));
+    raw.take(text_len as usize).expect("its text");
+    raw.option(1, &name);
+    assert!(raw.is_closed());
+
+    // Requests that are refused, one after the other on one connection, and a sound one after them.
+    let mut raw = Raw::enter(&gate);
+    let refused = [
+        (0, 0, end, 1, 22),
+        (0, 0, u64::MAX, 4096, 22),
+        (0, 0, 0, max + 1, 22),
+        (0, 4, 0, 512, 22),
+        (1, 0, end, 512, 28),
+        (1, 16, 0, 512, 22),
+        (4, 0, end - 1, 2, 22),
+        (6, 0, end - 1, 2, 28),
+        (7, 0, 0, 512, 22),
+        (3, 0, 1, 0, 22),
+        (5, 0, 0, 512, 22),
+        (77, 0, 0, 512, 22),
+    ];
+    for (kind, flags, offset, len, code) in refused {
+        raw.request(kind, flags, offset, len);
+        if kind == 1 {
+            raw.put(&vec![1; len as usize]);
+        }
+        assert_eq!(raw.error(), code, "request {kind} at {offset}");
+    }
+    raw.request(1, 1, end - 4, 4);
+    raw.put(b"last");
+    assert_eq!(raw.error(), 0);
+    raw.request(0, 0, end - 4, 4);
+    assert_eq!((raw.error(), raw.take(4)), (0, Some(b"last".to_vec())));
+    // What is no request, and a write that nobody would take.
+    raw.put(&[0x55; 28]);
+    assert!(raw.is_closed());
+    let mut raw = Raw::enter(&gate);
+    raw.request(1, 0, 0, max + 1);
+    assert!(raw.is_closed());
+
+    // Clients that vanish in the middle: of a request, of its bytes, of a reply.
+    for _ in 0..8 {
+        let mut raw = Raw::enter(&gate);
+        raw.put(&[0x25, 0x60]);
+        drop(raw);
+        let mut raw = Raw::enter(&gate);
+        raw.request(1, 0, 0, MIB as u32);
+        raw.put(&vec![9; 300_000]);
+        drop(raw);
+        let mut raw = Raw::enter(&gate);
+        (0..32).for_each(|_| raw.request(0, 0, 0, MIB as u32));
+        raw.take(16 + 100_000).expect("the beginning of a reply");
+        drop(raw);
+    }
+    nbdsh(&gate.uri, "assert h.pread(2**20, 0) == bytearray(2**20)");
+
+    // One client too many is turned away; another one may come when one has gone.
+    let mut four: Vec<Raw> = (0..4).map(|_| Raw::enter(&gate)).collect();
+    let mut fifth = UnixStream::connect(&gate.socket).expect("the gate listens");
+    assert_eq!(fifth.read(&mut [0; 18]).unwrap_or(0), 0);
+    four.pop();
+    let again = || run(&["nbdinfo", "--size", &gate.uri]).status.success();
+    assert!(wait_for(Duration::from_secs(10), again));
+    // They read nothing and hold many requests: the others do not notice.
+    for raw in &mut four {
+        (0..200).for_each(|_| raw.request(0, 0, 0, 256 << 10));
+    }
+    nbdsh(&gate.uri, "h.pwrite(b'x' * 2**20, 2**20); h.flush(); assert h.pread(1, 2**20) == b'x'");
+    let status = fs::read_to_string(format!("/proc/{}/status", gate.pid)).expect("the gate lives");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < 256 << 10, "{kib} KiB are resident");
+    // The gate ends although they do not read.
+    stage.stop_gate("vm", &gate);
+    stage.check_logs(&["a request failed", "one client too many"]);
+}

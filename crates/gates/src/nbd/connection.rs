@@ -1,0 +1,289 @@
+//! One client: the handshake, then its requests, each a task of its own. Replies go out as they are ready.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+
+use client::ClientError;
+use futures_util::future::{Either, select};
+use types::Buf;
+use world::{Conn, Signal, StreamReceiver, StreamSender};
+
+use super::credits::{Credit, Credits};
+use super::export::{Export, Opened, is_fenced};
+use super::proto::{
+    Agreed, CODE_IO, CODE_SHUTDOWN, Command, ENTRY_LEN, GREETING, Haggle, Job, OPTION_LEN, REQUEST_LEN,
+    Replies, Reply, Request, Step, Terms, option_header,
+};
+use super::server::Server;
+use crate::errno::nbd_code;
+
+/// How long a client may take for its next word of the negotiation, in microseconds.
+const HAGGLE_US: u64 = 10_000_000;
+/// Bytes of a refused write that are read at a time, to be forgotten.
+const DISCARD: usize = 64 << 10;
+/// Stripes whose state one request is told.
+const STATUS_STRIPES: u64 = 1024;
+
+/// What a connection's tasks share.
+struct Line {
+    server: Rc<Server>,
+    opened: Rc<Opened>,
+    terms: Terms,
+    replies: Replies,
+    sender: async_lock::Mutex<StreamSender>,
+    credits: Rc<Credits>,
+    /// Failures of which this client has been told.
+    told: Cell<u64>,
+    /// Nothing can go on.
+    over: Cell<bool>,
+    /// Given when that is so.
+    ended: Signal,
+}
+
+/// What a negotiation came to.
+struct Entered {
+    opened: Rc<Opened>,
+    size: u64,
+    agreed: Agreed,
+}
+
+/// Serves a client until it goes.
+pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
+    let peer = conn.peer();
+    let (mut sender, mut receiver) = conn.split_stream();
+    let Some(Entered { opened, size, agreed }) = negotiate(&server, &mut sender, &mut receiver).await else {
+        tracing::debug!(%peer, "went without the export");
+        return;
+    };
+    let Agreed { structured, context } = agreed;
+    tracing::info!(%peer, size, structured, context, "a client has the export");
+    let line = Rc::new(Line {
+        told: Cell::new(opened.failures().0),
+        opened,
+        terms: Terms { size, read_only: server.export.offer.read_only, structured, context },
+        replies: Replies { structured },
+        sender: async_lock::Mutex::new(sender),
+        credits: Rc::default(),
+        over: Cell::new(false),
+        ended: Signal::new(),
+        server,
+    });
+    let why = line.receive(&mut receiver).await;
+    // What was asked for is carried out, also for a client that no longer waits for the answer.
+    line.credits.idle().await;
+    tracing::info!(%peer, "the client is gone: {why}");
+}
+
+/// Haggles until the client has the export. `None` if it is to be let go.
+async fn negotiate(
+    server: &Server,
+    sender: &mut StreamSender,
+    receiver: &mut StreamReceiver,
+) -> Option<Entered> {
+    let export = &server.export;
+    sender.send(&GREETING, Buf::empty()).await.ok()?;
+    let flags = next(server, receiver, ENTRY_LEN).await?;
+    let mut haggle = Haggle::new(export.offer.clone(), &flags)?;
+    loop {
+        let (option, len) = option_header(&next(server, receiver, OPTION_LEN).await?)?;
+        let data = server.world().timeout(HAGGLE_US, receiver.body(len)).await?.ok()?;
+        match haggle.option(option, &data) {
+            Step::Answer(answer) => sender.send(&answer, Buf::empty()).await.ok()?,
+            Step::End(answer) => {
+                sender.send(&answer, Buf::empty()).await.ok()?;
+                return None;
+            }
+            Step::Ask(ask) if server.is_closing() => {
+                sender.send(&haggle.refused(&ask, "the server is going down")?, Buf::empty()).await.ok()?;
+            }
+            Step::Ask(ask) => {
+                let found = match ask.enters() {
+                    true => export.open().await.map(|(opened, size)| (Some(opened), size)),
+                    false => export.size().await.map(|size| (None, size)),
+                };
+                let answer = match &found {
+                    Ok((_, size)) => haggle.granted(&ask, *size),
+                    Err(error) => {
+                        tracing::warn!(%error, "a client cannot have the export");
+                        haggle.refused(&ask, &error.to_string())?
+                    }
+                };
+                sender.send(&answer, Buf::empty()).await.ok()?;
+                if let Ok((Some(opened), size)) = found {
+                    return Some(Entered { opened, size, agreed: haggle.agreed() });
+                }
+            }
+        }
+    }
+}
+
+/// The next bytes of a negotiation, if they come in time.
+async fn next(server: &Server, receiver: &mut StreamReceiver, len: usize) -> Option<Vec<u8>> {
+    server.world().timeout(HAGGLE_US, receiver.head(len)).await?.ok()?
+}
+
+impl Line {
+    fn export(&self) -> &Export {
+        &self.server.export
+    }
+
+    /// Takes requests and has them carried out. Returns why there are no more.
+    async fn receive(self: &Rc<Line>, receiver: &mut StreamReceiver) -> &'static str {
+        loop {
+            let (mine, all) = (pin!(self.ended.wait()), pin!(self.server.ended.wait()));
+            let ended = select(mine, all);
+            if self.over.get() || self.server.is_closing() {
+                return "the gate or its lease has ended";
+            }
+            let head = match select(pin!(receiver.head(REQUEST_LEN)), ended).await {
+                Either::Left((Ok(Some(head)), _)) => head,
+                Either::Left((Ok(None), _)) => return "it closed the connection",
+                Either::Left((Err(_), _)) => return "the connection broke",
+                Either::Right(_) => continue,
+            };
+            let Some(request) = Request::parse(&head) else { return "it does not speak the protocol" };
+            if request.is_disconnect() {
+                return "it said so";
+            }
+            let Some(payload) = request.payload() else { return "its request is too large" };
+            if self.take(request, payload, receiver).await.is_none() {
+                return "the connection broke";
+            }
+        }
+    }
+
+    /// Reads what belongs to a request and starts it. `None` if the connection is of no further use.
+    async fn take(
+        self: &Rc<Line>,
+        request: Request,
+        payload: usize,
+        receiver: &mut StreamReceiver,
+    ) -> Option<()> {
+        let checked = if self.server.is_closing() { Err(CODE_SHUTDOWN) } else { request.check(&self.terms) };
+        let bytes = checked.as_ref().map_or(0, Job::bytes);
+        let credit = self.credits.take(bytes).await;
+        let job = match checked {
+            Ok(job) => job,
+            Err(code) => {
+                discard(receiver, payload).await?;
+                self.reply(self.replies.error(request.cookie, code), credit);
+                return Some(());
+            }
+        };
+        let body = receiver.body(payload).await.ok()?;
+        let line = Rc::clone(self);
+        self.server.world().spawn(async move {
+            let reply = line.carry_out(&job, body).await;
+            line.send(reply).await;
+            drop(credit);
+        });
+        Some(())
+    }
+
+    /// Sends a reply without keeping the next request waiting.
+    fn reply(self: &Rc<Line>, reply: Reply, credit: Credit) {
+        let line = Rc::clone(self);
+        self.server.world().spawn(async move {
+            line.send(reply).await;
+            drop(credit);
+        });
+    }
+
+    async fn send(&self, reply: Reply) {
+        if self.sender.lock().await.send(&reply.head, reply.body).await.is_err() {
+            self.end();
+        }
+    }
+
+    /// Takes no more requests.
+    fn end(&self) {
+        self.over.set(true);
+        self.ended.notify();
+    }
+
+    /// Does what is asked, and says what came of it.
+    async fn carry_out(&self, job: &Job, body: Buf) -> Reply {
+        let cookie = job.cookie;
+        let done = match job.command {
+            Command::Read => self.read(job).await,
+            Command::Write => self.write(job, &body).await.map(|()| self.replies.done(cookie)),
+            Command::Zero => self.zero(job).await.map(|()| self.replies.done(cookie)),
+            Command::Flush => self.flush().await.map(|()| self.replies.done(cookie)),
+            Command::BlockStatus { one } => self.block_status(job, one).await,
+        };
+        done.unwrap_or_else(|error| {
+            tracing::warn!(?job, %error, "a request failed");
+            self.export().note(error);
+            if is_fenced(error) {
+                self.end();
+            }
+            self.replies.error(cookie, nbd_code(error))
+        })
+    }
+
+    async fn read(&self, job: &Job) -> Result<Reply, ClientError> {
+        let len = (job.range.end - job.range.start) as usize;
+        let bytes = self.export().session.read(self.opened.handle, job.range.start, len).await?;
+        if bytes.len() < len {
+            // Somebody has cut the file since the client came.
+            return Ok(self.replies.error(job.cookie, CODE_IO));
+        }
+        Ok(self.replies.read(job.cookie, job.range.start, bytes))
+    }
+
+    async fn write(&self, job: &Job, body: &[u8]) -> Result<(), ClientError> {
+        let written = self.export().session.write(self.opened.handle, job.range.start, body).await;
+        written.inspect_err(|error| self.opened.failed(*error))?;
+        self.settle(job).await
+    }
+
+    async fn zero(&self, job: &Job) -> Result<(), ClientError> {
+        let zeroed = self.export().session.zero(self.opened.handle, job.range.clone()).await;
+        zeroed.inspect_err(|error| self.opened.failed(*error))?;
+        self.settle(job).await
+    }
+
+    /// Makes a change stable if it must be before it is answered.
+    async fn settle(&self, job: &Job) -> Result<(), ClientError> {
+        if !job.stable && !self.export().write_through {
+            return Ok(());
+        }
+        self.make_stable().await
+    }
+
+    async fn make_stable(&self) -> Result<(), ClientError> {
+        let stable = self.export().session.fsync(self.opened.handle).await;
+        stable.inspect_err(|error| self.opened.failed(*error))
+    }
+
+    /// Makes everything stable that any client of this gate was told is done. What was lost since this client's last
+    /// flush, whoever wrote it, is told now.
+    async fn flush(&self) -> Result<(), ClientError> {
+        let stable = self.make_stable().await;
+        let (failures, last) = self.opened.failures();
+        let news = self.told.replace(failures) < failures;
+        stable?;
+        match last.filter(|_| news) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    async fn block_status(&self, job: &Job, one: bool) -> Result<Reply, ClientError> {
+        let most = STATUS_STRIPES * self.server.stripe();
+        let range = job.range.start..job.range.end.min(job.range.start.saturating_add(most));
+        let found = self.export().session.find_bytes(self.opened.handle, range.clone()).await?;
+        Ok(self.replies.block_status(job.cookie, &range, &found, one))
+    }
+}
+
+/// Reads bytes that nobody wants. `None` if the connection broke.
+async fn discard(receiver: &mut StreamReceiver, mut bytes: usize) -> Option<()> {
+    while bytes > 0 {
+        let some = bytes.min(DISCARD);
+        receiver.body(some).await.ok()?;
+        bytes -= some;
+    }
+    Some(())
+}

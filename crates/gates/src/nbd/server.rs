@@ -1,0 +1,219 @@
+//! Beginning and end of a gate: what it exports, where it listens, and the clients that it lets in.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use client::{ClientError, Mount, MountError};
+use futures_util::future::{Either, select};
+use types::messages::cluster::DISK;
+use types::messages::names::FileKind;
+use world::{Conn, Listener, Signal, World};
+
+use super::connection;
+use super::export::Export;
+use super::proto::Offer;
+
+/// Pause after a connection could not be accepted, in microseconds.
+const ACCEPT_PAUSE_US: u64 = 100_000;
+/// How long requests that are under way may take when the gate ends, in microseconds.
+const END_US: u64 = 5_000_000;
+
+/// Where a gate listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Listen {
+    /// At `host:port`.
+    Port(String),
+    /// At a socket in the file system, for processes of this machine's user only.
+    Path(String),
+}
+
+/// What a gate exports, and to whom.
+#[derive(Clone, Debug)]
+pub struct NbdOptions {
+    /// Where it listens.
+    pub listen: Listen,
+    /// The file, from the volume's root; [`None`] for the disk of a block volume.
+    pub file: Option<String>,
+    /// Nothing can be written.
+    pub read_only: bool,
+    /// Every write is stable before it is answered.
+    pub write_through: bool,
+    /// Clients at a time.
+    pub connections: u32,
+}
+
+/// Why a gate cannot begin, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum NbdError {
+    /// The cluster does not let this client in.
+    #[error(transparent)]
+    Join(#[from] MountError),
+    /// The machine gives no ring or thread.
+    #[error("this machine gives no ring or thread: {0}")]
+    Machine(#[source] io::Error),
+    /// Nobody can be heard there.
+    #[error("cannot listen at {at}: {error}")]
+    Listen {
+        /// Where.
+        at: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A volume of files, and none of them named.
+    #[error("volume `{0}` is not a block volume")]
+    NoBlockVolume(String),
+    /// A file of a block volume.
+    #[error("volume `{0}` is a block volume: it has no files to name")]
+    BlockVolume(String),
+    /// The file cannot be exported.
+    #[error("{file} in volume `{volume}`: {why}")]
+    File {
+        /// The file.
+        file: String,
+        /// The volume.
+        volume: String,
+        /// Why.
+        why: String,
+    },
+    /// The lease of an exclusive gate has run out.
+    #[error("the lease has run out: others may have the volume")]
+    Lost,
+    /// Not everything written became stable.
+    #[error("bytes that were written did not become stable: {0}")]
+    Unstable(#[source] ClientError),
+}
+
+/// A gate. It needs the mount's background to run beside it.
+pub struct Server {
+    pub(super) export: Export,
+    listener: Listener,
+    connections: Cell<u32>,
+    connections_max: u32,
+    stripe: u64,
+    closing: Cell<bool>,
+    /// Given when it begins to end.
+    pub(super) ended: Signal,
+    /// Given when a client has gone.
+    gone: Signal,
+}
+
+impl Server {
+    /// Finds what is to be exported, and listens.
+    pub async fn start(
+        world: &World,
+        mount: &Arc<Mount>,
+        volume: &str,
+        options: &NbdOptions,
+    ) -> Result<Rc<Server>, NbdError> {
+        let session = mount.session(world.clone());
+        let path = match (&options.file, mount.disk()) {
+            (None, Some(_)) => DISK.to_vec(),
+            (None, None) => return Err(NbdError::NoBlockVolume(volume.to_owned())),
+            (Some(_), Some(_)) => return Err(NbdError::BlockVolume(volume.to_owned())),
+            (Some(file), None) => file.clone().into_bytes(),
+        };
+        let wrong = |why: String| {
+            let file = String::from_utf8_lossy(&path).into_owned();
+            NbdError::File { file, volume: volume.to_owned(), why }
+        };
+        let mut inode = mount.root();
+        let mut kind = FileKind::Directory;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            let found = session.lookup(inode, name).await.map_err(|error| wrong(error.to_string()))?;
+            (inode, kind) = (found.inode, found.kind);
+        }
+        if kind != FileKind::File {
+            return Err(wrong("not a file".to_owned()));
+        }
+        let name = match &options.file {
+            None => volume.to_owned(),
+            Some(file) => format!("{volume}/{}", file.trim_start_matches('/')),
+        };
+        let listener = match &options.listen {
+            Listen::Port(at) => (world.listen(at).await, at),
+            Listen::Path(at) => (world.listen_at_path(at).await, at),
+        };
+        let (listener, at) = (listener.0, listener.1.clone());
+        let listener = listener.map_err(|error| NbdError::Listen { at, error })?;
+        let offer = Offer { name, read_only: options.read_only };
+        Ok(Rc::new(Server {
+            export: Export::new(world.clone(), session, inode, offer, options.write_through),
+            listener,
+            connections: Cell::new(0),
+            connections_max: options.connections,
+            stripe: mount.geometry().stripe() as u64,
+            closing: Cell::new(false),
+            ended: Signal::new(),
+            gone: Signal::new(),
+        }))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.listener.address()
+    }
+
+    /// Lets clients in, until dropped.
+    ///
+    /// # Errors
+    /// [`NbdError::Lost`] if the mount is exclusive and over.
+    pub async fn serve(self: &Rc<Server>) -> Result<(), NbdError> {
+        let mut lost = pin!(self.export.lost.wait());
+        loop {
+            match select(pin!(self.listener.accept()), lost.as_mut()).await {
+                Either::Left((Ok(conn), _)) => self.let_in(conn),
+                Either::Left((Err(error), _)) => {
+                    tracing::warn!(%error, "a client could not be let in");
+                    self.world().sleep(ACCEPT_PAUSE_US).await;
+                }
+                Either::Right(_) => return Err(NbdError::Lost),
+            }
+        }
+    }
+
+    fn let_in(self: &Rc<Server>, conn: Conn) {
+        if self.connections.get() >= self.connections_max {
+            tracing::warn!(peer = conn.peer(), "one client too many: it is turned away");
+            return;
+        }
+        self.connections.set(self.connections.get() + 1);
+        let server = Rc::clone(self);
+        self.world().spawn(async move {
+            connection::serve(Rc::clone(&server), conn).await;
+            server.connections.set(server.connections.get() - 1);
+            server.gone.notify();
+        });
+    }
+
+    /// Refuses what comes from now on, and lets what is under way end.
+    pub async fn close(&self) {
+        self.closing.set(true);
+        self.ended.notify();
+        let all_gone = async {
+            loop {
+                let gone = self.gone.wait();
+                if self.connections.get() == 0 {
+                    return;
+                }
+                gone.await;
+            }
+        };
+        self.world().timeout(END_US, all_gone).await;
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    pub(super) fn world(&self) -> &World {
+        &self.export.world
+    }
+
+    /// Bytes of data in a stripe.
+    pub(super) fn stripe(&self) -> u64 {
+        self.stripe
+    }
+}
