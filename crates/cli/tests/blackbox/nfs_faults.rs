@@ -153,6 +153,7 @@ fn nothing_is_lost_when_a_gate_is_killed_under_load() {
     for (number, writer) in writers.iter().enumerate() {
         writer.check(&fs::read(mount.join(format!("load-{number}"))).expect("the file"));
     }
+    stage.verified();
 }
 
 /// A gate that stood still for longer than its lease has lost what was not committed. It goes on, and says so.
