@@ -60,11 +60,11 @@ pub(crate) struct NfsArgs {
     #[arg(long)]
     no_root_squash: bool,
     /// Clients at a time
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: u16,
     #[command(flatten)]
     cluster: Where,
-    /// Memory budget of the gate: a quarter of it for requests on their way
+    /// Memory budget of the gate, a quarter of it for requests on their way; one that is still coming in is not counted
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
     /// Threads that serve requests

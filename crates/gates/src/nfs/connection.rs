@@ -19,7 +19,7 @@ use super::wire::{Record, mark};
 /// Requests of one client that are under way at once.
 const REQUESTS_MAX: usize = 64;
 /// Bytes that they and their answers hold.
-const BYTES_MAX: usize = 16 << 20;
+const BYTES_MAX: usize = 4 << 20;
 /// How long the rest of a record may take once it has begun, in microseconds: it holds memory.
 const RECORD_US: u64 = 20_000_000;
 
@@ -77,16 +77,18 @@ impl Line {
                 return "it does not speak the protocol, or is too slow";
             };
             let bytes = answer_bytes(&record);
-            let more = [self.own.take(0, bytes).await, self.all.take(0, bytes).await];
+            let own = self.own.take(0, bytes).await;
+            // Only now: whoever stops in the middle of a request holds its own room, and not that of others.
+            let all = self.all.take(1, record.len() + bytes).await;
             let line = Rc::clone(self);
             self.gate.world.spawn(async move {
                 line.carry_out(&record).await;
-                drop((record, credits, more));
+                drop((record, credits, own, all));
             });
         }
     }
 
-    /// The record that begins with `mark`, and the room that it takes. `None` if the connection is of no further use.
+    /// The record that begins with `mark`, and the client's room that it takes. `None` if the connection is of no further use.
     async fn record(&self, mark: Vec<u8>, receiver: &mut StreamReceiver) -> Option<(Buf, Vec<Credit>)> {
         let mut bounds = Record::default();
         let mut mark: [u8; 4] = mark.try_into().ok()?;
@@ -94,9 +96,7 @@ impl Line {
         let mut credits = Vec::new();
         loop {
             let (len, last) = bounds.fragment(mark)?;
-            let first = credits.is_empty();
-            credits.push(self.own.take(first.into(), len).await);
-            credits.push(self.all.take(first.into(), len).await);
+            credits.push(self.own.take(credits.is_empty().into(), len).await);
             let fragment = self.in_time(receiver.body(len)).await?;
             if last && whole.is_none() {
                 return Some((fragment, credits));
