@@ -47,9 +47,9 @@ Examples:
 pub(crate) struct NfsArgs {
     /// The volume
     volume: String,
-    /// Where to listen, HOST:PORT
-    #[arg(long, value_name = "ADDR", default_value = LISTEN_DEFAULT)]
-    listen: String,
+    /// Where to listen, HOST:PORT [default: 127.0.0.1:2049]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
     /// Clients that may come: an address, or a range such as 10.0.0.0/24; may be given several times
     #[arg(long, value_name = "CLIENTS")]
     allow: Vec<Network>,
@@ -116,12 +116,18 @@ pub(crate) fn gates() -> Vec<GateDaemon> {
     notes::of_kind("nfs").into_iter().filter_map(known).collect()
 }
 
+impl NfsArgs {
+    fn listen(&self) -> &str {
+        self.listen.as_deref().unwrap_or(LISTEN_DEFAULT)
+    }
+}
+
 pub(crate) fn run(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
     if args.stop {
         return stop_all(args, output);
     }
     let options = options(args);
-    NfsGate::check(&options).map_err(|error| explain(error, &args.listen))?;
+    NfsGate::check(&options).map_err(|error| explain(error, args.listen()))?;
     if args.foreground {
         return serve(args, &options);
     }
@@ -147,7 +153,7 @@ pub(crate) fn run(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
 
 fn options(args: &NfsArgs) -> NfsOptions {
     NfsOptions {
-        listen: args.listen.clone(),
+        listen: args.listen().to_owned(),
         allow: args.allow.clone(),
         read_only: args.read_only,
         root_squash: !args.no_root_squash,
@@ -157,7 +163,7 @@ fn options(args: &NfsArgs) -> NfsOptions {
 }
 
 fn log_path(args: &NfsArgs) -> PathBuf {
-    let port = args.listen.rsplit(':').next().unwrap_or_default();
+    let port = args.listen().rsplit(':').next().unwrap_or_default();
     Path::new("/var/log/shoal").join(format!("nfs-{}-{port}.log", args.volume))
 }
 
@@ -183,7 +189,7 @@ fn start(args: &NfsArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
         let key_file = fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone());
         words.extend(["--key-file".into(), key_file.into()]);
     }
-    words.extend(["--listen".into(), args.listen.clone().into()]);
+    words.extend(["--listen".into(), args.listen().into()]);
     for network in &args.allow {
         words.extend(["--allow".into(), network.to_string().into()]);
     }
@@ -218,9 +224,10 @@ fn wait_until_it_answers(started: &mut Started, output: &Output) -> anyhow::Resu
 }
 
 fn stop_all(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
-    let one = Some(&args.listen).filter(|listen| *listen != LISTEN_DEFAULT);
     let is_there = |gate: &GateDaemon, at: &String| gate.listen == *at || gate.address == *at;
-    let meant = |gate: &GateDaemon| gate.volume == args.volume && one.is_none_or(|at| is_there(gate, at));
+    let meant = |gate: &GateDaemon| {
+        gate.volume == args.volume && args.listen.as_ref().is_none_or(|at| is_there(gate, at))
+    };
     let gates: Vec<GateDaemon> = gates().into_iter().filter(meant).collect();
     if gates.is_empty() {
         let what = format!("no NFS gate of volume `{}` runs here", args.volume);
@@ -257,11 +264,11 @@ fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
     let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
     let mut client = client::MountOptions::new(&target.meta, &args.volume, identity);
     client.memory_budget = args.memory.0;
-    client.place = format!("{}:nfs {}", host(), args.listen);
-    let gate = NfsGate::start(client, options).map_err(|error| explain(error, &args.listen))?;
+    client.place = format!("{}:nfs {}", host(), args.listen());
+    let gate = NfsGate::start(client, options).map_err(|error| explain(error, args.listen()))?;
     let address = gate.address().to_string();
     let note = json!({
-        "volume": args.volume, "meta": target.meta, "listen": args.listen, "address": address,
+        "volume": args.volume, "meta": target.meta, "listen": args.listen(), "address": address,
     });
     let _note = Note::leave("nfs", &note)?;
     tracing::info!("volume {} by NFS {LISTENING}{address}", args.volume);

@@ -156,7 +156,11 @@ fn every_procedure() {
     nfs.remove(&root, "second").expect("the last one");
     assert_eq!(nfs.getattr(&file).err(), Some(nfsstat3::NFS3ERR_STALE));
     assert_eq!(nfs.read(&file, 0, 1).err(), Some(nfsstat3::NFS3ERR_STALE));
+    let steady = nfs.file(&root, "steady", 0o644);
+    let before = nfs.write(&steady, 0, b"x", stable_how::UNSTABLE).expect("a write");
     assert_eq!(nfs.write(&file, 0, b"x", stable_how::UNSTABLE).err(), Some(nfsstat3::NFS3ERR_STALE));
+    assert_eq!(nfs.write(&steady, u64::MAX, b"x", stable_how::UNSTABLE).err(), Some(nfsstat3::NFS3ERR_FBIG));
+    assert_eq!(nfs.commit(&steady), Ok(before), "nothing of anybody's is lost");
     assert_eq!(nfs.remove(&root, "second").err(), Some(nfsstat3::NFS3ERR_NOENT));
     assert_eq!(nfs.remove(&root, "dir").err(), Some(nfsstat3::NFS3ERR_ISDIR));
     nfs.rmdir(&root, "dir").expect("an empty directory");

@@ -85,9 +85,10 @@ pub(super) fn is_dead(error: ClientError) -> bool {
     matches!(error, ClientError::Refused(Refusal::Fenced | Refusal::Unknown) | ClientError::BadHandle)
 }
 
-/// What was written may be lost: nobody goes on trying.
+/// What was written may be lost: nobody goes on trying. Nobody misses the bytes of a file that is gone.
 pub(super) fn is_lost(error: ClientError) -> bool {
-    !matches!(error, ClientError::Unreachable)
+    let harmless = [Refusal::Stale, Refusal::NotFound, Refusal::FileTooLarge].map(ClientError::Refused);
+    error != ClientError::Unreachable && !harmless.contains(&error)
 }
 
 impl Files {

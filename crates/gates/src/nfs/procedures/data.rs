@@ -105,8 +105,8 @@ impl Gate {
     /// Something was not written. It may be bytes of any client, long since answered: all write again what they have not
     /// committed.
     fn failed(&self, error: ClientError) -> Status {
-        tracing::warn!(%error, "a write failed");
         if is_lost(error) {
+            tracing::warn!(%error, "a write failed");
             self.shared.verifier.change();
         }
         error.into()
