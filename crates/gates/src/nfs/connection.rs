@@ -67,14 +67,11 @@ impl Line {
             if self.over.get() || shared.closing.load(Ordering::Acquire) {
                 return "the gate has ended";
             }
-            let first = match select(pin!(receiver.head(4)), ended).await {
-                Either::Left((Ok(Some(mark)), _)) => mark,
-                Either::Left((Ok(None), _)) => return "it closed the connection",
-                Either::Left((Err(_), _)) => return "the connection broke",
+            let (record, credits) = match select(pin!(self.next(receiver)), ended).await {
+                Either::Left((Ok(next), _)) => next,
+                Either::Left((Err(why), _)) => return why,
+                // What has come of a request is of no use to anybody.
                 Either::Right(_) => continue,
-            };
-            let Some((record, credits)) = self.record(first, receiver).await else {
-                return "it does not speak the protocol, or is too slow";
             };
             let bytes = answer_bytes(&record);
             let own = self.own.take(0, bytes).await;
@@ -85,6 +82,18 @@ impl Line {
                 line.carry_out(&record).await;
                 drop((record, credits, own, all));
             });
+        }
+    }
+
+    /// The next record, and the client's room that it takes; or why there is none.
+    async fn next(&self, receiver: &mut StreamReceiver) -> Result<(Buf, Vec<Credit>), &'static str> {
+        match receiver.head(4).await {
+            Ok(Some(mark)) => {
+                let record = self.record(mark, receiver).await;
+                record.ok_or("it does not speak the protocol, or is too slow")
+            }
+            Ok(None) => Err("it closed the connection"),
+            Err(_) => Err("the connection broke"),
         }
     }
 

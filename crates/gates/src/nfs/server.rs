@@ -213,7 +213,9 @@ async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: 
             }
         }
     }
-    world.timeout(END_US, here.all_back()).await;
+    if world.timeout(END_US, here.all_back()).await.is_none() {
+        tracing::warn!("requests that are still under way are not answered any more");
+    }
 }
 
 /// The next connection; `None` when the gate ends.
