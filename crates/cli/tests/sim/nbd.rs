@@ -141,8 +141,9 @@ fn start_gate(cluster: &Cluster, node: &str) {
                 let listen = Listen::Port(at.clone());
                 let options =
                     NbdOptions { listen, file: None, read_only: false, write_through: false, connections: 4 };
-                let server = Server::start(&on, &mount, DISK, &options).await.expect("the disk is there");
-                server.serve().await.expect("it is not exclusive");
+                let started = Server::start(&on, &mount, DISK, &options).await;
+                let (server, listener) = started.expect("the disk is there");
+                server.serve(&listener).await.expect("it is not exclusive");
                 return;
             }
             on.sleep(100_000).await;
@@ -218,7 +219,7 @@ async fn check_holes(world: &World, bytes: &[u8]) {
 
 /// Gates die one after the other, sometimes with everything else. Returns how many flushes were answered.
 pub(crate) fn run(seed: u64) -> u64 {
-    let cluster = Cluster::new(seed, SimOptions::default(), 4, 16 << 20, 8 << 20);
+    let cluster = Cluster::new(seed, SimOptions::default(), 4, 32 << 20, 8 << 20);
     cluster.start();
     let vm = cluster.sim.node("vm");
     let model = Rc::new(RefCell::new(Model::new()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use client::{Mount, MountOptions};
-use world::World;
+use world::{Listener, World};
 
 use super::server::{NbdError, NbdOptions, Server};
 
@@ -15,6 +15,7 @@ pub struct NbdGate {
     world: World,
     mount: Arc<Mount>,
     server: Rc<Server>,
+    listener: Listener,
     background: JoinHandle<()>,
 }
 
@@ -25,7 +26,9 @@ impl NbdGate {
         let mount = world.block_on(Mount::join(world, client))?;
         let background = start_background(&mount).map_err(NbdError::Machine)?;
         match world.block_on(Server::start(world, &mount, &volume, options)) {
-            Ok(server) => Ok(NbdGate { world: world.clone(), mount, server, background }),
+            Ok((server, listener)) => {
+                Ok(NbdGate { world: world.clone(), mount, server, listener, background })
+            }
             Err(error) => {
                 // Nobody has written anything yet: there is nothing to lose in leaving.
                 let _ = world.block_on(mount.leave(world));
@@ -37,7 +40,7 @@ impl NbdGate {
 
     /// Where it listens.
     pub fn address(&self) -> String {
-        self.server.address()
+        self.listener.address()
     }
 
     /// Lets clients in, until dropped.
@@ -45,7 +48,7 @@ impl NbdGate {
     /// # Errors
     /// As [`Server::serve`].
     pub async fn serve(&self) -> Result<(), NbdError> {
-        self.server.serve().await
+        self.server.serve(&self.listener).await
     }
 
     /// Ends what is under way and makes everything stable.
@@ -53,6 +56,8 @@ impl NbdGate {
     /// # Errors
     /// If something written did not become stable.
     pub fn end(self) -> Result<(), NbdError> {
+        // Clients that do not go keep the server, but not its address.
+        drop(self.listener);
         let left = self.world.block_on(async {
             self.server.close().await;
             self.mount.leave(&self.world).await

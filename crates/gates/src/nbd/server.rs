@@ -89,7 +89,6 @@ pub enum NbdError {
 /// A gate. It needs the mount's background to run beside it.
 pub struct Server {
     pub(super) export: Export,
-    listener: Listener,
     connections: Cell<u32>,
     connections_max: u32,
     stripe: u64,
@@ -101,13 +100,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Finds what is to be exported, and listens.
+    /// Finds what is to be exported, and listens: for [`Server::serve`].
     pub async fn start(
         world: &World,
         mount: &Arc<Mount>,
         volume: &str,
         options: &NbdOptions,
-    ) -> Result<Rc<Server>, NbdError> {
+    ) -> Result<(Rc<Server>, Listener), NbdError> {
         let session = mount.session(world.clone());
         let path = match (&options.file, mount.disk()) {
             (None, Some(_)) => DISK.to_vec(),
@@ -139,31 +138,26 @@ impl Server {
         let (listener, at) = (listener.0, listener.1.clone());
         let listener = listener.map_err(|error| NbdError::Listen { at, error })?;
         let offer = Offer { name, read_only: options.read_only };
-        Ok(Rc::new(Server {
+        let server = Server {
             export: Export::new(world.clone(), session, inode, offer, options.write_through),
-            listener,
             connections: Cell::new(0),
             connections_max: options.connections,
             stripe: mount.geometry().stripe() as u64,
             closing: Cell::new(false),
             ended: Signal::new(),
             gone: Signal::new(),
-        }))
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> String {
-        self.listener.address()
+        };
+        Ok((Rc::new(server), listener))
     }
 
     /// Lets clients in, until dropped.
     ///
     /// # Errors
     /// [`NbdError::Lost`] if the mount is exclusive and over.
-    pub async fn serve(self: &Rc<Server>) -> Result<(), NbdError> {
+    pub async fn serve(self: &Rc<Server>, listener: &Listener) -> Result<(), NbdError> {
         let mut lost = pin!(self.export.lost.wait());
         loop {
-            match select(pin!(self.listener.accept()), lost.as_mut()).await {
+            match select(pin!(listener.accept()), lost.as_mut()).await {
                 Either::Left((Ok(conn), _)) => self.let_in(conn),
                 Either::Left((Err(error), _)) => {
                     tracing::warn!(%error, "a client could not be let in");

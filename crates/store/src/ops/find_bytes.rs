@@ -27,8 +27,12 @@ impl Server {
             let start = index as usize * geometry.stripe();
             // A data slot does not know what the others have.
             let knows = stripe.me >= geometry.code().k();
-            let found = if knows { bytes_of(&geometry, &stripe.shape) } else { vec![0..geometry.stripe()] };
-            ranges.extend(found.into_iter().map(|range| start + range.start..start + range.end));
+            if knows {
+                let found = bytes_of(&geometry, &stripe.shape);
+                ranges.extend(found.into_iter().map(|range| start + range.start..start + range.end));
+            } else {
+                ranges.push(start..start + geometry.stripe());
+            }
         }
         self.check_primary(find.group, epoch)?;
         Ok(BytesFound { ranges: joined(ranges) })
