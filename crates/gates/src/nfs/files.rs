@@ -85,10 +85,11 @@ pub(super) fn is_dead(error: ClientError) -> bool {
     matches!(error, ClientError::Refused(Refusal::Fenced | Refusal::Unknown) | ClientError::BadHandle)
 }
 
-/// What was written may be lost: nobody goes on trying. Nobody misses the bytes of a file that is gone.
+/// What was written may be lost. Also that nobody answers: after a while the client gives bytes up. Nobody misses those of
+/// a file that is gone.
 pub(super) fn is_lost(error: ClientError) -> bool {
     let harmless = [Refusal::Stale, Refusal::NotFound, Refusal::FileTooLarge].map(ClientError::Refused);
-    error != ClientError::Unreachable && !harmless.contains(&error)
+    !harmless.contains(&error)
 }
 
 impl Files {
@@ -237,9 +238,7 @@ impl Files {
             let held = Held { slot: Arc::clone(slot), guard };
             if let Err(error) = held.make_stable(session).await {
                 tracing::warn!(inode = %slot.inode, %error, "a file that was written to cannot be made stable");
-                if is_lost(error) {
-                    self.bury(session, held, verifier).await;
-                }
+                self.bury(session, held, verifier).await;
                 return;
             }
         }
@@ -274,5 +273,19 @@ async fn release(session: &Session, open: Option<Open>) {
     let Some(open) = open else { return };
     if let Err(error) = session.release(open.handle).await {
         tracing::debug!(%error, "a handle could not be closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that is told "later" without another verifier would believe that what it has written is still there.
+    #[test]
+    fn whatever_the_client_may_have_given_up_is_lost() {
+        let lost = [Refusal::NoSpace, Refusal::Fenced, Refusal::Corrupt].map(ClientError::Refused);
+        assert!(lost.into_iter().all(is_lost) && is_lost(ClientError::Unreachable));
+        assert!(!is_lost(ClientError::Refused(Refusal::Stale)));
+        assert!(is_dead(ClientError::Refused(Refusal::Fenced)) && !is_dead(ClientError::Unreachable));
     }
 }
