@@ -45,6 +45,7 @@ enum Command {
     Mount(commands::mount::MountArgs),
     Umount(commands::umount::UmountArgs),
     Nbd(commands::nbd::NbdArgs),
+    Nfs(commands::nfs::NfsArgs),
     Volume(commands::volume::VolumeArgs),
     Cluster(commands::cluster::ClusterArgs),
     Meta(commands::meta::MetaArgs),
@@ -60,6 +61,7 @@ Examples:
   shoal status                        bricks, space, groups and memory
   shoal umount /mnt/shoal; shoal down
   shoal nbd vm                        a block volume as a disk for virtual machines
+  shoal nfs main                      a volume for clients of NFS
 
 A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal brick` and `shoal volume create`;
 each one's --help has its lines of the example.";
@@ -84,6 +86,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Status(args) => commands::status::run(&args, output),
         Command::Mount(args) => commands::mount::run(&args, output),
         Command::Nbd(args) => commands::nbd::run(&args, output),
+        Command::Nfs(args) => commands::nfs::run(&args, output),
         Command::Umount(args) => commands::umount::run(&args, output),
         Command::Volume(args) => commands::volume::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use layout::Coder;
 use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterStatus, MapGet, Mode};
-use types::{BrickId, Buf, ClientId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
+use types::{BrickId, Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
 use world::{CallError, Identity, Peers, Signal, World};
 
 use crate::error::{ClientError, MountError};
@@ -235,6 +235,11 @@ impl Mount {
     /// The volume.
     pub fn volume(&self) -> VolumeId {
         self.volume
+    }
+
+    /// The cluster that the volume is in.
+    pub fn cluster(&self) -> ClusterId {
+        self.options.identity.cluster
     }
 
     /// This mount's id; another one after the service has fenced it.

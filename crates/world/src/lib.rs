@@ -142,6 +142,17 @@ impl World {
         either!(WorldBody, &self.0, world => world.connect(address).await, Conn(ConnBody))
     }
 
+    /// Accepts from a socket that has been bound already: several threads can share one.
+    ///
+    /// # Errors
+    /// `Unsupported` in a simulated world.
+    pub fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
+        match &self.0 {
+            WorldBody::Real(world) => world.listen_on(socket).map(|made| Listener(ListenerBody::Real(made))),
+            WorldBody::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Listens at a socket in the file system that only this user may connect to. One that a dead process has left there
     /// is replaced, and the own one is removed in the end.
     ///

@@ -181,6 +181,11 @@ impl World {
         Listener::bind(address, self.polls())
     }
 
+    /// Accepts from a socket that somebody has bound.
+    pub(crate) fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
+        Listener::on(socket, self.polls())
+    }
+
     /// Listens at a socket in the file system.
     pub(crate) async fn listen_at_path(&self, path: &str) -> io::Result<Listener> {
         Listener::bind_path(path, self.polls())

@@ -14,6 +14,7 @@
 //! | `history.rs` | two mounts at the same blocks: each block is a register |
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
+//! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
 //! | `full.rs` | bricks that fill up under writers |
 //! | `verify.rs` | units that are compared |
 //! | `memory.rs` | what the daemons' memory comes to under load |
@@ -33,6 +34,9 @@ mod memory;
 mod mounts;
 mod nbd;
 mod nemesis;
+mod nfs;
+mod nfs_client;
+mod nfs_faults;
 mod partitions;
 mod refusals;
 mod rejoin;

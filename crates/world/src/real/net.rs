@@ -57,7 +57,11 @@ impl Drop for Listener {
 
 impl Listener {
     pub(super) fn bind(address: &str, polls: bool) -> io::Result<Listener> {
-        let socket = TcpListener::bind(address).map_err(|error| about("listen on", address, &error))?;
+        Listener::on(TcpListener::bind(address).map_err(|error| about("listen on", address, &error))?, polls)
+    }
+
+    /// Accepts from a socket that somebody has bound.
+    pub(super) fn on(socket: TcpListener, polls: bool) -> io::Result<Listener> {
         socket.set_nonblocking(polls)?;
         let at = At::Port(socket.local_addr()?);
         Ok(Listener { socket: Arc::new(socket.into()), at, polls })

@@ -606,3 +606,27 @@ impl crate::World {
         listener
     }
 }
+
+#[test]
+fn two_threads_accept_from_one_socket() {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    // Each accepts one: none can have both.
+    let accept_one = |world: io::Result<World>, socket| {
+        let world = crate::World(crate::WorldBody::Real(world.unwrap()));
+        world.block_on(async {
+            let conn = world.listen_on(socket).unwrap().accept().await.unwrap();
+            conn.split_stream().0.send(b"hello", Buf::empty()).await.unwrap();
+        });
+    };
+    thread::scope(|scope| {
+        let (first, second) = (socket.try_clone().unwrap(), socket.try_clone().unwrap());
+        scope.spawn(|| accept_one(World::new(), first));
+        scope.spawn(|| accept_one(World::new(), second));
+        for _ in 0..2 {
+            let mut said = [0; 5];
+            TcpStream::connect(address).unwrap().read_exact(&mut said).unwrap();
+            assert_eq!(&said, b"hello");
+        }
+    });
+}

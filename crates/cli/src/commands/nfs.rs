@@ -1,0 +1,320 @@
+//! `shoal nfs`: a volume for clients of NFS version 3.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use gates::nfs::{Network, NfsError, NfsGate, NfsOptions};
+use serde_json::{Value, json};
+use types::ClusterId;
+use types::limits::{LEASE_MARGIN_US, LEASE_US};
+use types::messages::session::Role;
+use world::Identity;
+
+use crate::commands::mount::{check_volume, host};
+use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::notes::{self, Note};
+use crate::output::Output;
+use crate::problem::problem;
+use crate::process::{self, Daemon, Started};
+use crate::remote::{Target, Where, real_world};
+use crate::size::Size;
+
+/// Serves a volume by NFS version 3
+#[derive(Args)]
+#[command(after_help = "\
+Returns when the gate answers, and prints the line that mounts it; its daemon logs to /var/log/shoal. --stop ends it.
+
+A volume may have gates on several machines, beside mounts: file handles are the same at all of them, and what a client
+has written and committed (close and fsync do) is there for whoever opens the file next, at any gate or mount. A gate that
+was killed may be started again at the same address: clients go on where they were, and write again what they had not
+committed. Locks are the clients' own affair: mount with nolock.
+
+NFS believes what a client says about its users. The gate serves this machine only; to listen elsewhere, say which
+clients may come with --allow. Their root counts as nobody (65534) unless --no-root-squash is given.
+
+Examples:
+  shoal nfs main
+  mount -t nfs -o vers=3,tcp,nolock,port=2049,mountport=2049,mountproto=tcp 127.0.0.1:/main /mnt/nfs
+  shoal nfs main --listen 10.0.0.1:2049 --allow 10.0.0.0/24
+  nfs-ls 'nfs://127.0.0.1/main/?nfsport=2049&mountport=2049'
+  shoal nfs main --stop")]
+pub(crate) struct NfsArgs {
+    /// The volume
+    volume: String,
+    /// Where to listen, HOST:PORT [default: 127.0.0.1:2049]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Clients that may come: an address, or a range such as 10.0.0.0/24; may be given several times
+    #[arg(long, value_name = "CLIENTS")]
+    allow: Vec<Network>,
+    /// Lets nobody change anything
+    #[arg(long)]
+    read_only: bool,
+    /// Lets the clients' root be root here too
+    #[arg(long)]
+    no_root_squash: bool,
+    /// Clients at a time
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    connections: u16,
+    #[command(flatten)]
+    cluster: Where,
+    /// Memory budget of the gate, a quarter of it for requests on their way; one that is still coming in is not counted
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    memory: Size,
+    /// Threads that serve requests
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// Ends the gates of the volume on this machine, everything stable; with --listen that one
+    #[arg(long)]
+    stop: bool,
+    /// Stays in the foreground and logs to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// Log of the background daemon [default: /var/log/shoal/nfs-VOLUME-PORT.log]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// Where a gate listens unless it is told.
+const LISTEN_DEFAULT: &str = "127.0.0.1:2049";
+/// How long a gate may take to answer, and how long to make everything stable when it ends.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
+
+/// A gate of this machine.
+pub(crate) struct GateDaemon {
+    pub(crate) meta: String,
+    volume: String,
+    /// Where it was told to listen, and where it does.
+    listen: String,
+    address: String,
+    daemon: Daemon,
+}
+
+impl GateDaemon {
+    /// What it serves, as clients name it.
+    pub(crate) fn export(&self) -> String {
+        format!("nfs://{}/{}", self.address, self.volume)
+    }
+}
+
+/// The gates that run on this machine.
+pub(crate) fn gates() -> Vec<GateDaemon> {
+    let known = |(note, daemon): (Value, Daemon)| {
+        let word = |name: &str| note[name].as_str().map(str::to_owned);
+        let (meta, volume) = (word("meta")?, word("volume")?);
+        Some(GateDaemon { meta, volume, listen: word("listen")?, address: word("address")?, daemon })
+    };
+    notes::of_kind("nfs").into_iter().filter_map(known).collect()
+}
+
+impl NfsArgs {
+    fn listen(&self) -> &str {
+        self.listen.as_deref().unwrap_or(LISTEN_DEFAULT)
+    }
+}
+
+pub(crate) fn run(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
+    if args.stop {
+        return stop_all(args, output);
+    }
+    let options = options(args);
+    NfsGate::check(&options).map_err(|error| explain(error, args.listen()))?;
+    if args.foreground {
+        return serve(args, &options);
+    }
+    let target = args.cluster.target()?;
+    check_volume(&args.volume, &target)?;
+    let log = args.log.clone().unwrap_or_else(|| log_path(args));
+    let mut started = start(args, &target, &log)?;
+    let address = wait_until_it_answers(&mut started, output)?;
+    let pid = started.daemon().map(|daemon| daemon.pid());
+    let (linux, macos) = mount_lines(&address, &args.volume);
+    let document = json!({
+        "volume": args.volume, "address": address.to_string(), "pid": pid, "log": log.to_string_lossy(),
+        "mount": { "linux": linux, "macos": macos },
+    });
+    output.answer(&document, || {
+        format!(
+            "volume `{}` is served by NFS at {address}; mount it with\n  {linux}\nor, on macOS,\n  {macos}",
+            args.volume
+        )
+    });
+    Ok(())
+}
+
+fn options(args: &NfsArgs) -> NfsOptions {
+    NfsOptions {
+        listen: args.listen().to_owned(),
+        allow: args.allow.clone(),
+        read_only: args.read_only,
+        root_squash: !args.no_root_squash,
+        connections: args.connections.into(),
+        threads: args.threads.into(),
+    }
+}
+
+fn log_path(args: &NfsArgs) -> PathBuf {
+    let port = args.listen().rsplit(':').next().unwrap_or_default();
+    Path::new("/var/log/shoal").join(format!("nfs-{}-{port}.log", args.volume))
+}
+
+/// How Linux and macOS mount the volume.
+fn mount_lines(address: &SocketAddr, volume: &str) -> (String, String) {
+    let port = address.port();
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => host(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+        ip => ip.to_string(),
+    };
+    let ports = format!("port={port},mountport={port}");
+    (
+        format!("mount -t nfs -o vers=3,tcp,nolock,{ports},mountproto=tcp {host}:/{volume} DIR"),
+        format!("mount_nfs -o vers=3,tcp,locallocks,{ports} {host}:/{volume} DIR"),
+    )
+}
+
+fn start(args: &NfsArgs, target: &Target, log: &Path) -> anyhow::Result<Started> {
+    let mut words: Vec<OsString> = vec!["nfs".into(), "--foreground".into(), "--detached".into()];
+    words.extend(["--meta".into(), target.meta.clone().into()]);
+    if let Some(key_file) = &target.key_file {
+        let key_file = fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone());
+        words.extend(["--key-file".into(), key_file.into()]);
+    }
+    words.extend(["--listen".into(), args.listen().into()]);
+    for network in &args.allow {
+        words.extend(["--allow".into(), network.to_string().into()]);
+    }
+    let flags = [(args.read_only, "--read-only"), (args.no_root_squash, "--no-root-squash")];
+    words.extend(flags.into_iter().filter(|(given, _)| *given).map(|(_, word)| word.into()));
+    words.extend(["--connections".into(), args.connections.to_string().into()]);
+    words.extend(["--threads".into(), args.threads.to_string().into()]);
+    words.extend(["--memory".into(), args.memory.0.to_string().into()]);
+    words.extend(["--log-level".into(), args.daemon.log_level().into()]);
+    words.extend([OsString::from("--"), args.volume.clone().into()]);
+    process::start("nfs", &words, log)
+}
+
+/// Returns where the gate listens, when it does.
+fn wait_until_it_answers(started: &mut Started, output: &Output) -> anyhow::Result<SocketAddr> {
+    let spinner = output.spinner("opening the gate");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        started.check()?;
+        let said = started.said();
+        let address = said.lines().find_map(|line| line.split_once(LISTENING)?.1.trim().parse().ok());
+        if let Some(address) = address {
+            spinner.finish_and_clear();
+            return Ok(address);
+        }
+        if Instant::now() > end {
+            let what = format!("the gate does not answer within {} s", PATIENCE.as_secs());
+            return Err(problem(what, "`shoal status`, and the gate's log"));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn stop_all(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
+    let is_there = |gate: &GateDaemon, at: &String| gate.listen == *at || gate.address == *at;
+    let meant = |gate: &GateDaemon| {
+        gate.volume == args.volume && args.listen.as_ref().is_none_or(|at| is_there(gate, at))
+    };
+    let gates: Vec<GateDaemon> = gates().into_iter().filter(meant).collect();
+    if gates.is_empty() {
+        let what = format!("no NFS gate of volume `{}` runs here", args.volume);
+        return Err(problem(what, "`shoal status` shows those that do"));
+    }
+    for gate in &gates {
+        stop(gate, output)?;
+    }
+    let closed: Vec<String> = gates.iter().map(GateDaemon::export).collect();
+    output.answer(&json!({ "closed": closed }), || format!("closed {}", closed.join(", ")));
+    Ok(())
+}
+
+/// Ends a gate, everything stable.
+pub(crate) fn stop(gate: &GateDaemon, output: &Output) -> anyhow::Result<()> {
+    gate.daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    let spinner = output.spinner("making everything stable");
+    let gone = gate.daemon.wait_gone(FLUSH_PATIENCE);
+    spinner.finish_and_clear();
+    if gone {
+        return Ok(());
+    }
+    let (export, pid) = (gate.export(), gate.daemon.pid());
+    let what = format!("the gate at {export} (pid {pid}) still has bytes to make stable");
+    Err(problem(what, "`shoal status`: are the metadata service and enough bricks up?"))
+}
+
+/// Serves the volume in this process until it is told to stop.
+fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
+    let stop = daemon::stop_signal()?;
+    daemon::begin(&args.daemon, args.memory.0)?;
+    let target = args.cluster.target()?;
+    let world = real_world()?;
+    let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
+    let mut client = client::MountOptions::new(&target.meta, &args.volume, identity);
+    client.memory_budget = args.memory.0;
+    client.place = format!("{}:nfs {}", host(), args.listen());
+    let gate = NfsGate::start(client, options).map_err(|error| explain(error, args.listen()))?;
+    let address = gate.address().to_string();
+    let note = json!({
+        "volume": args.volume, "meta": target.meta, "listen": args.listen(), "address": address,
+    });
+    let _note = Note::leave("nfs", &note)?;
+    tracing::info!("volume {} by NFS {LISTENING}{address}", args.volume);
+    let _ = daemon::run_until_stopped(&world, &stop, std::future::pending::<()>());
+    gate.end().context("the gate ended with bytes that could not be made stable")
+}
+
+fn explain(error: NfsError, at: &str) -> anyhow::Error {
+    match &error {
+        NfsError::Join(client::MountError::UnknownVolume(_)) => {
+            problem(error.to_string(), "`shoal volume list` shows those there are")
+        }
+        NfsError::Join(client::MountError::Taken { .. }) => {
+            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
+            let there = "`shoal umount` there; if that machine is dead, wait until its lease has run out";
+            problem(error.to_string(), format!("{there} ({lease} s)"))
+        }
+        NfsError::Join(_) => {
+            problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")
+        }
+        NfsError::Listen { error, .. } => daemon::explain_listen(error, at),
+        NfsError::Anybody(_) => problem(
+            error.to_string(),
+            "--allow with the clients' addresses, such as --allow 10.0.0.0/24; or listen at 127.0.0.1",
+        ),
+        _ => anyhow::Error::new(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_lines_name_the_way_there() {
+        let lines = |text: &str| mount_lines(&text.parse().expect("an address"), "main");
+        let (linux, macos) = lines("10.0.0.1:2050");
+        assert!(
+            linux.contains("port=2050,mountport=2050") && linux.ends_with("10.0.0.1:/main DIR"),
+            "{linux}"
+        );
+        assert!(
+            macos.contains("port=2050,mountport=2050") && macos.ends_with("10.0.0.1:/main DIR"),
+            "{macos}"
+        );
+        assert!(lines("[::1]:2049").0.ends_with("[::1]:/main DIR"));
+        assert!(!lines("0.0.0.0:2049").0.contains("0.0.0.0"));
+    }
+}

@@ -1,0 +1,267 @@
+//! NFS gates that are killed or stand still, clients that vanish, and bytes that are no requests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nfs3_types::nfs3::*;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::nfs::Gate;
+use crate::nfs_client::{Done, NfsClient, ROOT, writing};
+use crate::stage::{Chance, Stage, kill_now, wait_for, within};
+
+const BLOCK: usize = 64 << 10;
+
+/// A writer as the kernel's client is one: it keeps what is not committed, and writes it again if the verifier changes.
+struct Careful {
+    file: nfs_fh3,
+    /// Written and not committed: bytes and the verifier that came back, by block.
+    pending: BTreeMap<u64, (Vec<u8>, u64)>,
+    /// What must be in the file.
+    right: BTreeMap<u64, Vec<u8>>,
+    rewritten: u64,
+}
+
+impl Careful {
+    fn write(&mut self, nfs: &mut NfsClient, block: u64, bytes: Vec<u8>) -> std::io::Result<()> {
+        let at = block * BLOCK as u64;
+        let done = patiently(|| nfs.try_write(&self.file, at, &bytes, stable_how::UNSTABLE))?;
+        self.pending.insert(block, (bytes, u64::from_be_bytes(done.verf.0)));
+        Ok(())
+    }
+
+    fn commit(&mut self, nfs: &mut NfsClient) -> std::io::Result<()> {
+        loop {
+            let verifier = patiently(|| nfs.try_commit(&self.file))?;
+            let stable = |_: &u64, (_, written): &mut (Vec<u8>, u64)| *written == verifier;
+            for (block, (bytes, _)) in self.pending.extract_if(.., stable) {
+                self.right.insert(block, bytes);
+            }
+            if self.pending.is_empty() {
+                return Ok(());
+            }
+            for (block, (bytes, _)) in self.pending.clone() {
+                self.rewritten += 1;
+                self.write(nfs, block, bytes)?;
+            }
+        }
+    }
+
+    fn check(&self, bytes: &[u8]) {
+        for (block, right) in &self.right {
+            let at = *block as usize * BLOCK;
+            assert!(bytes.get(at..at + BLOCK) == Some(right), "block {block} is not what was committed");
+        }
+    }
+}
+
+/// Asks until the gate does not say `later`, as clients do.
+fn patiently<T>(mut ask: impl FnMut() -> std::io::Result<Done<T>>) -> std::io::Result<T> {
+    for _ in 0..300 {
+        match ask()? {
+            Err(nfsstat3::NFS3ERR_JUKEBOX) => thread::sleep(Duration::from_millis(200)),
+            done => return Ok(done.expect("it is carried out")),
+        }
+    }
+    panic!("the gate says `later` for a minute");
+}
+
+#[test]
+fn nothing_is_lost_when_a_gate_is_killed_under_load() {
+    let stage = Stage::new("nfs-kill");
+    stage.up(4, "2+2", "1G");
+    let gate = stage.nfs("gate-0", &["--no-root-squash"]);
+    let address = gate.address;
+    let (mut nfs, root) = gate.root(ROOT);
+    let file = nfs.file(&root, "file", 0o644);
+    nfs.write(&file, 0, &[1; 100], stable_how::UNSTABLE).expect("a write");
+    let before = nfs.commit(&file).expect("a commit");
+    let uncommitted = nfs.write(&file, 0, &[2; 100], stable_how::UNSTABLE).expect("a write");
+    assert_eq!(uncommitted, before, "nothing has happened yet");
+    kill_now(gate.pid);
+    let next = stage.nfs_at("gate-1", &address.to_string(), &["--no-root-squash"]);
+    let mut nfs = next.client(ROOT);
+    assert_ne!(
+        nfs.commit(&file).expect("a commit"),
+        before,
+        "the client must learn that its bytes may be gone"
+    );
+    let seen = nfs.read_all(&file);
+    assert!(seen == [1; 100] || seen == [2; 100], "what was committed is there");
+
+    let (over, commits) = (AtomicBool::new(false), AtomicU64::new(0));
+    let connect = || {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            match NfsClient::connect(address, ROOT) {
+                Ok(nfs) => return nfs,
+                Err(error) => assert!(Instant::now() < end, "no gate comes back: {error}"),
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let load = |number: u64| {
+        let mut nfs = connect();
+        let root = nfs.mount("/main").expect("the volume");
+        let file = nfs.file(&root, &format!("load-{number}"), 0o644);
+        let mut careful = Careful { file, pending: BTreeMap::new(), right: BTreeMap::new(), rewritten: 0 };
+        let mut chance = Chance::new(number + 5);
+        while !over.load(Ordering::Relaxed) {
+            let (block, bytes) = (chance.below(40), chance.bytes(BLOCK));
+            let blocks = 1 + chance.below(6);
+            let step = |careful: &mut Careful, nfs: &mut NfsClient| {
+                if careful.pending.len() as u64 >= blocks {
+                    careful.commit(nfs)?;
+                    commits.fetch_add(1, Ordering::Relaxed);
+                }
+                careful.write(nfs, block, bytes.clone())
+            };
+            while step(&mut careful, &mut nfs).is_err() {
+                nfs = connect();
+            }
+        }
+        while careful.commit(&mut nfs).is_err() {
+            nfs = connect();
+        }
+        careful
+    };
+    let writers = within(Duration::from_secs(100), "writers at a gate that is killed", || {
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..3).map(|number| scope.spawn(move || load(number))).collect();
+            let mut gate = next;
+            for life in 2..4 {
+                let enough = commits.load(Ordering::Relaxed) + 6;
+                let working = || commits.load(Ordering::Relaxed) >= enough;
+                assert!(wait_for(Duration::from_secs(40), working), "the writers go on");
+                kill_now(gate.pid);
+                gate = stage.nfs_at(&format!("gate-{life}"), &address.to_string(), &["--no-root-squash"]);
+            }
+            let enough = commits.load(Ordering::Relaxed) + 6;
+            let working = || commits.load(Ordering::Relaxed) >= enough;
+            assert!(wait_for(Duration::from_secs(40), working), "the writers go on");
+            over.store(true, Ordering::Relaxed);
+            writers.into_iter().map(|writer| writer.join().expect("a writer")).collect::<Vec<_>>()
+        })
+    });
+    assert!(writers.iter().map(|writer| writer.rewritten).sum::<u64>() > 0, "somebody wrote again");
+    let mount = stage.mount("mnt");
+    for (number, writer) in writers.iter().enumerate() {
+        writer.check(&fs::read(mount.join(format!("load-{number}"))).expect("the file"));
+    }
+    stage.verified();
+}
+
+/// A gate that stood still for longer than its lease has lost what was not committed. It goes on, and says so.
+#[test]
+fn a_gate_that_stood_still_goes_on_with_another_verifier() {
+    let stage = Stage::new("nfs-lease");
+    stage.up(3, "2+1", "512M");
+    let (gate, other) = (stage.nfs("a", &["--no-root-squash"]), stage.nfs("b", &["--no-root-squash"]));
+    let (mut nfs, root) = gate.root(ROOT);
+    let file = nfs.file(&root, "file", 0o644);
+    nfs.write(&file, 0, &[1; BLOCK], stable_how::FILE_SYNC).expect("a write");
+    let before = nfs.write(&file, 0, &[2; BLOCK], stable_how::UNSTABLE).expect("a write");
+    kill(Pid::from_raw(gate.pid), Signal::SIGSTOP).expect("the gate runs");
+    // The open waits until the first one's lease has run out.
+    let mut theirs = other.client(ROOT);
+    theirs.write(&file, BLOCK as u64, &[3; BLOCK], stable_how::FILE_SYNC).expect("the other gate's turn");
+    kill(Pid::from_raw(gate.pid), Signal::SIGCONT).expect("the gate is there");
+    let after = nfs.commit(&file).expect("the gate goes on");
+    assert_ne!(after, before, "the client must learn that its bytes may be gone");
+    let again = nfs.write(&file, 0, &[2; BLOCK], stable_how::UNSTABLE).expect("once more");
+    assert_eq!(nfs.commit(&file), Ok(again));
+    let right = [[2; BLOCK], [3; BLOCK]].concat();
+    assert!(nfs.read_all(&file) == right && theirs.read_all(&file) == right);
+}
+
+#[test]
+fn hostile_bytes_and_clients_that_vanish_do_no_harm() {
+    let stage = Stage::new("nfs-noise");
+    stage.up(3, "2+1", "512M");
+    let gate = stage.nfs("gate", &["--no-root-squash", "--connections", "60"]);
+    let (mut nfs, root) = gate.root(ROOT);
+    let file = nfs.file(&root, "file", 0o644);
+    let right = Chance::new(3).bytes(700_000);
+    nfs.write(&file, 0, &right, stable_how::FILE_SYNC).expect("a write");
+    let before = resident(&gate);
+    let idle = noise(&gate);
+    vanish(&gate, &file);
+    assert!(within(Duration::from_secs(60), "a read after the noise", || nfs.read_all(&file)) == right);
+    // Each of those that stay is owed no more than the record that it has begun.
+    let grown = resident(&gate).saturating_sub(before);
+    assert!(grown < 160 << 20, "{} MiB more", grown >> 20);
+    drop(idle);
+
+    // Clients beyond the number that is allowed are turned away, and let in when others have gone.
+    let crowd: Vec<_> = (0..70).map(|_| gate.client(ROOT)).collect();
+    let served = crowd.into_iter().filter_map(|mut nfs| nfs.try_commit(&file).ok()).count();
+    assert!((1..60).contains(&served), "{served} of 70 clients");
+    assert!(wait_for(Duration::from_secs(10), || gate.client(ROOT).try_commit(&file).is_ok()));
+    let unfinished = noise(&gate);
+    stage.stop_nfs(&gate);
+    drop(unfinished);
+    // Also the end waits for nobody who has begun a request and goes no further.
+    stage.check_logs(&["one client too many"]);
+}
+
+fn resident(gate: &Gate) -> u64 {
+    let statm = fs::read_to_string(format!("/proc/{}/statm", gate.pid)).expect("the gate runs");
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4096
+}
+
+/// Connections with noise of several kinds; some of them stay.
+fn noise(gate: &Gate) -> Vec<NfsClient> {
+    let mut chance = Chance::new(71);
+    let mut idle = Vec::new();
+    for round in 0..120u32 {
+        let mut client = gate.client(ROOT);
+        client.conn.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let len = 1 + chance.below(6000) as usize;
+        let mut bytes = chance.bytes(len);
+        let mark = match round % 4 {
+            // Noise from the start.
+            0 => None,
+            // A record that says how long it is, and is not.
+            1 => Some(0x8000_0000 | (1 << 20)),
+            // The longest that there is.
+            2 => Some(0xffff_ffff),
+            // A record of noise.
+            _ => Some(0x8000_0000 | len as u32),
+        };
+        if round % 8 == 3 {
+            // As much like a call as noise can be.
+            let call = client.record(PROGRAM, round % 23, &nfs3_types::xdr_codec::Void);
+            let head = call.len() - 4;
+            bytes.splice(..head.min(bytes.len()), call[4..][..head.min(len)].iter().copied());
+        }
+        // The gate may hang up in the middle.
+        let _ = mark.map(|mark: u32| client.conn.write_all(&mark.to_be_bytes()));
+        let _ = client.conn.write_all(&bytes);
+        let _ = client.conn.read(&mut [0; 64]);
+        if round % 4 == 1 && idle.len() < 20 {
+            idle.push(client);
+        }
+    }
+    idle
+}
+
+/// Clients that go in the middle of a request, or do not take the answers.
+fn vanish(gate: &Gate, file: &nfs_fh3) {
+    for _ in 0..10 {
+        let mut client = gate.client(ROOT);
+        let record = client.record(PROGRAM, 7, &writing(file, 1 << 20, &[9; 300_000], stable_how::UNSTABLE));
+        client.conn.write_all(&record[..200_000]).expect("the gate listens");
+    }
+    for _ in 0..10 {
+        let mut client = gate.client(ROOT);
+        for _ in 0..40 {
+            let read = READ3args { file: file.clone(), offset: 0, count: 1 << 20 };
+            client.send(NFS_PROGRAM::NFSPROC3_READ, &read).expect("the gate listens");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Who may do what: the rules of POSIX, which for other gates the kernel looks after.
+
+use types::messages::names::{Attr, FileKind};
+
+use super::wire::{Credential, NewAttributes, Status, Time};
+
+/// The user and group of everybody who is nobody.
+pub(super) const NOBODY: u32 = 65534;
+
+/// Permissions to read, write, and execute or search.
+pub(super) const READ: u32 = 4;
+pub(super) const WRITE: u32 = 2;
+pub(super) const SEARCH: u32 = 1;
+
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
+const STICKY: u32 = 0o1000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// Bits of the procedure ACCESS. Source: RFC 1813, 3.3.4.
+const ACCESS_READ: u32 = 0x01;
+const ACCESS_LOOKUP: u32 = 0x02;
+const ACCESS_MODIFY: u32 = 0x04;
+const ACCESS_EXTEND: u32 = 0x08;
+const ACCESS_DELETE: u32 = 0x10;
+const ACCESS_EXECUTE: u32 = 0x20;
+
+/// On whose behalf a request is carried out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Caller {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    groups: Vec<u32>,
+}
+
+impl Caller {
+    /// The caller that a client names; root counts as nobody if it is to be squashed.
+    pub(super) fn new(credential: &Credential, root_squash: bool) -> Caller {
+        let Credential::Sys(uid, gid, groups) = credential else {
+            return Caller { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
+        };
+        let squash = |id: u32| if root_squash && id == 0 { NOBODY } else { id };
+        if squash(*uid) != *uid {
+            return Caller { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
+        }
+        Caller { uid: *uid, gid: squash(*gid), groups: groups.iter().map(|group| squash(*group)).collect() }
+    }
+
+    fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    fn owns(&self, attr: &Attr) -> bool {
+        self.is_root() || self.uid == attr.uid
+    }
+
+    fn is_in(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// True if this caller may make files that lend the rights of a group.
+    pub(super) fn may_lend(&self, gid: u32) -> bool {
+        self.is_root() || self.is_in(gid)
+    }
+
+    /// True if all of `wanted` is allowed.
+    pub(super) fn may(&self, attr: &Attr, wanted: u32) -> bool {
+        if self.is_root() {
+            let any_execute = attr.mode & 0o111 != 0 || attr.kind == FileKind::Directory;
+            return wanted & SEARCH == 0 || any_execute;
+        }
+        let shift = if self.uid == attr.uid {
+            6
+        } else if self.is_in(attr.gid) {
+            3
+        } else {
+            0
+        };
+        attr.mode >> shift & wanted == wanted
+    }
+
+    /// Refuses what is not allowed in a directory.
+    pub(super) fn check_directory(&self, directory: &Attr, wanted: u32) -> Result<(), Status> {
+        if directory.kind != FileKind::Directory {
+            return Err(Status::NotDirectory);
+        }
+        if self.may(directory, wanted) { Ok(()) } else { Err(Status::Access) }
+    }
+
+    /// Refuses to read or write a file. Its owner may always: the file was opened, and its mode checked, at the client.
+    /// Whoever may execute it may read it.
+    pub(super) fn check_file(&self, file: &Attr, wanted: u32) -> Result<(), Status> {
+        match file.kind {
+            FileKind::File => {}
+            FileKind::Directory => return Err(Status::IsDirectory),
+            _ => return Err(Status::Invalid),
+        }
+        let allowed = self.owns(file) || self.may(file, wanted);
+        let runs = wanted == READ && self.may(file, SEARCH);
+        if allowed || runs { Ok(()) } else { Err(Status::Access) }
+    }
+
+    /// Refuses to take a name out of a directory that keeps everybody's own.
+    pub(super) fn check_sticky(&self, directory: &Attr, named: &Attr) -> Result<(), Status> {
+        let kept = directory.mode & STICKY != 0 && !self.owns(directory) && !self.owns(named);
+        if kept { Err(Status::NotOwner) } else { Ok(()) }
+    }
+
+    /// What of `wanted` is allowed, in the words of ACCESS.
+    pub(super) fn allowed(&self, attr: &Attr, wanted: u32, read_only: bool) -> u32 {
+        let mut bits = 0;
+        if self.may(attr, READ) {
+            bits |= ACCESS_READ;
+        }
+        if attr.kind == FileKind::Directory {
+            if self.may(attr, SEARCH) {
+                bits |= ACCESS_LOOKUP;
+            }
+            if !read_only && self.may(attr, WRITE | SEARCH) {
+                bits |= ACCESS_MODIFY | ACCESS_EXTEND | ACCESS_DELETE;
+            }
+        } else {
+            if self.may(attr, SEARCH) {
+                bits |= ACCESS_EXECUTE;
+            }
+            // What lies behind a device or pipe is the client's, whatever the gate may do.
+            if (!read_only || attr.kind != FileKind::File) && self.may(attr, WRITE) {
+                bits |= ACCESS_MODIFY | ACCESS_EXTEND;
+            }
+        }
+        bits & wanted
+    }
+
+    /// Refuses attributes that this caller may not set. Returns them as they are to be set: without rights that a change
+    /// of owner, group or contents takes away.
+    pub(super) fn check_change(&self, attr: &Attr, new: &NewAttributes) -> Result<NewAttributes, Status> {
+        let mut granted = *new;
+        let another_owner = new.uid.is_some_and(|uid| uid != attr.uid);
+        let another_group = new.gid.is_some_and(|gid| gid != attr.gid);
+        let given_time = matches!(new.atime, Time::To(_)) || matches!(new.mtime, Time::To(_));
+        if !self.owns(attr) && (new.mode.is_some() || new.uid.is_some() || new.gid.is_some() || given_time) {
+            return Err(Status::NotOwner);
+        }
+        if !self.is_root()
+            && (another_owner || (another_group && !new.gid.is_some_and(|gid| self.is_in(gid))))
+        {
+            return Err(Status::NotOwner);
+        }
+        let touched = new.atime == Time::Now || new.mtime == Time::Now;
+        if touched && !self.owns(attr) && !self.may(attr, WRITE) {
+            return Err(Status::Access);
+        }
+        if new.size.is_some() {
+            self.check_file(attr, WRITE)?;
+        }
+        let group = if another_group { new.gid.unwrap_or(attr.gid) } else { attr.gid };
+        if let Some(mode) = granted.mode.as_mut() {
+            if !self.is_root() && attr.kind != FileKind::Directory && !self.is_in(group) {
+                *mode &= !SET_GROUP;
+            }
+        } else if !self.is_root() && (new.uid.is_some() || new.gid.is_some() || new.size.is_some()) {
+            granted.mode = without_rights(attr);
+        }
+        Ok(granted)
+    }
+
+    /// The mode that a file has after this caller has written to it, if that is another one.
+    pub(super) fn mode_after_write(&self, attr: &Attr) -> Option<u32> {
+        if self.is_root() { None } else { without_rights(attr) }
+    }
+
+    /// Owner and group of what this caller makes, who may be asked for others.
+    pub(super) fn owner(&self, new: &NewAttributes) -> (u32, u32) {
+        // As other servers do: a wish that only root has is passed over.
+        match self.is_root() {
+            true => (new.uid.unwrap_or(self.uid), new.gid.unwrap_or(self.gid)),
+            false => (self.uid, new.gid.filter(|gid| self.is_in(*gid)).unwrap_or(self.gid)),
+        }
+    }
+}
+
+/// The mode of a file without the rights that it lends, if it lends any.
+fn without_rights(attr: &Attr) -> Option<u32> {
+    let mut mode = attr.mode & 0o7777;
+    if attr.kind == FileKind::File {
+        mode &= !SET_USER;
+        // Without the right to execute, the bit means something else.
+        if mode & GROUP_EXECUTE != 0 {
+            mode &= !SET_GROUP;
+        }
+    }
+    (mode != attr.mode & 0o7777).then_some(mode)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! One client: its requests are carried out side by side, and answered as they are done.
+
+use std::cell::Cell;
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::{Either, select};
+use types::{Buf, BufMut};
+use world::{Conn, Signal, StreamReceiver, StreamSender};
+
+use super::credits::{Credit, Credits};
+use super::dispatch::{Answer, answer_bytes};
+use super::gate::Gate;
+use super::wire::{Record, mark};
+
+/// Requests of one client that are under way at once.
+const REQUESTS_MAX: usize = 64;
+/// Bytes that they and their answers hold.
+const BYTES_MAX: usize = 4 << 20;
+/// How long the rest of a record may take once it has begun, in microseconds: it holds memory.
+const RECORD_US: u64 = 20_000_000;
+
+/// What a connection's tasks share.
+struct Line {
+    gate: Rc<Gate>,
+    client: IpAddr,
+    sender: async_lock::Mutex<StreamSender>,
+    /// What this client may have under way.
+    own: Rc<Credits>,
+    /// What all clients of the thread may.
+    all: Rc<Credits>,
+    /// Nothing more can be heard or said.
+    over: Cell<bool>,
+    /// Given when that is so.
+    ended: Signal,
+}
+
+/// Serves a client until it goes.
+pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Credits>) {
+    let (sender, mut receiver) = conn.split_stream();
+    let line = Rc::new(Line {
+        gate,
+        client,
+        sender: async_lock::Mutex::new(sender),
+        own: Credits::new(REQUESTS_MAX, BYTES_MAX),
+        all,
+        over: Cell::new(false),
+        ended: Signal::new(),
+    });
+    tracing::debug!(%client, "a client is here");
+    let why = line.receive(&mut receiver).await;
+    // What was asked for is carried out, also for a client that no longer waits for the answer.
+    line.own.all_back().await;
+    tracing::debug!(%client, "the client is gone: {why}");
+}
+
+impl Line {
+    /// Takes requests and has them carried out. Returns why there are no more.
+    async fn receive(self: &Rc<Line>, receiver: &mut StreamReceiver) -> &'static str {
+        let shared = &self.gate.shared;
+        loop {
+            let (broken, closed) = (pin!(self.ended.wait()), pin!(shared.ended.wait()));
+            let ended = select(broken, closed);
+            if self.over.get() || shared.closing.load(Ordering::Acquire) {
+                return "the gate has ended";
+            }
+            let (record, credits) = match select(pin!(self.next(receiver)), ended).await {
+                Either::Left((Ok(next), _)) => next,
+                Either::Left((Err(why), _)) => return why,
+                // What has come of a request is of no use to anybody.
+                Either::Right(_) => continue,
+            };
+            let bytes = answer_bytes(&record);
+            let own = self.own.take(0, bytes).await;
+            // Only now: whoever stops in the middle of a request holds its own room, and not that of others.
+            let all = self.all.take(1, record.len() + bytes).await;
+            let line = Rc::clone(self);
+            self.gate.world.spawn(async move {
+                line.carry_out(&record).await;
+                drop((record, credits, own, all));
+            });
+        }
+    }
+
+    /// The next record, and the client's room that it takes; or why there is none.
+    async fn next(&self, receiver: &mut StreamReceiver) -> Result<(Buf, Vec<Credit>), &'static str> {
+        match receiver.head(4).await {
+            Ok(Some(mark)) => {
+                let record = self.record(mark, receiver).await;
+                record.ok_or("it does not speak the protocol, or is too slow")
+            }
+            Ok(None) => Err("it closed the connection"),
+            Err(_) => Err("the connection broke"),
+        }
+    }
+
+    /// The record that begins with `mark`, and the client's room that it takes. `None` if the connection is of no further use.
+    async fn record(&self, mark: Vec<u8>, receiver: &mut StreamReceiver) -> Option<(Buf, Vec<Credit>)> {
+        let mut bounds = Record::default();
+        let mut mark: [u8; 4] = mark.try_into().ok()?;
+        let mut whole: Option<Vec<u8>> = None;
+        let mut credits = Vec::new();
+        loop {
+            let (len, last) = bounds.fragment(mark)?;
+            credits.push(self.own.take(credits.is_empty().into(), len).await);
+            let fragment = self.in_time(receiver.body(len)).await?;
+            if last && whole.is_none() {
+                return Some((fragment, credits));
+            }
+            let joined = whole.get_or_insert_default();
+            joined.extend_from_slice(&fragment);
+            if last {
+                return Some((BufMut::copy_of(joined).freeze(), credits));
+            }
+            mark = self.in_time(receiver.head(4)).await??.try_into().ok()?;
+        }
+    }
+
+    /// What comes in, if it comes in time.
+    async fn in_time<T>(&self, receive: impl Future<Output = io::Result<T>>) -> Option<T> {
+        self.gate.world.timeout(RECORD_US, receive).await?.ok()
+    }
+
+    async fn carry_out(&self, record: &[u8]) {
+        match self.gate.answer(self.client, record).await {
+            Ok(Some(answer)) => {
+                if self.send(answer).await.is_err() {
+                    self.end();
+                }
+            }
+            Ok(None) => {}
+            Err(_) => {
+                tracing::debug!(client = %self.client, "a record that is no call");
+                self.end();
+            }
+        }
+    }
+
+    async fn send(&self, answer: Answer) -> io::Result<()> {
+        let mut head = mark(answer.len()).to_vec();
+        head.extend_from_slice(&answer.head);
+        let mut sender = self.sender.lock().await;
+        sender.send(&head, answer.data).await?;
+        if answer.zeros > 0 {
+            sender.send(&[0; 4][..answer.zeros], Buf::empty()).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes no more requests.
+    fn end(&self) {
+        self.over.set(true);
+        self.ended.notify();
+    }
+}

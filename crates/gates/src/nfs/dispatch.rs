@@ -1,0 +1,150 @@
+//! From a record to its answer: the programs, their versions, the procedures.
+
+use std::net::IpAddr;
+
+use types::Buf;
+
+use super::access::Caller;
+use super::gate::Gate;
+use super::repeats::{Asked, Turn};
+use super::wire::{
+    Accepted, Arguments, Call, Garbage, Heard, NotParsed, Results, accept, failure_words, hear,
+    is_repeatable, padding, parse,
+};
+use super::{mountd, portmap};
+
+/// Programs. Source: RFC 1813, 1833.
+pub(super) const NFS: u32 = 100_003;
+pub(super) const MOUNT: u32 = 100_005;
+pub(super) const PORTMAP: u32 = 100_000;
+/// The version of NFS, and of the program that gives out the first handle.
+pub(super) const NFS_VERSION: u32 = 3;
+pub(super) const PORTMAP_VERSION: u32 = 2;
+
+/// Largest read or write, in bytes.
+pub(super) const IO_MAX: u32 = 1 << 20;
+
+/// What is sent to a client, as one record: bytes, then bytes of a file, then zeros.
+#[derive(Default)]
+pub(super) struct Answer {
+    pub(super) head: Vec<u8>,
+    pub(super) data: Buf,
+    pub(super) zeros: usize,
+}
+
+impl From<Vec<u8>> for Answer {
+    fn from(head: Vec<u8>) -> Answer {
+        Answer { head, data: Buf::empty(), zeros: 0 }
+    }
+}
+
+impl Answer {
+    /// Bytes of the record.
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.data.len() + self.zeros
+    }
+}
+
+/// About how many bytes the answer to a record will hold.
+pub(super) fn answer_bytes(record: &[u8]) -> usize {
+    let Ok(Heard::Call(call)) = hear(record) else { return 0 };
+    if call.program != NFS {
+        return 0;
+    }
+    match parse(call.procedure, call.arguments) {
+        Ok(Arguments::Read { count, .. }) => count.min(IO_MAX) as usize,
+        Ok(Arguments::ReadDir { count, .. } | Arguments::ReadDirPlus { count, .. }) => {
+            count.min(IO_MAX) as usize
+        }
+        _ => 0,
+    }
+}
+
+impl Gate {
+    /// Carries a request out. `None` if nobody waits for the answer any more.
+    ///
+    /// # Errors
+    /// If the record is no call.
+    pub(super) async fn answer(&self, client: IpAddr, record: &[u8]) -> Result<Option<Answer>, Garbage> {
+        let call = match hear(record)? {
+            Heard::Call(call) => call,
+            Heard::Refused(answer) => return Ok(Some(answer.into())),
+        };
+        let (xid, only) = (call.xid, |version| Accepted::OnlyVersion(version));
+        let how = match (call.program, call.version) {
+            (NFS, NFS_VERSION) => return Ok(self.nfs(client, call, record).await),
+            (MOUNT, NFS_VERSION) => match mountd::answer(self, &call).await {
+                Ok(results) => return Ok(Some(success(xid, results))),
+                Err(how) => how,
+            },
+            (PORTMAP, PORTMAP_VERSION) => match portmap::answer(self.shared.port, &call) {
+                Ok(results) => return Ok(Some(success(xid, results.into()))),
+                Err(how) => how,
+            },
+            (NFS | MOUNT, _) => only(NFS_VERSION),
+            (PORTMAP, _) => only(PORTMAP_VERSION),
+            _ => Accepted::NoProgram,
+        };
+        Ok(Some(accept(xid, how).into_bytes().into()))
+    }
+
+    async fn nfs(&self, client: IpAddr, call: Call<'_>, record: &[u8]) -> Option<Answer> {
+        let (xid, procedure) = (call.xid, call.procedure);
+        let arguments = match parse(procedure, call.arguments) {
+            Ok(arguments) => arguments,
+            Err(NotParsed::NoProcedure) => {
+                return Some(accept(xid, Accepted::NoProcedure).into_bytes().into());
+            }
+            Err(NotParsed::Garbage) => return Some(accept(xid, Accepted::BadArguments).into_bytes().into()),
+        };
+        let caller = Caller::new(&call.credential, self.shared.root_squash);
+        if is_repeatable(procedure) {
+            return Some(self.carry_out(xid, procedure, &caller, &arguments).await);
+        }
+        match self.shared.repeats.begin(Asked::new(client, xid, record), self.world.now()) {
+            Turn::First(first) => {
+                let answer = self.carry_out(xid, procedure, &caller, &arguments).await;
+                first.answer(&answer.head);
+                Some(answer)
+            }
+            Turn::Again(again) => {
+                tracing::debug!(%client, xid, procedure, "a request that was heard before");
+                again.answer().await.map(|answer| answer.to_vec().into())
+            }
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        xid: u32,
+        procedure: u32,
+        caller: &Caller,
+        arguments: &Arguments<'_>,
+    ) -> Answer {
+        match self.procedure(caller, arguments).await {
+            Ok(results) if procedure == 0 => success(xid, results),
+            Ok(Results { head, data }) => {
+                let mut whole = accept(xid, Accepted::Success);
+                whole.u32(0).append(&head);
+                let zeros = padding(data.len());
+                Answer { head: whole.into_bytes(), data, zeros }
+            }
+            Err(status) => {
+                tracing::debug!(xid, procedure, ?status, "refused");
+                let mut whole = accept(xid, Accepted::Success);
+                whole.u32(status.code());
+                for _ in 0..failure_words(procedure) {
+                    whole.u32(0);
+                }
+                whole.into_bytes().into()
+            }
+        }
+    }
+}
+
+fn success(xid: u32, results: Results) -> Answer {
+    let mut whole = accept(xid, Accepted::Success);
+    whole.append(&results.head);
+    let zeros = padding(results.data.len());
+    Answer { head: whole.into_bytes(), data: results.data, zeros }
+}

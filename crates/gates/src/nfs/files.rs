@@ -1,0 +1,291 @@
+//! Open files. NFS has no open and no close: a file is opened at the first read or write, and closed when nobody has
+//! asked for it for a while, or when there are too many. Before it is closed, what was written to it is made stable.
+//!
+//! The lock of a slot is held for reading by whoever uses the handle, and for writing by whoever opens or closes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_lock::{RwLock, RwLockReadGuardArc, RwLockWriteGuardArc};
+use client::{ClientError, Opened, Session};
+use types::messages::names::Attr;
+use types::{InodeId, Refusal};
+
+use super::verifier::Verifier;
+
+/// Files that are open, as a rule at most: one that is in use is not closed for another.
+const OPEN_MAX: usize = 1024;
+/// How long a file stays open that nobody asks for, in microseconds. While a writer has it open, others must ask the
+/// metadata service for every read.
+const IDLE_US: u64 = 3_000_000;
+/// How long attributes are good enough to check permissions with, in microseconds: as long as the kernel believes those
+/// of a mount.
+const SEEN_US: u64 = 1_000_000;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Files {
+    slots: Mutex<BTreeMap<InodeId, Arc<Slot>>>,
+    open: AtomicUsize,
+}
+
+/// One file that is or was open.
+struct Slot {
+    inode: InodeId,
+    open: Arc<RwLock<Option<Open>>>,
+    /// Written to since the last time that all was made stable.
+    dirty: AtomicBool,
+    /// When it was last asked for.
+    used: AtomicU64,
+    /// Attributes, and when they were heard.
+    seen: Mutex<Option<(Attr, u64)>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Open {
+    handle: u64,
+    write: bool,
+}
+
+/// A file that stays open while this lives.
+pub(super) struct Held {
+    slot: Arc<Slot>,
+    guard: RwLockReadGuardArc<Option<Open>>,
+}
+
+impl Held {
+    fn open(&self) -> Option<Open> {
+        *self.guard
+    }
+
+    /// The client's handle.
+    pub(super) fn handle(&self) -> Result<u64, ClientError> {
+        self.open().map(|open| open.handle).ok_or(ClientError::BadHandle)
+    }
+
+    /// Notes that something is about to be written.
+    pub(super) fn will_write(&self) {
+        self.slot.dirty.store(true, Ordering::Release);
+    }
+
+    /// Makes everything written so far stable.
+    pub(super) async fn make_stable(&self, session: &Session) -> Result<(), ClientError> {
+        self.slot.dirty.store(false, Ordering::Release);
+        let stable = session.fsync(self.handle()?).await;
+        if stable.is_err() {
+            self.slot.dirty.store(true, Ordering::Release);
+        }
+        stable
+    }
+}
+
+/// The handle is of no further use: the client's lease had run out. What was not stable is lost.
+pub(super) fn is_dead(error: ClientError) -> bool {
+    matches!(error, ClientError::Refused(Refusal::Fenced | Refusal::Unknown) | ClientError::BadHandle)
+}
+
+/// What was written may be lost. Also that nobody answers: after a while the client gives bytes up. Nobody misses those of
+/// a file that is gone.
+pub(super) fn is_lost(error: ClientError) -> bool {
+    let harmless = [Refusal::Stale, Refusal::NotFound, Refusal::FileTooLarge].map(ClientError::Refused);
+    !harmless.contains(&error)
+}
+
+impl Files {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<InodeId, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, inode: InodeId) -> Arc<Slot> {
+        let fresh = || {
+            let (open, seen) = (Arc::new(RwLock::new(None)), Mutex::default());
+            Arc::new(Slot { inode, open, dirty: AtomicBool::new(false), used: AtomicU64::new(0), seen })
+        };
+        Arc::clone(self.lock().entry(inode).or_insert_with(fresh))
+    }
+
+    fn known(&self, inode: InodeId) -> Option<Arc<Slot>> {
+        self.lock().get(&inode).cloned()
+    }
+
+    /// Opens a file, or uses that it is open.
+    pub(super) async fn open(
+        &self,
+        session: &Session,
+        inode: InodeId,
+        write: bool,
+        now: u64,
+        verifier: &Verifier,
+    ) -> Result<Held, ClientError> {
+        let slot = self.slot(inode);
+        slot.used.store(now, Ordering::Relaxed);
+        let fits = |open: &Option<Open>| open.is_some_and(|open| open.write || !write);
+        let guard = slot.open.read_arc().await;
+        if fits(&guard) {
+            return Ok(Held { slot, guard });
+        }
+        drop(guard);
+        self.make_room(session, now, verifier).await;
+        let mut guard = slot.open.write_arc().await;
+        if !fits(&guard) {
+            let opened = session.open(inode, write, false).await?;
+            slot.see(&opened.attr, now);
+            let before = self.put(&mut guard, Some(Open { handle: opened.handle, write }));
+            // Only one for reading: nothing can be lost with it.
+            release(session, before).await;
+        }
+        let guard = RwLockWriteGuardArc::downgrade(guard);
+        Ok(Held { slot, guard })
+    }
+
+    /// The file of an inode, if it is open for writing.
+    pub(super) async fn writer(&self, inode: InodeId) -> Option<Held> {
+        let slot = self.known(inode)?;
+        let guard = slot.open.read_arc().await;
+        guard.is_some_and(|open| open.write).then_some(Held { slot, guard })
+    }
+
+    /// Takes a file over that has just been made and opened.
+    pub(super) async fn adopt(&self, session: &Session, opened: &Opened, now: u64, verifier: &Verifier) {
+        self.make_room(session, now, verifier).await;
+        let slot = self.slot(opened.attr.inode);
+        slot.used.store(now, Ordering::Relaxed);
+        slot.see(&opened.attr, now);
+        let mut guard = slot.open.write_arc().await;
+        let ours = Some(Open { handle: opened.handle, write: true });
+        let spare = if guard.is_none() { self.put(&mut guard, ours) } else { ours };
+        release(session, spare).await;
+    }
+
+    /// Closes a handle that is of no further use. If it was for writing, the verifier changes.
+    pub(super) async fn bury(&self, session: &Session, held: Held, verifier: &Verifier) {
+        let dead = held.open();
+        let slot = Arc::clone(&held.slot);
+        if dead.is_some_and(|dead| dead.write) {
+            verifier.change();
+        }
+        drop(held);
+        let mut guard = slot.open.write_arc().await;
+        if *guard == dead {
+            let dead = self.put(&mut guard, None);
+            slot.dirty.store(false, Ordering::Release);
+            release(session, dead).await;
+        }
+    }
+
+    /// Closes a file whose last name is gone, unless it is in use: then it is found idle later.
+    pub(super) async fn forget(&self, session: &Session, inode: InodeId) {
+        let Some(slot) = self.known(inode) else { return };
+        if let Some(mut guard) = slot.open.try_write_arc() {
+            let open = self.put(&mut guard, None);
+            slot.dirty.store(false, Ordering::Release);
+            release(session, open).await;
+        }
+    }
+
+    /// Attributes of an open file that are good enough to check permissions with.
+    pub(super) fn seen(&self, inode: InodeId, now: u64) -> Option<Attr> {
+        let slot = self.known(inode)?;
+        let seen = slot.lock_seen();
+        seen.as_ref().filter(|(_, since)| now < since + SEEN_US).map(|(attr, _)| attr.clone())
+    }
+
+    /// Notes attributes of a file, if it is open.
+    pub(super) fn see(&self, attr: &Attr, now: u64) {
+        if let Some(slot) = self.known(attr.inode) {
+            slot.see(attr, now);
+        }
+    }
+
+    /// Makes idle files stable and closes them.
+    pub(super) async fn tend(&self, session: &Session, now: u64, verifier: &Verifier) {
+        for slot in self.idle(now, IDLE_US) {
+            self.close(session, &slot, verifier).await;
+        }
+        self.lock().retain(|_, slot| {
+            // Nobody can come to hold it while the table is locked.
+            let needed = Arc::strong_count(slot) > 1 || now < slot.used.load(Ordering::Relaxed) + SEEN_US;
+            needed || slot.open.try_read_arc().is_none_or(|open| open.is_some())
+        });
+    }
+
+    /// Closes files that were not used for long, if too many are open.
+    async fn make_room(&self, session: &Session, now: u64, verifier: &Verifier) {
+        if self.open.load(Ordering::Relaxed) < OPEN_MAX {
+            return;
+        }
+        let mut idle = self.idle(now, 0);
+        idle.sort_by_key(|slot| slot.used.load(Ordering::Relaxed));
+        for slot in idle.iter().take(OPEN_MAX / 16) {
+            self.close(session, slot, verifier).await;
+        }
+    }
+
+    /// Slots that nobody has asked for in `us` microseconds, and nobody holds.
+    fn idle(&self, now: u64, us: u64) -> Vec<Arc<Slot>> {
+        let slots = self.lock();
+        let idle = |slot: &&Arc<Slot>| {
+            Arc::strong_count(slot) == 1 && slot.used.load(Ordering::Relaxed).saturating_add(us) <= now
+        };
+        slots.values().filter(idle).cloned().collect()
+    }
+
+    /// Makes a file stable, then closes it if nobody uses it and nothing has been written meanwhile.
+    async fn close(&self, session: &Session, slot: &Arc<Slot>, verifier: &Verifier) {
+        if slot.dirty.load(Ordering::Acquire) {
+            let guard = slot.open.read_arc().await;
+            let held = Held { slot: Arc::clone(slot), guard };
+            if let Err(error) = held.make_stable(session).await {
+                tracing::warn!(inode = %slot.inode, %error, "a file that was written to cannot be made stable");
+                self.bury(session, held, verifier).await;
+                return;
+            }
+        }
+        let Some(mut guard) = slot.open.try_write_arc() else { return };
+        if !slot.dirty.load(Ordering::Acquire) {
+            let open = self.put(&mut guard, None);
+            release(session, open).await;
+        }
+    }
+
+    /// Puts an open file into its slot. Returns the one that was there.
+    fn put(&self, slot: &mut Option<Open>, open: Option<Open>) -> Option<Open> {
+        let before = std::mem::replace(slot, open);
+        self.open.fetch_add(usize::from(open.is_some()), Ordering::Relaxed);
+        self.open.fetch_sub(usize::from(before.is_some()), Ordering::Relaxed);
+        before
+    }
+}
+
+impl Slot {
+    fn lock_seen(&self) -> MutexGuard<'_, Option<(Attr, u64)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn see(&self, attr: &Attr, now: u64) {
+        *self.lock_seen() = Some((attr.clone(), now));
+    }
+}
+
+/// Closes a handle of the client.
+async fn release(session: &Session, open: Option<Open>) {
+    let Some(open) = open else { return };
+    if let Err(error) = session.release(open.handle).await {
+        tracing::debug!(%error, "a handle could not be closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that is told "later" without another verifier would believe that what it has written is still there.
+    #[test]
+    fn whatever_the_client_may_have_given_up_is_lost() {
+        let lost = [Refusal::NoSpace, Refusal::Fenced, Refusal::Corrupt].map(ClientError::Refused);
+        assert!(lost.into_iter().all(is_lost) && is_lost(ClientError::Unreachable));
+        assert!(!is_lost(ClientError::Refused(Refusal::Stale)));
+        assert!(is_dead(ClientError::Refused(Refusal::Fenced)) && !is_dead(ClientError::Unreachable));
+    }
+}

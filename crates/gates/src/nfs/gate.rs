@@ -1,0 +1,126 @@
+//! What the procedures have in common: the volume, who may do what with it, attributes, open files.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use client::{ClientError, Mount, Session};
+use types::InodeId;
+use types::messages::names::Attr;
+use world::{Signal, World};
+
+use super::allow::Guests;
+use super::files::{Files, Held, is_dead};
+use super::handle::Realm;
+use super::repeats::Repeats;
+use super::verifier::Verifier;
+use super::wire::{AttrWriter, Status};
+
+/// What the threads of a gate share.
+pub(super) struct Shared {
+    pub(super) mount: Arc<Mount>,
+    /// The volume's name, which is the export's too.
+    pub(super) volume: String,
+    pub(super) realm: Realm,
+    pub(super) read_only: bool,
+    pub(super) root_squash: bool,
+    pub(super) guests: Guests,
+    /// Where it listens.
+    pub(super) port: u16,
+    pub(super) files: Files,
+    pub(super) repeats: Repeats,
+    pub(super) verifier: Verifier,
+    /// Clients, now and at most.
+    pub(super) connections: AtomicUsize,
+    pub(super) connections_max: usize,
+    pub(super) closing: AtomicBool,
+    /// Given when it begins to end.
+    pub(super) ended: Signal,
+}
+
+/// One thread's part of a gate.
+pub(super) struct Gate {
+    pub(super) shared: Arc<Shared>,
+    pub(super) world: World,
+    pub(super) session: Session,
+}
+
+impl Gate {
+    /// Refuses changes where there are none to be.
+    pub(super) fn check_writable(&self) -> Result<(), Status> {
+        if self.shared.read_only { Err(Status::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The inode of a handle.
+    pub(super) fn inode(&self, handle: &[u8]) -> Result<InodeId, Status> {
+        self.shared.realm.inode(handle)
+    }
+
+    /// Writes attributes.
+    pub(super) fn attributes(&self) -> AttrWriter {
+        AttrWriter { fsid: self.shared.realm.fsid() }
+    }
+
+    /// The attributes of a handle's inode.
+    pub(super) async fn attr_of(&self, handle: &[u8]) -> Result<Attr, Status> {
+        self.attr(self.inode(handle)?).await
+    }
+
+    /// The attributes of an inode that has a name.
+    pub(super) async fn attr(&self, inode: InodeId) -> Result<Attr, Status> {
+        let attr = self.session.getattr(inode).await?;
+        self.shared.files.see(&attr, self.world.now());
+        named(attr)
+    }
+
+    /// The attributes of a file, perhaps a second old.
+    pub(super) async fn recent_attr(&self, inode: InodeId) -> Result<Attr, Status> {
+        match self.shared.files.seen(inode, self.world.now()) {
+            Some(attr) => named(attr),
+            None => self.attr(inode).await,
+        }
+    }
+
+    /// Attributes after a change, if they can be had.
+    pub(super) async fn attr_after(&self, inode: InodeId) -> Option<Attr> {
+        self.attr(inode).await.ok()
+    }
+
+    /// The write verifier now.
+    pub(super) fn verifier(&self) -> u64 {
+        self.shared.verifier.now(self.shared.mount.client())
+    }
+
+    /// Does something with an open file; once more if the file had been opened in an earlier life of this client.
+    pub(super) async fn with_file<T>(
+        &self,
+        inode: InodeId,
+        write: bool,
+        act: impl AsyncFn(&Held) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let Shared { files, verifier, .. } = &*self.shared;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let opened = files.open(&self.session, inode, write, self.world.now(), verifier).await;
+            let error = match opened {
+                Ok(held) => match act(&held).await {
+                    Err(error) if is_dead(error) => {
+                        files.bury(&self.session, held, verifier).await;
+                        error
+                    }
+                    outcome => return outcome,
+                },
+                Err(error) if is_dead(error) => error,
+                Err(error) => return Err(error),
+            };
+            if tries > 1 {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// A file that is still open somewhere lives on without a name, but not for clients of NFS.
+fn named(attr: Attr) -> Result<Attr, Status> {
+    if attr.links == 0 { Err(Status::Stale) } else { Ok(attr) }
+}

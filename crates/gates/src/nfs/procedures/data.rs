@@ -1,0 +1,114 @@
+//! The bytes of files.
+//!
+//! The verifier of a write is the one from before it: if anything is lost meanwhile, the client finds another one in the
+//! answer to its COMMIT, and writes again. That of a COMMIT is the one after it.
+
+use types::limits::FILE_SIZE_MAX;
+
+use client::{ClientError, SetAttrs};
+
+use crate::nfs::access::{Caller, READ, WRITE};
+use crate::nfs::dispatch::IO_MAX;
+use crate::nfs::files::{is_dead, is_lost};
+use crate::nfs::gate::Gate;
+use crate::nfs::wire::{Results, Stable, Status, Writer};
+
+/// How far written bytes have come, in the words of the protocol.
+const UNSTABLE: u32 = 0;
+const FILE_SYNC: u32 = 2;
+
+impl Gate {
+    pub(super) async fn read(
+        &self,
+        caller: &Caller,
+        file: &[u8],
+        offset: u64,
+        count: u32,
+    ) -> Result<Results, Status> {
+        let inode = self.inode(file)?;
+        let attr = self.recent_attr(inode).await?;
+        caller.check_file(&attr, READ)?;
+        let count = count.min(IO_MAX) as usize;
+        let read =
+            self.with_file(inode, false, async |held| self.session.read(held.handle()?, offset, count).await);
+        let bytes = read.await?;
+        let end = offset.saturating_add(bytes.len() as u64);
+        // Only here does it matter whether the file has grown within the last second.
+        let now = if bytes.len() == count && end >= attr.size { Some(self.attr(inode).await?) } else { None };
+        let ended = bytes.len() < count || now.as_ref().is_some_and(|now| end >= now.size);
+        let mut head = Writer::default();
+        self.attributes().put_after(&mut head, now.as_ref());
+        head.u32(bytes.len() as u32).bool(ended).u32(bytes.len() as u32);
+        Ok(Results { head, data: bytes })
+    }
+
+    pub(super) async fn write(
+        &self,
+        caller: &Caller,
+        file: &[u8],
+        offset: u64,
+        data: &[u8],
+        stable: Stable,
+    ) -> Result<Results, Status> {
+        self.check_writable()?;
+        let inode = self.inode(file)?;
+        let attr = self.recent_attr(inode).await?;
+        caller.check_file(&attr, WRITE)?;
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
+            return Err(Status::TooLarge);
+        }
+        let verifier = self.verifier();
+        let written = self.with_file(inode, true, async |held| {
+            held.will_write();
+            self.session.write(held.handle()?, offset, data).await?;
+            if stable != Stable::Unstable {
+                held.make_stable(&self.session).await?;
+            }
+            Ok(())
+        });
+        written.await.map_err(|error| self.failed(error))?;
+        if let Some(mode) = caller.mode_after_write(&attr) {
+            self.session.setattr(inode, SetAttrs { mode: Some(mode), ..SetAttrs::default() }).await?;
+        }
+        let after = self.attr_after(inode).await;
+        let mut head = Writer::default();
+        self.attributes().put_change(&mut head, after.as_ref());
+        head.u32(data.len() as u32).u32(if stable == Stable::Unstable { UNSTABLE } else { FILE_SYNC });
+        head.u64(verifier);
+        Ok(head.into())
+    }
+
+    /// Makes everything stable that was written to the file through this gate, whatever part of it the client names.
+    pub(super) async fn commit(&self, caller: &Caller, file: &[u8]) -> Result<Results, Status> {
+        self.check_writable()?;
+        let inode = self.inode(file)?;
+        let attr = self.recent_attr(inode).await?;
+        caller.check_file(&attr, WRITE)?;
+        // A file that is not open has been made stable before it was closed.
+        if let Some(held) = self.shared.files.writer(inode).await {
+            match held.make_stable(&self.session).await {
+                Ok(()) => {}
+                // Another verifier tells the client what there is to do.
+                Err(error) if is_dead(error) => {
+                    self.shared.files.bury(&self.session, held, &self.shared.verifier).await;
+                }
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        let after = self.attr_after(inode).await;
+        let mut head = Writer::default();
+        self.attributes().put_change(&mut head, after.as_ref());
+        head.u64(self.verifier());
+        Ok(head.into())
+    }
+
+    /// Something was not written. It may be bytes of any client, long since answered: all write again what they have not
+    /// committed.
+    fn failed(&self, error: ClientError) -> Status {
+        if is_lost(error) {
+            tracing::warn!(%error, "a write failed");
+            self.shared.verifier.change();
+        }
+        error.into()
+    }
+}

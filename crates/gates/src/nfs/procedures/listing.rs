@@ -1,0 +1,120 @@
+//! Listing directories, by pages.
+//!
+//! Cookies are the volume's own, moved by two to make room for `.` and `..`: they stay what they are while names come and
+//! go, at every gate.
+
+use types::InodeId;
+use types::messages::names::Attr;
+
+use crate::nfs::access::{Caller, READ, SEARCH};
+use crate::nfs::dispatch::IO_MAX;
+use crate::nfs::gate::Gate;
+use crate::nfs::handle::HANDLE_LEN;
+use crate::nfs::wire::{AttrWriter, Results, Status, Writer, padding};
+
+/// Cookies of `.` and `..`; a directory's own entries follow.
+const DOTS: u64 = 2;
+/// What a page takes without entries: attributes, the cookies' verifier, the end of the list and of the directory.
+const PAGE_LEN: usize = AttrWriter::AFTER_LEN + 8 + 4 + 4;
+/// What an entry takes without its name: that it follows, the inode, the length, the cookie.
+const ENTRY_LEN: usize = 4 + 8 + 4 + 8;
+/// What attributes and handle add to it.
+const PLUS_LEN: usize = AttrWriter::AFTER_LEN + 4 + 4 + HANDLE_LEN;
+/// Entries that the metadata service is asked for at a time.
+const ENTRIES_MAX: usize = 512;
+/// Names are longer than this as a rule: so many entries are expected on a page at most.
+const NAME_SHORT: usize = 8;
+
+/// A page that fills up.
+struct Page<'a> {
+    gate: &'a Gate,
+    writer: Writer,
+    /// Bytes that are left.
+    room: usize,
+    /// With attributes and handles.
+    plus: bool,
+    empty: bool,
+}
+
+impl Page<'_> {
+    /// Adds an entry; false if the page is full.
+    fn add(&mut self, inode: InodeId, name: &[u8], cookie: u64, attr: Option<&Attr>) -> bool {
+        let len = ENTRY_LEN + name.len() + padding(name.len()) + if self.plus { PLUS_LEN } else { 0 };
+        let Some(room) = self.room.checked_sub(len) else { return false };
+        self.room = room;
+        self.empty = false;
+        self.writer.bool(true).u64(inode.0).opaque(name).u64(cookie);
+        if self.plus {
+            self.gate.attributes().put_after(&mut self.writer, attr);
+            self.writer.bool(attr.is_some());
+            if attr.is_some() {
+                self.writer.opaque(&self.gate.shared.realm.handle(inode));
+            }
+        }
+        true
+    }
+
+    /// Entries that may still fit.
+    fn expects(&self) -> usize {
+        let entry = ENTRY_LEN + NAME_SHORT + if self.plus { PLUS_LEN } else { 0 };
+        (self.room / entry + 1).min(ENTRIES_MAX)
+    }
+}
+
+impl Gate {
+    pub(super) async fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: &[u8],
+        cookie: u64,
+        count: u32,
+        plus: bool,
+    ) -> Result<Results, Status> {
+        let attr = self.attr_of(directory).await?;
+        caller.check_directory(&attr, READ)?;
+        // Whoever may not search it may see names only.
+        let shows = caller.may(&attr, SEARCH);
+        let room = (count.min(IO_MAX) as usize).checked_sub(PAGE_LEN).ok_or(Status::TooSmall)?;
+        let mut page = Page { gate: self, writer: Writer::default(), room, plus, empty: true };
+        self.attributes().put_after(&mut page.writer, Some(&attr));
+        // Cookies are good for ever.
+        page.writer.u64(0);
+        let ended = self.fill(&mut page, &attr, cookie, shows).await?;
+        if page.empty && !ended {
+            return Err(Status::TooSmall);
+        }
+        page.writer.bool(false).bool(ended);
+        Ok(page.writer.into())
+    }
+
+    /// Fills a page with the entries after a cookie; true if none are left.
+    async fn fill(&self, page: &mut Page<'_>, attr: &Attr, cookie: u64, shows: bool) -> Result<bool, Status> {
+        let mut last = cookie.saturating_sub(DOTS);
+        let mut dots = cookie;
+        loop {
+            let listed = self.session.readdir(attr.inode, last, page.expects() as u32).await?;
+            if dots == 0 {
+                dots = 1;
+                if !page.add(attr.inode, b".", 1, Some(attr).filter(|_| shows)) {
+                    return Ok(false);
+                }
+            }
+            if dots == 1 {
+                dots = DOTS;
+                if !page.add(listed.parent, b"..", DOTS, None) {
+                    return Ok(false);
+                }
+            }
+            for entry in &listed.entries {
+                let shown = Some(&entry.attr).filter(|_| shows);
+                if !page.add(entry.attr.inode, &entry.name, entry.cookie.saturating_add(DOTS), shown) {
+                    return Ok(false);
+                }
+                last = entry.cookie;
+            }
+            if listed.end {
+                return Ok(true);
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Finding, making, moving and removing names.
+
+use client::{ClientError, SetAttrs};
+use types::limits::SYMLINK_MAX;
+use types::messages::names::{Attr, FileKind, Owner, RenameHow};
+use types::{InodeId, Refusal};
+
+use crate::nfs::access::{Caller, SEARCH, WRITE};
+use crate::nfs::gate::Gate;
+use crate::nfs::wire::{How, NewAttributes, Results, Status, Time, Where, Writer, device_of_numbers};
+
+/// Modes of what is made without one.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o755;
+/// Permission bit of a directory that gives its group to what is made in it.
+const SET_GROUP: u32 = 0o2000;
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
+
+impl Gate {
+    /// A directory in which the caller may do what it wants.
+    async fn directory(&self, caller: &Caller, handle: &[u8], wanted: u32) -> Result<Attr, Status> {
+        let attr = self.attr_of(handle).await?;
+        caller.check_directory(&attr, wanted)?;
+        Ok(attr)
+    }
+
+    /// What a name in a directory stands for, if anything.
+    async fn find(&self, directory: InodeId, name: &[u8]) -> Result<Option<Attr>, Status> {
+        match self.session.lookup(directory, name).await {
+            Ok(attr) => Ok(Some(attr)),
+            Err(ClientError::Refused(Refusal::NotFound)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn lookup(&self, caller: &Caller, at: Where<'_>) -> Result<Results, Status> {
+        let directory = self.directory(caller, at.directory, SEARCH).await?;
+        let found = self.step(&directory, at.name).await?;
+        let mut writer = Writer::default();
+        writer.opaque(&self.shared.realm.handle(found.inode));
+        self.attributes().put_after(&mut writer, Some(&found));
+        self.attributes().put_after(&mut writer, Some(&directory));
+        Ok(writer.into())
+    }
+
+    /// What a name in a directory stands for, also the two that every directory has.
+    pub(in crate::nfs) async fn step(&self, directory: &Attr, name: &[u8]) -> Result<Attr, Status> {
+        match name {
+            b"." => Ok(directory.clone()),
+            b".." => {
+                let listed = self.session.readdir(directory.inode, 0, 1).await?;
+                self.attr(listed.parent).await
+            }
+            _ => Ok(self.session.lookup(directory.inode, name).await?),
+        }
+    }
+
+    /// Owner and mode of what is made in a directory.
+    fn owner(&self, caller: &Caller, directory: &Attr, new: &NewAttributes, mode: u32) -> Owner {
+        let (uid, gid) = caller.owner(new);
+        let mut mode = new.mode.unwrap_or(mode) & 0o7777;
+        if directory.mode & SET_GROUP != 0 && !caller.may_lend(directory.gid) {
+            // The directory's group is inherited; its rights are not for everybody to lend.
+            mode &= !SET_GROUP;
+        }
+        Owner { uid, gid, mode }
+    }
+
+    /// The results of whatever makes something.
+    async fn made(&self, directory: InodeId, made: &Attr) -> Results {
+        let after = self.attr_after(directory).await;
+        let mut writer = Writer::default();
+        writer.bool(true).opaque(&self.shared.realm.handle(made.inode));
+        self.attributes().put_after(&mut writer, Some(made));
+        self.attributes().put_change(&mut writer, after.as_ref());
+        writer.into()
+    }
+
+    /// The results of whatever only changes a directory.
+    async fn changed(&self, directory: InodeId) -> Results {
+        let after = self.attr_after(directory).await;
+        let mut writer = Writer::default();
+        self.attributes().put_change(&mut writer, after.as_ref());
+        writer.into()
+    }
+
+    pub(super) async fn create(&self, caller: &Caller, at: Where<'_>, how: How) -> Result<Results, Status> {
+        self.check_writable()?;
+        let directory = self.directory(caller, at.directory, SEARCH).await?;
+        let made = match caller.check_directory(&directory, WRITE) {
+            Ok(()) => self.create_new(caller, &directory, at.name, how).await?,
+            // What is there can be opened all the same.
+            Err(refused) => self.find(directory.inode, at.name).await?.map_or(Err(refused), |_| Ok(None))?,
+        };
+        let attr = match made {
+            Some(attr) => attr,
+            None => {
+                let there = self.find(directory.inode, at.name).await?.ok_or(Status::Later)?;
+                self.use_old(caller, there, how).await?
+            }
+        };
+        Ok(self.made(directory.inode, &attr).await)
+    }
+
+    /// Makes a file; `None` if there is one.
+    async fn create_new(
+        &self,
+        caller: &Caller,
+        directory: &Attr,
+        name: &[u8],
+        how: How,
+    ) -> Result<Option<Attr>, Status> {
+        let new = match how {
+            How::Unchecked(new) | How::Guarded(new) => new,
+            How::Exclusive(_) => NewAttributes::default(),
+        };
+        let owner = self.owner(caller, directory, &new, FILE_MODE);
+        let opened = match self.session.create(directory.inode, name, owner).await {
+            Ok(opened) => opened,
+            Err(ClientError::Refused(Refusal::Exists)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let (now, inode) = (self.world.now(), opened.attr.inode);
+        self.shared.files.adopt(&self.session, &opened, now, &self.shared.verifier).await;
+        let rest = match how {
+            How::Exclusive(verifier) => {
+                let (atime, mtime) = times_of(verifier);
+                SetAttrs { atime: Some(atime), mtime: Some(mtime), ..SetAttrs::default() }
+            }
+            _ => {
+                let size = new.size.filter(|size| *size > 0);
+                self.changes(&NewAttributes {
+                    size,
+                    atime: new.atime,
+                    mtime: new.mtime,
+                    ..Default::default()
+                })
+            }
+        };
+        if rest == SetAttrs::default() {
+            return Ok(Some(opened.attr));
+        }
+        Ok(Some(self.session.setattr(inode, rest).await?))
+    }
+
+    /// A file that is there already takes the place of the one that was to be made, or is in the way.
+    async fn use_old(&self, caller: &Caller, there: Attr, how: How) -> Result<Attr, Status> {
+        if there.kind != FileKind::File {
+            return Err(Status::Exists);
+        }
+        match how {
+            How::Guarded(_) => Err(Status::Exists),
+            How::Exclusive(verifier) => {
+                let same = (there.atime, there.mtime) == times_of(verifier) && there.size == 0;
+                if same { Ok(there) } else { Err(Status::Exists) }
+            }
+            How::Unchecked(NewAttributes { size: None, .. }) => Ok(there),
+            How::Unchecked(NewAttributes { size, .. }) => {
+                let new = NewAttributes { size, ..NewAttributes::default() };
+                let granted = caller.check_change(&there, &new)?;
+                Ok(self.session.setattr(there.inode, self.changes(&granted)).await?)
+            }
+        }
+    }
+
+    pub(super) async fn make_directory(
+        &self,
+        caller: &Caller,
+        at: Where<'_>,
+        new: NewAttributes,
+    ) -> Result<Results, Status> {
+        self.check_writable()?;
+        let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
+        let owner = self.owner(caller, &directory, &new, DIRECTORY_MODE);
+        let made = self.session.mkdir(directory.inode, at.name, owner).await?;
+        let made = self.set_times(made, &new).await?;
+        Ok(self.made(directory.inode, &made).await)
+    }
+
+    /// Gives something that was just made the times that were wished for.
+    async fn set_times(&self, made: Attr, new: &NewAttributes) -> Result<Attr, Status> {
+        if new.atime == Time::Keep && new.mtime == Time::Keep {
+            return Ok(made);
+        }
+        let times = NewAttributes { atime: new.atime, mtime: new.mtime, ..NewAttributes::default() };
+        Ok(self.session.setattr(made.inode, self.changes(&times)).await?)
+    }
+
+    pub(super) async fn symlink(
+        &self,
+        caller: &Caller,
+        at: Where<'_>,
+        new: NewAttributes,
+        target: &[u8],
+    ) -> Result<Results, Status> {
+        self.check_writable()?;
+        let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
+        if target.len() > SYMLINK_MAX {
+            return Err(Status::NameTooLong);
+        }
+        let owner = Owner { mode: 0o777, ..self.owner(caller, &directory, &new, 0o777) };
+        let made = self.session.symlink(directory.inode, at.name, target, owner).await?;
+        Ok(self.made(directory.inode, &made).await)
+    }
+
+    pub(super) async fn make_node(
+        &self,
+        caller: &Caller,
+        at: Where<'_>,
+        kind: FileKind,
+        new: NewAttributes,
+        device: (u32, u32),
+    ) -> Result<Results, Status> {
+        self.check_writable()?;
+        let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if is_device && caller.uid != 0 {
+            return Err(Status::NotOwner);
+        }
+        let rdev = device_of_numbers(device).ok_or(Status::Invalid)?;
+        let owner = self.owner(caller, &directory, &new, FILE_MODE);
+        let made = self.session.make_node(directory.inode, at.name, kind, owner, rdev).await?;
+        let made = self.set_times(made, &new).await?;
+        Ok(self.made(directory.inode, &made).await)
+    }
+
+    pub(super) async fn remove(&self, caller: &Caller, at: Where<'_>) -> Result<Results, Status> {
+        self.check_writable()?;
+        let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
+        let named = self.find(directory.inode, at.name).await?.ok_or(Status::NoEntry)?;
+        caller.check_sticky(&directory, &named)?;
+        self.session.unlink(directory.inode, at.name).await?;
+        self.forget(&named).await;
+        Ok(self.changed(directory.inode).await)
+    }
+
+    /// A name of a file is gone; with the last one it need not stay open.
+    async fn forget(&self, named: &Attr) {
+        if named.kind == FileKind::File && named.links <= 1 {
+            self.shared.files.forget(&self.session, named.inode).await;
+        }
+    }
+
+    pub(super) async fn remove_directory(&self, caller: &Caller, at: Where<'_>) -> Result<Results, Status> {
+        self.check_writable()?;
+        let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
+        let named = self.find(directory.inode, at.name).await?.ok_or(Status::NoEntry)?;
+        caller.check_sticky(&directory, &named)?;
+        self.session.rmdir(directory.inode, at.name).await?;
+        Ok(self.changed(directory.inode).await)
+    }
+
+    pub(super) async fn rename(
+        &self,
+        caller: &Caller,
+        from: Where<'_>,
+        to: Where<'_>,
+    ) -> Result<Results, Status> {
+        self.check_writable()?;
+        let old = self.directory(caller, from.directory, WRITE | SEARCH).await?;
+        let new = match from.directory == to.directory {
+            true => old.clone(),
+            false => self.directory(caller, to.directory, WRITE | SEARCH).await?,
+        };
+        let moved = self.find(old.inode, from.name).await?.ok_or(Status::NoEntry)?;
+        caller.check_sticky(&old, &moved)?;
+        if moved.kind == FileKind::Directory && old.inode != new.inode && !caller.may(&moved, WRITE) {
+            // Its `..` changes.
+            return Err(Status::Access);
+        }
+        let replaced = self.find(new.inode, to.name).await?;
+        if let Some(replaced) = &replaced {
+            caller.check_sticky(&new, replaced)?;
+        }
+        let (here, there) = ((old.inode, from.name), (new.inode, to.name));
+        self.session.rename(here, there, RenameHow::Replace).await?;
+        if let Some(replaced) = replaced.filter(|replaced| replaced.inode != moved.inode) {
+            self.forget(&replaced).await;
+        }
+        let (old, new) = (self.attr_after(old.inode).await, self.attr_after(new.inode).await);
+        let mut writer = Writer::default();
+        self.attributes().put_change(&mut writer, old.as_ref());
+        self.attributes().put_change(&mut writer, new.as_ref());
+        Ok(writer.into())
+    }
+
+    pub(super) async fn link(&self, caller: &Caller, file: &[u8], at: Where<'_>) -> Result<Results, Status> {
+        self.check_writable()?;
+        let named = self.attr_of(file).await?;
+        let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
+        let linked = self.session.link(named.inode, directory.inode, at.name).await?;
+        self.shared.files.see(&linked, self.world.now());
+        let after = self.attr_after(directory.inode).await;
+        let mut writer = Writer::default();
+        self.attributes().put_after(&mut writer, Some(&linked));
+        self.attributes().put_change(&mut writer, after.as_ref());
+        Ok(writer.into())
+    }
+}
+
+/// Times that keep the number of an exclusive creation until the client sets others: nothing else of a new file's has
+/// room for it.
+fn times_of(verifier: u64) -> (u64, u64) {
+    ((verifier >> 32) * SECOND, (verifier & u64::from(u32::MAX)) * SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn exclusive_creations_are_told_apart(a: u64, b: u64) {
+            prop_assert_eq!(times_of(a) == times_of(b), a == b);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Answers that may be asked for again: a client that has lost its connection repeats its requests, and a file that was
+//! removed cannot be removed twice.
+//!
+//! A bounded number is remembered, for a while, under the client's address, the request's number, its length and the
+//! checksum of its bytes. A repetition that comes while the first is being carried out waits for its answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use types::checksum::crc;
+use world::Signal;
+
+/// Answers that are remembered.
+const ANSWERS_MAX: usize = 4096;
+/// For how long, in microseconds: after it a client's numbers may begin anew.
+const AGE_MAX_US: u64 = 120_000_000;
+
+/// A request that may come again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Asked {
+    client: IpAddr,
+    xid: u32,
+    sum: u32,
+    len: usize,
+}
+
+impl Asked {
+    pub(super) fn new(client: IpAddr, xid: u32, record: &[u8]) -> Asked {
+        Asked { client, xid, sum: crc(record), len: record.len() }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Repeats {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    answers: BTreeMap<Asked, Arc<Entry>>,
+    /// By age, the oldest first.
+    order: VecDeque<(Asked, u64)>,
+}
+
+#[derive(Default)]
+struct Entry {
+    answer: Mutex<Answer>,
+    /// Given when there is an answer, or will be none.
+    over: Signal,
+}
+
+#[derive(Default)]
+enum Answer {
+    #[default]
+    Awaited,
+    Given(Arc<[u8]>),
+    /// Whoever was at it has ended.
+    Never,
+}
+
+/// What is to be done about a request.
+pub(super) enum Turn<'a> {
+    /// Carry it out and give the answer.
+    First(First<'a>),
+    /// It has been, or is being, carried out.
+    Again(Again),
+}
+
+/// The duty to answer.
+pub(super) struct First<'a> {
+    repeats: &'a Repeats,
+    asked: Asked,
+    entry: Arc<Entry>,
+}
+
+/// Somebody else's answer.
+pub(super) struct Again(Arc<Entry>);
+
+impl Repeats {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose turn a request is at the time `now`.
+    pub(super) fn begin(&self, asked: Asked, now: u64) -> Turn<'_> {
+        let mut known = self.lock();
+        while let Some((oldest, since)) = known.order.front().copied() {
+            if known.order.len() < ANSWERS_MAX && now < since + AGE_MAX_US {
+                break;
+            }
+            known.order.pop_front();
+            known.answers.remove(&oldest);
+        }
+        if let Some(entry) = known.answers.get(&asked) {
+            return Turn::Again(Again(Arc::clone(entry)));
+        }
+        let entry = Arc::new(Entry::default());
+        known.answers.insert(asked, Arc::clone(&entry));
+        known.order.push_back((asked, now));
+        Turn::First(First { repeats: self, asked, entry })
+    }
+}
+
+impl First<'_> {
+    /// Gives the answer to everybody who asks, now and later.
+    pub(super) fn answer(self, answer: &[u8]) {
+        *self.entry.lock() = Answer::Given(answer.into());
+    }
+}
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        let mut answer = self.entry.lock();
+        if matches!(*answer, Answer::Awaited) {
+            *answer = Answer::Never;
+            let mut known = self.repeats.lock();
+            known.answers.remove(&self.asked);
+            known.order.retain(|(asked, _)| *asked != self.asked);
+        }
+        drop(answer);
+        self.entry.over.notify();
+    }
+}
+
+impl Again {
+    /// The answer, when there is one; `None` if there will be none.
+    pub(super) async fn answer(self) -> Option<Arc<[u8]>> {
+        loop {
+            let over = self.0.over.wait();
+            match &*self.0.lock() {
+                Answer::Given(answer) => return Some(Arc::clone(answer)),
+                Answer::Never => return None,
+                Answer::Awaited => {}
+            }
+            over.await;
+        }
+    }
+}
+
+impl Entry {
+    fn lock(&self) -> MutexGuard<'_, Answer> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::net::Ipv4Addr;
+
+    fn asked(xid: u32, record: &[u8]) -> Asked {
+        Asked::new(IpAddr::V4(Ipv4Addr::LOCALHOST), xid, record)
+    }
+
+    fn first(repeats: &Repeats, asked: Asked, now: u64) -> First<'_> {
+        match repeats.begin(asked, now) {
+            Turn::First(first) => first,
+            Turn::Again(_) => panic!("it is new"),
+        }
+    }
+
+    fn again(repeats: &Repeats, asked: Asked, now: u64) -> Again {
+        match repeats.begin(asked, now) {
+            Turn::First(_) => panic!("it is known"),
+            Turn::Again(again) => again,
+        }
+    }
+
+    #[test]
+    fn a_repetition_gets_the_first_answer() {
+        let repeats = Repeats::default();
+        let turn = first(&repeats, asked(1, b"remove"), 0);
+        let mut waits = Box::pin(again(&repeats, asked(1, b"remove"), 0).answer());
+        assert!(waits.as_mut().now_or_never().is_none(), "the first is still at it");
+        turn.answer(b"done");
+        assert_eq!(waits.now_or_never(), Some(Some(b"done"[..].into())));
+        let later = again(&repeats, asked(1, b"remove"), AGE_MAX_US - 1).answer();
+        assert_eq!(later.now_or_never(), Some(Some(b"done"[..].into())));
+    }
+
+    #[test]
+    fn another_request_is_no_repetition() {
+        let repeats = Repeats::default();
+        first(&repeats, asked(1, b"remove"), 0).answer(b"done");
+        first(&repeats, asked(2, b"remove"), 0).answer(b"gone");
+        first(&repeats, asked(1, b"rename"), 0).answer(b"done");
+        first(&repeats, asked(1, b"remove"), AGE_MAX_US).answer(b"its time is over");
+    }
+
+    #[test]
+    fn whoever_gives_up_leaves_the_turn_to_others() {
+        let repeats = Repeats::default();
+        let turn = first(&repeats, asked(1, b"remove"), 0);
+        let waits = again(&repeats, asked(1, b"remove"), 0).answer();
+        drop(turn);
+        assert_eq!(waits.now_or_never(), Some(None));
+        first(&repeats, asked(1, b"remove"), 0).answer(b"done");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let repeats = Repeats::default();
+        for xid in 0..3 * ANSWERS_MAX as u32 {
+            first(&repeats, asked(xid, b"remove"), 0).answer(b"done");
+        }
+        let known = repeats.lock();
+        assert!(known.answers.len() <= ANSWERS_MAX && known.order.len() == known.answers.len());
+    }
+}

@@ -1,0 +1,270 @@
+//! Beginning and end of a gate: the mount, the threads, and the clients that are let in.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use client::{ClientError, Mount, MountError, MountOptions};
+use futures_util::future::{Either, select};
+use world::{Conn, Listener, Signal, World};
+
+use super::allow::{Guests, Network, addresses};
+use super::connection;
+use super::credits::Credits;
+use super::files::Files;
+use super::gate::{Gate, Shared};
+use super::handle::Realm;
+use super::repeats::Repeats;
+use super::verifier::Verifier;
+
+/// Pause after a connection could not be accepted, in microseconds.
+const ACCEPT_PAUSE_US: u64 = 100_000;
+/// Time between two looks at the open files, in microseconds.
+const TEND_US: u64 = 1_000_000;
+/// How long requests that are under way may take when the gate ends, in microseconds.
+const END_US: u64 = 10_000_000;
+/// Requests of all clients of a thread that are under way at once.
+const REQUESTS_MAX: usize = 4096;
+/// Share of the memory budget that requests and answers may take, of all threads together: one part of this many.
+const REQUESTS_SHARE: u64 = 4;
+/// Least bytes for the requests of a thread: a few of the largest.
+const BYTES_MIN: u64 = 8 << 20;
+
+/// What a gate serves, and to whom.
+#[derive(Clone, Debug)]
+pub struct NfsOptions {
+    /// Where it listens, `host:port`.
+    pub listen: String,
+    /// Clients that are let in; none named means those of this machine.
+    pub allow: Vec<Network>,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// The clients' root counts as nobody.
+    pub root_squash: bool,
+    /// Clients at a time.
+    pub connections: usize,
+    /// Threads that serve requests.
+    pub threads: usize,
+}
+
+/// Why a gate cannot begin, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum NfsError {
+    /// The cluster does not let this client in.
+    #[error(transparent)]
+    Join(#[from] MountError),
+    /// The machine gives no ring or thread.
+    #[error("this machine gives no ring or thread: {0}")]
+    Machine(#[source] io::Error),
+    /// Nobody can be heard there.
+    #[error("cannot listen at {at}: {error}")]
+    Listen {
+        /// Where.
+        at: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Others than this machine could come, and nobody said who may.
+    #[error("whoever reaches {0} could name any user: say which clients may come")]
+    Anybody(String),
+    /// Not everything written became stable.
+    #[error("bytes that were written did not become stable: {0}")]
+    Unstable(#[source] ClientError),
+}
+
+/// A gate that has begun.
+pub struct NfsGate {
+    world: World,
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+    background: JoinHandle<()>,
+}
+
+impl NfsGate {
+    /// Refuses what could not be served, before anybody is asked.
+    ///
+    /// # Errors
+    /// [`NfsError::Listen`] and [`NfsError::Anybody`].
+    pub fn check(options: &NfsOptions) -> Result<(), NfsError> {
+        guests(options).map(|_| ())
+    }
+
+    /// Joins the cluster, listens, and serves. Returns when clients can come.
+    pub fn start(client: MountOptions, options: &NfsOptions) -> Result<NfsGate, NfsError> {
+        let guests = guests(options)?;
+        let wrong = |error| NfsError::Listen { at: options.listen.clone(), error };
+        let listener = TcpListener::bind(&options.listen).map_err(wrong)?;
+        let address = listener.local_addr().map_err(wrong)?;
+        let world = World::real().map_err(NfsError::Machine)?;
+        let (volume, memory) = (client.volume.clone(), client.memory_budget);
+        let mount = world.block_on(Mount::join(&world, client))?;
+        let background = start_background(&mount).map_err(NfsError::Machine)?;
+        let shared = Arc::new(Shared {
+            realm: Realm { cluster: mount.cluster(), volume: mount.volume() },
+            mount,
+            volume,
+            read_only: options.read_only,
+            root_squash: options.root_squash,
+            guests,
+            port: address.port(),
+            files: Files::default(),
+            repeats: Repeats::default(),
+            verifier: Verifier::new(world.random()),
+            connections: AtomicUsize::new(0),
+            connections_max: options.connections,
+            closing: AtomicBool::new(false),
+            ended: Signal::new(),
+        });
+        let mut gate = NfsGate { world, shared, address, threads: Vec::new(), background };
+        match gate.start_threads(&listener, options.threads.max(1), memory) {
+            Ok(()) => Ok(gate),
+            Err(error) => {
+                // Nobody has written anything yet: there is nothing to lose in leaving.
+                let _ = gate.end();
+                Err(NfsError::Machine(error))
+            }
+        }
+    }
+
+    fn start_threads(&mut self, listener: &TcpListener, threads: usize, memory: u64) -> io::Result<()> {
+        let bytes = (memory / REQUESTS_SHARE / threads as u64).max(BYTES_MIN) as usize;
+        for number in 0..threads {
+            let (shared, listener) = (Arc::clone(&self.shared), listener.try_clone()?);
+            let serve = move || match World::real() {
+                Ok(world) => world.block_on(serve(world.clone(), shared, listener, bytes, number == 0)),
+                Err(error) => tracing::error!("a thread of the gate gets no ring: {error}"),
+            };
+            self.threads.push(thread::Builder::new().name("nfs".into()).spawn(serve)?);
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets what is under way end, and makes everything stable.
+    ///
+    /// # Errors
+    /// If something written did not become stable.
+    pub fn end(self) -> Result<(), NfsError> {
+        self.shared.closing.store(true, Ordering::Release);
+        self.shared.ended.notify();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the gate has panicked");
+            }
+        }
+        let left = self.world.block_on(self.shared.mount.leave(&self.world));
+        if self.background.join().is_err() {
+            tracing::error!("the client's background has panicked");
+        }
+        left.map_err(NfsError::Unstable)
+    }
+}
+
+fn guests(options: &NfsOptions) -> Result<Guests, NfsError> {
+    let at = options.listen.clone();
+    let listen = addresses(&at).map_err(|error| NfsError::Listen { at: at.clone(), error })?;
+    Guests::of(&listen, &options.allow).ok_or(NfsError::Anybody(at))
+}
+
+/// The client's own thread.
+fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
+    let mount = Arc::clone(mount);
+    thread::Builder::new().name("client".into()).spawn(move || match World::real() {
+        Ok(world) => world.block_on(mount.background(world.clone())),
+        Err(error) => tracing::error!("the gate's background gets no ring: {error}"),
+    })
+}
+
+/// Serves the clients that this thread accepts, until the gate ends. One of the threads looks after idle files.
+async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: usize, tends: bool) {
+    let listener = match world.listen_on(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!("a thread of the gate cannot listen: {error}"),
+    };
+    let session = shared.mount.session(world.clone());
+    let gate = Rc::new(Gate { shared: Arc::clone(&shared), world: world.clone(), session });
+    if tends {
+        world.spawn(tend(Rc::clone(&gate)));
+    }
+    let here = Credits::new(usize::MAX, usize::MAX);
+    let all = Credits::new(REQUESTS_MAX, bytes);
+    while let Some(accepted) = accept(&listener, &shared).await {
+        match accepted {
+            Ok(conn) => {
+                let Some((client, seat)) = admit(&shared, &conn) else { continue };
+                let (gate, all, turn) = (Rc::clone(&gate), Rc::clone(&all), here.take(1, 0).await);
+                world.spawn(async move {
+                    connection::serve(gate, conn, client, all).await;
+                    drop((seat, turn));
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a client could not be let in");
+                world.sleep(ACCEPT_PAUSE_US).await;
+            }
+        }
+    }
+    if world.timeout(END_US, here.all_back()).await.is_none() {
+        tracing::warn!("requests that are still under way are not answered any more");
+    }
+}
+
+/// The next connection; `None` when the gate ends.
+async fn accept(listener: &Listener, shared: &Shared) -> Option<io::Result<Conn>> {
+    let ended = shared.ended.wait();
+    if shared.closing.load(Ordering::Acquire) {
+        return None;
+    }
+    match select(pin!(listener.accept()), pin!(ended)).await {
+        Either::Left((accepted, _)) => Some(accepted),
+        Either::Right(_) => None,
+    }
+}
+
+/// One of the connections that a gate may have, given back when dropped.
+struct Seat(Arc<Shared>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Lets a client in, or not.
+fn admit(shared: &Arc<Shared>, conn: &Conn) -> Option<(std::net::IpAddr, Seat)> {
+    let peer = conn.peer();
+    let client = peer.parse::<SocketAddr>().ok()?.ip();
+    if !shared.guests.admits(client) {
+        tracing::warn!(%peer, "a client that is not allowed is turned away");
+        return None;
+    }
+    let others = shared.connections.fetch_add(1, Ordering::AcqRel);
+    let seat = Seat(Arc::clone(shared));
+    if others >= shared.connections_max {
+        tracing::warn!(%peer, "one client too many: it is turned away");
+        return None;
+    }
+    Some((client, seat))
+}
+
+/// Looks after idle files until the gate ends, and then no more: the end makes everything stable.
+async fn tend(gate: Rc<Gate>) {
+    let Shared { files, verifier, closing, ended, .. } = &*gate.shared;
+    loop {
+        let over = ended.wait();
+        if closing.load(Ordering::Acquire) {
+            return;
+        }
+        gate.world.timeout(TEND_US, over).await;
+        files.tend(&gate.session, gate.world.now(), verifier).await;
+    }
+}

@@ -1,0 +1,23 @@
+//! The protocols as bytes, without I/O.
+//!
+//! | file | what |
+//! |---|---|
+//! | `xdr.rs` | how values are written |
+//! | `rpc.rs` | records, calls and replies |
+//! | `arguments.rs` | the arguments of every procedure of NFS |
+//! | `results.rs` | what its results are made of |
+//! | `status.rs` | what a client hears when something did not work |
+
+mod arguments;
+mod results;
+mod rpc;
+mod status;
+mod xdr;
+
+pub(crate) use arguments::{
+    Arguments, How, NewAttributes, NotParsed, Stable, Time, Where, is_repeatable, parse,
+};
+pub(crate) use results::{AttrWriter, Results, device_of_numbers, failure_words};
+pub(crate) use rpc::{Accepted, Call, Credential, Heard, Record, accept, hear, mark};
+pub(crate) use status::Status;
+pub(crate) use xdr::{Garbage, Reader, Writer, padding};
