@@ -581,6 +581,8 @@ impl crate::World {
         let listener = self.listen_at_path(path).await.expect("a dead one's socket is replaced");
         let taken = self.listen_at_path(path).await.err().map(|error| error.kind());
         assert_eq!(taken, Some(ErrorKind::AddrInUse));
+        // It has looked whether somebody listens.
+        drop(listener.accept().await.unwrap());
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         let (near, far) = (self.connect_to_path(path).await.unwrap(), listener.accept().await.unwrap());
