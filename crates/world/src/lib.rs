@@ -15,6 +15,7 @@ use std::future::Future;
 use std::io;
 
 pub use frame::Frame;
+pub use real::bind_port;
 pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, serve};
 pub use signal::Signal;
 pub use sim::{SimOptions, Simulation};

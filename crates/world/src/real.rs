@@ -11,6 +11,8 @@ mod send;
 #[cfg(test)]
 mod tests;
 
+pub use net::bind_port;
+
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;

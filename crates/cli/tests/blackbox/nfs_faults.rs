@@ -75,7 +75,9 @@ fn patiently<T>(mut ask: impl FnMut() -> std::io::Result<Done<T>>) -> std::io::R
 fn nothing_is_lost_when_a_gate_is_killed_under_load() {
     let stage = Stage::new("nfs-kill");
     stage.up(4, "2+2", "1G");
-    let gate = stage.nfs("gate-0", &["--no-root-squash"]);
+    // A port that the kernel gives to no client: one that asks for a dead gate could connect to itself, and keep it.
+    let at = format!("127.0.0.1:{}", 30_000 + std::process::id() % 2_000);
+    let gate = stage.nfs_at("gate-0", &at, &["--no-root-squash"]);
     let address = gate.address;
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "file", 0o644);
@@ -173,8 +175,12 @@ fn a_gate_that_stood_still_goes_on_with_another_verifier() {
     kill(Pid::from_raw(gate.pid), Signal::SIGCONT).expect("the gate is there");
     let after = nfs.commit(&file).expect("the gate goes on");
     assert_ne!(after, before, "the client must learn that its bytes may be gone");
-    let again = nfs.write(&file, 0, &[2; BLOCK], stable_how::UNSTABLE).expect("once more");
-    assert_eq!(nfs.commit(&file), Ok(again));
+    // Until the gate has its new lease the verifier may change once more.
+    let kept = |_| {
+        let again = nfs.write(&file, 0, &[2; BLOCK], stable_how::UNSTABLE).expect("once more");
+        nfs.commit(&file).expect("a commit") == again
+    };
+    assert!((0..3).any(kept), "the client's bytes are kept");
     let right = [[2; BLOCK], [3; BLOCK]].concat();
     assert!(nfs.read_all(&file) == right && theirs.read_all(&file) == right);
 }

@@ -98,7 +98,7 @@ impl NfsGate {
     pub fn start(client: MountOptions, options: &NfsOptions) -> Result<NfsGate, NfsError> {
         let guests = guests(options)?;
         let wrong = |error| NfsError::Listen { at: options.listen.clone(), error };
-        let listener = TcpListener::bind(&options.listen).map_err(wrong)?;
+        let listener = world::bind_port(&options.listen).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         let world = World::real().map_err(NfsError::Machine)?;
         let (volume, memory) = (client.volume.clone(), client.memory_budget);

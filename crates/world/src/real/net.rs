@@ -47,6 +47,21 @@ enum At {
     Path(String),
 }
 
+/// Listens at `host:port`. A process that was killed a moment ago keeps its port until the kernel has taken its ring down:
+/// a port in use is tried again for two seconds, on this thread.
+pub fn bind_port(address: &str) -> io::Result<TcpListener> {
+    let mut left = 40;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && left > 0 => {
+                left -= 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            bound => return bound,
+        }
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         if let At::Path(path) = &self.at {
@@ -57,7 +72,7 @@ impl Drop for Listener {
 
 impl Listener {
     pub(super) fn bind(address: &str, polls: bool) -> io::Result<Listener> {
-        Listener::on(TcpListener::bind(address).map_err(|error| about("listen on", address, &error))?, polls)
+        Listener::on(bind_port(address).map_err(|error| about("listen on", address, &error))?, polls)
     }
 
     /// Accepts from a socket that somebody has bound.
