@@ -7,6 +7,7 @@ mod commands;
 mod daemon;
 mod demo;
 mod embedded;
+mod gate;
 mod home;
 mod mountpoint;
 mod notes;

@@ -1,9 +1,11 @@
 //! Asking the servers of a cluster, from a command that waits for the answer.
 
+use std::ffi::OsString;
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use types::limits::CALL_TIMEOUT_US;
+use types::limits::{CALL_TIMEOUT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::{BrickReport, BrickStatus};
 use types::messages::cluster::{ClusterReport, ClusterStatus};
 use types::messages::session::Role;
@@ -13,6 +15,7 @@ use world::{CallError, Identity, Peers, World};
 
 use crate::home::{Home, default_dir, read_key};
 use crate::problem::problem;
+use crate::size::Size;
 
 /// Which cluster a command is about.
 #[derive(Args, Clone, Debug, Default)]
@@ -58,6 +61,43 @@ impl Target {
         let key_file = home.key_path();
         Ok(Target { meta: home.meta_address(), key: read_key(&key_file)?, key_file: Some(key_file) })
     }
+
+    /// The arguments that lead a daemon to this cluster.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["--meta".into(), self.meta.clone().into()];
+        if let Some(key_file) = &self.key_file {
+            let key_file = fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone());
+            words.extend(["--key-file".into(), key_file.into()]);
+        }
+        words
+    }
+
+    /// Options of a client of one of its volumes; `place` says to people where the volume is shown.
+    pub(crate) fn client(&self, volume: &str, memory: Size, place: String) -> client::MountOptions {
+        let identity = Identity { cluster: ClusterId::default(), key: self.key.clone(), role: Role::Client };
+        client::MountOptions {
+            memory_budget: memory.0,
+            place,
+            ..client::MountOptions::new(&self.meta, volume, identity)
+        }
+    }
+}
+
+/// What to do when a cluster does not let a client in.
+pub(crate) fn explain_join(error: &client::MountError) -> anyhow::Error {
+    let hint = match error {
+        client::MountError::UnknownVolume(_) => "`shoal volume list` shows those there are".to_owned(),
+        client::MountError::Taken { holders, .. } => {
+            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
+            let beside = holders.iter().all(|holder| !holder.exclusive);
+            let beside = if beside { "; or the same without --exclusive" } else { "" };
+            let there =
+                "`shoal umount` or `shoal nbd --stop` there; if that machine is dead, wait until its lease";
+            format!("{there} has run out ({lease} s){beside}")
+        }
+        _ => "check --meta and --key-file; `shoal status` asks the same service".to_owned(),
+    };
+    problem(error.to_string(), hint)
 }
 
 /// Connections to a cluster's servers.

@@ -7,13 +7,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use types::Buf;
-use types::messages::brick::FindBytes;
+use types::messages::brick::{FindBytes, Span};
 
 use crate::error::ClientError;
-use crate::mount::Counter;
 use crate::open_file::OpenFile;
-use crate::retry::{Patience, Verdict, verdict};
 use crate::session::Session;
 
 /// Stripes of one extent, in a row: what one question is about.
@@ -69,29 +66,14 @@ impl Session {
     /// Asks the primary, for as long as there is patience.
     async fn find_in_row(&self, file: &Arc<OpenFile>, row: &Row) -> Result<Vec<Range<u64>>, ClientError> {
         let start = row.first * self.stripe_bytes() as u64;
-        let mut patience = Patience::new(&self.world);
-        loop {
-            let key = file.lock().key(row.first);
-            let route = self.mount.route(key);
-            let request = FindBytes { group: route.group, key, stripes: row.stripes };
-            let error = match self.ask_primary(&route, &request, Buf::empty()).await {
-                Ok((found, _)) => {
-                    let range = |span: &types::messages::brick::Span| {
-                        let from = start + u64::from(span.offset);
-                        from..from + u64::from(span.len)
-                    };
-                    return Ok(found.ranges.iter().map(range).collect());
-                }
-                Err(error) => error,
-            };
-            self.mount.count(Counter::Retries, 1);
-            match verdict(error) {
-                Verdict::Refresh => self.refresh_map(route.map_version()).await,
-                Verdict::Again => {}
-                Verdict::GiveUp(error) => return Err(error),
-            }
-            patience.pause().await?;
-        }
+        let key = file.lock().key(row.first);
+        let request = |group| FindBytes { group, key, stripes: row.stripes };
+        let (found, _) = self.ask_primary_again(key, request).await?;
+        let range = |span: &Span| {
+            let from = start + u64::from(span.offset);
+            from..from + u64::from(span.len)
+        };
+        Ok(found.ranges.iter().map(range).collect())
     }
 
     /// Puts zeros in the place of a part of a file; the file does not grow. Whole stripes of it take no space any more.

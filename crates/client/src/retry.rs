@@ -2,12 +2,13 @@
 
 use futures_util::future::join_all;
 use types::messages::brick::ReadStripe;
-use types::{Buf, Recovery, Refusal, StripeKey};
+use types::wire::Request;
+use types::{Buf, GroupId, Recovery, Refusal, StripeKey};
 use world::{CallError, World};
 
 use crate::error::ClientError;
 use crate::mount::Counter;
-use crate::read::{Part, ReadStage};
+use crate::read::Part;
 use crate::session::Session;
 
 /// How long the client goes on trying before it says that nobody answers, in microseconds.
@@ -106,21 +107,31 @@ impl Session {
 
     /// Reads a range of a stripe at the primary, for as long as there is patience.
     async fn read_at_primary(&self, key: StripeKey, offset: usize, len: usize) -> Result<Buf, ClientError> {
+        let (offset, len) = (offset as u32, len as u32);
+        let request = |group| ReadStripe { group, key, offset, len };
+        let (reply, bytes) = self.ask_primary_again(key, request).await?;
+        if bytes.len() > len as usize {
+            return Err(ClientError::BadReply);
+        }
+        self.mount.count(Counter::PrimaryBytes, u64::from(len));
+        self.mount.count(Counter::DecodedUnits, u64::from(reply.decoded));
+        Ok(bytes)
+    }
+
+    /// Asks the primary of a stripe something that may be asked again, for as long as there is patience.
+    pub(crate) async fn ask_primary_again<R: Request>(
+        &self,
+        key: StripeKey,
+        request: impl Fn(GroupId) -> R,
+    ) -> Result<(R::Reply, Buf), ClientError> {
         let mut patience = Patience::new(&self.world);
         loop {
             let route = self.mount.route(key);
-            let (offset, len) = (offset as u32, len as u32);
-            let request = ReadStripe { group: route.group, key, offset, len };
-            let error = match self.ask_primary(&route, &request, Buf::empty()).await {
-                Ok((_, bytes)) if bytes.len() > len as usize => return Err(ClientError::BadReply),
-                Ok((reply, bytes)) => {
-                    self.mount.count(Counter::PrimaryBytes, u64::from(len));
-                    self.mount.count(Counter::DecodedUnits, u64::from(reply.decoded));
-                    return Ok(bytes);
-                }
+            let error = match self.ask_primary(&route, &request(route.group), Buf::empty()).await {
+                Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            tracing::debug!(stage = %ReadStage::Primary, %key, %error, "read failed");
+            tracing::debug!(%key, %error, request = R::NAME, "no answer from the primary");
             self.mount.count(Counter::Retries, 1);
             match verdict(error) {
                 Verdict::Refresh => self.refresh_map(route.map_version()).await,

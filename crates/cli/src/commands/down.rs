@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::commands::{nbd, nfs, umount};
+use crate::commands::umount;
 use crate::embedded;
+use crate::gate::gates_of;
 use crate::home::{Home, default_dir};
 use crate::mountpoint::mount_daemons;
 use crate::output::Output;
@@ -29,19 +30,13 @@ pub(crate) fn run(args: &DownArgs, output: &Output) -> anyhow::Result<()> {
     for mount in &mounts {
         umount::umount(&mount.dir, false, output)?;
     }
-    let gates: Vec<_> = nbd::gates().into_iter().filter(|gate| gate.meta == home.meta_address()).collect();
+    let gates = gates_of(&home.meta_address());
     for gate in &gates {
-        nbd::stop(gate, output)?;
-    }
-    let nfs_gates: Vec<_> =
-        nfs::gates().into_iter().filter(|gate| gate.meta == home.meta_address()).collect();
-    for gate in &nfs_gates {
-        nfs::stop(gate, output)?;
+        gate.stop(output)?;
     }
     let killed = embedded::stop(&home, output);
     let unmounted: Vec<_> = mounts.iter().map(|m| m.dir.to_string_lossy().into_owned()).collect();
-    let disks = gates.iter().map(|gate| gate.uri.clone());
-    let exports: Vec<_> = disks.chain(nfs_gates.iter().map(nfs::GateDaemon::export)).collect();
+    let exports: Vec<_> = gates.iter().map(|gate| &gate.uri).collect();
     let document = json!({ "dir": home.dir().to_string_lossy(), "unmounted": unmounted, "exports": exports, "killed": killed });
     output.answer(&document, || {
         let mut text = String::new();

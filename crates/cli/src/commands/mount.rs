@@ -11,10 +11,6 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use gates::fuse::{FuseError, FuseOptions, Stopper};
 use serde_json::json;
-use types::ClusterId;
-use types::limits::{LEASE_MARGIN_US, LEASE_US};
-use types::messages::session::Role;
-use world::Identity;
 
 use crate::commands::volume::unknown;
 use crate::daemon::{self, DaemonArgs};
@@ -22,7 +18,7 @@ use crate::mountpoint::{FS_TYPE, check_free, leave_note, mounted_at};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
-use crate::remote::{Remote, Target, Where};
+use crate::remote::{Remote, Target, Where, explain_join};
 use crate::signals;
 use crate::size::Size;
 
@@ -135,13 +131,7 @@ fn log_path(dir: &Path) -> PathBuf {
 
 fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path) -> anyhow::Result<Started> {
     let mut words: Vec<OsString> = vec!["mount".into(), "--foreground".into(), "--detached".into()];
-    words.extend(["--meta".into(), target.meta.clone().into()]);
-    if let Some(key_file) = &target.key_file {
-        words.extend([
-            "--key-file".into(),
-            fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone()).into(),
-        ]);
-    }
+    words.extend(target.words());
     if args.exclusive {
         words.push("--exclusive".into());
     }
@@ -196,27 +186,13 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
     daemon::begin(&args.daemon, args.memory.0)?;
     let dir = check_free(&args.mount_point)?;
     let target = args.cluster.target()?;
-    let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
-    let mut options = client::MountOptions::new(&target.meta, &args.volume, identity);
-    options.memory_budget = args.memory.0;
+    let place = format!("{}:{}", host(), dir.display());
+    let mut options = target.client(&args.volume, args.memory, place);
     options.encode = args.encode.into();
     options.exclusive = args.exclusive;
-    options.place = format!("{}:{}", host(), dir.display());
     let fuse = FuseOptions { dir: dir.clone(), threads: args.threads.into() };
     let mount = gates::fuse::mount(options, &fuse).map_err(|error| match &error {
-        FuseError::Join(client::MountError::UnknownVolume(_)) => {
-            problem(error.to_string(), "`shoal volume list` shows those there are")
-        }
-        FuseError::Join(client::MountError::Taken { holders, .. }) => {
-            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
-            let beside = holders.iter().all(|holder| !holder.exclusive);
-            let beside = if beside { "; or mount without --exclusive" } else { "" };
-            let there = "`shoal umount` there; if that machine is dead, wait until its lease has run out";
-            problem(error.to_string(), format!("{there} ({lease} s){beside}"))
-        }
-        FuseError::Join(_) => {
-            problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")
-        }
+        FuseError::Join(error) => explain_join(error),
         _ => anyhow::Error::new(error),
     })?;
     *stopper.lock().unwrap_or_else(PoisonError::into_inner) = Some(mount.stopper());

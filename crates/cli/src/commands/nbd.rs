@@ -1,29 +1,22 @@
 //! `shoal nbd`: a block volume, or a file, as a network block device.
 
 use std::ffi::OsString;
-use std::fs;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
 use gates::nbd::{Listen, NbdError, NbdGate, NbdOptions};
-use serde_json::{Value, json};
-use types::ClusterId;
-use types::limits::{LEASE_MARGIN_US, LEASE_US};
-use types::messages::session::Role;
-use world::Identity;
+use serde_json::json;
 
 use crate::commands::mount::{check_volume, host};
 use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::gate;
 use crate::mountpoint::absolute;
-use crate::notes::{self, Note};
 use crate::output::Output;
 use crate::problem::problem;
-use crate::process::{self, Daemon, Started};
-use crate::remote::{Target, Where, real_world};
+use crate::process::{self, Started};
+use crate::remote::{Target, Where, explain_join, real_world};
 use crate::size::Size;
 
 /// Exports a block volume, or a file of a volume, as a network block device
@@ -92,32 +85,11 @@ pub(crate) struct NbdArgs {
 
 /// Where a gate listens unless it is told.
 const LISTEN_DEFAULT: &str = "127.0.0.1:10809";
-/// How long a gate may take to answer, and how long to make everything stable when it ends.
-const PATIENCE: Duration = Duration::from_secs(60);
-const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
-
-/// A gate of this machine.
-pub(crate) struct GateDaemon {
-    pub(crate) meta: String,
-    pub(crate) uri: String,
-    volume: String,
-    at: String,
-    daemon: Daemon,
-}
-
-/// The gates that run on this machine.
-pub(crate) fn gates() -> Vec<GateDaemon> {
-    let known = |(note, daemon): (Value, Daemon)| {
-        let word = |name: &str| note[name].as_str().map(str::to_owned);
-        let (meta, uri, volume, at) = (word("meta")?, word("uri")?, word("volume")?, word("at")?);
-        Some(GateDaemon { meta, uri, volume, at, daemon })
-    };
-    notes::of_kind("nbd").into_iter().filter_map(known).collect()
-}
-
 pub(crate) fn run(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
     if args.stop {
-        return stop_all(args, output);
+        let given = args.listen.is_some() || args.socket.is_some();
+        let (Listen::Port(at) | Listen::Path(at)) = listen(args)?;
+        return gate::stop_all("nbd", &args.volume, given.then_some(at.as_str()), output);
     }
     if args.foreground {
         return serve(args);
@@ -126,7 +98,7 @@ pub(crate) fn run(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
     check_volume(&args.volume, &target)?;
     let log = args.log.clone().unwrap_or_else(|| log_path(&args.volume));
     let mut started = start(args, &target, &log)?;
-    let uri = wait_until_it_answers(&mut started, output)?;
+    let uri = gate::wait_until_it_answers(&mut started, output)?;
     let document = json!({ "volume": args.volume, "uri": uri, "log": log.to_string_lossy() });
     output.answer(&document, || format!("volume `{}` is exported at {uri}", args.volume));
     Ok(())
@@ -138,11 +110,7 @@ fn log_path(volume: &str) -> PathBuf {
 
 fn start(args: &NbdArgs, target: &Target, log: &Path) -> anyhow::Result<Started> {
     let mut words: Vec<OsString> = vec!["nbd".into(), "--foreground".into(), "--detached".into()];
-    words.extend(["--meta".into(), target.meta.clone().into()]);
-    if let Some(key_file) = &target.key_file {
-        let key_file = fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone());
-        words.extend(["--key-file".into(), key_file.into()]);
-    }
+    words.extend(target.words());
     if let Some(file) = &args.file {
         words.extend(["--file".into(), file.into()]);
     }
@@ -174,59 +142,6 @@ fn listen(args: &NbdArgs) -> anyhow::Result<Listen> {
     Ok(Listen::Path(path.to_str().context("--socket must be UTF-8")?.to_owned()))
 }
 
-/// Returns the gate's URI when it listens.
-fn wait_until_it_answers(started: &mut Started, output: &Output) -> anyhow::Result<String> {
-    let spinner = output.spinner("opening the gate");
-    let end = Instant::now() + PATIENCE;
-    loop {
-        started.check()?;
-        let said = started.said();
-        let uri = said.lines().find_map(|line| line.split_once(LISTENING)).map(|(_, uri)| uri.trim());
-        if let Some(uri) = uri {
-            spinner.finish_and_clear();
-            return Ok(uri.to_owned());
-        }
-        if Instant::now() > end {
-            let what = format!("the gate does not answer within {} s", PATIENCE.as_secs());
-            return Err(problem(what, "`shoal status`, and the gate's log"));
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn stop_all(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
-    let given = args.listen.is_some() || args.socket.is_some();
-    let at = match (given, listen(args)?) {
-        (false, _) => None,
-        (true, Listen::Port(at) | Listen::Path(at)) => Some(at),
-    };
-    let meant = |gate: &GateDaemon| gate.volume == args.volume && at.as_ref().is_none_or(|at| gate.at == *at);
-    let gates: Vec<GateDaemon> = gates().into_iter().filter(meant).collect();
-    if gates.is_empty() {
-        let what = format!("no gate of volume `{}` runs here", args.volume);
-        return Err(problem(what, "`shoal status` shows those that do"));
-    }
-    for gate in &gates {
-        stop(gate, output)?;
-    }
-    let uris: Vec<&str> = gates.iter().map(|gate| gate.uri.as_str()).collect();
-    output.answer(&json!({ "closed": uris }), || format!("closed {}", uris.join(", ")));
-    Ok(())
-}
-
-/// Ends a gate, everything stable.
-pub(crate) fn stop(gate: &GateDaemon, output: &Output) -> anyhow::Result<()> {
-    gate.daemon.signal(nix::sys::signal::Signal::SIGTERM);
-    let spinner = output.spinner("making everything stable");
-    let gone = gate.daemon.wait_gone(FLUSH_PATIENCE);
-    spinner.finish_and_clear();
-    if gone {
-        return Ok(());
-    }
-    let what = format!("the gate at {} (pid {}) still has bytes to make stable", gate.uri, gate.daemon.pid());
-    Err(problem(what, "`shoal status`: are the metadata service and enough bricks up?"))
-}
-
 /// Serves the export in this process until it is told to stop.
 fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     let stop = daemon::stop_signal()?;
@@ -235,12 +150,9 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     check_listen(&listen, args.allow_remote)?;
     let target = args.cluster.target()?;
     let world = real_world()?;
-    let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
-    let mut client = client::MountOptions::new(&target.meta, &args.volume, identity);
-    client.memory_budget = args.memory.0;
-    client.exclusive = args.exclusive || (args.file.is_some() && !args.read_only);
     let (Listen::Port(at) | Listen::Path(at)) = &listen;
-    client.place = format!("{}:nbd {at}", host());
+    let mut client = target.client(&args.volume, args.memory, format!("{}:nbd {at}", host()));
+    client.exclusive = args.exclusive || (args.file.is_some() && !args.read_only);
     let options = NbdOptions {
         listen: listen.clone(),
         file: args.file.clone(),
@@ -250,8 +162,7 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     };
     let gate = NbdGate::start(&world, client, &options).map_err(|error| explain(error, at))?;
     let uri = uri(&listen, &gate.address(), args);
-    let note = json!({ "volume": args.volume, "meta": target.meta, "uri": uri, "at": at });
-    let _note = Note::leave("nbd", &note)?;
+    let _note = gate::leave_note("nbd", &args.volume, &target.meta, &uri, &[at.clone(), gate.address()])?;
     tracing::info!("volume {} {LISTENING}{uri}", args.volume);
     let served = daemon::run_until_stopped(&world, &stop, gate.serve());
     let ended = gate.end();
@@ -286,17 +197,7 @@ fn check_listen(listen: &Listen, allow_remote: bool) -> anyhow::Result<()> {
 
 fn explain(error: NbdError, at: &str) -> anyhow::Error {
     match &error {
-        NbdError::Join(client::MountError::UnknownVolume(_)) => {
-            problem(error.to_string(), "`shoal volume list` shows those there are")
-        }
-        NbdError::Join(client::MountError::Taken { .. }) => {
-            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
-            let there = "`shoal umount` or `shoal nbd --stop` there; if that machine is dead, wait until its";
-            problem(error.to_string(), format!("{there} lease has run out ({lease} s)"))
-        }
-        NbdError::Join(_) => {
-            problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")
-        }
+        NbdError::Join(error) => explain_join(error),
         NbdError::Listen { error, .. } => daemon::explain_listen(error, at),
         NbdError::NoBlockVolume(volume) => problem(
             error.to_string(),

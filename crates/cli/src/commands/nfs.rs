@@ -1,28 +1,21 @@
 //! `shoal nfs`: a volume for clients of NFS version 3.
 
 use std::ffi::OsString;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
 use gates::nfs::{Network, NfsError, NfsGate, NfsOptions};
-use serde_json::{Value, json};
-use types::ClusterId;
-use types::limits::{LEASE_MARGIN_US, LEASE_US};
-use types::messages::session::Role;
-use world::Identity;
+use serde_json::json;
 
 use crate::commands::mount::{check_volume, host};
 use crate::daemon::{self, DaemonArgs, LISTENING};
-use crate::notes::{self, Note};
+use crate::gate;
 use crate::output::Output;
 use crate::problem::problem;
-use crate::process::{self, Daemon, Started};
-use crate::remote::{Target, Where, real_world};
+use crate::process::{self, Started};
+use crate::remote::{Target, Where, explain_join, real_world};
 use crate::size::Size;
 
 /// Serves a volume by NFS version 3
@@ -85,37 +78,6 @@ pub(crate) struct NfsArgs {
 
 /// Where a gate listens unless it is told.
 const LISTEN_DEFAULT: &str = "127.0.0.1:2049";
-/// How long a gate may take to answer, and how long to make everything stable when it ends.
-const PATIENCE: Duration = Duration::from_secs(60);
-const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
-
-/// A gate of this machine.
-pub(crate) struct GateDaemon {
-    pub(crate) meta: String,
-    volume: String,
-    /// Where it was told to listen, and where it does.
-    listen: String,
-    address: String,
-    daemon: Daemon,
-}
-
-impl GateDaemon {
-    /// What it serves, as clients name it.
-    pub(crate) fn export(&self) -> String {
-        format!("nfs://{}/{}", self.address, self.volume)
-    }
-}
-
-/// The gates that run on this machine.
-pub(crate) fn gates() -> Vec<GateDaemon> {
-    let known = |(note, daemon): (Value, Daemon)| {
-        let word = |name: &str| note[name].as_str().map(str::to_owned);
-        let (meta, volume) = (word("meta")?, word("volume")?);
-        Some(GateDaemon { meta, volume, listen: word("listen")?, address: word("address")?, daemon })
-    };
-    notes::of_kind("nfs").into_iter().filter_map(known).collect()
-}
-
 impl NfsArgs {
     fn listen(&self) -> &str {
         self.listen.as_deref().unwrap_or(LISTEN_DEFAULT)
@@ -124,7 +86,7 @@ impl NfsArgs {
 
 pub(crate) fn run(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
     if args.stop {
-        return stop_all(args, output);
+        return gate::stop_all("nfs", &args.volume, args.listen.as_deref(), output);
     }
     let options = options(args);
     NfsGate::check(&options).map_err(|error| explain(error, args.listen()))?;
@@ -135,7 +97,8 @@ pub(crate) fn run(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
     check_volume(&args.volume, &target)?;
     let log = args.log.clone().unwrap_or_else(|| log_path(args));
     let mut started = start(args, &target, &log)?;
-    let address = wait_until_it_answers(&mut started, output)?;
+    let at = gate::wait_until_it_answers(&mut started, output)?;
+    let address: SocketAddr = at.parse().context("the gate listens at no address")?;
     let pid = started.daemon().map(|daemon| daemon.pid());
     let (linux, macos) = mount_lines(&address, &args.volume);
     let document = json!({
@@ -184,11 +147,7 @@ fn mount_lines(address: &SocketAddr, volume: &str) -> (String, String) {
 
 fn start(args: &NfsArgs, target: &Target, log: &Path) -> anyhow::Result<Started> {
     let mut words: Vec<OsString> = vec!["nfs".into(), "--foreground".into(), "--detached".into()];
-    words.extend(["--meta".into(), target.meta.clone().into()]);
-    if let Some(key_file) = &target.key_file {
-        let key_file = fs::canonicalize(key_file).unwrap_or_else(|_| key_file.clone());
-        words.extend(["--key-file".into(), key_file.into()]);
-    }
+    words.extend(target.words());
     words.extend(["--listen".into(), args.listen().into()]);
     for network in &args.allow {
         words.extend(["--allow".into(), network.to_string().into()]);
@@ -203,74 +162,18 @@ fn start(args: &NfsArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
     process::start("nfs", &words, log)
 }
 
-/// Returns where the gate listens, when it does.
-fn wait_until_it_answers(started: &mut Started, output: &Output) -> anyhow::Result<SocketAddr> {
-    let spinner = output.spinner("opening the gate");
-    let end = Instant::now() + PATIENCE;
-    loop {
-        started.check()?;
-        let said = started.said();
-        let address = said.lines().find_map(|line| line.split_once(LISTENING)?.1.trim().parse().ok());
-        if let Some(address) = address {
-            spinner.finish_and_clear();
-            return Ok(address);
-        }
-        if Instant::now() > end {
-            let what = format!("the gate does not answer within {} s", PATIENCE.as_secs());
-            return Err(problem(what, "`shoal status`, and the gate's log"));
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn stop_all(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
-    let is_there = |gate: &GateDaemon, at: &String| gate.listen == *at || gate.address == *at;
-    let meant = |gate: &GateDaemon| {
-        gate.volume == args.volume && args.listen.as_ref().is_none_or(|at| is_there(gate, at))
-    };
-    let gates: Vec<GateDaemon> = gates().into_iter().filter(meant).collect();
-    if gates.is_empty() {
-        let what = format!("no NFS gate of volume `{}` runs here", args.volume);
-        return Err(problem(what, "`shoal status` shows those that do"));
-    }
-    for gate in &gates {
-        stop(gate, output)?;
-    }
-    let closed: Vec<String> = gates.iter().map(GateDaemon::export).collect();
-    output.answer(&json!({ "closed": closed }), || format!("closed {}", closed.join(", ")));
-    Ok(())
-}
-
-/// Ends a gate, everything stable.
-pub(crate) fn stop(gate: &GateDaemon, output: &Output) -> anyhow::Result<()> {
-    gate.daemon.signal(nix::sys::signal::Signal::SIGTERM);
-    let spinner = output.spinner("making everything stable");
-    let gone = gate.daemon.wait_gone(FLUSH_PATIENCE);
-    spinner.finish_and_clear();
-    if gone {
-        return Ok(());
-    }
-    let (export, pid) = (gate.export(), gate.daemon.pid());
-    let what = format!("the gate at {export} (pid {pid}) still has bytes to make stable");
-    Err(problem(what, "`shoal status`: are the metadata service and enough bricks up?"))
-}
-
 /// Serves the volume in this process until it is told to stop.
 fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
     let target = args.cluster.target()?;
     let world = real_world()?;
-    let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
-    let mut client = client::MountOptions::new(&target.meta, &args.volume, identity);
-    client.memory_budget = args.memory.0;
-    client.place = format!("{}:nfs {}", host(), args.listen());
+    let client = target.client(&args.volume, args.memory, format!("{}:nfs {}", host(), args.listen()));
     let gate = NfsGate::start(client, options).map_err(|error| explain(error, args.listen()))?;
     let address = gate.address().to_string();
-    let note = json!({
-        "volume": args.volume, "meta": target.meta, "listen": args.listen(), "address": address,
-    });
-    let _note = Note::leave("nfs", &note)?;
+    let uri = format!("nfs://{address}/{}", args.volume);
+    let at = [args.listen().to_owned(), address.clone()];
+    let _note = gate::leave_note("nfs", &args.volume, &target.meta, &uri, &at)?;
     tracing::info!("volume {} by NFS {LISTENING}{address}", args.volume);
     let _ = daemon::run_until_stopped(&world, &stop, std::future::pending::<()>());
     gate.end().context("the gate ended with bytes that could not be made stable")
@@ -278,17 +181,7 @@ fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
 
 fn explain(error: NfsError, at: &str) -> anyhow::Error {
     match &error {
-        NfsError::Join(client::MountError::UnknownVolume(_)) => {
-            problem(error.to_string(), "`shoal volume list` shows those there are")
-        }
-        NfsError::Join(client::MountError::Taken { .. }) => {
-            let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
-            let there = "`shoal umount` there; if that machine is dead, wait until its lease has run out";
-            problem(error.to_string(), format!("{there} ({lease} s)"))
-        }
-        NfsError::Join(_) => {
-            problem(error.to_string(), "check --meta and --key-file; `shoal status` asks the same service")
-        }
+        NfsError::Join(error) => explain_join(error),
         NfsError::Listen { error, .. } => daemon::explain_listen(error, at),
         NfsError::Anybody(_) => problem(
             error.to_string(),

@@ -8,7 +8,7 @@ use types::BrickId;
 use types::messages::brick::BrickReport;
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, ClusterReport};
 
-use crate::commands::{nbd, nfs};
+use crate::gate::gates_of;
 use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
 use crate::picture::picture;
@@ -47,9 +47,7 @@ pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
         .map(|m| m.dir.to_string_lossy().into_owned())
         .collect();
     let progress = Progress::of(&report.map, bricks.iter().filter_map(|(_, answer)| answer.as_ref()));
-    let disks = nbd::gates().into_iter().filter(|gate| gate.meta == target.meta).map(|gate| gate.uri);
-    let trees = nfs::gates().into_iter().filter(|gate| gate.meta == target.meta).map(|gate| gate.export());
-    let exports: Vec<String> = disks.chain(trees).collect();
+    let exports: Vec<String> = gates_of(&target.meta).into_iter().map(|gate| gate.uri).collect();
     output.answer(&document(&report, &bricks, &progress, &mounts, &exports), || {
         words(&report, &bricks, &progress, &mounts, &exports, &target.meta)
     });

@@ -39,6 +39,19 @@ const BRICK: BrickId = BrickId(3);
 const CLIENT: ClientId = ClientId(9);
 const AT: &str = "brick:1";
 
+/// A map of one volume.
+fn sea(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
+    let volume = VolumeInfo {
+        id: GROUP.volume,
+        name: "sea".to_owned(),
+        geometry,
+        groups,
+        same_node: false,
+        block: None,
+    };
+    ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) }
+}
+
 fn identity(role: Role) -> Identity {
     Identity { cluster: CLUSTER, key: Key([7; 32]), role }
 }
@@ -66,15 +79,7 @@ impl Bench {
         let geometry = Geometry::new(code, unit, 64).expect("a geometry");
         let slots = vec![SlotConfig { brick: BRICK, state: SlotState::Live }];
         let groups = vec![GroupConfig { epoch: Epoch(0), slots }];
-        let volume = VolumeInfo {
-            id: GROUP.volume,
-            name: "sea".to_owned(),
-            geometry,
-            groups,
-            same_node: false,
-            block: None,
-        };
-        let map = ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) };
+        let map = sea(geometry, groups);
         let bench = Bench {
             sim: Simulation::new(seed, SimOptions::default()),
             superblock,

@@ -62,14 +62,6 @@ impl Fleet {
         let bricks = 0..code.slots() + spare;
         let slot = |brick| SlotConfig { brick: BrickId(brick as u32), state: SlotState::Live };
         let groups = vec![GroupConfig { epoch: Epoch(0), slots: (0..code.slots()).map(slot).collect() }];
-        let volume = VolumeInfo {
-            id: GROUP.volume,
-            name: "sea".to_owned(),
-            geometry,
-            groups,
-            same_node: false,
-            block: None,
-        };
         let info = |brick: usize| BrickInfo {
             id: BrickId(brick as u32),
             node: NodeId(brick as u32),
@@ -79,7 +71,7 @@ impl Fleet {
             state: BrickState::Up,
         };
         let bricks_up = bricks.clone().map(info).collect();
-        let map = ClusterMap { volumes: vec![volume], bricks: bricks_up, ..ClusterMap::empty(CLUSTER) };
+        let map = ClusterMap { bricks: bricks_up, ..sea(geometry, groups) };
         let fleet = Fleet {
             sim: Simulation::new(seed, SimOptions::default()),
             map: Rc::new(RefCell::new(map)),

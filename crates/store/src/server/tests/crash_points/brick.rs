@@ -128,16 +128,7 @@ fn config(epoch: Epoch, role: Role) -> GroupConfig {
 fn map(epoch: Epoch, role: Role) -> ClusterMap {
     let code = Code::new(2, 1).expect("a code");
     let geometry = Geometry::new(code, UNIT as u32, 64).expect("a geometry");
-    let groups = vec![config(epoch, role)];
-    let volume = VolumeInfo {
-        id: GROUP.volume,
-        name: "sea".to_owned(),
-        geometry,
-        groups,
-        same_node: false,
-        block: None,
-    };
-    ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) }
+    sea(geometry, vec![config(epoch, role)])
 }
 
 /// Sends an operation, its unit staged before if `staged`.
