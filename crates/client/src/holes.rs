@@ -100,7 +100,8 @@ impl Session {
             at = upto;
         }
         if !file.lock().may_buffer() {
-            self.write_through(file, 0).await?;
+            // It makes no file longer, so it tells of no size.
+            self.write_through(file, 0, 0).await?;
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ pub(crate) struct FileState {
     pub(crate) stale_end: u64,
     /// End of everything that was ever sent.
     pub(crate) sent_end: u64,
-    /// How often it was cut: a size from before says nothing.
+    /// How often the service has cut it: a size from before says nothing.
     pub(crate) cuts: u64,
     /// Last change of the contents.
     pub(crate) mtime: u64,
@@ -173,6 +173,10 @@ impl FileState {
             // What is here is newer; nobody else may write meanwhile.
             return;
         }
+        if attr.cuts < self.cuts {
+            // The answer was overtaken by that of a cut.
+            return;
+        }
         if attr.object != self.object {
             self.object = attr.object;
             self.sent_end = 0;
@@ -181,6 +185,7 @@ impl FileState {
         self.told = attr.size;
         self.kept = attr.size;
         self.stale_end = attr.stale_end;
+        self.cuts = attr.cuts;
         if self.mtime_kept {
             self.mtime = attr.mtime;
         }
@@ -253,8 +258,8 @@ impl FileState {
         if self.held || self.fenced {
             return None;
         }
-        let (object, mtime, set_time) = (self.object, self.mtime, self.mtime_set);
-        let tell = |size| Some(SizeUpdate { inode, object, size, mtime, set_time });
+        let (cuts, mtime, set_time) = (self.cuts, self.mtime, self.mtime_set);
+        let tell = |size| Some(SizeUpdate { inode, cuts, size, mtime, set_time });
         if self.mode != Mode::Alone {
             // Somebody else may have cut the file since: every write has told its own end (write-through).
             return if self.mtime_kept || !self.is_stable() { None } else { tell(0) };
@@ -293,7 +298,7 @@ impl FileState {
 
     /// The service has taken a report.
     pub(crate) fn has_grown(&mut self, update: &SizeUpdate, stable: bool) {
-        if update.object != self.object {
+        if update.cuts != self.cuts {
             return;
         }
         self.told = self.told.max(update.size);
@@ -303,6 +308,14 @@ impl FileState {
             self.mtime_kept |= update.mtime == self.mtime;
             self.mtime_set &= !self.mtime_kept;
         }
+    }
+
+    /// The service has not taken a report: the file, with these attributes now, was cut after what the report tells of.
+    /// What is left to be told is told anew.
+    pub(crate) fn was_cut(&mut self, attr: &Attr) {
+        self.adopt(attr);
+        // A file that is this mount's alone is cut by nobody else; whatever it is, the next report must count.
+        self.cuts = self.cuts.max(attr.cuts);
     }
 
     /// What the service must hear of when this client comes back to it.
@@ -319,5 +332,64 @@ impl FileState {
     pub(crate) fn count_release(&mut self, write: bool) {
         let count = if write { &mut self.writers } else { &mut self.readers };
         *count = count.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::messages::names::FileKind;
+
+    fn attr(size: u64, cuts: u64) -> Attr {
+        let (inode, kind, object) = (InodeId(5), FileKind::File, ObjectId(cuts));
+        let (mode, links, uid, gid, rdev) = (0o644, 1, 0, 0, 0);
+        let (atime, mtime, ctime, stale_end, changes) = (0, 0, 0, 0, 0);
+        Attr {
+            inode,
+            kind,
+            mode,
+            links,
+            uid,
+            gid,
+            rdev,
+            size,
+            atime,
+            mtime,
+            ctime,
+            object,
+            stale_end,
+            cuts,
+            changes,
+        }
+    }
+
+    #[test]
+    fn attributes_from_before_a_cut_are_not_taken_over() {
+        let file = OpenFile::new(InodeId(5));
+        let mut state = file.lock();
+        state.adopt(&attr(100, 1));
+        state.adopt(&attr(10, 2));
+        state.adopt(&attr(100, 1));
+        assert_eq!((state.size, state.object, state.cuts), (10, ObjectId(2), 2));
+        state.adopt(&attr(20, 2));
+        assert_eq!(state.size, 20);
+    }
+
+    /// The report of a file that is this mount's alone is made again for the new number, and is not lost.
+    #[test]
+    fn a_report_that_was_not_taken_is_made_again() {
+        let file = OpenFile::new(InodeId(5));
+        let geometry = Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry");
+        let mut state = file.lock();
+        state.adopt(&attr(0, 0));
+        (state.mode, state.size) = (Mode::Alone, 70);
+        let update = state.growth(&geometry, Some(Mark::default()), InodeId(5)).expect("it has grown");
+        assert_eq!((update.size, update.cuts), (70, 0));
+        state.was_cut(&attr(10, 1));
+        state.has_grown(&update, true);
+        let again = state.growth(&geometry, Some(Mark::default()), InodeId(5)).expect("not told yet");
+        assert_eq!((again.size, again.cuts), (70, 1));
+        state.has_grown(&again, true);
+        assert_eq!(state.growth(&geometry, Some(Mark::default()), InodeId(5)), None);
     }
 }

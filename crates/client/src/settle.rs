@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use types::Refusal;
 use types::messages::cluster::Mode;
-use types::messages::names::{Grow, Release, SizeUpdate};
+use types::messages::names::{Grow, Grown, Release, SizeUpdate};
 
 use crate::error::ClientError;
 use crate::open_file::{Mark, OpenFile};
@@ -19,6 +19,15 @@ use crate::write::WriteStage;
 const BATCH_MAX: usize = 512;
 /// Closes on their way at most.
 const RELEASES_MAX: usize = 16;
+
+/// What came of reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// The service knows.
+    All,
+    /// A file was cut after what its report tells of: that counts no more, and the file's attributes are new.
+    Cut,
+}
 
 /// Keeps a file from being truncated, and its time from being set, while the service is being told of it.
 struct Growing<'a>(&'a Arc<OpenFile>);
@@ -38,28 +47,44 @@ impl Session {
         file: &Arc<OpenFile>,
         stable: Option<Mark>,
     ) -> Result<(), ClientError> {
+        // After a cut there may be less to tell, or nothing.
+        loop {
+            self.until_not_held(file).await;
+            let Some((_growing, update)) = self.begin_growth(file, stable) else { return Ok(()) };
+            if self.grow(&[(file.clone(), update)], stable.is_some()).await? == Told::All {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until reports of a file may leave.
+    async fn until_not_held(&self, file: &Arc<OpenFile>) {
         loop {
             let changed = file.changed.wait();
             let held = file.lock().held;
             if !held {
-                break;
+                return;
             }
             changed.await;
         }
-        let Some((_growing, update)) = self.begin_growth(file, stable) else { return Ok(()) };
-        self.grow(&[(file.clone(), update)], stable.is_some()).await
     }
 
-    /// Tells the service for good that a file has at least `end` bytes, if it does not know.
-    pub(crate) async fn tell_end(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
+    /// Tells the service for good that a file has at least `end` bytes, if it does not know. They were written when it had
+    /// been cut `cuts` times.
+    pub(crate) async fn tell_end(
+        &self,
+        file: &Arc<OpenFile>,
+        end: u64,
+        cuts: u64,
+    ) -> Result<Told, ClientError> {
         let (_growing, update) = {
             let mut state = file.lock();
             if end <= state.kept {
-                return Ok(());
+                return Ok(Told::All);
             }
             state.growing += 1;
-            let (inode, object, mtime) = (file.inode, state.object, state.mtime);
-            (Growing(file), SizeUpdate { inode, object, size: end, mtime, set_time: false })
+            let (inode, mtime) = (file.inode, state.mtime);
+            (Growing(file), SizeUpdate { inode, cuts, size: end, mtime, set_time: false })
         };
         self.grow(&[(file.clone(), update)], true).await
     }
@@ -80,21 +105,29 @@ impl Session {
         &self,
         updates: &[(Arc<OpenFile>, SizeUpdate)],
         stable: bool,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Told, ClientError> {
         let (client, volume) = (self.mount.lives.client(), self.mount.volume);
         let sizes = updates.iter().map(|(_, update)| update.clone()).collect();
         let outcome = self.ask(&Grow { client, volume, sizes, stable }).await;
-        match outcome {
-            Ok(_) => {}
+        let Grown { cut } = match outcome {
+            Ok(grown) => grown,
             // A file that is gone has no size to be kept.
-            Err(ClientError::Refused(Refusal::Stale | Refusal::NotFound)) if updates.len() == 1 => {}
+            Err(ClientError::Refused(Refusal::Stale | Refusal::NotFound)) if updates.len() == 1 => {
+                Grown { cut: Vec::new() }
+            }
             Err(error) => return Err(error),
-        }
+        };
         for (file, update) in updates {
-            tracing::debug!(stage = %WriteStage::Told, inode = %file.inode, size = update.size, stable, "grown");
-            file.lock().has_grown(update, stable);
+            let (inode, size) = (file.inode, update.size);
+            if let Some(attr) = cut.iter().find(|attr| attr.inode == inode) {
+                tracing::debug!(%inode, size, cuts = attr.cuts, "cut before it was told");
+                file.lock().was_cut(attr);
+            } else {
+                tracing::debug!(stage = %WriteStage::Told, %inode, size, stable, "grown");
+                file.lock().has_grown(update, stable);
+            }
         }
-        Ok(())
+        Ok(if cut.is_empty() { Told::All } else { Told::Cut })
     }
 
     /// Tells the service what it is owed, as it comes, until the mount ends.
@@ -135,12 +168,20 @@ impl Session {
 
     /// Tells the service durable sizes; tries again later what could not be told.
     async fn grow_for_good(&self, updates: &[(Arc<OpenFile>, SizeUpdate)]) {
-        let Err(error) = self.grow(updates, true).await else { return };
+        let error = match self.grow(updates, true).await {
+            Ok(Told::All) => return,
+            Ok(Told::Cut) => {
+                updates.iter().for_each(|(file, _)| self.mount.flow.settle(file));
+                return;
+            }
+            Err(error) => error,
+        };
         for one in updates.chunks(1) {
             // One of them may be the reason: the others must not suffer.
             let refused = matches!(error, ClientError::Refused(_));
             match if refused { self.grow(one, true).await } else { Err(error) } {
-                Ok(()) => {}
+                Ok(Told::All) => {}
+                Ok(Told::Cut) => self.mount.flow.settle(&one[0].0),
                 Err(ClientError::Refused(refusal)) => {
                     tracing::debug!(inode = %one[0].1.inode, %refusal, "a size is not taken");
                     one[0].0.lock().has_grown(&one[0].1, true);

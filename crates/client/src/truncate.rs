@@ -88,9 +88,9 @@ impl Session {
     /// Zeroes what the bricks may hold beyond the end of a file, and tells the service when that is stable.
     pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let _turn = file.turn.lock().await;
-        let (from, to, object, lost) = {
+        let (from, to, cuts, lost) = {
             let state = file.lock();
-            (state.size, state.stale_end, state.object, state.lost)
+            (state.size, state.stale_end, state.cuts, state.lost)
         };
         if to <= from {
             return Ok(());
@@ -118,9 +118,9 @@ impl Session {
             }
         }
         let (client, volume) = (self.mount.lives.client(), self.mount.volume);
-        self.ask(&Zeroed { client, volume, inode: file.inode, object, stale_end: to }).await?;
+        self.ask(&Zeroed { client, volume, inode: file.inode, cuts, stale_end: to }).await?;
         let mut state = file.lock();
-        if state.object == object && state.stale_end == to {
+        if state.cuts == cuts && state.stale_end == to {
             state.stale_end = 0;
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Mount {
         }
         // What was sent beyond the end is the service's `stale_end` from now on.
         state.sent_end = state.sent_end.min(attr.size);
-        state.cuts += 1;
+        state.cuts = attr.cuts;
         state.size = attr.size;
         state.told = attr.size;
         state.kept = attr.size;

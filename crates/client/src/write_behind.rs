@@ -17,6 +17,7 @@ use crate::gather::{Change, Piece, StripeWrites};
 use crate::mount::{Counter, Handle, Mount};
 use crate::open_file::{FileState, Mark, OpenFile};
 use crate::session::Session;
+use crate::settle::Told;
 use crate::write::WriteStage;
 
 /// Stripes that one flushing loop has in flight at most.
@@ -66,7 +67,17 @@ impl Session {
         if self.mount.disk().is_some_and(|size| end > size) {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
+        // Where somebody cuts a shared file meanwhile, the write comes after that.
+        while self.write_once(file, offset, bytes).await? == Told::Cut {}
+        self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
+        Ok(bytes.len())
+    }
+
+    /// Writes bytes within the limits of a file.
+    async fn write_once(&self, file: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Result<Told, ClientError> {
+        let end = offset + bytes.len() as u64;
         self.follow_if_shared(file).await?;
+        let cuts = file.lock().cuts;
         self.zero_before_growth(file, end).await?;
         let mut rest = bytes;
         for (stripe, within, take) in self.mount.geometry().split(offset, bytes.len()) {
@@ -74,12 +85,8 @@ impl Session {
             self.lay(file, stripe, within, part).await?;
             rest = others;
         }
-        self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
         tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
-        if !file.lock().may_buffer() {
-            self.write_through(file, end).await?;
-        }
-        Ok(bytes.len())
+        if file.lock().may_buffer() { Ok(Told::All) } else { self.write_through(file, end, cuts).await }
     }
 
     /// Copies bytes into a stripe's buffer when the budget has room for them.
@@ -142,14 +149,20 @@ impl Session {
     }
 
     /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
-    /// does not know. Others may change the size too, so this mount's idea of it does not count.
-    pub(crate) async fn write_through(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
+    /// does not know. Others may change the size too, so this mount's idea of it does not count. What is there was written
+    /// when the file had been cut `cuts` times.
+    pub(crate) async fn write_through(
+        &self,
+        file: &Arc<OpenFile>,
+        end: u64,
+        cuts: u64,
+    ) -> Result<Told, ClientError> {
         let mark = self.mount.hurry(file);
         self.make_stable(file, mark.upto).await?;
         file.report_error()?;
-        self.tell_end(file, end).await?;
+        let told = self.tell_end(file, end, cuts).await?;
         self.mount.flow.settle(file);
-        Ok(())
+        Ok(told)
     }
 
     /// Called at every `close`, and when a program with the file open starts another one: returns when the primaries

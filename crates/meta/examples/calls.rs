@@ -139,7 +139,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
                     let attr = ask.ask(&create).await.attr;
                     let size = SizeUpdate {
                         inode: attr.inode,
-                        object: attr.object,
+                        cuts: attr.cuts,
                         size: 1024,
                         mtime: 2,
                         set_time: false,

@@ -18,8 +18,17 @@ pub enum MetaError {
         error: JournalError,
     },
     /// The store holds values that this build cannot read.
-    #[error("the metadata store is damaged, or was written by a newer version")]
+    #[error("the metadata store is damaged")]
     Damaged,
+    /// The store was written by a build with other values.
+    #[error(
+        "the metadata store is of version {found}, this build reads version {} only",
+        crate::records::VERSION
+    )]
+    Version {
+        /// The version of its values.
+        found: u8,
+    },
     /// There is a cluster already.
     #[error("the metadata store holds a cluster already")]
     Exists,

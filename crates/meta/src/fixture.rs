@@ -204,7 +204,7 @@ impl Fixture {
     pub(crate) fn grow(&mut self, attr: &Attr, size: u64, stable: bool) -> Result<(), Refusal> {
         self.now += 10;
         let update =
-            SizeUpdate { inode: attr.inode, object: attr.object, size, mtime: self.now, set_time: false };
+            SizeUpdate { inode: attr.inode, cuts: attr.cuts, size, mtime: self.now, set_time: false };
         let request = Grow { client: self.client, volume: self.volume, sizes: vec![update], stable };
         if stable {
             self.again(move |txn| ops::grow(txn, &request)).map(|_| ())
@@ -213,9 +213,11 @@ impl Fixture {
         }
     }
 
-    pub(crate) fn zeroed(&mut self, inode: InodeId, object: ObjectId, stale_end: u64) -> Result<(), Refusal> {
+    /// What `attr` tells as stale is zeroed.
+    pub(crate) fn zeroed(&mut self, attr: &Attr) -> Result<(), Refusal> {
         let (client, volume) = (self.client, self.volume);
-        let request = Zeroed { client, volume, inode, object, stale_end };
+        let Attr { inode, cuts, stale_end, .. } = *attr;
+        let request = Zeroed { client, volume, inode, cuts, stale_end };
         self.again(move |txn| ops::zeroed(txn, &request)).map(|_| ())
     }
 

@@ -18,7 +18,7 @@
 //! | `14` volume:4 object:8 | u64 | an object to purge, and its stripes |
 //! | `15` volume:4 | u64 | inodes of a volume |
 //!
-//! Every value but the answers begins with its version, 1 (see [`crate::records`]).
+//! Every value but the answers begins with its version (see [`crate::records`]).
 
 use types::{BrickId, ClientId, InodeId, ObjectId, VolumeId};
 

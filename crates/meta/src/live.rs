@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::names::Attr;
-use types::{ClientId, Geometry, InodeId, ObjectId, VolumeId};
+use types::{ClientId, Geometry, InodeId, VolumeId};
 
 use crate::opens::OpenTable;
 use crate::records::Inode;
@@ -17,7 +17,8 @@ pub(crate) type Place = (VolumeId, InodeId);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Growth {
     pub(crate) client: ClientId,
-    pub(crate) object: ObjectId,
+    /// How often the file had been cut.
+    pub(crate) cuts: u64,
     pub(crate) size: u64,
     pub(crate) mtime: u64,
 }
@@ -66,9 +67,9 @@ impl Live {
         self.unsure || self.opens.is_open(place)
     }
 
-    /// Growth of a file that is not yet stable, of its present object and beyond its durable size.
+    /// Growth of a file since it was last cut that is not yet stable.
     pub(crate) fn growth(&self, place: Place, inode: &Inode) -> Option<&Growth> {
-        self.growth.get(&place).filter(|growth| growth.object == inode.object)
+        self.growth.get(&place).filter(|growth| growth.cuts == inode.cuts)
     }
 
     /// The size that everybody is shown.
@@ -82,9 +83,9 @@ impl Live {
         if let Some(growth) = self.growth(place, inode) {
             attr.size = attr.size.max(growth.size);
             // A time that was set after the growth counts.
-            if growth.mtime > inode.ctime {
+            if growth.mtime > inode.timed {
                 attr.mtime = growth.mtime;
-                attr.ctime = growth.mtime;
+                attr.ctime = attr.ctime.max(growth.mtime);
             }
         }
         attr
@@ -106,7 +107,7 @@ impl Live {
     }
 
     fn grow(&mut self, place: Place, growth: Growth) {
-        match self.growth.get_mut(&place).filter(|known| known.object == growth.object) {
+        match self.growth.get_mut(&place).filter(|known| known.cuts == growth.cuts) {
             Some(known) => {
                 known.client = growth.client;
                 known.size = known.size.max(growth.size);

@@ -1,12 +1,12 @@
-//! The values behind the keys: the version byte 1, then the fields in the form that they have on the wire.
+//! The values behind the keys: the version byte, then the fields in the form that they have on the wire.
 
 use types::messages::cluster::{BrickState, GroupConfig};
 use types::messages::names::{Attr, FileKind, Owner};
 use types::wire::{Codec, from_bytes};
 use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal, VolumeId};
 
-/// The version of every value.
-const VERSION: u8 = 1;
+/// The version of every value. Whoever finds another one under the cluster's key does not use the store.
+pub(crate) const VERSION: u8 = 2;
 
 /// Cookies below this are left to the gates, for `.` and `..`; 0 is the start of a directory.
 pub(crate) const COOKIE_FIRST: u64 = 3;
@@ -34,10 +34,16 @@ types::records! {
         mtime: u64,
         /// Last change of anything.
         ctime: u64,
+        /// When `mtime` was set: writes from before do not change it.
+        timed: u64,
         /// The bytes of a file.
         object: ObjectId,
         /// End of the bytes beyond `size` that must be zeroed before the file grows; 0 if there are none.
         stale_end: u64,
+        /// How often a file has become shorter. A new object is one cut more.
+        cuts: u64,
+        /// Grows with every change of the contents.
+        changes: u64,
         /// Of a directory: the one that it is in (itself for the root).
         parent: InodeId,
         /// Of a directory: the cookie of its next new entry.
@@ -121,8 +127,11 @@ impl Inode {
             atime: now,
             mtime: now,
             ctime: now,
+            timed: now,
             object: ObjectId(0),
             stale_end: 0,
+            cuts: 0,
+            changes: 0,
             parent: InodeId(0),
             cookie_next: COOKIE_FIRST,
             inline: Vec::new(),
@@ -153,13 +162,31 @@ impl Inode {
             ctime: self.ctime,
             object: self.object,
             stale_end: self.stale_end,
+            cuts: self.cuts,
+            changes: self.changes,
         }
+    }
+
+    /// The file becomes shorter: the bricks may hold bytes of it up to `end`. Whoever is zeroing what an earlier cut has
+    /// left does not zero all of that.
+    pub(crate) fn leave_stale(&mut self, end: u64) {
+        self.stale_end = self.stale_end.max(end);
+        self.cuts += 1;
+    }
+
+    /// The file has no bytes any more; the ones to come are another object's.
+    pub(crate) fn begin_anew(&mut self, object: ObjectId) {
+        self.object = object;
+        self.stale_end = 0;
+        self.cuts += 1;
     }
 
     /// The contents changed now.
     pub(crate) fn touch(&mut self, now: u64) {
         self.mtime = now;
         self.ctime = now;
+        self.timed = now;
+        self.changes += 1;
     }
 }
 
@@ -194,9 +221,9 @@ mod tests {
         let entry = Entry { inode: InodeId(5), cookie: 9 };
         let bytes = to_value(&entry);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "0105000000000000000900000000000000");
+        assert_eq!(hex, "0205000000000000000900000000000000");
         assert_eq!(from_value::<Entry>(&bytes), Ok(entry));
-        assert_eq!(from_value::<Entry>(&[2; 17]), Err(Refusal::MetaFailed));
+        assert_eq!(from_value::<Entry>(&[1; 17]), Err(Refusal::MetaFailed));
         assert_eq!(from_value::<Entry>(&[]), Err(Refusal::MetaFailed));
     }
 }

@@ -16,7 +16,7 @@ use types::{ClientId, Refusal, VolumeId};
 use crate::cluster::Cluster;
 use crate::kv::{Engine, EngineError, Pair, Store, Txn, Writes};
 use crate::live::{Effect, Live};
-use crate::records::from_value;
+use crate::records::{VERSION, from_value};
 use crate::sessions::{Session, Sessions};
 use crate::{MetaError, keys};
 
@@ -72,6 +72,8 @@ pub(crate) struct State {
 impl State {
     /// Reads what the store holds. Every lease counts from `now`.
     pub(crate) fn load(engine: Engine, now: u64) -> Result<State, MetaError> {
+        // Before anything else is read: a store of another version is not damaged.
+        cluster_of(&engine)?;
         let store = Store::open(engine)?;
         let cluster = Cluster::load(&store, now)?;
         let mut state = State {
@@ -271,7 +273,13 @@ pub fn create_cluster(engine: &Engine, cluster: types::ClusterId) -> Result<(), 
 }
 
 /// The cluster that an engine holds, if any.
+///
+/// # Errors
+/// [`MetaError::Version`] if it was written by a build whose values this one cannot read.
 pub fn cluster_of(engine: &Engine) -> Result<Option<types::ClusterId>, MetaError> {
-    let value = engine.reader()?.get(&keys::cluster(), from_value)?;
-    value.transpose().map_err(|_| MetaError::Damaged)
+    let read = |value: &[u8]| match value.first() {
+        Some(&found) if found != VERSION => Err(MetaError::Version { found }),
+        _ => from_value(value).map_err(|_| MetaError::Damaged),
+    };
+    engine.reader()?.get(&keys::cluster(), read)?.transpose()
 }

@@ -82,14 +82,18 @@ impl Server {
     pub(crate) async fn checkpoint(&self) -> Result<(), BrickError> {
         let _one = self.checkpointing.lock().await;
         let (oldest, live) = self.journal.oldest();
+        let current = self.journal.serial();
         let short_of_ram = self.slot.borrow().resident_units() > self.resident_max();
         let upto = if short_of_ram || live <= 1 || self.is_short_of_places() {
             reached(Rare::CheckpointShort);
-            self.journal.serial()
+            current
         } else {
             oldest
         };
-        let forwards = self.slot.borrow().forwards(upto.min(self.journal.serial().saturating_sub(1)));
+        // The journal may go on in another segment meanwhile; records and states in what is the current one now are not
+        // looked after here.
+        let freed = upto.min(current.saturating_sub(1));
+        let forwards = self.slot.borrow().forwards(freed);
         for (key, seq) in forwards {
             self.copy_forward(key, seq).await?;
         }
@@ -111,7 +115,7 @@ impl Server {
         }
         self.journal.want();
         self.journal.durable(self.journal.last()).await?;
-        self.journal.free_upto(upto.min(self.journal.serial().saturating_sub(1)));
+        self.journal.free_upto(freed);
         Ok(())
     }
 

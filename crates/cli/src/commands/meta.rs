@@ -79,6 +79,10 @@ fn explain(error: MetaError, path: &Path) -> anyhow::Error {
             format!("{} holds no cluster", path.display()),
             "`shoal cluster init` in another directory: this one was not made by it",
         ),
+        MetaError::Version { .. } => problem(
+            format!("{}: {error}", path.display()),
+            "start the build that wrote it; or begin with an empty directory: `shoal cluster init`, bricks formatted anew",
+        ),
         other => anyhow::Error::new(other).context(path.display().to_string()),
     }
 }

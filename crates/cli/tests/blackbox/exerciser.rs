@@ -1,7 +1,7 @@
 //! One file and its model in memory: writes, reads, truncations, maps, syncs, reopenings, renames; after each operation
 //! that tells bytes, they are what the model has.
 //!
-//! In the manner of fsx. `SHOAL_LONG=1` makes it twenty times as long, `SHOAL_SEED` begins elsewhere.
+//! In the manner of fsx. `SHOAL_LONG=1` makes it ten times as long, `SHOAL_SEED` begins elsewhere.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -19,6 +19,8 @@ use crate::stage::Stage;
 const LEN_MAX: u64 = 5 << 20;
 /// Longest single write, read or map.
 const PIECE_MAX: u64 = 192 << 10;
+/// An operation that takes longer has waited for somebody to come back.
+const WAITED: Duration = Duration::from_millis(500);
 
 struct Exerciser {
     path: PathBuf,
@@ -28,6 +30,8 @@ struct Exerciser {
     /// The last operations, for whoever looks at a failure.
     log: Vec<String>,
     slowest: Duration,
+    /// In operations that have waited.
+    waited: Duration,
 }
 
 impl Exerciser {
@@ -35,7 +39,7 @@ impl Exerciser {
         let path = dir.join(format!("exercise-{seed}-0"));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("a file");
         let (model, chance, log) = (Vec::new(), Chance::new(seed), Vec::new());
-        Exerciser { path, file, model, chance, log, slowest: Duration::ZERO }
+        Exerciser { path, file, model, chance, log, slowest: Duration::ZERO, waited: Duration::ZERO }
     }
 
     /// An offset and a length: mostly within the file, of all sizes.
@@ -63,7 +67,9 @@ impl Exerciser {
             93 => self.append(),
             _ => self.check_length(),
         };
-        self.slowest = self.slowest.max(begun.elapsed());
+        let took = begun.elapsed();
+        self.slowest = self.slowest.max(took);
+        self.waited += if took > WAITED { took } else { Duration::ZERO };
         self.log.push(format!("{number}: {what} (length before {len})"));
         if self.log.len() > 200 {
             self.log.drain(..100);
@@ -262,14 +268,18 @@ fn exercise(name: &str, options: &[&str], operations: u64, plan: Option<&Plan>) 
         exerciser.file.sync_all().expect("an fsync");
         exerciser.check_all();
         // The file is closed here: nobody may have it open when its mount ends.
-        let Exerciser { path, model, slowest, .. } = exerciser;
-        (path, model, slowest)
+        let Exerciser { path, model, slowest, waited, .. } = exerciser;
+        (path, model, slowest, waited)
     };
-    let ((path, model, slowest), blows) = match plan {
+    let begun = Instant::now();
+    let ((path, model, slowest, waited), blows) = match plan {
         Some(plan) => under_nemesis(&stage, plan, seed, work),
         None => (work(), 0),
     };
-    println!("{name}: {operations} operations, {blows} blows, the slowest took {slowest:?}");
+    let took = begun.elapsed();
+    println!(
+        "{name}: {operations} operations in {took:?}, of which {waited:?} waiting; {blows} blows, the slowest took {slowest:?}"
+    );
     stage.umount(&mount);
     let mount = stage.mount_with("mnt-2", options);
     let found = fs::read(mount.join(path.file_name().expect("a name"))).expect("the file");
@@ -286,19 +296,18 @@ fn exercise(name: &str, options: &[&str], operations: u64, plan: Option<&Plan>) 
 
 /// `SHOAL_OPERATIONS` says another number.
 fn operations() -> u64 {
-    let usual = if is_long() { 1_000_000 } else { 50_000 };
+    let usual = if is_long() { 1_000_000 } else { 100_000 };
     std::env::var("SHOAL_OPERATIONS").map_or(usual, |text| text.parse().expect("a number"))
 }
 
 /// A brick is killed or stopped now and then.
 fn killer() -> Plan {
     let victims = (1..=6).map(|brick| format!("b{brick}")).collect();
-    let every = if is_long() { 15_000..20_000 } else { 8_000..12_000 };
+    let every = if is_long() { 15_000..20_000 } else { 3_000..6_000 };
     Plan { victims, every, ..Plan::harsh(6) }
 }
 
 #[test]
-#[ignore = "minutes on a busy machine: run it by hand"]
 fn a_file_is_what_its_model_is() {
     let operations = operations();
     exercise("exercise", &[], operations, Some(&killer()));
@@ -306,7 +315,6 @@ fn a_file_is_what_its_model_is() {
 
 /// The kernel holds writes back and has them written when it wants.
 #[test]
-#[ignore = "minutes on a busy machine: run it by hand"]
 fn a_file_is_what_its_model_is_in_an_exclusive_mount() {
     let operations = operations();
     exercise("exercise-alone", &["--exclusive"], operations, Some(&killer()));

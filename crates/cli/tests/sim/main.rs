@@ -7,6 +7,7 @@ mod check;
 mod cluster;
 mod dice;
 mod fence;
+mod late;
 mod nbd;
 mod nemesis;
 mod shared;

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 
 use super::*;
 
@@ -78,5 +78,42 @@ fn a_size_from_before_a_truncation_is_not_told() {
         synced.unwrap();
         session.fsync(opened.handle).await.unwrap();
         assert_eq!(cluster.known().stable(b"f").len(), 70);
+    });
+}
+
+/// Another mount cuts a shared file while a write to it is under way that makes it longer: the write comes after the cut.
+#[test]
+fn a_write_that_was_overtaken_by_a_cut_is_done_again() {
+    let cluster = Cluster::new(34, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(2 * STRIPE, 1)).await.unwrap();
+        let (_other, second) = cluster.mount("other").await;
+        let shared = second.open(opened.attr.inode, true, false).await.unwrap();
+        assert_eq!(shared.mode, Mode::Shared);
+
+        cluster.known().sync_us = SECOND / 10;
+        let told = cluster.calls("Grow");
+        let cut = async {
+            world.sleep(SECOND / 100).await;
+            let changes = SetAttrs { size: Some(50), ..SetAttrs::default() };
+            second.setattr(opened.attr.inode, changes).await.unwrap();
+        };
+        let look = async {
+            world.sleep(SECOND / 20).await;
+            assert_eq!((cluster.calls("SetAttr"), cluster.calls("Grow")), (1, told), "cut and not told of");
+        };
+        let bytes = pattern(LEN, 2);
+        let write = session.write(opened.handle, FAR as u64, &bytes);
+        let (written, (), ()) = join3(write, cut, look).await;
+        written.unwrap();
+        let mut model = pattern(2 * STRIPE, 1);
+        model.truncate(50);
+        model.resize(FAR, 0);
+        model.extend(pattern(LEN, 2));
+        assert_eq!(cluster.known().stable(b"f"), model);
+        assert_eq!(&*second.read(shared.handle, 0, 2 * FAR).await.unwrap(), &model[..]);
     });
 }

@@ -23,6 +23,8 @@ pub struct File {
     /// Shown to others.
     pub volatile: u64,
     pub stale_end: u64,
+    pub cuts: u64,
+    pub changes: u64,
     pub mtime: u64,
 }
 
@@ -231,7 +233,8 @@ impl Known {
         if open.truncate {
             let object = self.object();
             let file = self.files.get_mut(&inode).ok_or(Refusal::Stale)?;
-            *file = File { object, mtime: open.now, ..File::default() };
+            let (cuts, changes) = (file.cuts + 1, file.changes + 1);
+            *file = File { object, mtime: open.now, cuts, changes, ..File::default() };
         }
         let attr = self.attr(inode)?;
         let count = self.opens.entry((inode, client)).or_default();
@@ -281,6 +284,8 @@ impl Known {
             ctime: file.mtime,
             object: file.object,
             stale_end: file.stale_end,
+            cuts: file.cuts,
+            changes: file.changes,
         })
     }
 
@@ -327,38 +332,44 @@ impl Known {
             }
             if size == 0 {
                 (file.object, file.stale_end) = (object, 0);
+                file.cuts += 1;
             } else if size < shown.max(request.sent_end) {
-                let end = shown.max(request.sent_end);
-                file.stale_end = if file.stale_end >= end { file.stale_end + 1 } else { end };
+                file.stale_end = file.stale_end.max(shown).max(request.sent_end);
+                file.cuts += 1;
             }
             (file.size, file.volatile) = (size, 0);
+            file.changes += 1;
             file.mtime = request.now;
         }
         file.mtime = request.mtime.unwrap_or(file.mtime);
         self.attr(request.inode).map(|attr| AttrReply { attr })
     }
 
-    fn grow(&mut self, request: &Grow) -> Result<Done, Refusal> {
+    fn grow(&mut self, request: &Grow) -> Result<Grown, Refusal> {
         self.check(request.client)?;
+        let mut cut = Vec::new();
         for update in &request.sizes {
-            let Some(file) = self.files.get_mut(&update.inode).filter(|f| f.object == update.object) else {
+            let Some(file) = self.files.get_mut(&update.inode) else { continue };
+            if file.cuts != update.cuts {
+                cut.push(self.attr(update.inode)?);
                 continue;
-            };
+            }
             let shown = file.size.max(file.volatile);
             if update.size > shown && file.stale_end > shown {
                 return Err(Refusal::Busy);
             }
             let of = if request.stable { &mut file.size } else { &mut file.volatile };
             *of = (*of).max(update.size);
+            file.changes += u64::from(request.stable);
             file.mtime = file.mtime.max(update.mtime);
         }
-        Ok(Done {})
+        Ok(Grown { cut })
     }
 
     fn zeroed(&mut self, request: &Zeroed) -> Result<Done, Refusal> {
         self.check(request.client)?;
         let file = self.files.get_mut(&request.inode).ok_or(Refusal::Stale)?;
-        if file.object == request.object && file.stale_end == request.stale_end {
+        if file.cuts == request.cuts && file.stale_end == request.stale_end {
             file.stale_end = 0;
         }
         Ok(Done {})

@@ -111,6 +111,8 @@ mod tests {
             ctime: 7,
             object: ObjectId(8),
             stale_end: 0,
+            cuts: 0,
+            changes: 0,
         };
         let seen = file_attr(&attr);
         assert_eq!((seen.ino.0, seen.size, seen.blocks, seen.perm), (9, 1025, 3, 0o4755));

@@ -64,6 +64,8 @@ struct Version {
     object: ObjectId,
     size: u64,
     mtime: u64,
+    /// The other three may be as they were after a change: clocks differ, and times can be set.
+    changes: u64,
 }
 
 #[derive(Default)]
@@ -235,7 +237,7 @@ fn make_room(files: &mut BTreeMap<InodeId, Memory>) {
 
 impl Version {
     fn of(attr: &Attr) -> Version {
-        Version { object: attr.object, size: attr.size, mtime: attr.mtime }
+        Version { object: attr.object, size: attr.size, mtime: attr.mtime, changes: attr.changes }
     }
 }
 
@@ -260,6 +262,8 @@ mod tests {
             ctime: 0,
             object: ObjectId(1),
             stale_end: 0,
+            cuts: 0,
+            changes: 0,
         }
     }
 
@@ -274,6 +278,17 @@ mod tests {
         versions.release(InodeId(5), false);
         let changed = versions.open(&attr(20, 2), || Mode::Readers, false);
         assert_eq!(changed, Opening { forget_attributes: true, keep_pages: false, direct: false });
+    }
+
+    /// Rewritten elsewhere in its length, its time set back to what it was.
+    #[test]
+    fn pages_of_a_file_that_only_looks_as_it_was_are_not_kept() {
+        let versions = Versions::default();
+        versions.open(&attr(10, 1), || Mode::Readers, false);
+        versions.release(InodeId(5), false);
+        let rewritten = Attr { changes: 1, ..attr(10, 1) };
+        let opening = versions.open(&rewritten, || Mode::Readers, false);
+        assert_eq!(opening, Opening { forget_attributes: true, keep_pages: false, direct: false });
     }
 
     #[test]

@@ -267,3 +267,21 @@ fn a_cluster_is_made_once() {
         assert_eq!(crate::cluster_of(&engine).expect("readable"), Some(id));
     }
 }
+
+/// It is not taken for a damaged one, and nothing else of it is read.
+#[test]
+fn a_store_of_another_version_is_refused() {
+    for engine in engines() {
+        let mut value = crate::records::to_value(&types::ClusterId([3; 16]));
+        value[0] = 1;
+        let pairs = [(crate::keys::cluster(), value)];
+        let pairs = pairs.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice())));
+        engine.commit(pairs).expect("it works");
+        let loaded = crate::state::State::load(engine.clone(), 0).err();
+        let error = loaded.expect("refused");
+        assert!(matches!(error, crate::MetaError::Version { found: 1 }), "{error}");
+        assert!(error.to_string().contains("version 1"), "{error}");
+        let made = crate::create_cluster(&engine, types::ClusterId([4; 16]));
+        assert!(matches!(made, Err(crate::MetaError::Version { found: 1 })));
+    }
+}

@@ -1,22 +1,28 @@
 //! Tells of growth.
 
 use types::limits::FILE_SIZE_MAX;
-use types::messages::Done;
-use types::messages::names::{Grow, SizeUpdate};
+use types::messages::names::{Grow, Grown, SizeUpdate};
 use types::{ClientId, Refusal};
 
 use crate::kv::Txn;
 use crate::live::{Effect, Growth, Place};
 use crate::records::Inode;
 
-/// Stable growth is kept for good; other growth is shown until the service ends. What names an object that is no longer
-/// the file's is ignored.
-pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Done, Refusal> {
+/// Stable growth is kept for good; other growth is shown until the service ends.
+///
+/// A report from before a cut changes nothing: it is a late copy, or the cut has overtaken it. Its file's attributes are
+/// in the answer.
+pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Grown, Refusal> {
     txn.geometry(request.volume)?;
     let mut grown = Vec::new();
+    let mut cut = Vec::new();
     for update in &request.sizes {
         let place = (request.volume, update.inode);
-        let Some(inode) = current(txn, place, update)? else { continue };
+        let Some(inode) = file(txn, place)? else { continue };
+        if inode.cuts != update.cuts {
+            cut.push(txn.attr(place, &inode));
+            continue;
+        }
         let shown = txn.live().size(place, &inode);
         let disk = txn.live().disks.contains(&request.volume);
         if update.size > FILE_SIZE_MAX || (disk && update.size > inode.size) {
@@ -33,18 +39,18 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Done, Refusal> {
         if request.stable {
             keep(txn, place, inode, update);
         } else {
-            let (client, object) = (request.client, update.object);
-            let growth = Growth { client, object, size: update.size, mtime: update.mtime };
+            let (client, cuts) = (request.client, update.cuts);
+            let growth = Growth { client, cuts, size: update.size, mtime: update.mtime };
             txn.effect(Effect::Grown(place, growth));
         }
     }
-    Ok(Done {})
+    Ok(Grown { cut })
 }
 
-/// The file, if the update is of its present object.
-fn current(txn: &Txn<'_>, place: Place, update: &SizeUpdate) -> Result<Option<Inode>, Refusal> {
+/// The file, if it is still there.
+fn file(txn: &Txn<'_>, place: Place) -> Result<Option<Inode>, Refusal> {
     match txn.inode(place) {
-        Ok(inode) => Ok(Some(inode).filter(|inode| inode.is_file() && inode.object == update.object)),
+        Ok(inode) => Ok(Some(inode).filter(Inode::is_file)),
         Err(Refusal::Stale) => Ok(None),
         Err(refusal) => Err(refusal),
     }
@@ -52,15 +58,16 @@ fn current(txn: &Txn<'_>, place: Place, update: &SizeUpdate) -> Result<Option<In
 
 fn keep(txn: &mut Txn<'_>, place: Place, mut inode: Inode, update: &SizeUpdate) {
     // A time that was set after the write stays.
-    let newer = update.mtime > inode.ctime;
+    let newer = update.mtime > inode.timed;
     if newer || update.set_time {
         inode.mtime = update.mtime;
         inode.ctime = inode.ctime.max(update.mtime);
+        inode.timed = inode.timed.max(update.mtime);
     }
-    if newer || update.set_time || update.size > inode.size {
-        inode.size = inode.size.max(update.size);
-        txn.put_inode(place, &inode);
-    }
+    inode.size = inode.size.max(update.size);
+    // Bytes were written, also where neither size nor time tells.
+    inode.changes += 1;
+    txn.put_inode(place, &inode);
     if txn.live().growth(place, &inode).is_some_and(|growth| growth.size <= inode.size) {
         txn.effect(Effect::Settled(place));
     }
@@ -79,8 +86,8 @@ pub(crate) fn settle_growth(txn: &mut Txn<'_>, client: ClientId) -> Result<(), R
         match txn.inode(place) {
             Ok(mut inode) => {
                 let shown = txn.live().size(place, &inode);
-                if shown > inode.size && inode.stale_end < shown {
-                    inode.stale_end = shown;
+                if shown > inode.size {
+                    inode.leave_stale(shown);
                     txn.put_inode(place, &inode);
                 }
             }

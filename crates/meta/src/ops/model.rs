@@ -333,7 +333,7 @@ impl Pair {
             }
             Step::Zero(file) => {
                 let Ok(attr) = self.tree.getattr(self.inodes[at(file)]) else { return };
-                self.tree.zeroed(attr.inode, attr.object, attr.stale_end).expect("there");
+                self.tree.zeroed(&attr).expect("there");
                 if !self.model.nodes[at(file)].directory {
                     self.model.nodes[at(file)].stale = false;
                 }

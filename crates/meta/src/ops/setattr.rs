@@ -14,10 +14,8 @@ pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply,
         truncate::check(txn, place, &inode, size)?;
     }
 
-    if let Some(growth) = txn.live().growth(place, &inode).filter(|growth| growth.mtime > inode.ctime) {
-        // This change gets the newer `ctime`, so the growth's time would no longer be shown.
-        inode.mtime = growth.mtime;
-    }
+    // Writes that are known already come before this, whatever their client's clock says.
+    let written = txn.live().growth(place, &inode).map_or(0, |growth| growth.mtime);
     if let Some(size) = request.size {
         truncate::truncate(txn, place, &mut inode, size, request.sent_end, request.now)?;
     }
@@ -25,12 +23,13 @@ pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply,
     inode.uid = request.uid.unwrap_or(inode.uid);
     inode.gid = request.gid.unwrap_or(inode.gid);
     inode.atime = request.atime.unwrap_or(inode.atime);
-    inode.mtime = request.mtime.unwrap_or(inode.mtime);
+    if let Some(mtime) = request.mtime {
+        inode.mtime = mtime;
+        inode.timed = request.now.max(inode.timed).max(written);
+    }
     inode.ctime = request.now.max(inode.ctime);
     txn.put_inode(place, &inode);
-    let mut attr = inode.attr(place.1);
-    if request.size.is_none() {
-        attr.size = txn.live().size(place, &inode);
-    }
+    // What was known of growth before a new size is settled with it.
+    let attr = if request.size.is_some() { inode.attr(place.1) } else { txn.attr(place, &inode) };
     Ok(AttrReply { attr })
 }

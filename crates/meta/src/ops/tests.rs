@@ -232,16 +232,16 @@ fn amendment_8_a_cut_file_must_be_zeroed_before_it_grows() {
         let cut = tree.truncate(a.inode, 9000).expect("there");
         assert_eq!((cut.size, cut.stale_end, cut.object), (9000, 20_000, a.object));
         assert_eq!(tree.truncate(a.inode, 10_000), Err(Refusal::Busy));
-        assert_eq!(tree.grow(&a, 10_000, true), Err(Refusal::Busy));
-        assert_eq!(tree.grow(&a, 10_000, false), Err(Refusal::Busy));
+        assert_eq!(tree.grow(&cut, 10_000, true), Err(Refusal::Busy));
+        assert_eq!(tree.grow(&cut, 10_000, false), Err(Refusal::Busy));
         let again = tree.truncate(a.inode, 5000).expect("smaller still");
         // Somebody zeroed what the first cut left, not what the second did.
-        tree.zeroed(a.inode, a.object, 20_000).expect("there");
+        tree.zeroed(&cut).expect("there");
         assert_eq!(tree.getattr(a.inode), Ok(again.clone()));
-        assert!(again.stale_end > 20_000);
+        assert_eq!((again.stale_end, again.cuts), (20_000, cut.cuts + 1));
         let mut tree = tree.restart(vec![]);
         assert_eq!(tree.getattr(a.inode), Ok(again.clone()));
-        tree.zeroed(a.inode, a.object, again.stale_end).expect("there");
+        tree.zeroed(&again).expect("there");
         let grown = tree.truncate(a.inode, 30_000).expect("nothing stale");
         assert_eq!((grown.size, grown.stale_end), (30_000, 0));
         let cut = tree.truncate(a.inode, 1).expect("there");
@@ -260,6 +260,73 @@ fn amendment_8_a_cut_file_must_be_zeroed_before_it_grows() {
 }
 
 #[test]
+fn a_late_copy_of_a_report_leaves_a_cut_file_as_it_is() {
+    on_all(|mut tree| {
+        let a = tree.create(ROOT, "a").expect("free");
+        tree.grow(&a, 20_000, true).expect("new");
+        let cut = tree.truncate(a.inode, 9000).expect("there");
+        tree.zeroed(&cut).expect("there");
+        let clean = tree.getattr(a.inode).expect("there");
+        assert_eq!((clean.size, clean.stale_end), (9000, 0));
+        for stable in [true, false] {
+            tree.grow(&a, 20_000, stable).expect("answered");
+            assert_eq!(tree.getattr(a.inode), Ok(clean.clone()));
+        }
+        let mut tree = tree.restart(vec![]);
+        let update = |cuts, size| SizeUpdate { inode: a.inode, cuts, size, mtime: 9, set_time: true };
+        let grow = |tree: &mut Fixture, update| {
+            let request =
+                Grow { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
+            tree.again(move |txn| ops::grow(txn, &request))
+        };
+        // Whoever is there to hear it learns what the file is now.
+        let told = grow(&mut tree, update(a.cuts, 20_000));
+        assert_eq!(told, Ok(Grown { cut: vec![clean.clone()] }));
+        assert_eq!(grow(&mut tree, update(clean.cuts, 9100)), Ok(Grown { cut: vec![] }));
+
+        // Cut at the same place again: what was zeroed for the first cut says nothing of the second.
+        tree.grow(&clean, 20_000, true).expect("nothing stale");
+        let again = tree.truncate(a.inode, 9000).expect("there");
+        assert_eq!(again.stale_end, cut.stale_end);
+        tree.zeroed(&cut).expect("answered");
+        assert_eq!(tree.getattr(a.inode), Ok(again));
+    });
+}
+
+#[test]
+fn a_late_copy_of_a_report_leaves_an_emptied_file_empty() {
+    on_all(|mut tree| {
+        let a = tree.create(ROOT, "a").expect("free");
+        tree.grow(&a, 100, true).expect("new");
+        let place = (tree.volume, a.inode);
+        let now = tree.now;
+        let empty =
+            tree.again(move |txn| ops::open_truncated(txn, place, now).map(|attr| AttrReply { attr }));
+        let empty = empty.expect("there").attr;
+        assert!(empty.cuts > a.cuts && empty.object != a.object);
+        tree.grow(&a, 100, true).expect("answered");
+        tree.grow(&a, 100, false).expect("answered");
+        assert_eq!(tree.getattr(a.inode), Ok(empty));
+    });
+}
+
+#[test]
+fn what_was_zeroed_before_a_client_was_lost_is_not_what_it_left() {
+    on_all(|mut tree| {
+        let a = tree.create(ROOT, "a").expect("free");
+        tree.grow(&a, 9000, true).expect("there");
+        let cut = tree.truncate(a.inode, 10).expect("there");
+        tree.zeroed(&cut).expect("there");
+        tree.grow(&cut, 9000, false).expect("there");
+        tree.state.client_gone(tree.client);
+        let left = tree.getattr(a.inode).expect("there");
+        assert_eq!((left.size, left.stale_end), (10, 9000));
+        tree.zeroed(&cut).expect("answered");
+        assert_eq!(tree.getattr(a.inode), Ok(left));
+    });
+}
+
+#[test]
 fn unstable_growth_is_shown_and_forgotten() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free");
@@ -271,8 +338,7 @@ fn unstable_growth_is_shown_and_forgotten() {
         tree.grow(&a, 60, true).expect("there");
         assert_eq!(tree.getattr(a.inode).expect("there").size, 100);
         // A time that is set stays, although stable growth is told of later.
-        let early =
-            SizeUpdate { inode: a.inode, object: a.object, size: 90, mtime: tree.now, set_time: false };
+        let early = SizeUpdate { inode: a.inode, cuts: a.cuts, size: 90, mtime: tree.now, set_time: false };
         let request = SetAttr { mtime: Some(1), ..tree.setattr_request(a.inode) };
         assert_eq!(tree.setattr(request).map(|attr| (attr.size, attr.mtime)), Ok((100, 1)));
         let late = Grow { client: tree.client, volume: tree.volume, sizes: vec![early], stable: true };
@@ -282,10 +348,61 @@ fn unstable_growth_is_shown_and_forgotten() {
         let kept = tree.getattr(a.inode).expect("there");
         assert_eq!((kept.size, kept.mtime), (90, 1));
         // Unless the writer says that it counts, whatever it is and also if nothing has grown.
-        let set = SizeUpdate { inode: a.inode, object: a.object, size: 0, mtime: 2, set_time: true };
+        let set = SizeUpdate { inode: a.inode, cuts: a.cuts, size: 0, mtime: 2, set_time: true };
         let set = Grow { client: tree.client, volume: tree.volume, sizes: vec![set], stable: true };
         tree.again(move |txn| ops::grow(txn, &set)).expect("there");
-        assert_eq!(tree.getattr(a.inode), Ok(Attr { mtime: 2, ..kept }));
+        let found = tree.getattr(a.inode).expect("there");
+        assert_eq!(found, Attr { mtime: 2, changes: found.changes, ..kept });
+    });
+}
+
+#[test]
+fn a_change_of_mode_before_the_report_of_a_write_keeps_the_time_of_the_write() {
+    for stable in [true, false] {
+        on_all(|mut tree| {
+            let a = tree.create(ROOT, "a").expect("free");
+            let written = tree.now + 5;
+            let update = SizeUpdate { inode: a.inode, cuts: 0, size: 100, mtime: written, set_time: false };
+            let request = SetAttr { mode: Some(0o600), ..tree.setattr_request(a.inode) };
+            let changed = tree.setattr(request).expect("there").ctime;
+            assert!(changed > written);
+            let late = Grow { client: tree.client, volume: tree.volume, sizes: vec![update], stable };
+            if stable {
+                tree.again(move |txn| ops::grow(txn, &late)).expect("there");
+            } else {
+                tree.state.effect_only(|txn| ops::grow(txn, &late)).0.expect("there");
+            }
+            let found = tree.getattr(a.inode).expect("there");
+            assert_eq!((found.size, found.mtime, found.ctime), (100, written, changed));
+            // So does a change of mode after it.
+            let request = SetAttr { mode: Some(0o644), ..tree.setattr_request(a.inode) };
+            let found = tree.setattr(request).expect("there");
+            assert_eq!((found.size, found.mtime, found.ctime), (100, written, tree.now));
+            assert_eq!(tree.getattr(a.inode), Ok(found));
+        });
+    }
+}
+
+#[test]
+fn a_file_that_was_written_differs_although_its_size_and_times_do_not() {
+    on_all(|mut tree| {
+        let a = tree.create(ROOT, "a").expect("free");
+        tree.grow(&a, 100, true).expect("new");
+        let before = tree.getattr(a.inode).expect("there");
+        // The writer's clock is behind that of who wrote before.
+        let update = SizeUpdate { inode: a.inode, cuts: a.cuts, size: 100, mtime: 1, set_time: false };
+        let rewritten = Grow { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
+        tree.again(move |txn| ops::grow(txn, &rewritten)).expect("there");
+        let after = tree.getattr(a.inode).expect("there");
+        assert!(after.changes > before.changes);
+        assert_eq!(after, Attr { changes: after.changes, ..before });
+        let request = SetAttr { mode: Some(0o600), ..tree.setattr_request(a.inode) };
+        assert_eq!(
+            tree.setattr(request).map(|attr| attr.changes),
+            Ok(after.changes),
+            "no bytes were written"
+        );
+        assert!(tree.truncate(a.inode, 200).expect("there").changes > after.changes);
     });
 }
 

@@ -5,6 +5,8 @@
 //! | 0 | the file gets a new object, the old one is queued to be purged |
 //! | smaller | the end of what the bricks may still hold is kept as `stale_end` until a client has zeroed it |
 //! | larger | refused with `Busy` while stale bytes lie above the size: they would be seen |
+//!
+//! The first two are cuts and are counted: reports of sizes and of zeroed bytes name the number that they were made for.
 
 use types::limits::FILE_SIZE_MAX;
 use types::{ObjectId, Refusal};
@@ -44,19 +46,12 @@ pub(super) fn truncate(
     let end = txn.live().size(place, inode).max(sent_end);
     if size == 0 {
         txn.queue_purge(place, inode, end)?;
-        inode.object = ObjectId(txn.new_id()?);
-        inode.stale_end = 0;
+        inode.begin_anew(ObjectId(txn.new_id()?));
     } else if size < end {
-        inode.stale_end = cut_end(inode.stale_end, end);
+        inode.leave_stale(end);
     }
     inode.size = size;
     inode.touch(now);
     txn.effect(Effect::Settled(place));
     Ok(())
-}
-
-/// The new `stale_end` of a file cut below `end`. It always differs from the old one: a client that has zeroed up to
-/// the old one did not zero what this cut leaves.
-fn cut_end(stale_end: u64, end: u64) -> u64 {
-    if stale_end >= end { stale_end + 1 } else { end }
 }

@@ -6,12 +6,12 @@ use types::messages::names::Zeroed;
 
 use crate::kv::Txn;
 
-/// Ignored if the file was cut again since: then more is stale than was zeroed, and `stale_end` is another.
+/// Ignored if the file was cut since it began: then more may be stale than was zeroed.
 pub(crate) fn zeroed(txn: &mut Txn<'_>, request: &Zeroed) -> Result<Done, Refusal> {
     txn.geometry(request.volume)?;
     let place = (request.volume, request.inode);
     let mut inode = txn.inode(place)?;
-    if inode.object == request.object && inode.stale_end == request.stale_end {
+    if inode.cuts == request.cuts && inode.stale_end == request.stale_end {
         inode.stale_end = 0;
         txn.put_inode(place, &inode);
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Attr, AttrReply, Caller, Create, FileKind, Grow, Open, Opened, Release, SetAttr, Zeroed,
+    Attr, AttrReply, Caller, Create, FileKind, Grow, Grown, Open, Opened, Release, SetAttr, Zeroed,
 };
 use types::wire::{from_bytes, to_bytes};
 use types::{ClientId, Refusal};
@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// Tells of growth. Only stable growth has to wait for a commit.
-    pub(super) async fn grow(&self, request: Grow) -> Result<Done, Refusal> {
+    pub(super) async fn grow(&self, request: Grow) -> Result<Grown, Refusal> {
         self.state.borrow_mut().sessions.known(request.client, request.volume)?;
         if request.stable {
             return self.submit(Change::again(move |txn| ops::grow(txn, &request))).await;

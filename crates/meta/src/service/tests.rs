@@ -262,10 +262,10 @@ impl Client {
         self.ask(&Unlink { caller, volume, parent: ROOT, name: name.into(), now }).await
     }
 
-    async fn grow(&self, attr: &Attr, size: u64, stable: bool) -> Result<Done, Refusal> {
+    async fn grow(&self, attr: &Attr, size: u64, stable: bool) -> Result<Grown, Refusal> {
         let update = SizeUpdate {
             inode: attr.inode,
-            object: attr.object,
+            cuts: attr.cuts,
             size,
             mtime: self.world.wall(),
             set_time: false,

@@ -79,6 +79,10 @@ records! {
         /// End of the bytes beyond `size` that the bricks may still hold and that must read as zeros: they are
         /// zeroed before the file may grow. Not above `size` if there are none.
         stale_end: u64,
+        /// How often the file has become shorter: what was made of it before counts no more.
+        cuts: u64,
+        /// Grows with every change of the contents that is durable, whatever the times say.
+        changes: u64,
     }
     /// Owner and mode of a new inode.
     part Owner {
@@ -341,8 +345,8 @@ records! {
     part SizeUpdate {
         /// The file.
         inode: InodeId,
-        /// The object that was written.
-        object: ObjectId,
+        /// How often it had been cut when it was written.
+        cuts: u64,
         /// The file has at least so many bytes.
         size: u64,
         /// When it was written.
@@ -351,7 +355,7 @@ records! {
         set_time: bool,
     }
     /// Tells of growth. `stable`: the bytes are stable and the sizes are to be kept for good; otherwise they are
-    /// shown to others and forgotten with the service.
+    /// shown to others and forgotten with the service. A report from before a cut changes nothing.
     320 Grow {
         /// The writer.
         client: ClientId,
@@ -361,7 +365,12 @@ records! {
         sizes: Vec<SizeUpdate>,
         /// The bytes are stable.
         stable: bool,
-    } => Done;
+    } => Grown;
+    /// Sizes were taken over, but for some files.
+    322 Grown {
+        /// Those that were cut since the report was made.
+        cut: Vec<Attr>,
+    };
     /// The bytes of a file from its size to `stale_end` have been zeroed.
     321 Zeroed {
         /// The writer.
@@ -370,8 +379,8 @@ records! {
         volume: VolumeId,
         /// The file.
         inode: InodeId,
-        /// The object that was zeroed.
-        object: ObjectId,
+        /// How often it had been cut when that began.
+        cuts: u64,
         /// Up to where.
         stale_end: u64,
     } => Done;

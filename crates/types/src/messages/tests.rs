@@ -87,6 +87,7 @@ macro_rules! for_each_record {
             Opened,
             Release,
             Grow,
+            Grown,
             Zeroed
         )
     };

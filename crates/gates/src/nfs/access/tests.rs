@@ -17,6 +17,8 @@ fn attr(kind: FileKind, mode: u32) -> Attr {
         ctime: 0,
         object: ObjectId(1),
         stale_end: 0,
+        cuts: 0,
+        changes: 0,
     }
 }
 

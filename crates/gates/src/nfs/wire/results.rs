@@ -121,6 +121,8 @@ mod tests {
             ctime: 7,
             object: ObjectId(8),
             stale_end: 0,
+            cuts: 0,
+            changes: 0,
         };
         let mut writer = Writer::default();
         AttrWriter { fsid: 77 }.put_after(&mut writer, Some(&attr));

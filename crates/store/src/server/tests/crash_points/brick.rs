@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use types::Seq;
 use types::checksum::crc_blocks;
-use types::messages::brick::{Decide, GroupDecision, NewEpoch, OpKind, Prepare, Stage, Tail};
+use types::messages::brick::{Decide, Fill, GroupDecision, NewEpoch, OpKind, Prepare, Stage, Tail};
 use world::sim::{DiskEvent, DiskImage, Recording};
 
 use super::super::*;
@@ -51,9 +51,9 @@ pub(super) struct Rig {
     superblock: Superblock,
 }
 
-/// A journal of which a few records fill a segment, and space for two units and a bit: blocks are soon used again.
-fn superblock() -> Superblock {
-    let base = small(9);
+/// A journal of which a few records fill a segment. Space for two units and a bit, 9 blocks: they are soon used again.
+fn superblock(data_blocks: u64) -> Superblock {
+    let base = small(data_blocks);
     let (segment, segments, pages) = (12 << 10, 8, 16);
     let pages_start = base.journal_start + segment * u64::from(segments);
     let data_start = pages_start + u64::from(pages) * 2 * crate::table::PAGE as u64;
@@ -62,7 +62,16 @@ fn superblock() -> Superblock {
 
 impl Rig {
     pub(super) fn new(seed: u64, role: Role) -> Rig {
-        let rig = Rig { sim: Simulation::new(seed, SimOptions::default()), role, superblock: superblock() };
+        Rig::with(seed, role, superblock(9))
+    }
+
+    /// A rig with space for more units.
+    pub(super) fn roomy(seed: u64, role: Role) -> Rig {
+        Rig::with(seed, role, superblock(64))
+    }
+
+    fn with(seed: u64, role: Role, superblock: Superblock) -> Rig {
+        let rig = Rig { sim: Simulation::new(seed, SimOptions::default()), role, superblock };
         let world = rig.sim.node("brick");
         rig.sim.block_on("brick", async {
             let disk = world.create_disk("disk", rig.superblock.size).await.expect("a new disk");
@@ -165,6 +174,13 @@ pub(super) async fn send(
         staged,
         crcs: if staged { Vec::new() } else { crcs.clone() },
     };
+    if op.filled {
+        let identities = if role == Role::Parity { vec![op.seq; 2] } else { Vec::new() };
+        let (group, key, slot, base, decided) = (GROUP, op.key, role.slot(), op.seq, op.seq);
+        let unit_blocks = vec![blocks; 2];
+        let fill = Fill { group, key, slot, base, unit_blocks, identities, decided, crcs };
+        return server.take_fill(epoch, fill, payload).await.map(drop);
+    }
     if !staged {
         return server.prepare(epoch, &prepare, payload).await.map(drop);
     }
@@ -204,7 +220,7 @@ pub(super) fn decided(epoch: Epoch, upto: Seq) -> GroupDecision {
 }
 
 /// The unit of a stripe as the brick has it.
-async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> Picture {
+pub(super) async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> Picture {
     let mut picture = Picture::empty(2 * UNIT);
     let range = 0..UNIT;
     let read = UnitRead { group: GROUP, key, slot: role.slot(), range, identity: None, decided: Vec::new() };
@@ -221,8 +237,24 @@ async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> Pic
     picture
 }
 
+/// Fills the segment that is appended to with what nobody needs. False if the journal is too full for that already.
+pub(super) fn next_segment(server: &Server) -> bool {
+    if server.journal.fill() > 25 {
+        return false;
+    }
+    let record = crate::record::Drop { object: ObjectId(77), stripes: 0 };
+    server.journal.append(&record, &Buf::from(vec![0; 7000]));
+    true
+}
+
+/// Whether a unit's base is what an operation made.
+async fn has_base(server: &Server, role: Role, op: &Op) -> bool {
+    server.load(op.key).await.expect("it can be looked up");
+    server.slot.borrow().plan_read(op.key, role.slot(), 0, 0..UNIT, Some(op.seq), &[]).is_ok()
+}
+
 /// Asserts that every block belongs to one unit or is free.
-async fn check_space(server: &Server) {
+pub(super) async fn check_space(server: &Server) {
     let (mut owned, free) = server.slot.borrow().owned_in_ram();
     server
         .table
@@ -280,6 +312,16 @@ pub(super) async fn examine(
     let held: BTreeSet<Seq> = tail.held.iter().map(|op| op.seq).collect();
     let seen: BTreeSet<ClientSeq> = tail.windows.iter().flat_map(|window| window.seen.clone()).collect();
     let mut next = history.until(at);
+    // A unit that was given and not answered for is there or not; nothing else tells.
+    let unsure = |op: &&Op| {
+        let is_over = |time: Option<usize>| time.is_some_and(|time| time <= at);
+        op.filled && !op.refused && op.issued <= at && !is_over(op.acked) && !is_over(op.gone)
+    };
+    let unsure = history.ops.iter().find(unsure);
+    let given = match unsure {
+        Some(op) => has_base(&server, rig.role, op).await,
+        None => false,
+    };
     let fate = |op: &Op| match op {
         _ if op.refused
             || op.issued > at
@@ -289,6 +331,13 @@ pub(super) async fn examine(
             Fate::Gone
         }
         _ if op.gone.is_some_and(|gone| gone <= at) && !held.contains(&op.seq) => Fate::Gone,
+        _ if unsure.is_some_and(|unsure| unsure.seq == op.seq) => {
+            if given {
+                Fate::Committed
+            } else {
+                Fate::Gone
+            }
+        }
         _ if op.seq <= known => Fate::Committed,
         _ if held.contains(&op.seq) => Fate::Held,
         _ => Fate::Gone,
@@ -307,7 +356,11 @@ pub(super) async fn examine(
             op.seq
         );
         let settled = history.known(known).any(|settled| op.seq <= settled.upto);
-        assert!(found != Fate::Committed || acked || settled, "{}: decided, but never durable", op.seq);
+        assert!(
+            found != Fate::Committed || acked || settled || op.filled,
+            "{}: decided, but never durable",
+            op.seq
+        );
         assert!(
             found == Fate::Gone || op.gone.is_none_or(|gone| gone > at),
             "{}: back from the dead",

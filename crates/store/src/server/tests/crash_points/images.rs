@@ -40,10 +40,11 @@ pub(super) fn crash_images(start: &DiskImage, events: &[DiskEvent], mut each: im
             DiskEvent::Write { offset, bytes } => unsynced.push((*offset, bytes)),
             DiskEvent::Sync { upto } => {
                 interval(&durable, &unsynced, at, &mut each);
-                for (offset, bytes) in unsynced.drain(..upto - settled) {
+                // One that began before the last one may end after it: it has nothing to add.
+                for (offset, bytes) in unsynced.drain(..upto.saturating_sub(settled)) {
                     durable.write(offset, bytes);
                 }
-                settled = *upto;
+                settled = settled.max(*upto);
             }
         }
     }

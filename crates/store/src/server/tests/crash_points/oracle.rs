@@ -31,6 +31,8 @@ pub(super) struct Op {
     pub(super) refused: bool,
     /// A recovery has told that it is not held.
     pub(super) gone: Option<At>,
+    /// The slot has missed it, and was given the unit that it made.
+    pub(super) filled: bool,
 }
 
 /// A take-over.

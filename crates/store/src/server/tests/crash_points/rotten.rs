@@ -22,6 +22,7 @@ pub(super) fn full(counter: u64, key: StripeKey) -> Op {
         acked: None,
         refused: false,
         gone: None,
+        filled: false,
     }
 }
 
