@@ -14,8 +14,8 @@ use nix::unistd::Pid;
 use crate::error::{LabError, Result, doing};
 use crate::topology;
 
-/// The same everywhere, or two machines' results differ by their settings.
-const CONGESTION_CONTROL: &str = "cubic";
+/// That of the kernel of the paper; and the same everywhere, or results would differ by the settings of machines.
+const CONGESTION_CONTROL: &str = "reno";
 /// How long a program may take to end when it is asked to: a mount makes everything stable first.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 

@@ -102,7 +102,7 @@ fn how(measured: &Measured) -> String {
             "links",
             "10 and 100 Mbit/s, switching hub".into(),
             format!(
-                "the same: veth pairs on a bridge, a token bucket at each end of each link, {} KiB of queue, TCP cubic",
+                "the same: veth pairs on a bridge, a token bucket at each end of each link, {} KiB of queue, TCP reno",
                 FAST.queue >> 10
             ),
         ),
