@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::rc::Rc;
 
+use futures_util::future::{Either, select};
 use layout::Coder;
 use types::messages::brick as messages;
 use types::messages::cluster::{ClusterMap, Fences, VolumeInfo};
@@ -135,6 +137,17 @@ impl Brick {
 
     /// Serves until the disk fails or the future is dropped.
     pub async fn run(self) -> Result<(), BrickError> {
+        let server = self.server.clone();
+        match select(pin!(self.serve()), pin!(server.disk.lost())).await {
+            Either::Left((served, _)) => served,
+            Either::Right((error, _)) => {
+                server.journal.fail();
+                Err(BrickError::Disk(error))
+            }
+        }
+    }
+
+    async fn serve(self) -> Result<(), BrickError> {
         let Brick { server, listener } = self;
         let world = server.world.clone();
         world.spawn(server.clone().sync_journal());

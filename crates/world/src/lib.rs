@@ -6,7 +6,9 @@
 //! [`rpc`] turns connections into calls and answers, over either body.
 
 mod frame;
+pub mod nbd;
 mod real;
+mod remote;
 pub mod rpc;
 mod signal;
 pub mod sim;
@@ -168,19 +170,27 @@ impl World {
         either!(WorldBody, &self.0, world => world.connect_to_path(path).await, Conn(ConnBody))
     }
 
-    /// Opens the disk at `path` for this holder alone.
+    /// Opens the disk at `path` for this holder alone; or, at a URL of NBD, the one that a server there lends, which no
+    /// lock keeps others from.
     ///
     /// # Errors
     /// `WouldBlock` while somebody else has it open.
     pub async fn open_disk(&self, path: &str) -> io::Result<Disk> {
+        if remote::is_url(path) {
+            return remote::Disk::open(self, path, 0).await.map(|disk| Disk(DiskBody::Remote(disk)));
+        }
         either!(WorldBody, &self.0, world => world.open_disk(path).await, Disk(DiskBody))
     }
 
-    /// Makes a file of `len` zero bytes at `path`, durably, and opens it; a block device is used as it is.
+    /// Makes a file of `len` zero bytes at `path`, durably, and opens it; a block device, and what is at a URL, are used as
+    /// they are.
     ///
     /// # Errors
     /// `AlreadyExists` if there is a file.
     pub async fn create_disk(&self, path: &str, len: u64) -> io::Result<Disk> {
+        if remote::is_url(path) {
+            return remote::Disk::open(self, path, len).await.map(|disk| Disk(DiskBody::Remote(disk)));
+        }
         either!(WorldBody, &self.0, world => world.create_disk(path, len).await, Disk(DiskBody))
     }
 }
@@ -259,7 +269,12 @@ pub struct StreamSender(SenderBody);
 impl StreamSender {
     /// Sends `head`, which is copied, and `body`, which is not, in as few writes as possible.
     pub async fn send(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
-        either!(SenderBody, &mut self.0, sender => sender.send_bytes(head, body).await)
+        self.send_parts(head, [body]).await
+    }
+
+    /// Sends `head`, which is copied, and then each of `parts`, which are not, in as few writes as possible.
+    pub async fn send_parts(&mut self, head: &[u8], parts: impl IntoIterator<Item = Buf>) -> io::Result<()> {
+        either!(SenderBody, &mut self.0, sender => sender.send_bytes(head, parts).await)
     }
 }
 
@@ -317,7 +332,7 @@ impl Sender {
     pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         match &mut self.0 {
             SenderBody::Real(_) => Err(io::ErrorKind::Unsupported.into()),
-            SenderBody::Sim(sender) => sender.send_bytes(&bytes, Buf::empty()).await,
+            SenderBody::Sim(sender) => sender.send_bytes(&bytes, []).await,
         }
     }
 }
@@ -353,7 +368,8 @@ impl Receiver {
     }
 }
 
-/// A block device or a file of fixed length, held alone. Closed when the last clone is dropped.
+/// A block device or a file of fixed length, held alone, or what an NBD server lends. Closed when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub struct Disk(DiskBody);
 
@@ -361,13 +377,30 @@ pub struct Disk(DiskBody);
 enum DiskBody {
     Real(real::Disk),
     Sim(sim::Disk),
+    Remote(remote::Disk),
+}
+
+/// Runs the same call on whichever disk there is.
+macro_rules! each_disk {
+    ($body:expr, $disk:ident => $call:expr) => {
+        match $body {
+            DiskBody::Real($disk) => $call,
+            DiskBody::Sim($disk) => $call,
+            DiskBody::Remote($disk) => $call,
+        }
+    };
 }
 
 #[expect(clippy::len_without_is_empty, reason = "a disk of no bytes is not a case that anybody asks about")]
 impl Disk {
+    /// Its path, or its URL.
+    pub fn name(&self) -> &str {
+        each_disk!(&self.0, disk => disk.name())
+    }
+
     /// Its size in bytes.
     pub fn len(&self) -> u64 {
-        either!(DiskBody, &self.0, disk => disk.len())
+        each_disk!(&self.0, disk => disk.len())
     }
 
     /// Exactly `len` bytes from `offset`.
@@ -375,12 +408,13 @@ impl Disk {
     /// # Errors
     /// `UnexpectedEof` past the end.
     pub async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
-        either!(DiskBody, &self.0, disk => disk.read(offset, len).await)
+        each_disk!(&self.0, disk => disk.read(offset, len).await)
     }
 
-    /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`].
+    /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`]. Two writes to the same
+    /// 4-KiB block must not be under way at once.
     pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
-        either!(DiskBody, &self.0, disk => disk.write(offset, parts).await)
+        each_disk!(&self.0, disk => disk.write(offset, parts).await)
     }
 
     /// Makes durable every write that ended before this was called.
@@ -388,6 +422,15 @@ impl Disk {
     /// # Errors
     /// After any error the disk counts as lost: a second sync proves nothing.
     pub async fn sync(&self) -> io::Result<()> {
-        either!(DiskBody, &self.0, disk => disk.sync().await)
+        each_disk!(&self.0, disk => disk.sync().await)
+    }
+
+    /// Waits until nothing can be had of the disk any more, and says why. A disk of this machine tells that with the
+    /// errors of what it is asked only: then this waits for ever.
+    pub async fn lost(&self) -> io::Error {
+        match &self.0 {
+            DiskBody::Remote(disk) => disk.lost().await,
+            DiskBody::Real(_) | DiskBody::Sim(_) => std::future::pending().await,
+        }
     }
 }

@@ -29,18 +29,24 @@ use crate::size::Size;
 Runs in the foreground and logs to standard error: let a service manager start it, once per disk.
 --format prepares a disk once; later starts leave it, --id and --size out. Without a key it listens on loopback only.
 
+A disk may be one that another machine lends by NBD: nbd://HOST[:PORT]/EXPORT, or nbd+unix:///EXPORT?socket=PATH. Nothing
+but an NBD server runs there (nbdkit, qemu-nbd, `shoal nbd`). NBD knows no lock: let the server serve one client at a time.
+
 Examples:
   shoal brick --disk /dev/sdb --format --id 3 --node 2 --listen 10.0.0.2:7411 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick --disk /srv/brick4 --format --id 4 --size 500G --node 2 --listen 10.0.0.2:7412 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
+  shoal brick --disk nbd://10.0.0.9/sdb --format --id 5 --node 9 --listen 10.0.0.2:7413 \\
+     --meta 10.0.0.1:7400 --key-file /etc/shoal/key         sdb of 10.0.0.9, where this runs:
+                                                            nbdkit --filter=limit file /dev/sdb limit=1 -e sdb
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good"
 )]
 pub(crate) struct BrickArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Block device or file
-    #[arg(long, value_name = "PATH", required = true)]
+    /// Block device, file, or URL of an NBD server's export
+    #[arg(long, value_name = "PATH|URL", required = true)]
     disk: Option<PathBuf>,
     /// Address of the metadata service, HOST:PORT
     #[arg(long, value_name = "ADDR", env = "SHOAL_META", required = true)]
@@ -63,7 +69,7 @@ pub(crate) struct BrickArgs {
     /// Id of the new brick, different from all others of the cluster (with --format)
     #[arg(long, value_name = "N", requires = "format", value_parser = clap::value_parser!(u32).range(1..))]
     id: Option<u32>,
-    /// Bytes of the new brick if it is a file (with --format)
+    /// Bytes of the new brick if it is a file; the least that an export must have (with --format)
     #[arg(long, value_name = "SIZE", requires = "format")]
     size: Option<Size>,
     /// Memory budget
@@ -144,7 +150,7 @@ async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
         std::io::ErrorKind::NotFound => {
             problem(format!("{path} is not there"), "check --disk, or --format --id N --size SIZE to make it")
         }
-        _ => anyhow::anyhow!("cannot open {path}: {error}"),
+        _ => anyhow::anyhow!("the disk cannot be used: {error}"),
     })
 }
 
@@ -164,7 +170,7 @@ fn format(args: &BrickArgs, world: &World, key: &Key) -> anyhow::Result<()> {
         let disk = match made {
             Some(Ok(disk)) => disk,
             Some(Err(error)) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                anyhow::bail!("cannot make {path}: {error}")
+                anyhow::bail!("the disk cannot be made: {error}")
             }
             _ => open(world, path).await?,
         };

@@ -82,6 +82,7 @@ fn words(
         "primary of",
         "memory",
         "at",
+        "disk",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (info, answer) in bricks {
@@ -99,6 +100,7 @@ fn words(
             primary_of(&report.map, info.id).to_string(),
             answer.map_or("-".into(), |a| memory(a.memory, a.memory_budget)),
             info.address.clone(),
+            answer.map_or("-".into(), |a| a.disk.clone()),
         ]);
     }
     let mut text = format!(
@@ -183,6 +185,7 @@ fn document(
             });
             if let Some(a) = answer {
                 value["pid"] = a.pid.into();
+                value["disk"] = a.disk.clone().into();
                 value["units"] = a.units.into();
                 value["overlays"] = a.overlays.into();
                 value["decoded"] = a.decoded.into();

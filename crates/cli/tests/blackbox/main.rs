@@ -19,6 +19,7 @@
 //! | `verify.rs` | units that are compared |
 //! | `memory.rs` | what the daemons' memory comes to under load |
 //! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
+//! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `story.rs` | the demo |
 
@@ -40,6 +41,7 @@ mod nfs_faults;
 mod partitions;
 mod refusals;
 mod rejoin;
+mod remote;
 mod restarts;
 mod script;
 mod stage;

@@ -100,20 +100,21 @@ impl Stage {
 
     /// Starts a daemon whose standard error goes to a file of the stage.
     pub(crate) fn daemon(&self, name: &str, args: &[&str]) -> u32 {
-        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
-        let child = self.command(args).stdout(Stdio::null()).stderr(log).spawn().expect("the binary runs");
-        let pid = child.id();
-        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
-        pid
+        self.start(name, self.command(args))
     }
 
     /// As [`Stage::daemon`], in a network namespace.
     pub(crate) fn daemon_in(&self, space: &str, name: &str, args: &[&str]) -> u32 {
-        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", space, env!("CARGO_BIN_EXE_shoal")]).args(args);
+        self.start(name, command)
+    }
+
+    /// Starts any program as [`Stage::daemon`] does ours.
+    pub(crate) fn start(&self, name: &str, mut command: Command) -> u32 {
+        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().expect("ip runs: `apt-get install iproute2`");
+        let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}; see ./dev test for what it needs"));
         let pid = child.id();
         self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
         pid

@@ -7,13 +7,14 @@ use std::rc::Rc;
 use client::ClientError;
 use futures_util::future::{Either, select};
 use types::Buf;
+use world::nbd::{OPTION_LEN, REQUEST_LEN, Request};
 use world::{Conn, Signal, StreamReceiver, StreamSender};
 
 use super::credits::{Credit, Credits};
 use super::export::{Export, Opened, is_fenced};
 use super::proto::{
-    Agreed, CODE_IO, CODE_SHUTDOWN, Command, ENTRY_LEN, GREETING, Haggle, Job, OPTION_LEN, REQUEST_LEN,
-    Replies, Reply, Request, Step, Terms, option_header,
+    Agreed, CODE_IO, CODE_SHUTDOWN, Command, ENTRY_LEN, GREETING, Haggle, Job, Replies, Reply, Step, Terms,
+    option_header,
 };
 use super::server::Server;
 use crate::errno::nbd_code;
@@ -160,7 +161,7 @@ impl Line {
         payload: usize,
         receiver: &mut StreamReceiver,
     ) -> Option<()> {
-        let checked = if self.server.is_closing() { Err(CODE_SHUTDOWN) } else { request.check(&self.terms) };
+        let checked = if self.server.is_closing() { Err(CODE_SHUTDOWN) } else { self.terms.check(&request) };
         let bytes = checked.as_ref().map_or(0, Job::bytes);
         let credit = self.credits.take(bytes).await;
         let job = match checked {

@@ -12,6 +12,7 @@ impl Server {
             brick: self.options.brick,
             cluster: self.superblock.cluster,
             pid: std::process::id(),
+            disk: self.disk.name().to_owned(),
             capacity: self.capacity_bytes(),
             free: self.free_bytes(),
             units: self.table.len().max(resident) as u64,

@@ -442,6 +442,8 @@ records! {
         cluster: ClusterId,
         /// The process.
         pid: u32,
+        /// Path or URL of its disk.
+        disk: String,
         /// Bytes that units can take.
         capacity: u64,
         /// Bytes free.

@@ -115,6 +115,11 @@ impl Disk {
         Ok(Disk { inner: Rc::new(inner) })
     }
 
+    /// Where it is.
+    pub(crate) fn name(&self) -> &str {
+        &self.inner.path
+    }
+
     /// Bytes that it holds.
     pub(crate) fn len(&self) -> u64 {
         self.inner.len

@@ -59,7 +59,11 @@ impl Sender {
     ///
     /// # Cancel
     /// As for [`Sender::send`].
-    pub(crate) async fn send_bytes(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
+    pub(crate) async fn send_bytes(
+        &mut self,
+        head: &[u8],
+        body: impl IntoIterator<Item = Buf>,
+    ) -> io::Result<()> {
         self.outgoing.clear();
         self.outgoing.push_bytes(head, body);
         self.flush().await
@@ -147,13 +151,11 @@ impl Outgoing {
         Ok(())
     }
 
-    fn push_bytes(&mut self, head: &[u8], body: Buf) {
+    fn push_bytes(&mut self, head: &[u8], body: impl IntoIterator<Item = Buf>) {
         let start = self.heads.len();
         self.heads.extend_from_slice(head);
         self.pieces.push(Piece::Head(start..self.heads.len()));
-        if !body.is_empty() {
-            self.pieces.push(Piece::Payload(body));
-        }
+        self.pieces.extend(body.into_iter().filter(|part| !part.is_empty()).map(Piece::Payload));
     }
 
     fn is_empty(&self) -> bool {

@@ -26,6 +26,7 @@ pub(super) struct Disks {
 }
 
 pub(super) struct File {
+    name: String,
     len: u64,
     /// Who has it open; 0 if nobody.
     holder: Cell<u64>,
@@ -51,6 +52,7 @@ impl Disks {
             return Err(io::ErrorKind::AlreadyExists.into());
         };
         entry.insert(Rc::new(File {
+            name: path.to_owned(),
             len,
             holder: Cell::new(0),
             cached: RefCell::default(),
@@ -289,6 +291,10 @@ impl Drop for Handle {
 impl Disk {
     pub(super) fn new(state: Rc<State>, node: u32, life: u32, file: Rc<File>, holder: u64) -> Disk {
         Disk(Rc::new(Handle { state, node, life, file, holder }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.file.name
     }
 
     pub(crate) fn len(&self) -> u64 {

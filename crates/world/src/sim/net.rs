@@ -418,10 +418,11 @@ impl Net {
         }
     }
 
-    /// Loses a tail of what is in flight, perhaps in the middle of a frame.
+    /// Loses a tail of what is in flight, perhaps in the middle of a frame, but never the news of a break.
     fn lose_flight(&mut self, state: &State, to: LinkEnd) {
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
+        let news = end.flight.pop_back_if(|(_, what)| matches!(what, Arrival::Reset));
         let kept = self.chance.below(end.flight.len() as u64 + 1) as usize;
         // What is lost still counts as waiting: its sender does not know better until it hears of the break.
         let lost = end.flight.split_off(kept);
@@ -435,6 +436,7 @@ impl Net {
             state.faults.add(Fault::HalfFrame, 1);
         }
         end.last = end.flight.back().map_or(0, |(when, _)| *when);
+        end.flight.extend(news);
     }
 
     /// All connections of a node end with its process; a machine without power does not even say so.

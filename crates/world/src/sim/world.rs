@@ -261,8 +261,14 @@ impl Sender {
     }
 
     /// Sends what may be no frame at all.
-    pub(crate) async fn send_bytes(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
-        self.put(Arrival::Bytes([head, &body].concat())).await
+    pub(crate) async fn send_bytes(
+        &mut self,
+        head: &[u8],
+        body: impl IntoIterator<Item = Buf>,
+    ) -> io::Result<()> {
+        let mut bytes = head.to_vec();
+        body.into_iter().for_each(|part| bytes.extend_from_slice(&part));
+        self.put(Arrival::Bytes(bytes)).await
     }
 
     async fn put(&mut self, what: Arrival) -> io::Result<()> {

@@ -7,14 +7,14 @@
 //!                               ──▶ End: send, close
 //! ```
 
+use world::nbd::{Input, OptionHeader, answer};
+
 use super::words::*;
 
 /// What a server says first: magic, magic, flags.
 pub(crate) const GREETING: [u8; 18] = greeting();
 /// Bytes of the client's answer to it.
 pub(crate) const ENTRY_LEN: usize = 4;
-/// Bytes of an option without its data.
-pub(crate) const OPTION_LEN: usize = 16;
 
 const fn greeting() -> [u8; 18] {
     let (magic, option) = (MAGIC.to_be_bytes(), OPTION_MAGIC.to_be_bytes());
@@ -101,10 +101,8 @@ pub(crate) struct Haggle {
 
 /// Option and length of its data. `None` if it is no option, or longer than any that makes sense.
 pub(crate) fn option_header(bytes: &[u8]) -> Option<(u32, usize)> {
-    let mut input = Input(bytes);
-    let magic = input.u64()?;
-    let (option, len) = (input.u32()?, input.u32()?);
-    (magic == OPTION_MAGIC && len <= OPTION_MAX).then_some((option, len as usize))
+    let OptionHeader { option, len } = OptionHeader::parse(bytes)?;
+    (len <= OPTION_MAX).then_some((option, len as usize))
 }
 
 impl Haggle {
@@ -152,7 +150,7 @@ impl Haggle {
 
     fn ask(&self, option: u32, data: &[u8]) -> Result<Ask, (u32, &'static str)> {
         let mut input = Input(data);
-        let name = input.string()?;
+        let name = string(&mut input)?;
         let parsed = input.u16().and_then(|count| (0..count).map(|_| input.u16()).collect());
         let wanted: Vec<u16> = parsed.filter(|_| input.is_at_end()).ok_or(INVALID)?;
         if !self.offer.is_meant(name) {
@@ -179,11 +177,11 @@ impl Haggle {
             return Err((REP_ERR_INVALID, "structured replies come first"));
         }
         let mut input = Input(data);
-        let name = input.string()?;
+        let name = string(&mut input)?;
         let count = input.u32().ok_or(INVALID)?;
         let mut found = !set && count == 0;
         for _ in 0..count {
-            let query = input.string()?;
+            let query = string(&mut input)?;
             // Of the namespace alone a list has everything.
             found |= query == CONTEXT_NAME.as_bytes() || (!set && query == b"base:");
         }
@@ -233,51 +231,11 @@ impl Haggle {
 
 const INVALID: (u32, &str) = (REP_ERR_INVALID, "malformed option");
 
-/// One answer to an option.
-fn answer(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(20 + data.len());
-    bytes.extend(OPTION_REPLY_MAGIC.to_be_bytes());
-    bytes.extend(option.to_be_bytes());
-    bytes.extend(kind.to_be_bytes());
-    bytes.extend((data.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(data);
-    bytes
-}
-
-/// Bytes that are taken from the front.
-pub(super) struct Input<'a>(pub(super) &'a [u8]);
-
-impl<'a> Input<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*first)
+/// A length and so many bytes, of a name or a query.
+fn string<'a>(input: &mut Input<'a>) -> Result<&'a [u8], (u32, &'static str)> {
+    let len = input.u32().ok_or(INVALID)? as usize;
+    if len > NAME_MAX {
+        return Err((REP_ERR_TOO_BIG, "a name has at most 4096 bytes"));
     }
-
-    pub(super) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_be_bytes)
-    }
-
-    /// A length and so many bytes, of a name or a query.
-    fn string(&mut self) -> Result<&'a [u8], (u32, &'static str)> {
-        let len = self.u32().ok_or(INVALID)? as usize;
-        if len > NAME_MAX {
-            return Err((REP_ERR_TOO_BIG, "a name has at most 4096 bytes"));
-        }
-        let (string, rest) = self.0.split_at_checked(len).ok_or(INVALID)?;
-        self.0 = rest;
-        Ok(string)
-    }
-
-    fn is_at_end(&self) -> bool {
-        self.0.is_empty()
-    }
+    input.bytes(len).ok_or(INVALID)
 }

@@ -2,12 +2,12 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `words.rs` | the protocol's numbers |
+//! | `words.rs` | what is bounded and named here |
 //! | `haggle.rs` | the handshake and its options, until the client has an export |
-//! | `request.rs` | requests: read, and compared with what the export allows |
+//! | `request.rs` | requests, compared with what the export allows |
 //! | `reply.rs` | replies, simple and structured |
 //!
-//! Source: `doc/proto.md` of the NBD project, fixed newstyle. Numbers are big-endian.
+//! Numbers and headers of the protocol stand in [`world::nbd`], which a client has in common with this gate.
 
 mod haggle;
 mod reply;
@@ -16,7 +16,7 @@ mod request;
 mod tests;
 mod words;
 
-pub(super) use haggle::{Agreed, ENTRY_LEN, GREETING, Haggle, OPTION_LEN, Offer, Step, option_header};
+pub(super) use haggle::{Agreed, ENTRY_LEN, GREETING, Haggle, Offer, Step, option_header};
 pub(super) use reply::{Replies, Reply};
-pub(super) use request::{Command, Job, REQUEST_LEN, Request, Terms};
+pub(super) use request::{Command, Job, Terms};
 pub(super) use words::{CODE_IO, CODE_SHUTDOWN};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use types::Buf;
+use world::nbd::SimpleReply;
 
 use super::words::*;
 
@@ -101,7 +102,7 @@ fn is_zeros(bytes: &[u8]) -> bool {
 }
 
 fn simple(cookie: u64, code: u32) -> Vec<u8> {
-    [&SIMPLE_REPLY_MAGIC.to_be_bytes()[..], &code.to_be_bytes(), &cookie.to_be_bytes()].concat()
+    SimpleReply { cookie, code }.encode().to_vec()
 }
 
 /// The only chunk of a reply, whose payload is `data` and `more` bytes behind it.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use types::Buf;
+use world::nbd::Request;
 
 use super::words::*;
 use super::*;
@@ -175,16 +176,6 @@ fn request(kind: u16, flags: u16, offset: u64, len: u32) -> Request {
     Request { flags, kind, cookie: 9, offset, len }
 }
 
-fn encode(request: &Request) -> Vec<u8> {
-    let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
-    bytes.extend(request.flags.to_be_bytes());
-    bytes.extend(request.kind.to_be_bytes());
-    bytes.extend(request.cookie.to_be_bytes());
-    bytes.extend(request.offset.to_be_bytes());
-    bytes.extend(request.len.to_be_bytes());
-    bytes
-}
-
 #[test]
 fn what_an_export_does_not_allow_has_its_error() {
     let end = TERMS.size;
@@ -207,21 +198,21 @@ fn what_an_export_does_not_allow_has_its_error() {
         (request(CMD_FLUSH, FLAG_FUA, 0, 0), Ok(Command::Flush)),
     ];
     for (request, right) in cases {
-        assert_eq!(request.check(&TERMS).map(|job| job.command), right, "{request:?}");
+        assert_eq!(TERMS.check(&request).map(|job| job.command), right, "{request:?}");
     }
-    assert!(request(CMD_WRITE, FLAG_FUA, 0, 1).check(&TERMS).expect("sound").stable);
+    assert!(TERMS.check(&request(CMD_WRITE, FLAG_FUA, 0, 1)).expect("sound").stable);
     assert_eq!(request(CMD_WRITE, 0, 0, REQUEST_MAX + 1).payload(), None);
     assert_eq!(request(CMD_WRITE, 0, 0, REQUEST_MAX).payload(), Some(REQUEST_MAX as usize));
     assert_eq!(request(CMD_TRIM, 0, 0, u32::MAX).payload(), Some(0));
     let read_only = Terms { read_only: true, ..TERMS };
     for kind in [CMD_WRITE, CMD_TRIM, CMD_WRITE_ZEROES] {
-        assert_eq!(request(kind, 0, 0, 1).check(&read_only), Err(CODE_NOT_PERMITTED));
+        assert_eq!(read_only.check(&request(kind, 0, 0, 1)), Err(CODE_NOT_PERMITTED));
     }
     let plain = Terms { structured: false, context: false, ..TERMS };
-    assert_eq!(request(CMD_READ, FLAG_DF, 0, 1).check(&plain), Err(CODE_INVALID));
-    assert_eq!(request(CMD_BLOCK_STATUS, 0, 0, 1).check(&plain), Err(CODE_INVALID));
+    assert_eq!(plain.check(&request(CMD_READ, FLAG_DF, 0, 1)), Err(CODE_INVALID));
+    assert_eq!(plain.check(&request(CMD_BLOCK_STATUS, 0, 0, 1)), Err(CODE_INVALID));
     let large = Terms { size: 1 << 40, ..TERMS };
-    assert_eq!(request(CMD_READ, 0, 0, REQUEST_MAX + 1).check(&large), Err(CODE_INVALID));
+    assert_eq!(large.check(&request(CMD_READ, 0, 0, REQUEST_MAX + 1)), Err(CODE_INVALID));
 }
 
 #[test]
@@ -319,10 +310,10 @@ proptest! {
         terms in any::<[bool; 3]>(),
     ) {
         let request = Request { flags, kind, cookie, offset, len };
-        prop_assert_eq!(Request::parse(&encode(&request)), Some(request));
+        prop_assert_eq!(Request::parse(&request.encode()), Some(request));
         let [read_only, structured, context] = terms;
         let terms = Terms { read_only, structured, context, ..TERMS };
-        if let Ok(job) = request.check(&terms) {
+        if let Ok(job) = terms.check(&request) {
             prop_assert!(job.range.start <= job.range.end && job.range.end <= terms.size);
             prop_assert!(job.bytes() <= REQUEST_MAX as usize);
             prop_assert_eq!(job.cookie, cookie);

@@ -78,6 +78,21 @@ fn a_one_way_cut_loses_one_direction_and_breaks_the_connection() {
 }
 
 #[test]
+fn both_ends_hear_of_a_cut_both_ways() {
+    for seed in 0..20 {
+        let sim = calm(seed);
+        let (a, b) = (sim.node("a"), sim.node("b"));
+        sim.block_on("a", async {
+            let (ours, theirs) = pair(&a, &b).await;
+            sim.partition("a", "b", true);
+            for end in [ours, theirs] {
+                assert!(a.timeout(3_000_000, arrivals(end)).await.is_some(), "seed {seed}");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_break_may_leave_half_a_frame() {
     let (mut half, mut whole) = (0, 0);
     for seed in 0..100 {

@@ -1,0 +1,330 @@
+//! Bricks on disks that other machines lend by NBD, with the servers that people use: nbdkit and qemu-nbd.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::stage::{Chance, Ran, Stage, kill_now, text, wait_for, within};
+
+/// Time in which a lost lender or a brick that is back is noticed, however slow the machine is.
+const SOON: Duration = Duration::from_secs(180);
+/// Bytes of a lent disk.
+const SIZE: u64 = 256 << 20;
+/// Pieces of the file that is worked on, and their bytes.
+const PIECES: u64 = 64;
+const PIECE: usize = 48 << 10;
+
+/// A cluster of daemons by hand, on disks that are lent.
+struct Cluster<'a> {
+    stage: &'a Stage,
+    meta: String,
+    key: PathBuf,
+}
+
+/// Ports of this test binary: the metadata service has the first, then the bricks, then the lenders.
+fn port(n: u16) -> u16 {
+    14_000 + (std::process::id() % 300) as u16 * 20 + n
+}
+
+impl<'a> Cluster<'a> {
+    fn new(stage: &'a Stage) -> Cluster<'a> {
+        let dir = stage.path("meta");
+        stage.must(&["cluster", "init", "--dir", text(&dir)]);
+        let (meta, key) = (format!("127.0.0.1:{}", port(0)), dir.join("key"));
+        stage.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", text(&key)]);
+        let cluster = Cluster { stage, meta, key };
+        assert!(wait_for(SOON, || cluster.run(&["status"]).ok), "{}", stage.said("meta"));
+        cluster
+    }
+
+    fn to<'b>(&'b self, args: &[&'b str]) -> Vec<&'b str> {
+        [args, &["--meta", &self.meta, "--key-file", text(&self.key)]].concat()
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.stage.shoal(&self.to(args))
+    }
+
+    fn brick_args(disk: &str, n: u16) -> Vec<String> {
+        let (node, listen) = (n.to_string(), format!("127.0.0.1:{}", port(n)));
+        ["brick", "--disk", disk, "--node", &node, "--listen", &listen].map(str::to_owned).to_vec()
+    }
+
+    /// Starts brick `n` on a disk, formatted first if `new`.
+    fn brick(&self, n: u16, disk: &str, new: bool) -> u32 {
+        let (mut args, id) = (Cluster::brick_args(disk, n), n.to_string());
+        if new {
+            args.extend(["--format", "--id", &id].map(str::to_owned));
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.stage.daemon(&format!("brick{n}"), &self.to(&args))
+    }
+
+    /// A brick that must not come up.
+    fn no_brick(&self, disk: &str, words: &[&str]) {
+        let args = [Cluster::brick_args(disk, 9), ["--format", "--id", "9"].map(str::to_owned).to_vec()].concat();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let ran = within(SOON, "a brick that is refused", || self.run(&args));
+        ran.refused(words);
+    }
+
+    fn find(&self, brick: &str) -> Value {
+        let status = self.run(&["status", "--json"]).json();
+        let bricks = status["bricks"].as_array().cloned().unwrap_or_default();
+        bricks.into_iter().find(|b| b["id"] == brick).unwrap_or_default()
+    }
+
+    fn wait_until(&self, brick: &str, state: &str) {
+        let found = wait_for(SOON, || self.find(brick)["state"] == state);
+        assert!(found, "{brick} is {}, not {state}", self.find(brick));
+    }
+
+    fn wait_until_level(&self) {
+        let level = || self.run(&["status", "--json"]).json()["progress"]["out"] == 0;
+        assert!(wait_for(SOON, level), "{}", self.run(&["status"]).stdout);
+    }
+
+    fn mount(&self, name: &str) -> PathBuf {
+        let (dir, log) = (self.stage.path(name), self.stage.path(&format!("{name}.log")));
+        fs::create_dir_all(&dir).expect("a directory");
+        let ran = self.run(&["mount", "main", text(&dir), "--log", text(&log)]);
+        assert!(ran.ok, "{}", ran.stderr);
+        dir
+    }
+
+    /// Every unit is read, encoded again and compared.
+    fn verified(&self) {
+        let found = self.run(&["volume", "verify", "main", "--json"]).json();
+        assert_eq!((&found["mismatched"], &found["damaged"]), (&0.into(), &0.into()), "{found}");
+    }
+}
+
+/// Somebody's disk, lent.
+struct Lender<'a> {
+    stage: &'a Stage,
+    name: String,
+    url: String,
+    words: Vec<String>,
+}
+
+impl<'a> Lender<'a> {
+    fn new(stage: &'a Stage, name: &str, url: String, words: &[&str]) -> Lender<'a> {
+        let words = words.iter().map(ToString::to_string).collect();
+        let lender = Lender { stage, name: name.to_owned(), url, words };
+        File::create(lender.file()).and_then(|file| file.set_len(SIZE)).expect("a disk");
+        lender
+    }
+
+    fn file(&self) -> PathBuf {
+        self.stage.path(&format!("{}.disk", self.name))
+    }
+
+    /// Starts the server; it listens when this returns.
+    fn start(&self) -> i32 {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        let pid = self.stage.start(&self.name, command) as i32;
+        let listens = || Command::new("nbdinfo").args(["--size", &self.url]).output().is_ok_and(|ran| ran.status.success());
+        assert!(wait_for(SOON, listens), "{}: {}", self.name, self.stage.said(&self.name));
+        pid
+    }
+}
+
+/// nbdkit at a TCP port; one client at a time.
+fn nbdkit<'a>(stage: &'a Stage, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
+    let (port, file) = (port(n).to_string(), format!("file={}", text(&stage.path(&format!("{name}.disk")))));
+    let words = ["nbdkit", "--foreground", "--ipaddr", "127.0.0.1", "--port", &port, "--filter=limit"];
+    let words = [&words, &["--filter=blocksize-policy", "file", &file, "limit=1"], more].concat();
+    Lender::new(stage, name, format!("nbd://127.0.0.1:{port}/disk"), &words)
+}
+
+/// nbdkit at a socket in the file system.
+fn nbdkit_at_path<'a>(stage: &'a Stage, name: &str) -> Lender<'a> {
+    let (file, socket) = (stage.path(&format!("{name}.disk")), stage.path(&format!("{name}.sock")));
+    let url = format!("nbd+unix:///disk?socket={}", text(&socket));
+    Lender::new(stage, name, url, &["nbdkit", "--foreground", "--unix", text(&socket), "file", text(&file)])
+}
+
+/// qemu-nbd at a TCP port, past the page cache: its blocks are those of the file system below.
+fn qemu<'a>(stage: &'a Stage, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
+    let (port, file) = (port(n).to_string(), stage.path(&format!("{name}.disk")));
+    let words = ["qemu-nbd", "--persistent", "--bind", "127.0.0.1", "--port", &port, "--export-name", "disk"];
+    let words = [&words, &["--format", "raw"], more, &[text(&file)]].concat();
+    Lender::new(stage, name, format!("nbd://127.0.0.1:{port}/disk"), &words)
+}
+
+/// A file of pieces that are written over and read back.
+struct Work {
+    file: File,
+    right: Vec<Vec<u8>>,
+    chance: Chance,
+}
+
+impl Work {
+    fn new(mount: &Path) -> Work {
+        let file = File::options().read(true).write(true).create(true).truncate(true);
+        let file = file.open(mount.join("file")).expect("a file");
+        let mut work = Work { file, right: vec![Vec::new(); PIECES as usize], chance: Chance::new(21) };
+        (0..PIECES).for_each(|piece| work.write(piece));
+        work
+    }
+
+    fn write(&mut self, piece: u64) {
+        let bytes = self.chance.bytes(PIECE);
+        self.file.write_all_at(&bytes, piece * PIECE as u64).expect("a write");
+        self.file.sync_all().expect("an fsync");
+        self.right[piece as usize] = bytes;
+    }
+
+    /// Writes and reads for so long; the longest that one step took.
+    fn go_on(&mut self, time: Duration) -> Duration {
+        let (end, mut longest) = (Instant::now() + time, Duration::ZERO);
+        while Instant::now() < end {
+            let (begun, piece) = (Instant::now(), self.chance.below(PIECES));
+            if self.chance.below(2) == 0 {
+                self.write(piece);
+            } else {
+                let mut found = vec![0; PIECE];
+                self.file.read_exact_at(&mut found, piece * PIECE as u64).expect("a read");
+                assert!(found == self.right[piece as usize], "piece {piece}");
+            }
+            longest = longest.max(begun.elapsed());
+        }
+        longest
+    }
+
+    fn compare(&self, mount: &Path) {
+        assert!(fs::read(mount.join("file")).expect("the file") == self.right.concat(), "at {}", mount.display());
+    }
+}
+
+#[test]
+fn raid_5_over_three_machines_that_run_nothing_of_ours() {
+    let stage = Stage::new("remote");
+    let lenders = [
+        nbdkit(&stage, "lender1", 11, &[]),
+        nbdkit_at_path(&stage, "lender2"),
+        qemu(&stage, "lender3", 13, &["--cache", "none"]),
+    ];
+    let mut servers = [0; 3].map(|_: i32| 0);
+    for (server, lender) in servers.iter_mut().zip(&lenders) {
+        *server = lender.start();
+    }
+    let cluster = Cluster::new(&stage);
+    let mut bricks: Vec<u32> =
+        (1..).zip(&lenders).map(|(n, lender)| cluster.brick(n, &lender.url, true)).collect();
+    for (n, lender) in (1..).zip(&lenders) {
+        cluster.wait_until(&format!("b{n}"), "up");
+        assert_eq!(cluster.find(&format!("b{n}"))["disk"], lender.url.as_str());
+    }
+    assert!(cluster.run(&["status"]).stdout.contains(&lenders[1].url));
+    assert!(cluster.run(&["volume", "create", "main", "--code", "2+1"]).ok);
+    let mount = cluster.mount("mnt");
+    let mut work = within(SOON, "the first writes", || Work::new(&mount));
+
+    // Each server is killed and comes back soon: a pause, and the same brick goes on.
+    for (at, lender) in lenders.iter().enumerate() {
+        kill_now(servers[at]);
+        std::thread::sleep(Duration::from_secs(2));
+        servers[at] = lender.start();
+        within(SOON, "work after a short absence", || work.go_on(Duration::from_secs(3)));
+        let back = || stage.said(&format!("brick{}", at + 1)).contains("connected again");
+        assert!(wait_for(SOON, back), "{}", stage.said(&format!("brick{}", at + 1)));
+        assert_eq!(cluster.find(&format!("b{}", at + 1))["pid"], bricks[at]);
+    }
+    cluster.wait_until_level();
+    cluster.verified();
+
+    // A brick that is killed itself finds everything.
+    kill_now(bricks[0] as i32);
+    bricks[0] = cluster.brick(1, &lenders[0].url, false);
+    within(SOON, "work after a brick's death", || work.go_on(Duration::from_secs(3)));
+
+    // A server that stays away: its brick ends with the reason, the others go on.
+    kill_now(servers[2]);
+    let gone = || stage.said("brick3").contains("nothing came from it for 30 s");
+    let longest = within(SOON, "work without a lender", || work.go_on(Duration::from_secs(45)));
+    assert!(wait_for(SOON, gone), "{}", stage.said("brick3"));
+    assert!(stage.said("brick3").contains(&lenders[2].url), "{}", stage.said("brick3"));
+    assert!(longest < Duration::from_secs(50), "the longest step took {longest:?}");
+    cluster.wait_until("b3", "out");
+    within(SOON, "work with a brick out", || work.go_on(Duration::from_secs(3)));
+    let fresh = cluster.mount("mnt-2");
+    within(SOON, "reading without a lender", || work.compare(&fresh));
+    stage.umount(&fresh);
+
+    // It is back, and its brick is started again.
+    lenders[2].start();
+    cluster.brick(3, &lenders[2].url, false);
+    cluster.wait_until("b3", "up");
+    cluster.wait_until_level();
+    within(SOON, "work with all three", || work.go_on(Duration::from_secs(2)));
+    cluster.verified();
+
+    // What it holds is good for a decode.
+    stage.umount(&mount);
+    kill_now(bricks[1] as i32);
+    cluster.wait_until("b2", "out");
+    let fresh = cluster.mount("mnt-3");
+    within(SOON, "reading without another brick", || work.compare(&fresh));
+    stage.umount(&fresh);
+}
+
+#[test]
+fn lenders_that_no_brick_can_be_on() {
+    let stage = Stage::new("remote-not");
+    let cluster = Cluster::new(&stage);
+    let nobody = format!("nbd://127.0.0.1:{}/disk", port(10));
+    cluster.no_brick(&nobody, &[&nobody, "cannot connect", "refused"]);
+    cluster.no_brick("nbd://host:port/x", &["host or port", "nbd://HOST[:PORT]/EXPORT"]);
+    cluster.no_brick("nbds://host/x", &["no TLS"]);
+
+    let reading = nbdkit(&stage, "reading", 11, &["--readonly"]);
+    let large = nbdkit(&stage, "large", 12, &["blocksize-minimum=8192", "blocksize-maximum=1M"]);
+    let other = qemu(&stage, "other", 13, &[]);
+    let strict = nbdkit(
+        &stage,
+        "strict",
+        14,
+        &["blocksize-minimum=4096", "blocksize-preferred=4096", "blocksize-maximum=64k", "blocksize-error-policy=error"],
+    );
+    for lender in [&reading, &large, &other, &strict] {
+        lender.start();
+    }
+    cluster.no_brick(&reading.url, &[&reading.url, "read-only"]);
+    cluster.no_brick(&large.url, &["8192 to 1048576", "4096 bytes are needed"]);
+    let unknown = other.url.replace("/disk", "/dusk");
+    cluster.no_brick(&unknown, &["no export `dusk`", "nbdinfo --list"]);
+    // A server whose export shrank since the brick was made: its superblock knows.
+    let pid = cluster.brick(1, &strict.url, true);
+    cluster.wait_until("b1", "up");
+    cluster.no_brick(&strict.url, &[&strict.url, "one client at a time"]);
+    kill_now(pid as i32);
+    cluster.no_brick(&strict.url, &["already a brick", "without --format"]);
+    // What was on the disk of somebody else is as it was.
+    assert!(fs::read(other.file()).expect("the disk").iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn an_export_that_shrinks_ends_its_brick() {
+    let stage = Stage::new("remote-shrinks");
+    let cluster = Cluster::new(&stage);
+    let lender = nbdkit(&stage, "lender", 11, &[]);
+    let server = lender.start();
+    cluster.brick(1, &lender.url, true);
+    cluster.wait_until("b1", "up");
+    kill_now(server);
+    File::options().write(true).open(lender.file()).and_then(|file| file.set_len(SIZE - 4096)).expect("smaller");
+    lender.start();
+    let words = format!("has {} bytes now and had {SIZE}", SIZE - 4096);
+    assert!(wait_for(SOON, || stage.said("brick1").contains(&words)), "{}", stage.said("brick1"));
+    cluster.wait_until("b1", "out");
+    // With its size back it serves as before.
+    File::options().write(true).open(lender.file()).and_then(|file| file.set_len(SIZE)).expect("its size");
+    cluster.brick(1, &lender.url, false);
+    cluster.wait_until("b1", "up");
+}

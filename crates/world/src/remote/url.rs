@@ -1,0 +1,90 @@
+//! Where a disk is, as libnbd writes it: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
+//!
+//! Source: `doc/uri.md` of the NBD project. What it allows beyond this (TLS, users, vsock) is refused.
+
+use std::io;
+
+use crate::nbd::words::NAME_MAX;
+
+/// Where NBD servers listen unless told otherwise (IANA).
+const PORT: u16 = 10_809;
+
+/// A place and the name of an export there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Url {
+    /// As it was given, for messages.
+    pub(super) text: String,
+    pub(super) place: Place,
+    pub(super) export: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// `host:port`.
+    Tcp(String),
+    /// A socket in the file system.
+    Unix(String),
+}
+
+/// Whether `text` is meant as a URL, and not as a path.
+pub(crate) fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| scheme.starts_with("nbd"))
+}
+
+impl Url {
+    pub(super) fn parse(text: &str) -> io::Result<Url> {
+        let wrong = |what: &str| {
+            let forms = "nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH";
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{text}: {what}; give {forms}"))
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it is no URL"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
+        let decoded =
+            |text: &str| unescape(text).ok_or_else(|| wrong("a % is not followed by two hex digits"));
+        let place = match scheme {
+            "nbd" if !query.is_empty() => return Err(wrong("a host has no parameters")),
+            "nbd" => Place::Tcp(address(host).ok_or_else(|| wrong("host or port are none"))?),
+            "nbd+unix" if !host.is_empty() => return Err(wrong("a socket has no host: three slashes")),
+            "nbd+unix" => {
+                let path =
+                    query.strip_prefix("socket=").filter(|path| !path.is_empty() && !path.contains('&'));
+                Place::Unix(decoded(path.ok_or_else(|| wrong("the socket is missing"))?)?)
+            }
+            _ => return Err(wrong("this scheme is not known here (there is no TLS)")),
+        };
+        let export = decoded(export)?;
+        if export.len() > NAME_MAX {
+            return Err(wrong("the export's name is too long"));
+        }
+        Ok(Url { text: text.to_owned(), place, export })
+    }
+}
+
+/// `host:port`, from a host that may lack its port.
+fn address(host: &str) -> Option<String> {
+    // The colons of an IPv6 address are within brackets.
+    let (name, port) = match host.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+        Some((name, port)) => (name, port.parse().ok().filter(|port| *port != 0)?),
+        None => (host, PORT),
+    };
+    let bracketed = name.starts_with('[') && name.ends_with(']');
+    let sound = !name.is_empty() && !name.contains('@') && (bracketed || !name.contains([':', '[', ']']));
+    sound.then(|| format!("{name}:{port}"))
+}
+
+/// Text with its `%xx` replaced. `None` if that is not possible, or no text.
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next()?.as_bytes());
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        // `from_str_radix` would take a sign.
+        let digits = Some(digits).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
