@@ -13,7 +13,7 @@ pub struct Network {
     nodes: Vec<Node>,
 }
 
-/// What the two ends of a link have sent since it was shaped.
+/// What the two ends of a link have sent.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     /// From the node, in bytes, headers counted.
@@ -60,7 +60,7 @@ impl Network {
         Ok(Network { nodes })
     }
 
-    /// Gives all links another rate; their counters start anew.
+    /// Gives all links another rate.
     ///
     /// # Errors
     /// What `tc` said.

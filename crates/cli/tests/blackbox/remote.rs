@@ -66,7 +66,8 @@ impl<'a> Cluster<'a> {
 
     /// A brick that must not come up.
     fn no_brick(&self, disk: &str, words: &[&str]) {
-        let args = [Cluster::brick_args(disk, 9), ["--format", "--id", "9"].map(str::to_owned).to_vec()].concat();
+        let args =
+            [Cluster::brick_args(disk, 9), ["--format", "--id", "9"].map(str::to_owned).to_vec()].concat();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let ran = within(SOON, "a brick that is refused", || self.run(&args));
         ran.refused(words);
@@ -128,7 +129,9 @@ impl<'a> Lender<'a> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
         let pid = self.stage.start(&self.name, command) as i32;
-        let listens = || Command::new("nbdinfo").args(["--size", &self.url]).output().is_ok_and(|ran| ran.status.success());
+        let listens = || {
+            Command::new("nbdinfo").args(["--size", &self.url]).output().is_ok_and(|ran| ran.status.success())
+        };
         assert!(wait_for(SOON, listens), "{}: {}", self.name, self.stage.said(&self.name));
         pid
     }
@@ -198,7 +201,11 @@ impl Work {
     }
 
     fn compare(&self, mount: &Path) {
-        assert!(fs::read(mount.join("file")).expect("the file") == self.right.concat(), "at {}", mount.display());
+        assert!(
+            fs::read(mount.join("file")).expect("the file") == self.right.concat(),
+            "at {}",
+            mount.display()
+        );
     }
 }
 
@@ -290,7 +297,12 @@ fn lenders_that_no_brick_can_be_on() {
         &stage,
         "strict",
         14,
-        &["blocksize-minimum=4096", "blocksize-preferred=4096", "blocksize-maximum=64k", "blocksize-error-policy=error"],
+        &[
+            "blocksize-minimum=4096",
+            "blocksize-preferred=4096",
+            "blocksize-maximum=64k",
+            "blocksize-error-policy=error",
+        ],
     );
     for lender in [&reading, &large, &other, &strict] {
         lender.start();
@@ -318,7 +330,11 @@ fn an_export_that_shrinks_ends_its_brick() {
     cluster.brick(1, &lender.url, true);
     cluster.wait_until("b1", "up");
     kill_now(server);
-    File::options().write(true).open(lender.file()).and_then(|file| file.set_len(SIZE - 4096)).expect("smaller");
+    File::options()
+        .write(true)
+        .open(lender.file())
+        .and_then(|file| file.set_len(SIZE - 4096))
+        .expect("smaller");
     lender.start();
     let words = format!("has {} bytes now and had {SIZE}", SIZE - 4096);
     assert!(wait_for(SOON, || stage.said("brick1").contains(&words)), "{}", stage.said("brick1"));

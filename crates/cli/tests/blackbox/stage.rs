@@ -114,7 +114,8 @@ impl Stage {
     pub(crate) fn start(&self, name: &str, mut command: Command) -> u32 {
         let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}; see ./dev test for what it needs"));
+        let child =
+            command.spawn().unwrap_or_else(|e| panic!("{name}: {e}; see ./dev test for what it needs"));
         let pid = child.id();
         self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
         pid

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::runs::{Measured, Point, Run};
-use super::scale::{FAST, SLOW, Scale};
+use super::scale::{FAST, MAKING, SLOW, Scale};
 use super::service::{Central, Disk, Local, Mounts, Service, Way};
 use super::small_write::{self, SmallWrite};
 use crate::cluster::{Cluster, ClusterPlan, Disks};
@@ -43,7 +43,8 @@ pub fn measure(shoal: &Path, scale: &Scale, say: &dyn Fn(&str)) -> Result<Measur
     lab.gathered()?;
     let small_write = lab.small_write()?;
     let Lab { runs, .. } = lab;
-    Ok(Measured { scale: scale.clone(), runs, small_write, seconds: start.elapsed().as_secs_f64() })
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Ok(Measured { scale: scale.clone(), cores, runs, small_write, seconds: start.elapsed().as_secs_f64() })
 }
 
 struct Lab<'n> {
@@ -77,7 +78,10 @@ impl<'n> Lab<'n> {
             Disks::Counted => "every access of a disk noted",
         };
         self.say(&format!("{nodes} nodes, {of}, RAID-5 {}", plan.code()));
-        Cluster::start(self.shoal, self.network, plan, 2 * scale.bytes)
+        self.network.shape(MAKING)?;
+        let cluster = Cluster::start(self.shoal, self.network, plan, 2 * scale.bytes)?;
+        self.network.shape(FAST)?;
+        Ok(cluster)
     }
 
     fn local(&mut self) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The page and its pictures.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -71,8 +72,9 @@ fn head(measured: &Measured) -> String {
          (ENBD), join them by software RAID-5, and export the whole by NFS. They measured with Bonnie what of the disks' speed\n\
          is left, and found the server's network to be the bottleneck. This page repeats their experiments with Shoal in both\n\
          ways: their centralised arrangement, and peer to peer, where each node finds the bricks by itself.\n\n\
-         {quick}`shoal paper 001` wrote this page, in {:.0} minutes; [001.json](001.json) has every run.\n",
-        (measured.seconds / 60.0).ceil()
+         {quick}`shoal paper 001` wrote this page, within {} min {:02} s; [001.json](001.json) has every run.\n",
+        measured.seconds as u64 / 60,
+        measured.seconds as u64 % 60
     )
 }
 
@@ -96,7 +98,7 @@ fn how(measured: &Measured) -> String {
         (
             "nodes",
             "16 PCs, Pentium 4".to_owned(),
-            format!("{} network namespaces of one machine with 2 cores", scale.nodes()),
+            format!("{} network namespaces of one machine with {} cores", scale.nodes(), measured.cores),
         ),
         (
             "links",
@@ -425,17 +427,18 @@ fn busy(measured: &Measured, points: &[Point]) -> String {
     format!("{:.0} %, at most {:.0} %{mark}", mean * 100.0, most * 100.0)
 }
 
+/// Over which ways, with how many nodes at work, the cores may have been the limit.
+fn hot(measured: &Measured) -> Vec<String> {
+    let over_links = measured.runs.iter().filter(|run| run.way != Way::Local);
+    let hot = over_links.filter(|run| run.busy > BUSY).map(|run| (run.way, run.clients));
+    let places: BTreeSet<(Way, u32)> = hot.collect();
+    places.into_iter().map(|(way, clients)| format!("{} ({clients} at work)", way.title())).collect()
+}
+
 fn tail(measured: &Measured) -> String {
     let dropped: u64 = measured.runs.iter().map(|run| run.dropped).sum();
     let over: u64 = measured.runs.iter().map(|run| run.wire).sum();
-    let is_network = |run: &&super::runs::Run| run.way != Way::Local;
-    let hot: Vec<String> = measured
-        .runs
-        .iter()
-        .filter(is_network)
-        .filter(|run| run.busy > BUSY)
-        .map(|run| format!("{}, {} nodes at work, {}", run.way.title(), run.clients, run.item.title()))
-        .collect();
+    let hot = hot(measured);
     let cores = if hot.is_empty() {
         format!("In no run over links were the cores busy for more than {:.0} % of their time.", BUSY * 100.0)
     } else {

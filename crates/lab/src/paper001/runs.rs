@@ -92,6 +92,8 @@ pub struct Point {
 pub struct Measured {
     /// The sizes.
     pub scale: Scale,
+    /// Cores of the machine, shared by all nodes.
+    pub cores: u32,
     /// Every run.
     pub runs: Vec<Run>,
     /// What a small overwrite costs.
@@ -123,6 +125,7 @@ impl Measured {
             "paper": "001",
             "quick": scale.is_quick,
             "seconds": self.seconds,
+            "cores": self.cores,
             "scale": {
                 "widths": scale.widths, "clients": scale.clients, "bytes": scale.bytes,
                 "bytes_shared": scale.bytes_shared, "repetitions": scale.repetitions,
@@ -166,6 +169,7 @@ impl Measured {
             ..base
         };
         let runs = value["runs"].as_array()?.iter().map(Run::from_json).collect::<Option<_>>()?;
-        Some(Measured { scale, runs, small_write, seconds: value["seconds"].as_f64()? })
+        let cores = u32::try_from(value["cores"].as_u64()?).ok()?;
+        Some(Measured { scale, cores, runs, small_write, seconds: value["seconds"].as_f64()? })
     }
 }

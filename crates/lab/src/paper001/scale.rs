@@ -40,6 +40,8 @@ const QUEUE: u32 = 256 << 10;
 pub const FAST: Link = Link { mbit: 100, queue: QUEUE };
 /// The paper's slow link.
 pub const SLOW: Link = Link { mbit: 10, queue: QUEUE };
+/// What the links carry while a cluster is made: disks that are formatted from afar are no part of what is measured.
+pub const MAKING: Link = Link { mbit: 1000, queue: QUEUE };
 /// RAM of a sandbox, in bytes: what bricks hold, and logs.
 pub const ROOM_BYTES: u64 = 3 << 30;
 
