@@ -13,7 +13,7 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -26,6 +26,8 @@ pub const ROOM: &str = "/run/lab";
 /// A sandbox, seen from its owner; it ends when this is dropped.
 pub struct Sandbox {
     first: Child,
+    /// Held here, because waiting for a child closes its standard input first.
+    _pipe: Option<ChildStdin>,
 }
 
 impl Sandbox {
@@ -43,7 +45,9 @@ impl Sandbox {
         }
         unshare(CloneFlags::CLONE_NEWPID).map_err(doing("make a pid namespace"))?;
         let first = command.stdin(Stdio::piped()).spawn();
-        Ok(Sandbox { first: first.map_err(doing("start the first process of a sandbox"))? })
+        let mut first = first.map_err(doing("start the first process of a sandbox"))?;
+        let pipe = first.stdin.take();
+        Ok(Sandbox { first, _pipe: pipe })
     }
 
     /// The first process, whose output can be read.

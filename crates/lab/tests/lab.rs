@@ -88,10 +88,10 @@ fn inside_for_ever() {
     enter(ROOM).expect("a sandbox");
     let network = Network::build(3, LINK).expect("three nodes");
     let mut command = Command::new("sleep");
-    let _sleeper =
+    let mut sleeper =
         network.node(3).inside(|| command.arg("1000").spawn()).expect("a node").expect("a program");
     println!("{READY}");
-    thread::sleep(Duration::from_secs(1000));
+    let _ = sleeper.wait();
 }
 
 #[test]

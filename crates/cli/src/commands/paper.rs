@@ -87,7 +87,8 @@ fn verdicts(measured: &Measured, page: &Path) -> String {
     for claim in paper001::claims::claims(measured) {
         let paper = claim.paper;
         text += &format!("{}  the paper: {paper}\n        here: {}\n", claim.id, claim.here);
-        text += &format!("        {}: {}\n", claim.verdict.words(), claim.why);
+        let (verdict, why) = claim.verdict;
+        text += &format!("        {}: {why}\n", verdict.words());
     }
     text + &format!("\nall of it: {}", page.display())
 }

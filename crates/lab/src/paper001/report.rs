@@ -83,7 +83,7 @@ fn verdicts(claims: &[Claim]) -> String {
         "## What the paper found, and what is found here\n\n| | the paper | here | verdict | why |\n|---|---|---|---|---|\n",
     );
     for claim in claims {
-        let Claim { id, paper, here, verdict, why } = claim;
+        let Claim { id, paper, here, verdict: (verdict, why) } = claim;
         let _ = writeln!(text, "| {id} | {paper} | {here} | **{}** | {why} |", verdict.words());
     }
     text
