@@ -19,6 +19,8 @@ pub mod runs;
 pub mod scale;
 pub mod service;
 pub mod small_write;
+#[cfg(test)]
+mod tests;
 
 pub use experiments::measure;
 pub use report::write_report;
