@@ -1,7 +1,9 @@
 //! Bricks on disks that other machines lend by NBD, with the servers that people use: nbdkit and qemu-nbd.
 
 use std::fs::{self, File};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -24,6 +26,14 @@ struct Cluster<'a> {
     meta: String,
     key: PathBuf,
 }
+
+/// Has nbdkit refuse what is not whole blocks, and more than 64 KiB at once.
+const STRICT: [&str; 4] = [
+    "blocksize-minimum=4096",
+    "blocksize-preferred=4096",
+    "blocksize-maximum=64k",
+    "blocksize-error-policy=error",
+];
 
 /// Ports of this test binary: the metadata service has the first, then the bricks, then the lenders.
 fn port(n: u16) -> u16 {
@@ -65,11 +75,10 @@ impl<'a> Cluster<'a> {
     }
 
     /// A brick that must not come up.
-    fn no_brick(&self, disk: &str, words: &[&str]) {
-        let args =
-            [Cluster::brick_args(disk, 9), ["--format", "--id", "9"].map(str::to_owned).to_vec()].concat();
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let ran = within(SOON, "a brick that is refused", || self.run(&args));
+    fn no_brick(&self, disk: &str, more: &[&str], words: &[&str]) {
+        let args = Cluster::brick_args(disk, 9);
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(["--format", "--id", "9"]).collect();
+        let ran = within(SOON, "a brick that is refused", || self.run(&[&args, more].concat()));
         ran.refused(words);
     }
 
@@ -129,8 +138,9 @@ impl<'a> Lender<'a> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
         let pid = self.stage.start(&self.name, command) as i32;
-        let listens = || {
-            Command::new("nbdinfo").args(["--size", &self.url]).output().is_ok_and(|ran| ran.status.success())
+        let listens = || match self.url.strip_prefix("nbd://").and_then(|rest| rest.strip_suffix("/disk")) {
+            Some(address) => TcpStream::connect(address).is_ok(),
+            None => UnixStream::connect(self.stage.path(&format!("{}.sock", self.name))).is_ok(),
         };
         assert!(wait_for(SOON, listens), "{}: {}", self.name, self.stage.said(&self.name));
         pid
@@ -152,7 +162,7 @@ fn nbdkit_at_path<'a>(stage: &'a Stage, name: &str) -> Lender<'a> {
     Lender::new(stage, name, url, &["nbdkit", "--foreground", "--unix", text(&socket), "file", text(&file)])
 }
 
-/// qemu-nbd at a TCP port, past the page cache: its blocks are those of the file system below.
+/// qemu-nbd at a TCP port.
 fn qemu<'a>(stage: &'a Stage, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
     let (port, file) = (port(n).to_string(), stage.path(&format!("{name}.disk")));
     let words = ["qemu-nbd", "--persistent", "--bind", "127.0.0.1", "--port", &port, "--export-name", "disk"];
@@ -213,7 +223,7 @@ impl Work {
 fn raid_5_over_three_machines_that_run_nothing_of_ours() {
     let stage = Stage::new("remote");
     let lenders = [
-        nbdkit(&stage, "lender1", 11, &[]),
+        nbdkit(&stage, "lender1", 11, &STRICT),
         nbdkit_at_path(&stage, "lender2"),
         qemu(&stage, "lender3", 13, &["--cache", "none"]),
     ];
@@ -286,12 +296,17 @@ fn lenders_that_no_brick_can_be_on() {
     let stage = Stage::new("remote-not");
     let cluster = Cluster::new(&stage);
     let nobody = format!("nbd://127.0.0.1:{}/disk", port(10));
-    cluster.no_brick(&nobody, &[&nobody, "cannot connect", "refused"]);
-    cluster.no_brick("nbd://host:port/x", &["host or port", "nbd://HOST[:PORT]/EXPORT"]);
-    cluster.no_brick("nbds://host/x", &["no TLS"]);
+    cluster.no_brick(&nobody, &[], &[&nobody, "cannot connect", "refused"]);
+    cluster.no_brick("nbd://host:port/x", &[], &["host or port", "nbd://HOST[:PORT]/EXPORT"]);
+    cluster.no_brick("nbds://host/x", &[], &["no TLS"]);
 
     let reading = nbdkit(&stage, "reading", 11, &["--readonly"]);
-    let large = nbdkit(&stage, "large", 12, &["blocksize-minimum=8192", "blocksize-maximum=1M"]);
+    let large = nbdkit(
+        &stage,
+        "large",
+        12,
+        &["blocksize-minimum=8192", "blocksize-preferred=8192", "blocksize-maximum=1M"],
+    );
     let other = qemu(&stage, "other", 13, &[]);
     let strict = nbdkit(
         &stage,
@@ -307,16 +322,16 @@ fn lenders_that_no_brick_can_be_on() {
     for lender in [&reading, &large, &other, &strict] {
         lender.start();
     }
-    cluster.no_brick(&reading.url, &[&reading.url, "read-only"]);
-    cluster.no_brick(&large.url, &["8192 to 1048576", "4096 bytes are needed"]);
+    cluster.no_brick(&reading.url, &[], &[&reading.url, "read-only"]);
+    cluster.no_brick(&large.url, &[], &["8192 to 1048576", "4096 bytes are needed"]);
     let unknown = other.url.replace("/disk", "/dusk");
-    cluster.no_brick(&unknown, &["no export `dusk`", "nbdinfo --list"]);
-    // A server whose export shrank since the brick was made: its superblock knows.
+    cluster.no_brick(&unknown, &[], &["no export `dusk`", "nbdinfo --list"]);
+    cluster.no_brick(&other.url, &["--size", "1G"], &["has 268435456 bytes, 1073741824 are wanted"]);
     let pid = cluster.brick(1, &strict.url, true);
     cluster.wait_until("b1", "up");
-    cluster.no_brick(&strict.url, &[&strict.url, "one client at a time"]);
+    cluster.no_brick(&strict.url, &[], &[&strict.url, "one client at a time"]);
     kill_now(pid as i32);
-    cluster.no_brick(&strict.url, &["already a brick", "without --format"]);
+    cluster.no_brick(&strict.url, &[], &["already a brick", "without --format"]);
     // What was on the disk of somebody else is as it was.
     assert!(fs::read(other.file()).expect("the disk").iter().all(|byte| *byte == 0));
 }

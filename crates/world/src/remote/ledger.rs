@@ -207,9 +207,6 @@ impl Ledger {
         self.open.values().next().map(|open| open.since)
     }
 
-    pub(super) fn dbg(&self) -> Vec<(u64, u64, bool, bool, &'static str)> {
-        self.open.iter().map(|(c, o)| (*c, o.since, o.sent, self.unsent.contains(c), o.task.verb())).collect()
-    }
     /// Whether a flush is under way.
     pub(super) fn is_flushing(&self) -> bool {
         self.flushes > 0

@@ -27,6 +27,9 @@ const LOOK_US: u64 = 1_000_000;
 /// Looks for which an answer may be away. Counted, not timed: while this process itself stands still nobody looks.
 const PATIENCE: u64 = 30;
 
+/// What may be the matter with a server that says nothing.
+const BUSY: &str = "it may serve one client at a time, and have one, or one that died unnoticed: then start the server again";
+
 /// What a disk and its link have in common.
 pub(super) struct Shared {
     pub(super) world: World,
@@ -109,7 +112,6 @@ async fn watch(shared: &Shared) -> String {
         let since = down.iter().map(|(since, _)| *since).chain(oldest).min();
         if since.is_some_and(|since| shared.looks.get() - since > PATIENCE) {
             let why = down.map_or_else(|| "it does not answer".to_owned(), |(_, why)| why);
-            eprintln!("DBG {:?}", shared.ledger.borrow().dbg());
             return format!(
                 "nothing came from it for {PATIENCE} s ({why}); see that the server runs, then start again"
             );
@@ -125,7 +127,6 @@ async fn serve(shared: &Shared, mut link: Link) -> Option<String> {
             Err(Fault::Wrong(why)) => return Some(why),
             Err(Fault::Broken(why)) => why,
         };
-        eprintln!("DBG {} looks {} {why}", shared.world.now(), shared.looks.get());
         tracing::warn!("{}: {why}; connecting again", shared.url.text);
         *shared.down.borrow_mut() = Some((shared.looks.get(), why));
         link = loop {
@@ -138,7 +139,6 @@ async fn serve(shared: &Shared, mut link: Link) -> Option<String> {
                 Ok(link) => break link,
                 Err(Fault::Wrong(why)) => return Some(why),
                 Err(Fault::Broken(why)) => {
-                    eprintln!("DBG again {} {why}", shared.world.now());
                     tracing::debug!("{}: {why}", shared.url.text);
                     shared.down.borrow_mut().iter_mut().for_each(|(_, last)| last.clone_from(&why));
                 }
@@ -183,7 +183,6 @@ async fn again(shared: &Shared) -> Result<Link, Fault> {
         let reply = link.exchange(request, parts).await?;
         shared.ledger.borrow_mut().repeated(reply)?;
     }
-    eprintln!("DBG connected {} {:?}", shared.world.now(), writes);
     tracing::info!("{}: connected again, {} writes repeated", shared.url.text, writes.len());
     Ok(link)
 }
@@ -197,10 +196,8 @@ pub(super) async fn enter(world: &World, url: &Url) -> Result<(Link, Export), Fa
     let (sender, receiver) = conn.split_stream();
     let mut link = Link { sender, receiver };
     let export = world.timeout(ENTRY_US, link.negotiate(&url.export)).await;
-    let export = export.unwrap_or_else(|| {
-        let text = "the server does not negotiate; it may serve one client at a time, and have one";
-        Err(Fault::Broken(text.to_owned()))
-    })?;
+    let export =
+        export.unwrap_or_else(|| Err(Fault::Broken(format!("the server does not negotiate; {BUSY}"))))?;
     Ok((link, export))
 }
 
@@ -257,7 +254,9 @@ async fn head(receiver: &mut StreamReceiver, len: usize) -> Result<Vec<u8>, Faul
 impl Link {
     async fn negotiate(&mut self, name: &str) -> Result<Export, Fault> {
         let mut entry = Entry::new(name);
-        let greeting = head(&mut self.receiver, GREETING_LEN).await?;
+        let greeting = self.receiver.head(GREETING_LEN).await?;
+        let greeting =
+            greeting.ok_or_else(|| Fault::Broken(format!("the server turns everybody away; {BUSY}")))?;
         self.sender.send(&entry.greeted(&greeting)?, Buf::empty()).await?;
         loop {
             let (kind, len) = entry.data_len(&head(&mut self.receiver, ANSWER_LEN).await?)?;
