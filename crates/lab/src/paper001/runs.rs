@@ -118,6 +118,14 @@ impl Measured {
         (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
     }
 
+    /// Mean number of bytes that went over links for one that was written or read.
+    pub fn wire_per_byte(&self, point: Point, item: Item) -> Option<f64> {
+        let runs = self.of(point, item);
+        let (wire, bytes) =
+            runs.iter().fold((0, 0), |(wire, bytes), run| (wire + run.wire, bytes + run.bytes));
+        (bytes > 0).then(|| wire as f64 / bytes as f64)
+    }
+
     /// All as JSON.
     pub fn to_json(&self) -> Value {
         let scale = &self.scale;

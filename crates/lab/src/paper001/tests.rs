@@ -79,6 +79,9 @@ fn repetitions_are_averaged() {
     assert_eq!(measured.rate(measured.peers(6, FAST.mbit), Item::WriteBlocks), None);
     assert_eq!(measured.saturation(Item::WriteBlocks, |n| measured.peers(n, FAST.mbit)), None);
     assert_eq!(measured.saturation(Item::WriteBlocks, |n| measured.central(n)), Some(1));
+    assert!((measured.gain(Item::WriteBlocks) - 5.0).abs() < 1e-6);
+    let wire = measured.wire_per_byte(measured.central(2), Item::ReadBlocks).expect("runs");
+    assert!((wire - 1.02).abs() < 1e-6, "{wire}");
 }
 
 #[test]
@@ -147,6 +150,10 @@ fn the_page_names_every_figure_and_says_when_cores_were_the_limit() {
         assert!(calm.contains(words), "`{words}` is not in\n{calm}");
     }
     assert!(calm.contains("In no run over links") && !calm.contains("(!)"), "{calm}");
+    assert!(!calm.contains("sent twice") && !calm.contains("parts of"), "{calm}");
+    measured.runs.iter_mut().filter(|run| run.mbit == 10 || run.clients == 4).for_each(|run| run.wire *= 4);
+    let wasteful = page(&measured);
+    assert!(wasteful.contains("sent twice") && wasteful.contains("From 4 nodes at work"), "{wasteful}");
     measured.runs.iter_mut().filter(|run| run.clients == 5).for_each(|run| run.busy = 0.97);
     let hot = page(&measured);
     assert!(hot.contains("file gate (5 at work)") && hot.contains("(!)"), "{hot}");
