@@ -29,17 +29,18 @@ use crate::size::Size;
 Runs in the foreground and logs to standard error: let a service manager start it, once per disk.
 --format prepares a disk once; later starts leave it, --id and --size out. Without a key it listens on loopback only.
 
-A disk may be one that another machine lends by NBD: nbd://HOST[:PORT]/EXPORT, or nbd+unix:///EXPORT?socket=PATH. Nothing
-but an NBD server runs there (nbdkit, qemu-nbd, `shoal nbd`). NBD knows no lock: let the server serve one client at a time.
+A disk may be one that another machine lends, on which an NBD server runs (nbdkit, qemu-nbd, `shoal nbd`) and nothing else:
+nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. --node is that machine's number then. NBD knows no lock: let the
+server take one client at a time.
 
 Examples:
   shoal brick --disk /dev/sdb --format --id 3 --node 2 --listen 10.0.0.2:7411 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick --disk /srv/brick4 --format --id 4 --size 500G --node 2 --listen 10.0.0.2:7412 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
+  nbdkit --filter=limit file /dev/sdb limit=1               on 10.0.0.9, for the next one:
   shoal brick --disk nbd://10.0.0.9/sdb --format --id 5 --node 9 --listen 10.0.0.2:7413 \\
-     --meta 10.0.0.1:7400 --key-file /etc/shoal/key         sdb of 10.0.0.9, where this runs:
-                                                            nbdkit --filter=limit file /dev/sdb limit=1 -e sdb
+     --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good"
 )]
 pub(crate) struct BrickArgs {

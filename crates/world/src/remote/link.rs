@@ -113,7 +113,7 @@ async fn watch(shared: &Shared) -> String {
         if since.is_some_and(|since| shared.looks.get() - since > PATIENCE) {
             let why = down.map_or_else(|| "it does not answer".to_owned(), |(_, why)| why);
             return format!(
-                "nothing came from it for {PATIENCE} s ({why}); see that the server runs, then start again"
+                "nothing came from it for {PATIENCE} s ({why}); see that the server runs, then start the brick again"
             );
         }
     }
@@ -155,11 +155,11 @@ async fn again(shared: &Shared) -> Result<Link, Fault> {
     if export.len() < old.len() {
         let (now, before) = (export.len(), old.len());
         return Err(Fault::Wrong(format!(
-            "the export has {now} bytes now and had {before}; give it its size back, then start again"
+            "the export has {now} bytes now and had {before}; give it its size back, then start the brick again"
         )));
     }
     if export.block > old.block || export.most < old.most {
-        return Err(Fault::Wrong("the server's block sizes have changed; start again".to_owned()));
+        return Err(Fault::Wrong("the server's block sizes have changed; start the brick again".to_owned()));
     }
     let first = shared.first.borrow().clone();
     if let Some(first) = first {

@@ -136,7 +136,7 @@ fn a_pause_is_borne_and_a_long_one_is_the_end() {
         let lost = disk.sync().await.unwrap_err().to_string();
         let waited = world.now() - asked;
         assert!((30 * SECOND..34 * SECOND).contains(&waited), "{waited}");
-        for words in [URL, "nothing came from it for 30 s", "connection refused", "start again"] {
+        for words in [URL, "nothing came from it for 30 s", "connection refused", "start the brick again"] {
             assert!(lost.contains(words), "`{words}` is not in: {lost}");
         }
         // It stays lost, also when the server is back.

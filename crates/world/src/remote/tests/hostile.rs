@@ -142,7 +142,7 @@ proptest! {
             prop_assert!(len <= crate::STREAM_HEAD_MAX);
         }
         for (kind, data) in kinds {
-            for kind in [kind, kind % 5, kind % 12 | 1 << 31] {
+            for kind in [kind, kind % 5, (kind % 12) | (1 << 31)] {
                 match entry.answered(kind, &data) {
                     Ok(Some(export)) => prop_assert!(export.piece() >= 4096 && export.len() <= export.size),
                     Ok(None) => {}

@@ -63,8 +63,10 @@ fn nobody_there() {
     });
 }
 
+type Change = fn(&mut Manner);
+
 /// What is said of a server that comes back in another manner.
-fn changed(change: impl Fn(&mut Manner)) -> String {
+fn changed(change: Change) -> String {
     let said = std::cell::RefCell::default();
     story(async |sim, world, server, disk| {
         disk.write(4096, vec![block(1)]).await.unwrap();
@@ -81,12 +83,12 @@ fn changed(change: impl Fn(&mut Manner)) -> String {
 
 #[test]
 fn a_server_that_comes_back_as_another_one_is_left() {
-    let cases: [(&dyn Fn(&mut Manner), &str); 5] = [
-        (&|manner| manner.size = SIZE - 4096, "has 1044480 bytes now and had 1048576"),
-        (&|manner| manner.flags |= READ_ONLY, "read-only"),
-        (&|manner| manner.sizes = [512, 512, 1 << 20], "block sizes have changed"),
-        (&|manner| manner.greeting = b"HTTP/1.1 400 Bad Request\r\n".to_vec(), "no NBD server"),
-        (&|manner| manner.spoil = Some((CMD_WRITE, Spoil::Code(CODE_NO_SPACE))), "no space left"),
+    let cases: [(Change, &str); 5] = [
+        (|manner| manner.size = SIZE - 4096, "has 1044480 bytes now and had 1048576"),
+        (|manner| manner.flags |= READ_ONLY, "read-only"),
+        (|manner| manner.sizes = [512, 512, 1 << 20], "block sizes have changed"),
+        (|manner| manner.greeting = b"HTTP/1.1 400 Bad Request\r\n".to_vec(), "no NBD server"),
+        (|manner| manner.spoil = Some((CMD_WRITE, Spoil::Code(CODE_NO_SPACE))), "no space left"),
     ];
     for (change, words) in cases {
         let said = changed(change);
