@@ -52,6 +52,7 @@ enum Command {
     Meta(commands::meta::MetaArgs),
     Brick(commands::brick::BrickArgs),
     Code(commands::code::CodeArgs),
+    Paper(commands::paper::PaperArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -63,6 +64,7 @@ Examples:
   shoal umount /mnt/shoal; shoal down
   shoal nbd vm                        a block volume as a disk for virtual machines
   shoal nfs main                      a volume for clients of NFS
+  shoal paper 001                     the experiments of a paper, repeated
 
 A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal brick` and `shoal volume create`;
 each one's --help has its lines of the example.";
@@ -94,5 +96,6 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Meta(args) => commands::meta::run(&args),
         Command::Brick(args) => commands::brick::run(&args, output),
         Command::Code(args) => commands::code::run(&args, output),
+        Command::Paper(args) => commands::paper::run(&args, output),
     }
 }

@@ -142,6 +142,33 @@ fn a_document_has_one_title() {
     report(&findings);
 }
 
+/// True if the line of a Cargo.toml names this crate.
+fn names(line: &str, name: &str) -> bool {
+    line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '.', '=']))
+}
+
+#[test]
+fn nothing_needs_the_lab_to_run() {
+    let mut findings = Vec::new();
+    let rooms = ["types", "layout", "world", "store", "meta", "client", "gates", "cli"];
+    for (path, text) in files("Cargo.toml").into_iter().filter(|(path, _)| path.starts_with("crates")) {
+        if !path.starts_with("crates/cli") && text.lines().any(|line| names(line, "lab")) {
+            findings.push(format!("{}: only `cli` shows what the lab can do", path.display()));
+        }
+        let of_lab = path.starts_with("crates/lab");
+        for room in rooms.into_iter().filter(|room| of_lab && text.lines().any(|line| names(line, room))) {
+            findings.push(format!("{}: the lab uses `{room}` by its command line only", path.display()));
+        }
+    }
+    let door = Path::new("crates/cli/src/commands/paper.rs");
+    for (path, text) in files(".rs").into_iter().filter(|(path, _)| path.starts_with("crates/cli/src")) {
+        if path != door && (text.contains("lab::") || text.contains("use lab")) {
+            findings.push(format!("{}: only `shoal paper` may use the lab", path.display()));
+        }
+    }
+    report(&findings);
+}
+
 #[test]
 fn third_party_crates_stay_in_their_rooms() {
     let rooms = [
@@ -156,9 +183,8 @@ fn third_party_crates_stay_in_their_rooms() {
     let mut findings = Vec::new();
     for (path, text) in files("Cargo.toml").into_iter().filter(|(path, _)| path.starts_with("crates")) {
         for (name, room) in rooms {
-            let names_it =
-                |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '.', '=']));
-            if text.lines().any(names_it) && !path.starts_with(Path::new("crates").join(room)) {
+            if text.lines().any(|line| names(line, name)) && !path.starts_with(Path::new("crates").join(room))
+            {
                 findings.push(format!("{}: only `{room}` may use {name}", path.display()));
             }
         }

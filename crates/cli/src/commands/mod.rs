@@ -9,6 +9,7 @@ pub(crate) mod meta;
 pub(crate) mod mount;
 pub(crate) mod nbd;
 pub(crate) mod nfs;
+pub(crate) mod paper;
 pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod up;

@@ -20,6 +20,7 @@
 //! | `memory.rs` | what the daemons' memory comes to under load |
 //! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
 //! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
+//! | `paper.rs` | the experiments of a paper, in small |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `story.rs` | the demo |
 
@@ -38,6 +39,7 @@ mod nemesis;
 mod nfs;
 mod nfs_client;
 mod nfs_faults;
+mod paper;
 mod partitions;
 mod refusals;
 mod rejoin;

@@ -1,0 +1,138 @@
+//! `shoal paper`: the experiments of a paper, repeated with Shoal.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use lab::paper001::{self, Measured, Scale};
+use lab::sandbox::{self, Sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::mountpoint::check_fuse;
+use crate::output::Output;
+use crate::problem::problem;
+use crate::signals;
+
+/// Repeats the experiments of a paper with Shoal, and writes a page of what came out
+#[derive(Args)]
+#[command(after_help = "\
+001: single I/O space from network block devices, software RAID and NFS. Up to 16 nodes, each a network namespace with a
+     link of 10 or 100 Mbit/s and a brick in RAM; at most 3 GiB of RAM; ten minutes. Wants iproute2, FUSE and nbdkit.
+
+The nodes, their links, programs, mounts and disks live in namespaces of their own, which the kernel clears away however
+the command ends. The page says which of the paper's findings are seen here too, and which are not. Leave the machine
+alone meanwhile: everything that runs on it counts.
+
+Examples:
+  shoal paper 001                          writes docs/papers/001.md with its pictures and 001.json with every run
+  shoal paper 001 --quick --out /tmp/001   a minute, to see that it works
+  shoal paper 001 --from docs/papers/001.json")]
+pub(crate) struct PaperArgs {
+    /// Which paper
+    paper: Paper,
+    /// Much smaller, within a minute: its figures mean nothing
+    #[arg(long)]
+    quick: bool,
+    /// Where the page goes
+    #[arg(long, value_name = "DIR", default_value = "docs/papers")]
+    out: PathBuf,
+    /// Measures nothing and writes the page of an earlier run's JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
+    from: Option<PathBuf>,
+    /// The first process of the sandbox
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// The papers whose experiments can be repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Paper {
+    /// Single I/O space service for cluster computers (2006)
+    #[value(name = "001")]
+    SingleIoSpace,
+}
+
+pub(crate) fn run(args: &PaperArgs, output: &Output) -> anyhow::Result<()> {
+    let Paper::SingleIoSpace = args.paper;
+    if args.inside {
+        return inside(args);
+    }
+    let document = match &args.from {
+        Some(file) => read(file)?,
+        None => in_sandbox(args)?,
+    };
+    let measured = Measured::from_json(&document).map_err(|error| match &args.from {
+        Some(file) => problem(format!("{}: {error}", file.display()), "`shoal paper 001` measures anew"),
+        None => error.into(),
+    })?;
+    paper001::write_report(&measured, &args.out)?;
+    let page = args.out.join("001.md");
+    output.answer(&document, || verdicts(&measured, &page));
+    Ok(())
+}
+
+fn read(file: &Path) -> anyhow::Result<Value> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
+}
+
+fn verdicts(measured: &Measured, page: &Path) -> String {
+    let mut text = String::new();
+    for claim in paper001::claims::claims(measured) {
+        let paper = claim.paper;
+        text += &format!("{}  the paper: {paper}\n        here: {}\n", claim.id, claim.here);
+        let (verdict, why) = claim.verdict;
+        text += &format!("        {}: {why}\n", verdict.words());
+    }
+    text + &format!("\nall of it: {}", page.display())
+}
+
+/// Starts this program again in a sandbox, passes its progress on, and returns its document.
+fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
+    check_fuse()?;
+    let first = Arc::new(AtomicI32::new(0));
+    let to_end = Arc::clone(&first);
+    signals::on_stop(move |_| match to_end.load(Ordering::Acquire) {
+        0 => std::process::exit(130),
+        // The kernel ends everything else with it; whoever waits for it then goes on.
+        pid => drop(kill(Pid::from_raw(pid), Signal::SIGKILL)),
+    })?;
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
+    command.args(["paper", "001", "--inside"]).args(args.quick.then_some("--quick"));
+    command.stdout(Stdio::piped());
+    let mut sandbox = Sandbox::start(&mut command)?;
+    first.store(sandbox.first().id().cast_signed(), Ordering::Release);
+    let mut said = String::new();
+    if let Some(mut from) = sandbox.first().stdout.take() {
+        from.read_to_string(&mut said).context("cannot read what the sandbox says")?;
+    }
+    drop(sandbox);
+    let document: Value = serde_json::from_str(&said)
+        .map_err(|_| problem("the experiments were ended before they had a result", "the command again"))?;
+    match document["error"].as_str() {
+        None => Ok(document),
+        Some(error) => {
+            Err(problem(error.to_owned(), "`shoal paper 001 --quick`, to see whether it works at all"))
+        }
+    }
+}
+
+/// The first process of the sandbox: measures, tells how far it is on standard error, prints a document.
+fn inside(args: &PaperArgs) -> anyhow::Result<()> {
+    sandbox::enter(paper001::scale::ROOM_BYTES)?;
+    let shoal = std::env::current_exe().context("cannot find this program's own file")?;
+    let scale = if args.quick { Scale::quick() } else { Scale::full() };
+    let say = |line: &str| drop(writeln!(std::io::stderr(), "  {line}"));
+    let document = match paper001::measure(&shoal, &scale, &say) {
+        Ok(measured) => measured.to_json(),
+        Err(error) => json!({ "error": error.to_string() }),
+    };
+    println!("{document}");
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The experiments of a paper, in small: that they run to their end, what they write, and that nothing of them is left.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::stage::{Stage, text, wait_for};
+
+/// Where the daemons of a lab have their files; it is in the arguments of each of them.
+const ROOM: &str = "/run/lab/cluster";
+
+/// Processes of a lab.
+fn daemons() -> usize {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let of_lab = |entry: &fs::DirEntry| {
+        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(ROOM)
+    };
+    entries.filter(of_lab).count()
+}
+
+fn nothing_is_left() {
+    assert!(wait_for(Duration::from_secs(30), || daemons() == 0), "{} daemons are left", daemons());
+    assert!(!Path::new("/run/netns/switch").exists() && !Path::new("/run/lab").exists());
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!mounts.contains(ROOM), "{mounts}");
+    for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let file = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        assert!(!file.contains(ROOM), "{device:?} over {file}");
+    }
+}
+
+#[test]
+fn a_paper_is_measured_and_told_in_small() {
+    let stage = Stage::new("paper");
+    let out = stage.path("out");
+    let document = stage.must(&["paper", "001", "--quick", "--json", "--out", text(&out)]).json();
+    nothing_is_left();
+    let runs = document["runs"].as_array().expect("runs");
+    let count = |name: &str, value: &Value| runs.iter().filter(|run| run[name] == *value).count();
+    // Two widths by the first node, then one and two others: four items each; and one of them by a slow link.
+    assert_eq!(count("way", &"file gate".into()), 5 * 4, "{document:#}");
+    assert_eq!(count("way", &"block gate".into()), 2);
+    assert_eq!(count("way", &"local disk".into()), 4);
+    assert_eq!(count("way", &"file gate over remote block bricks".into()), 2);
+    assert_eq!(count("way", &"the same, by NFS from a client".into()), 4);
+    assert_eq!(count("mbit", &10.into()), 4);
+    for run in runs {
+        let rate = run["mb_per_s"].as_f64().expect("a rate");
+        assert!(rate > 0.0 && run["bytes"].as_u64() >= Some(1 << 20), "{run}");
+        // Nobody writes faster than the link allows: what an own brick takes off it, parity puts on.
+        let wire = run["mbit"].as_f64().expect("a link") / 8.0 * run["clients"].as_f64().expect("clients");
+        let writes = run["item"].as_str().is_some_and(|item| item.ends_with("write"));
+        assert!(wire == 0.0 || !writes || rate < 1.2 * wire, "{run}");
+    }
+    let small = &document["small_write"];
+    assert!(small["until_durable"]["writes"].as_u64() >= small["overwrites"].as_u64(), "{small}");
+    assert!(small["wire_bytes"].as_u64() > Some(4096 * 32), "{small}");
+    let page = fs::read_to_string(out.join("001.md")).expect("a page");
+    for words in ["Table 3", "Figure 7", "Figure 8", "Figure 9", "reproduced", "quick run"] {
+        assert!(page.contains(words), "`{words}` is not in\n{page}");
+    }
+    for picture in ["table3", "fig7", "fig8-write", "fig8-read", "fig9"] {
+        let svg = fs::read_to_string(out.join(format!("001-{picture}.svg"))).expect("a picture");
+        assert!(svg.starts_with("<svg ") && !svg.contains("NaN"), "{svg}");
+    }
+    // The page of the same runs is the same.
+    let anew = stage.path("anew");
+    let file = out.join("001.json");
+    stage.must(&["paper", "001", "--from", text(&file), "--out", text(&anew)]);
+    assert_eq!(fs::read_to_string(anew.join("001.md")).expect("a page"), page);
+}
+
+#[test]
+fn a_paper_that_is_stopped_or_killed_leaves_nothing() {
+    let stage = Stage::new("paper-stopped");
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let out = stage.path("out");
+        let mut command = stage.command(&["paper", "001", "--quick", "--out", text(&out)]);
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains("MB/s") || !line.contains("file gate") {
+            line.clear();
+            assert!(
+                said.read_line(&mut line).expect("a line") > 0,
+                "it ended before it had measured anything"
+            );
+        }
+        assert!(daemons() > 0, "a cluster runs");
+        kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
+        assert!(!child.wait().expect("it ends").success());
+        nothing_is_left();
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).expect("what it said");
+        assert!(!rest.contains("panicked"), "{rest}");
+        assert!(!out.exists(), "there is a page of nothing");
+    }
+}
+
+#[test]
+fn what_is_no_result_is_refused() {
+    let stage = Stage::new("paper-refused");
+    let file = stage.path("runs.json");
+    fs::write(&file, "{}").expect("a file");
+    stage.shoal(&["paper", "001", "--from", text(&file)]).refused(&["runs.json", "another version"]);
+    fs::write(&file, "no").expect("a file");
+    stage.shoal(&["paper", "001", "--from", text(&file)]).refused(&["runs.json is no JSON"]);
+    stage.shoal(&["paper", "005"]).refused(&["005"]);
+}

@@ -1,0 +1,323 @@
+//! Shoal's own daemons on the nodes: one brick each, the metadata service at the first, mounts and gates where they are
+//! wanted. All of them are started by their command lines, in the foreground, and end with the [`Cluster`].
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::mount::{MntFlags, umount2};
+use serde_json::Value;
+
+use crate::error::{Result, doing};
+use crate::network::Network;
+use crate::node::Program;
+use crate::sandbox::ROOM;
+use crate::topology;
+
+/// Port of the metadata service.
+const META_PORT: u16 = 7400;
+/// Bricks listen at this port and their number.
+const BRICK_PORT: u16 = 7400;
+/// Port of the NBD server of a node's disk.
+const DISK_PORT: u16 = 10809;
+/// Port of a gate.
+const GATE_PORT: u16 = 2049;
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What a daemon's log says once it can be reached.
+const LISTENING: &str = "listening at ";
+
+/// Where the bricks' processes are, and how they reach their disks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disks {
+    /// Each at its node, over a file there.
+    Own,
+    /// All at the first node, over NBD to the nodes' disks (its own is a file there).
+    Gathered,
+    /// Each at its node, over NBD to a server there that notes every access.
+    Counted,
+}
+
+/// What a cluster is to be.
+#[derive(Clone, Debug)]
+pub struct ClusterPlan {
+    /// Nodes with a brick: the first so many of the network.
+    pub nodes: u32,
+    /// Where the bricks are.
+    pub disks: Disks,
+    /// Bytes of a brick.
+    pub brick: u64,
+    /// Memory budget of a brick, in bytes.
+    pub brick_memory: u64,
+    /// Memory budget of a mount or a gate, in bytes.
+    pub client_memory: u64,
+    /// Bytes of a unit.
+    pub unit: u32,
+}
+
+impl ClusterPlan {
+    /// RAID-5 over all nodes, as `K+M`.
+    pub fn code(&self) -> String {
+        format!("{}+1", self.nodes - 1)
+    }
+}
+
+/// The volume of files.
+pub const FILES: &str = "main";
+/// The block volume.
+pub const DISK: &str = "disk";
+
+/// A cluster that runs. Everything of it is gone when it is dropped.
+pub struct Cluster<'n> {
+    shoal: PathBuf,
+    network: &'n Network,
+    plan: ClusterPlan,
+    dir: PathBuf,
+    /// In the order in which they are to end: bricks, metadata service, servers of disks.
+    programs: Vec<Program>,
+}
+
+impl<'n> Cluster<'n> {
+    /// Starts one, by the program `shoal`, with a volume of files, and a block volume of `disk` bytes.
+    ///
+    /// # Errors
+    /// What a daemon said before it ended.
+    pub fn start(shoal: &Path, network: &'n Network, plan: ClusterPlan, disk: u64) -> Result<Cluster<'n>> {
+        let dir = Path::new(ROOM).join("cluster");
+        std::fs::create_dir(&dir).map_err(doing(format!("make {}", dir.display())))?;
+        let programs = Vec::new();
+        let mut cluster = Cluster { shoal: shoal.to_owned(), network, plan, dir, programs };
+        cluster.start_meta()?;
+        for number in 1..=cluster.plan.nodes {
+            cluster.start_brick(number)?;
+        }
+        cluster.wait_for_bricks()?;
+        let (code, unit) = (cluster.plan.code(), cluster.plan.unit.to_string());
+        cluster.ask(&["volume", "create", FILES, "--code", &code, "--unit", &unit])?;
+        let disk = disk.to_string();
+        cluster.ask(&["volume", "create", DISK, "--code", &code, "--unit", &unit, "--block", &disk])?;
+        Ok(cluster)
+    }
+
+    /// What it was started as.
+    pub fn plan(&self) -> &ClusterPlan {
+        &self.plan
+    }
+
+    /// Its nodes, and others.
+    pub fn network(&self) -> &'n Network {
+        self.network
+    }
+
+    fn start_meta(&mut self) -> Result<()> {
+        let (dir, node) = (self.dir.join("meta"), self.network.node(1));
+        node.run(Command::new(&self.shoal).args(["cluster", "init", "--dir"]).arg(&dir))?;
+        let mut command = Command::new(&self.shoal);
+        command.arg("meta").arg("--dir").arg(&dir).args(["--listen", &self.meta_address()]);
+        command.args(["--memory", "64M"]).arg("--key-file").arg(self.key());
+        let mut meta = node.start("shoal meta", &mut command, &self.log("meta"))?;
+        says_listening(&mut meta)?;
+        self.programs.push(meta);
+        Ok(())
+    }
+
+    fn start_brick(&mut self, number: u32) -> Result<()> {
+        let disks = self.plan.disks;
+        let is_far = disks == Disks::Counted || (disks == Disks::Gathered && number != 1);
+        let file = self.dir.join(format!("disk{number}"));
+        let size = self.plan.brick.to_string();
+        let disk = if is_far { self.start_disk(number, &file)? } else { file.to_string_lossy().into_owned() };
+        let node = self.network.node(if disks == Disks::Gathered { 1 } else { number });
+        let listen = format!("{}:{}", node.address(), u32::from(BRICK_PORT) + number);
+        let mut command = Command::new(&self.shoal);
+        command.args(["brick", "--disk", &disk, "--format", "--id", &number.to_string()]);
+        if !is_far {
+            command.args(["--size", &size]);
+        }
+        command.args(["--node", &number.to_string(), "--listen", &listen]);
+        command.args(["--meta", &self.meta_address(), "--memory", &self.plan.brick_memory.to_string()]);
+        command.arg("--key-file").arg(self.key());
+        let name = format!("brick{number}");
+        let brick = node.start(&format!("shoal brick {number}"), &mut command, &self.log(&name))?;
+        self.programs.insert(0, brick);
+        Ok(())
+    }
+
+    /// Starts the NBD server of a node's disk; its address as a brick's disk.
+    fn start_disk(&mut self, number: u32, file: &Path) -> Result<String> {
+        let making = doing(format!("make {}", file.display()));
+        std::fs::File::create(file).and_then(|file| file.set_len(self.plan.brick)).map_err(making)?;
+        let node = self.network.node(number);
+        let address = node.address().to_string();
+        let mut command = Command::new("nbdkit");
+        command.args(["--foreground", "--ipaddr", &address, "--port", &DISK_PORT.to_string()]);
+        command.args(["--exportname", "brick"]);
+        if self.plan.disks == Disks::Counted {
+            command.args(["--filter", "log", "file"]).arg(file);
+            command.arg(format!("logfile={}", self.accesses(number).display()));
+        } else {
+            command.arg("file").arg(file);
+        }
+        let name = format!("nbdkit{number}");
+        let mut server = node.start("nbdkit", &mut command, &self.log(&name))?;
+        let at = SocketAddr::from((node.address(), DISK_PORT));
+        server.wait_until(PATIENCE, || node.inside(|| TcpStream::connect(at).is_ok()).unwrap_or(false))?;
+        self.programs.push(server);
+        Ok(format!("nbd://{address}:{DISK_PORT}/brick"))
+    }
+
+    /// Where the server of a counted disk notes its accesses.
+    pub fn accesses(&self, number: u32) -> PathBuf {
+        self.dir.join(format!("accesses{number}"))
+    }
+
+    fn wait_for_bricks(&mut self) -> Result<()> {
+        let nodes = self.plan.nodes as usize;
+        let end = std::time::Instant::now() + PATIENCE;
+        while self.bricks_up()? < nodes {
+            self.programs.iter_mut().try_for_each(Program::check)?;
+            if std::time::Instant::now() > end {
+                return Err(doing("start the bricks")("not all of them join within a minute"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn bricks_up(&self) -> Result<usize> {
+        let status = self.ask(&["status"])?;
+        let bricks = status["bricks"].as_array().into_iter().flatten();
+        Ok(bricks.filter(|brick| brick["state"] == "up").count())
+    }
+
+    /// The answer of a command that asks the cluster, at the first node.
+    ///
+    /// # Errors
+    /// What it said.
+    pub fn ask(&self, words: &[&str]) -> Result<Value> {
+        let mut command = Command::new(&self.shoal);
+        command.arg("--json").args(words).args(["--meta", &self.meta_address()]);
+        command.arg("--key-file").arg(self.key());
+        let said = self.network.node(1).run(&mut command)?;
+        serde_json::from_slice(&said).map_err(doing(format!("read the answer of {command:?}")))
+    }
+
+    /// Mounts the volume of files at a node.
+    ///
+    /// # Errors
+    /// What the mount said.
+    pub fn mount(&self, node: u32) -> Result<Mount> {
+        let dir = self.dir.join(format!("mount{node}"));
+        std::fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
+        let mut command = self.gate_command("mount");
+        command.arg("--").arg(FILES).arg(&dir);
+        let log = self.log(&format!("mount{node}"));
+        let mut program = self.network.node(node).start("shoal mount", &mut command, &log)?;
+        program.wait_until(PATIENCE, || is_mounted(&dir))?;
+        Ok(Mount { dir, program: Some(program) })
+    }
+
+    /// Exports the block volume at a node, for that node.
+    ///
+    /// # Errors
+    /// What the gate said.
+    pub fn nbd_gate(&self, node: u32) -> Result<(Program, SocketAddr)> {
+        let at = SocketAddr::from(([127, 0, 0, 1], DISK_PORT));
+        let mut command = self.gate_command("nbd");
+        command.args(["--listen", &at.to_string(), "--", DISK]);
+        self.gate("nbd", node, &mut command).map(|gate| (gate, at))
+    }
+
+    /// Serves the volume of files by NFS at a node, for all nodes.
+    ///
+    /// # Errors
+    /// What the gate said.
+    pub fn nfs_gate(&self, node: u32) -> Result<(Program, SocketAddr)> {
+        let at = SocketAddr::from((topology::address(node), GATE_PORT));
+        let mut command = self.gate_command("nfs");
+        command.args(["--listen", &at.to_string(), "--allow", &topology::addresses()]);
+        command.args(["--no-root-squash", "--", FILES]);
+        self.gate("nfs", node, &mut command).map(|gate| (gate, at))
+    }
+
+    fn gate(&self, kind: &str, node: u32, command: &mut Command) -> Result<Program> {
+        let log = self.log(&format!("{kind}{node}"));
+        let mut gate = self.network.node(node).start(&format!("shoal {kind}"), command, &log)?;
+        says_listening(&mut gate)?;
+        Ok(gate)
+    }
+
+    fn gate_command(&self, kind: &str) -> Command {
+        let mut command = Command::new(&self.shoal);
+        command.args([kind, "--foreground", "--meta", &self.meta_address()]);
+        command.args(["--memory", &self.plan.client_memory.to_string()]);
+        command.arg("--key-file").arg(self.key());
+        command
+    }
+
+    fn meta_address(&self) -> String {
+        format!("{}:{META_PORT}", topology::address(1))
+    }
+
+    fn key(&self) -> PathBuf {
+        self.dir.join("meta/key")
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.log"))
+    }
+}
+
+impl Drop for Cluster<'_> {
+    fn drop(&mut self) {
+        // Killed one after the other, then forgotten: what is on the disks is of no use to anybody.
+        self.programs.clear();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn says_listening(program: &mut Program) -> Result<()> {
+    let log = program.log().to_owned();
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    program.wait_until(PATIENCE, || said().contains(LISTENING))
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let at = format!(" {} ", dir.display());
+    table.lines().any(|line| line.contains(&at) && line.contains("fuse.shoal"))
+        && std::fs::metadata(dir).is_ok()
+}
+
+/// A mounted volume.
+pub struct Mount {
+    dir: PathBuf,
+    program: Option<Program>,
+}
+
+impl Mount {
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Ends it; returns when everything is stable and its process has gone.
+    ///
+    /// # Errors
+    /// Something could not be made stable.
+    pub fn unmount(mut self) -> Result<()> {
+        let what = format!("unmount {}", self.dir.display());
+        umount2(&self.dir, MntFlags::empty()).map_err(doing(what))?;
+        self.program.take().map_or(Ok(()), Program::wait)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.program.is_some() {
+            // Its process is killed next.
+            let _ = umount2(&self.dir, MntFlags::MNT_DETACH);
+        }
+    }
+}

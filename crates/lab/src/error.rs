@@ -1,0 +1,49 @@
+//! What can go wrong in a lab, in words for the person who started it.
+
+use std::fmt::Display;
+
+/// Outcome of what the lab does.
+pub type Result<T> = std::result::Result<T, LabError>;
+
+/// Why an experiment cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A program of the system is not there.
+    #[error("`{program}` is missing: install {package}")]
+    Missing {
+        /// What was to be started.
+        program: String,
+        /// Debian's package of it.
+        package: &'static str,
+    },
+    /// A command of the system failed.
+    #[error("`{command}` failed: {said}")]
+    Command {
+        /// Its words.
+        command: String,
+        /// What it said, or its exit status.
+        said: String,
+    },
+    /// Something else failed while the lab did something.
+    #[error("cannot {doing}: {why}")]
+    Failed {
+        /// What was to be done.
+        doing: String,
+        /// The error of the system, or of the other side.
+        why: String,
+    },
+    /// Bytes came back that are not those that were written.
+    #[error("{place} returned wrong bytes at {at}")]
+    WrongBytes {
+        /// What was read.
+        place: String,
+        /// Offset of the first wrong block, in bytes.
+        at: u64,
+    },
+}
+
+/// The error of something that was being done: `map_err(doing("mount proc"))`.
+pub fn doing<E: Display>(what: impl Into<String>) -> impl FnOnce(E) -> LabError {
+    let doing = what.into();
+    move |error| LabError::Failed { doing, why: error.to_string() }
+}

@@ -1,0 +1,258 @@
+//! Bonnie's four sequential items: by character through a buffer as stdio has it, and by block.
+//!
+//! Bonnie calls `putc` and `getc` for each character, and `write` and `read` for each block of 16 KiB. So does this; what
+//! lies below is a [`Sink`] or a [`Source`]. The time of a write ends when everything is stable, so no cache is measured.
+//! What is read is compared with what was written.
+
+mod disk;
+mod export;
+mod file;
+mod window;
+
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::time::{Duration, Instant};
+
+pub use disk::NbdDisk;
+pub use export::NfsFile;
+pub use file::LocalFile;
+
+use crate::error::{LabError, Result, doing};
+
+/// Bonnie's block, in bytes.
+pub const BLOCK: usize = 16 << 10;
+/// The buffer of stdio: a page, as C libraries give a file that tells no other size. In bytes.
+const STDIO: usize = 4 << 10;
+
+/// What is written to, from the start on.
+pub trait Sink: Write {
+    /// Returns when everything that was written is stable.
+    ///
+    /// # Errors
+    /// A byte could not be made stable.
+    fn finish(&mut self) -> std::io::Result<()>;
+}
+
+/// One of the four items.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Item {
+    /// `putc` for each character.
+    PutChars,
+    /// `write` for each block.
+    WriteBlocks,
+    /// `getc` for each character.
+    GetChars,
+    /// `read` for each block.
+    ReadBlocks,
+}
+
+impl Item {
+    /// In the order in which they are measured.
+    pub const ALL: [Item; 4] = [Item::PutChars, Item::WriteBlocks, Item::GetChars, Item::ReadBlocks];
+
+    /// What people call it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Item::PutChars => "char write",
+            Item::WriteBlocks => "block write",
+            Item::GetChars => "char read",
+            Item::ReadBlocks => "block read",
+        }
+    }
+
+    /// The item with this title.
+    pub fn named(title: &str) -> Option<Item> {
+        Item::ALL.into_iter().find(|item| item.title() == title)
+    }
+
+    /// True for the two that write.
+    pub fn writes(self) -> bool {
+        matches!(self, Item::PutChars | Item::WriteBlocks)
+    }
+
+    /// The file that the item writes or reads: what it wrote by character is read by character.
+    pub fn file(self) -> &'static str {
+        match self {
+            Item::PutChars | Item::GetChars => "chars",
+            Item::WriteBlocks | Item::ReadBlocks => "blocks",
+        }
+    }
+}
+
+/// From when to when a load ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Its first byte.
+    pub start: Instant,
+    /// Its last one stable, or read and compared.
+    pub end: Instant,
+}
+
+impl Span {
+    /// From the first start to the last end of several.
+    pub fn over(spans: &[Span]) -> Duration {
+        let start = spans.iter().map(|span| span.start).min();
+        let end = spans.iter().map(|span| span.end).max();
+        start.zip(end).map(|(start, end)| end - start).unwrap_or_default()
+    }
+}
+
+/// Writes `bytes` bytes by an item; `open` is timed too, as Bonnie's is.
+///
+/// # Errors
+/// Something could not be written.
+pub fn write(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Sink>>) -> Result<Span> {
+    let start = Instant::now();
+    let mut sink = open()?;
+    let written = match item {
+        Item::PutChars => put_chars(&mut *sink, bytes),
+        _ => write_blocks(&mut *sink, bytes),
+    };
+    written.and_then(|()| sink.finish()).map_err(doing(item.title()))?;
+    drop(sink);
+    Ok(Span { start, end: Instant::now() })
+}
+
+/// Reads `bytes` bytes by an item, and compares them.
+///
+/// # Errors
+/// Something could not be read, or is not what was written.
+pub fn read(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Read>>) -> Result<Span> {
+    let start = Instant::now();
+    let mut source = open()?;
+    let wrong = match item {
+        Item::GetChars => get_chars(&mut *source, bytes),
+        _ => read_blocks(&mut *source, bytes),
+    };
+    match wrong.map_err(doing(item.title()))? {
+        None => Ok(Span { start, end: Instant::now() }),
+        Some(at) => Err(LabError::WrongBytes { place: item.title().to_owned(), at }),
+    }
+}
+
+/// The character at a place of the file that is written by character.
+fn character(at: u64) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16)) as u8
+}
+
+fn put_chars(sink: &mut dyn Sink, bytes: u64) -> std::io::Result<()> {
+    let mut out = BufWriter::with_capacity(STDIO, sink);
+    for at in 0..bytes {
+        out.write_all(&[character(at)])?;
+    }
+    out.flush()
+}
+
+/// The place of the first wrong character, if there is one.
+fn get_chars(source: &mut dyn Read, bytes: u64) -> std::io::Result<Option<u64>> {
+    let mut input = BufReader::with_capacity(STDIO, source);
+    for at in 0..bytes {
+        // What `getc` does: the next of the buffer, which is filled when it is empty.
+        let Some(&byte) = input.fill_buf()?.first() else { return Ok(Some(at)) };
+        input.consume(1);
+        if byte != character(at) {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
+/// The block with this number: its number in front of what all have.
+fn fill(block: &mut [u8], number: u64) {
+    block[..8].copy_from_slice(&number.to_le_bytes());
+}
+
+fn blank() -> Vec<u8> {
+    (0..BLOCK as u64).map(character).collect()
+}
+
+fn write_blocks(sink: &mut dyn Sink, bytes: u64) -> std::io::Result<()> {
+    let mut block = blank();
+    for number in 0..bytes / BLOCK as u64 {
+        fill(&mut block, number);
+        sink.write_all(&block)?;
+    }
+    Ok(())
+}
+
+/// The place of the first wrong block, if there is one.
+fn read_blocks(source: &mut dyn Read, bytes: u64) -> std::io::Result<Option<u64>> {
+    let (mut wanted, mut block) = (blank(), blank());
+    for number in 0..bytes / BLOCK as u64 {
+        fill(&mut wanted, number);
+        source.read_exact(&mut block)?;
+        if block != wanted {
+            return Ok(Some(number * BLOCK as u64));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::io::Cursor;
+    use std::rc::Rc;
+
+    /// Bytes in memory, and the sizes of the calls that brought them.
+    #[derive(Clone, Default)]
+    struct Memory(Rc<RefCell<(Vec<u8>, Vec<usize>)>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let (all, calls) = &mut *self.0.borrow_mut();
+            all.extend_from_slice(bytes);
+            calls.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink for Memory {
+        fn finish(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(item: Item, bytes: u64) -> (Vec<u8>, Vec<usize>) {
+        let memory = Memory::default();
+        let sink = memory.clone();
+        write(item, bytes, move || Ok(Box::new(sink))).expect("memory takes bytes");
+        memory.0.take()
+    }
+
+    #[test]
+    fn characters_go_by_pages_and_blocks_by_blocks() {
+        let (bytes, calls) = written(Item::PutChars, 10_000);
+        assert_eq!((bytes.len(), calls), (10_000, vec![4096, 4096, 1808]));
+        let (bytes, calls) = written(Item::WriteBlocks, 3 * BLOCK as u64);
+        assert_eq!((bytes.len(), calls), (3 * BLOCK, vec![BLOCK; 3]));
+    }
+
+    #[test]
+    fn a_wrong_byte_is_seen() {
+        for (put, get) in [(Item::PutChars, Item::GetChars), (Item::WriteBlocks, Item::ReadBlocks)] {
+            let (mut bytes, _) = written(put, 4 * BLOCK as u64);
+            let look = |bytes: Vec<u8>| {
+                read(get, 4 * BLOCK as u64, move || Ok(Box::new(Cursor::new(bytes)))).map(drop)
+            };
+            look(bytes.clone()).expect("the same bytes");
+            bytes[40_000] ^= 1;
+            let at = if put == Item::PutChars { 40_000 } else { 2 * BLOCK as u64 };
+            let seen = look(bytes);
+            assert!(matches!(seen, Err(LabError::WrongBytes { at: seen, .. }) if seen == at), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn time_of_several_is_from_the_first_start_to_the_last_end() {
+        let now = Instant::now();
+        let span =
+            |from, to| Span { start: now + Duration::from_secs(from), end: now + Duration::from_secs(to) };
+        assert_eq!(Span::over(&[span(3, 9), span(2, 5)]), Duration::from_secs(7));
+        assert_eq!(Span::over(&[]), Duration::ZERO);
+    }
+}

@@ -1,0 +1,195 @@
+//! Programs and connections at a node.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::error::{LabError, Result, doing};
+use crate::topology;
+
+/// That of the kernel of the paper; and the same everywhere, or results would differ by the settings of machines.
+const CONGESTION_CONTROL: &str = "reno";
+/// How long a program may take to end when it is asked to: a mount makes everything stable first.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A network namespace with one link.
+pub struct Node {
+    number: u32,
+    name: String,
+    space: File,
+}
+
+impl Node {
+    /// The node with this number, which `ip` has made.
+    pub(crate) fn find(number: u32) -> Result<Node> {
+        let name = topology::name(number);
+        let path = Path::new("/run/netns").join(&name);
+        let space = File::open(&path).map_err(doing(format!("open {}", path.display())))?;
+        Ok(Node { number, name, space })
+    }
+
+    /// Makes the settings of the node's own.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let file = "/proc/sys/net/ipv4/tcp_congestion_control";
+        self.inside(|| std::fs::write(file, CONGESTION_CONTROL))?.map_err(doing(format!("set {file}")))
+    }
+
+    /// Its number, from 1.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Ipv4Addr {
+        topology::address(self.number)
+    }
+
+    /// Does something at the node: sockets and programs that it makes there are the node's.
+    ///
+    /// # Errors
+    /// The node cannot be entered.
+    pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T> {
+        // A network namespace belongs to a thread: another thread is all that it takes to be elsewhere.
+        thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                setns(&self.space, CloneFlags::CLONE_NEWNET)
+                    .map_err(doing(format!("enter {}", self.name)))?;
+                Ok(act())
+            });
+            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Starts a program at the node; what it says goes to `log`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(&self, name: &str, command: &mut Command, log: &Path) -> Result<Program> {
+        let file = File::create(log).map_err(doing(format!("make {}", log.display())))?;
+        let errors = file.try_clone().map_err(doing(format!("use {}", log.display())))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(errors).current_dir("/");
+        let child = self.inside(|| command.spawn())?.map_err(cannot_start(command))?;
+        Ok(Program { name: format!("{name} at {}", self.name), child, log: log.to_owned() })
+    }
+
+    /// Runs a program at the node to its end. What it wrote to standard output.
+    ///
+    /// # Errors
+    /// It cannot be started, or fails.
+    pub fn run(&self, command: &mut Command) -> Result<Vec<u8>> {
+        let ran = self.inside(|| command.stdin(Stdio::null()).output())?.map_err(cannot_start(command))?;
+        if ran.status.success() {
+            return Ok(ran.stdout);
+        }
+        let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+        Err(LabError::Command { command: format!("{command:?}"), said })
+    }
+}
+
+fn cannot_start(command: &Command) -> impl FnOnce(std::io::Error) -> LabError {
+    let program = command.get_program().to_string_lossy().into_owned();
+    move |error| match (error.kind(), &*program) {
+        (std::io::ErrorKind::NotFound, "qemu-nbd") => LabError::Missing { program, package: "qemu-utils" },
+        (std::io::ErrorKind::NotFound, "nbdkit") => LabError::Missing { program, package: "nbdkit" },
+        _ => doing(format!("start {program}"))(error),
+    }
+}
+
+/// A program that runs at a node; it is killed when this is dropped.
+pub struct Program {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    /// Fails, with what the program said last, if it has ended.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.obituary(&status.to_string())),
+            Err(error) => Err(doing(format!("wait for {}", self.name))(error)),
+        }
+    }
+
+    /// Waits until `is_so`, as long as the program runs.
+    ///
+    /// # Errors
+    /// It has ended, or it is not so within `patience`.
+    pub fn wait_until(&mut self, patience: Duration, mut is_so: impl FnMut() -> bool) -> Result<()> {
+        let end = Instant::now() + patience;
+        while !is_so() {
+            self.check()?;
+            if Instant::now() > end {
+                return Err(self.obituary(&format!("is not ready after {} s", patience.as_secs())));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Asks it to end, and waits for that.
+    ///
+    /// # Errors
+    /// It ends with an error, or not at all.
+    pub fn end(self) -> Result<()> {
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+        self.wait()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It ends with an error, or not in time.
+    pub fn wait(mut self) -> Result<()> {
+        let end = Instant::now() + END_PATIENCE;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(self.obituary(&status.to_string())),
+                Ok(None) if Instant::now() > end => return Err(self.obituary("does not end")),
+                Ok(None) => thread::sleep(Duration::from_millis(5)),
+                Err(error) => return Err(doing(format!("wait for {}", self.name))(error)),
+            }
+        }
+    }
+
+    /// Where what it says goes to.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// What it has said.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn obituary(&self, status: &str) -> LabError {
+        let said = self.said();
+        let lines: Vec<&str> = said.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("; ");
+        LabError::Command { command: self.name.clone(), said: format!("{status}; it said: {last}") }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

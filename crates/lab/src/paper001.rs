@@ -1,0 +1,28 @@
+//! Paper 001: "Implementation and Performance Analysis of Single I/O Space Service for Cluster Computers" (Kim, Kim,
+//! Kim; Yonsei University, 2006): the disks of 16 PCs, imported by one server as network block devices, joined to one by
+//! software RAID-5, and exported to all by NFS.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`scale`] | how large everything is, here and in the paper |
+//! | [`service`] | the ways to the bytes: a local disk, the file gate, the block gate, the centralised arrangement |
+//! | [`runs`] | one measurement, and all of them as JSON |
+//! | [`experiments`] | what is measured, in which order |
+//! | [`small_write`] | what a small overwrite costs, counted |
+//! | [`claims`] | what the paper found, and what is found here |
+//! | [`report`] | the page and its pictures |
+
+pub mod claims;
+pub mod experiments;
+pub mod report;
+pub mod runs;
+pub mod scale;
+pub mod service;
+pub mod small_write;
+#[cfg(test)]
+mod tests;
+
+pub use experiments::measure;
+pub use report::write_report;
+pub use runs::Measured;
+pub use scale::Scale;

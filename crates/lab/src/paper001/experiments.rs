@@ -1,0 +1,232 @@
+//! What is measured, in which order.
+//!
+//! | cluster | runs | for |
+//! |---|---|---|
+//! | none | a file in RAM | Table 3 |
+//! | 2 to 12 nodes, peer to peer | the first node works | Fig. 9 |
+//! | 16 nodes, peer to peer | the first node; 1 to 5 others; a disk; one other at 10 Mbit/s | Table 3, Figs. 7, 8, 9 |
+//! | 16 nodes, bricks gathered at the first | that node; 1 to 5 others by NFS | Table 3, Fig. 8 |
+//! | 16 nodes, counted disks | overwrites of 4 KiB | the small write |
+
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use super::runs::{Measured, Point, Run};
+use super::scale::{FAST, MAKING, SLOW, Scale};
+use super::service::{Central, Disk, Local, Mounts, Service, Way};
+use super::small_write::{self, SmallWrite};
+use crate::cluster::{Cluster, ClusterPlan, Disks};
+use crate::error::Result;
+use crate::load::{self, Item, Span};
+use crate::meter::Cores;
+use crate::network::Network;
+use crate::sandbox::ROOM;
+
+const BLOCKS: [Item; 2] = [Item::WriteBlocks, Item::ReadBlocks];
+
+/// Measures everything, within a [sandbox](crate::sandbox). `shoal` is the program; `say` hears how far it is.
+///
+/// # Errors
+/// Something did not work: then there are no results.
+pub fn measure(shoal: &Path, scale: &Scale, say: &dyn Fn(&str)) -> Result<Measured> {
+    let start = Instant::now();
+    let network = Network::build(scale.nodes(), FAST)?;
+    let mut lab = Lab { shoal, scale, network: &network, runs: Vec::new(), say, start };
+    lab.local()?;
+    for &nodes in &scale.widths[..scale.widths.len() - 1] {
+        let cluster = lab.cluster(nodes, Disks::Own)?;
+        lab.width(&cluster)?;
+    }
+    lab.peers()?;
+    lab.gathered()?;
+    let small_write = lab.small_write()?;
+    let Lab { runs, .. } = lab;
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Ok(Measured { scale: scale.clone(), cores, runs, small_write, seconds: start.elapsed().as_secs_f64() })
+}
+
+struct Lab<'n> {
+    shoal: &'n Path,
+    scale: &'n Scale,
+    network: &'n Network,
+    runs: Vec<Run>,
+    say: &'n dyn Fn(&str),
+    start: Instant,
+}
+
+impl<'n> Lab<'n> {
+    fn say(&self, what: &str) {
+        let seconds = self.start.elapsed().as_secs();
+        (self.say)(&format!("{:2}:{:02}  {what}", seconds / 60, seconds % 60));
+    }
+
+    fn cluster(&self, nodes: u32, disks: Disks) -> Result<Cluster<'n>> {
+        let scale = self.scale;
+        let plan = ClusterPlan {
+            nodes,
+            disks,
+            brick: scale.brick,
+            brick_memory: scale.brick_memory,
+            client_memory: scale.client_memory,
+            unit: scale.unit,
+        };
+        let of = match disks {
+            Disks::Own => "each with a brick",
+            Disks::Gathered => "their disks gathered at the first by NBD",
+            Disks::Counted => "every access of a disk noted",
+        };
+        self.say(&format!("{nodes} nodes, {of}, RAID-5 {}", plan.code()));
+        self.network.shape(MAKING)?;
+        let cluster = Cluster::start(self.shoal, self.network, plan, 2 * scale.bytes)?;
+        self.network.shape(FAST)?;
+        Ok(cluster)
+    }
+
+    fn local(&mut self) -> Result<()> {
+        let point = Point { way: Way::Local, nodes: 1, clients: 1, first: 1, mbit: 0 };
+        let (bytes, times) = (self.scale.bytes, self.scale.repetitions);
+        self.series(point, &Item::ALL, bytes, times, || Ok(Box::new(Local(Path::new(ROOM).to_owned()))))
+    }
+
+    /// The first node works, as many nodes in the RAID as the cluster has.
+    fn width(&mut self, cluster: &Cluster<'n>) -> Result<()> {
+        let nodes = cluster.plan().nodes;
+        let point = Point { way: Way::FileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit };
+        self.mounts(cluster, point, &Item::ALL, self.scale.repetitions)
+    }
+
+    fn mounts(&mut self, cluster: &Cluster<'n>, point: Point, items: &[Item], times: u32) -> Result<()> {
+        let nodes: Vec<u32> = (point.first..point.first + point.clients).collect();
+        let bytes = self.scale.bytes;
+        self.series(point, items, bytes, times, || Ok(Box::new(Mounts::open(cluster, nodes.clone())?)))
+    }
+
+    /// Everything of the largest cluster, peer to peer.
+    fn peers(&mut self) -> Result<()> {
+        let (nodes, times, bytes) = (self.scale.nodes(), self.scale.repetitions, self.scale.bytes);
+        let cluster = self.cluster(nodes, Disks::Own)?;
+        self.width(&cluster)?;
+        let point = Point { way: Way::FileGate, nodes, clients: 1, first: 2, mbit: FAST.mbit };
+        for clients in 1..=self.scale.clients {
+            self.mounts(&cluster, Point { clients, ..point }, &Item::ALL, times)?;
+        }
+        let disk = Point { way: Way::BlockGate, ..point };
+        self.series(disk, &BLOCKS, bytes, times, || Ok(Box::new(Disk::open(&cluster, disk.first)?)))?;
+        self.network.shape(SLOW)?;
+        let slow = Point { mbit: SLOW.mbit, ..point };
+        self.mounts(&cluster, slow, &Item::ALL, self.scale.repetitions_slow)?;
+        self.network.shape(FAST)
+    }
+
+    /// The centralised arrangement: its gate node by itself, and its clients.
+    fn gathered(&mut self) -> Result<()> {
+        let (nodes, times) = (self.scale.nodes(), self.scale.repetitions);
+        let cluster = self.cluster(nodes, Disks::Gathered)?;
+        let point = Point { way: Way::GatheredFileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit };
+        self.mounts(&cluster, point, &BLOCKS, times)?;
+        for clients in 1..=self.scale.clients {
+            let point = Point { way: Way::Centralised, clients, first: 2, ..point };
+            let bytes = if clients == 1 { self.scale.bytes } else { self.scale.bytes_shared };
+            let nodes: Vec<u32> = (2..2 + clients).collect();
+            let open = || Ok(Box::new(Central::open(&cluster, nodes.clone())?) as Box<dyn Service + '_>);
+            self.series(point, &BLOCKS, bytes, times, open)?;
+        }
+        Ok(())
+    }
+
+    fn small_write(&mut self) -> Result<SmallWrite> {
+        let cluster = self.cluster(self.scale.nodes(), Disks::Counted)?;
+        self.say(&format!("{} overwrites of 4 KiB", self.scale.overwrites));
+        small_write::count(&cluster, 2, self.scale.overwrites)
+    }
+
+    /// Some items at a point, several times: what writes, then, with empty caches, what reads.
+    fn series<'s>(
+        &mut self,
+        point: Point,
+        items: &[Item],
+        bytes: u64,
+        times: u32,
+        open: impl Fn() -> Result<Box<dyn Service + 's>>,
+    ) -> Result<()> {
+        for repetition in 1..=times {
+            let mut service = open()?;
+            for &item in items.iter().filter(|item| item.writes()) {
+                self.item(&*service, point, item, bytes, repetition)?;
+            }
+            service.forget()?;
+            for &item in items.iter().filter(|item| !item.writes()) {
+                self.item(&*service, point, item, bytes, repetition)?;
+            }
+            service.close()?;
+        }
+        Ok(())
+    }
+
+    fn item(
+        &mut self,
+        service: &dyn Service,
+        point: Point,
+        item: Item,
+        bytes: u64,
+        repetition: u32,
+    ) -> Result<()> {
+        let (cores, traffic) = (Cores::now()?, self.network.passed_on()?);
+        let spans = together(point.clients, |client| one(service, client, item, bytes))?;
+        let busy = Cores::now()?.busy_since(cores);
+        let traffic = self.network.passed_on()?.since(traffic);
+        let Point { way, nodes, clients, first, mbit } = point;
+        let run = Run {
+            way,
+            nodes,
+            clients,
+            first,
+            mbit,
+            item,
+            repetition,
+            bytes: bytes * u64::from(clients),
+            seconds: Span::over(&spans).as_secs_f64(),
+            busy,
+            wire: traffic.received,
+            dropped: traffic.dropped,
+        };
+        self.say(&format!(
+            "{:<34} {mbit:>3} Mbit/s, {clients} of {nodes:>2} nodes, {:<11} {:>7.2} MB/s, cores {:>3.0} % busy",
+            way.title(),
+            item.title(),
+            run.rate(),
+            busy * 100.0
+        ));
+        self.runs.push(run);
+        Ok(())
+    }
+}
+
+/// What each client does at the same time.
+fn together(clients: u32, work: impl Fn(usize) -> Result<Span> + Sync) -> Result<Vec<Span>> {
+    let start = Barrier::new(clients as usize);
+    thread::scope(|scope| {
+        let client = |client: usize| {
+            let (start, work) = (&start, &work);
+            scope.spawn(move || {
+                start.wait();
+                work(client)
+            })
+        };
+        let threads: Vec<_> = (0..clients as usize).map(client).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<Span>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+fn one(service: &dyn Service, client: usize, item: Item, bytes: u64) -> Result<Span> {
+    if item.writes() {
+        load::write(item, bytes, || service.sink(client, item, bytes))
+    } else {
+        load::read(item, bytes, || service.source(client, item, bytes))
+    }
+}

@@ -1,0 +1,183 @@
+//! One measurement, and all of them as JSON.
+
+use serde_json::{Value, json};
+
+use super::scale::{MB, Scale};
+use super::service::Way;
+use super::small_write::SmallWrite;
+use crate::error::{Result, doing};
+use crate::load::Item;
+
+/// One item, once.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// The way to the bytes.
+    pub way: Way,
+    /// Nodes in the RAID.
+    pub nodes: u32,
+    /// Nodes that worked at once.
+    pub clients: u32,
+    /// The first of them: 1 is the one with the metadata service, and the gate of the centralised arrangement.
+    pub first: u32,
+    /// Rate of the links, in Mbit/s.
+    pub mbit: u32,
+    /// What was done.
+    pub item: Item,
+    /// Which time, from 1.
+    pub repetition: u32,
+    /// Bytes of all clients together.
+    pub bytes: u64,
+    /// From the first start to the last end, in seconds.
+    pub seconds: f64,
+    /// Share of their time for which the cores were busy, 0 to 1.
+    pub busy: f64,
+    /// Bytes that the switch passed on.
+    pub wire: u64,
+    /// Packets that found a queue full.
+    pub dropped: u64,
+}
+
+impl Run {
+    /// Megabytes per second, of all clients together.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes as f64 / MB / self.seconds } else { 0.0 }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "way": self.way.title(), "nodes": self.nodes, "clients": self.clients, "first_client": self.first,
+            "mbit": self.mbit, "item": self.item.title(), "repetition": self.repetition, "bytes": self.bytes,
+            "seconds": self.seconds, "mb_per_s": self.rate(), "cores_busy": self.busy, "wire_bytes": self.wire,
+            "dropped_packets": self.dropped,
+        })
+    }
+
+    fn from_json(value: &Value) -> Option<Run> {
+        let number = |name: &str| value[name].as_u64();
+        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        Some(Run {
+            way: Way::named(value["way"].as_str()?)?,
+            nodes: small("nodes")?,
+            clients: small("clients")?,
+            first: small("first_client")?,
+            mbit: small("mbit")?,
+            item: Item::named(value["item"].as_str()?)?,
+            repetition: small("repetition")?,
+            bytes: number("bytes")?,
+            seconds: value["seconds"].as_f64()?,
+            busy: value["cores_busy"].as_f64()?,
+            wire: number("wire_bytes")?,
+            dropped: number("dropped_packets")?,
+        })
+    }
+}
+
+/// Which runs are meant: one point of a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// The way to the bytes.
+    pub way: Way,
+    /// Nodes in the RAID.
+    pub nodes: u32,
+    /// Nodes that work at once.
+    pub clients: u32,
+    /// The first of them.
+    pub first: u32,
+    /// Rate of the links, in Mbit/s.
+    pub mbit: u32,
+}
+
+/// Everything that was measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// The sizes.
+    pub scale: Scale,
+    /// Cores of the machine, shared by all nodes.
+    pub cores: u32,
+    /// Every run.
+    pub runs: Vec<Run>,
+    /// What a small overwrite costs.
+    pub small_write: SmallWrite,
+    /// How long all of it took, in seconds.
+    pub seconds: f64,
+}
+
+impl Measured {
+    /// The runs of a point and an item.
+    pub fn of(&self, point: Point, item: Item) -> Vec<&Run> {
+        let is_meant = |run: &&Run| {
+            let Run { way, nodes, clients, first, mbit, .. } = **run;
+            run.item == item && point == Point { way, nodes, clients, first, mbit }
+        };
+        self.runs.iter().filter(is_meant).collect()
+    }
+
+    /// Their mean rate in MB/s, if there are any.
+    pub fn rate(&self, point: Point, item: Item) -> Option<f64> {
+        let rates: Vec<f64> = self.of(point, item).iter().map(|run| run.rate()).collect();
+        (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+    }
+
+    /// Mean number of bytes that went over links for one that was written or read.
+    pub fn wire_per_byte(&self, point: Point, item: Item) -> Option<f64> {
+        let runs = self.of(point, item);
+        let (wire, bytes) =
+            runs.iter().fold((0, 0), |(wire, bytes), run| (wire + run.wire, bytes + run.bytes));
+        (bytes > 0).then(|| wire as f64 / bytes as f64)
+    }
+
+    /// All as JSON.
+    pub fn to_json(&self) -> Value {
+        let scale = &self.scale;
+        json!({
+            "paper": "001",
+            "quick": scale.is_quick,
+            "seconds": self.seconds,
+            "cores": self.cores,
+            "scale": {
+                "widths": scale.widths, "clients": scale.clients, "bytes": scale.bytes,
+                "bytes_shared": scale.bytes_shared, "repetitions": scale.repetitions,
+                "repetitions_slow": scale.repetitions_slow, "brick": scale.brick, "unit": scale.unit,
+                "brick_memory": scale.brick_memory, "client_memory": scale.client_memory,
+            },
+            "small_write": self.small_write.to_json(),
+            "runs": self.runs.iter().map(Run::to_json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// What [`Measured::to_json`] wrote.
+    ///
+    /// # Errors
+    /// Something is missing, or is not of this version.
+    pub fn from_json(value: &Value) -> Result<Measured> {
+        Measured::parse(value)
+            .ok_or("something is missing, or another version wrote it")
+            .map_err(doing("read the runs"))
+    }
+
+    fn parse(value: &Value) -> Option<Measured> {
+        let base = if value["quick"].as_bool()? { Scale::quick() } else { Scale::full() };
+        let scale = &value["scale"];
+        let number = |name: &str| scale[name].as_u64();
+        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        let widths = scale["widths"].as_array()?.iter().map(|n| u32::try_from(n.as_u64()?).ok());
+        let small_write = SmallWrite::from_json(&value["small_write"])?;
+        let scale = Scale {
+            widths: widths.collect::<Option<_>>()?,
+            clients: small("clients")?,
+            bytes: number("bytes")?,
+            bytes_shared: number("bytes_shared")?,
+            repetitions: small("repetitions")?,
+            repetitions_slow: small("repetitions_slow")?,
+            overwrites: small_write.overwrites,
+            brick: number("brick")?,
+            unit: small("unit")?,
+            brick_memory: number("brick_memory")?,
+            client_memory: number("client_memory")?,
+            ..base
+        };
+        let runs = value["runs"].as_array()?.iter().map(Run::from_json).collect::<Option<_>>()?;
+        let cores = u32::try_from(value["cores"].as_u64()?).ok()?;
+        Some(Measured { scale, cores, runs, small_write, seconds: value["seconds"].as_f64()? })
+    }
+}

@@ -1,0 +1,113 @@
+//! How large everything is.
+
+use crate::topology::Link;
+
+/// Megabytes as the paper counts them, in bytes.
+pub const MB: f64 = 1e6;
+
+/// The sizes of a run of all experiments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scale {
+    /// A short one, which shows that everything works and measures nothing.
+    pub is_quick: bool,
+    /// Numbers of nodes in the RAID, the largest last (paper: 2 to 16).
+    pub widths: Vec<u32>,
+    /// Nodes that work at once, at most (paper: 5).
+    pub clients: u32,
+    /// Bytes that a client writes and reads (paper: 500 MB).
+    pub bytes: u64,
+    /// The same of each client of several that share one gate, and so one cache.
+    pub bytes_shared: u64,
+    /// Repetitions at 100 Mbit/s (paper: 10).
+    pub repetitions: u32,
+    /// Repetitions at 10 Mbit/s.
+    pub repetitions_slow: u32,
+    /// Small overwrites that are counted.
+    pub overwrites: u64,
+    /// Bytes of a brick (paper: 1 GB).
+    pub brick: u64,
+    /// Memory budget of a brick, in bytes.
+    pub brick_memory: u64,
+    /// Memory budget of a mount or gate, in bytes: three quarters may be writes that are not stable yet.
+    pub client_memory: u64,
+    /// Bytes of a unit.
+    pub unit: u32,
+}
+
+/// Bytes that wait for a link at each end: what a small switch gives a port.
+const QUEUE: u32 = 256 << 10;
+/// The paper's fast link.
+pub const FAST: Link = Link { mbit: 100, queue: QUEUE };
+/// The paper's slow link.
+pub const SLOW: Link = Link { mbit: 10, queue: QUEUE };
+/// What the links carry while a cluster is made: disks that are formatted from afar are no part of what is measured.
+pub const MAKING: Link = Link { mbit: 1000, queue: QUEUE };
+/// RAM of a sandbox, in bytes: what bricks hold, and logs.
+pub const ROOM_BYTES: u64 = 3 << 30;
+
+impl Scale {
+    /// What the page is made from: within ten minutes on two cores.
+    pub fn full() -> Scale {
+        Scale {
+            is_quick: false,
+            widths: vec![2, 4, 8, 12, 16],
+            clients: 5,
+            bytes: 24 << 20,
+            bytes_shared: 12 << 20,
+            repetitions: 2,
+            repetitions_slow: 1,
+            overwrites: 256,
+            brick: 256 << 20,
+            brick_memory: 32 << 20,
+            client_memory: 8 << 20,
+            unit: 64 << 10,
+        }
+    }
+
+    /// Within a minute.
+    pub fn quick() -> Scale {
+        Scale {
+            is_quick: true,
+            widths: vec![2, 4],
+            clients: 2,
+            bytes: 2 << 20,
+            bytes_shared: 1 << 20,
+            repetitions: 1,
+            overwrites: 32,
+            ..Scale::full()
+        }
+    }
+
+    /// Nodes of the largest RAID, which most experiments have.
+    pub fn nodes(&self) -> u32 {
+        self.widths.last().copied().unwrap_or(2)
+    }
+
+    /// Bytes that a mount or gate may hold back, at most: the largest cache between a load and the disks.
+    pub fn cache(&self) -> u64 {
+        self.client_memory / 4 * 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_is_four_times_every_cache() {
+        let scale = Scale::full();
+        assert!(scale.bytes >= 4 * scale.cache());
+        // Two clients share a gate at least.
+        assert!(2 * scale.bytes_shared >= 4 * scale.cache());
+    }
+
+    #[test]
+    fn bricks_hold_what_is_written_and_the_room_holds_the_bricks() {
+        let scale = Scale::full();
+        let data = 2 * scale.bytes * u64::from(scale.clients);
+        let nodes = u64::from(scale.nodes());
+        assert!(data * nodes / (nodes - 1) * 2 < scale.brick * nodes * 3 / 4);
+        // Two nodes hold everything of one client twice.
+        assert!(2 * scale.bytes * 2 < scale.brick);
+    }
+}

@@ -1,0 +1,98 @@
+//! Namespaces that the kernel clears away, however their owner ends.
+//!
+//! ```text
+//!   owner ──pipe──▶ first process of a pid namespace ──▶ programs of the nodes
+//!                   own mounts, own network, /run in RAM
+//! ```
+//!
+//! The owner starts this program again as the first process of a new pid namespace ([`Sandbox::start`]); that process
+//! gives itself private mounts and a network of its own ([`enter`]), and everything else is started and mounted there.
+//! When the owner ends, by whatever signal, the pipe between them closes and the first process ends; the kernel then
+//! kills every other process of the namespace, and with the last of them go mounts, network namespaces and the RAM below
+//! [`ROOM`]. So there is nothing that a later run would have to find and clear.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::error::{LabError, Result, doing};
+
+/// Where a sandbox keeps its files: RAM that nobody outside sees.
+pub const ROOM: &str = "/run/lab";
+
+/// A sandbox, seen from its owner; it ends when this is dropped.
+pub struct Sandbox {
+    first: Child,
+    /// Held here, because waiting for a child closes its standard input first.
+    _pipe: Option<ChildStdin>,
+}
+
+impl Sandbox {
+    /// Starts `command` as the first process of a new pid namespace; it must call [`enter`] before all else.
+    ///
+    /// Later children of the calling thread would be in the namespace too: start none, or call this from a thread of its
+    /// own that lives as long as the sandbox.
+    ///
+    /// # Errors
+    /// No namespaces for this user, or `command` cannot be started.
+    pub fn start(command: &mut Command) -> Result<Sandbox> {
+        if !nix::unistd::geteuid().is_root() {
+            let why = "only root may: the same command with sudo".to_owned();
+            return Err(LabError::Failed { doing: "make namespaces".into(), why });
+        }
+        unshare(CloneFlags::CLONE_NEWPID).map_err(doing("make a pid namespace"))?;
+        let first = command.stdin(Stdio::piped()).spawn();
+        let mut first = first.map_err(doing("start the first process of a sandbox"))?;
+        let pipe = first.stdin.take();
+        Ok(Sandbox { first, _pipe: pipe })
+    }
+
+    /// The first process, whose output can be read.
+    pub fn first(&mut self) -> &mut Child {
+        &mut self.first
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // Returns when every process of the namespace is gone.
+        let _ = self.first.kill();
+        let _ = self.first.wait();
+    }
+}
+
+/// Gives this process, the first of a sandbox, its own mounts and network, and `size` bytes of RAM below [`ROOM`] at
+/// most. Standard input must be the owner's pipe. Call it before other threads start.
+///
+/// # Errors
+/// This process is not the first of a pid namespace, or the kernel refuses.
+pub fn enter(size: u64) -> Result<()> {
+    if std::process::id() != 1 {
+        let why = "this process is not the first of a pid namespace".to_owned();
+        return Err(LabError::Failed { doing: "enter a sandbox".into(), why });
+    }
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).map_err(doing("make namespaces"))?;
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(doing("make mounts private"))?;
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none).map_err(doing("mount /proc"))?;
+    let size = format!("size={size}");
+    mount(Some("lab"), "/run", Some("tmpfs"), MsFlags::empty(), Some(&*size))
+        .map_err(doing("mount a tmpfs at /run"))?;
+    std::fs::create_dir(Path::new(ROOM)).map_err(doing(format!("make {ROOM}")))?;
+    end_with_owner()
+}
+
+/// Ends this process, and so the sandbox, when the owner's end of the pipe closes.
+fn end_with_owner() -> Result<()> {
+    let watch = || {
+        let mut end = Vec::new();
+        let _ = std::io::stdin().read_to_end(&mut end);
+        std::process::exit(1);
+    };
+    let thread = std::thread::Builder::new().name("owner".into()).spawn(watch);
+    thread.map(drop).map_err(doing("start a thread"))
+}

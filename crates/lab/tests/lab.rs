@@ -1,0 +1,132 @@
+//! A lab from outside: what its links carry, and that nothing of it is left however its owner ends. Needs root.
+//!
+//! The tests that are ignored are the processes of the others: this program starts itself again, as a lab's owner does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::network::Network;
+use lab::node::Node;
+use lab::sandbox::{Sandbox, enter};
+use lab::topology::{Link, SWITCH};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const LINK: Link = Link { mbit: 10, queue: 256 << 10 };
+const ROOM: u64 = 64 << 20;
+const BYTES: usize = 2 << 20;
+const PORT: u16 = 4000;
+/// What the process within a sandbox says when everything is there.
+const READY: &str = "everything is there";
+/// A hang is told from slowness by a clock only.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// This program again, as one of the tests that are ignored.
+fn again(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("the test's own file"));
+    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Sends bytes from one node to another; how long that took.
+fn send(from: &Node, to: &Node) -> Duration {
+    let at = SocketAddr::from((to.address(), PORT));
+    let listener = to.inside(|| TcpListener::bind(at)).expect("a node").expect("a listener");
+    thread::scope(|scope| {
+        let receive = scope.spawn(move || {
+            let (mut conn, _) = listener.accept().expect("a connection");
+            let mut received = Vec::new();
+            conn.read_to_end(&mut received).expect("bytes");
+            (received.len(), Instant::now())
+        });
+        let mut conn = from.inside(|| TcpStream::connect(at)).expect("a node").expect("a connection");
+        let start = Instant::now();
+        conn.write_all(&vec![7; BYTES]).expect("bytes");
+        drop(conn);
+        let (received, end) = receive.join().expect("it receives");
+        assert_eq!(received, BYTES);
+        end - start
+    })
+}
+
+#[test]
+#[ignore = "the first process of a sandbox, which the next test starts"]
+fn inside_of_three_nodes() {
+    enter(ROOM).expect("a sandbox");
+    let network = Network::build(3, LINK).expect("three nodes");
+    let before = network.traffic().expect("counters");
+    let time = send(network.node(1), network.node(2));
+    let after = network.traffic().expect("counters");
+    let traffic: Vec<_> = after.iter().zip(before).map(|(after, before)| after.since(before)).collect();
+    let bytes = BYTES as u64;
+    let about = |count: u64| (bytes..bytes + bytes / 4).contains(&count);
+    assert!(about(traffic[0].sent) && about(traffic[1].received), "{traffic:?}");
+    assert!(traffic[0].received < bytes / 8 && traffic[2].received < 64 << 10, "{traffic:?}");
+    // A link cannot be faster than its rate, however slow the machine is; a tenth for what may leave at once.
+    let least = Duration::from_secs_f64(BYTES as f64 * 8.0 / 10e6 * 0.9);
+    assert!(time > least, "{BYTES} bytes within {time:?} by a link of 10 Mbit/s");
+    network.shape(Link { mbit: 1000, ..LINK }).expect("other rates");
+    let faster = send(network.node(2), network.node(3));
+    assert!(faster < time, "{faster:?} by a link of 1 Gbit/s, {time:?} by one of 10 Mbit/s");
+}
+
+#[test]
+fn a_link_carries_its_rate_and_counts_it() {
+    let mut sandbox =
+        Sandbox::start(&mut again("inside_of_three_nodes")).expect("a sandbox: run the tests as root");
+    let status = sandbox.first().wait().expect("it ends");
+    assert!(status.success(), "what it says is above: {status}");
+}
+
+#[test]
+#[ignore = "the first process of a sandbox, which `owner` starts"]
+fn inside_for_ever() {
+    enter(ROOM).expect("a sandbox");
+    let network = Network::build(3, LINK).expect("three nodes");
+    let mut command = Command::new("sleep");
+    let mut sleeper =
+        network.node(3).inside(|| command.arg("1000").spawn()).expect("a node").expect("a program");
+    println!("{READY}");
+    let _ = sleeper.wait();
+}
+
+#[test]
+#[ignore = "the owner of a sandbox, which the next test kills"]
+fn owner() {
+    let mut sandbox = Sandbox::start(&mut again("inside_for_ever")).expect("a sandbox");
+    let _ = sandbox.first().wait();
+}
+
+#[test]
+fn nothing_is_left_of_a_lab_whose_owner_is_killed() {
+    let mut owner = again("owner").stdout(Stdio::piped()).spawn().expect("an owner");
+    let mut said = BufReader::new(owner.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains(READY) {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("a line") > 0, "it ended before everything was there");
+    }
+    kill(Pid::from_raw(owner.id().cast_signed()), Signal::SIGKILL).expect("the owner runs");
+    owner.wait().expect("it is dead");
+    // Every process of the lab has the other end of this pipe: it closes when the last of them has gone.
+    let (gone, wait) = channel();
+    thread::spawn(move || {
+        let mut rest = Vec::new();
+        let _ = said.read_to_end(&mut rest);
+        let _ = gone.send(());
+    });
+    wait.recv_timeout(PATIENCE).expect("processes of a lab outlive its owner");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!mounts.lines().any(|line| line.starts_with("lab ")), "{mounts}");
+    assert!(!std::path::Path::new("/run/netns").join(SWITCH).exists());
+}
+
+#[test]
+fn only_the_first_process_of_a_namespace_enters() {
+    let refused = enter(ROOM).expect_err("this process is not the first of its namespace");
+    assert!(refused.to_string().contains("not the first"), "{refused}");
+}
