@@ -1,7 +1,7 @@
 //! Bonnie's four sequential items: by character through a buffer as stdio has it, and by block.
 //!
 //! Bonnie calls `putc` and `getc` for each character, and `write` and `read` for each block of 16 KiB. So does this; what
-//! lies below is a [`Sink`] or a [`Source`]. The time of a write ends when everything is stable, so no cache is measured.
+//! lies below is a [`Sink`] or a [`Read`]. The time of a write ends when everything is stable, so no cache is measured.
 //! What is read is compared with what was written.
 
 mod disk;

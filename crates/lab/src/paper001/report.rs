@@ -428,7 +428,8 @@ fn small_write(measured: &Measured) -> String {
          | until it is durable | {} | {} | {} | {} |\n\
          | put off: folding, checkpoints | {} | {} | {} | {} |\n\n\
          Over all links together an overwrite and its `fdatasync` cost {} packets and {} bytes, headers and the metadata service\n\
-         counted, heart beats not.\n",
+         counted, heart beats not. The file lies in one group: where its primary is at the node that works, the bytes cross one\n\
+         link, elsewhere two.\n",
         small.overwrites,
         measured.scale.nodes(),
         row(durable.reads),
