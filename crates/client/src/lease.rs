@@ -304,7 +304,7 @@ impl Session {
         }
     }
 
-    /// Makes everything written to a file stable and known.
+    /// Makes everything written to a file stable and known. If patience runs out, what becomes stable later is told then.
     pub(crate) async fn give_way(&self, file: &Arc<OpenFile>) {
         let mut patience = Patience::new(&self.world);
         loop {
@@ -319,6 +319,7 @@ impl Session {
                 Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),
             }
             if self.mount.lives.has_left() || patience.pause().await.is_err() {
+                file.lock().owe();
                 return;
             }
         }

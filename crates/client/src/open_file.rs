@@ -44,6 +44,8 @@ pub(crate) struct FileState {
     pub(crate) told: u64,
     /// The size that the service keeps for good.
     pub(crate) kept: u64,
+    /// End of what was written alone and could not be told before others were let in: it is told once it is stable.
+    owed_end: u64,
     /// End of what the bricks may hold beyond `size` and must be zeroed before the file grows.
     pub(crate) stale_end: u64,
     /// End of everything that was ever sent.
@@ -105,6 +107,7 @@ impl OpenFile {
             size: 0,
             told: 0,
             kept: 0,
+            owed_end: 0,
             stale_end: 0,
             sent_end: 0,
             cuts: 0,
@@ -159,7 +162,27 @@ impl FileState {
 
     /// The service knows the size and the time for good, as far as they are this mount's to tell.
     pub(crate) fn is_told(&self) -> bool {
-        self.mtime_kept && (self.mode != Mode::Alone || self.size <= self.kept)
+        self.mtime_kept && self.own_end() <= self.kept
+    }
+
+    /// End of what this mount, and nobody else, has to tell of.
+    fn own_end(&self) -> u64 {
+        if self.mode == Mode::Alone { self.size.max(self.owed_end) } else { self.owed_end }
+    }
+
+    /// Others are let in although not everything is stable and told.
+    pub(crate) fn owe(&mut self) {
+        if self.mode == Mode::Alone && self.size > self.kept {
+            self.owed_end = self.size;
+        }
+    }
+
+    /// The service has cut the file so often.
+    pub(crate) fn count_cuts(&mut self, cuts: u64) {
+        if cuts != self.cuts {
+            self.owed_end = 0;
+        }
+        self.cuts = cuts;
     }
 
     /// Writes may stay here for a while.
@@ -185,7 +208,7 @@ impl FileState {
         self.told = attr.size;
         self.kept = attr.size;
         self.stale_end = attr.stale_end;
-        self.cuts = attr.cuts;
+        self.count_cuts(attr.cuts);
         if self.mtime_kept {
             self.mtime = attr.mtime;
         }
@@ -260,7 +283,7 @@ impl FileState {
         }
         let (cuts, mtime, set_time) = (self.cuts, self.mtime, self.mtime_set);
         let tell = |size| Some(SizeUpdate { inode, cuts, size, mtime, set_time });
-        if self.mode != Mode::Alone {
+        if self.mode != Mode::Alone && (stable.is_none() || self.owed_end <= self.kept) {
             // Somebody else may have cut the file since: every write has told its own end (write-through).
             return if self.mtime_kept || !self.is_stable() { None } else { tell(0) };
         }
@@ -275,7 +298,8 @@ impl FileState {
         let first = |(number, s): (&u64, &StripeWrites)| s.first_byte().map(|b| number * stripe + b as u64);
         let unstable = self.stripes.iter().filter_map(first).min();
         let marked = if mark.cuts == self.cuts { mark.end } else { 0 };
-        let end = unstable.map_or(self.size, |first| first.max(marked).min(self.size));
+        let own = self.own_end();
+        let end = unstable.map_or(own, |first| first.max(marked).min(own));
         let only_time = !self.mtime_kept && unstable.is_none();
         if end > self.kept || only_time { tell(end.max(self.kept)) } else { None }
     }
@@ -315,7 +339,7 @@ impl FileState {
     pub(crate) fn was_cut(&mut self, attr: &Attr) {
         self.adopt(attr);
         // A file that is this mount's alone is cut by nobody else; whatever it is, the next report must count.
-        self.cuts = self.cuts.max(attr.cuts);
+        self.count_cuts(self.cuts.max(attr.cuts));
     }
 
     /// What the service must hear of when this client comes back to it.
@@ -390,6 +414,37 @@ mod tests {
         let again = state.growth(&geometry, Some(Mark::default()), InodeId(5)).expect("not told yet");
         assert_eq!((again.size, again.cuts), (70, 1));
         state.has_grown(&again, true);
+        assert_eq!(state.growth(&geometry, Some(Mark::default()), InodeId(5)), None);
+    }
+    /// Bricks were away for so long that others were let in before what was written alone was stable.
+    #[test]
+    fn what_is_stable_only_after_others_were_let_in_is_told() {
+        let file = OpenFile::new(InodeId(5));
+        let geometry = Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry");
+        let mut state = file.lock();
+        (state.mode, state.size, state.mtime_kept) = (Mode::Alone, 70, true);
+        state.owe();
+        state.mode = Mode::Shared;
+        state.adopt(&attr(10, 0));
+        assert!(!state.is_told());
+        let mark = state.mark();
+        let update = state.growth(&geometry, Some(mark), InodeId(5)).expect("it is owed");
+        assert_eq!((update.size, update.cuts), (70, 0));
+        state.has_grown(&update, true);
+        assert!(state.is_told());
+        assert_eq!(state.growth(&geometry, Some(mark), InodeId(5)), None);
+    }
+
+    #[test]
+    fn what_others_have_cut_is_owed_no_more() {
+        let file = OpenFile::new(InodeId(5));
+        let geometry = Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry");
+        let mut state = file.lock();
+        (state.mode, state.size, state.mtime_kept) = (Mode::Alone, 70, true);
+        state.owe();
+        state.mode = Mode::Shared;
+        state.adopt(&attr(10, 1));
+        assert!(state.is_told());
         assert_eq!(state.growth(&geometry, Some(Mark::default()), InodeId(5)), None);
     }
 }

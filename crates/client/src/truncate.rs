@@ -138,7 +138,7 @@ impl Mount {
         }
         // What was sent beyond the end is the service's `stale_end` from now on.
         state.sent_end = state.sent_end.min(attr.size);
-        state.cuts = attr.cuts;
+        state.count_cuts(attr.cuts);
         state.size = attr.size;
         state.told = attr.size;
         state.kept = attr.size;
