@@ -387,6 +387,21 @@ mod tests {
         }
     }
 
+    fn geometry() -> Geometry {
+        Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry")
+    }
+
+    /// A file of 70 bytes written alone, none of them told of, that others have open now.
+    fn let_in_too_early() -> OpenFile {
+        let file = OpenFile::new(InodeId(5));
+        let mut state = file.lock();
+        (state.mode, state.size, state.mtime_kept) = (Mode::Alone, 70, true);
+        state.owe();
+        state.mode = Mode::Shared;
+        drop(state);
+        file
+    }
+
     #[test]
     fn attributes_from_before_a_cut_are_not_taken_over() {
         let file = OpenFile::new(InodeId(5));
@@ -403,48 +418,40 @@ mod tests {
     #[test]
     fn a_report_that_was_not_taken_is_made_again() {
         let file = OpenFile::new(InodeId(5));
-        let geometry = Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry");
         let mut state = file.lock();
         state.adopt(&attr(0, 0));
         (state.mode, state.size) = (Mode::Alone, 70);
-        let update = state.growth(&geometry, Some(Mark::default()), InodeId(5)).expect("it has grown");
+        let update = state.growth(&geometry(), Some(Mark::default()), InodeId(5)).expect("it has grown");
         assert_eq!((update.size, update.cuts), (70, 0));
         state.was_cut(&attr(10, 1));
         state.has_grown(&update, true);
-        let again = state.growth(&geometry, Some(Mark::default()), InodeId(5)).expect("not told yet");
+        let again = state.growth(&geometry(), Some(Mark::default()), InodeId(5)).expect("not told yet");
         assert_eq!((again.size, again.cuts), (70, 1));
         state.has_grown(&again, true);
-        assert_eq!(state.growth(&geometry, Some(Mark::default()), InodeId(5)), None);
+        assert_eq!(state.growth(&geometry(), Some(Mark::default()), InodeId(5)), None);
     }
+
     /// Bricks were away for so long that others were let in before what was written alone was stable.
     #[test]
     fn what_is_stable_only_after_others_were_let_in_is_told() {
-        let file = OpenFile::new(InodeId(5));
-        let geometry = Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry");
+        let file = let_in_too_early();
         let mut state = file.lock();
-        (state.mode, state.size, state.mtime_kept) = (Mode::Alone, 70, true);
-        state.owe();
-        state.mode = Mode::Shared;
         state.adopt(&attr(10, 0));
         assert!(!state.is_told());
         let mark = state.mark();
-        let update = state.growth(&geometry, Some(mark), InodeId(5)).expect("it is owed");
+        let update = state.growth(&geometry(), Some(mark), InodeId(5)).expect("it is owed");
         assert_eq!((update.size, update.cuts), (70, 0));
         state.has_grown(&update, true);
         assert!(state.is_told());
-        assert_eq!(state.growth(&geometry, Some(mark), InodeId(5)), None);
+        assert_eq!(state.growth(&geometry(), Some(mark), InodeId(5)), None);
     }
 
     #[test]
     fn what_others_have_cut_is_owed_no_more() {
-        let file = OpenFile::new(InodeId(5));
-        let geometry = Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry");
+        let file = let_in_too_early();
         let mut state = file.lock();
-        (state.mode, state.size, state.mtime_kept) = (Mode::Alone, 70, true);
-        state.owe();
-        state.mode = Mode::Shared;
         state.adopt(&attr(10, 1));
         assert!(state.is_told());
-        assert_eq!(state.growth(&geometry, Some(Mark::default()), InodeId(5)), None);
+        assert_eq!(state.growth(&geometry(), Some(Mark::default()), InodeId(5)), None);
     }
 }

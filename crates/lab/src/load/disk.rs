@@ -1,11 +1,11 @@
 //! A disk of an NBD server: as much of the protocol as a load needs (`doc/proto.md` of the NBD project).
+//! It has nothing in common with the gate that it measures, not even the numbers.
 
 use std::io::{self, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use super::Sink;
-use super::window::{Reader, Wire, Writer};
+use super::window::{Reader, Wire, Writer, connect};
 
 const MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -20,8 +20,6 @@ const REPLY_ERROR: u32 = 1 << 31;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const FLUSH: u16 = 3;
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// An export, seen from one connection.
 pub struct NbdDisk {
@@ -47,11 +45,7 @@ impl NbdDisk {
     /// # Errors
     /// No connection, or the server has no such export.
     pub fn connect(address: SocketAddr, name: &str) -> io::Result<NbdDisk> {
-        let to = TcpStream::connect(address)?;
-        to.set_nodelay(true)?;
-        to.set_read_timeout(Some(PATIENCE))?;
-        to.set_write_timeout(Some(PATIENCE))?;
-        let from = BufReader::with_capacity(128 << 10, to.try_clone()?);
+        let (to, from) = connect(address)?;
         let mut disk = NbdDisk { to, from, asked: Default::default() };
         disk.negotiate(name)?;
         Ok(disk)

@@ -2,10 +2,9 @@
 
 use std::io::{self, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use super::Sink;
-use super::window::{Reader, Wire, Writer};
+use super::window::{Reader, Wire, Writer, connect};
 
 const MOUNT: u32 = 100_005;
 const NFS: u32 = 100_003;
@@ -23,8 +22,6 @@ const ATTRIBUTES: usize = 84;
 const ATTRIBUTES_BEFORE: usize = 24;
 /// Longest record that a server may answer with, in bytes.
 const RECORD_MAX: usize = 2 << 20;
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A file, seen from one connection.
 pub struct NfsFile {
@@ -140,11 +137,7 @@ impl NfsFile {
 
     /// A connection whose handle is the root of `volume`.
     fn connect(address: SocketAddr, volume: &str) -> io::Result<NfsFile> {
-        let to = TcpStream::connect(address)?;
-        to.set_nodelay(true)?;
-        to.set_read_timeout(Some(PATIENCE))?;
-        to.set_write_timeout(Some(PATIENCE))?;
-        let from = BufReader::with_capacity(128 << 10, to.try_clone()?);
+        let (to, from) = connect(address)?;
         let mut file = NfsFile { to, from, handle: Vec::new(), verifier: None, asked: Default::default() };
         let answer = file.call(MOUNT, MOUNT_MNT, Words::default().bytes(format!("/{volume}").as_bytes()))?;
         let mut answer = Answer(&answer);

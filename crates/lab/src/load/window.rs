@@ -2,7 +2,9 @@
 //! on, and bytes that will be read are asked for before. Both within a window of requests that are on their way.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use super::Sink;
 
@@ -10,6 +12,19 @@ use super::Sink;
 const REQUEST: usize = 64 << 10;
 /// Requests on their way.
 const REQUESTS: usize = 16;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Connects to a server: what is sent, what is received.
+pub(super) fn connect(address: SocketAddr) -> io::Result<(TcpStream, BufReader<TcpStream>)> {
+    let to = TcpStream::connect(address)?;
+    to.set_nodelay(true)?;
+    to.set_read_timeout(Some(PATIENCE))?;
+    to.set_write_timeout(Some(PATIENCE))?;
+    let from = BufReader::with_capacity(128 << 10, to.try_clone()?);
+    Ok((to, from))
+}
 
 /// A connection to a server of bytes: requests go out, answers come back in any order.
 pub(super) trait Wire {

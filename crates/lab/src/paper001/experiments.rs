@@ -177,21 +177,17 @@ impl<'n> Lab<'n> {
         let spans = together(point.clients, |client| one(service, client, item, bytes))?;
         let busy = Cores::now()?.busy_since(cores);
         let traffic = self.network.passed_on()?.since(traffic);
-        let Point { way, nodes, clients, first, mbit } = point;
         let run = Run {
-            way,
-            nodes,
-            clients,
-            first,
-            mbit,
+            point,
             item,
             repetition,
-            bytes: bytes * u64::from(clients),
+            bytes: bytes * u64::from(point.clients),
             seconds: Span::over(&spans).as_secs_f64(),
             busy,
             wire: traffic.received,
             dropped: traffic.dropped,
         };
+        let Point { way, nodes, clients, mbit, .. } = point;
         self.say(&format!(
             "{:<34} {mbit:>3} Mbit/s, {clients} of {nodes:>2} nodes, {:<11} {:>7.2} MB/s, cores {:>3.0} % busy",
             way.title(),

@@ -460,8 +460,8 @@ fn busy(measured: &Measured, points: &[Point]) -> String {
 
 /// Over which ways, with how many nodes at work, the cores may have been the limit.
 fn hot(measured: &Measured) -> Vec<String> {
-    let over_links = measured.runs.iter().filter(|run| run.way != Way::Local);
-    let hot = over_links.filter(|run| run.busy > BUSY).map(|run| (run.way, run.clients));
+    let over_links = measured.runs.iter().filter(|run| run.point.way != Way::Local);
+    let hot = over_links.filter(|run| run.busy > BUSY).map(|run| (run.point.way, run.point.clients));
     let places: BTreeSet<(Way, u32)> = hot.collect();
     places.into_iter().map(|(way, clients)| format!("{} ({clients} at work)", way.title())).collect()
 }

@@ -8,19 +8,26 @@ use super::small_write::SmallWrite;
 use crate::error::{Result, doing};
 use crate::load::Item;
 
-/// One item, once.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Run {
+/// What is arranged: one point of a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
     /// The way to the bytes.
     pub way: Way,
     /// Nodes in the RAID.
     pub nodes: u32,
-    /// Nodes that worked at once.
+    /// Nodes that work at once.
     pub clients: u32,
     /// The first of them: 1 is the one with the metadata service, and the gate of the centralised arrangement.
     pub first: u32,
     /// Rate of the links, in Mbit/s.
     pub mbit: u32,
+}
+
+/// One item, once.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// What was arranged.
+    pub point: Point,
     /// What was done.
     pub item: Item,
     /// Which time, from 1.
@@ -44,10 +51,10 @@ impl Run {
     }
 
     fn to_json(&self) -> Value {
+        let Point { way, nodes, clients, first, mbit } = self.point;
         json!({
-            "way": self.way.title(), "nodes": self.nodes, "clients": self.clients, "first_client": self.first,
-            "mbit": self.mbit, "item": self.item.title(), "repetition": self.repetition, "bytes": self.bytes,
-            "seconds": self.seconds, "mb_per_s": self.rate(), "cores_busy": self.busy, "wire_bytes": self.wire,
+            "way": way.title(), "nodes": nodes, "clients": clients, "first_client": first, "mbit": mbit,
+            "item": self.item.title(), "repetition": self.repetition, "bytes": self.bytes, "seconds": self.seconds, "mb_per_s": self.rate(), "cores_busy": self.busy, "wire_bytes": self.wire,
             "dropped_packets": self.dropped,
         })
     }
@@ -55,12 +62,15 @@ impl Run {
     fn from_json(value: &Value) -> Option<Run> {
         let number = |name: &str| value[name].as_u64();
         let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
-        Some(Run {
+        let point = Point {
             way: Way::named(value["way"].as_str()?)?,
             nodes: small("nodes")?,
             clients: small("clients")?,
             first: small("first_client")?,
             mbit: small("mbit")?,
+        };
+        Some(Run {
+            point,
             item: Item::named(value["item"].as_str()?)?,
             repetition: small("repetition")?,
             bytes: number("bytes")?,
@@ -70,21 +80,6 @@ impl Run {
             dropped: number("dropped_packets")?,
         })
     }
-}
-
-/// Which runs are meant: one point of a figure.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Point {
-    /// The way to the bytes.
-    pub way: Way,
-    /// Nodes in the RAID.
-    pub nodes: u32,
-    /// Nodes that work at once.
-    pub clients: u32,
-    /// The first of them.
-    pub first: u32,
-    /// Rate of the links, in Mbit/s.
-    pub mbit: u32,
 }
 
 /// Everything that was measured.
@@ -105,11 +100,7 @@ pub struct Measured {
 impl Measured {
     /// The runs of a point and an item.
     pub fn of(&self, point: Point, item: Item) -> Vec<&Run> {
-        let is_meant = |run: &&Run| {
-            let Run { way, nodes, clients, first, mbit, .. } = **run;
-            run.item == item && point == Point { way, nodes, clients, first, mbit }
-        };
-        self.runs.iter().filter(is_meant).collect()
+        self.runs.iter().filter(|run| run.item == item && run.point == point).collect()
     }
 
     /// Their mean rate in MB/s, if there are any.

@@ -25,26 +25,12 @@ fn made(rate: impl Fn(Point, Item) -> f64) -> Measured {
     points.extend((2..=5).flat_map(|n| [measured.peers(n, FAST.mbit), measured.central(n)]));
     points.extend(measured.scale.widths.iter().map(|nodes| measured.width(*nodes)));
     for point in points {
-        let Point { way, nodes, clients, first, mbit } = point;
         for (item, repetition) in Item::ALL.into_iter().flat_map(|item| [(item, 1), (item, 2)]) {
             // The mean of the two is what was asked for.
             let rate = rate(point, item) * if repetition == 1 { 0.5 } else { 1.5 };
             let (bytes, busy, wire, dropped) = (50_000_000, 0.25, 51_000_000, 3);
             let seconds = bytes as f64 / 1e6 / rate;
-            measured.runs.push(Run {
-                way,
-                nodes,
-                clients,
-                first,
-                mbit,
-                item,
-                repetition,
-                bytes,
-                seconds,
-                busy,
-                wire,
-                dropped,
-            });
+            measured.runs.push(Run { point, item, repetition, bytes, seconds, busy, wire, dropped });
         }
     }
     measured
@@ -151,10 +137,14 @@ fn the_page_names_every_figure_and_says_when_cores_were_the_limit() {
     }
     assert!(calm.contains("In no run over links") && !calm.contains("(!)"), "{calm}");
     assert!(!calm.contains("sent twice") && !calm.contains("parts of"), "{calm}");
-    measured.runs.iter_mut().filter(|run| run.mbit == 10 || run.clients == 4).for_each(|run| run.wire *= 4);
+    measured
+        .runs
+        .iter_mut()
+        .filter(|run| run.point.mbit == 10 || run.point.clients == 4)
+        .for_each(|run| run.wire *= 4);
     let wasteful = page(&measured);
     assert!(wasteful.contains("sent twice") && wasteful.contains("From 4 nodes at work"), "{wasteful}");
-    measured.runs.iter_mut().filter(|run| run.clients == 5).for_each(|run| run.busy = 0.97);
+    measured.runs.iter_mut().filter(|run| run.point.clients == 5).for_each(|run| run.busy = 0.97);
     let hot = page(&measured);
     assert!(hot.contains("file gate (5 at work)") && hot.contains("(!)"), "{hot}");
 }
