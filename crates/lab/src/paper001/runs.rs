@@ -54,7 +54,8 @@ impl Run {
         let Point { way, nodes, clients, first, mbit } = self.point;
         json!({
             "way": way.title(), "nodes": nodes, "clients": clients, "first_client": first, "mbit": mbit,
-            "item": self.item.title(), "repetition": self.repetition, "bytes": self.bytes, "seconds": self.seconds, "mb_per_s": self.rate(), "cores_busy": self.busy, "wire_bytes": self.wire,
+            "item": self.item.title(), "repetition": self.repetition, "bytes": self.bytes,
+            "seconds": self.seconds, "mb_per_s": self.rate(), "cores_busy": self.busy, "wire_bytes": self.wire,
             "dropped_packets": self.dropped,
         })
     }
