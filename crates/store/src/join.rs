@@ -200,7 +200,7 @@ impl Server {
         };
         let taken = match answer {
             Ok((prepared, _)) => {
-                self.note_pressure(offer.brick, &prepared);
+                self.note_pressure(offer.brick, prepared.free, prepared.journal_fill);
                 Taken::Held
             }
             Err(CallError::Refused(Refusal::Dropped)) => Taken::Held,
@@ -573,7 +573,7 @@ impl Join<'_> {
     async fn give(&self, fill: Fill, payload: Buf) -> Result<(), Failure> {
         let key = fill.key;
         match self.ask(STEP_US, &fill, payload).await {
-            Ok(prepared) => self.server.note_pressure(self.attempt.brick, &prepared),
+            Ok(told) => self.server.note_pressure(self.attempt.brick, told.free, told.journal_fill),
             // Forgotten there, and soon here.
             Err(Failure::Brick(Some(Refusal::Dropped))) => {}
             Err(Failure::Brick(Some(Refusal::NoSpace))) => {

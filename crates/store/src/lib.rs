@@ -23,6 +23,7 @@ mod member;
 #[cfg(test)]
 mod model;
 mod ops;
+mod pressure;
 mod primary;
 mod record;
 mod recover;

@@ -20,6 +20,7 @@ use crate::error::BrickError;
 use crate::join::Pause;
 use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
+use crate::pressure::Pressure;
 use crate::primary::PrimaryCore;
 use crate::slot::{SlotCore, Stamp};
 use crate::superblock::Superblock;
@@ -67,15 +68,6 @@ pub(crate) fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
 
-/// What the last answer of a brick told about it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pressure {
-    pub(crate) free: u64,
-    pub(crate) journal_fill: u8,
-    /// When it was told, or last asked for, in the world's microseconds.
-    pub(crate) at: u64,
-}
-
 /// A running server. Everything is on one thread; no borrow is held across an await.
 pub(crate) struct Server {
     pub(crate) world: World,
@@ -102,7 +94,7 @@ pub(crate) struct Server {
     pub(crate) urgent: RefCell<BTreeMap<ClientId, ClientSeq>>,
     /// Clients whose writes are refused.
     pub(crate) fences: RefCell<Fences>,
-    /// What is known of other bricks, and of this one.
+    /// What other bricks told last.
     pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
     /// Given when an operation committed, an epoch changed, or something coming has arrived.
     pub(crate) progress: Signal,

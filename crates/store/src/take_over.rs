@@ -20,7 +20,7 @@ use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq};
 use world::CallError;
 
 use crate::primary::Settlement;
-use crate::server::{Pressure, Server};
+use crate::server::Server;
 
 /// Pause before a slot is asked again, in microseconds.
 const RETRY_US: u64 = 30_000;
@@ -104,8 +104,7 @@ impl Server {
             };
             match answer {
                 Ok(tail) => {
-                    let pressure = Pressure { free: tail.free, journal_fill: 0, at: self.world.now() };
-                    self.pressure.borrow_mut().insert(brick, pressure);
+                    self.note_pressure(brick, tail.free, 0);
                     return self.primary.borrow_mut().promised(id, epoch, slot, tail);
                 }
                 Err(error) => self.pause(id, error).await,

@@ -16,7 +16,7 @@ use futures_util::future::{OptionFuture, join, join_all};
 use types::checksum::crc_blocks;
 use types::limits::BLOCK;
 use types::messages::Done;
-use types::messages::brick::{Nudge, OpKind, Origin, Prepare, Prepared, Span, Sync, Write, spans_len};
+use types::messages::brick::{OpKind, Origin, Prepare, Span, Sync, Write, spans_len};
 use types::messages::cluster::GroupRenew;
 use types::rare::{Rare, reached};
 use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
@@ -24,7 +24,7 @@ use world::CallError;
 
 use super::stripe::Stripe;
 use crate::primary::Order;
-use crate::server::{ACCEPTED_MAX, Pressure, Server, count};
+use crate::server::{ACCEPTED_MAX, Server, count};
 
 /// Largest overlay, in bytes: it must fit a journal segment with room to spare.
 const OVERLAY_MAX: usize = 256 << 10;
@@ -155,24 +155,19 @@ impl Server {
 
     /// Whether a journal of the group is so full that folds must catch up before it gets more.
     async fn is_group_pressed(&self, id: GroupId, epoch: Epoch) -> Result<bool, Refusal> {
-        let mut pressed = Vec::new();
+        let mut pressed = false;
         for brick in self.bricks_of(id, epoch)? {
-            let known = self.pressure.borrow().get(&brick).copied();
-            if brick == self.options.brick && self.fill() >= JOURNAL_PRESSED {
-                pressed.push(None);
-            } else if let Some(known) = known.filter(|known| known.journal_fill >= JOURNAL_PRESSED) {
-                pressed.push(Some((brick, known.at)));
-            }
-        }
-        for (brick, at) in pressed.iter().flatten() {
-            if at + PRESSURE_US <= self.world.now() {
-                if let Some(pressure) = self.pressure.borrow_mut().get_mut(brick) {
-                    pressure.at = self.world.now();
+            let known = self.pressure_of(brick).filter(|known| known.journal_fill >= JOURNAL_PRESSED);
+            let Some(known) = known else { continue };
+            pressed = true;
+            if known.at + PRESSURE_US <= self.world.now() {
+                if let Some(known) = self.pressure.borrow_mut().get_mut(&brick) {
+                    known.at = self.world.now();
                 }
-                self.ask_pressure(*brick).await;
+                self.ask_pressure(brick).await;
             }
         }
-        Ok(!pressed.is_empty())
+        Ok(pressed)
     }
 
     /// The bricks of a group's live slots.
@@ -189,39 +184,16 @@ impl Server {
         let bricks = self.bricks_of(id, epoch)?;
         let needed = (geometry.unit() + self.accepted.get() / geometry.code().k()) as u64;
         for brick in bricks {
-            let free = |server: &Server| match brick == server.options.brick {
-                true => server.free_bytes(),
-                false => server.pressure.borrow().get(&brick).map_or(u64::MAX, |p| p.free),
-            };
-            if free(self) < needed {
+            let is_full = || self.pressure_of(brick).is_some_and(|known| known.free < needed);
+            if is_full() {
                 // What we know may be old: space could have come back since.
                 self.ask_pressure(brick).await;
-                if free(self) < needed {
+                if is_full() {
                     return Err(Refusal::NoSpace);
                 }
             }
         }
         Ok(())
-    }
-
-    async fn ask_pressure(&self, brick: BrickId) {
-        if brick == self.options.brick {
-            if self.slot.borrow().waits_for_sync() {
-                let _ = self.nudge().await;
-            }
-            return;
-        }
-        let Some(address) = self.address_of(brick) else { return };
-        if let Ok((prepared, _)) =
-            self.peers.call_within(RETRY_US * 50, &address, Epoch(0), &Nudge {}, Buf::empty()).await
-        {
-            self.note_pressure(brick, &prepared);
-        }
-    }
-
-    pub(crate) fn note_pressure(&self, brick: BrickId, told: &Prepared) {
-        let pressure = Pressure { free: told.free, journal_fill: told.journal_fill, at: self.world.now() };
-        self.pressure.borrow_mut().insert(brick, pressure);
     }
 
     /// Carries an accepted write to its commit. Ends early only if the epoch does: then its writer sends it again; or if
@@ -296,9 +268,8 @@ impl Server {
 
     /// Whether a journal of the group can take no more overlays.
     fn is_journal_full(&self, stripe: &Stripe<'_>) -> bool {
-        let pressure = self.pressure.borrow();
-        let others = stripe.bricks().filter_map(|brick| pressure.get(&brick)).map(|p| p.journal_fill).max();
-        self.fill().max(others.unwrap_or(0)) >= JOURNAL_FULL
+        let known = stripe.bricks().filter_map(|brick| self.pressure_of(brick));
+        known.map(|known| known.journal_fill).max().unwrap_or(0).max(self.fill()) >= JOURNAL_FULL
     }
 
     /// A full write of these contents: each data unit ends where only zeros follow.
@@ -420,7 +391,7 @@ impl Server {
             };
             match answer {
                 Ok((prepared, payload)) => {
-                    self.note_pressure(brick, &prepared);
+                    self.note_pressure(brick, prepared.free, prepared.journal_fill);
                     return Ok(Some(payload));
                 }
                 // The object is gone everywhere; nobody will miss the operation.

@@ -7,7 +7,7 @@ use types::messages::brick::OpKind;
 
 use super::fleet::{Fleet, node};
 use super::*;
-use crate::server::Pressure;
+use crate::pressure::Pressure;
 
 const UNIT: usize = 32 << 10;
 const K: usize = 2;
@@ -227,6 +227,24 @@ fn where_a_journal_is_full_a_small_write_is_written_whole() {
             fleet.same(&client, &expected, "written").await;
         });
     }
+}
+
+/// The fill of its own journal is what it is now, not what the answer to a primary's last operation said.
+#[test]
+fn a_primary_knows_how_full_it_is_itself() {
+    let fleet = fleet(5, 2);
+    let mut client = fleet.client();
+    fleet.sim.block_on("client", async {
+        let base = client.patch(0, client.geometry.stripe(), Some(1));
+        client.write_stable(KEY, &base).await.expect("room");
+        let primary = fleet.primary();
+        let server = fleet.server(primary);
+        server.note_pressure(server.options.brick, u64::MAX, 100);
+        let small = client.patch(UNIT - 50, 100, Some(2));
+        let early = client.world.timeout(1_000_000, client.write_stable(KEY, &small)).await;
+        assert!(early.is_some(), "nothing is full, so there is nothing to wait for");
+        assert!(fleet.overlays() > 0);
+    });
 }
 
 /// A patch that failed keeps its stripe until the epoch is over: a write that overtook it would count as stable, and go
