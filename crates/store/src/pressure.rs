@@ -1,0 +1,58 @@
+//! How full bricks are, as far as is known here: writers wait and primaries fold because of it.
+
+use types::messages::brick::Nudge;
+use types::{BrickId, Buf, Epoch};
+
+use crate::server::Server;
+
+/// How long a brick may take to tell, in microseconds.
+const TELL_US: u64 = 1_000_000;
+
+/// How full a brick is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pressure {
+    /// Bytes that it has room for.
+    pub(crate) free: u64,
+    /// How much of the room for overlays is taken, in per cent.
+    pub(crate) journal_fill: u8,
+    /// When it was told, or last asked for, in the world's microseconds.
+    pub(crate) at: u64,
+}
+
+impl Server {
+    /// What is known of a brick: what another told last; how this one is now.
+    pub(crate) fn pressure_of(&self, brick: BrickId) -> Option<Pressure> {
+        if brick == self.options.brick {
+            return Some(Pressure {
+                free: self.free_bytes(),
+                journal_fill: self.fill(),
+                at: self.world.now(),
+            });
+        }
+        self.pressure.borrow().get(&brick).copied()
+    }
+
+    /// Notes what a brick has told. Of this one that would soon be wrong, and nobody would tell it anew.
+    pub(crate) fn note_pressure(&self, brick: BrickId, free: u64, journal_fill: u8) {
+        if brick != self.options.brick {
+            let pressure = Pressure { free, journal_fill, at: self.world.now() };
+            self.pressure.borrow_mut().insert(brick, pressure);
+        }
+    }
+
+    /// Asks a brick how full it is; what it holds is durable then, and may make room.
+    pub(crate) async fn ask_pressure(&self, brick: BrickId) {
+        if brick == self.options.brick {
+            if self.slot.borrow().waits_for_sync() {
+                let _ = self.nudge().await;
+            }
+            return;
+        }
+        let Some(address) = self.address_of(brick) else { return };
+        if let Ok((told, _)) =
+            self.peers.call_within(TELL_US, &address, Epoch(0), &Nudge {}, Buf::empty()).await
+        {
+            self.note_pressure(brick, told.free, told.journal_fill);
+        }
+    }
+}
