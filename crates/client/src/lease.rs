@@ -188,6 +188,7 @@ impl Session {
                         self.refresh_map(have).await;
                     }
                     news.recalls.into_iter().for_each(|recall| self.begin_recall(recall));
+                    news.stops.into_iter().for_each(|stop| self.begin_stop(stop));
                 }
                 Err(CallError::Refused(Refusal::Unknown | Refusal::Fenced)) => {
                     if let Err(error) = self.rejoin(life).await {
@@ -289,7 +290,7 @@ impl Session {
     async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
         if let Some(file) = &file {
             self.give_way(file).await;
-            file.lock().mode = recall.mode;
+            self.take(file, recall.mode).await;
             tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
         }
         self.mount.call_hook(recall.inode, Recalled::To(recall.mode));
@@ -304,17 +305,30 @@ impl Session {
         }
     }
 
+    /// From now on the file has this mode: not before zeros that were laid alone are stable.
+    pub(crate) async fn take(&self, file: &Arc<OpenFile>, mode: Mode) {
+        loop {
+            let changed = file.changed.wait();
+            {
+                let mut state = file.lock();
+                if state.mode != Mode::Alone || !state.zeroing.runs {
+                    state.mode = mode;
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
     /// Makes everything written to a file stable and known. If patience runs out, what becomes stable later is told then.
     pub(crate) async fn give_way(&self, file: &Arc<OpenFile>) {
         let mut patience = Patience::new(&self.world);
         loop {
-            let alone = file.lock().mode == Mode::Alone;
-            let zeroed = if alone { self.zero_stale(file).await } else { Ok(()) };
             let mark = self.mount.hurry(file);
             let stable = self.make_stable(file, mark.upto).await;
             // Whoever writes meanwhile tells the end of that: it is written through.
             let told = self.tell_growth(file, Some(mark)).await;
-            match zeroed.and(stable).and(told) {
+            match stable.and(told) {
                 Ok(()) => return,
                 Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),
             }
