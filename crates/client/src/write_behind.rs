@@ -89,7 +89,11 @@ impl Session {
             rest = others;
         }
         tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
-        if file.lock().may_buffer() { Ok(Told::All) } else { self.write_through(file, end, writing.cuts).await }
+        if file.lock().may_buffer() {
+            Ok(Told::All)
+        } else {
+            self.write_through(file, end, writing.cuts).await
+        }
     }
 
     /// Copies bytes into a stripe's buffer when the budget has room for them.

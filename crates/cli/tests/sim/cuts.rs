@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use client::{ClientError, Encode, SetAttrs};
 use futures_util::future::{join, join3};
+use types::InodeId;
 use types::messages::names::Owner;
-use types::{InodeId, Refusal};
 use world::World;
 use world::sim::{Fault, SimOptions};
 
@@ -171,13 +171,20 @@ fn run(seed: u64, deaths: bool) -> u64 {
     cluster.sim.faults(Fault::Break)
 }
 
+fn seeds() -> std::ops::Range<u64> {
+    let first = crate::number("SHOAL_SEED", 1);
+    first..first + crate::number("SHOAL_SEEDS", SEEDS)
+}
+
 #[test]
 fn cuts_of_a_shared_file_are_in_order_with_writes() {
-    let broken: u64 = (1..=SEEDS).map(|seed| run(seed, false)).sum();
-    assert!(broken > 100, "{broken} connections broke");
+    let broken: u64 = seeds().map(|seed| run(seed, false)).sum();
+    assert!(broken > 0 || seeds().count() < SEEDS as usize, "no connection broke");
 }
 
 #[test]
 fn cuts_of_a_shared_file_are_in_order_with_writes_while_processes_die() {
-    (1..=SEEDS).for_each(|seed| drop(run(seed, true)));
+    seeds().for_each(|seed| {
+        run(seed, true);
+    });
 }

@@ -59,7 +59,11 @@ fn a_shared_file_is_cut_when_nobody_writes_it() {
         assert!(c.world.timeout(BEAT_US, Box::pin(c.ask(&request))).await.is_none());
         assert_eq!((cut.get(), c.getattr(file.inode).await.map(|attr| attr.size)), (false, Ok(100)));
         b.ask(&stopped(number)).await.expect("known");
-        assert_eq!(b.getattr(file.inode).await.map(|attr| attr.size), Ok(10), "the answer comes after the cut");
+        assert_eq!(
+            b.getattr(file.inode).await.map(|attr| attr.size),
+            Ok(10),
+            "the answer comes after the cut"
+        );
         assert_eq!(c.ask(&request).await.map(|opened| opened.attr.size), Ok(10));
         b.ask(&stopped(number)).await.expect("whoever asks again is not made to wait");
         assert!(b.stops().await.is_empty());
