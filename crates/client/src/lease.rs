@@ -17,6 +17,7 @@ use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::retry::Patience;
 use crate::session::Session;
+use crate::write_behind::AGE_MAX_US;
 
 /// How long one poll may take: the service holds it for a beat, and the lease must not run out meanwhile.
 const POLL_US: u64 = 2 * BEAT_US;
@@ -125,7 +126,8 @@ impl Mount {
     pub async fn background(self: Arc<Mount>, world: world::World) {
         let session = self.session(world);
         let (watch, tend) = (session.watch(), session.tend_flow());
-        futures_util::future::join4(watch, tend, session.settle_files(), session.flush_queue()).await;
+        let (settle, zero) = (session.settle_files(), session.zero_files());
+        futures_util::future::join5(watch, tend, settle, session.flush_queue(), zero).await;
     }
 
     /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
@@ -142,6 +144,7 @@ impl Mount {
         let outcome = session.finish().await;
         self.lives.left.store(true, Ordering::Release);
         self.flow.close();
+        self.zeroing_wanted.notify();
         let client = self.lives.client();
         if let Err(error) = outcome {
             // What is under way may still reach a brick: others are let in only when the lease has run out, as if this
@@ -311,12 +314,12 @@ impl Session {
             let changed = file.changed.wait();
             {
                 let mut state = file.lock();
-                if state.mode != Mode::Alone || !state.zeroing.runs {
+                if state.mode != Mode::Alone || !state.zeroing.runs || self.mount.lives.has_left() {
                     state.mode = mode;
                     return;
                 }
             }
-            changed.await;
+            self.world.timeout(AGE_MAX_US, changed).await;
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A file that others write too is zeroed by one client at a time, which asks the service for that and says when it is
 //! done: nobody writes there meanwhile, because nobody may make the file longer before. So zeros never come after the
-//! write that they make room for. Whoever has begun goes on until every zero is stable or refused, also if its caller
-//! does not wait any more; only then others may try.
+//! write that they make room for. Whoever has begun goes on in the background until every zero is stable or refused,
+//! also if its caller does not wait any more; only then others may try.
 
 use std::sync::Arc;
 
@@ -47,6 +47,9 @@ impl Session {
         };
         loop {
             let changed = file.changed.wait();
+            if self.mount.lives.has_left() {
+                return Err(ClientError::Left);
+            }
             {
                 let mut state = file.lock();
                 if !state.zeroing.runs {
@@ -57,8 +60,7 @@ impl Session {
                         return Ok(());
                     }
                     state.zeroing.runs = true;
-                    let (session, file) = (self.clone(), file.clone());
-                    self.world.spawn(async move { session.zero_until_done(&file).await });
+                    self.mount.begin_zeroing(file);
                 }
                 if state.zeroing.steps != steps {
                     steps = state.zeroing.steps;
@@ -67,6 +69,21 @@ impl Session {
             }
             self.world.timeout(AGE_MAX_US, changed).await;
             patience.check()?;
+        }
+    }
+
+    /// Zeroes what is stale of files as they come, until the mount ends.
+    pub(crate) async fn zero_files(&self) {
+        while !self.mount.lives.has_left() {
+            let wanted = self.mount.zeroing_wanted.wait();
+            let files = self.mount.take_zeroings();
+            if files.is_empty() {
+                wanted.await;
+            }
+            for file in files {
+                let session = self.clone();
+                self.world.spawn(async move { session.zero_until_done(&file).await });
+            }
         }
     }
 
