@@ -88,22 +88,24 @@ impl Session {
         }
         let file = &handle.file;
         file.report_error()?;
-        self.follow_if_shared(file).await?;
-        let end = range.end.min(file.lock().size);
         let stripe = self.stripe_bytes() as u64;
         let window = u64::from(self.mount.geometry().extent_stripes()) * stripe;
         let mut at = range.start;
-        while at < end {
+        loop {
+            let _writing = self.begin_write(file, 0).await?;
+            let end = range.end.min(file.lock().size);
+            if at >= end {
+                return Ok(());
+            }
             // Windows end where extents do.
             let upto = ((at / window + 1) * window).min(end);
             self.zero_window(file, at..upto).await?;
+            if !file.lock().may_buffer() {
+                // It makes no file longer, so it tells of no size.
+                self.write_through(file, 0, 0).await?;
+            }
             at = upto;
         }
-        if !file.lock().may_buffer() {
-            // It makes no file longer, so it tells of no size.
-            self.write_through(file, 0, 0).await?;
-        }
-        Ok(())
     }
 
     /// Lays zeros over what has bytes in a range of at most one extent, and returns when the primaries know.

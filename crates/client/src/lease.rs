@@ -17,6 +17,7 @@ use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::retry::Patience;
 use crate::session::Session;
+use crate::write_behind::AGE_MAX_US;
 
 /// How long one poll may take: the service holds it for a beat, and the lease must not run out meanwhile.
 const POLL_US: u64 = 2 * BEAT_US;
@@ -125,7 +126,8 @@ impl Mount {
     pub async fn background(self: Arc<Mount>, world: world::World) {
         let session = self.session(world);
         let (watch, tend) = (session.watch(), session.tend_flow());
-        futures_util::future::join4(watch, tend, session.settle_files(), session.flush_queue()).await;
+        let (settle, zero) = (session.settle_files(), session.zero_files());
+        futures_util::future::join5(watch, tend, settle, session.flush_queue(), zero).await;
     }
 
     /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
@@ -142,6 +144,7 @@ impl Mount {
         let outcome = session.finish().await;
         self.lives.left.store(true, Ordering::Release);
         self.flow.close();
+        self.zeroing_wanted.notify();
         let client = self.lives.client();
         if let Err(error) = outcome {
             // What is under way may still reach a brick: others are let in only when the lease has run out, as if this
@@ -188,6 +191,7 @@ impl Session {
                         self.refresh_map(have).await;
                     }
                     news.recalls.into_iter().for_each(|recall| self.begin_recall(recall));
+                    news.stops.into_iter().for_each(|stop| self.begin_stop(stop));
                 }
                 Err(CallError::Refused(Refusal::Unknown | Refusal::Fenced)) => {
                     if let Err(error) = self.rejoin(life).await {
@@ -289,7 +293,7 @@ impl Session {
     async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
         if let Some(file) = &file {
             self.give_way(file).await;
-            file.lock().mode = recall.mode;
+            self.take(file, recall.mode).await;
             tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
         }
         self.mount.call_hook(recall.inode, Recalled::To(recall.mode));
@@ -304,17 +308,30 @@ impl Session {
         }
     }
 
+    /// From now on the file has this mode: not before zeros that were laid alone are stable.
+    pub(crate) async fn take(&self, file: &Arc<OpenFile>, mode: Mode) {
+        loop {
+            let changed = file.changed.wait();
+            {
+                let mut state = file.lock();
+                if state.mode != Mode::Alone || !state.zeroing.runs || self.mount.lives.has_left() {
+                    state.mode = mode;
+                    return;
+                }
+            }
+            self.world.timeout(AGE_MAX_US, changed).await;
+        }
+    }
+
     /// Makes everything written to a file stable and known. If patience runs out, what becomes stable later is told then.
     pub(crate) async fn give_way(&self, file: &Arc<OpenFile>) {
         let mut patience = Patience::new(&self.world);
         loop {
-            let alone = file.lock().mode == Mode::Alone;
-            let zeroed = if alone { self.zero_stale(file).await } else { Ok(()) };
             let mark = self.mount.hurry(file);
             let stable = self.make_stable(file, mark.upto).await;
             // Whoever writes meanwhile tells the end of that: it is written through.
             let told = self.tell_growth(file, Some(mark)).await;
-            match zeroed.and(stable).and(told) {
+            match stable.and(told) {
                 Ok(()) => return,
                 Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),
             }

@@ -12,7 +12,8 @@
 //! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
 //! | `holes.rs` | where a file has bytes, and zeros instead of them |
 //! | `lease.rs` | this client's life at the metadata service; modes |
-//! | `open_file.rs`, `open.rs`, `names.rs`, `truncate.rs` | files and names |
+//! | `open_file.rs`, `open.rs`, `names.rs` | files and names |
+//! | `truncate.rs`, `stop.rs`, `zeroing.rs` | cuts: of files that others write too, and what they leave |
 
 #![forbid(unsafe_code)]
 
@@ -33,9 +34,11 @@ mod session;
 mod settle;
 mod stable;
 mod stage;
+mod stop;
 mod truncate;
 mod write;
 mod write_behind;
+mod zeroing;
 
 pub use error::{ClientError, MountError};
 pub use mount::{Counters, Mount, MountOptions, RecallHook, Recalled};

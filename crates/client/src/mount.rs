@@ -163,6 +163,10 @@ pub struct Mount {
     openings: Mutex<Openings>,
     counters: [AtomicU64; 11],
     hook: Mutex<Option<Arc<RecallHook>>>,
+    /// Files of which the background is to zero what is stale.
+    zeroings: Mutex<Vec<Arc<OpenFile>>>,
+    /// Given with each of them, and when the mount ends.
+    pub(crate) zeroing_wanted: Signal,
 }
 
 impl Mount {
@@ -218,6 +222,8 @@ impl Mount {
             openings: Mutex::default(),
             counters: Default::default(),
             hook: Mutex::default(),
+            zeroings: Mutex::default(),
+            zeroing_wanted: Signal::new(),
             options,
         }))
     }
@@ -352,6 +358,17 @@ impl Mount {
 
     pub(crate) fn openings(&self) -> MutexGuard<'_, Openings> {
         lock(&self.openings)
+    }
+
+    /// Has the background zero what is stale of a file.
+    pub(crate) fn begin_zeroing(&self, file: &Arc<OpenFile>) {
+        lock(&self.zeroings).push(file.clone());
+        self.zeroing_wanted.notify();
+    }
+
+    /// Files of which nobody zeroes what is stale yet.
+    pub(crate) fn take_zeroings(&self) -> Vec<Arc<OpenFile>> {
+        std::mem::take(&mut *lock(&self.zeroings))
     }
 
     /// What a handle stands for.

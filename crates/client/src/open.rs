@@ -113,11 +113,8 @@ impl Session {
             state.yielding = true;
         }
         self.give_way(file).await;
-        {
-            let mut state = file.lock();
-            state.yielding = false;
-            state.mode = mode;
-        }
+        self.take(file, mode).await;
+        file.lock().yielding = false;
         let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
         Ok(attr)
     }

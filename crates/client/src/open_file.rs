@@ -13,6 +13,7 @@ use world::Signal;
 
 use crate::error::ClientError;
 use crate::gather::{Change, StripeWrites};
+use crate::zeroing::Zeroing;
 
 /// A file that is open, or still owes something to the service.
 pub(crate) struct OpenFile {
@@ -90,6 +91,15 @@ pub(crate) struct FileState {
     pub(crate) fsyncs: u32,
     /// Nothing may be sent or reported.
     pub(crate) held: bool,
+    /// Writes between their look at the attributes and their end.
+    pub(crate) writing: u32,
+    /// Cuts for which no write may begin.
+    pub(crate) stopped: u32,
+    /// How often writes have been stopped.
+    pub(crate) stops: u64,
+    /// The cut of somebody else for which writes are stopped, or about to be.
+    pub(crate) stop_asked: Option<u64>,
+    pub(crate) zeroing: Zeroing,
     /// The first write that failed since the last report.
     pub(crate) error: Option<ClientError>,
     /// How many writes have failed.
@@ -131,6 +141,11 @@ impl OpenFile {
             growing: 0,
             fsyncs: 0,
             held: false,
+            writing: 0,
+            stopped: 0,
+            stops: 0,
+            stop_asked: None,
+            zeroing: Zeroing::default(),
             error: None,
             lost: 0,
             fenced: false,
@@ -157,7 +172,12 @@ impl FileState {
 
     /// The service knows everything and no bytes are left.
     pub(crate) fn is_settled(&self) -> bool {
-        self.is_stable() && self.is_told() && self.releases.is_empty()
+        self.may_close() && self.releases.is_empty()
+    }
+
+    /// The service may be told that a writer has closed it.
+    pub(crate) fn may_close(&self) -> bool {
+        self.is_stable() && self.is_told() && !self.zeroing.runs
     }
 
     /// The service knows the size and the time for good, as far as they are this mount's to tell.
@@ -343,8 +363,10 @@ impl FileState {
     }
 
     /// What the service must hear of when this client comes back to it.
-    pub(crate) fn open_inode(&self, inode: InodeId) -> OpenInode {
-        OpenInode { inode, readers: self.readers, writers: self.writers }
+    pub(crate) fn open_inode(&mut self, inode: InodeId) -> OpenInode {
+        self.zeroing.announced = true;
+        let zeroing = self.zeroing.number;
+        OpenInode { inode, readers: self.readers, writers: self.writers, zeroing }
     }
 
     /// The service counts one more open.

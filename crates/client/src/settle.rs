@@ -196,7 +196,7 @@ impl Session {
         loop {
             let write = {
                 let mut state = file.lock();
-                let told = state.is_stable() && state.is_told();
+                let told = state.may_close();
                 let Some(next) = state.releases.iter().position(|write| told || !write) else { break };
                 let write = state.releases.swap_remove(next);
                 if state.users == 0 && state.releases.is_empty() {

@@ -1,22 +1,22 @@
 //! Shortening and lengthening a file.
 //!
 //! Truncation to nothing gives the file a new object. Any other one leaves bytes beyond the end on the bricks: the
-//! service remembers how far they may reach (`stale_end`), and whoever makes the file longer zeroes them first. A
-//! writer alone puts that off until then; it is done before anybody else is let in.
+//! service remembers how far they may reach (`stale_end`), and whoever makes the file longer zeroes them first
+//! (zeroing.rs). While a file that others write too is cut, nobody writes it (stop.rs).
 
 use std::sync::Arc;
 
-use types::messages::names::{Attr, Zeroed};
+use types::Refusal;
+use types::messages::cluster::Mode;
+use types::messages::names::Attr;
 
 use crate::error::ClientError;
 use crate::gather::{Change, Piece};
 use crate::mount::Mount;
 use crate::names::SetAttrs;
 use crate::open_file::{FileState, OpenFile};
+use crate::retry::{PATIENCE_US, Patience};
 use crate::session::Session;
-
-/// Stripes that are zeroed at a time.
-const ZEROED_AT_ONCE: usize = 64;
 
 /// Nothing of the file is sent or reported while this lives.
 pub(crate) struct Held<'a> {
@@ -56,74 +56,34 @@ impl Session {
         size: u64,
         changes: &SetAttrs,
     ) -> Result<Attr, ClientError> {
-        if size > file.lock().size {
-            self.zero_stale(file).await?;
-        }
-        let attr = {
-            let _turn = file.turn.lock().await;
-            let _held = self.hold(file).await;
-            // The service may have heard of bytes that were sent, and forgotten them in a restart.
-            let sent_end = file.lock().sent_end;
-            let attr = self.change_attr(file.inode, changes, sent_end).await?;
-            tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "cut");
-            self.mount.cut(&mut file.lock(), &attr);
-            attr
-        };
-        if !file.lock().may_buffer() {
-            self.zero_stale(file).await?;
-        }
-        let state = file.lock();
-        Ok(state.view(attr))
-    }
-
-    /// Before bytes are written beyond the end: zeroes what lies there.
-    pub(crate) async fn zero_before_growth(&self, file: &Arc<OpenFile>, end: u64) -> Result<(), ClientError> {
-        let due = {
-            let state = file.lock();
-            end > state.size && state.stale_end > state.size
-        };
-        if due { self.zero_stale(file).await } else { Ok(()) }
-    }
-
-    /// Zeroes what the bricks may hold beyond the end of a file, and tells the service when that is stable.
-    pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        let _turn = file.turn.lock().await;
-        let (from, to, cuts, lost) = {
-            let state = file.lock();
-            (state.size, state.stale_end, state.cuts, state.lost)
-        };
-        if to <= from {
-            return Ok(());
-        }
-        let geometry = self.mount.geometry();
-        let window = (ZEROED_AT_ONCE * geometry.stripe()) as u64;
-        let mut at = from;
-        while at < to {
-            let len = window.min(to - at) as usize;
-            let upto = {
-                let mut state = file.lock();
-                for (stripe, within, take) in geometry.split(at, len) {
-                    self.mount.flow.change(state.lay_zeros(stripe, within, take));
-                }
-                state.order
-            };
-            self.make_stable(file, upto).await?;
-            at += len as u64;
-        }
-        {
-            // The error itself is for the writer.
-            let state = file.lock();
-            if state.lost != lost {
-                return Err(state.error.unwrap_or(ClientError::Unreachable));
+        let mut patience = Patience::new(&self.world);
+        loop {
+            self.follow_if_shared(file).await?;
+            if size > file.lock().size {
+                self.zero_stale(file).await?;
+            }
+            match self.truncate_once(file, changes).await {
+                // Somebody else has cut it since.
+                Err(ClientError::Refused(Refusal::Busy)) => patience.pause().await?,
+                outcome => return outcome,
             }
         }
-        let (client, volume) = (self.mount.lives.client(), self.mount.volume);
-        self.ask(&Zeroed { client, volume, inode: file.inode, cuts, stale_end: to }).await?;
+    }
+
+    /// As [`Session::truncate`], once there is nothing stale below the new size.
+    async fn truncate_once(&self, file: &Arc<OpenFile>, changes: &SetAttrs) -> Result<Attr, ClientError> {
+        let turn = self.world.timeout(PATIENCE_US, file.turn.lock()).await;
+        let _turn = turn.ok_or(ClientError::Unreachable)?;
+        let alone = file.lock().mode == Mode::Alone;
+        let _stopped = if alone { None } else { Some(self.stop_writes(file).await?) };
+        let _held = self.hold(file).await;
+        // The service may have heard of bytes that were sent, and forgotten them in a restart.
+        let sent_end = file.lock().sent_end;
+        let attr = self.change_attr(file.inode, changes, sent_end).await?;
+        tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "cut");
         let mut state = file.lock();
-        if state.cuts == cuts && state.stale_end == to {
-            state.stale_end = 0;
-        }
-        Ok(())
+        self.mount.cut(&mut state, &attr);
+        Ok(state.view(attr))
     }
 }
 

@@ -235,6 +235,8 @@ impl Session {
         let spent = piece.first_sent.is_some_and(|first| now > first + PATIENCE_US);
         piece.tries += 1;
         let tries = piece.tries;
+        // Zeros that came late would undo what others write.
+        let spent = spent && !(state.zeroing.runs && parcel.bytes.is_empty());
         match again {
             Ok(()) if !spent => {
                 self.mount.count(Counter::Retries, 1);

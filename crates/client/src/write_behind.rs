@@ -76,9 +76,12 @@ impl Session {
     /// Writes bytes within the limits of a file.
     async fn write_once(&self, file: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Result<Told, ClientError> {
         let end = offset + bytes.len() as u64;
-        self.follow_if_shared(file).await?;
-        let cuts = file.lock().cuts;
-        self.zero_before_growth(file, end).await?;
+        let writing = loop {
+            match self.begin_write(file, end).await? {
+                Some(writing) => break writing,
+                None => self.zero_stale(file).await?,
+            }
+        };
         let mut rest = bytes;
         for (stripe, within, take) in self.mount.geometry().split(offset, bytes.len()) {
             let (part, others) = rest.split_at(take);
@@ -86,7 +89,11 @@ impl Session {
             rest = others;
         }
         tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
-        if file.lock().may_buffer() { Ok(Told::All) } else { self.write_through(file, end, cuts).await }
+        if file.lock().may_buffer() {
+            Ok(Told::All)
+        } else {
+            self.write_through(file, end, writing.cuts).await
+        }
     }
 
     /// Copies bytes into a stripe's buffer when the budget has room for them.

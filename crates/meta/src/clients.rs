@@ -78,7 +78,9 @@ impl State {
         for open in &request.opens {
             // What is gone stays gone: the client will be told that it is stale.
             if self.store.get(&keys::inode(volume, open.inode), |_| ()).is_ok_and(|found| found.0.is_some()) {
-                self.live.opens.announce((volume, open.inode), client, open.readers, open.writers);
+                let place = (volume, open.inode);
+                self.live.opens.announce(place, client, open.readers, open.writers);
+                open.zeroing.map(|number| self.live.cuts.may_zero(place, client, number));
             }
         }
         self.opens_settled();
@@ -110,6 +112,7 @@ impl State {
         let Some(session) = self.sessions.remove(client) else { return };
         let stored: Vec<u64> = session.stored_up_to(u64::MAX).collect();
         let closed = self.live.opens.drop_client(client);
+        closed.iter().for_each(|place| self.live.cuts.closed(*place, client));
         let change = Change::again(move |txn| {
             ops::settle_growth(txn, client)?;
             stored.iter().for_each(|op| txn.remove(keys::done(client, *op)));

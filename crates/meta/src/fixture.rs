@@ -217,7 +217,7 @@ impl Fixture {
     pub(crate) fn zeroed(&mut self, attr: &Attr) -> Result<(), Refusal> {
         let (client, volume) = (self.client, self.volume);
         let Attr { inode, cuts, stale_end, .. } = *attr;
-        let request = Zeroed { client, volume, inode, cuts, stale_end };
+        let request = Zeroed { client, volume, inode, number: None, cuts, stale_end };
         self.again(move |txn| ops::zeroed(txn, &request)).map(|_| ())
     }
 

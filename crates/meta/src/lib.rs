@@ -12,7 +12,7 @@
 //! | `kv/` | the transactional store of ordered keys, over redb or memory |
 //! | `keys.rs`, `records.rs` | the key table, and the values |
 //! | `ops/`, `tree.rs` | one file per operation of the name space, and what they share |
-//! | `live.rs`, `opens.rs` | unstable sizes; who has what open, in what mode |
+//! | `live.rs`, `opens.rs`, `cuts.rs` | unstable sizes; who has what open, in what mode; cuts of shared files |
 //! | `state.rs`, `sessions.rs`, `clients.rs`, `volumes.rs` | batches; dedupe and leases of clients; volumes |
 //! | `cluster/` | the arbiter: bricks, groups, the map |
 //! | `service/` | requests, the committing task, expiry, the purger |
@@ -23,6 +23,7 @@
 
 mod clients;
 mod cluster;
+mod cuts;
 mod error;
 #[cfg(test)]
 mod fixture;

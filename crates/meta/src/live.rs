@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::messages::names::Attr;
 use types::{ClientId, Geometry, InodeId, VolumeId};
 
+use crate::cuts::Cuts;
 use crate::opens::OpenTable;
 use crate::records::Inode;
 
@@ -53,6 +54,8 @@ pub(crate) struct Live {
     pub(crate) growth: BTreeMap<Place, Growth>,
     /// Who has what open.
     pub(crate) opens: OpenTable,
+    /// Who is cutting or zeroing what is open.
+    pub(crate) cuts: Cuts,
     /// Inodes without names.
     pub(crate) orphans: BTreeSet<Place>,
     /// Nobody can say what is open: the service has just started. Inodes without names are kept.

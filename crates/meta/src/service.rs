@@ -70,7 +70,7 @@ struct Shared {
     thawed: Signal,
     /// The map is newer, or a mode is recalled.
     news: Signal,
-    /// A mode was taken, a file was closed, a client came back or is lost, an open has ended.
+    /// A mode was taken, a file was closed, a client came back or is lost, has stopped writing, an open or a cut has ended.
     settled: Signal,
     /// An object waits to be purged, or a brick to purge it from is back.
     purges: Signal,
@@ -98,10 +98,11 @@ impl Service {
         }
         let accountable = !engine.is_memory();
         let work = Signal::new();
-        let (state, journal) = recover(&world, engine, found, options.memory_budget, &work).await?;
+        let (mut state, journal) = recover(&world, engine, found, options.memory_budget, &work).await?;
         let listener = world.listen(&options.listen).await;
         let listener = listener.map_err(|error| MetaError::Listen { address: options.listen, error })?;
         let identity = Identity { cluster: found, ..options.identity };
+        state.live.cuts.count_from(world.random());
         let shared = Shared {
             peers: Peers::new(world.clone(), identity.clone()),
             world,

@@ -36,8 +36,14 @@ impl Late<'_> {
     /// "What was stale of it then has been zeroed."
     async fn zeroed(&self, attr: &Attr) {
         let Attr { inode, cuts, stale_end, .. } = *attr;
-        let zeroed =
-            Zeroed { client: self.client.mount.client(), volume: self.volume, inode, cuts, stale_end };
+        let zeroed = Zeroed {
+            client: self.client.mount.client(),
+            volume: self.volume,
+            inode,
+            number: None,
+            cuts,
+            stale_end,
+        };
         let called = self.peers.call("meta:1", Epoch::default(), &zeroed, Buf::empty()).await;
         called.expect("the service answers");
     }

@@ -5,6 +5,7 @@
 
 mod check;
 mod cluster;
+mod cuts;
 mod dice;
 mod fence;
 mod late;

@@ -1,9 +1,9 @@
-//! One file that both clients keep open and write in whole blocks: each write is stable before its call returns, and
+//! One file that both clients keep open, write in whole blocks and cut: each write is stable before its call returns, and
 //! the history of every block must be that of a single one.
 
 use std::collections::BTreeMap;
 
-use client::ClientError;
+use client::{ClientError, SetAttrs};
 use types::messages::names::Owner;
 use types::{InodeId, Refusal};
 
@@ -57,9 +57,27 @@ impl Storm<'_> {
         (first, len.min(all - first))
     }
 
-    /// Writes or reads some blocks.
+    /// Cuts it somewhere.
+    async fn cut_shared(&self, client: &Client) -> Result<(), ClientError> {
+        let attr = client.session.lookup(InodeId::ROOT, NAME.as_bytes()).await?;
+        let blocks = self.dice.below(STRIPES * self.stripe_blocks());
+        let number = self.history.borrow_mut().cut(blocks);
+        let changes = SetAttrs { size: Some(blocks * BLOCK as u64), ..SetAttrs::default() };
+        client.session.setattr(attr.inode, changes).await?;
+        if self.lost_a_lease() {
+            return Err(ClientError::Refused(Refusal::Fenced));
+        }
+        self.history.borrow_mut().has_cut(number);
+        Ok(())
+    }
+
+    /// Writes or reads some blocks, or cuts the file.
     pub(crate) async fn shared_step(&self, client: &Client, handle: u64) -> Result<(), ClientError> {
         for _ in 0..1 + self.dice.below(3) {
+            if self.dice.below(12) == 0 {
+                self.cut_shared(client).await?;
+                continue;
+            }
             let (first, len) = self.shared_range();
             let at = first * BLOCK as u64;
             if self.dice.coin() {

@@ -358,6 +358,7 @@ impl Pair {
             inode: *inode,
             readers: 0,
             writers: 1,
+            zeroing: None,
         });
         let opens = opens.collect();
         let engine = self.tree.engine.clone();

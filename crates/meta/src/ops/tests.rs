@@ -455,7 +455,7 @@ fn open_files_outlive_their_names() {
         let tree = tree.restart_without_clients();
         assert!(tree.state.live.unsure);
         assert!(tree.getattr(a.inode).is_ok());
-        let opens = vec![OpenInode { inode: a.inode, readers: 0, writers: 1 }];
+        let opens = vec![OpenInode { inode: a.inode, readers: 0, writers: 1, zeroing: None }];
         let mut tree = tree.restart(opens);
         assert!(!tree.state.live.unsure);
         assert!(tree.getattr(a.inode).is_ok());

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Attr, AttrReply, Caller, Create, FileKind, Grow, Grown, Open, Opened, Release, SetAttr, Zeroed,
+    Attr, AttrReply, Caller, Create, FileKind, Grow, Grown, MayZero, Open, Opened, Release, SetAttr, Zero,
+    Zeroed,
 };
 use types::wire::{from_bytes, to_bytes};
 use types::{ClientId, Refusal};
@@ -25,7 +26,7 @@ enum Begin {
 
 impl Shared {
     /// Waits until `ready` says what comes of it.
-    async fn settle<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
+    pub(super) async fn settle<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
         loop {
             let settled = self.settled.wait();
             if let Some(ready) = ready(self) {
@@ -40,9 +41,12 @@ impl Shared {
         self.settle(|shared| (!shared.state.borrow().live.unsure).then_some(())).await;
     }
 
-    /// Waits until nobody but `client` acts by a mode that is being recalled.
+    /// Waits until nobody but `client` acts by a mode that is being recalled, or is cutting the file.
     async fn settle_modes(&self, place: Place, client: ClientId) {
-        let proceed = |shared: &Shared| shared.state.borrow().live.opens.may_proceed(place, client);
+        let proceed = |shared: &Shared| {
+            let live = &shared.state.borrow().live;
+            live.opens.may_proceed(place, client) && !live.cuts.others_cut(place, client)
+        };
         if proceed(self) {
             return;
         }
@@ -67,13 +71,16 @@ impl Shared {
         }
 
         let mut counted = Counted::new(&self, place, client, request.write);
-        let cut = truncate.then(|| Cut::new(&self, place, client));
-        self.settle_modes(place, client).await;
         let attr = match truncate {
-            true => self.open_truncated(&request).await?,
-            false => self.attr_to_open(place, client).await?,
+            true => {
+                let _cut = self.begin_cut(place, client).await;
+                self.open_truncated(&request).await?
+            }
+            false => {
+                self.settle_modes(place, client).await;
+                self.attr_to_open(place, client).await?
+            }
         };
-        drop(cut);
         // The mode is of the moment of the answer: whoever has been granted one must know of it before it is recalled.
         let answer = self.grant(&request, attr)?;
         counted.done = true;
@@ -167,6 +174,9 @@ impl Shared {
             }
             session.keep(op, to_bytes(&Done {}), false);
             state.live.opens.release(place, client, request.write);
+            if !state.live.opens.has(place, client) {
+                state.live.cuts.closed(place, client);
+            }
         }
         self.settled.notify();
         if self.is_dead(place) {
@@ -193,8 +203,7 @@ impl Shared {
         self.settle_opens().await;
         let (place, client) = ((request.volume, request.inode), request.caller.client);
         self.state.borrow_mut().sessions.known(client, request.volume)?;
-        let cut = Cut::new(&self, place, client);
-        self.settle_modes(place, client).await;
+        let cut = self.begin_cut(place, client).await;
         let reply = self.change_once(request, ops::setattr).await;
         drop(cut);
         // Its last name may have gone while the cut kept it.
@@ -202,6 +211,28 @@ impl Shared {
             self.drop_orphan(place).await?;
         }
         reply
+    }
+
+    /// Waits until nobody but `client` writes the file, or acts by a recalled mode, and keeps it so.
+    async fn begin_cut(&self, place: Place, client: ClientId) -> Cut<'_> {
+        let mut cut = Cut::new(self, place, client);
+        self.settle_modes(place, client).await;
+        let begin = |shared: &Shared| {
+            let live = &mut shared.state.borrow_mut().live;
+            let others = live.opens.writers(place).filter(|writer| *writer != client);
+            live.cuts.begin(place, client, others)
+        };
+        self.settle(|shared| begin(shared).then_some(())).await;
+        cut.begun = true;
+        let is_still = |shared: &Shared| {
+            let live = &shared.state.borrow().live;
+            live.cuts.is_still(place, |client| live.opens.writers(place).any(|writer| writer == client))
+        };
+        if !is_still(self) {
+            self.news.notify();
+            self.settle(|shared| is_still(shared).then_some(())).await;
+        }
+        cut
     }
 
     /// Tells of growth. Only stable growth has to wait for a commit.
@@ -214,10 +245,35 @@ impl Shared {
         self.shown(seen).await
     }
 
-    /// Stale bytes have been zeroed.
+    /// Whether a client may zero what a cut has left.
+    pub(super) async fn zero(&self, request: Zero) -> Result<MayZero, Refusal> {
+        self.settle_opens().await;
+        let place = (request.volume, request.inode);
+        let Caller { client, op, acked } = request.caller;
+        let mut state = self.state.borrow_mut();
+        let session = state.sessions.known(client, request.volume)?;
+        session.trim(acked);
+        session.check_wanted(op)?;
+        if let Some(answer) = session.answer(op) {
+            return from_bytes(answer).map_err(|_| Refusal::Malformed);
+        }
+        // A close would end what is granted.
+        let granted = state.live.opens.has(place, client) && state.live.cuts.may_zero(place, client, op);
+        let answer = MayZero { granted };
+        state.sessions.known(client, request.volume)?.keep(op, to_bytes(&answer), false);
+        Ok(answer)
+    }
+
+    /// Stale bytes have been zeroed, or nobody is at it any more.
     pub(super) async fn zeroed(&self, request: Zeroed) -> Result<Done, Refusal> {
-        self.state.borrow_mut().sessions.known(request.client, request.volume)?;
-        self.submit(Change::again(move |txn| ops::zeroed(txn, &request))).await
+        let (client, place) = (request.client, (request.volume, request.inode));
+        let number = request.number;
+        self.state.borrow_mut().sessions.known(client, request.volume)?;
+        let done = self.submit(Change::again(move |txn| ops::zeroed(txn, &request))).await;
+        if let Some(number) = number {
+            self.state.borrow_mut().live.cuts.end_zeroing(place, client, number);
+        }
+        done
     }
 }
 
@@ -267,18 +323,24 @@ struct Cut<'a> {
     shared: &'a Shared,
     place: Place,
     client: ClientId,
+    /// Others were asked to stop writing.
+    begun: bool,
 }
 
 impl<'a> Cut<'a> {
     fn new(shared: &'a Shared, place: Place, client: ClientId) -> Cut<'a> {
         shared.state.borrow_mut().live.opens.begin_cut(place, client);
-        Cut { shared, place, client }
+        Cut { shared, place, client, begun: false }
     }
 }
 
 impl Drop for Cut<'_> {
     fn drop(&mut self) {
-        self.shared.state.borrow_mut().live.opens.end_cut(self.place, self.client);
+        let live = &mut self.shared.state.borrow_mut().live;
+        live.opens.end_cut(self.place, self.client);
+        if self.begun {
+            live.cuts.end(self.place);
+        }
         self.shared.settled.notify();
     }
 }

@@ -2,7 +2,9 @@
 
 use types::limits::BEAT_US;
 use types::messages::Done;
-use types::messages::cluster::{ClientJoin, ClientJoined, ClientLeave, ClientNews, ClientPoll, ModeTaken};
+use types::messages::cluster::{
+    ClientJoin, ClientJoined, ClientLeave, ClientNews, ClientPoll, ModeTaken, Stopped,
+};
 use types::{MapVersion, Refusal};
 
 use super::Shared;
@@ -33,12 +35,15 @@ impl Shared {
         let mut state = self.state.borrow_mut();
         state.sessions.get(client).ok_or(Refusal::Unknown)?;
         let map: MapVersion = state.cluster.version();
-        Ok(ClientNews { map, recalls: state.live.opens.recalls(client) })
+        let (recalls, stops) = (state.live.opens.recalls(client), state.live.cuts.stops(client));
+        Ok(ClientNews { map, recalls, stops })
     }
 
     fn has_news(&self, request: &ClientPoll) -> bool {
         let state = self.state.borrow();
-        state.cluster.version() > request.map || state.live.opens.has_news(request.client)
+        let live = &state.live;
+        let asked = live.opens.has_news(request.client) || live.cuts.has_news(request.client);
+        asked || state.cluster.version() > request.map
     }
 
     pub(super) fn mode_taken(&self, request: &ModeTaken) -> Result<Done, Refusal> {
@@ -46,6 +51,21 @@ impl Shared {
         let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.record.volume;
         state.live.opens.taken((volume, request.inode), request.client, request.mode);
         self.settled.notify();
+        Ok(Done {})
+    }
+
+    /// A client has stopped writing a file; answers when it may go on.
+    pub(super) async fn writes_stopped(&self, request: Stopped) -> Result<Done, Refusal> {
+        let place = {
+            let mut state = self.state.borrow_mut();
+            let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.record.volume;
+            let place = (volume, request.inode);
+            state.live.cuts.stopped(place, request.client, request.number);
+            place
+        };
+        self.settled.notify();
+        let is_over = |shared: &Shared| shared.state.borrow().live.cuts.is_over(place, request.number);
+        self.settle(|shared| is_over(shared).then_some(())).await;
         Ok(Done {})
     }
 

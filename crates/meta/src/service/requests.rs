@@ -54,6 +54,7 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         Open::KIND => reply(shared.open(call.parse()?).await),
         Release::KIND => reply(shared.release(call.parse()?).await),
         Grow::KIND => reply(shared.grow(call.parse()?).await),
+        Zero::KIND => reply(shared.zero(call.parse()?).await),
         Zeroed::KIND => reply(shared.zeroed(call.parse()?).await),
         _ => answer_arbiter(shared, call).await,
     }
@@ -77,6 +78,7 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         ClientJoin::KIND => reply(shared.client_join(&call.parse()?)),
         ClientPoll::KIND => reply(shared.client_poll(call.parse()?).await),
         ModeTaken::KIND => reply(shared.mode_taken(&call.parse()?)),
+        Stopped::KIND => reply(shared.writes_stopped(call.parse()?).await),
         ClientLeave::KIND => reply(shared.client_leave(&call.parse()?)),
         VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
         VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),

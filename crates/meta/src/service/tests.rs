@@ -1,5 +1,6 @@
 //! The service in a simulated cluster: bricks, clients, restarts.
 
+mod cuts;
 mod exclusive;
 mod fences;
 
@@ -198,7 +199,7 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps the lease, and gives way to every recall; notes them.
+    /// Keeps the lease, gives way to every recall and notes it, and stops writing when asked to.
     fn keep_polling(&self, recalls: Rc<RefCell<Vec<Recall>>>) {
         let client = self.clone();
         self.world.spawn(async move {
@@ -210,6 +211,11 @@ impl Client {
                     let Recall { inode, mode } = recall;
                     let taken = ModeTaken { client: client.client, inode, mode };
                     client.ask(&taken).await.expect("known");
+                }
+                for Stop { inode, number } in news.stops {
+                    let asking = client.clone();
+                    let stopped = Stopped { client: client.client, inode, number };
+                    client.world.spawn(async move { drop(asking.ask(&stopped).await) });
                 }
             }
         });
@@ -484,7 +490,7 @@ fn clients_come_back_to_a_restarted_service() {
         let request = b.open_request(file.inode, true);
         let opening = Box::pin(b.ask(&request));
         assert!(b.world.timeout(BEAT_US / 2, opening).await.is_none());
-        let open = |inode| OpenInode { inode, readers: 0, writers: 1 };
+        let open = |inode| OpenInode { inode, readers: 0, writers: 1, zeroing: None };
         a.join(vec![open(file.inode), open(unnamed.inode)]).await.expect("it has a lease");
         a.keep_polling(Rc::default());
         assert_eq!(b.ask(&request).await.map(|opened| opened.mode), Ok(Mode::Shared));

@@ -237,6 +237,8 @@ records! {
         readers: u32,
         /// How often it is open for writing.
         writers: u32,
+        /// The client is zeroing what a cut has left of it, under this number ([`Zero`](super::names::Zero)).
+        zeroing: Option<u64>,
     }
     /// A mount begins, or comes back to a metadata service that has restarted.
     210 ClientJoin {
@@ -275,12 +277,21 @@ records! {
         /// The new mode.
         mode: Mode,
     }
+    /// Somebody is about to cut an open inode: end your writes and begin none, then say so by `Stopped`.
+    part Stop {
+        /// The inode.
+        inode: InodeId,
+        /// Number of the cut, never given again.
+        number: u64,
+    }
     /// What is new.
     213 ClientNews {
         /// The newest map.
         map: MapVersion,
         /// Modes to change.
         recalls: Vec<Recall>,
+        /// Writes to stop.
+        stops: Vec<Stop>,
     };
     /// A recalled mode has been taken: nothing is buffered that it does not allow.
     214 ModeTaken {
@@ -290,6 +301,16 @@ records! {
         inode: InodeId,
         /// The mode.
         mode: Mode,
+    } => Done;
+    /// No write of an inode is under way here. Answered when the cut has been made or given up: writes may begin again,
+    /// with the inode's new attributes.
+    216 Stopped {
+        /// The client.
+        client: ClientId,
+        /// The inode.
+        inode: InodeId,
+        /// Number of the cut.
+        number: u64,
     } => Done;
     /// A mount ends; everything that it wrote is stable.
     215 ClientLeave {

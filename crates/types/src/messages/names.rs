@@ -371,7 +371,22 @@ records! {
         /// Those that were cut since the report was made.
         cut: Vec<Attr>,
     };
-    /// The bytes of a file from its size to `stale_end` have been zeroed.
+    /// A client that does not have a file alone wants to zero what a cut has left beyond its end. One client does so at a
+    /// time, until its `Zeroed`.
+    323 Zero {
+        /// Who asks; its number for this is what [`Zeroed`] names.
+        caller: Caller,
+        /// The volume.
+        volume: VolumeId,
+        /// The file.
+        inode: InodeId,
+    } => MayZero;
+    /// Whether it may.
+    324 MayZero {
+        /// If not, another one is at it: ask again.
+        granted: bool,
+    };
+    /// The bytes of a file from its size to `stale_end` have been zeroed, or not all of them, and no zeros are on their way.
     321 Zeroed {
         /// The writer.
         client: ClientId,
@@ -379,9 +394,11 @@ records! {
         volume: VolumeId,
         /// The file.
         inode: InodeId,
+        /// Number of the `Zero` that this ends; none of a client that has the file alone.
+        number: Option<u64>,
         /// How often it had been cut when that began.
         cuts: u64,
-        /// Up to where.
+        /// Up to where: 0 if it was given up.
         stale_end: u64,
     } => Done;
 }

@@ -59,6 +59,7 @@ macro_rules! for_each_record {
             ClientPoll,
             ClientNews,
             ModeTaken,
+            Stopped,
             ClientLeave,
             VolumeCreate,
             VolumeGrow,
@@ -88,6 +89,8 @@ macro_rules! for_each_record {
             Release,
             Grow,
             Grown,
+            Zero,
+            MayZero,
             Zeroed
         )
     };

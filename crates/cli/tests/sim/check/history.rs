@@ -6,6 +6,10 @@
 //! (*backward*), and one must be left outside of every forward stretch. Source: Gibbons and Korach, "Testing Shared
 //! Memories", 1997.
 //!
+//! A cut writes zeros to every block beyond it, as far as reads can tell, and there is no telling which cut the zeros of a
+//! read come from: of them it is asked only whether there is one, or the beginning, that fits. A cut takes part in a
+//! value's history as a write does that nobody has read.
+//!
 //! A write whose end was never seen may have happened or not. Reads that go back in time, of one client or of two, are
 //! such a contradiction as well, and so is a write that was undone or was repeated over a newer one.
 
@@ -24,11 +28,23 @@ struct Write {
     blocks: BTreeSet<u64>,
 }
 
+/// One cut, which leaves the blocks before `from`.
+#[derive(Clone, Debug)]
+struct Cut {
+    start: u64,
+    end: u64,
+    from: u64,
+}
+
+/// A stretch of time: first moment, last moment.
+type Stretch = (u64, u64);
+
 /// Everything that happened to one file.
 #[derive(Default)]
 pub(crate) struct History {
     clock: u64,
     writes: Vec<Write>,
+    cuts: Vec<Cut>,
     /// Of each block, the reads of each value: start and end.
     reads: BTreeMap<u64, BTreeMap<u64, Vec<(u64, u64)>>>,
     pub(crate) reads_checked: u64,
@@ -51,6 +67,23 @@ impl History {
     /// It is done.
     pub(crate) fn written(&mut self, value: u64) {
         self.writes[value as usize - 1].end = self.tick();
+    }
+
+    /// A cut begins that leaves the blocks before `from`. Returns its number.
+    pub(crate) fn cut(&mut self, from: u64) -> usize {
+        let start = self.tick();
+        self.cuts.push(Cut { start, end: NEVER, from });
+        self.cuts.len() - 1
+    }
+
+    /// It is done.
+    pub(crate) fn has_cut(&mut self, number: usize) {
+        self.cuts[number].end = self.tick();
+    }
+
+    /// When a block was cut off.
+    fn cuts_of(&self, block: u64) -> impl Iterator<Item = Stretch> + '_ {
+        self.cuts.iter().filter(move |cut| cut.from <= block).map(|cut| (cut.start, cut.end))
     }
 
     /// A read that began at `start` found this in a block, and is done.
@@ -79,7 +112,9 @@ impl History {
         let written =
             (1..=self.writes.len() as u64).filter(|v| self.writes[*v as usize - 1].blocks.contains(&block));
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
-        for value in std::iter::once(0).chain(written) {
+        // Once a block has been cut off its zeros have no one origin.
+        let first = Some(0).filter(|_| self.cuts_of(block).next().is_none());
+        for value in first.into_iter().chain(written) {
             let (start, end) = self.interval(value);
             let reads = reads.get(&value).map_or(&[][..], |reads| reads);
             if end == NEVER && reads.is_empty() {
@@ -101,9 +136,33 @@ impl History {
                 return Err(format!("block {block}: {} and {} held at once: {pair:?}", pair[0].2, pair[1].2));
             }
         }
-        for (from, to, value) in backward {
-            if let Some(other) = forward.iter().find(|other| other.0 < from && to < other.1) {
+        for (from, to, value) in &backward {
+            if let Some(other) = forward.iter().find(|other| other.0 < *from && *to < other.1) {
                 return Err(format!("block {block}: {value} of {from}..{to} within {other:?}"));
+            }
+        }
+        for (from, to) in self.cuts_of(block) {
+            if let Some(other) = forward.iter().find(|other| other.0 < from && to < other.1) {
+                return Err(format!("block {block}: cut off at {from}..{to} within {other:?}"));
+            }
+        }
+        let forward: Vec<Stretch> = forward.iter().map(|(from, to, _)| (*from, *to)).collect();
+        let backward: Vec<Stretch> = backward.iter().map(|(from, to, _)| (*from, *to)).collect();
+        self.check_zeros(block, &forward, &backward)
+    }
+
+    /// Zeros that were read of a block that has been cut off come from some cut, or from the beginning.
+    fn check_zeros(&self, block: u64, forward: &[Stretch], backward: &[Stretch]) -> Result<(), String> {
+        let reads = self.reads.get(&block).and_then(|reads| reads.get(&0));
+        if self.cuts_of(block).next().is_none() {
+            return Ok(());
+        }
+        for read in reads.into_iter().flatten() {
+            let fits = |zeros: Stretch| zeros_fit(zeros, *read, forward, backward);
+            if !self.cuts_of(block).chain([(BEFORE, BEFORE)]).any(fits) {
+                return Err(format!(
+                    "block {block}: zeros at {read:?} undo a write: {forward:?} {backward:?}"
+                ));
             }
         }
         Ok(())
@@ -127,7 +186,8 @@ impl History {
             let holds = |block: &&u64| found.get(block) == Some(&value);
             let lacks = |block: &&u64| {
                 let other = found.get(block).copied().unwrap_or(0);
-                other != value && self.interval(other).1 < write.start
+                let cut_off = other == 0 && self.cuts_of(**block).any(|cut| cut.1 > write.start);
+                other != value && self.interval(other).1 < write.start && !cut_off
             };
             let (shown, missing) = (write.blocks.iter().find(holds), write.blocks.iter().find(lacks));
             if let (Some(shown), Some(missing)) = (shown, missing) {
@@ -137,6 +197,19 @@ impl History {
             }
         }
         Ok(looked_at)
+    }
+}
+
+/// Whether zeros that were made at `zeros` may be those that were found at `read`.
+fn zeros_fit(zeros: Stretch, read: Stretch, forward: &[Stretch], backward: &[Stretch]) -> bool {
+    let (first_end, last_start) = (zeros.1.min(read.1), zeros.0.max(read.0));
+    if read.1 < zeros.0 {
+        false
+    } else if first_end < last_start {
+        !forward.iter().any(|other| other.0 < last_start && first_end < other.1)
+            && !backward.iter().any(|other| first_end < other.0 && other.1 < last_start)
+    } else {
+        !forward.iter().any(|other| other.0 < last_start && first_end < other.1)
     }
 }
 
@@ -219,6 +292,42 @@ mod tests {
         assert!(read(&mut history, 9).is_err());
         assert_eq!(value_of(&filled(77, 1)), Ok(77));
         assert!(value_of(&[filled(77, 1), filled(78, 1)].concat()).is_err());
+    }
+
+    #[test]
+    fn what_was_written_after_a_cut_is_not_undone_by_it() {
+        for cut_first in [true, false] {
+            let mut history = History::default();
+            if cut_first {
+                let cut = history.cut(0);
+                history.has_cut(cut);
+            }
+            let value = history.write([0]);
+            let cut = Some(0).filter(|_| !cut_first).map(|from| history.cut(from));
+            history.written(value);
+            cut.into_iter().for_each(|cut| history.has_cut(cut));
+            assert_eq!(
+                read(&mut history, 0).is_ok(),
+                !cut_first,
+                "the zeros are the cut's, if it may be the last"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back() {
+        let mut history = History::default();
+        let value = history.write([0, 1]);
+        history.written(value);
+        assert!(read(&mut history, value).is_ok());
+        let cut = history.cut(1);
+        let early = history.tick();
+        history.has_cut(cut);
+        assert!(read(&mut history, value).is_ok(), "block 0 is before the cut");
+        assert!(history.read(early, 1, 0).is_ok());
+        assert!(history.read(early, 1, value).is_ok(), "it may have come before the cut");
+        let start = history.tick();
+        assert!(history.read(start, 1, value).is_err());
     }
 
     #[test]

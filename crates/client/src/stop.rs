@@ -1,0 +1,176 @@
+//! Writes under way, and how they are stopped while somebody cuts the file.
+//!
+//! Whoever writes a file that others write too asks for its attributes first, and goes by them to the end. So a file is
+//! cut only while no client is between the two: the service asks everybody to stop, and makes the cut when all have. The
+//! client that cuts stops its own writes itself.
+
+use std::sync::Arc;
+
+use types::InodeId;
+use types::messages::cluster::{self, Stop};
+
+use crate::error::ClientError;
+use crate::open_file::OpenFile;
+use crate::retry::Patience;
+use crate::session::Session;
+use crate::write_behind::AGE_MAX_US;
+
+/// A write under way, from its look at the file's attributes on. Nobody cuts a shared file while this lives.
+pub(crate) struct Writing<'a> {
+    file: &'a Arc<OpenFile>,
+    /// How often the file has been cut.
+    pub(crate) cuts: u64,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.file.lock();
+        state.writing -= 1;
+        if state.stopped > 0 {
+            drop(state);
+            self.file.changed.notify();
+        }
+    }
+}
+
+/// No write of a file begins while this lives.
+pub(crate) struct Stopped {
+    file: Arc<OpenFile>,
+}
+
+impl Stopped {
+    fn begin(file: &Arc<OpenFile>) -> Stopped {
+        let mut state = file.lock();
+        state.stopped += 1;
+        state.stops += 1;
+        Stopped { file: file.clone() }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.file.lock().stopped -= 1;
+        self.file.changed.notify();
+    }
+}
+
+impl Session {
+    /// Begins a write, which ends at `end`, by the newest attributes. `None` if what a cut has left must be zeroed before
+    /// the file grows so far.
+    pub(crate) async fn begin_write<'a>(
+        &self,
+        file: &'a Arc<OpenFile>,
+        end: u64,
+    ) -> Result<Option<Writing<'a>>, ClientError> {
+        loop {
+            let stops = self.until_not_stopped(file).await?;
+            self.follow_if_shared(file).await?;
+            let mut state = file.lock();
+            // Attributes that were asked for before a cut are no good after it.
+            if state.stops == stops {
+                if end > state.size && state.stale_end > state.size {
+                    return Ok(None);
+                }
+                state.writing += 1;
+                let cuts = state.cuts;
+                drop(state);
+                return Ok(Some(Writing { file, cuts }));
+            }
+        }
+    }
+
+    /// Waits until writes may begin. Returns how often they have been stopped.
+    async fn until_not_stopped(&self, file: &Arc<OpenFile>) -> Result<u64, ClientError> {
+        let may_begin = || {
+            let state = file.lock();
+            (state.stopped == 0 || state.fenced).then_some(state.stops)
+        };
+        if let Some(stops) = may_begin() {
+            return Ok(stops);
+        }
+        let patience = Patience::new(&self.world);
+        loop {
+            let changed = file.changed.wait();
+            if let Some(stops) = may_begin() {
+                return Ok(stops);
+            }
+            self.world.timeout(AGE_MAX_US, changed).await;
+            patience.check()?;
+        }
+    }
+
+    /// Stops the writes of a file: returns when none is under way and everything that was written is stable.
+    pub(crate) async fn stop_writes(&self, file: &Arc<OpenFile>) -> Result<Stopped, ClientError> {
+        let stopped = Stopped::begin(file);
+        self.until_quiet(file).await?;
+        Ok(stopped)
+    }
+
+    /// Waits until no write is under way and everything is stable.
+    async fn until_quiet(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        let patience = Patience::new(&self.world);
+        loop {
+            let changed = file.changed.wait();
+            if file.lock().writing == 0 {
+                break;
+            }
+            self.world.timeout(AGE_MAX_US, changed).await;
+            patience.check()?;
+        }
+        let mark = self.mount.hurry(file);
+        self.make_stable(file, mark.upto).await
+    }
+
+    /// Somebody is about to cut a file.
+    pub(crate) fn begin_stop(&self, stop: Stop) {
+        let file = self.mount.file(stop.inode);
+        if let Some(file) = &file {
+            let mut state = file.lock();
+            if state.stop_asked == Some(stop.number) {
+                return;
+            }
+            state.stop_asked = Some(stop.number);
+        }
+        let session = self.clone();
+        self.world.spawn(async move { session.follow_stop(stop, file).await });
+    }
+
+    /// Stops the writes of a file until the cut has been made.
+    async fn follow_stop(&self, stop: Stop, file: Option<Arc<OpenFile>>) {
+        let stopped = file.as_ref().map(Stopped::begin);
+        if let Some(file) = &file {
+            // What is on its way could arrive after the cut: however long it takes, the cut waits.
+            while let Err(error) = self.until_quiet(file).await {
+                tracing::debug!(inode = %file.inode, %error, "cannot stop writing yet");
+                if self.is_over(file) {
+                    return;
+                }
+            }
+        }
+        self.tell_stopped(stop.inode, stop.number).await;
+        drop(stopped);
+        if let Some(file) = &file {
+            file.lock().stop_asked.take_if(|number| *number == stop.number);
+        }
+    }
+
+    /// Says that nothing is written here, and waits for the cut.
+    async fn tell_stopped(&self, inode: InodeId, number: u64) {
+        let stopped = cluster::Stopped { client: self.mount.lives.client(), inode, number };
+        loop {
+            match self.ask(&stopped).await {
+                Err(ClientError::Unreachable) => {}
+                Err(error) => {
+                    tracing::debug!(%inode, %error, "a stop could not be told");
+                    return;
+                }
+                Ok(_) => return,
+            }
+        }
+    }
+
+    /// Nothing more can be done with an open file.
+    pub(crate) fn is_over(&self, file: &Arc<OpenFile>) -> bool {
+        self.mount.lives.has_left() || self.mount.lives.is_lost() || file.lock().fenced
+    }
+}

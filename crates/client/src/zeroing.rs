@@ -1,0 +1,226 @@
+//! Zeros over what a cut has left beyond the end of a file, before it grows again.
+//!
+//! A file that others write too is zeroed by one client at a time, which asks the service for that and says when it is
+//! done: nobody writes there meanwhile, because nobody may make the file longer before. So zeros never come after the
+//! write that they make room for. Whoever has begun goes on in the background until every zero is stable or refused,
+//! also if its caller does not wait any more; only then others may try.
+
+use std::sync::Arc;
+
+use types::messages::cluster::Mode;
+use types::messages::names::{Caller, MayZero, Zero, Zeroed};
+
+use crate::error::ClientError;
+use crate::open_file::OpenFile;
+use crate::retry::{Patience, pause_us};
+use crate::session::Session;
+use crate::write_behind::AGE_MAX_US;
+
+/// Stripes that are zeroed at a time.
+const ZEROED_AT_ONCE: usize = 64;
+/// Tries after which pauses are the longest.
+const MANY: u32 = 8;
+
+/// How zeroing a file goes.
+#[derive(Default)]
+pub(crate) struct Zeroing {
+    /// Somebody is at it here: no mode is taken that lets others in, and no close is told.
+    pub(crate) runs: bool,
+    /// The service's leave, if the mount needs one and has it.
+    pub(crate) number: Option<u64>,
+    /// The service was told after a restart what there was of it.
+    pub(crate) announced: bool,
+    /// Steps made.
+    steps: u64,
+    /// How often it ended with an error, and the last one.
+    failures: u64,
+    error: Option<ClientError>,
+}
+
+impl Session {
+    /// Returns when there is nothing stale beyond the end of the file.
+    pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        let mut patience = Patience::new(&self.world);
+        let (mut steps, failures) = {
+            let state = file.lock();
+            (state.zeroing.steps, state.zeroing.failures)
+        };
+        loop {
+            let changed = file.changed.wait();
+            if self.mount.lives.has_left() {
+                return Err(ClientError::Left);
+            }
+            {
+                let mut state = file.lock();
+                if !state.zeroing.runs {
+                    if state.zeroing.failures != failures {
+                        return Err(state.zeroing.error.unwrap_or(ClientError::Unreachable));
+                    }
+                    if state.stale_end <= state.size {
+                        return Ok(());
+                    }
+                    state.zeroing.runs = true;
+                    self.mount.begin_zeroing(file);
+                }
+                if state.zeroing.steps != steps {
+                    steps = state.zeroing.steps;
+                    patience = Patience::new(&self.world);
+                }
+            }
+            self.world.timeout(AGE_MAX_US, changed).await;
+            patience.check()?;
+        }
+    }
+
+    /// Zeroes what is stale of files as they come, until the mount ends.
+    pub(crate) async fn zero_files(&self) {
+        while !self.mount.lives.has_left() {
+            let wanted = self.mount.zeroing_wanted.wait();
+            let files = self.mount.take_zeroings();
+            if files.is_empty() {
+                wanted.await;
+            }
+            for file in files {
+                let session = self.clone();
+                self.world.spawn(async move { session.zero_until_done(&file).await });
+            }
+        }
+    }
+
+    async fn zero_until_done(&self, file: &Arc<OpenFile>) {
+        let outcome = {
+            let _turn = file.turn.lock().await;
+            self.zero_in_turn(file).await
+        };
+        let mut state = file.lock();
+        state.zeroing.runs = false;
+        if let Err(error) = outcome {
+            tracing::debug!(inode = %file.inode, %error, "not zeroed");
+            state.zeroing.failures += 1;
+            state.zeroing.error = Some(error);
+        }
+        drop(state);
+        file.changed.notify();
+        self.mount.flow.settle(file);
+    }
+
+    async fn zero_in_turn(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        // While this runs nobody is let in to a file that is this mount's alone.
+        if file.lock().mode != Mode::Alone {
+            self.ask_to_zero(file).await?;
+        }
+        let zeroed = self.zero_what_is_stale(file).await;
+        let (cuts, to) = *zeroed.as_ref().unwrap_or(&(0, 0));
+        if to > 0 || file.lock().zeroing.number.is_some() {
+            self.tell_zeroed(file, cuts, to).await?;
+        }
+        zeroed.map(drop)
+    }
+
+    /// Waits until no other client zeroes the file, and none may begin.
+    async fn ask_to_zero(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        let (volume, inode) = (self.mount.volume, file.inode);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            file.lock().zeroing.announced = false;
+            let mut number = 0;
+            let request = |caller: Caller| {
+                number = caller.op;
+                Zero { caller, volume, inode }
+            };
+            match self.change(request).await {
+                Ok(MayZero { granted: true }) => {
+                    let mut state = file.lock();
+                    // A service that has restarted since does not know of it.
+                    if !state.zeroing.announced {
+                        state.zeroing.number = Some(number);
+                        return Ok(());
+                    }
+                }
+                Ok(_) => self.world.sleep(pause_us(tries.min(MANY), self.world.random())).await,
+                // It may be granted: it is asked for again, and given back then.
+                Err(ClientError::Unreachable) if !self.is_over(file) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Lays zeros from the end of the file on until they are stable. Returns how often the file had been cut, and the end
+    /// of the zeros: 0 if it was cut meanwhile, or there was nothing to do.
+    async fn zero_what_is_stale(&self, file: &Arc<OpenFile>) -> Result<(u64, u64), ClientError> {
+        let geometry = self.mount.geometry();
+        let window = (ZEROED_AT_ONCE * geometry.stripe()) as u64;
+        let mut begun = None;
+        loop {
+            let writing = self.begin_write(file, 0).await?;
+            let (upto, lost) = {
+                let mut state = file.lock();
+                let (cuts, at, to) = *begun.get_or_insert((state.cuts, state.size, state.stale_end));
+                if state.cuts != cuts || to <= state.size {
+                    return Ok((cuts, 0));
+                }
+                if at == to {
+                    return Ok((cuts, to));
+                }
+                let len = window.min(to - at);
+                for (stripe, within, take) in geometry.split(at, len as usize) {
+                    self.mount.flow.change(state.lay_zeros(stripe, within, take));
+                }
+                begun = Some((cuts, at + len, to));
+                (state.order, state.lost)
+            };
+            self.make_zeros_stable(file, upto).await?;
+            drop(writing);
+            let mut state = file.lock();
+            if state.lost != lost {
+                // The error itself is for the writer.
+                return Err(state.error.unwrap_or(ClientError::Unreachable));
+            }
+            state.zeroing.steps += 1;
+            drop(state);
+            file.changed.notify();
+        }
+    }
+
+    /// Returns when no zero is on its way any more, however long that takes.
+    async fn make_zeros_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
+        while let Err(error) = self.make_stable(file, upto).await {
+            if self.is_over(file) {
+                return Err(error);
+            }
+            self.world.sleep(pause_us(MANY, self.world.random())).await;
+        }
+        Ok(())
+    }
+
+    /// Tells the service how far zeros are stable, and that none is on its way.
+    async fn tell_zeroed(&self, file: &Arc<OpenFile>, cuts: u64, to: u64) -> Result<(), ClientError> {
+        let (client, volume, inode) = (self.mount.lives.client(), self.mount.volume, file.inode);
+        loop {
+            let number = {
+                let mut state = file.lock();
+                state.zeroing.announced = false;
+                state.zeroing.number
+            };
+            match self.ask(&Zeroed { client, volume, inode, number, cuts, stale_end: to }).await {
+                Ok(_) => {}
+                Err(ClientError::Unreachable) if !self.is_over(file) => continue,
+                Err(error) => {
+                    file.lock().zeroing.number = None;
+                    return Err(error);
+                }
+            }
+            let mut state = file.lock();
+            // A service that has restarted since has heard of it again.
+            if state.zeroing.announced && number.is_some() {
+                continue;
+            }
+            state.zeroing.number = None;
+            if state.cuts == cuts && state.stale_end == to {
+                state.stale_end = 0;
+            }
+            return Ok(());
+        }
+    }
+}
