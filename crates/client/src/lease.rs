@@ -280,10 +280,10 @@ impl Session {
         let file = self.mount.file(recall.inode);
         if let Some(file) = &file {
             let mut state = file.lock();
-            if state.recalled == Some(recall.mode) {
+            if state.recalled == Some(recall.number) {
                 return;
             }
-            state.recalled = Some(recall.mode);
+            state.recalled = Some(recall.number);
         }
         let session = self.clone();
         self.world.spawn(async move { session.take_mode(recall, file).await });
@@ -293,27 +293,31 @@ impl Session {
     async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
         if let Some(file) = &file {
             self.give_way(file).await;
-            self.take(file, recall.mode).await;
+            self.take(file, recall.mode, Some(recall.number)).await;
             tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
         }
         self.mount.call_hook(recall.inode, Recalled::To(recall.mode));
         let client = self.mount.lives.client();
-        let taken = ModeTaken { client, inode: recall.inode, mode: recall.mode };
+        let taken = ModeTaken { client, inode: recall.inode, number: recall.number };
         if let Err(error) = self.ask(&taken).await {
             tracing::debug!(inode = %recall.inode, %error, "a mode could not be confirmed");
         }
         if let Some(file) = &file {
-            file.lock().recalled.take_if(|mode| *mode == recall.mode);
+            file.lock().recalled.take_if(|number| *number == recall.number);
             self.mount.flow.settle(file);
         }
     }
 
-    /// From now on the file has this mode: not before zeros that were laid alone are stable.
-    pub(crate) async fn take(&self, file: &Arc<OpenFile>, mode: Mode) {
+    /// From now on the file has this mode: not before zeros that were laid alone are stable; and not if it is recalled by
+    /// this number, and was recalled anew meanwhile.
+    pub(crate) async fn take(&self, file: &Arc<OpenFile>, mode: Mode, recall: Option<u64>) {
         loop {
             let changed = file.changed.wait();
             {
                 let mut state = file.lock();
+                if recall.is_some() && state.recalled != recall {
+                    return;
+                }
                 if state.mode != Mode::Alone || !state.zeroing.runs || self.mount.lives.has_left() {
                     state.mode = mode;
                     return;

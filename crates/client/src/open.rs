@@ -113,7 +113,7 @@ impl Session {
             state.yielding = true;
         }
         self.give_way(file).await;
-        self.take(file, mode).await;
+        self.take(file, mode, None).await;
         file.lock().yielding = false;
         let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
         Ok(attr)

@@ -62,8 +62,8 @@ pub(crate) struct FileState {
     /// `mtime` was set by the mount's user and counts whatever the service knows.
     pub(crate) mtime_set: bool,
     pub(crate) mode: Mode,
-    /// The mode that the service has asked for and that has not been taken yet.
-    pub(crate) recalled: Option<Mode>,
+    /// Number of the newest recall that has not been followed yet.
+    pub(crate) recalled: Option<u64>,
     /// An open was answered with less than [`Mode::Alone`]; what was written under that is on its way.
     pub(crate) yielding: bool,
     /// How often the service counts it as open for reading only.

@@ -7,7 +7,9 @@
 //! | otherwise, and from then on until all have closed | `Shared`: nobody buffers or caches |
 //!
 //! An open that takes away what others may do recalls their mode, and is answered only when each of them has said
-//! that it acts by the new one, has closed, or has lost its lease.
+//! that it acts by the new one, has closed, or has lost its lease. A number says which recall is answered: a late copy of
+//! an answer means nothing, also if the client has opened the file anew since. Numbers begin at a random one, so those
+//! of an earlier life of the service mean nothing either.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +26,8 @@ struct Holder {
     /// Opens that have not been answered.
     waiting: u32,
     mode: Mode,
-    /// What is to become of the mode, while it is being taken away.
-    recall: Option<Mode>,
+    /// What is to become of the mode, while it is being taken away, and the number of that.
+    recall: Option<(Mode, u64)>,
 }
 
 impl Holder {
@@ -41,17 +43,21 @@ impl Holder {
         self.readers + self.writers
     }
 
-    /// Takes the mode away; returns whether the holder must be told. One that has not been told of any mode yet just
-    /// gets another one.
-    fn recall(&mut self, to: Mode) -> bool {
+    /// Takes the mode away, under the number after `last`; returns whether the holder must be told. One that has not been
+    /// told of any mode yet just gets another one.
+    fn recall(&mut self, to: Mode, last: &mut u64) -> bool {
         if self.opens() == self.waiting {
             self.mode = to;
             false
         } else if self.mode == to {
             self.recall = None;
             false
+        } else if self.recall.is_some_and(|(mode, _)| mode == to) {
+            false
         } else {
-            self.recall.replace(to) != Some(to)
+            *last = last.wrapping_add(1);
+            self.recall = Some((to, *last));
+            true
         }
     }
 }
@@ -84,11 +90,11 @@ impl Holders {
     }
 
     /// Recalls what the holders other than `client` may no longer do; returns whom to tell.
-    fn settle(&mut self, client: ClientId) -> Vec<ClientId> {
+    fn settle(&mut self, client: ClientId, last: &mut u64) -> Vec<ClientId> {
         let mode = self.mode();
         self.shared |= mode == Mode::Shared;
         let others = self.by_client.iter_mut().filter(|(id, _)| **id != client);
-        others.filter_map(|(id, holder)| holder.recall(mode).then_some(*id)).collect()
+        others.filter_map(|(id, holder)| holder.recall(mode, last).then_some(*id)).collect()
     }
 }
 
@@ -98,9 +104,16 @@ pub(crate) struct OpenTable {
     inodes: BTreeMap<Place, Holders>,
     /// Where each client has a recall, and whether it has been told.
     recalled: BTreeMap<ClientId, BTreeMap<Place, bool>>,
+    /// The number of the last recall.
+    last: u64,
 }
 
 impl OpenTable {
+    /// The next recall's number is the one after this.
+    pub(crate) fn count_from(&mut self, number: u64) {
+        self.last = number;
+    }
+
     pub(crate) fn is_open(&self, place: Place) -> bool {
         self.inodes.contains_key(&place)
     }
@@ -124,7 +137,7 @@ impl OpenTable {
         let holder = holders.by_client.entry(client).or_insert_with(|| Holder::new(Mode::Readers));
         *holder.count(write) += 1;
         holder.waiting += 1;
-        let recalled = holders.settle(client);
+        let recalled = holders.settle(client, &mut self.last);
         let mode = holders.mode();
         let holder = holders.by_client.get_mut(&client).expect("just counted");
         // Whoever is being recalled acts by the old mode until it says otherwise.
@@ -163,7 +176,7 @@ impl OpenTable {
     pub(crate) fn begin_cut(&mut self, place: Place, client: ClientId) {
         let holders = self.inodes.entry(place).or_default();
         holders.cutters.push(client);
-        let recalled = holders.settle(client);
+        let recalled = holders.settle(client, &mut self.last);
         self.tell(place, recalled);
     }
 
@@ -193,7 +206,7 @@ impl OpenTable {
         holder.waiting = holder.waiting.saturating_sub(1);
         // A holder that is being recalled, or was alone, may not be told of more than it will be left with.
         match holder.recall {
-            Some(to) => to,
+            Some((to, _)) => to,
             None if mode == Mode::Shared => mode,
             None => holder.mode,
         }
@@ -218,11 +231,10 @@ impl OpenTable {
     }
 
     /// A client acts by a recalled mode from now on.
-    pub(crate) fn taken(&mut self, place: Place, client: ClientId, mode: Mode) {
+    pub(crate) fn taken(&mut self, place: Place, client: ClientId, number: u64) {
         let Some(holder) = self.holder(place, client) else { return };
-        holder.mode = mode;
-        if holder.recall == Some(mode) {
-            holder.recall = None;
+        if let Some((mode, _)) = holder.recall.take_if(|(_, asked)| *asked == number) {
+            holder.mode = mode;
         }
     }
 
@@ -238,7 +250,7 @@ impl OpenTable {
         places.retain(|place, told| {
             *told = true;
             let to = self.holder(*place, client).and_then(|holder| holder.recall);
-            recalls.extend(to.map(|mode| Recall { inode: place.1, mode }));
+            recalls.extend(to.map(|(mode, number)| Recall { inode: place.1, mode, number }));
             to.is_some()
         });
         if !places.is_empty() {
@@ -292,8 +304,8 @@ mod tests {
     const B: ClientId = ClientId(2);
     const C: ClientId = ClientId(3);
 
-    fn recall(mode: Mode) -> Vec<Recall> {
-        vec![Recall { inode: FILE.1, mode }]
+    fn recall(mode: Mode, number: u64) -> Vec<Recall> {
+        vec![Recall { inode: FILE.1, mode, number }]
     }
 
     #[test]
@@ -306,12 +318,12 @@ mod tests {
         }
         table.open(FILE, C, true);
         assert!(!table.may_proceed(FILE, C));
-        assert_eq!(table.recalls(A), recall(Mode::Shared));
+        assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
         assert!(!table.has_news(A) && table.has_news(B));
-        assert_eq!(table.recalls(A), recall(Mode::Shared), "told again until it is taken");
-        table.taken(FILE, A, Mode::Shared);
+        assert_eq!(table.recalls(A), recall(Mode::Shared, 1), "told again until it is taken");
+        table.taken(FILE, A, 1);
         assert!(!table.may_proceed(FILE, C));
-        table.taken(FILE, B, Mode::Shared);
+        table.taken(FILE, B, 2);
         assert!(table.may_proceed(FILE, C));
         assert_eq!(table.granted(FILE, C), Mode::Shared);
         table.release(FILE, C, true);
@@ -352,8 +364,8 @@ mod tests {
         table.release(FILE, A, true);
         table.open(FILE, B, false);
         assert!(!table.may_proceed(FILE, B));
-        assert_eq!(table.recalls(A), recall(Mode::Readers));
-        table.taken(FILE, A, Mode::Readers);
+        assert_eq!(table.recalls(A), recall(Mode::Readers, 1));
+        table.taken(FILE, A, 1);
         assert!(table.may_proceed(FILE, B));
         assert_eq!(table.granted(FILE, B), Mode::Readers);
     }
@@ -364,7 +376,7 @@ mod tests {
         table.open_new(FILE, A);
         table.open(FILE, B, false);
         table.open(FILE, C, true);
-        table.taken(FILE, A, Mode::Shared);
+        table.taken(FILE, A, 1);
         assert!(table.may_proceed(FILE, B) && table.may_proceed(FILE, C));
         assert_eq!(table.granted(FILE, B), Mode::Shared);
         assert_eq!(table.granted(FILE, C), Mode::Shared);
@@ -388,7 +400,7 @@ mod tests {
         table.announce(FILE, A, 1, 1);
         table.open(FILE, B, false);
         assert!(!table.may_proceed(FILE, B));
-        assert_eq!(table.recalls(A), recall(Mode::Shared));
+        assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
         let mut table = OpenTable::default();
         table.announce(FILE, A, 1, 0);
         table.announce(FILE, B, 0, 1);
@@ -405,7 +417,7 @@ mod tests {
         table.end_cut(FILE, A);
         table.begin_cut(FILE, B);
         assert!(!table.may_proceed(FILE, B));
-        assert_eq!(table.recalls(A), recall(Mode::Shared));
+        assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
         table.release(FILE, A, true);
         // Whoever opens it during the cut shares it.
         table.open(FILE, C, true);
@@ -423,11 +435,32 @@ mod tests {
             table.granted(FILE, client);
         }
         table.begin_cut(FILE, A);
-        table.taken(FILE, B, Mode::Shared);
+        table.taken(FILE, B, 1);
         table.end_cut(FILE, A);
         // It believes that it may cache, so it is asked when somebody writes.
         table.open(FILE, C, true);
         assert!(!table.may_proceed(FILE, C));
-        assert_eq!(table.recalls(A), recall(Mode::Shared));
+        assert_eq!(table.recalls(A), recall(Mode::Shared, 2));
+    }
+
+    #[test]
+    fn a_late_copy_of_an_answer_takes_nothing_away() {
+        let mut table = OpenTable::default();
+        table.open_new(FILE, A);
+        table.open(FILE, B, true);
+        assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
+        table.taken(FILE, A, 1);
+        table.release(FILE, A, true);
+        table.drop_client(B);
+        table.open(FILE, A, true);
+        assert_eq!(table.granted(FILE, A), Mode::Alone);
+        table.taken(FILE, A, 1);
+        table.open(FILE, B, true);
+        assert!(!table.may_proceed(FILE, B), "it may buffer");
+        assert_eq!(table.recalls(A), recall(Mode::Shared, 2));
+        table.taken(FILE, A, 1);
+        assert!(!table.may_proceed(FILE, B));
+        table.taken(FILE, A, 2);
+        assert!(table.may_proceed(FILE, B));
     }
 }

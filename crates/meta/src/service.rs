@@ -102,6 +102,7 @@ impl Service {
         let listener = world.listen(&options.listen).await;
         let listener = listener.map_err(|error| MetaError::Listen { address: options.listen, error })?;
         let identity = Identity { cluster: found, ..options.identity };
+        state.live.opens.count_from(world.random());
         state.live.cuts.count_from(world.random());
         let shared = Shared {
             peers: Peers::new(world.clone(), identity.clone()),

@@ -129,7 +129,7 @@ async fn poll(known: &Shared, world: &World, poll: &ClientPoll) -> Result<Client
                 return Err(Refusal::Unknown);
             }
             let mine = |((inode, client), mode): (&(InodeId, ClientId), &Mode)| {
-                (*client == poll.client).then_some(Recall { inode: *inode, mode: *mode })
+                (*client == poll.client).then_some(Recall { inode: *inode, mode: *mode, number: 1 })
             };
             let recalls: Vec<Recall> = known.recalls.iter().filter_map(mine).collect();
             if known.map.version > poll.map || !recalls.is_empty() || world.now() > until {
@@ -204,8 +204,9 @@ impl Known {
 
     fn mode_taken(&mut self, request: &ModeTaken) -> Result<Done, Refusal> {
         let key = (request.inode, request.client);
-        self.recalls.remove(&key);
-        self.modes.insert(key, request.mode);
+        if let Some(mode) = self.recalls.remove(&key) {
+            self.modes.insert(key, mode);
+        }
         Ok(Done {})
     }
 

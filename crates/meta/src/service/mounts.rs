@@ -49,7 +49,7 @@ impl Shared {
     pub(super) fn mode_taken(&self, request: &ModeTaken) -> Result<Done, Refusal> {
         let mut state = self.state.borrow_mut();
         let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.record.volume;
-        state.live.opens.taken((volume, request.inode), request.client, request.mode);
+        state.live.opens.taken((volume, request.inode), request.client, request.number);
         self.settled.notify();
         Ok(Done {})
     }

@@ -276,6 +276,8 @@ records! {
         inode: InodeId,
         /// The new mode.
         mode: Mode,
+        /// Number of the recall, never given again.
+        number: u64,
     }
     /// Somebody is about to cut an open inode: end your writes and begin none, then say so by `Stopped`.
     part Stop {
@@ -299,8 +301,8 @@ records! {
         client: ClientId,
         /// The inode.
         inode: InodeId,
-        /// The mode.
-        mode: Mode,
+        /// Number of the recall.
+        number: u64,
     } => Done;
     /// No write of an inode is under way here. Answered when the cut has been made or given up: writes may begin again,
     /// with the inode's new attributes.
