@@ -68,6 +68,42 @@ fn two_writers_of_one_file_see_each_other() {
     stage.check_logs(&[]);
 }
 
+/// One mount cuts a file while the other writes it: the cut comes before the write or after it, and what is written
+/// afterwards stays.
+#[test]
+fn a_shared_file_is_cut_between_writes() {
+    const LONG: usize = 120_000;
+    let stage = Stage::new("shared-cut");
+    stage.up(3, "2+1", "512M");
+    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    fs::write(a.join("file"), vec![0; LONG]).expect("a file");
+    let open =
+        |dir: &Path| OpenOptions::new().read(true).write(true).open(dir.join("file")).expect("the file");
+    within(Duration::from_secs(120), "cuts beside writes", || {
+        let (in_a, in_b) = (open(&a), open(&b));
+        let mut chance = Chance::new(5);
+        for round in 1..=60u8 {
+            let (at, cut) = (chance.below(90_000) as usize, chance.below(LONG as u64) as usize);
+            std::thread::scope(|scope| {
+                scope.spawn(|| in_a.write_all_at(&[round; 20_000], at as u64).expect("a write"));
+                in_b.set_len(cut as u64).expect("a cut");
+            });
+            in_a.write_all_at(&[round; 4096], LONG as u64).expect("a later write");
+            let mut seen = vec![0; LONG + 4096];
+            in_b.read_exact_at(&mut seen, 0).expect("a read");
+            assert!(seen[LONG..] == [round; 4096], "round {round}: a later write is gone");
+            let written = at.max(cut)..(at + 20_000).max(cut);
+            let is = |range: std::ops::Range<usize>, byte| seen[range].iter().all(|seen| *seen == byte);
+            assert!(is(written.clone(), 0) || is(written.clone(), round), "round {round}: half a cut");
+            assert!(
+                is(cut..written.start, 0) && is(written.end..LONG, 0),
+                "round {round}: old bytes came back"
+            );
+        }
+    });
+    stage.check_logs(&[]);
+}
+
 /// A handle from before the sharing reads through the kernel's cache, and finds nothing there that is older than a write
 /// which another mount was told is done.
 #[test]
