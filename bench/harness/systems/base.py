@@ -130,7 +130,7 @@ class System:
         def ready() -> bool:
             if self.mount_process.poll() is not None:
                 raise Failed(f"{self.name}: the {self.door} ended: {Path(self.log(self.door)).read_text()[-400:]}")
-            return self.mounted() if self.door == "mount" else listens(self.port)
+            return self.mounted() if self.door == "mount" else listens(self.gate_at)
         until(f"{self.name}: {self.door}", 30, ready, 0.05)
         if self.door == "mount":
             run(["mkdir", "-p", str(self.directory)], 30)
@@ -202,8 +202,10 @@ class System:
             for pid in filter(meter.alive, pids):
                 os.kill(pid, signal.SIGKILL)
 
-    # The port of loopback at which a gate listens
-    port = 0
+    @property
+    def gate_at(self) -> int | Path:
+        """Where a gate listens: a port of loopback, or a socket in the file system."""
+        raise NotImplementedError
 
     @property
     def url(self) -> str:
@@ -222,10 +224,13 @@ class System:
                 Path(f"/sys/class/bdi/{fields[2]}/read_ahead_kb").write_text(str(kib))
 
 
-def listens(port: int) -> bool:
-    """Whether something listens at a port of loopback."""
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
-    except OSError:
-        return False
+def listens(at: int | Path) -> bool:
+    """Whether something listens at a port of loopback, or at a socket in the file system."""
+    path = isinstance(at, Path)
+    with socket.socket(socket.AF_UNIX if path else socket.AF_INET) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(at) if path else ("127.0.0.1", at))
+            return True
+        except OSError:
+            return False

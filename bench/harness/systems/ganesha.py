@@ -30,7 +30,7 @@ class Ganesha(GlusterEc):
     about = "nfs-ganesha over a dispersed GlusterFS volume of the same code on ten bricks"
     volume = "gnfs"
     doors = {"nfs": "nfs server"}
-    port = PORT
+    gate_at = PORT
     _rpcbind: subprocess.Popen | None = None
 
     @staticmethod

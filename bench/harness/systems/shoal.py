@@ -17,7 +17,7 @@ FIRST_PORT = 7411
 FILE_MIB = 1100
 # The block volume that the NBD gate shows; a power of two, as the loads want it.
 DISK_MIB = 2048
-NBD_PORT, NFS_PORT = 10809, 2049
+NFS_PORT = 2049
 
 
 class Shoal(System):
@@ -86,7 +86,7 @@ class Shoal(System):
     def start_mount(self) -> subprocess.Popen:
         if self.door == "nbd gate":
             self.create("disk", "--block", f"{DISK_MIB}M")
-            return self.client("nbd", "disk", "--listen", f"127.0.0.1:{NBD_PORT}", *self.options.nbd_options)
+            return self.client("nbd", "disk", "--socket", str(self.gate_at), *self.options.nbd_options)
         if self.door == "nfs gate":
             return self.client("nfs", "bench", "--listen", f"127.0.0.1:{NFS_PORT}", "--no-root-squash",
                                *self.options.nfs_options)
@@ -97,13 +97,13 @@ class Shoal(System):
         return daemon([str(self.binary), *words, "--foreground", *self._access], self.log(self.door))
 
     @property
-    def port(self) -> int:
-        return NBD_PORT if self.door == "nbd gate" else NFS_PORT
+    def gate_at(self) -> int | Path:
+        return self.home / "nbd.socket" if self.door == "nbd gate" else NFS_PORT
 
     @property
     def url(self) -> str:
         if self.door == "nbd gate":
-            return f"nbd://127.0.0.1:{NBD_PORT}/disk"
+            return f"nbd+unix:///disk?socket={self.gate_at}"
         return f"nfs://127.0.0.1/bench?version=3&nfsport={NFS_PORT}&mountport={NFS_PORT}"
 
     def unmount_politely(self) -> None:
