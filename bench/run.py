@@ -41,6 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--settings", default="best", choices=[*SETTINGS, "best"], help="Gluster's; best: screened")
     parser.add_argument("--shoal-options", default="", metavar="WORDS", help="more arguments for `shoal mount`")
     parser.add_argument("--brick-options", default="", metavar="WORDS", help="more arguments for `shoal brick`")
+    parser.add_argument("--nbd-socket", action="store_true", help="NBD over a Unix socket, not over TCP")
     parser.add_argument("--nbd-options", default="", metavar="WORDS", help="more arguments for `shoal nbd`")
     parser.add_argument("--nfs-options", default="", metavar="WORDS", help="more arguments for `shoal nfs`")
     parser.add_argument("--binary", type=Path, default=TARGET / "dist" / "shoal", help="the shoal to measure")
@@ -238,8 +239,8 @@ def main() -> int:
     for name in names(given):
         ALL[name].prepare(tools)
     options = Options(given.binary.resolve(), tools, (data, parity), given.unit, shlex.split(given.shoal_options),
-                      shlex.split(given.brick_options), shlex.split(given.nbd_options), shlex.split(given.nfs_options),
-                      given.settings)
+                      shlex.split(given.brick_options), given.nbd_socket, shlex.split(given.nbd_options),
+                      shlex.split(given.nfs_options), given.settings)
     facts = {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),
              "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:]}
     return sandbox.run(lambda: measure(given, options, out, facts))

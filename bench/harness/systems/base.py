@@ -25,6 +25,7 @@ class Options:
     unit: str | None = None
     shoal_options: list[str] = field(default_factory=list)
     brick_options: list[str] = field(default_factory=list)
+    nbd_socket: bool = False
     nbd_options: list[str] = field(default_factory=list)
     nfs_options: list[str] = field(default_factory=list)
     gluster_settings: str = "best"

@@ -17,7 +17,7 @@ FIRST_PORT = 7411
 FILE_MIB = 1100
 # The block volume that the NBD gate shows; a power of two, as the loads want it.
 DISK_MIB = 2048
-NFS_PORT = 2049
+NBD_PORT, NFS_PORT = 10809, 2049
 
 
 class Shoal(System):
@@ -86,7 +86,7 @@ class Shoal(System):
     def start_mount(self) -> subprocess.Popen:
         if self.door == "nbd gate":
             self.create("disk", "--block", f"{DISK_MIB}M")
-            return self.client("nbd", "disk", "--socket", str(self.gate_at), *self.options.nbd_options)
+            return self.client("nbd", "disk", *self._nbd_listen, *self.options.nbd_options)
         if self.door == "nfs gate":
             return self.client("nfs", "bench", "--listen", f"127.0.0.1:{NFS_PORT}", "--no-root-squash",
                                *self.options.nfs_options)
@@ -98,12 +98,20 @@ class Shoal(System):
 
     @property
     def gate_at(self) -> int | Path:
-        return self.home / "nbd.socket" if self.door == "nbd gate" else NFS_PORT
+        if self.door == "nfs gate":
+            return NFS_PORT
+        return self.home / "nbd.socket" if self.options.nbd_socket else NBD_PORT
+
+    @property
+    def _nbd_listen(self) -> list[str]:
+        at = self.gate_at
+        return ["--socket", str(at)] if isinstance(at, Path) else ["--listen", f"127.0.0.1:{at}"]
 
     @property
     def url(self) -> str:
         if self.door == "nbd gate":
-            return f"nbd+unix:///disk?socket={self.gate_at}"
+            at = self.gate_at
+            return f"nbd+unix:///disk?socket={at}" if isinstance(at, Path) else f"nbd://127.0.0.1:{at}/disk"
         return f"nfs://127.0.0.1/bench?version=3&nfsport={NFS_PORT}&mountport={NFS_PORT}"
 
     def unmount_politely(self) -> None:
@@ -117,6 +125,7 @@ class Shoal(System):
         return {"version": self._shoal("--version").strip(), "code": "%d+%d" % self.options.code,
                 "unit": self.options.unit or "default", "mount options": self.options.shoal_options,
                 "brick options": self.options.brick_options,
+                "NBD over": "a Unix socket" if self.options.nbd_socket else "TCP",
                 "gate options": self.options.nbd_options + self.options.nfs_options}
 
 

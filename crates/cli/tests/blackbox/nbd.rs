@@ -463,10 +463,7 @@ fn a_flush_covers_the_clients_of_all_threads() {
     );
     assert!(nbdsh(&gate.uri, &script).contains("flushed"));
     let heir = stage.gate("vm", "heir", &[]);
-    nbdsh(
-        &heir.uri,
-        "for i in range(12): assert h.pread(3000, i * 5000) == bytes([20 + i]) * 3000, i",
-    );
+    nbdsh(&heir.uri, "for i in range(12): assert h.pread(3000, i * 5000) == bytes([20 + i]) * 3000, i");
     stage.stop_gate("vm", &heir);
     stage.verified_volume("vm");
 }

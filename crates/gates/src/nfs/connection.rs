@@ -86,7 +86,7 @@ impl Line {
             let all = self.all.take(1, record.len() + bytes).await;
             let line = Rc::clone(self);
             let room = Room { _own: (credits, own), _all: all };
-            self.gate.world.spawn(async move { line.carry_out(&record, room).await });
+            self.gate.world.spawn(async move { line.carry_out(record, room).await });
         }
     }
 
@@ -130,8 +130,11 @@ impl Line {
     }
 
     /// The room is given back when the answer has left.
-    async fn carry_out(&self, record: &[u8], room: Room) {
-        match self.gate.answer(self.client, record).await {
+    async fn carry_out(&self, record: Buf, room: Room) {
+        let answer = self.gate.answer(self.client, &record).await;
+        // Whoever sends may be at it for long, for others too.
+        drop(record);
+        match answer {
             Ok(Some(answer)) => {
                 if self.send(answer, room).await.is_err() {
                     self.end();

@@ -31,6 +31,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// How long sent bytes may stay unacknowledged, in milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 10_000;
 
+/// Bytes that a connection by a socket in the file system may have on the way.
+const LOCAL_BUFFER: usize = 2 << 20;
+
 /// Connections that wait to be accepted at a socket in the file system.
 const BACKLOG: i32 = 128;
 
@@ -214,6 +217,11 @@ impl Conn {
 
     fn local(stream: UnixStream, path: &str, polls: bool) -> io::Result<Conn> {
         stream.set_nonblocking(polls)?;
+        // Unlike TCP's they do not grow: with the usual 208 KiB a large answer takes many wake-ups of both ends. Only root
+        // gets as much as it asks for.
+        if sockopt::set_socket_send_buffer_size_force(&stream, LOCAL_BUFFER).is_err() {
+            sockopt::set_socket_send_buffer_size(&stream, LOCAL_BUFFER)?;
+        }
         Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: path.to_owned() })
     }
 
