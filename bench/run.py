@@ -22,6 +22,8 @@ from harness.systems import ALL, Options, System
 from harness.systems.gluster import SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
+# The opponents for which there are wanted ratios
+FLOORS = ("gluster-ec", "gluster-replica", "passthrough", "mount", "ganesha")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
@@ -39,6 +41,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--settings", default="best", choices=[*SETTINGS, "best"], help="Gluster's; best: screened")
     parser.add_argument("--shoal-options", default="", metavar="WORDS", help="more arguments for `shoal mount`")
     parser.add_argument("--brick-options", default="", metavar="WORDS", help="more arguments for `shoal brick`")
+    parser.add_argument("--nbd-socket", action="store_true", help="NBD over a Unix socket, not over TCP")
+    parser.add_argument("--nbd-options", default="", metavar="WORDS", help="more arguments for `shoal nbd`")
+    parser.add_argument("--nfs-options", default="", metavar="WORDS", help="more arguments for `shoal nfs`")
     parser.add_argument("--binary", type=Path, default=TARGET / "dist" / "shoal", help="the shoal to measure")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (target/bench/TIME)")
     parser.add_argument("--json", action="store_true", help="the JSON document on standard output, not the table")
@@ -57,8 +62,10 @@ def arguments() -> argparse.Namespace:
 
 
 def names(given: argparse.Namespace) -> list[str]:
-    """The systems to measure, Shoal first."""
+    """The systems to measure, Shoal first. Shoal's mount is beside its NBD gate always."""
     others = [name for name in given.against.split(",") if name and name != "shoal"]
+    if any(case.kind == "nbd" for case, _ in chosen(given.rows)):
+        others.insert(0, "mount")
     return ["shoal", *dict.fromkeys(others)]
 
 
@@ -117,9 +124,9 @@ def one_after_the_other(others: list[str], out: Path) -> int:
 def list_rows() -> None:
     """Prints the rows."""
     body = [[row.name, row.title, row.unit, *(f"{row.floors[o]:g}" if o in row.floors else "-"
-                                              for o in ("gluster-ec", "gluster-replica", "passthrough"))]
+                                              for o in FLOORS)]
             for _, rows in chosen("") for row in rows]
-    print(report.grid(["row", "what", "unit", "floor: gluster-ec", "gluster-replica", "passthrough"], body))
+    print(report.grid(["row", "what", "unit", "floor: gluster-ec", *FLOORS[1:]], body))
 
 
 def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict) -> int:
@@ -232,7 +239,8 @@ def main() -> int:
     for name in names(given):
         ALL[name].prepare(tools)
     options = Options(given.binary.resolve(), tools, (data, parity), given.unit, shlex.split(given.shoal_options),
-                      shlex.split(given.brick_options), given.settings)
+                      shlex.split(given.brick_options), given.nbd_socket, shlex.split(given.nbd_options),
+                      shlex.split(given.nfs_options), given.settings)
     facts = {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),
              "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:]}
     return sandbox.run(lambda: measure(given, options, out, facts))

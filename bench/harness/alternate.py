@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import rows as rows_
 from .figures import Measurement, geometric_mean, number
 from .rows import Case, Effort, Row, Run
 from .shell import Failed, say
@@ -35,7 +34,7 @@ class Alternation:
         self.tools, self.out, self.profiler = tools, out, profiler
         self.results = Results()
         self.profiled: dict[str, tuple[int, int]] = {}  # bytes and operations of the rows' profiled runs
-        self.laid: set[str] = set()
+        self.laid: set[tuple[str, str]] = set()  # kinds of cases and systems
         self.started = time.monotonic()
         self.planned_done = 0.0
         self.planned_all = sum(self._planned(case) for case, _ in cases)
@@ -43,7 +42,7 @@ class Alternation:
     def _planned(self, case: Case) -> float:
         """The seconds that a case is expected to take on all systems."""
         total = 0.0
-        for system in self.systems:
+        for system in self._of(case):
             total += self.runs * (case.expected(self.effort) + OVERHEAD)
             if len(system.variants) > 1:
                 total += len(system.variants) * (case.expected(self.effort.screening()) + OVERHEAD)
@@ -61,29 +60,37 @@ class Alternation:
 
     def all(self) -> Results:
         """Runs everything. A failed run is noted and the next one goes on with a new mount."""
-        last_with_data = max((i for i, (case, _) in enumerate(self.cases) if case.needs_data), default=-1)
+        last_with_data = {case.kind: i for i, (case, _) in enumerate(self.cases) if case.needs_data}
         for index, (case, rows) in enumerate(self.cases):
             if case.needs_data:
-                self._lay_everywhere()
+                self._lay_everywhere(case)
             self._screen_everywhere(case)
             for number_ in range(self.runs):
-                for system in self.systems:
+                for system in self._of(case):
                     self._measure(case, rows, system, number_)
             if self.profiler:
                 self._profile(case)
-            if index == last_with_data:
-                for system in self.systems:
-                    self._guarded(system, lambda: rows_.clear(system))
+            if index == last_with_data.get(case.kind):
+                for system in self._of(case):
+                    self._guarded(system, lambda: case.clear_data(system))
         return self.results
 
-    def _lay_everywhere(self) -> None:
-        for system in self.systems:
-            if system.name not in self.laid:
-                say(f"  {system.name}: laying out {self.effort.laid_bytes >> 20} MiB")
-                error = self._guarded(system, lambda: rows_.lay(system, self.effort))
-                if error is None:
-                    self.laid.add(system.name)
-                system.settle()
+    def _of(self, case: Case) -> list[System]:
+        """The systems that take part in a case."""
+        return [system for system in self.systems if case.kind in system.doors]
+
+    def _lay_everywhere(self, case: Case) -> None:
+        for system in self._of(case):
+            if (case.kind, system.name) in self.laid:
+                continue
+            say(f"  {system.name}: laying out what is read")
+
+            def act() -> None:
+                system.remount(case.kind)
+                case.lay(system, self.effort)
+            if self._guarded(system, act) is None:
+                self.laid.add((case.kind, system.name))
+            system.settle()
 
     def _guarded(self, system: System, action) -> str | None:
         """Does something; if it fails, mounts anew by force and returns the error."""
@@ -106,7 +113,7 @@ class Alternation:
         found: dict[str, Measurement] = {}
 
         def act() -> None:
-            system.remount()
+            system.remount(case.kind)
             found.update(case.run(run))
         error = self._guarded(system, act)
         if error is not None:
@@ -122,7 +129,7 @@ class Alternation:
         return found
 
     def _screen_everywhere(self, case: Case) -> None:
-        for system in self.systems:
+        for system in self._of(case):
             if len(system.variants) < 2:
                 if system.variants and system.variant != system.variants[0]:
                     system.use(system.variants[0])

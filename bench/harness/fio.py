@@ -10,6 +10,9 @@ from pathlib import Path
 COMMON = ["fio", "--name=row", "--ioengine=psync", "--direct=0", "--fallocate=none", "--thread=0", "--randrepeat=1",
           "--group_reporting", "--output-format=json", "--create_on_open=1"]
 
+# A disk that an NBD server shows, over one connection.
+NBD = ["fio", "--name=row", "--ioengine=nbd", "--randrepeat=1", "--group_reporting", "--output-format=json"]
+
 
 @dataclass
 class Answer:

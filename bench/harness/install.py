@@ -41,5 +41,6 @@ def loads(tools: Path) -> None:
     """The programs that make the load."""
     tools.mkdir(parents=True, exist_ok=True)
     apt({"fio": "fio", "mkfs.xfs": "xfsprogs", "dbench": "dbench", "postmark": "postmark", "gcc": "gcc",
-         "ip": "iproute2"})
+         "ip": "iproute2", "/usr/include/nfsc/libnfs.h": "libnfs-dev", "nfs-ls": "libnfs-utils"})
     run(["gcc", "-O2", "-Wall", str(LOAD / "metadata.c"), "-o", str(tools / "metadata")], 60)
+    run(["gcc", "-O2", "-Wall", str(LOAD / "nfs.c"), "-o", str(tools / "nfs"), "-lnfs"], 60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .alternate import Results
 from .figures import Measurement, median, number, ratio, verdict
 from .rows import Row
+from .systems import ALL
 
 # What Shoal says about itself, per process (KiB).
 BUDGET_KIB = {"brick": 256 << 10, "metadata": 256 << 10, "mount": 256 << 10}
@@ -13,9 +14,9 @@ RULES = """\
 All systems run at the same time on this machine, idle while another one is measured, and take turns: run by run.
 Servers and clients talk TCP over loopback, in a network namespace that has nothing else. Bricks are XFS on loop
 devices in RAM for everybody; Shoal's bricks are files on that XFS. One FUSE mount each. Before every run the client is
-unmounted and mounted again, which drops its caches and the kernel's; servers and bricks stay warm. fio does buffered
-psync I/O; sequential writes go to fresh files and the time includes their fsync. CPU is that of the whole machine.
-Figures are medians. Systems differ in what they protect:"""
+unmounted and mounted again, which drops its caches and the kernel's; a gate is ended and started. Servers and bricks
+stay warm. fio does buffered psync I/O; sequential writes go to fresh files, those of gates over what is there, and the time
+includes their fsync. CPU is that of the whole machine. Figures are medians. Systems differ in what they protect:"""
 
 
 def values(results: Results, row: str, system: str) -> list[float]:
@@ -41,11 +42,16 @@ def summary(results: Results, rows: list[Row], systems: list[str]) -> list[dict[
                                                     for m in results.runs.get(row.name, {}).get(s, [])
                                                     for note in _notes(m)})}
         for system in systems:
-            if system != "shoal" and "shoal" in systems:
+            if system != "shoal" and "shoal" in systems and takes_part(system, row):
                 times, floor = ratio(medians["shoal"], medians[system]), row.floors.get(system)
                 line["against"][system] = {"ratio": times, "floor": floor, "verdict": verdict(times, floor)}
         lines.append(line)
     return lines
+
+
+def takes_part(system: str, row: Row) -> bool:
+    """Whether a row is measured on a system."""
+    return system not in ALL or row.kind in ALL[system].doors
 
 
 def _notes(measured: Measurement) -> list[str]:
@@ -72,7 +78,9 @@ def table(lines: list[dict], systems: list[str]) -> str:
     for other in others:
         body = []
         for line in lines:
-            against = line["against"].get(other, {})
+            against = line["against"].get(other)
+            if against is None:
+                continue
             body.append([line["row"], line["unit"], number(line["median"].get("shoal")), number(line["median"][other]),
                          number(against.get("ratio")), number(against.get("floor")), against.get("verdict", ""),
                          number(line["cpu"].get("shoal")), number(line["cpu"][other]), cpu_unit(line),

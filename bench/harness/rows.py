@@ -25,13 +25,15 @@ SPARE_FILES, MANY_FILES = 512, 1 << 30
 
 @dataclass
 class Row:
-    """A line of the table. `floors` are the wanted ratios of Shoal to an opponent; `per` is what CPU is counted by."""
+    """A line of the table. `floors` are the wanted ratios of Shoal to an opponent; `per` is what CPU is counted by;
+    `kind` says which systems take part (`System.doors`)."""
 
     name: str
     title: str
     unit: str
     per: str
     floors: dict[str, float]
+    kind: str = "files"
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Case:
     """Rows that are measured together. `needs_data` says that it works on files laid out before."""
 
     needs_data = False
+    kind = "files"
     rows: list[Row]
 
     def run(self, run: Run) -> dict[str, Measurement]:
@@ -81,7 +84,16 @@ class Case:
 
     def clear(self, run: Run) -> None:
         """Removes the run's files."""
-        clear(run.system, keep="data.*")
+        if run.system.door == "mount":
+            clear(run.system, keep="*data*")
+
+    def lay(self, system: System, effort: Effort) -> None:
+        """Writes what is read and overwritten by all cases of the kind."""
+        lay(system, effort)
+
+    def clear_data(self, system: System) -> None:
+        """Removes it."""
+        clear(system)
 
     def expected(self, effort: Effort) -> float:
         """About how many seconds a run takes, for the estimate of the time left."""
@@ -102,6 +114,38 @@ def lay(system: System, effort: Effort) -> None:
                     "--end_fsync=1", f"--size={effort.laid_bytes}"), 900)
 
 
+def run_passes(run: Run, case: Case, row: Row, whole: int, one_pass: Callable[[float], Measurement]) -> Measurement:
+    """Does passes of `whole` bytes at most, each with an empty cache, until the time is up, and adds them up.
+
+    `one_pass` gets the seconds that are left.
+    """
+    effort, total, passes = run.effort, Measurement(0, 0), []
+    # Two tenths short is near enough; a pass that would last less than that says nothing
+    while len(passes) < effort.passes and total.seconds < 0.8 * effort.seconds:
+        if passes:
+            case.clear(run)
+            run.system.remount()
+        one = one_pass(effort.seconds - total.seconds)
+        if one.seconds <= 0:
+            raise Failed("the load measured no time")
+        total.seconds += one.seconds
+        total.bytes += one.bytes
+        total.operations += one.operations
+        for part, value in one.cpu.items():
+            total.cpu[part] = total.cpu.get(part, 0) + value
+        passes.append({**one.details, "seconds": one.seconds, "bytes": one.bytes})
+        if one.bytes < 0.99 * whole:
+            break
+    ended_early = total.seconds < 0.8 * effort.seconds
+    if len(passes) > 1:
+        total.notes.append(f"{len(passes)} passes")
+    if ended_early:
+        total.notes.append(f"all bytes done after {total.seconds:.1f} s")
+    total.details = {"passes": passes, "ended_early": ended_early}
+    total.value = (total.bytes / MIB if row.unit == "MiB/s" else total.operations) / total.seconds
+    return total
+
+
 class Fio(Case):
     """A case that is fio once, or several times with an empty cache until the time is up."""
 
@@ -112,43 +156,19 @@ class Fio(Case):
         self.options, self.whole, self.needs_data = options, whole, needs_data
 
     def run(self, run: Run) -> dict[str, Measurement]:
-        effort, total, passes = run.effort, Measurement(0, 0), 0
-        latencies, whole = [], self.whole(effort, self.jobs)
-        # Two tenths short is near enough; a pass that would last less than that says nothing
-        while passes < effort.passes and total.seconds < 0.8 * effort.seconds:
-            if passes:
-                self.clear(run)
-                run.system.remount()
-            answer, window = self._pass(run, effort.seconds - total.seconds)
-            passes += 1
-            total.seconds += answer.seconds
-            total.bytes += answer.bytes
-            total.operations += answer.operations
-            for part, value in window.cpu.items():
-                total.cpu[part] = total.cpu.get(part, 0) + value
-            latencies.append({"mean_us": answer.mean_us, "p99_us": answer.p99_us, "seconds": answer.seconds,
-                              "bytes": answer.bytes})
-            if answer.bytes < 0.99 * whole:
-                break
-        ended_early = total.seconds < 0.8 * effort.seconds
-        if passes > 1:
-            total.notes.append(f"{passes} passes")
-        if ended_early:
-            total.notes.append(f"all bytes done after {total.seconds:.1f} s")
-        total.details = {"passes": latencies, "ended_early": ended_early}
-        total.value = (total.bytes / MIB if self.rows[0].unit == "MiB/s" else total.operations) / total.seconds
-        return {self.rows[0].name: total}
+        whole = self.whole(run.effort, self.jobs)
+        row = self.rows[0]
+        return {row.name: run_passes(run, self, row, whole, lambda seconds: self._pass(run, seconds))}
 
-    def _pass(self, run_: Run, seconds: float) -> tuple[fio.Answer, Window]:
+    def _pass(self, run_: Run, seconds: float) -> Measurement:
         command = fio.command(run_.system.directory, self.rw, self.block, self.jobs, f"--runtime={max(1, seconds):.0f}",
                               *self.options(run_.effort, self.jobs))
         with run_.window(self.rows[0].name) as window:
             done = run(command, seconds * 3 + 180)
         answer = fio.parse(done.out)
         run_.raw.append(answer.raw)
-        if answer.seconds <= 0:
-            raise Failed("fio measured no time")
-        return answer, window
+        return Measurement(0, answer.seconds, answer.bytes, answer.operations, window.cpu,
+                           details={"mean_us": answer.mean_us, "p99_us": answer.p99_us})
 
 
 class RandomWrite(Case):
@@ -322,7 +342,13 @@ def _floors(ec: float, replica: float, passthrough: float | None = None) -> dict
 
 
 def cases() -> list[Case]:
-    """All of them, in the order in which they run: those that work on laid data last, so that RAM is free before."""
+    """All of them, in the order in which they run: kind by kind, since each kind has laid data of its own."""
+    from .gate_rows import gate_cases
+    return file_cases() + gate_cases()
+
+
+def file_cases() -> list[Case]:
+    """Those of files: the ones that work on laid data last, so that RAM is free before."""
     sequential, random = 0.5, 0.35
     return [
         _write_case(Row("seq-write-1m-1j", "sequential write 1 MiB, 1 job", "MiB/s", "GiB", _floors(4, 2, sequential)),

@@ -25,6 +25,9 @@ class Options:
     unit: str | None = None
     shoal_options: list[str] = field(default_factory=list)
     brick_options: list[str] = field(default_factory=list)
+    nbd_socket: bool = False
+    nbd_options: list[str] = field(default_factory=list)
+    nfs_options: list[str] = field(default_factory=list)
     gluster_settings: str = "best"
 
 
@@ -37,6 +40,8 @@ class System:
     # The client holds a descriptor for each file that the kernel knows of, so the limit of open files is one of files
     descriptor_per_file = False
     copies = 1  # bytes on bricks for a byte of a file
+    # The kinds of cases that it takes part in, and the door by which it does: a mount, or a gate of NBD or NFS
+    doors: dict[str, str] = {"files": "mount"}
     # Settings that are screened before each row; the best is measured. None: there is nothing to choose.
     variants: list[str] = []
 
@@ -48,6 +53,7 @@ class System:
         self.mount_point.mkdir(parents=True)
         self.bricks: list[Path] = []
         self.mount_process: subprocess.Popen | None = None
+        self.door = next(iter(self.doors.values()))
         self.variant: str | None = None
 
     # What a subclass says.
@@ -66,7 +72,7 @@ class System:
         raise NotImplementedError
 
     def start_mount(self) -> subprocess.Popen:
-        """Starts the client in the foreground."""
+        """Starts the client in the foreground: what `self.door` says."""
         raise NotImplementedError
 
     def servers(self) -> dict[str, list[int]]:
@@ -94,13 +100,13 @@ class System:
         """Pids by kind, the mount included."""
         kinds = dict(self.servers())
         if self.mount_process is not None:
-            kinds["mount"] = [self.mount_process.pid]
+            kinds[self.door] = [self.mount_process.pid]
         return kinds
 
     def parts(self) -> dict[str, list[int]]:
         """Pids as the meter wants them: client and servers."""
         kinds = self.processes()
-        return {"client": kinds.pop("mount", []), "servers": [pid for pids in kinds.values() for pid in pids]}
+        return {"client": kinds.pop(self.door, []), "servers": [pid for pids in kinds.values() for pid in pids]}
 
     def mounted(self) -> bool:
         """Whether the mount point is one, by the kernel's list: looking at it could hang."""
@@ -108,7 +114,8 @@ class System:
         return any(line.split()[4] == str(self.mount_point) for line in lines)
 
     def mount(self, tries: int = 3) -> None:
-        """Mounts, and waits until it answers. Again if it fails: some clients give up on a server that is busy."""
+        """Opens the door, as a rule by mounting, and waits until it answers. Again if it fails: some clients give up on a
+        server that is busy."""
         try:
             self._mount_once()
         except Failed:
@@ -123,10 +130,11 @@ class System:
 
         def ready() -> bool:
             if self.mount_process.poll() is not None:
-                raise Failed(f"{self.name}: the mount ended: {Path(self.log('mount')).read_text()[-400:]}")
-            return self.mounted()
-        until(f"{self.name}: mount", 30, ready, 0.05)
-        run(["mkdir", "-p", str(self.directory)], 30)
+                raise Failed(f"{self.name}: the {self.door} ended: {Path(self.log(self.door)).read_text()[-400:]}")
+            return self.mounted() if self.door == "mount" else listens(self.gate_at)
+        until(f"{self.name}: {self.door}", 30, ready, 0.05)
+        if self.door == "mount":
+            run(["mkdir", "-p", str(self.directory)], 30)
         self.after_mount()
 
     def after_mount(self) -> None:
@@ -136,7 +144,10 @@ class System:
         """Unmounts and waits for the client's end; by force if it does not answer."""
         process, self.mount_process = self.mount_process, None
         try:
-            self.unmount_politely()
+            if self.door == "mount":
+                self.unmount_politely()
+            elif process is not None:
+                process.terminate()
         except Failed:
             run(["umount", "-l", str(self.mount_point)], 10, check=False)
             if process is not None:
@@ -151,9 +162,12 @@ class System:
     def unmount_politely(self) -> None:
         run(["umount", str(self.mount_point)], 60)
 
-    def remount(self) -> None:
-        """Drops everything that the client holds, the kernel's page cache of the mount included."""
+    def remount(self, kind: str | None = None) -> None:
+        """Drops everything that the client holds, the kernel's page cache of the mount included. Opens the door for
+        cases of `kind`, or the one that was open."""
         self.unmount()
+        if kind is not None:
+            self.door = self.doors[kind]
         self.mount()
 
     def settle(self, idle: float = 0.1, limit: float = 40) -> dict[str, float]:
@@ -189,15 +203,19 @@ class System:
             for pid in filter(meter.alive, pids):
                 os.kill(pid, signal.SIGKILL)
 
+    @property
+    def gate_at(self) -> int | Path:
+        """Where a gate listens: a port of loopback, or a socket in the file system."""
+        raise NotImplementedError
+
+    @property
+    def url(self) -> str:
+        """Where a load finds the gate."""
+        raise NotImplementedError
+
     def until_listens(self, port: int) -> None:
         """Waits until something listens at a port of loopback."""
-        def ready() -> bool:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return True
-            except OSError:
-                return False
-        until(f"{self.name}: port {port}", 60, ready, 0.2)
+        until(f"{self.name}: port {port}", 60, lambda: listens(port), 0.2)
 
     def read_ahead(self, kib: int) -> None:
         """Sets the kernel's read-ahead of the mount."""
@@ -205,3 +223,15 @@ class System:
             fields = line.split()
             if fields[4] == str(self.mount_point):
                 Path(f"/sys/class/bdi/{fields[2]}/read_ahead_kb").write_text(str(kib))
+
+
+def listens(at: int | Path) -> bool:
+    """Whether something listens at a port of loopback, or at a socket in the file system."""
+    path = isinstance(at, Path)
+    with socket.socket(socket.AF_UNIX if path else socket.AF_INET) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(at) if path else ("127.0.0.1", at))
+            return True
+        except OSError:
+            return False

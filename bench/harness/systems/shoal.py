@@ -1,4 +1,4 @@
-"""Shoal: one metadata service, ten bricks, one mount; all of them the daemons that the README's cluster has."""
+"""Shoal: one metadata service, ten bricks, one mount or gate; all of them the daemons that the README's cluster has."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ META = f"127.0.0.1:{META_PORT}"
 FIRST_PORT = 7411
 # A brick's file, on an XFS that has room for it. Shoal writes to fresh space, so a brick's RAM grows up to this.
 FILE_MIB = 1100
+# The block volume that the NBD gate shows; a power of two, as the loads want it.
+DISK_MIB = 2048
+NBD_PORT, NFS_PORT = 10809, 2049
 
 
 class Shoal(System):
     name = "shoal"
     about = "ten bricks (files on XFS), one metadata service, one mount"
     count = 10
+    doors = {"files": "mount", "nbd": "nbd gate", "nfs": "nfs gate"}
+    running: Shoal | None = None  # whose bricks `mount` uses too
 
     @classmethod
     def most_mib(cls, data_mib: int, code: tuple[int, int]) -> int:
@@ -34,6 +39,7 @@ class Shoal(System):
         self.binary.chmod(0o755)
         self.meta: subprocess.Popen | None = None
         self.brick_processes: list[subprocess.Popen] = []
+        self.volumes: set[str] = set()
 
     def _shoal(self, *words: str, timeout: float = 60) -> str:
         return run([str(self.binary), *words], timeout).out
@@ -54,9 +60,18 @@ class Shoal(System):
                  "--size", f"{FILE_MIB}M", "--node", "1", "--listen", f"127.0.0.1:{FIRST_PORT + number}", *self._access,
                  *self.options.brick_options], self.log(f"brick{number}")))
         until("shoal: ten bricks up", 30, self._all_up, 0.3)
+        Shoal.running = self
+        self.create("bench")
+
+    def create(self, volume: str, *words: str) -> None:
+        """Makes a volume of the code and unit that are measured, unless there is one."""
+        if volume in self.volumes:
+            return
         data, parity = self.options.code
         unit = ["--unit", self.options.unit] if self.options.unit else []
-        self._shoal("volume", "create", "bench", "--code", f"{data}+{parity}", "--same-node", *unit, *self._access)
+        self._shoal("volume", "create", volume, "--code", f"{data}+{parity}", "--same-node", *unit, *words,
+                    *self._access)
+        self.volumes.add(volume)
 
     def _all_up(self) -> bool:
         for process, log in [(self.meta, "meta"), *((p, f"brick{n}") for n, p in enumerate(self.brick_processes))]:
@@ -69,8 +84,35 @@ class Shoal(System):
         return sum(is_up(brick) for brick in status.get("bricks", [])) == self.count
 
     def start_mount(self) -> subprocess.Popen:
-        return daemon([str(self.binary), "mount", "bench", str(self.mount_point), "--foreground", *self._access,
-                       *self.options.shoal_options], self.log("mount"))
+        if self.door == "nbd gate":
+            self.create("disk", "--block", f"{DISK_MIB}M")
+            return self.client("nbd", "disk", *self._nbd_listen, *self.options.nbd_options)
+        if self.door == "nfs gate":
+            return self.client("nfs", "bench", "--listen", f"127.0.0.1:{NFS_PORT}", "--no-root-squash",
+                               *self.options.nfs_options)
+        return self.client("mount", "bench", str(self.mount_point), *self.options.shoal_options)
+
+    def client(self, *words: str) -> subprocess.Popen:
+        """Starts a mount or a gate."""
+        return daemon([str(self.binary), *words, "--foreground", *self._access], self.log(self.door))
+
+    @property
+    def gate_at(self) -> int | Path:
+        if self.door == "nfs gate":
+            return NFS_PORT
+        return self.home / "nbd.socket" if self.options.nbd_socket else NBD_PORT
+
+    @property
+    def _nbd_listen(self) -> list[str]:
+        at = self.gate_at
+        return ["--socket", str(at)] if isinstance(at, Path) else ["--listen", f"127.0.0.1:{at}"]
+
+    @property
+    def url(self) -> str:
+        if self.door == "nbd gate":
+            at = self.gate_at
+            return f"nbd+unix:///disk?socket={at}" if isinstance(at, Path) else f"nbd://127.0.0.1:{at}/disk"
+        return f"nfs://127.0.0.1/bench?version=3&nfsport={NFS_PORT}&mountport={NFS_PORT}"
 
     def unmount_politely(self) -> None:
         # Unlike plain umount it waits for what is not stable yet
@@ -82,7 +124,37 @@ class Shoal(System):
     def facts(self) -> dict[str, object]:
         return {"version": self._shoal("--version").strip(), "code": "%d+%d" % self.options.code,
                 "unit": self.options.unit or "default", "mount options": self.options.shoal_options,
-                "brick options": self.options.brick_options}
+                "brick options": self.options.brick_options,
+                "NBD over": "a Unix socket" if self.options.nbd_socket else "TCP",
+                "gate options": self.options.nbd_options + self.options.nfs_options}
+
+
+class ShoalMount(Shoal):
+    """A mount of a second volume of the same cluster, for the rows that compare the NBD gate with it."""
+
+    name = "mount"
+    about = "Shoal's own mount, on the same bricks: a file as large as the disk that the NBD gate shows"
+    doors = {"nbd": "mount"}
+
+    @classmethod
+    def most_mib(cls, data_mib: int, code: tuple[int, int]) -> int:
+        return 0
+
+    def start(self) -> None:
+        self.cluster = Shoal.running
+        self.bricks = self.cluster.bricks
+        self.cluster.create("beside")
+
+    def start_mount(self) -> subprocess.Popen:
+        return daemon([str(self.binary), "mount", "beside", str(self.mount_point), "--foreground", *self._access,
+                       *self.options.shoal_options], self.log("mount"))
+
+    @property
+    def _access(self) -> list[str]:
+        return self.cluster._access
+
+    def parts(self) -> dict[str, list[int]]:
+        return {**super().parts(), "servers": self.cluster.parts()["servers"]}
 
 
 def is_up(brick: dict) -> bool:

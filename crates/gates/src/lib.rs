@@ -9,3 +9,4 @@ pub mod errno;
 pub mod fuse;
 pub mod nbd;
 pub mod nfs;
+mod outlet;

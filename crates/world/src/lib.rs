@@ -156,6 +156,19 @@ impl World {
         }
     }
 
+    /// Accepts where another thread does so already: each connection goes to one of them.
+    ///
+    /// # Errors
+    /// `Unsupported` in a simulated world.
+    pub fn listen_beside(&self, place: &Place) -> io::Result<Listener> {
+        match &self.0 {
+            WorldBody::Real(world) => {
+                Ok(Listener(ListenerBody::Real(world.listen_beside(std::sync::Arc::clone(&place.0)))))
+            }
+            WorldBody::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Listens at a socket in the file system that only this user may connect to. One that a dead process has left there
     /// is replaced, and the own one is removed in the end.
     ///
@@ -195,6 +208,10 @@ impl World {
     }
 }
 
+/// An address that is listened at, for threads to share.
+#[derive(Clone)]
+pub struct Place(std::sync::Arc<real::Place>);
+
 /// Where connections come in.
 pub struct Listener(ListenerBody);
 
@@ -207,6 +224,15 @@ impl Listener {
     /// The address to connect to, `host:port`, or the path.
     pub fn address(&self) -> String {
         either!(ListenerBody, &self.0, listener => listener.address())
+    }
+
+    /// For other threads that shall accept here too; the address is given back when the last of them has ended. [`None`] in
+    /// a simulated world, whose nodes have one thread.
+    pub fn place(&self) -> Option<Place> {
+        match &self.0 {
+            ListenerBody::Real(listener) => Some(Place(listener.place())),
+            ListenerBody::Sim(_) => None,
+        }
     }
 
     /// Waits for the next connection.
@@ -275,6 +301,12 @@ impl StreamSender {
     /// Sends `head`, which is copied, and then each of `parts`, which are not, in as few writes as possible.
     pub async fn send_parts(&mut self, head: &[u8], parts: impl IntoIterator<Item = Buf>) -> io::Result<()> {
         either!(SenderBody, &mut self.0, sender => sender.send_bytes(head, parts).await)
+    }
+
+    /// Sends messages one after the other, each a head, which is copied, and a body, which is not, in as few writes as
+    /// possible.
+    pub async fn send_all(&mut self, messages: Vec<(Vec<u8>, Buf)>) -> io::Result<()> {
+        either!(SenderBody, &mut self.0, sender => sender.send_messages(messages).await)
     }
 }
 

@@ -18,6 +18,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use compio::runtime::{Runtime, RuntimeBuilder};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use disk::Disk;
-pub(crate) use net::{Conn, Listener};
+pub(crate) use net::{Conn, Listener, Place};
 pub(crate) use receive::Receiver;
 pub(crate) use send::Sender;
 
@@ -186,6 +187,11 @@ impl World {
     /// Accepts from a socket that somebody has bound.
     pub(crate) fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
         Listener::on(socket, self.polls())
+    }
+
+    /// Accepts where another thread does so already.
+    pub(crate) fn listen_beside(&self, place: Arc<Place>) -> Listener {
+        Listener::beside(place, self.polls())
     }
 
     /// Listens at a socket in the file system.

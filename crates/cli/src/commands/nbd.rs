@@ -70,6 +70,9 @@ pub(crate) struct NbdArgs {
     /// Memory budget of the gate, without what requests on their way hold: 8M for each client, or one request
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
+    /// Threads that serve clients, each client one of them
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
     /// Ends the gates of the volume on this machine, everything stable; with --listen or --socket that one
     #[arg(long)]
     stop: bool,
@@ -126,6 +129,7 @@ fn start(args: &NbdArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
         Listen::Path(at) => words.extend(["--socket".into(), at.into()]),
     }
     words.extend(["--connections".into(), args.connections.to_string().into()]);
+    words.extend(["--threads".into(), args.threads.to_string().into()]);
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
     words.extend(["--log-level".into(), args.daemon.log_level().into()]);
     words.extend([OsString::from("--"), args.volume.clone().into()]);
@@ -159,6 +163,7 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
         read_only: args.read_only,
         write_through: args.write_through,
         connections: args.connections,
+        threads: args.threads.into(),
     };
     let gate = NbdGate::start(&world, client, &options).map_err(|error| explain(error, at))?;
     let uri = uri(&listen, &gate.address(), args);

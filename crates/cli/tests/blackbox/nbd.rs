@@ -439,6 +439,35 @@ fn another_gate_takes_over_and_nothing_that_was_flushed_is_lost() {
     stage.verified_volume("vm");
 }
 
+/// Each client of a gate is served by one of its threads; what any of them was told is done is there for all, and one's
+/// flush covers it.
+#[test]
+fn a_flush_covers_the_clients_of_all_threads() {
+    let stage = Stage::new("nbd-threads");
+    stage.up(3, "2+1", "256M");
+    stage.disk("2+1", "16M");
+    let gate = stage.gate("vm", "many", &["--threads", "4"]);
+    let tasks = fs::read_dir(format!("/proc/{}/task", gate.pid)).expect("it runs").flatten();
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    assert_eq!(tasks.map(name).filter(|name| name == "nbd\n").count(), 3, "and the first one");
+    let script = format!(
+        "more = [nbd.NBD() for _ in range(11)]\n\
+         for g in more: g.connect_uri('{}')\n\
+         all = [h] + more\n\
+         for round in range(20):\n    \
+             for i, g in enumerate(all): g.pwrite(bytes([round + i + 1]) * 3000, i * 5000)\n    \
+             for i in range(12): assert all[(i + 5) % 12].pread(3000, i * 5000) == bytes([round + i + 1]) * 3000, i\n\
+         all[-1].flush(); print('flushed', flush=True)\n\
+         import os, signal; os.kill({}, signal.SIGKILL)\n",
+        gate.uri, gate.pid
+    );
+    assert!(nbdsh(&gate.uri, &script).contains("flushed"));
+    let heir = stage.gate("vm", "heir", &[]);
+    nbdsh(&heir.uri, "for i in range(12): assert h.pread(3000, i * 5000) == bytes([20 + i]) * 3000, i");
+    stage.stop_gate("vm", &heir);
+    stage.verified_volume("vm");
+}
+
 /// Clients on several gates at once, and a mount: every write is everywhere, and stable, when it is answered.
 #[test]
 fn several_gates_and_a_mount_show_the_same_bytes() {

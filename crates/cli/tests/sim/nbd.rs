@@ -139,8 +139,14 @@ fn start_gate(cluster: &Cluster, node: &str) {
             if let Ok(mount) = Mount::join(&on, options).await {
                 on.spawn(mount.clone().background(on.clone()));
                 let listen = Listen::Port(at.clone());
-                let options =
-                    NbdOptions { listen, file: None, read_only: false, write_through: false, connections: 4 };
+                let options = NbdOptions {
+                    listen,
+                    file: None,
+                    read_only: false,
+                    write_through: false,
+                    connections: 4,
+                    threads: 1,
+                };
                 let started = Server::start(&on, &mount, DISK, &options).await;
                 let (server, listener) = started.expect("the disk is there");
                 server.serve(&listener).await.expect("it is not exclusive");

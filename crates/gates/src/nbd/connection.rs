@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use client::ClientError;
+use client::{ClientError, Session};
 use futures_util::future::{Either, select};
 use types::Buf;
 use world::nbd::{OPTION_LEN, REQUEST_LEN, Request};
@@ -18,6 +19,7 @@ use super::proto::{
 };
 use super::server::Server;
 use crate::errno::nbd_code;
+use crate::outlet::Outlet;
 
 /// How long a client may take for its next word of the negotiation, in microseconds.
 const HAGGLE_US: u64 = 10_000_000;
@@ -26,13 +28,16 @@ const DISCARD: usize = 64 << 10;
 /// Stripes whose state one request is told.
 const STATUS_STRIPES: u64 = 1024;
 
+/// Why a client is let go.
+const ENDED: &str = "the gate or its lease has ended";
+
 /// What a connection's tasks share.
 struct Line {
     server: Rc<Server>,
-    opened: Rc<Opened>,
+    opened: Arc<Opened>,
     terms: Terms,
     replies: Replies,
-    sender: async_lock::Mutex<StreamSender>,
+    outlet: Outlet<Credit>,
     credits: Rc<Credits>,
     /// Failures of which this client has been told.
     told: Cell<u64>,
@@ -44,7 +49,7 @@ struct Line {
 
 /// What a negotiation came to.
 struct Entered {
-    opened: Rc<Opened>,
+    opened: Arc<Opened>,
     size: u64,
     agreed: Agreed,
 }
@@ -62,9 +67,9 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     let line = Rc::new(Line {
         told: Cell::new(opened.failures().0),
         opened,
-        terms: Terms { size, read_only: server.export.offer.read_only, structured, context },
+        terms: Terms { size, read_only: server.shared.export.offer.read_only, structured, context },
         replies: Replies { structured },
-        sender: async_lock::Mutex::new(sender),
+        outlet: Outlet::new(server.world().clone(), sender),
         credits: Rc::default(),
         over: Cell::new(false),
         ended: Signal::new(),
@@ -82,7 +87,7 @@ async fn negotiate(
     sender: &mut StreamSender,
     receiver: &mut StreamReceiver,
 ) -> Option<Entered> {
-    let export = &server.export;
+    let export = &server.shared.export;
     sender.send(&GREETING, Buf::empty()).await.ok()?;
     let flags = next(server, receiver, ENTRY_LEN).await?;
     let mut haggle = Haggle::new(export.offer.clone(), &flags)?;
@@ -100,8 +105,8 @@ async fn negotiate(
             }
             Step::Ask(ask) => {
                 let found = match ask.enters() {
-                    true => export.open().await.map(|(opened, size)| (Some(opened), size)),
-                    false => export.size().await.map(|size| (None, size)),
+                    true => export.open(&server.session).await.map(|(opened, size)| (Some(opened), size)),
+                    false => export.size(&server.session).await.map(|size| (None, size)),
                 };
                 let answer = match &found {
                     Ok((_, size)) => haggle.granted(&ask, *size),
@@ -126,22 +131,26 @@ async fn next(server: &Server, receiver: &mut StreamReceiver, len: usize) -> Opt
 
 impl Line {
     fn export(&self) -> &Export {
-        &self.server.export
+        &self.server.shared.export
+    }
+
+    fn session(&self) -> &Session {
+        &self.server.session
     }
 
     /// Takes requests and has them carried out. Returns why there are no more.
     async fn receive(self: &Rc<Line>, receiver: &mut StreamReceiver) -> &'static str {
+        let (mine, all) = (pin!(self.ended.wait()), pin!(self.server.shared.ended.wait()));
+        let mut ended = select(mine, all);
         loop {
-            let (mine, all) = (pin!(self.ended.wait()), pin!(self.server.ended.wait()));
-            let ended = select(mine, all);
             if self.over.get() || self.server.is_closing() {
-                return "the gate or its lease has ended";
+                return ENDED;
             }
-            let head = match select(pin!(receiver.head(REQUEST_LEN)), ended).await {
+            let head = match select(pin!(receiver.head(REQUEST_LEN)), &mut ended).await {
                 Either::Left((Ok(Some(head)), _)) => head,
                 Either::Left((Ok(None), _)) => return "it closed the connection",
                 Either::Left((Err(_), _)) => return "the connection broke",
-                Either::Right(_) => continue,
+                Either::Right(_) => return ENDED,
             };
             let Some(request) = Request::parse(&head) else { return "it does not speak the protocol" };
             if request.is_disconnect() {
@@ -176,8 +185,7 @@ impl Line {
         let line = Rc::clone(self);
         self.server.world().spawn(async move {
             let reply = line.carry_out(&job, body).await;
-            line.send(reply).await;
-            drop(credit);
+            line.send(reply, credit).await;
         });
         Some(())
     }
@@ -185,14 +193,12 @@ impl Line {
     /// Sends a reply without keeping the next request waiting.
     fn reply(self: &Rc<Line>, reply: Reply, credit: Credit) {
         let line = Rc::clone(self);
-        self.server.world().spawn(async move {
-            line.send(reply).await;
-            drop(credit);
-        });
+        self.server.world().spawn(async move { line.send(reply, credit).await });
     }
 
-    async fn send(&self, reply: Reply) {
-        if self.sender.lock().await.send(&reply.head, reply.body).await.is_err() {
+    /// The credit is given back when the reply has left.
+    async fn send(&self, reply: Reply, credit: Credit) {
+        if self.outlet.send([(reply.head, reply.body)], credit).await.is_err() {
             self.end();
         }
     }
@@ -225,7 +231,7 @@ impl Line {
 
     async fn read(&self, job: &Job) -> Result<Reply, ClientError> {
         let len = (job.range.end - job.range.start) as usize;
-        let bytes = self.export().session.read(self.opened.handle, job.range.start, len).await?;
+        let bytes = self.session().read(self.opened.handle, job.range.start, len).await?;
         if bytes.len() < len {
             // Somebody has cut the file since the client came.
             return Ok(self.replies.error(job.cookie, CODE_IO));
@@ -234,13 +240,13 @@ impl Line {
     }
 
     async fn write(&self, job: &Job, body: &[u8]) -> Result<(), ClientError> {
-        let written = self.export().session.write(self.opened.handle, job.range.start, body).await;
+        let written = self.session().write(self.opened.handle, job.range.start, body).await;
         written.inspect_err(|error| self.opened.failed(*error))?;
         self.settle(job).await
     }
 
     async fn zero(&self, job: &Job) -> Result<(), ClientError> {
-        let zeroed = self.export().session.zero(self.opened.handle, job.range.clone()).await;
+        let zeroed = self.session().zero(self.opened.handle, job.range.clone()).await;
         zeroed.inspect_err(|error| self.opened.failed(*error))?;
         self.settle(job).await
     }
@@ -254,7 +260,7 @@ impl Line {
     }
 
     async fn make_stable(&self) -> Result<(), ClientError> {
-        let stable = self.export().session.fsync(self.opened.handle).await;
+        let stable = self.session().fsync(self.opened.handle).await;
         stable.inspect_err(|error| self.opened.failed(*error))
     }
 
@@ -274,7 +280,7 @@ impl Line {
     async fn block_status(&self, job: &Job, one: bool) -> Result<Reply, ClientError> {
         let most = STATUS_STRIPES * self.server.stripe();
         let range = job.range.start..job.range.end.min(job.range.start.saturating_add(most));
-        let found = self.export().session.find_bytes(self.opened.handle, range.clone()).await?;
+        let found = self.session().find_bytes(self.opened.handle, range.clone()).await?;
         Ok(self.replies.block_status(job.cookie, &range, &found, one))
     }
 }

@@ -1,4 +1,4 @@
-//! A gate in a process of its own: the mount, its background on another thread, the server on this one.
+//! A gate in a process of its own: the mount, its background on another thread, the server on this one and some more.
 
 use std::io;
 use std::rc::Rc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use client::{Mount, MountOptions};
-use world::{Listener, World};
+use world::{Listener, Place, World};
 
-use super::server::{NbdError, NbdOptions, Server};
+use super::server::{NbdError, NbdOptions, Server, Shared};
 
 /// A gate that has begun.
 pub struct NbdGate {
@@ -16,6 +16,7 @@ pub struct NbdGate {
     mount: Arc<Mount>,
     server: Rc<Server>,
     listener: Listener,
+    threads: Vec<JoinHandle<()>>,
     background: JoinHandle<()>,
 }
 
@@ -25,17 +26,35 @@ impl NbdGate {
         let volume = client.volume.clone();
         let mount = world.block_on(Mount::join(world, client))?;
         let background = start_background(&mount).map_err(NbdError::Machine)?;
-        match world.block_on(Server::start(world, &mount, &volume, options)) {
-            Ok((server, listener)) => {
-                Ok(NbdGate { world: world.clone(), mount, server, listener, background })
-            }
+        let (server, listener) = match world.block_on(Server::start(world, &mount, &volume, options)) {
+            Ok(started) => started,
             Err(error) => {
                 // Nobody has written anything yet: there is nothing to lose in leaving.
                 let _ = world.block_on(mount.leave(world));
                 let _ = background.join();
-                Err(error)
+                return Err(error);
+            }
+        };
+        let world = world.clone();
+        let mut gate = NbdGate { world, mount, server, listener, threads: Vec::new(), background };
+        match gate.start_threads(options.threads) {
+            Ok(()) => Ok(gate),
+            Err(error) => {
+                let _ = gate.end();
+                Err(NbdError::Machine(error))
             }
         }
+    }
+
+    /// Starts the threads beside this one.
+    fn start_threads(&mut self, threads: usize) -> io::Result<()> {
+        let Some(place) = self.listener.place() else { return Ok(()) };
+        for _ in 1..threads {
+            let (shared, place) = (Arc::clone(&self.server.shared), place.clone());
+            let thread = thread::Builder::new().name("nbd".into());
+            self.threads.push(thread.spawn(move || serve_beside(shared, place))?);
+        }
+        Ok(())
     }
 
     /// Where it listens.
@@ -58,14 +77,31 @@ impl NbdGate {
     pub fn end(self) -> Result<(), NbdError> {
         // Clients that do not go keep the server, but not its address.
         drop(self.listener);
-        let left = self.world.block_on(async {
-            self.server.close().await;
-            self.mount.leave(&self.world).await
-        });
+        self.world.block_on(self.server.close());
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the gate has panicked");
+            }
+        }
+        let left = self.world.block_on(self.mount.leave(&self.world));
         if self.background.join().is_err() {
             tracing::error!("the client's background has panicked");
         }
         left.map_err(NbdError::Unstable)
+    }
+}
+
+/// One of the threads beside the first: clients that it accepts are served by it.
+fn serve_beside(shared: Arc<Shared>, place: Place) {
+    let served = World::real().and_then(|world| {
+        let listener = world.listen_beside(&place)?;
+        drop(place);
+        let server = Server::on(&world, shared);
+        world.block_on(server.serve_until_closed(listener));
+        Ok(())
+    });
+    if let Err(error) = served {
+        tracing::error!("a thread of the gate gets no ring: {error}");
     }
 }
 

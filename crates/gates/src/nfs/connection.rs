@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::{Either, select};
 use types::{Buf, BufMut};
-use world::{Conn, Signal, StreamReceiver, StreamSender};
+use world::{Conn, Signal, StreamReceiver};
 
 use super::credits::{Credit, Credits};
 use super::dispatch::{Answer, answer_bytes};
 use super::gate::Gate;
 use super::wire::{Record, mark};
+use crate::outlet::Outlet;
 
 /// Requests of one client that are under way at once.
 const REQUESTS_MAX: usize = 64;
@@ -27,7 +28,7 @@ const RECORD_US: u64 = 20_000_000;
 struct Line {
     gate: Rc<Gate>,
     client: IpAddr,
-    sender: async_lock::Mutex<StreamSender>,
+    outlet: Outlet<Room>,
     /// What this client may have under way.
     own: Rc<Credits>,
     /// What all clients of the thread may.
@@ -38,13 +39,19 @@ struct Line {
     ended: Signal,
 }
 
+/// What a request and its answer take of the bounds.
+struct Room {
+    _own: (Vec<Credit>, Credit),
+    _all: Credit,
+}
+
 /// Serves a client until it goes.
 pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Credits>) {
     let (sender, mut receiver) = conn.split_stream();
     let line = Rc::new(Line {
+        outlet: Outlet::new(gate.world.clone(), sender),
         gate,
         client,
-        sender: async_lock::Mutex::new(sender),
         own: Credits::new(REQUESTS_MAX, BYTES_MAX),
         all,
         over: Cell::new(false),
@@ -78,10 +85,8 @@ impl Line {
             // Only now: whoever stops in the middle of a request holds its own room, and not that of others.
             let all = self.all.take(1, record.len() + bytes).await;
             let line = Rc::clone(self);
-            self.gate.world.spawn(async move {
-                line.carry_out(&record).await;
-                drop((record, credits, own, all));
-            });
+            let room = Room { _own: (credits, own), _all: all };
+            self.gate.world.spawn(async move { line.carry_out(record, room).await });
         }
     }
 
@@ -124,10 +129,14 @@ impl Line {
         self.gate.world.timeout(RECORD_US, receive).await?.ok()
     }
 
-    async fn carry_out(&self, record: &[u8]) {
-        match self.gate.answer(self.client, record).await {
+    /// The room is given back when the answer has left.
+    async fn carry_out(&self, record: Buf, room: Room) {
+        let answer = self.gate.answer(self.client, &record).await;
+        // Whoever sends may be at it for long, for others too.
+        drop(record);
+        match answer {
             Ok(Some(answer)) => {
-                if self.send(answer).await.is_err() {
+                if self.send(answer, room).await.is_err() {
                     self.end();
                 }
             }
@@ -139,15 +148,11 @@ impl Line {
         }
     }
 
-    async fn send(&self, answer: Answer) -> io::Result<()> {
+    async fn send(&self, answer: Answer, room: Room) -> io::Result<()> {
         let mut head = mark(answer.len()).to_vec();
         head.extend_from_slice(&answer.head);
-        let mut sender = self.sender.lock().await;
-        sender.send(&head, answer.data).await?;
-        if answer.zeros > 0 {
-            sender.send(&[0; 4][..answer.zeros], Buf::empty()).await?;
-        }
-        Ok(())
+        let zeros = (answer.zeros > 0).then(|| (vec![0; answer.zeros], Buf::empty()));
+        self.outlet.send([(head, answer.data)].into_iter().chain(zeros), room).await
     }
 
     /// Takes no more requests.

@@ -31,14 +31,22 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// How long sent bytes may stay unacknowledged, in milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 10_000;
 
+/// Bytes that a connection by a socket in the file system may have on the way.
+const LOCAL_BUFFER: usize = 2 << 20;
+
 /// Connections that wait to be accepted at a socket in the file system.
 const BACKLOG: i32 = 128;
 
-/// Accepts connections on one address.
+/// Accepts connections on one address, for one thread.
 pub(crate) struct Listener {
+    place: Arc<Place>,
+    polls: bool,
+}
+
+/// An address that is listened at; given back when the last thread that accepts there has ended.
+pub(crate) struct Place {
     socket: Arc<OwnedFd>,
     at: At,
-    polls: bool,
 }
 
 /// Where something listens.
@@ -62,7 +70,7 @@ pub fn bind_port(address: &str) -> io::Result<TcpListener> {
     }
 }
 
-impl Drop for Listener {
+impl Drop for Place {
     fn drop(&mut self) {
         if let At::Path(path) = &self.at {
             let _ = std::fs::remove_file(path);
@@ -79,7 +87,17 @@ impl Listener {
     pub(super) fn on(socket: TcpListener, polls: bool) -> io::Result<Listener> {
         socket.set_nonblocking(polls)?;
         let at = At::Port(socket.local_addr()?);
-        Ok(Listener { socket: Arc::new(socket.into()), at, polls })
+        Ok(Listener { place: Arc::new(Place { socket: Arc::new(socket.into()), at }), polls })
+    }
+
+    /// Accepts where another thread does so already.
+    pub(super) fn beside(place: Arc<Place>, polls: bool) -> Listener {
+        Listener { place, polls }
+    }
+
+    /// For other threads that shall accept here too.
+    pub(crate) fn place(&self) -> Arc<Place> {
+        Arc::clone(&self.place)
     }
 
     /// Listens at a path, in the place of a dead process's socket if there is one.
@@ -95,21 +113,21 @@ impl Listener {
             bound = bind(&socket, &address);
         }
         bound.map_err(|error| about("listen at", path, &error.into()))?;
-        let listener = Listener { socket: Arc::new(socket), at: At::Path(path.to_owned()), polls };
-        listen(&listener.socket, BACKLOG)?;
-        Ok(listener)
+        let place = Place { socket: Arc::new(socket), at: At::Path(path.to_owned()) };
+        listen(&place.socket, BACKLOG)?;
+        Ok(Listener { place: Arc::new(place), polls })
     }
 
     /// The address listened on, with the port that was chosen, or the path.
     pub(crate) fn address(&self) -> String {
-        match &self.at {
+        match &self.place.at {
             At::Port(address) => address.to_string(),
             At::Path(path) => path.clone(),
         }
     }
 
     fn conn(&self, socket: OwnedFd) -> io::Result<Conn> {
-        match &self.at {
+        match &self.place.at {
             At::Port(_) => Conn::new(TcpStream::from(socket), self.polls),
             At::Path(path) => Conn::local(UnixStream::from(socket), path, self.polls),
         }
@@ -121,7 +139,7 @@ impl Listener {
     /// A connection that arrives while the future is dropped may be lost; its other end sees it closed.
     pub(crate) async fn accept(&self) -> io::Result<Conn> {
         loop {
-            let BufResult(result, accept) = submit(Accept::new(self.socket.clone())).await;
+            let BufResult(result, accept) = submit(Accept::new(self.place.socket.clone())).await;
             match result {
                 Ok(_) => {}
                 // It was gone before it was taken.
@@ -199,6 +217,11 @@ impl Conn {
 
     fn local(stream: UnixStream, path: &str, polls: bool) -> io::Result<Conn> {
         stream.set_nonblocking(polls)?;
+        // Unlike TCP's they do not grow: with the usual 208 KiB a large answer takes many wake-ups of both ends. Only root
+        // gets as much as it asks for.
+        if sockopt::set_socket_send_buffer_size_force(&stream, LOCAL_BUFFER).is_err() {
+            sockopt::set_socket_send_buffer_size(&stream, LOCAL_BUFFER)?;
+        }
         Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: path.to_owned() })
     }
 

@@ -69,6 +69,18 @@ impl Sender {
         self.flush().await
     }
 
+    /// Sends heads and bodies that are no frames, in their order.
+    ///
+    /// # Cancel
+    /// As for [`Sender::send`].
+    pub(crate) async fn send_messages(&mut self, messages: Vec<(Vec<u8>, Buf)>) -> io::Result<()> {
+        self.outgoing.clear();
+        for (head, body) in messages {
+            self.outgoing.push_bytes(&head, [body]);
+        }
+        self.flush().await
+    }
+
     async fn flush(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.broken, true) {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier send did not finish"));
@@ -132,15 +144,10 @@ impl Outgoing {
     fn push(&mut self, mut frame: Frame) -> io::Result<()> {
         let header = frame.seal()?;
         let Frame { record, payload, .. } = frame;
-        let start = self.heads.len();
-        self.heads.extend_from_slice(&header);
+        self.push_head(&header);
         let apart = record.len() > RECORD_COPIED;
         if !apart {
-            self.heads.extend_from_slice(&record);
-        }
-        match self.pieces.last_mut() {
-            Some(Piece::Head(range)) => range.end = self.heads.len(),
-            _ => self.pieces.push(Piece::Head(start..self.heads.len())),
+            self.push_head(&record);
         }
         if apart {
             self.pieces.push(Piece::Record(record));
@@ -152,10 +159,18 @@ impl Outgoing {
     }
 
     fn push_bytes(&mut self, head: &[u8], body: impl IntoIterator<Item = Buf>) {
-        let start = self.heads.len();
-        self.heads.extend_from_slice(head);
-        self.pieces.push(Piece::Head(start..self.heads.len()));
+        self.push_head(head);
         self.pieces.extend(body.into_iter().filter(|part| !part.is_empty()).map(Piece::Payload));
+    }
+
+    /// Copies bytes; those that follow each other are one piece.
+    fn push_head(&mut self, bytes: &[u8]) {
+        let start = self.heads.len();
+        self.heads.extend_from_slice(bytes);
+        match self.pieces.last_mut() {
+            Some(Piece::Head(range)) => range.end = self.heads.len(),
+            _ => self.pieces.push(Piece::Head(start..self.heads.len())),
+        }
     }
 
     fn is_empty(&self) -> bool {

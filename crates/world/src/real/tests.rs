@@ -608,6 +608,29 @@ impl crate::World {
 }
 
 #[test]
+fn threads_share_a_place_and_the_last_one_gives_it_back() {
+    let path = std::env::temp_dir().join(format!("shoal-place-{}", std::process::id()));
+    let world = crate::World(crate::WorldBody::Real(World::new().unwrap()));
+    let listener = world.block_on(world.listen_at_path(path.to_str().unwrap())).unwrap();
+    let place = listener.place().expect("the real world has threads");
+    let other = thread::spawn(move || {
+        let world = crate::World(crate::WorldBody::Real(World::new().unwrap()));
+        let listener = world.listen_beside(&place).unwrap();
+        drop(place);
+        world.block_on(async {
+            let (mut send, _recv) = listener.accept().await.unwrap().split_stream();
+            send.send(b"other", Buf::empty()).await.unwrap();
+        });
+    });
+    drop(listener);
+    let mut said = [0; 5];
+    std::os::unix::net::UnixStream::connect(&path).unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"other");
+    other.join().unwrap();
+    assert!(!path.exists(), "nobody listens there any more");
+}
+
+#[test]
 fn two_threads_accept_from_one_socket() {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();

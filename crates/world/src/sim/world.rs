@@ -271,6 +271,13 @@ impl Sender {
         self.put(Arrival::Bytes(bytes)).await
     }
 
+    pub(crate) async fn send_messages(&mut self, messages: Vec<(Vec<u8>, Buf)>) -> io::Result<()> {
+        for (head, body) in messages {
+            self.send_bytes(&head, [body]).await?;
+        }
+        Ok(())
+    }
+
     async fn put(&mut self, what: Arrival) -> io::Result<()> {
         let Half { state, end } = &self.0;
         poll_fn(|cx| state.net.borrow_mut().poll_send(cx, *end, state.options.window_bytes)).await?;
