@@ -34,6 +34,7 @@ fn a_raid_over_exports_survives_the_loss_of_one() {
     guest.must("verified before --directory=/mnt/raid --verify_only");
 
     let again = stage.nbd_port("three", "three-2");
+    guest.must("drop_failed");
     guest.must("detach 2");
     guest.must(&format!("attach 2 {} three -t 5", again.port));
     guest.must("timed rebuild /dev/nbd2");

@@ -163,10 +163,11 @@ make_raid() {
 # settled: nothing is resynchronized or rebuilt any more.
 settled() { while [ "$(cat /sys/block/md0/md/sync_action)" != idle ]; do usleep 100000; done; }
 
-# rebuild DEVICE: takes the place of what has failed.
+# drop_failed: the array lets go of the device that failed.
+drop_failed() { mdadm /dev/md0 --remove failed; }
+
+# rebuild DEVICE: becomes a part of the array, as if it were new.
 rebuild() {
-  mdadm /dev/md0 --remove failed || true
-  mdadm /dev/md0 --remove detached || true
   mdadm --zero-superblock "$1"
   mdadm /dev/md0 --add "$1"
   while ! grep -q '\[3/3\]' /proc/mdstat; do usleep 100000; done
