@@ -78,7 +78,7 @@ busy() {
 
 # parallel DEVICE: many requests at a time, on all connections.
 parallel() {
-  timed verified parallel --filename="$1" --direct=1 --ioengine=libaio --iodepth=32 --bs=4k
+  timed verified parallel --filename="$1" --direct=1 --ioengine=libaio --iodepth=32 --bs=4k --size=8m
 }
 
 make_ext4() {
