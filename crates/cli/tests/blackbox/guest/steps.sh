@@ -20,7 +20,11 @@ attach() {
   say "attached nbd$number: $(cat /sys/block/nbd$number/size) sectors, $(ls /sys/block/nbd$number/mq | wc -l) queues"
 }
 
-detach() { nbd-client -d "/dev/nbd$1"; }
+# detach NUMBER: returns when the device is free for another export.
+detach() {
+  nbd-client -d "/dev/nbd$1"
+  while [ -e "/sys/block/nbd$1/pid" ]; do usleep 50000; done
+}
 
 # ---- what is written -----------------------------------------------------------------------------------------------
 
@@ -154,14 +158,14 @@ gone() { while [ -e "$1" ]; do usleep 100000; done; }
 
 # ---- RAID ----------------------------------------------------------------------------------------------------------
 
-# make_raid DEVICES: level 5, level.
+# make_raid DEVICES: level 5, of three.
 make_raid() {
   mdadm --create /dev/md0 --run --level=5 --metadata=1.2 --chunk=64 --raid-devices=$# "$@"
-  settled
+  whole
 }
 
-# settled: nothing is resynchronized or rebuilt any more.
-settled() { while [ "$(cat /sys/block/md0/md/sync_action)" != idle ]; do usleep 100000; done; }
+# whole: all three take part, and nothing is left to be computed.
+whole() { while ! grep -q '\[3/3\]' /proc/mdstat; do usleep 100000; done; }
 
 # drop_failed: the array lets go of the device that failed.
 drop_failed() { mdadm /dev/md0 --remove failed; }
@@ -170,7 +174,7 @@ drop_failed() { mdadm /dev/md0 --remove failed; }
 rebuild() {
   mdadm --zero-superblock "$1"
   mdadm /dev/md0 --add "$1"
-  while ! grep -q '\[3/3\]' /proc/mdstat; do usleep 100000; done
+  whole
 }
 
 # raid_has NUMBER: so many of its devices take part.
