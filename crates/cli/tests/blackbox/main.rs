@@ -22,6 +22,7 @@
 //! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
 //! | `paper.rs` | the experiments of a paper, in small |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
+//! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
 //! | `story.rs` | the demo |
 
 mod damage;
@@ -31,6 +32,7 @@ mod exerciser;
 mod files;
 mod fio;
 mod full;
+mod guest;
 mod history;
 mod memory;
 mod mounts;

@@ -1,0 +1,61 @@
+//! File systems on block volumes: what they had made stable is there after a power cut.
+
+use super::{Guest, Image};
+use crate::stage::{Stage, kill_now};
+
+/// Files in each file system that are stable when the power fails.
+const STABLE: u64 = 15;
+
+/// Two file systems of a guest, each on a volume of its own, are written when the guest's power fails. One of the gates
+/// dies with it, as if both were on one machine, the other one lives on.
+#[test]
+#[ignore = "boots a guest: ./dev test --full"]
+fn file_systems_recover_from_a_power_cut() {
+    let stage = Stage::new("guest-disk");
+    stage.up(10, "8+2", "512M");
+    let image = Image::build(&stage);
+    for volume in ["ext4", "xfs"] {
+        stage.block_volume(volume, "8+2", "320M");
+    }
+    let (mortal, lasting) = (stage.nbd_port("ext4", "ext4-1"), stage.nbd_port("xfs", "xfs-1"));
+    let mut guest = Guest::boot(&stage, &image, "first");
+    guest.must(&format!("attach 0 {} ext4 -C 4", mortal.port));
+    guest.must(&format!("attach 1 {} xfs -C 4", lasting.port));
+    guest.must("parallel /dev/nbd0");
+    guest.must("make_ext4 /dev/nbd0 /mnt/ext4");
+    guest.must("make_xfs /dev/nbd1 /mnt/xfs");
+    for dir in ["/mnt/ext4", "/mnt/xfs"] {
+        guest.must(&format!("timed verified before --directory={dir}"));
+    }
+    for dir in ["/mnt/ext4", "/mnt/xfs"] {
+        guest.must(&format!("busy {dir}"));
+    }
+    for dir in ["/mnt/ext4", "/mnt/xfs"] {
+        guest.wait_stable(dir, STABLE);
+    }
+    let stable = guest.cut_power();
+    kill_now(mortal.pid);
+    println!("the power failed when these were stable: {stable:?}");
+
+    let heir = stage.nbd_port("ext4", "ext4-2");
+    let mut guest = Guest::boot(&stage, &image, "second");
+    guest.must(&format!("attach 0 {} ext4 -C 4", heir.port));
+    guest.must(&format!("attach 1 {} xfs -C 4", lasting.port));
+    guest.must("recover_ext4 /dev/nbd0 /mnt/ext4");
+    guest.must("recover_xfs /dev/nbd1 /mnt/xfs");
+    for (dir, last) in &stable {
+        guest.must(&format!("verified before --directory={dir} --verify_only"));
+        guest.must(&format!("compare {dir} {last}"));
+        guest.must(&format!("verified after --directory={dir}"));
+        guest.must(&format!("umount {dir}"));
+    }
+    guest.must("e2fsck -fn /dev/nbd0");
+    guest.must("xfs_repair -n /dev/nbd1");
+    guest.must("detach 0");
+    guest.must("detach 1");
+    for volume in ["ext4", "xfs"] {
+        stage.must(&["nbd", volume, "--stop"]);
+        stage.verified_volume(volume);
+    }
+    stage.check_logs(&[]);
+}
