@@ -194,6 +194,7 @@ impl Storm<'_> {
     async fn rests(&self, driver: &World, client: &Client) {
         let mut unwell = self.out(driver).await;
         unwell.extend(self.harmed());
+        unwell.extend(self.without_parity(driver).await);
         self.must(liveness::all_folded(driver, self.mix.bricks, &unwell).await);
         let check = ParityCheck::new(driver, map(driver).await.volumes.remove(0));
         let mut compared = Compared::default();
@@ -210,6 +211,17 @@ impl Storm<'_> {
         tally.stripes_compared += compared.stripes;
         tally.units_compared += compared.units;
         tally.units_damaged += compared.damaged;
+    }
+
+    /// Bricks of groups that have lost every parity slot: a data slot leads them then, and does not know of overlays that
+    /// only other data slots hold.
+    async fn without_parity(&self, driver: &World) -> BTreeSet<u32> {
+        let data = (self.mix.slots - self.mix.parity) as usize;
+        let map = map(driver).await;
+        let groups = map.volumes.iter().flat_map(|volume| &volume.groups);
+        let bare =
+            groups.filter(|group| group.slots[data..].iter().all(|slot| slot.state != SlotState::Live));
+        bare.flat_map(|group| &group.slots).map(|slot| slot.brick.0).collect()
     }
 
     pub(crate) fn must<T>(&self, checked: Result<T, String>) -> T {
@@ -239,7 +251,7 @@ impl Storm<'_> {
     }
 
     /// A mount whose lease has run out is told so by whomever it asks first; it shows only when it has joined again.
-    async fn soon_lost_a_lease(&self, world: &World) -> bool {
+    pub(crate) async fn soon_lost_a_lease(&self, world: &World) -> bool {
         let give_up = world.now() + REJOIN_US;
         while !self.lost_a_lease() && world.now() < give_up {
             world.sleep(REJOIN_US / 50).await;

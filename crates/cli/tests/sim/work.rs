@@ -219,7 +219,8 @@ impl Storm<'_> {
         };
         if let Err(why) = verdict {
             // Its writer may have given up since: a reader can be the first to notice.
-            if exact && self.is_hopeless(&client.world).await {
+            let world = &client.world;
+            if exact && (self.is_hopeless(world).await || self.soon_lost_a_lease(world).await) {
                 return Ok(());
             }
             panic!("seed {}: {name}: {why} (exact: {exact})", self.seed);
