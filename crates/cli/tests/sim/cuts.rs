@@ -89,15 +89,7 @@ impl Story<'_> {
     }
 
     fn found(&self, start: u64, first: u64, len: u64, found: &[u8]) {
-        for index in 0..len {
-            // What lies beyond the end counts as zeros.
-            let from = (index as usize * BLOCK).min(found.len());
-            let block = &found[from..found.len().min(from + BLOCK)];
-            match value_of(block) {
-                Ok(value) => self.must(self.history.borrow_mut().read(start, first + index, value)),
-                Err(why) => self.must(Err(format!("block {}: {why}", first + index))),
-            }
-        }
+        self.must(self.history.borrow_mut().read_blocks(start, first, len, found));
     }
 
     /// Makes the file long, so that nothing beyond the end stays hidden, and reads it.

@@ -100,14 +100,8 @@ impl Storm<'_> {
     }
 
     fn found(&self, start: u64, first: u64, len: u64, found: &[u8]) {
-        for index in 0..len {
-            let from = (index as usize * BLOCK).min(found.len());
-            let block = &found[from..found.len().min(from + BLOCK)];
-            let value =
-                self.must(value_of(block).map_err(|why| format!("shared, block {}: {why}", first + index)));
-            let checked = self.history.borrow_mut().read(start, first + index, value);
-            self.must(checked);
-        }
+        let checked = self.history.borrow_mut().read_blocks(start, first, len, found);
+        self.must(checked.map_err(|why| format!("shared, {why}")));
     }
 
     /// Reads it whole when nobody writes it any more.

@@ -15,6 +15,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Bytes of a block.
+const BLOCK: usize = 4096;
 /// When nothing had happened yet: the zeros of every block are written before.
 const BEFORE: u64 = 0;
 /// Never, so far.
@@ -97,6 +99,22 @@ impl History {
         self.reads.entry(block).or_default().entry(value).or_default().push((start, end));
         self.reads_checked += 1;
         self.check(block)
+    }
+
+    /// A read of `len` blocks that began at `start` found these bytes, and is done. What lies beyond them counts as zeros.
+    pub(crate) fn read_blocks(
+        &mut self,
+        start: u64,
+        first: u64,
+        len: u64,
+        found: &[u8],
+    ) -> Result<(), String> {
+        for (block, index) in (first..).zip(0..len as usize) {
+            let from = (index * BLOCK).min(found.len());
+            let value = value_of(&found[from..found.len().min(from + BLOCK)]);
+            self.read(start, block, value.map_err(|why| format!("block {block}: {why}"))?)?;
+        }
+        Ok(())
     }
 
     fn interval(&self, value: u64) -> (u64, u64) {
@@ -215,7 +233,7 @@ fn zeros_fit(zeros: Stretch, read: Stretch, forward: &[Stretch], backward: &[Str
 
 /// Blocks with a value in every word.
 pub(crate) fn filled(value: u64, blocks: usize) -> Vec<u8> {
-    value.to_le_bytes().repeat(blocks * 4096 / 8)
+    value.to_le_bytes().repeat(blocks * BLOCK / 8)
 }
 
 /// The value of a block.
