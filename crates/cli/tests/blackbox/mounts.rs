@@ -73,6 +73,9 @@ fn two_writers_of_one_file_see_each_other() {
 #[test]
 fn a_shared_file_is_cut_between_writes() {
     const LONG: usize = 120_000;
+    // The kernel sends a write that begins within a page as two.
+    const PAGE: u64 = 4096;
+    const WRITTEN: usize = 5 * PAGE as usize;
     let stage = Stage::new("shared-cut");
     stage.up(3, "2+1", "512M");
     let (a, b) = (stage.mount("a"), stage.mount("b"));
@@ -83,16 +86,16 @@ fn a_shared_file_is_cut_between_writes() {
         let (in_a, in_b) = (open(&a), open(&b));
         let mut chance = Chance::new(5);
         for round in 1..=60u8 {
-            let (at, cut) = (chance.below(90_000) as usize, chance.below(LONG as u64) as usize);
+            let (at, cut) = ((chance.below(22) * PAGE) as usize, chance.below(LONG as u64) as usize);
             std::thread::scope(|scope| {
-                scope.spawn(|| in_a.write_all_at(&[round; 20_000], at as u64).expect("a write"));
+                scope.spawn(|| in_a.write_all_at(&[round; WRITTEN], at as u64).expect("a write"));
                 in_b.set_len(cut as u64).expect("a cut");
             });
-            in_a.write_all_at(&[round; 4096], LONG as u64).expect("a later write");
-            let mut seen = vec![0; LONG + 4096];
+            in_a.write_all_at(&[round; PAGE as usize], LONG as u64).expect("a later write");
+            let mut seen = vec![0; LONG + PAGE as usize];
             in_b.read_exact_at(&mut seen, 0).expect("a read");
-            assert!(seen[LONG..] == [round; 4096], "round {round}: a later write is gone");
-            let written = at.max(cut)..(at + 20_000).max(cut);
+            assert!(seen[LONG..] == [round; PAGE as usize], "round {round}: a later write is gone");
+            let written = at.max(cut)..(at + WRITTEN).max(cut);
             let is = |range: std::ops::Range<usize>, byte| seen[range].iter().all(|seen| *seen == byte);
             assert!(is(written.clone(), 0) || is(written.clone(), round), "round {round}: half a cut");
             assert!(

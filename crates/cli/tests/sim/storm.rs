@@ -194,8 +194,8 @@ impl Storm<'_> {
     async fn rests(&self, driver: &World, client: &Client) {
         let mut unwell = self.out(driver).await;
         unwell.extend(self.harmed());
-        unwell.extend(self.without_parity(driver).await);
-        self.must(liveness::all_folded(driver, self.mix.bricks, &unwell).await);
+        let bare = self.without_parity(driver).await;
+        self.must(liveness::all_folded(driver, self.mix.bricks, &unwell, &bare).await);
         let check = ParityCheck::new(driver, map(driver).await.volumes.remove(0));
         let mut compared = Compared::default();
         let mut names: Vec<String> = self.handed.borrow().clone();
