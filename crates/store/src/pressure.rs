@@ -7,8 +7,10 @@ use crate::server::Server;
 
 /// How long a brick may take to tell, in microseconds.
 const TELL_US: u64 = 1_000_000;
+/// How old what is known of a brick may be before it is asked again, in microseconds.
+const OLD_US: u64 = 50_000;
 
-/// How full a brick is.
+/// How full another brick is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure {
     /// Bytes that it has room for.
@@ -20,16 +22,20 @@ pub(crate) struct Pressure {
 }
 
 impl Server {
-    /// What is known of a brick: what another told last; how this one is now.
-    pub(crate) fn pressure_of(&self, brick: BrickId) -> Option<Pressure> {
+    /// How much of a brick's room for overlays is taken, in per cent: of this one now, of another as it told last.
+    pub(crate) fn fill_of(&self, brick: BrickId) -> u8 {
         if brick == self.options.brick {
-            return Some(Pressure {
-                free: self.free_bytes(),
-                journal_fill: self.fill(),
-                at: self.world.now(),
-            });
+            return self.fill();
         }
-        self.pressure.borrow().get(&brick).copied()
+        self.pressure.borrow().get(&brick).map_or(0, |known| known.journal_fill)
+    }
+
+    /// Bytes that a brick has room for: this one now, another as it told last; without bound if it has not.
+    pub(crate) fn free_of(&self, brick: BrickId) -> u64 {
+        if brick == self.options.brick {
+            return self.free_bytes();
+        }
+        self.pressure.borrow().get(&brick).map_or(u64::MAX, |known| known.free)
     }
 
     /// Notes what a brick has told. Of this one that would soon be wrong, and nobody would tell it anew.
@@ -38,6 +44,19 @@ impl Server {
             let pressure = Pressure { free, journal_fill, at: self.world.now() };
             self.pressure.borrow_mut().insert(brick, pressure);
         }
+    }
+
+    /// Asks another brick how full it is, if what is known is old and nobody is asking.
+    pub(crate) async fn refresh_pressure(&self, brick: BrickId) {
+        let now = self.world.now();
+        {
+            let mut pressure = self.pressure.borrow_mut();
+            match pressure.get_mut(&brick) {
+                Some(known) if known.at + OLD_US <= now => known.at = now,
+                _ => return,
+            }
+        }
+        self.ask_pressure(brick).await;
     }
 
     /// Asks a brick how full it is; what it holds is durable then, and may make room.

@@ -251,11 +251,9 @@ impl Shared {
         let place = (request.volume, request.inode);
         let Caller { client, op, acked } = request.caller;
         let mut state = self.state.borrow_mut();
-        let session = state.sessions.known(client, request.volume)?;
-        session.trim(acked);
-        session.check_wanted(op)?;
-        if let Some(answer) = session.answer(op) {
-            return from_bytes(answer).map_err(|_| Refusal::Malformed);
+        state.sessions.known(client, request.volume)?.trim(acked);
+        if let Some(answer) = state.sessions.answered(&request.caller, request.volume)? {
+            return from_bytes(&answer).map_err(|_| Refusal::Malformed);
         }
         // A close would end what is granted.
         let granted = state.live.opens.has(place, client) && state.live.cuts.may_zero(place, client, op);

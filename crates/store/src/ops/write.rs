@@ -35,8 +35,6 @@ const JOURNAL_PRESSED: u8 = 50;
 const JOURNAL_FULL: u8 = 60;
 /// How long a write waits for that: there may be no space to fold into.
 const JOURNAL_WAIT_US: u64 = 2_000_000;
-/// How old what is known of a full journal may be before it is asked for again, in microseconds.
-const PRESSURE_US: u64 = 50_000;
 /// How long a slot may take to hold an operation before it is asked again, in microseconds.
 const PREPARE_TIMEOUT_US: u64 = 5_000_000;
 /// Pause before something is tried again, in microseconds.
@@ -157,14 +155,9 @@ impl Server {
     async fn is_group_pressed(&self, id: GroupId, epoch: Epoch) -> Result<bool, Refusal> {
         let mut pressed = false;
         for brick in self.bricks_of(id, epoch)? {
-            let known = self.pressure_of(brick).filter(|known| known.journal_fill >= JOURNAL_PRESSED);
-            let Some(known) = known else { continue };
-            pressed = true;
-            if known.at + PRESSURE_US <= self.world.now() {
-                if let Some(known) = self.pressure.borrow_mut().get_mut(&brick) {
-                    known.at = self.world.now();
-                }
-                self.ask_pressure(brick).await;
+            if self.fill_of(brick) >= JOURNAL_PRESSED {
+                pressed = true;
+                self.refresh_pressure(brick).await;
             }
         }
         Ok(pressed)
@@ -184,7 +177,7 @@ impl Server {
         let bricks = self.bricks_of(id, epoch)?;
         let needed = (geometry.unit() + self.accepted.get() / geometry.code().k()) as u64;
         for brick in bricks {
-            let is_full = || self.pressure_of(brick).is_some_and(|known| known.free < needed);
+            let is_full = || self.free_of(brick) < needed;
             if is_full() {
                 // What we know may be old: space could have come back since.
                 self.ask_pressure(brick).await;
@@ -268,8 +261,7 @@ impl Server {
 
     /// Whether a journal of the group can take no more overlays.
     fn is_journal_full(&self, stripe: &Stripe<'_>) -> bool {
-        let known = stripe.bricks().filter_map(|brick| self.pressure_of(brick));
-        known.map(|known| known.journal_fill).max().unwrap_or(0).max(self.fill()) >= JOURNAL_FULL
+        stripe.bricks().any(|brick| self.fill_of(brick) >= JOURNAL_FULL)
     }
 
     /// A full write of these contents: each data unit ends where only zeros follow.
