@@ -19,6 +19,8 @@ MIB = 1 << 20
 # A row of sequential writes ends early when it has written this much: the bricks are RAM.
 WRITE_BYTES = 3 << 30
 LAID_FILES = 16
+# Of these, those that random writes go to: the same, by however many jobs.
+WRITTEN_FILES = 10
 # Descriptors that a client needs besides those of the files, and a number of files that no run comes to.
 SPARE_FILES, MANY_FILES = 512, 1 << 30
 
@@ -172,7 +174,8 @@ class Fio(Case):
 
 
 class RandomWrite(Case):
-    """4 KiB over existing data for a long time; what counts is the last quarter, when no buffer helps any more."""
+    """4 KiB over 1.25 GiB of existing data for a long time; what counts is the last quarter, when no buffer helps any
+    more."""
 
     needs_data = True
 
@@ -187,8 +190,8 @@ class RandomWrite(Case):
         logs = system.home / "fio"
         for old in system.home.glob("fio_iops.*"):
             old.unlink()
-        names = laid_names(1) if self.jobs == 1 else ["--filename_format=data.$jobnum"]
-        each = effort.laid_bytes if self.jobs == 1 else effort.laid_bytes // LAID_FILES
+        names = laid_names(self.jobs, WRITTEN_FILES)
+        each = effort.laid_bytes // LAID_FILES * (WRITTEN_FILES if self.jobs == 1 else 1)
         command = fio.command(system.directory, "randwrite", "4k", self.jobs, "--overwrite=1", "--norandommap=1",
                               "--time_based=1", f"--runtime={effort.long_seconds:.0f}", f"--size={each}", *names,
                               f"--write_iops_log={logs}", "--log_avg_msec=1000", "--per_job_logs=1")
@@ -197,8 +200,7 @@ class RandomWrite(Case):
         answer = fio.parse(done.out)
         run_.raw.append(answer.raw)
         start = time.monotonic()
-        run(["sync", *(str(system.directory / f"data.{n}") for n in range(LAID_FILES if self.jobs == 1 else self.jobs))],
-            600)
+        run(["sync", *(str(system.directory / f"data.{n}") for n in range(WRITTEN_FILES))], 600)
         synced = time.monotonic() - start
         texts = [path.read_text() for path in sorted(system.home.glob("fio_iops.*"))]
         tail = effort.long_seconds / 4
@@ -307,10 +309,10 @@ class Postmark(Case):
                                                cpu=window.cpu, details={"output": done.out[-1200:]})}
 
 
-def laid_names(jobs: int) -> list[str]:
-    """fio's words for the laid files: one job works on all of them, several on one each."""
+def laid_names(jobs: int, files: int = LAID_FILES) -> list[str]:
+    """fio's words for the laid files: one job works on so many of them, several on one each."""
     if jobs == 1:
-        return ["--filename=" + ":".join(f"data.{n}" for n in range(LAID_FILES)), "--file_service_type=random"]
+        return ["--filename=" + ":".join(f"data.{n}" for n in range(files)), "--file_service_type=random"]
     return ["--filename_format=data.$jobnum"]
 
 

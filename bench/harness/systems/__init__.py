@@ -6,10 +6,10 @@ from .base import Options, System
 from .ganesha import Ganesha
 from .gluster import GlusterEc, GlusterReplica
 from .juicefs import JuiceFs
-from .moosefs import MooseFs
+from .moosefs import MooseFs, MooseFsTwo
 from .passthrough import Passthrough
 from .seaweedfs import SeaweedFs
 from .shoal import Shoal, ShoalMount
 
 ALL: dict[str, type[System]] = {kind.name: kind for kind in (Shoal, ShoalMount, GlusterEc, GlusterReplica, Ganesha,
-                                                             MooseFs, SeaweedFs, JuiceFs, Passthrough)}
+                                                             MooseFs, MooseFsTwo, SeaweedFs, JuiceFs, Passthrough)}

@@ -158,6 +158,9 @@ class System:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(10)
+            if self.door != "mount":
+                # The kernel may keep the door of a process that has ended for a moment, and lead the next client there.
+                until(f"{self.name}: the {self.door} is shut", 10, lambda: not listens(self.gate_at), 0.05)
 
     def unmount_politely(self) -> None:
         run(["umount", str(self.mount_point)], 60)

@@ -1,4 +1,4 @@
-"""MooseFS from the distribution: one master, ten chunk servers, three copies (its free edition has no codes)."""
+"""MooseFS from the distribution: one master, ten chunk servers, three copies or two (its free edition has no codes)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from .base import Options, System
 
 # What the daemons believe to be the machine's address; see load/loopback_shim.c
 PRETENDED = "198.18.0.1"
-COPIES = 3
 
 
 class MooseFs(System):
     name = "moosefs"
     copies = 3
-    about = f"{COPIES} copies of every chunk on ten chunk servers"
+    about = "three copies of every chunk on ten chunk servers"
     count = 10
 
     def __init__(self, options: Options):
@@ -40,7 +39,7 @@ class MooseFs(System):
         return str(path)
 
     def start(self) -> None:
-        self.bricks = bricks.make("moosefs", self.count, self.brick_mib)
+        self.bricks = bricks.make(self.name, self.count, self.brick_mib)
         data = self.home / "master"
         data.mkdir()
         (data / "metadata.mfs").write_bytes(Path("/var/lib/mfs/metadata.mfs.empty").read_bytes())
@@ -75,10 +74,10 @@ class MooseFs(System):
         if self.policy_is_set:
             return
         # Files are kept for a day after their deletion otherwise
-        run(["mfssetgoal", str(COPIES), str(self.directory)], 30)
+        run(["mfssetgoal", str(self.copies), str(self.directory)], 30)
         run(["mfssettrashtime", "0", str(self.directory)], 30)
         self.policy_is_set = True
-        until("moosefs: chunk servers take files", 60, self._writable, 1)
+        until(f"{self.name}: chunk servers take files", 60, self._writable, 1)
 
     def _writable(self) -> bool:
         try:
@@ -94,4 +93,12 @@ class MooseFs(System):
 
     def facts(self) -> dict[str, object]:
         done = run(["mfsmaster", "-v"], 10, check=False)
-        return {"version": (done.out + done.err).strip(), "copies": COPIES}
+        return {"version": (done.out + done.err).strip(), "copies": self.copies}
+
+
+class MooseFsTwo(MooseFs):
+    """Its usual goal."""
+
+    name = "moosefs-2"
+    copies = 2
+    about = "two copies of every chunk on ten chunk servers"

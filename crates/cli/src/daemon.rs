@@ -2,7 +2,9 @@
 
 use std::future::Future;
 use std::net::ToSocketAddrs;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use anyhow::Context;
@@ -87,20 +89,31 @@ fn keep_within(memory: u64) {
     }
 }
 
-/// A signal that is given when this process is asked to end. Call it before other threads start.
-pub(crate) fn stop_signal() -> anyhow::Result<Signal> {
-    let stop = Signal::new();
-    let given = stop.clone();
+/// A daemon that can be asked to end, by SIGTERM and the like.
+pub(crate) struct Stop {
+    asked: Pin<Box<dyn Future<Output = ()>>>,
+    is_starting: Arc<AtomicBool>,
+}
+
+/// From now on a request to end this process ends it at once, as a crash would, until [`run_until_stopped`] lets it end
+/// in order. Call it before other threads start.
+pub(crate) fn stop_signal() -> anyhow::Result<Stop> {
+    let (given, is_starting) = (Signal::new(), Arc::new(AtomicBool::new(true)));
+    let stop = Stop { asked: Box::pin(given.wait()), is_starting: Arc::clone(&is_starting) };
     signals::on_stop(move |signal| {
         tracing::info!("stopping: {signal}");
+        if is_starting.load(Ordering::Acquire) {
+            std::process::exit(1);
+        }
         given.notify();
     })?;
     Ok(stop)
 }
 
 /// Runs `work` until it ends or the process is asked to.
-pub(crate) fn run_until_stopped<T>(world: &World, stop: &Signal, work: impl Future<Output = T>) -> Option<T> {
-    let mut stopped = pin!(stop.wait());
+pub(crate) fn run_until_stopped<T>(world: &World, stop: Stop, work: impl Future<Output = T>) -> Option<T> {
+    stop.is_starting.store(false, Ordering::Release);
+    let mut stopped = stop.asked;
     let mut work = pin!(work);
     world.block_on(std::future::poll_fn(|cx| {
         if let Poll::Ready(output) = work.as_mut().poll(cx) {

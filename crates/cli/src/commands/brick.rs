@@ -139,7 +139,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
         tracing::info!("brick {id} of cluster {cluster}: {path} {LISTENING}{}", brick.address());
         brick.run().await.map_err(|e| explain(e, path))
     };
-    daemon::run_until_stopped(&world, &stop, work).unwrap_or(Ok(()))
+    daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
 }
 
 async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {

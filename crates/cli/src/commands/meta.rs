@@ -69,7 +69,7 @@ pub(crate) fn run(args: &MetaArgs) -> anyhow::Result<()> {
         service.run().await;
         anyhow::bail!("the metadata store {} failed; start the service again", path.display())
     };
-    daemon::run_until_stopped(&world, &stop, work).unwrap_or(Ok(()))
+    daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
 }
 
 fn explain(error: MetaError, path: &Path) -> anyhow::Error {

@@ -169,7 +169,7 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     let uri = uri(&listen, &gate.address(), args);
     let _note = gate::leave_note("nbd", &args.volume, &target.meta, &uri, &[at.clone(), gate.address()])?;
     tracing::info!("volume {} {LISTENING}{uri}", args.volume);
-    let served = daemon::run_until_stopped(&world, &stop, gate.serve());
+    let served = daemon::run_until_stopped(&world, stop, gate.serve());
     let ended = gate.end();
     if let Some(Err(lost)) = served {
         return Err(problem(lost.to_string(), "start the gate again"));

@@ -175,7 +175,7 @@ fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
     let at = [args.listen().to_owned(), address.clone()];
     let _note = gate::leave_note("nfs", &args.volume, &target.meta, &uri, &at)?;
     tracing::info!("volume {} by NFS {LISTENING}{address}", args.volume);
-    let _ = daemon::run_until_stopped(&world, &stop, std::future::pending::<()>());
+    let _ = daemon::run_until_stopped(&world, stop, std::future::pending::<()>());
     gate.end().context("the gate ended with bytes that could not be made stable")
 }
 

@@ -73,7 +73,7 @@ fn two_writers_of_one_file_see_each_other() {
 #[test]
 fn a_shared_file_is_cut_between_writes() {
     const LONG: usize = 120_000;
-    // The kernel sends a write that begins within a page as two.
+    // The kernel parts a write at the end of a page that it does not have and that the write begins within.
     const PAGE: u64 = 4096;
     const WRITTEN: usize = 5 * PAGE as usize;
     let stage = Stage::new("shared-cut");

@@ -71,6 +71,35 @@ fn patiently<T>(mut ask: impl FnMut() -> std::io::Result<Done<T>>) -> std::io::R
     panic!("the gate says `later` for a minute");
 }
 
+/// A gate that still joins has nothing to end in order.
+#[test]
+fn a_gate_that_starts_can_be_stopped() {
+    let stage = Stage::new("gate-starts");
+    stage.up(3, "2+1", "128M");
+    stage.must(&["volume", "create", "disk", "--block", "64M", "--code", "2+1", "--same-node"]);
+    let meta = Pid::from_raw(stage.pid("meta"));
+    for (gate, volume) in [("nfs", "main"), ("nbd", "disk")] {
+        kill(meta, Signal::SIGSTOP).expect("the service runs");
+        let words = [gate, volume, "--listen", "127.0.0.1:0", "--foreground"];
+        let pid = stage.daemon(gate, &words);
+        assert!(wait_for(Duration::from_secs(10), || blocks_sigterm(pid)), "{gate} begins");
+        // It asks the metadata service, which does not answer.
+        thread::sleep(Duration::from_millis(300));
+        kill(Pid::from_raw(pid as i32), Signal::SIGTERM).expect("the gate runs");
+        kill(meta, Signal::SIGCONT).expect("the service is there");
+        let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let ends = wait_for(Duration::from_secs(30), || stat().contains(") Z "));
+        assert!(ends, "the {gate} gate goes on:\n{}", stage.said(gate));
+    }
+}
+
+/// Whether a process has a thread of its own for the signals that ask it to end.
+fn blocks_sigterm(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or_default();
+    u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 << (Signal::SIGTERM as u64 - 1) != 0)
+}
+
 #[test]
 fn nothing_is_lost_when_a_gate_is_killed_under_load() {
     let stage = Stage::new("nfs-kill");
