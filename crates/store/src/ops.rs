@@ -16,6 +16,7 @@ mod stage;
 mod status;
 pub(crate) mod stripe;
 mod sync;
+mod unfolded;
 mod verify;
 mod write;
 

@@ -91,6 +91,7 @@ impl Brick {
             progress: Signal::new(),
             news: Signal::new(),
             unpatched: RefCell::new(BTreeSet::new()),
+            unfolded: RefCell::default(),
             counters: Counters::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),

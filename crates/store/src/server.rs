@@ -102,6 +102,8 @@ pub(crate) struct Server {
     pub(crate) news: Signal,
     /// Stripes that a patch could not be made of: a block is damaged. The next fold writes them whole.
     pub(crate) unpatched: RefCell<BTreeSet<StripeKey>>,
+    /// Stripes with overlays that others have told of.
+    pub(crate) unfolded: RefCell<BTreeMap<StripeKey, GroupId>>,
     pub(crate) counters: Counters,
     /// A client wrote or read at this time.
     pub(crate) busy_at: Cell<u64>,
@@ -148,6 +150,7 @@ impl Brick {
         world.spawn(server.clone().tell_decisions());
         world.spawn(server.clone().ask_for_decisions());
         world.spawn(server.clone().fold_for_ever());
+        world.spawn(server.clone().tell_unfolded());
         world.spawn(server.clone().join_slots_for_ever());
         world.spawn(server.clone().drop_old_stages());
         let handler: Handler = {
@@ -204,6 +207,7 @@ impl Server {
             messages::Nudge::KIND => reply(self.nudge().await?),
             messages::Decided::KIND => reply(self.decided(call.parse()?).await?),
             messages::Remind::KIND => reply(self.remind(&call.parse()?)),
+            messages::Unfolded::KIND => reply(self.unfolded(call.parse()?)?),
             messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
             messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
             messages::Fill::KIND => {

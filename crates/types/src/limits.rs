@@ -36,6 +36,8 @@ pub const PAYLOAD_MAX: usize = 32 << 20;
 pub const STRIPE_MAX: usize = 32 << 20;
 /// Most ranges of one write.
 pub const SPANS_MAX: usize = 512;
+/// Most stripes of which a slot tells that they are not folded, in one message.
+pub const UNFOLDED_MAX: usize = 256;
 /// Most groups of one volume.
 pub const GROUPS_MAX: u32 = 4096;
 /// Most bricks of one cluster.

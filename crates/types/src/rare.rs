@@ -55,6 +55,8 @@ branches! {
     /// A primary.
     FoldPutOff = "a fold was put off",
     /// A primary.
+    FoldedForOthers = "a stripe was folded whose overlays only other slots had",
+    /// A primary.
     PatchAborted = "a patch was aborted",
     /// A primary.
     EpochRenewed = "a primary asked for a new epoch to abort what it could not complete",

@@ -194,8 +194,7 @@ impl Storm<'_> {
     async fn rests(&self, driver: &World, client: &Client) {
         let mut unwell = self.out(driver).await;
         unwell.extend(self.harmed());
-        let bare = self.without_parity(driver).await;
-        self.must(liveness::all_folded(driver, self.mix.bricks, &unwell, &bare).await);
+        self.must(liveness::all_folded(driver, self.mix.bricks, &unwell).await);
         let check = ParityCheck::new(driver, map(driver).await.volumes.remove(0));
         let mut compared = Compared::default();
         let mut names: Vec<String> = self.handed.borrow().clone();
@@ -211,17 +210,6 @@ impl Storm<'_> {
         tally.stripes_compared += compared.stripes;
         tally.units_compared += compared.units;
         tally.units_damaged += compared.damaged;
-    }
-
-    /// Bricks of groups that have lost every parity slot: a data slot leads them then, and does not know of overlays that
-    /// only other data slots hold.
-    async fn without_parity(&self, driver: &World) -> BTreeSet<u32> {
-        let data = (self.mix.slots - self.mix.parity) as usize;
-        let map = map(driver).await;
-        let groups = map.volumes.iter().flat_map(|volume| &volume.groups);
-        let bare =
-            groups.filter(|group| group.slots[data..].iter().all(|slot| slot.state != SlotState::Live));
-        bare.flat_map(|group| &group.slots).map(|slot| slot.brick.0).collect()
     }
 
     pub(crate) fn must<T>(&self, checked: Result<T, String>) -> T {

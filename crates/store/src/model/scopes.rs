@@ -104,6 +104,12 @@ pub(super) fn folded() -> Scope {
     Scope { folds: 1, ..Scope::new(2, 1, vec![full(0), small(0, &[0]), small(0, &[0, 1])]) }
 }
 
+/// The only parity slot is lost: a data slot leads, and folds what it has no overlay of.
+pub(super) fn without_parity() -> Scope {
+    let writes = vec![full(0), small(0, &[1])];
+    Scope { folds: 1, epochs: 2, expels: 1, frail: 0b100, ..Scope::new(2, 1, writes) }
+}
+
 /// A slot is lost, something is written without it, and it is brought level and admitted.
 pub(super) fn admitted() -> Scope {
     let writes = vec![full(0), small(1, &[0])];
@@ -151,6 +157,11 @@ fn folded_is_sound() {
     is_sound(&folded());
 }
 
+#[test]
+fn without_parity_is_sound() {
+    is_sound(&without_parity());
+}
+
 /// Patches where a unit has many blocks: what is not touched stays where it is.
 #[test]
 fn shared_blocks_are_sound() {
@@ -191,7 +202,15 @@ fn a_fold_among_faults() {
     is_sound_so_far("2+1, a fold, a restart, a loss, a new epoch", &scope, usize::MAX);
 }
 
-/// 2+2: the same, as far as thirty million steps go.
+/// 2+1: the only parity slot is lost, and one of those that fold without it restarts.
+#[test]
+#[ignore = "minutes: ./dev model"]
+fn a_fold_without_parity() {
+    let scope = Scope { epochs: 3, crashes: 1, frail: 0b110, ..without_parity() };
+    is_sound_so_far("2+1, a fold without parity, a restart", &scope, usize::MAX);
+}
+
+/// 2+2: a fold among faults, as far as thirty million steps go.
 #[test]
 #[ignore = "minutes: ./dev model"]
 fn two_parity_slots() {

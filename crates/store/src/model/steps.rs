@@ -119,7 +119,11 @@ impl Scope {
                 actions.push(Action::Order(at, key.stripe));
             }
             let may_fold = idle || self.is(Mutant::FoldUndecided);
-            let overlaid = !state.bricks[at].now.core.shape(key).overlays.is_empty();
+            let has_overlays = |slot: usize| !state.bricks[slot].now.core.shape(key).overlays.is_empty();
+            // `ops/unfolded.rs`: a data slot asks the others.
+            let asked = if at < self.code.k() { 0..self.code.k() } else { 0..0 };
+            let overlaid =
+                has_overlays(at) || asked.into_iter().any(|slot| live & 1 << slot != 0 && has_overlays(slot));
             if ordered && may_fold && overlaid && state.spent.folds < self.folds {
                 actions.push(Action::Fold(at, key.stripe, true));
                 actions.push(Action::Fold(at, key.stripe, false));

@@ -21,7 +21,7 @@ const IDLE_US: u64 = 1_000_000;
 const FILL_BUSY: u8 = 40;
 /// Stripes folded at once: most of a fold is waiting for syncs.
 const TOGETHER: usize = 16;
-/// Stripes folded per look.
+/// Stripes folded per look, of those with overlays here, and of those that others have told of.
 const PER_LOOK: usize = 64;
 
 impl Server {
@@ -61,13 +61,15 @@ impl Server {
         self.fill().max(others.unwrap_or(0)) >= FILL_BUSY
     }
 
-    /// Stripes of this brick's groups with overlays, the oldest in the journal first.
+    /// Stripes of this brick's groups with overlays, the oldest in the journal first; then those of which only others know.
     fn fold_candidates(&self) -> Vec<(StripeKey, GroupId)> {
         let primary = self.primary.borrow();
         let serves =
             |id: GroupId| primary.epoch(id).is_some_and(|epoch| primary.serving(id, epoch).is_some());
         let mine = |id: GroupId| serves(id) && primary.accepts(id);
-        self.slot.borrow().overlaid(mine, PER_LOOK)
+        let mut candidates = self.slot.borrow().overlaid(mine, PER_LOOK);
+        candidates.extend(self.take_unfolded(mine, PER_LOOK));
+        candidates
     }
 
     /// Folds one stripe. False if there was nothing to fold.
@@ -76,8 +78,8 @@ impl Server {
         turn.come().await;
         let epoch = self.primary.borrow().epoch(id).ok_or(Refusal::NotPrimary)?;
         let stripe = Stripe::look(self, id, epoch, key).await?;
-        if stripe.shape.overlays.is_empty() || self.slot.borrow().is_dropped(key.object) {
-            let dropped = self.slot.borrow().is_dropped(key.object);
+        let dropped = self.slot.borrow().is_dropped(key.object);
+        if dropped || !self.is_overlaid(&stripe).await? {
             tracing::debug!(%key, dropped, shape = ?stripe.shape, "nothing to fold");
             return Ok(false);
         }
@@ -90,6 +92,9 @@ impl Server {
         self.carry(&stripe, plan, Vec::new()).await?;
         self.unpatched.borrow_mut().remove(&key);
         count(&self.counters.folded);
+        if stripe.shape.overlays.is_empty() {
+            reached(Rare::FoldedForOthers);
+        }
         Ok(true)
     }
 }

@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Asks another brick.
-    async fn ask<R: types::wire::Request>(
+    pub(super) async fn ask<R: types::wire::Request>(
         &self,
         brick: types::BrickId,
         epoch: Epoch,

@@ -14,6 +14,7 @@ mod patches;
 mod purged;
 mod returned;
 mod staged;
+mod unfolded;
 mod unknown;
 
 use std::cell::RefCell;

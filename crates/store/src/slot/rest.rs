@@ -1,6 +1,8 @@
 //! Between the journal and the descriptors at rest: loading, checkpoints, eviction, and the end of a replay.
 
-use types::{GroupId, ObjectId, Seq, StripeKey};
+use std::ops::Bound;
+
+use types::{Epoch, GroupId, ObjectId, Seq, StripeKey};
 
 use super::{Kept, SlotCore, SlotGroup, Stamp, Unit};
 use crate::descriptor::Descriptor;
@@ -257,5 +259,24 @@ impl SlotCore {
         }
         overlaid.sort_unstable();
         overlaid.into_iter().map(|(_, _, key, group)| (key, group)).collect()
+    }
+
+    /// Stripes above `after` with overlays from before an epoch of their group, if `epoch` tells one, in the order of
+    /// their keys, at most `max`. What is to be hidden by a write whose decision is not known yet is left out.
+    pub(crate) fn overlaid_before(
+        &self,
+        epoch: impl Fn(GroupId) -> Option<Epoch>,
+        after: Option<StripeKey>,
+        max: usize,
+    ) -> Vec<(StripeKey, GroupId)> {
+        let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let units = self.units.range(above).filter(|(_, unit)| !unit.overlays.is_empty());
+        let overlaid = units.filter(|(_, unit)| {
+            let hiding = unit.pend.last_key_value().map(|(seq, _)| *seq);
+            let hiding = hiding.or(unit.base.as_ref().map(|base| base.identity)).unwrap_or(Seq::NONE);
+            let oldest = unit.overlays.range(hiding.next()..).next();
+            oldest.is_some_and(|(seq, _)| epoch(unit.group).is_some_and(|epoch| seq.epoch() < epoch))
+        });
+        overlaid.map(|(key, unit)| (*key, unit.group)).take(max).collect()
     }
 }

@@ -227,6 +227,13 @@ records! {
         groups: Vec<(GroupId, Epoch)>,
     } => Done;
 
+    /// Slot to primary: these stripes have overlays from before the epoch. A primary that is a data slot may not know of
+    /// them: it looks, and folds them when it folds.
+    130 Unfolded {
+        /// The stripes, each with its group, at most [`UNFOLDED_MAX`](crate::limits::UNFOLDED_MAX).
+        stripes: Vec<(GroupId, StripeKey)>,
+    } => Done;
+
     /// Take-over, first step. Primary to slot: promise this epoch durably, refuse older ones, and tell what you hold.
     114 NewEpoch {
         /// The group.

@@ -29,6 +29,7 @@ macro_rules! for_each_record {
             Nudge,
             Decided,
             Remind,
+            Unfolded,
             NewEpoch,
             Tail,
             Decide,

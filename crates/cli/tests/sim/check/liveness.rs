@@ -92,18 +92,11 @@ pub(crate) async fn all_live(world: &World, lost: &BTreeSet<u32>) -> Result<(), 
 }
 
 /// Waits until no brick with all of its slots live has overlays: everything is folded.
-///
-/// Bricks in `bare` are given as much time as the others, and may keep some for ever.
-pub(crate) async fn all_folded(
-    world: &World,
-    bricks: u32,
-    out: &BTreeSet<u32>,
-    bare: &BTreeSet<u32>,
-) -> Result<(), String> {
+pub(crate) async fn all_folded(world: &World, bricks: u32, out: &BTreeSet<u32>) -> Result<(), String> {
     let deadline = world.now() + CLEAN_US;
     loop {
         let reports = reports(world, bricks).await;
-        let mut left: Vec<_> = reports
+        let left: Vec<_> = reports
             .iter()
             .filter(|report| report.overlays > 0 && !out.contains(&report.brick.0))
             .map(|report| (report.brick, report.overlays))
@@ -112,10 +105,6 @@ pub(crate) async fn all_folded(
             return Ok(());
         }
         if world.now() > deadline {
-            left.retain(|(brick, _)| !bare.contains(&brick.0));
-            if left.is_empty() {
-                return Ok(());
-            }
             return Err(format!("overlays are left {CLEAN_US} us after the last write: {left:?}"));
         }
         world.sleep(LOOK_US).await;

@@ -185,6 +185,11 @@ impl Fleet {
         self.servers.borrow().get(&brick).cloned().expect("the brick runs")
     }
 
+    /// Overlays in the journals of those who run.
+    pub(super) fn overlays(&self) -> usize {
+        self.servers.borrow().values().map(|server| server.slot.borrow().resident().1).sum()
+    }
+
     pub(super) fn runs(&self, brick: usize) -> bool {
         self.servers.borrow().contains_key(&brick)
     }

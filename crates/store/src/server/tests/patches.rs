@@ -48,11 +48,6 @@ impl Fleet {
         struck.for_each(|brick| self.start(brick));
     }
 
-    /// Overlays in the journals of those who run.
-    fn overlays(&self) -> usize {
-        self.servers.borrow().values().map(|server| server.slot.borrow().resident().1).sum()
-    }
-
     /// How far the patch has come, `patch` its number once that was seen.
     fn stage(&self, patch: &mut Option<Seq>) -> Option<Stage> {
         let servers = self.servers.borrow();
