@@ -1,12 +1,13 @@
 //! The mount's unstable bytes in all: the budget, whose turn it is to be sent, and what waits for stability.
 //!
 //! ```text
-//!  | gathering: partial stripes, up to half | on the way: pieces, from sealed to stable | free |
+//!  | gathering: partial stripes, up to half | on the way: pieces, from sealed to stable, up to 3/8 | free |
 //! ```
 //!
 //! The more a stripe gathers before it leaves, the fewer writes there are. So a partial stripe that is not asked for
 //! leaves only while few pieces are on the way; until then it goes on gathering, and if the bricks are slow this may
-//! take the whole budget.
+//! take the whole budget. What is on the way gains nothing from being more than keeps the bricks busy, and falls out of
+//! the processor's caches: so it has a bound of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -163,7 +164,7 @@ impl Flow {
         let number = room.as_ref().map_or(0, |room| room.number);
         let held = state.waiters.get(&number).map_or(0, Waiter::owned);
         let first = state.waiters.values().all(|waiter| waiter.granted);
-        if grown > held && !(first && state.holds.used + grown - held <= self.budget as i64) {
+        if grown > held && !(first && self.has_room(&state.holds, grown - held)) {
             return false;
         }
         state.holds.used += grown - held;
@@ -175,6 +176,12 @@ impl Flow {
             self.grant(state);
         }
         true
+    }
+
+    /// Whether `more` bytes may be taken. However many they are: some are given as soon as enough has left.
+    fn has_room(&self, holds: &Change, more: i64) -> bool {
+        let budget = self.budget as i64;
+        holds.used + more <= budget && holds.used - holds.gathering < budget / 8 * 3
     }
 
     /// Waits until `bytes` of the budget are free, and takes them.
@@ -205,7 +212,7 @@ impl Flow {
     fn grant(&self, mut state: MutexGuard<'_, FlowState>) {
         let state = &mut *state;
         for waiter in state.waiters.values_mut().filter(|waiter| !waiter.granted) {
-            if state.holds.used + waiter.bytes > self.budget as i64 {
+            if !self.has_room(&state.holds, waiter.bytes) {
                 break;
             }
             state.holds.used += waiter.bytes;
@@ -313,7 +320,7 @@ impl Flow {
 
     /// Room runs short or pieces are too many: accepted pieces are made stable as soon as that is cheap.
     fn is_pressed(&self, state: &FlowState) -> bool {
-        state.accepted >= self.budget / 4 || state.crowded || !state.waiters.is_empty()
+        state.accepted >= self.budget / 8 || state.crowded || !state.waiters.is_empty()
     }
 
     /// The timers are looked at again at `when`; 0 if somebody is looking.

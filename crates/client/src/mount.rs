@@ -55,13 +55,13 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    /// The usual options: 64 MiB unstable, 256 MiB in all.
+    /// The usual options: 128 MiB unstable, 256 MiB in all.
     pub fn new(meta: &str, volume: &str, identity: Identity) -> MountOptions {
         MountOptions {
             meta: meta.to_owned(),
             volume: volume.to_owned(),
             identity,
-            unstable_budget: 64 << 20,
+            unstable_budget: 128 << 20,
             memory_budget: 256 << 20,
             encode: Encode::default(),
             exclusive: false,
