@@ -28,6 +28,8 @@ pub use meta::File;
 
 pub const VOLUME: VolumeId = VolumeId(1);
 pub const UNIT: usize = 4096;
+/// What may be unstable, in bytes.
+pub const BUDGET: u64 = 768 << 10;
 pub const META: &str = "meta:1";
 pub const OWNER: Owner = Owner { uid: 1, gid: 2, mode: 0o644 };
 
@@ -191,7 +193,7 @@ impl Cluster {
 
     pub fn options(&self) -> MountOptions {
         MountOptions {
-            unstable_budget: 256 << 10,
+            unstable_budget: BUDGET,
             memory_budget: 1 << 20,
             encode: self.known().encode,
             ..MountOptions::new(META, "v", identity(Role::Client))
