@@ -189,6 +189,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 fn run_all(deaths: bool) {
+    crate::log_if_asked();
     let outcomes: Vec<Outcome> = seeds().map(|seed| run(seed, deaths)).collect();
     let whole = outcomes.iter().filter(|outcome| outcome.whole).count();
     assert!(whole * 10 >= outcomes.len() * 9, "{whole} of {} kept their leases", outcomes.len());

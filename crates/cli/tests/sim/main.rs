@@ -62,6 +62,15 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
+/// With `SHOAL_LOG` set, what everybody does; for one seed.
+fn log_if_asked() {
+    if std::env::var_os("SHOAL_LOG").is_some() {
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer();
+        // Another test of this process may have been first.
+        let _ = log.try_init();
+    }
+}
+
 /// What all jobs share.
 #[derive(Default)]
 struct Progress {
@@ -72,9 +81,7 @@ struct Progress {
 /// Random work under random faults.
 #[test]
 fn storms() {
-    if std::env::var_os("SHOAL_LOG").is_some() {
-        tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().init();
-    }
+    log_if_asked();
     let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_SEEDS", 50));
     let jobs = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let (next, progress) = (AtomicU64::new(first), Mutex::new(Progress::default()));
