@@ -6,8 +6,8 @@
 //!
 //! The more a stripe gathers before it leaves, the fewer writes there are. So a partial stripe that is not asked for
 //! leaves only while few pieces are on the way; until then it goes on gathering, and if the bricks are slow this may
-//! take the whole budget. What is on the way gains nothing from being more than keeps the bricks busy, and falls out of
-//! the processor's caches: so it has a bound of its own.
+//! take the whole budget. What is on the way gains nothing from being more than keeps the bricks busy, and costs more
+//! CPU for each byte then: so it has a bound of its own (docs/decisions/0026-room-for-gathering.md).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
