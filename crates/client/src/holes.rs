@@ -92,7 +92,7 @@ impl Session {
         let window = u64::from(self.mount.geometry().extent_stripes()) * stripe;
         let mut at = range.start;
         loop {
-            let _writing = self.begin_write(file, 0).await?;
+            let _access = self.begin_access(file).await?;
             let end = range.end.min(file.lock().size);
             if at >= end {
                 return Ok(());

@@ -91,13 +91,13 @@ pub(crate) struct FileState {
     pub(crate) fsyncs: u32,
     /// Nothing may be sent or reported.
     pub(crate) held: bool,
-    /// Writes between their look at the attributes and their end.
-    pub(crate) writing: u32,
-    /// Cuts for which no write may begin.
+    /// Reads and writes between their look at the attributes and their end.
+    pub(crate) accesses: u32,
+    /// Cuts for which no read or write may begin.
     pub(crate) stopped: u32,
-    /// How often writes have been stopped.
+    /// How often they have been stopped.
     pub(crate) stops: u64,
-    /// The cut of somebody else for which writes are stopped, or about to be.
+    /// The cut of somebody else for which they are stopped, or about to be.
     pub(crate) stop_asked: Option<u64>,
     pub(crate) zeroing: Zeroing,
     /// The first write that failed since the last report.
@@ -141,7 +141,7 @@ impl OpenFile {
             growing: 0,
             fsyncs: 0,
             held: false,
-            writing: 0,
+            accesses: 0,
             stopped: 0,
             stops: 0,
             stop_asked: None,

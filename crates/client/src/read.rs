@@ -3,8 +3,8 @@
 //! ```text
 //!   Session::read
 //!        |
-//!     Cut .................. at the end of the file; a shared file's end is asked for
-//!        |
+//!     Cut .................. at the end of the file; a shared file's end is asked for, and nobody cuts it   (stop.rs)
+//!        |                   until the read is done
 //!     Own .................. what this mount wrote and is not stable yet lies over everything else
 //!        |                   the rest is cut into units
 //!     Direct  ReadUnit ----> brick of the unit, all at once if there are several
@@ -78,9 +78,21 @@ struct Plan {
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
-        let file = self.mount.handle(handle)?.file;
-        self.follow_if_shared(&file).await?;
-        let (len, plan) = self.plan(&file, offset, len);
+        loop {
+            let file = self.mount.handle(handle)?.file;
+            let _access = self.begin_access(&file).await?;
+            let bytes = self.read_once(&file, offset, len).await?;
+            // A cut waits for every read, but those of a client that was given up.
+            let was_waited_for = self.mount.lives.is_leased(self.world.now()) && !file.lock().fenced;
+            if was_waited_for {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Reads by the attributes as they are.
+    async fn read_once(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> Result<Buf, ClientError> {
+        let (len, plan) = self.plan(file, offset, len);
         let (own, fetched) = (plan.patches.len(), plan.parts.len());
         tracing::debug!(stage = %ReadStage::Own, inode = %file.inode, offset, len, own, fetched, "reading");
         self.mount.count(Counter::ReadBytes, len as u64);

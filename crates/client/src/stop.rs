@@ -1,8 +1,8 @@
-//! Writes under way, and how they are stopped while somebody cuts the file.
+//! Reads and writes under way, and how they are stopped while somebody cuts the file.
 //!
-//! Whoever writes a file that others write too asks for its attributes first, and goes by them to the end. So a file is
-//! cut only while no client is between the two: the service asks everybody to stop, and makes the cut when all have. The
-//! client that cuts stops its own writes itself.
+//! Whoever reads or writes a file that others have open too asks for its attributes first, and goes by them to the end.
+//! So a file is cut only while no client is between the two: the service asks everybody to stop, and makes the cut when
+//! all have. The client that cuts stops itself.
 
 use std::sync::Arc;
 
@@ -15,17 +15,18 @@ use crate::retry::Patience;
 use crate::session::Session;
 use crate::write_behind::AGE_MAX_US;
 
-/// A write under way, from its look at the file's attributes on. Nobody cuts a shared file while this lives.
-pub(crate) struct Writing<'a> {
+/// A read or write under way, from its look at the file's attributes on. Nobody cuts a shared file while this lives and
+/// the lease holds.
+pub(crate) struct Access<'a> {
     file: &'a Arc<OpenFile>,
     /// How often the file has been cut.
     pub(crate) cuts: u64,
 }
 
-impl Drop for Writing<'_> {
+impl Drop for Access<'_> {
     fn drop(&mut self) {
         let mut state = self.file.lock();
-        state.writing -= 1;
+        state.accesses -= 1;
         if state.stopped > 0 {
             drop(state);
             self.file.changed.notify();
@@ -33,7 +34,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// No write of a file begins while this lives.
+/// No read or write of a file begins while this lives.
 pub(crate) struct Stopped {
     file: Arc<OpenFile>,
 }
@@ -55,31 +56,36 @@ impl Drop for Stopped {
 }
 
 impl Session {
-    /// Begins a write, which ends at `end`, by the newest attributes. `None` if what a cut has left must be zeroed before
-    /// the file grows so far.
-    pub(crate) async fn begin_write<'a>(
-        &self,
-        file: &'a Arc<OpenFile>,
-        end: u64,
-    ) -> Result<Option<Writing<'a>>, ClientError> {
+    /// Begins a read, or a write that does not make the file longer, by the newest attributes.
+    pub(crate) async fn begin_access<'a>(&self, file: &'a Arc<OpenFile>) -> Result<Access<'a>, ClientError> {
         loop {
             let stops = self.until_not_stopped(file).await?;
             self.follow_if_shared(file).await?;
             let mut state = file.lock();
             // Attributes that were asked for before a cut are no good after it.
             if state.stops == stops {
-                if end > state.size && state.stale_end > state.size {
-                    return Ok(None);
-                }
-                state.writing += 1;
+                state.accesses += 1;
                 let cuts = state.cuts;
                 drop(state);
-                return Ok(Some(Writing { file, cuts }));
+                return Ok(Access { file, cuts });
             }
         }
     }
 
-    /// Waits until writes may begin. Returns how often they have been stopped.
+    /// Begins a write that ends at `end`. `None` if what a cut has left must be zeroed before the file grows so far.
+    pub(crate) async fn begin_write<'a>(
+        &self,
+        file: &'a Arc<OpenFile>,
+        end: u64,
+    ) -> Result<Option<Access<'a>>, ClientError> {
+        let access = self.begin_access(file).await?;
+        let state = file.lock();
+        let is_stale = end > state.size && state.stale_end > state.size;
+        drop(state);
+        Ok((!is_stale).then_some(access))
+    }
+
+    /// Waits until reads and writes may begin. Returns how often they have been stopped.
     async fn until_not_stopped(&self, file: &Arc<OpenFile>) -> Result<u64, ClientError> {
         let may_begin = || {
             let state = file.lock();
@@ -99,19 +105,19 @@ impl Session {
         }
     }
 
-    /// Stops the writes of a file: returns when none is under way and everything that was written is stable.
-    pub(crate) async fn stop_writes(&self, file: &Arc<OpenFile>) -> Result<Stopped, ClientError> {
+    /// Stops reads and writes of a file: returns when none is under way and everything that was written is stable.
+    pub(crate) async fn stop(&self, file: &Arc<OpenFile>) -> Result<Stopped, ClientError> {
         let stopped = Stopped::begin(file);
         self.until_quiet(file).await?;
         Ok(stopped)
     }
 
-    /// Waits until no write is under way and everything is stable.
+    /// Waits until nothing is under way and everything is stable.
     async fn until_quiet(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let patience = Patience::new(&self.world);
         loop {
             let changed = file.changed.wait();
-            if file.lock().writing == 0 {
+            if file.lock().accesses == 0 {
                 break;
             }
             self.world.timeout(AGE_MAX_US, changed).await;
@@ -135,13 +141,13 @@ impl Session {
         self.world.spawn(async move { session.follow_stop(stop, file).await });
     }
 
-    /// Stops the writes of a file until the cut has been made.
+    /// Stops reads and writes of a file until the cut has been made.
     async fn follow_stop(&self, stop: Stop, file: Option<Arc<OpenFile>>) {
         let stopped = file.as_ref().map(Stopped::begin);
         if let Some(file) = &file {
             // What is on its way could arrive after the cut: however long it takes, the cut waits.
             while let Err(error) = self.until_quiet(file).await {
-                tracing::debug!(inode = %file.inode, %error, "cannot stop writing yet");
+                tracing::debug!(inode = %file.inode, %error, "cannot stop yet");
                 if self.is_over(file) {
                     return;
                 }
@@ -154,7 +160,7 @@ impl Session {
         }
     }
 
-    /// Says that nothing is written here, and waits for the cut.
+    /// Says that nothing is under way here, and waits for the cut.
     async fn tell_stopped(&self, inode: InodeId, number: u64) {
         let stopped = cluster::Stopped { client: self.mount.lives.client(), inode, number };
         loop {

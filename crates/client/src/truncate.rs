@@ -2,7 +2,7 @@
 //!
 //! Truncation to nothing gives the file a new object. Any other one leaves bytes beyond the end on the bricks: the
 //! service remembers how far they may reach (`stale_end`), and whoever makes the file longer zeroes them first
-//! (zeroing.rs). While a file that others write too is cut, nobody writes it (stop.rs).
+//! (zeroing.rs). While a file that others have open too is cut, nobody reads or writes it (stop.rs).
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl Session {
         let turn = self.world.timeout(PATIENCE_US, file.turn.lock()).await;
         let _turn = turn.ok_or(ClientError::Unreachable)?;
         let alone = file.lock().mode == Mode::Alone;
-        let _stopped = if alone { None } else { Some(self.stop_writes(file).await?) };
+        let _stopped = if alone { None } else { Some(self.stop(file).await?) };
         let _held = self.hold(file).await;
         // The service may have heard of bytes that were sent, and forgotten them in a restart.
         let sent_end = file.lock().sent_end;

@@ -76,9 +76,9 @@ impl Session {
     /// Writes bytes within the limits of a file.
     async fn write_once(&self, file: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Result<Told, ClientError> {
         let end = offset + bytes.len() as u64;
-        let writing = loop {
+        let access = loop {
             match self.begin_write(file, end).await? {
-                Some(writing) => break writing,
+                Some(access) => break access,
                 None => self.zero_stale(file).await?,
             }
         };
@@ -92,7 +92,7 @@ impl Session {
         if file.lock().may_buffer() {
             Ok(Told::All)
         } else {
-            self.write_through(file, end, writing.cuts).await
+            self.write_through(file, end, access.cuts).await
         }
     }
 

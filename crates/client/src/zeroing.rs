@@ -153,7 +153,7 @@ impl Session {
         let window = (ZEROED_AT_ONCE * geometry.stripe()) as u64;
         let mut begun = None;
         loop {
-            let writing = self.begin_write(file, 0).await?;
+            let access = self.begin_access(file).await?;
             let (upto, lost) = {
                 let mut state = file.lock();
                 let (cuts, at, to) = *begun.get_or_insert((state.cuts, state.size, state.stale_end));
@@ -171,7 +171,7 @@ impl Session {
                 (state.order, state.lost)
             };
             self.make_zeros_stable(file, upto).await?;
-            drop(writing);
+            drop(access);
             let mut state = file.lock();
             if state.lost != lost {
                 // The error itself is for the writer.

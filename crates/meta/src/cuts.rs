@@ -1,15 +1,17 @@
-//! Cuts of files that several clients write, and who zeroes what they have left.
+//! Cuts of files that several clients have open, and who zeroes what they have left.
 //!
 //! ```text
-//!  cutter            service                         another client that may write
-//!    ├── SetAttr ─────▶│ Stop, number n ──────────────────────▶│ ends its writes, begins none
+//!  cutter            service                         another client that has it open
+//!    ├── SetAttr ─────▶│ Stop, number n ──────────────────────▶│ ends its reads and writes, begins none
 //!    │                 │◀────────────────────────── Stopped, n ┤
 //!    │                 │ the cut, durable                      │
-//!    │◀── done ────────┤── done ──────────────────────────────▶│ writes again, by the new attributes
+//!    │◀── done ────────┤── done ──────────────────────────────▶│ goes on, by the new attributes
 //! ```
 //!
-//! So no write is under way while a file is cut: it is before the cut, or begins after it and knows of it. Whoever then
-//! makes the file longer zeroes what the cut has left: one client at a time, from its `Zero` to its `Zeroed`, and nobody
+//! So nothing is under way while a file is cut: a read or write is before the cut, or begins after it and knows of it.
+//! A read that spanned a cut could find what is written after it, before others can.
+//!
+//! Whoever then makes the file longer zeroes what the cut has left: one client at a time, from its `Zero` to its `Zeroed`, and nobody
 //! else writes there until that is done.
 //!
 //! A number says which cut or which zeroing a message is about, so late copies mean nothing. Numbers of cuts begin at a
@@ -28,8 +30,8 @@ use crate::live::Place;
 struct Cut {
     client: ClientId,
     number: u64,
-    /// The clients that have not stopped writing, and whether they have been told.
-    writing: BTreeMap<ClientId, bool>,
+    /// The clients that have not stopped, and whether they have been told.
+    going: BTreeMap<ClientId, bool>,
 }
 
 /// See the module.
@@ -48,19 +50,19 @@ impl Cuts {
         self.last = number;
     }
 
-    /// Begins to cut, unless somebody is at it. Nobody else may be let in to write until [`Cuts::end`].
+    /// Begins to cut, unless somebody is at it. Nobody else may be let in until [`Cuts::end`].
     pub(crate) fn begin(
         &mut self,
         place: Place,
         client: ClientId,
-        writers: impl Iterator<Item = ClientId>,
+        others: impl Iterator<Item = ClientId>,
     ) -> bool {
         if self.cuts.contains_key(&place) {
             return false;
         }
         self.last = self.last.wrapping_add(1);
-        let writing = writers.map(|writer| (writer, false)).collect();
-        self.cuts.insert(place, Cut { client, number: self.last, writing });
+        let going = others.map(|other| (other, false)).collect();
+        self.cuts.insert(place, Cut { client, number: self.last, going });
         true
     }
 
@@ -74,15 +76,15 @@ impl Cuts {
         self.cuts.get(&place).is_some_and(|cut| cut.client != client)
     }
 
-    /// Whether nobody writes any more, of those of whom `may_write` is still true.
-    pub(crate) fn is_still(&self, place: Place, may_write: impl Fn(ClientId) -> bool) -> bool {
-        self.cuts.get(&place).is_none_or(|cut| !cut.writing.keys().any(|client| may_write(*client)))
+    /// Whether nothing is under way any more, at those of whom `is_open` is still true.
+    pub(crate) fn is_still(&self, place: Place, is_open: impl Fn(ClientId) -> bool) -> bool {
+        self.cuts.get(&place).is_none_or(|cut| !cut.going.keys().any(|client| is_open(*client)))
     }
 
-    /// A client has stopped writing.
+    /// A client has stopped.
     pub(crate) fn stopped(&mut self, place: Place, client: ClientId, number: u64) {
         if let Some(cut) = self.cuts.get_mut(&place).filter(|cut| cut.number == number) {
-            cut.writing.remove(&client);
+            cut.going.remove(&client);
         }
     }
 
@@ -91,15 +93,15 @@ impl Cuts {
         self.cuts.get(&place).is_none_or(|cut| cut.number != number)
     }
 
-    /// Whether a client has writes to stop of which it has not been told.
+    /// Whether a client has to stop somewhere and has not been told.
     pub(crate) fn has_news(&self, client: ClientId) -> bool {
-        self.cuts.values().any(|cut| cut.writing.get(&client) == Some(&false))
+        self.cuts.values().any(|cut| cut.going.get(&client) == Some(&false))
     }
 
-    /// The writes that a client has to stop, until it has.
+    /// Where a client has to stop, until it has.
     pub(crate) fn stops(&mut self, client: ClientId) -> Vec<Stop> {
         let stop = |(place, cut): (&Place, &mut Cut)| {
-            *cut.writing.get_mut(&client)? = true;
+            *cut.going.get_mut(&client)? = true;
             Some(Stop { inode: place.1, number: cut.number })
         };
         self.cuts.iter_mut().filter_map(stop).collect()
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_waits_for_every_writer() {
+    fn a_cut_waits_for_everybody() {
         let mut cuts = begun();
         let stop = vec![Stop { inode: FILE.1, number: 0 }];
         assert!(cuts.has_news(B) && !cuts.has_news(A));

@@ -123,11 +123,10 @@ impl OpenTable {
         self.inodes.get(&place).is_some_and(|holders| holders.by_client.contains_key(&client))
     }
 
-    /// Clients that have an inode open for writing, and know it.
-    pub(crate) fn writers(&self, place: Place) -> impl Iterator<Item = ClientId> + '_ {
+    /// Clients that have an inode open, and know it.
+    pub(crate) fn openers(&self, place: Place) -> impl Iterator<Item = ClientId> + '_ {
         let holders = self.inodes.get(&place).into_iter().flat_map(|holders| &holders.by_client);
-        let writes = |holder: &Holder| holder.writers > 0 && holder.opens() > holder.waiting;
-        holders.filter(move |(_, holder)| writes(holder)).map(|(client, _)| *client)
+        holders.filter(|(_, holder)| holder.opens() > holder.waiting).map(|(client, _)| *client)
     }
 
     /// Counts an open and recalls what it conflicts with. It may be answered when [`OpenTable::may_proceed`] says so,

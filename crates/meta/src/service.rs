@@ -70,7 +70,7 @@ struct Shared {
     thawed: Signal,
     /// The map is newer, or a mode is recalled.
     news: Signal,
-    /// A mode was taken, a file was closed, a client came back or is lost, has stopped writing, an open or a cut has ended.
+    /// A mode was taken, a file was closed, a client came back or is lost, has stopped, an open or a cut has ended.
     settled: Signal,
     /// An object waits to be purged, or a brick to purge it from is back.
     purges: Signal,

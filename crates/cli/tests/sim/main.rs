@@ -12,6 +12,7 @@ mod late;
 mod nbd;
 mod nemesis;
 mod shared;
+mod span;
 mod storm;
 mod story;
 mod swarm;

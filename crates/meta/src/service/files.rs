@@ -213,20 +213,20 @@ impl Shared {
         reply
     }
 
-    /// Waits until nobody but `client` writes the file, or acts by a recalled mode, and keeps it so.
+    /// Waits until nobody but `client` reads or writes the file, or acts by a recalled mode, and keeps it so.
     async fn begin_cut(&self, place: Place, client: ClientId) -> Cut<'_> {
         let mut cut = Cut::new(self, place, client);
         self.settle_modes(place, client).await;
         let begin = |shared: &Shared| {
             let live = &mut shared.state.borrow_mut().live;
-            let others = live.opens.writers(place).filter(|writer| *writer != client);
+            let others = live.opens.openers(place).filter(|opener| *opener != client);
             live.cuts.begin(place, client, others)
         };
         self.settle(|shared| begin(shared).then_some(())).await;
         cut.begun = true;
         let is_still = |shared: &Shared| {
             let live = &shared.state.borrow().live;
-            live.cuts.is_still(place, |client| live.opens.writers(place).any(|writer| writer == client))
+            live.cuts.is_still(place, |client| live.opens.openers(place).any(|opener| opener == client))
         };
         if !is_still(self) {
             self.news.notify();
@@ -321,7 +321,7 @@ struct Cut<'a> {
     shared: &'a Shared,
     place: Place,
     client: ClientId,
-    /// Others were asked to stop writing.
+    /// Others were asked to stop.
     begun: bool,
 }
 

@@ -54,7 +54,7 @@ impl Shared {
         Ok(Done {})
     }
 
-    /// A client has stopped writing a file; answers when it may go on.
+    /// A client has stopped reading and writing a file; answers when it may go on.
     pub(super) async fn writes_stopped(&self, request: Stopped) -> Result<Done, Refusal> {
         let place = {
             let mut state = self.state.borrow_mut();

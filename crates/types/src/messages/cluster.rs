@@ -279,7 +279,7 @@ records! {
         /// Number of the recall, never given again.
         number: u64,
     }
-    /// Somebody is about to cut an open inode: end your writes and begin none, then say so by `Stopped`.
+    /// Somebody is about to cut an open inode: end your reads and writes and begin none, then say so by `Stopped`.
     part Stop {
         /// The inode.
         inode: InodeId,
@@ -292,7 +292,7 @@ records! {
         map: MapVersion,
         /// Modes to change.
         recalls: Vec<Recall>,
-        /// Writes to stop.
+        /// Where to stop.
         stops: Vec<Stop>,
     };
     /// A recalled mode has been taken: nothing is buffered that it does not allow.
@@ -304,8 +304,8 @@ records! {
         /// Number of the recall.
         number: u64,
     } => Done;
-    /// No write of an inode is under way here. Answered when the cut has been made or given up: writes may begin again,
-    /// with the inode's new attributes.
+    /// No read or write of an inode is under way here. Answered when the cut has been made or given up: they may begin
+    /// again, with the inode's new attributes.
     216 Stopped {
         /// The client.
         client: ClientId,
