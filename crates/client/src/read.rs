@@ -78,8 +78,8 @@ struct Plan {
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
+        let file = self.mount.handle(handle)?.file;
         loop {
-            let file = self.mount.handle(handle)?.file;
             let _access = self.begin_access(&file).await?;
             let bytes = self.read_once(&file, offset, len).await?;
             // A cut waits for every read, but those of a client that was given up.

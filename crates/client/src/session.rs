@@ -59,6 +59,7 @@ impl Session {
     /// Asks the metadata service for as long as there is patience: joins again if it has restarted.
     pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, ClientError> {
         let mut patience = Patience::new(&self.world);
+        let client = self.mount.client();
         loop {
             if self.mount.lives.has_left() {
                 return Err(ClientError::Left);
@@ -66,7 +67,7 @@ impl Session {
             if self.mount.lives.is_lost() {
                 return Err(ClientError::Refused(Refusal::Fenced));
             }
-            let (life, client) = (self.mount.lives.life(), self.mount.lives.client());
+            let life = self.mount.lives.life();
             let error = match self.ask_once(types::limits::CALL_TIMEOUT_US, request).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
@@ -75,9 +76,14 @@ impl Session {
             match error {
                 CallError::Unreachable => {}
                 CallError::Refused(Refusal::Unknown | Refusal::Fenced) => {
-                    let joined = self.rejoin(life).await;
-                    if joined.is_err_and(|e| e != ClientError::Unreachable) || client != self.mount.client() {
+                    let is_another = || client != self.mount.client();
+                    let joined = if is_another() { Ok(()) } else { self.rejoin(life).await };
+                    if joined.is_err_and(|e| e != ClientError::Unreachable) {
                         return Err(error.into());
+                    }
+                    // The request is of a client that is no more.
+                    if is_another() {
+                        return Err(ClientError::Refused(Refusal::Fenced));
                     }
                 }
                 CallError::Refused(refusal) if refusal.recovery() == Recovery::Wait => {}

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use types::InodeId;
 use types::messages::cluster::{self, Stop};
+use types::{InodeId, Refusal};
 
 use crate::error::ClientError;
 use crate::open_file::OpenFile;
@@ -62,6 +62,9 @@ impl Session {
             let stops = self.until_not_stopped(file).await?;
             self.follow_if_shared(file).await?;
             let mut state = file.lock();
+            if state.fenced {
+                return Err(ClientError::Refused(Refusal::Fenced));
+            }
             // Attributes that were asked for before a cut are no good after it.
             if state.stops == stops {
                 state.accesses += 1;

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use types::Refusal;
 use types::messages::cluster::Mode;
 use types::messages::names::{Caller, MayZero, Zero, Zeroed};
 
@@ -121,7 +122,7 @@ impl Session {
     async fn ask_to_zero(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let (volume, inode) = (self.mount.volume, file.inode);
         let mut tries = 0;
-        loop {
+        while !self.is_over(file) {
             tries += 1;
             file.lock().zeroing.announced = false;
             let mut number = 0;
@@ -140,10 +141,11 @@ impl Session {
                 }
                 Ok(_) => self.world.sleep(pause_us(tries.min(MANY), self.world.random())).await,
                 // It may be granted: it is asked for again, and given back then.
-                Err(ClientError::Unreachable) if !self.is_over(file) => {}
+                Err(ClientError::Unreachable) => {}
                 Err(error) => return Err(error),
             }
         }
+        Err(ClientError::Refused(Refusal::Fenced))
     }
 
     /// Lays zeros from the end of the file on until they are stable. Returns how often the file had been cut, and the end

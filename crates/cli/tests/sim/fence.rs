@@ -1,6 +1,7 @@
 //! A client that is cut off with writes under way: nothing of it appears once another one has its file.
 
-use client::Encode;
+use client::{ClientError, Encode, SetAttrs};
+use futures_util::future::join;
 use types::messages::brick::{Span, Write};
 use types::messages::cluster::ClusterMap;
 use types::messages::names::{Attr, Owner};
@@ -143,6 +144,59 @@ fn run(seed: u64, when: u64) {
         assert!(read(&other, file.inode).await == expected, "seed {seed}, cut off after {when} us");
         assert!(read(&writer, file.inode).await == expected, "the lost client sees it too");
     });
+}
+
+/// One client zeroes and reaches no brick, the other waits for its turn and is given up. Returns when that one's write
+/// failed, in microseconds after the network is whole again, and why.
+fn wait_to_zero(seed: u64) -> (u64, Option<ClientError>) {
+    crate::log_if_asked();
+    let cluster = Cluster::new(seed, SimOptions::default(), BRICKS, 32 << 20, 8 << 20);
+    cluster.start();
+    let (a, b) = (cluster.sim.node("clienta"), cluster.sim.node("clientb"));
+    let bricks_of_b =
+        |cut| (0..BRICKS).for_each(|brick| cluster.sim.partition("clientb", &brick_node(brick), cut));
+    cluster.sim.block_on("clienta", async {
+        a.sleep(2_000_000).await;
+        create_volume(&a, "2+1", 16 << 10, 4, 6).await;
+        let waiting = Client::mount(a.clone(), 1 << 20, Encode::Primary).await;
+        let zeroing = Client::mount(b.clone(), 1 << 20, Encode::Primary).await;
+        let made = waiting.session.create(InodeId::ROOT, b"file", OWNER).await.expect("created");
+        waiting.session.write(made.handle, 0, &bytes_of(1, LEN)).await.expect("written");
+        waiting.session.fsync(made.handle).await.expect("synced");
+        let other = zeroing.session.open(made.attr.inode, true, false).await.expect("opened").handle;
+        let cut = SetAttrs { size: Some(LEN as u64 / 10), ..SetAttrs::default() };
+        waiting.session.setattr(made.attr.inode, cut).await.expect("cut");
+
+        bricks_of_b(true);
+        let session = zeroing.session.clone();
+        b.spawn(async move {
+            let _ = session.write(other, LEN as u64, b"beyond").await;
+        });
+        b.sleep(100_000).await;
+        let write = async {
+            let error = waiting.session.write(made.handle, LEN as u64, b"beyond").await.err();
+            (a.now(), error)
+        };
+        let network = async {
+            a.sleep(100_000).await;
+            cut_off(&cluster, "clienta", true);
+            a.sleep(12_000_000).await;
+            cut_off(&cluster, "clienta", false);
+            a.now()
+        };
+        let ((failed_at, error), whole_at) = join(write, network).await;
+        bricks_of_b(false);
+        (failed_at.saturating_sub(whole_at), error)
+    })
+}
+
+#[test]
+fn a_lost_client_does_not_wait_for_its_turn_to_zero() {
+    for seed in 1..=4 {
+        let (us, error) = wait_to_zero(seed);
+        assert_eq!(error, Some(ClientError::Refused(Refusal::Fenced)), "seed {seed}");
+        assert!(us < 5_000_000, "seed {seed}: fails {us} us after the network is whole again");
+    }
 }
 
 #[test]

@@ -81,7 +81,10 @@ fn run(seed: u64, from_service: bool, away_us: u64) -> Outcome {
 fn a_cut_waits_for_the_reads_that_are_under_way() {
     for seed in 1..=4 {
         let outcome = run(seed, false, SHORT_US);
-        assert!(outcome.read.expect("read").to_vec() == outcome.bytes, "seed {seed}: the file before the cut");
+        assert!(
+            outcome.read.expect("read").to_vec() == outcome.bytes,
+            "seed {seed}: the file before the cut"
+        );
         assert!(outcome.read_at <= outcome.cut_at, "seed {seed}: cut at {}", outcome.cut_at);
     }
 }
