@@ -57,8 +57,8 @@ impl Story<'_> {
         (first, len.min(BLOCKS - first))
     }
 
-    async fn work(&self, client: &Client, inode: InodeId) {
-        match self.steps(client, inode).await {
+    async fn work(&self, client: &Client, inode: InodeId, writes: bool) {
+        match self.steps(client, inode, writes).await {
             Ok(()) => {}
             // Stalls can be so many that no poll comes through for as long as a lease lasts.
             Err(ClientError::Refused(Refusal::Fenced)) => self.lost.set(true),
@@ -66,10 +66,11 @@ impl Story<'_> {
         }
     }
 
-    async fn steps(&self, client: &Client, inode: InodeId) -> Result<(), ClientError> {
-        let opened = client.session.open(inode, true, false).await?;
+    async fn steps(&self, client: &Client, inode: InodeId, writes: bool) -> Result<(), ClientError> {
+        let opened = client.session.open(inode, writes, false).await?;
         for _ in 0..STEPS {
             match self.dice.below(8) {
+                _ if !writes => self.read(client, opened.handle).await?,
                 0 => self.cut(client, inode).await?,
                 1..=4 => self.write(client, opened.handle).await?,
                 _ => self.read(client, opened.handle).await?,
@@ -169,7 +170,10 @@ fn run(seed: u64, deaths: bool) -> Outcome {
         let made = a.session.create(InodeId::ROOT, NAME, OWNER).await.expect("created");
         a.session.release(made.handle).await.expect("closed");
         let inode = made.attr.inode;
-        let work = join3(story.work(a, inode), story.work(b, inode), story.work(c, inode));
+        // One of them only reads, in half of the runs.
+        let all_write = story.dice.coin();
+        let work =
+            join3(story.work(a, inode, true), story.work(b, inode, true), story.work(c, inode, all_write));
         let dying = async {
             if deaths {
                 story.deaths(&driver).await;

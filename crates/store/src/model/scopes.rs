@@ -210,13 +210,13 @@ fn a_fold_without_parity() {
     is_sound_so_far("2+1, a fold without parity, a restart", &scope, usize::MAX);
 }
 
-/// 2+2: a fold among faults, as far as thirty million steps go.
+/// 2+2: a fold among faults, as far as sixty-five million steps go.
 #[test]
 #[ignore = "minutes: ./dev model"]
 fn two_parity_slots() {
     let writes = vec![full(0), small(0, &[0]), small(1, &[0, 1])];
     let scope = Scope { folds: 1, epochs: 3, crashes: 1, expels: 2, renews: 1, ..Scope::new(2, 2, writes) };
-    is_sound_so_far("2+2, four operations, losses and restarts", &scope, 30_000_000);
+    is_sound_so_far("2+2, four operations, losses and restarts", &scope, 65_000_000);
 }
 
 /// Two stripes of one group: their operations pass one another, decisions keep the order of all.
