@@ -13,7 +13,7 @@
 //! | `holes.rs` | where a file has bytes, and zeros instead of them |
 //! | `lease.rs` | this client's life at the metadata service; modes |
 //! | `open_file.rs`, `open.rs`, `names.rs` | files and names |
-//! | `truncate.rs`, `stop.rs`, `zeroing.rs` | cuts: of files that others write too, and what they leave |
+//! | `truncate.rs`, `stop.rs`, `zeroing.rs` | cuts: of files that others have open too, and what they leave |
 
 #![forbid(unsafe_code)]
 

@@ -8,7 +8,7 @@
 //! KiB at most, 16 at a time per thread), and what `types::buf` keeps of free pages.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use layout::Coder;
@@ -167,6 +167,8 @@ pub struct Mount {
     zeroings: Mutex<Vec<Arc<OpenFile>>>,
     /// Given with each of them, and when the mount ends.
     pub(crate) zeroing_wanted: Signal,
+    /// Stops of reads and writes.
+    pub(crate) stops: AtomicUsize,
 }
 
 impl Mount {
@@ -224,6 +226,7 @@ impl Mount {
             hook: Mutex::default(),
             zeroings: Mutex::default(),
             zeroing_wanted: Signal::new(),
+            stops: AtomicUsize::new(0),
             options,
         }))
     }
@@ -236,6 +239,11 @@ impl Mount {
     /// The volume's root directory.
     pub fn root(&self) -> InodeId {
         self.root
+    }
+
+    /// Reads and writes of some file wait until it has been cut.
+    pub fn is_cut_somewhere(&self) -> bool {
+        self.stops.load(Ordering::Acquire) > 0
     }
 
     /// The volume.

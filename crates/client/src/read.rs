@@ -3,8 +3,8 @@
 //! ```text
 //!   Session::read
 //!        |
-//!     Cut .................. at the end of the file; a shared file's end is asked for, and nobody cuts it   (stop.rs)
-//!        |                   until the read is done
+//!     Cut .................. at the end of the file; a shared file's end is asked for, and cuts wait until   (stop.rs)
+//!        |                   the read is done; one that did not has it done anew
 //!     Own .................. what this mount wrote and is not stable yet lies over everything else
 //!        |                   the rest is cut into units
 //!     Direct  ReadUnit ----> brick of the unit, all at once if there are several
@@ -80,11 +80,12 @@ impl Session {
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
         let file = self.mount.handle(handle)?.file;
         loop {
-            let _access = self.begin_access(&file).await?;
+            let access = self.begin_access(&file).await?;
             let bytes = self.read_once(&file, offset, len).await?;
-            // A cut waits for every read, but those of a client that was given up.
-            let was_waited_for = self.mount.lives.is_leased(self.world.now()) && !file.lock().fenced;
-            if was_waited_for {
+            // A cut does not wait for the reads of a client that was given up, nor for those of one that makes it alone.
+            let is_leased = self.mount.lives.is_leased(self.world.now());
+            let state = file.lock();
+            if is_leased && !state.fenced && state.cuts == access.cuts {
                 return Ok(bytes);
             }
         }

@@ -5,18 +5,20 @@
 //! all have. The client that cuts stops itself.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use types::messages::cluster::{self, Stop};
 use types::{InodeId, Refusal};
 
 use crate::error::ClientError;
+use crate::mount::Mount;
 use crate::open_file::OpenFile;
 use crate::retry::Patience;
 use crate::session::Session;
 use crate::write_behind::AGE_MAX_US;
 
 /// A read or write under way, from its look at the file's attributes on. Nobody cuts a shared file while this lives and
-/// the lease holds.
+/// the lease holds; one that the mount has alone it may cut itself.
 pub(crate) struct Access<'a> {
     file: &'a Arc<OpenFile>,
     /// How often the file has been cut.
@@ -35,28 +37,32 @@ impl Drop for Access<'_> {
 }
 
 /// No read or write of a file begins while this lives.
-pub(crate) struct Stopped {
-    file: Arc<OpenFile>,
+pub(crate) struct Stopped<'a> {
+    mount: &'a Mount,
+    file: &'a Arc<OpenFile>,
 }
 
-impl Stopped {
-    fn begin(file: &Arc<OpenFile>) -> Stopped {
+impl<'a> Stopped<'a> {
+    fn begin(mount: &'a Mount, file: &'a Arc<OpenFile>) -> Stopped<'a> {
+        mount.stops.fetch_add(1, Ordering::AcqRel);
         let mut state = file.lock();
         state.stopped += 1;
         state.stops += 1;
-        Stopped { file: file.clone() }
+        drop(state);
+        Stopped { mount, file }
     }
 }
 
-impl Drop for Stopped {
+impl Drop for Stopped<'_> {
     fn drop(&mut self) {
         self.file.lock().stopped -= 1;
+        self.mount.stops.fetch_sub(1, Ordering::AcqRel);
         self.file.changed.notify();
     }
 }
 
 impl Session {
-    /// Begins a read, or a write that does not make the file longer, by the newest attributes.
+    /// Begins a read or write by the newest attributes. What may make the file longer begins by [`Session::begin_write`].
     pub(crate) async fn begin_access<'a>(&self, file: &'a Arc<OpenFile>) -> Result<Access<'a>, ClientError> {
         loop {
             let stops = self.until_not_stopped(file).await?;
@@ -109,8 +115,8 @@ impl Session {
     }
 
     /// Stops reads and writes of a file: returns when none is under way and everything that was written is stable.
-    pub(crate) async fn stop(&self, file: &Arc<OpenFile>) -> Result<Stopped, ClientError> {
-        let stopped = Stopped::begin(file);
+    pub(crate) async fn stop<'a>(&'a self, file: &'a Arc<OpenFile>) -> Result<Stopped<'a>, ClientError> {
+        let stopped = Stopped::begin(&self.mount, file);
         self.until_quiet(file).await?;
         Ok(stopped)
     }
@@ -132,35 +138,31 @@ impl Session {
 
     /// Somebody is about to cut a file.
     pub(crate) fn begin_stop(&self, stop: Stop) {
-        let file = self.mount.file(stop.inode);
-        if let Some(file) = &file {
-            let mut state = file.lock();
-            if state.stop_asked == Some(stop.number) {
-                return;
-            }
-            state.stop_asked = Some(stop.number);
-        }
+        // Also if nothing is known of it: it may have been made here, and the answer to that be on its way.
+        let (file, _) = self.mount.enter(stop.inode);
+        let is_copy = file.lock().stop_asked.replace(stop.number) == Some(stop.number);
         let session = self.clone();
-        self.world.spawn(async move { session.follow_stop(stop, file).await });
+        self.world.spawn(async move {
+            if !is_copy {
+                session.follow_stop(&file, stop.number).await;
+            }
+            session.mount.exit(&file);
+        });
     }
 
     /// Stops reads and writes of a file until the cut has been made.
-    async fn follow_stop(&self, stop: Stop, file: Option<Arc<OpenFile>>) {
-        let stopped = file.as_ref().map(Stopped::begin);
-        if let Some(file) = &file {
-            // What is on its way could arrive after the cut: however long it takes, the cut waits.
-            while let Err(error) = self.until_quiet(file).await {
-                tracing::debug!(inode = %file.inode, %error, "cannot stop yet");
-                if self.is_over(file) {
-                    return;
-                }
+    async fn follow_stop(&self, file: &Arc<OpenFile>, number: u64) {
+        let stopped = Stopped::begin(&self.mount, file);
+        // What is on its way could arrive after the cut: however long it takes, the cut waits.
+        while let Err(error) = self.until_quiet(file).await {
+            tracing::debug!(inode = %file.inode, %error, "cannot stop yet");
+            if self.is_over(file) {
+                return;
             }
         }
-        self.tell_stopped(stop.inode, stop.number).await;
+        self.tell_stopped(file.inode, number).await;
         drop(stopped);
-        if let Some(file) = &file {
-            file.lock().stop_asked.take_if(|number| *number == stop.number);
-        }
+        file.lock().stop_asked.take_if(|asked| *asked == number);
     }
 
     /// Says that nothing is under way here, and waits for the cut.

@@ -11,8 +11,8 @@
 //! So nothing is under way while a file is cut: a read or write is before the cut, or begins after it and knows of it.
 //! A read that spanned a cut could find what is written after it, before others can.
 //!
-//! Whoever then makes the file longer zeroes what the cut has left: one client at a time, from its `Zero` to its `Zeroed`, and nobody
-//! else writes there until that is done.
+//! Whoever then makes the file longer zeroes what the cut has left: one client at a time, from its `Zero` to its
+//! `Zeroed`, and nobody else writes there until that is done.
 //!
 //! A number says which cut or which zeroing a message is about, so late copies mean nothing. Numbers of cuts begin at a
 //! random one, so those of an earlier life of the service mean nothing either. A client that is lost is not waited for

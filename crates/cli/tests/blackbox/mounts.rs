@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
@@ -105,6 +106,53 @@ fn a_shared_file_is_cut_between_writes() {
         }
     });
     stage.check_logs(&[]);
+}
+
+/// While a cut waits for a mount that stands still, the others' reads and writes of the file wait too, and nothing else.
+#[test]
+fn a_cut_that_waits_holds_up_nothing_but_its_file() {
+    /// More than a mount has threads.
+    const WAITING: usize = 12;
+    /// Should the cut be done before everything waits.
+    const TRIES: usize = 5;
+    let stage = Stage::new("waiting-cut");
+    stage.up(3, "2+1", "512M");
+    let (a, b, c) = (stage.mount("a"), stage.mount("b"), stage.mount("c"));
+    fs::write(a.join("file"), vec![1; 100_000]).expect("a file");
+    fs::write(a.join("other"), b"another").expect("another file");
+    let open =
+        |dir: &Path| OpenOptions::new().read(true).write(true).open(dir.join("file")).expect("the file");
+    let passed = within(Duration::from_secs(120), "what does not wait", || {
+        (0..TRIES).any(|_| {
+            let (in_a, in_b, in_c) = (open(&a), open(&b), open(&c));
+            in_c.read_exact_at(&mut [0; 10], 0).expect("a read");
+            let daemon = Pid::from_raw(stage.mount_pid(&c));
+            kill(daemon, Signal::SIGSTOP).expect("it runs");
+            let is_cut = AtomicBool::new(false);
+            let passed = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    in_a.set_len(90_000).expect("a cut");
+                    is_cut.store(true, Ordering::SeqCst);
+                });
+                std::thread::sleep(Duration::from_millis(500));
+                for thread in 0..WAITING {
+                    let in_b = &in_b;
+                    scope.spawn(move || match thread % 2 {
+                        0 => in_b.read_exact_at(&mut [0; 4096], thread as u64 * 4096).expect("a read"),
+                        _ => in_b.write_all_at(&[2; 4096], thread as u64 * 4096).expect("a write"),
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(200));
+                assert_eq!(fs::read(b.join("other")).expect("a read of another file"), b"another");
+                let passed = !is_cut.load(Ordering::SeqCst);
+                kill(daemon, Signal::SIGCONT).expect("it is stopped");
+                passed
+            });
+            drop(in_c);
+            passed
+        })
+    });
+    assert!(passed, "another file could be read only when the cut was done");
 }
 
 /// A handle from before the sharing reads through the kernel's cache, and finds nothing there that is older than a write

@@ -202,11 +202,11 @@ fn run_all(deaths: bool) {
 }
 
 #[test]
-fn cuts_of_a_shared_file_are_in_order_with_writes() {
+fn cuts_of_a_shared_file_are_in_order_with_the_rest() {
     run_all(false);
 }
 
 #[test]
-fn cuts_of_a_shared_file_are_in_order_with_writes_while_processes_die() {
+fn cuts_of_a_shared_file_are_in_order_with_the_rest_while_processes_die() {
     run_all(true);
 }

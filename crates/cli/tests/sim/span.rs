@@ -1,4 +1,4 @@
-//! Reads that are under way while a file is cut: none goes by the size from before the cut when the cut is done.
+//! Reads that are under way while a file is cut: when the cut is done, none is left that goes by the size from before it.
 
 use std::cell::Cell;
 
@@ -75,6 +75,40 @@ fn run(seed: u64, from_service: bool, away_us: u64) -> Outcome {
         read
     });
     Outcome { read, read_at: read_at.get(), cut_at: cut_at.get(), bytes }
+}
+
+/// A client that has a file alone reaches no brick when it begins to read, cuts the file, and reaches them again. Returns
+/// how much it has read.
+fn read_beside_own_cut(seed: u64) -> usize {
+    let cluster = Cluster::new(seed, SimOptions::default(), BRICKS, 32 << 20, 8 << 20);
+    cluster.start();
+    let a = cluster.sim.node("clienta");
+    let cut_off =
+        |cut| (0..BRICKS).for_each(|brick| cluster.sim.partition("clienta", &brick_node(brick), cut));
+    cluster.sim.block_on("clienta", async {
+        a.sleep(2_000_000).await;
+        create_volume(&a, "2+1", 16 << 10, 4, 6).await;
+        let client = Client::mount(a.clone(), 1 << 20, Encode::Primary).await;
+        let made = client.session.create(InodeId::ROOT, b"file", OWNER).await.expect("created");
+        client.session.write(made.handle, 0, &bytes_of(seed, LEN)).await.expect("written");
+        client.session.fsync(made.handle).await.expect("synced");
+        cut_off(true);
+        let reading = client.session.read(made.handle, 0, 2 * LEN);
+        let cutting = async {
+            a.sleep(100_000).await;
+            let changes = SetAttrs { size: Some(CUT), ..SetAttrs::default() };
+            client.session.setattr(made.attr.inode, changes).await.expect("cut");
+            cut_off(false);
+        };
+        join(reading, cutting).await.0.expect("read").len()
+    })
+}
+
+#[test]
+fn a_read_beside_the_own_cut_goes_by_the_new_size() {
+    for seed in 1..=4 {
+        assert_eq!(read_beside_own_cut(seed), CUT as usize, "seed {seed}");
+    }
 }
 
 #[test]

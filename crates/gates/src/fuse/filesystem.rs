@@ -302,9 +302,11 @@ impl Filesystem for Gate {
         if handle == status::HANDLE {
             return reply.data(status::part(&self.mount, offset, size).as_bytes());
         }
-        match self.ask(async |session| session.read(handle.0, offset, size as usize).await) {
-            Ok(bytes) => reply.data(&bytes),
-            Err(errno) => reply.error(errno),
+        if self.mount.is_cut_somewhere() {
+            let gate = self.clone();
+            self.spare.run(move || gate.read_bytes(handle, offset, size, reply));
+        } else {
+            self.read_bytes(handle, offset, size, reply);
         }
     }
 
@@ -321,12 +323,11 @@ impl Filesystem for Gate {
         reply: ReplyWrite,
     ) {
         let (inode, thread) = (self.inode(inode), request.pid());
-        self.versions.acts(inode, thread);
-        let written = self.ask(async |session| session.write(handle.0, offset, data).await);
-        self.versions.acts(inode, thread);
-        match written {
-            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
-            Err(errno) => reply.error(errno),
+        if self.mount.is_cut_somewhere() {
+            let (gate, data) = (self.clone(), data.to_vec());
+            self.spare.run(move || gate.write_bytes((inode, thread), handle, offset, &data, reply));
+        } else {
+            self.write_bytes((inode, thread), handle, offset, data, reply);
         }
     }
 

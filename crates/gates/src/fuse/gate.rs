@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use client::{ClientError, Mount, Session};
-use fuser::{Errno, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEntry, Request};
+use fuser::{
+    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEntry, ReplyWrite, Request,
+};
 use types::InodeId;
 use types::limits::NAME_MAX;
 use types::messages::names::{Attr, Owner};
@@ -58,6 +60,31 @@ impl Gate {
         let ttl = self.versions.tell(attr, local::leased(&self.mount));
         let number = self.kernel_number(attr.inode);
         (fuser::FileAttr { ino: number, ..file_attr(attr) }, ttl)
+    }
+
+    pub(super) fn read_bytes(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+        match self.ask(async |session| session.read(handle.0, offset, size as usize).await) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// Writes for a thread to an inode.
+    pub(super) fn write_bytes(
+        &self,
+        (inode, thread): (InodeId, u32),
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        reply: ReplyWrite,
+    ) {
+        self.versions.acts(inode, thread);
+        let written = self.ask(async |session| session.write(handle.0, offset, data).await);
+        self.versions.acts(inode, thread);
+        match written {
+            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     pub(super) fn reply_entry(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {

@@ -3,7 +3,7 @@
 //! ```text
 //! kernel --/dev/fuse--> thread 1..n, each with its own ring, connections and client session (local.rs)
 //!                          |  translate (filesystem.rs), wait for the answer inline, reply
-//!                          +--> opens that may wait for another client: a spare thread (spare.rs)
+//!                          +--> what may wait for another client: a spare thread (spare.rs)
 //! client's background ---> recalled modes: the kernel forgets what it has cached (forget.rs)
 //! ```
 //!

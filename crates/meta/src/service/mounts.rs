@@ -55,7 +55,7 @@ impl Shared {
     }
 
     /// A client has stopped reading and writing a file; answers when it may go on.
-    pub(super) async fn writes_stopped(&self, request: Stopped) -> Result<Done, Refusal> {
+    pub(super) async fn has_stopped(&self, request: Stopped) -> Result<Done, Refusal> {
         let place = {
             let mut state = self.state.borrow_mut();
             let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.record.volume;

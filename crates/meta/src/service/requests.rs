@@ -78,7 +78,7 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         ClientJoin::KIND => reply(shared.client_join(&call.parse()?)),
         ClientPoll::KIND => reply(shared.client_poll(call.parse()?).await),
         ModeTaken::KIND => reply(shared.mode_taken(&call.parse()?)),
-        Stopped::KIND => reply(shared.writes_stopped(call.parse()?).await),
+        Stopped::KIND => reply(shared.has_stopped(call.parse()?).await),
         ClientLeave::KIND => reply(shared.client_leave(&call.parse()?)),
         VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
         VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),

@@ -199,7 +199,7 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps the lease, gives way to every recall and notes it, and stops writing when asked to.
+    /// Keeps the lease, gives way to every recall and notes it, and stops when asked to.
     fn keep_polling(&self, recalls: Rc<RefCell<Vec<Recall>>>) {
         let client = self.clone();
         self.world.spawn(async move {

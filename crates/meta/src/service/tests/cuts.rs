@@ -22,23 +22,24 @@ impl Client {
     }
 }
 
-/// A file of 100 bytes that two clients have open for writing. The second one answers no news by itself.
-async fn shared(house: &House) -> (Client, Client, Attr) {
+/// A file of 100 bytes that two clients have open, the second one for writing too or not. That one answers no news by
+/// itself.
+async fn shared(house: &House, writes: bool) -> (Client, Client, Attr) {
     furnish(house).await;
     let a = house.mounted("a").await;
     let file = a.create("f", true).await.expect("free").attr;
     a.grow(&file, 100, true).await.expect("open");
     let mut b = house.client("b");
     b.join(vec![]).await.expect("there is the volume");
-    assert_eq!(b.open(file.inode, true).await.map(|opened| opened.mode), Ok(Mode::Shared));
+    assert_eq!(b.open(file.inode, writes).await.map(|opened| opened.mode), Ok(Mode::Shared));
     (a, b, file)
 }
 
 #[test]
-fn a_shared_file_is_cut_when_nobody_writes_it() {
+fn a_shared_file_is_cut_when_everybody_has_stopped() {
     let house = House::new(41);
     house.run(async {
-        let (a, b, file) = shared(&house).await;
+        let (a, b, file) = shared(&house, true).await;
         let cutting = a.clone();
         let cut = Rc::new(Cell::new(false));
         let done = Rc::clone(&cut);
@@ -71,10 +72,10 @@ fn a_shared_file_is_cut_when_nobody_writes_it() {
 }
 
 #[test]
-fn a_cut_waits_for_a_writer_no_longer_than_its_lease() {
+fn a_cut_waits_for_nobody_longer_than_a_lease() {
     let house = House::new(42);
     house.run(async {
-        let (a, b, file) = shared(&house).await;
+        let (a, b, file) = shared(&house, false).await;
         let asked = a.world.now();
         a.truncate(file.inode, 10).await.expect("there");
         let took = a.world.now() - asked;
@@ -87,7 +88,7 @@ fn a_cut_waits_for_a_writer_no_longer_than_its_lease() {
 fn one_client_zeroes_also_over_a_restart() {
     let house = House::new(43);
     house.run(async {
-        let (mut a, mut b, file) = shared(&house).await;
+        let (mut a, mut b, file) = shared(&house, true).await;
         b.keep_polling(Rc::default());
         let attr = a.truncate(file.inode, 10).await.expect("there");
         let (ours, theirs) = (a.zero_request(file.inode), b.zero_request(file.inode));
