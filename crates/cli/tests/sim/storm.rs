@@ -194,7 +194,12 @@ impl Storm<'_> {
     async fn rests(&self, driver: &World, client: &Client) {
         let mut unwell = self.out(driver).await;
         unwell.extend(self.harmed());
-        self.must(liveness::all_folded(driver, self.mix.bricks, &unwell).await);
+        let folded = liveness::all_folded(driver, self.mix.bricks, &unwell).await;
+        // A brick may be put Out only now for what the last fault did to it.
+        if self.is_hopeless(driver).await {
+            return;
+        }
+        self.must(folded);
         let check = ParityCheck::new(driver, map(driver).await.volumes.remove(0));
         let mut compared = Compared::default();
         let mut names: Vec<String> = self.handed.borrow().clone();
