@@ -223,9 +223,33 @@ impl PrimaryCore {
         fresh
     }
 
-    /// Gives an operation its place. `touched`: mask of the data slots that it concerns; `whole`: it replaces all that a
-    /// slot has of the stripe.
+    /// Gives an operation its place, unless an earlier one of its stripe is open: a slot that knows of a newer epoch has
+    /// refused that, or its lane were taken. A take-over aborts such a one, with everything after it on the stripe: nothing
+    /// that comes after it may be committed. `touched`: mask of the data slots that it concerns; `whole`: it replaces all
+    /// that a slot has of the stripe.
     pub(crate) fn order(
+        &mut self,
+        id: GroupId,
+        epoch: Epoch,
+        key: StripeKey,
+        touched: u64,
+        whole: bool,
+        origins: Vec<Origin>,
+    ) -> Option<Order> {
+        if !self.is_free(id, key) {
+            reached(Rare::StripeBlocked);
+            return None;
+        }
+        self.place(id, epoch, key, touched, whole, origins)
+    }
+
+    /// Every operation of a stripe is committed.
+    pub(crate) fn is_free(&self, id: GroupId, key: StripeKey) -> bool {
+        self.groups.get(&id).is_some_and(|group| group.ops.values().all(|op| op.key != key))
+    }
+
+    /// As [`PrimaryCore::order`], whatever came before.
+    pub(crate) fn place(
         &mut self,
         id: GroupId,
         epoch: Epoch,
@@ -513,6 +537,20 @@ mod tests {
         // An epoch that has ended has nothing under way.
         core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
         assert!(!core.has_accepted_of(|_| true));
+    }
+
+    #[test]
+    fn what_comes_after_an_open_operation_waits() {
+        let mut core = serving(&[]);
+        let order = |core: &mut PrimaryCore, stripe| {
+            core.order(GROUP, Epoch(1), key(stripe), 1, false, Vec::new()).map(|order| order.seq)
+        };
+        let first = order(&mut core, 0).expect("serving");
+        assert!(!core.acked(GROUP, first, 0));
+        assert_eq!(order(&mut core, 0), None, "it may be aborted, and what comes after it as well");
+        assert!(order(&mut core, 1).is_some(), "another stripe is nobody's business");
+        assert!(!core.acked(GROUP, first, 2) && core.acked(GROUP, first, 3));
+        assert!(order(&mut core, 0).is_some(), "it is committed");
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Lead {
     pub(super) fn is_idle(&self, key: StripeKey) -> bool {
         let offered =
             self.joining.as_ref().is_some_and(|joining| joining.given.values().any(|given| *given == key));
-        !offered && self.busy.iter().all(|busy| busy.key != key || busy.refused)
+        !offered && self.core.is_free(GROUP, key)
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -258,9 +258,12 @@ pub(super) fn carry(
     key: StripeKey,
     plan: Plan,
     origins: Vec<Origin>,
+    beside: bool,
 ) -> Option<(Seq, Vec<Delivery>)> {
     let whole = plan.kind == OpKind::Full;
-    let order = lead.core.order(GROUP, lead.epoch, key, plan.touched, whole, origins.clone())?;
+    // A mutant folds what is undecided.
+    let place = if beside { PrimaryCore::place } else { PrimaryCore::order };
+    let order = place(&mut lead.core, GROUP, lead.epoch, key, plan.touched, whole, origins.clone())?;
     let Order { seq, participants, targets, acked, decided, .. } = order;
     let offer = joins::offer(lead, seq, key, plan.kind == OpKind::Full, participants);
     let unit_blocks = plan.unit_blocks;
@@ -289,8 +292,10 @@ pub(super) fn patch(lead: &mut Lead, view: &View<'_>) -> Option<(Busy, Vec<Deliv
     }
     let touched =
         rows.iter().enumerate().fold(0, |mask, (unit, rows)| mask | u64::from(!rows.is_empty()) << unit);
+    let place =
+        if view.mutant == Some(Mutant::FoldUndecided) { PrimaryCore::place } else { PrimaryCore::order };
     let Order { seq, participants, targets, acked, decided, .. } =
-        lead.core.order(GROUP, lead.epoch, key, touched, false, Vec::new())?;
+        place(&mut lead.core, GROUP, lead.epoch, key, touched, false, Vec::new())?;
     // A slot that joins falls behind: then it takes part in a fold that writes the stripe whole.
     if let Some(joining) = lead.joining.as_mut().filter(|joining| participants & 1 << joining.slot != 0) {
         joining.behind.insert(key);

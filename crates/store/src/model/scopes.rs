@@ -234,3 +234,15 @@ fn two_stripes() {
 fn a_slot_is_admitted() {
     is_sound_so_far("2+1, a slot is lost and admitted", &admitted(), usize::MAX);
 }
+
+/// A fold is refused by a slot that knows of the next epoch, and a write comes after it.
+pub(super) fn after_a_refused_fold() -> Scope {
+    let writes = vec![full(0), small(0, &[0]), small(1, &[0])];
+    Scope { folds: 1, epochs: 2, expels: 1, ..Scope::new(2, 1, writes) }
+}
+
+#[test]
+#[ignore = "minutes: ./dev model"]
+fn a_write_after_a_refused_fold() {
+    is_sound_so_far("2+1, a write after a refused fold", &after_a_refused_fold(), usize::MAX);
+}

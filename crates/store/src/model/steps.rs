@@ -310,7 +310,7 @@ impl Scope {
             return;
         };
         let lead = Arc::make_mut(&mut state.leads[at]);
-        let Some((seq, deliveries)) = lead::carry(lead, key, plan, origins) else { return };
+        let Some((seq, deliveries)) = lead::carry(lead, key, plan, origins, false) else { return };
         lead.lanes.get_mut(&key).map(|lane| lane.pop_front());
         lead.busy.push(Busy { seq, key, write: Some(write), patch: None, acked: 0, refused: false });
         self.ordered(state, at, seq, Some(write), wish.cells, &deliveries);
@@ -328,7 +328,8 @@ impl Scope {
         let folded = match patch {
             true => lead::patch(&mut lead, &view),
             false => lead::plan_fold(&view).and_then(|plan| {
-                let (seq, deliveries) = lead::carry(&mut lead, key, plan, Vec::new())?;
+                let (seq, deliveries) =
+                    lead::carry(&mut lead, key, plan, Vec::new(), self.is(Mutant::FoldUndecided))?;
                 Some((Busy { seq, key, write: None, patch: None, acked: 0, refused: false }, deliveries))
             }),
         };

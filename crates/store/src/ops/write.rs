@@ -195,7 +195,7 @@ impl Server {
     /// A primary whose lease has run out goes on. It commits only what every live slot of its epoch that takes part holds
     /// durably, and who has promised a newer epoch takes nothing of this one. So either all of them held the operation
     /// before they promised: then the take-over is told of it by all that are left of them, and forwards it; nothing
-    /// earlier on its stripe can be aborted, for the lane let it in when that was committed; and no other slot takes part
+    /// earlier on its stripe can be aborted, for it got its place when that was committed; and no other slot takes part
     /// in the next epoch, for only a primary with nothing on its way admits one. Or one that has promised refuses, and
     /// it is never committed here.
     async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {

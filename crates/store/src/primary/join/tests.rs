@@ -49,16 +49,22 @@ fn one_slot_a_group_that_is_out_and_wanted() {
 fn only_what_is_level_gets_parts() {
     let (mut core, attempt) = joining(3, Some(Some(5)));
     assert!(order(&mut core, 5, 0b01, false).offer.is_some());
-    assert_eq!(order(&mut core, 6, 0b01, false).offer, None, "not compared yet");
+    let first = order(&mut core, 6, 0b01, false);
+    assert_eq!(first.offer, None, "not compared yet");
+    commit(&mut core, &first);
     assert!(order(&mut core, 7, 0b01, true).offer.is_some(), "the whole of it");
     assert_eq!(core.behind(&attempt, 9), [key(6)]);
-    assert_eq!(order(&mut core, 6, 0b01, false).offer, None);
+    let second = order(&mut core, 6, 0b01, false);
+    assert_eq!(second.offer, None);
+    commit(&mut core, &second);
     let whole = order(&mut core, 6, 0b11, true);
     core.offered(GROUP, whole.seq, Taken::Held, true);
     assert!(core.behind(&attempt, 9).is_empty(), "it has all of it");
     // A data slot is not concerned by what touches others only.
     let (mut core, attempt) = joining(0, Some(None));
-    assert_eq!(order(&mut core, 1, 0b10, false).offer, None);
+    let others = order(&mut core, 1, 0b10, false);
+    assert_eq!(others.offer, None);
+    commit(&mut core, &others);
     assert!(core.behind(&attempt, 9).is_empty());
     assert!(order(&mut core, 1, 0b11, false).offer.is_some());
 }
