@@ -236,11 +236,7 @@ impl PrimaryCore {
         whole: bool,
         origins: Vec<Origin>,
     ) -> Option<Order> {
-        if !self.is_free(id, key) {
-            reached(Rare::StripeBlocked);
-            return None;
-        }
-        self.place(id, epoch, key, touched, whole, origins)
+        if self.is_free(id, key) { self.place(id, epoch, key, touched, whole, origins) } else { None }
     }
 
     /// Every operation of a stripe is committed.

@@ -30,8 +30,6 @@ branches! {
     AbortedHeld = "an operation that some slots held was aborted",
     /// A take-over.
     AbortedFollower = "an operation that all held was aborted with an earlier one of its stripe",
-    /// A primary, between two epochs.
-    StripeBlocked = "an operation had to wait for the next epoch, with an earlier one of its stripe open",
     /// A take-over.
     AbortedAgain = "an abort that one slot knew of was told to the others",
     /// A take-over.

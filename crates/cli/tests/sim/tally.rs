@@ -7,9 +7,9 @@ use world::sim::Fault;
 
 /// Branches that a storm reaches by a bug only, or hardly ever, each with who reaches it.
 ///
-/// - An operation that all held goes with an earlier one only if a primary that was put Out, and does not know, goes on in
-///   its stripe between the promises of two slots (`store`:
-///   `a_take_over_forwards_what_all_hold_and_aborts_the_rest_with_its_followers`).
+/// - An operation that all held goes with an earlier one only if a primary has placed it behind one that was open, which
+///   none does (`store`: `a_take_over_forwards_what_all_hold_and_aborts_the_rest_with_its_followers`,
+///   `what_comes_after_an_open_operation_waits`).
 /// - Every live slot holds what parity was made of, and hears with the question what is decided. That it looks at the
 ///   identity all the same is the last guard against a silent wrong decode (`store`: `slot/tests`).
 const NOT_BY_CHANCE: [Rare; 2] = [Rare::AbortedFollower, Rare::OtherIdentity];
