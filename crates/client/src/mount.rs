@@ -167,7 +167,7 @@ pub struct Mount {
     zeroings: Mutex<Vec<Arc<OpenFile>>>,
     /// Given with each of them, and when the mount ends.
     pub(crate) zeroing_wanted: Signal,
-    /// Stops of reads and writes.
+    /// How many stops of reads and writes there are now (`stop.rs`).
     pub(crate) stops: AtomicUsize,
 }
 

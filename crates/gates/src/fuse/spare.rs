@@ -1,8 +1,9 @@
 //! Threads for requests that may wait long.
 //!
-//! An open may have to wait until another client has given way, a read or write until a file has been cut. If all threads of the pool waited so, nobody would
-//! carry out the reads and writes on which that other client's giving way may depend. So at most half of the pool
-//! waits inline; further ones are carried out by spare threads, which come as needed and go when idle.
+//! An open may have to wait until another client has given way, a read or write until a file has been cut. If all threads
+//! of the pool waited so, nobody would carry out the reads and writes on which that other client's giving way may depend,
+//! and every other file would wait too. So at most half of the pool waits inline; further ones are carried out by spare
+//! threads, which come as needed and go when idle.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
