@@ -87,12 +87,13 @@ impl Session {
             return Err(ClientError::BadHandle);
         }
         let file = &handle.file;
-        file.report_error()?;
+        handle.heard.write(&mut file.lock().losses)?;
         let stripe = self.stripe_bytes() as u64;
         let window = u64::from(self.mount.geometry().extent_stripes()) * stripe;
         let mut at = range.start;
         loop {
             let _access = self.begin_access(file).await?;
+            let lost = file.lock().losses.count();
             let end = range.end.min(file.lock().size);
             if at >= end {
                 return Ok(());
@@ -100,9 +101,10 @@ impl Session {
             // Windows end where extents do.
             let upto = ((at / window + 1) * window).min(end);
             self.zero_window(file, at..upto).await?;
+            handle.heard.write_through(&mut file.lock().losses, lost)?;
             if !file.lock().may_buffer() {
                 // It makes no file longer, so it tells of no size.
-                self.write_through(file, 0, 0).await?;
+                self.write_through(&handle, 0, 0, lost).await?;
             }
             at = upto;
         }
@@ -125,7 +127,7 @@ impl Session {
             state.order
         };
         self.make_answered(file, upto).await;
-        file.report_error()
+        Ok(())
     }
 }
 

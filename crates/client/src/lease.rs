@@ -171,7 +171,7 @@ impl Session {
         for file in self.mount.files() {
             let mark = self.mount.hurry(&file);
             let stable = self.make_stable(&file, mark.upto).await;
-            outcome = outcome.and(stable).and(file.report_error());
+            outcome = outcome.and(stable).and(file.lock().losses.untold());
         }
         self.settle_batch(&self.mount.files()).await;
         outcome
@@ -354,8 +354,7 @@ impl Mount {
             let mut state = file.lock();
             tracing::debug!(inode = %file.inode, stable = state.is_stable(), "fenced");
             state.fenced = true;
-            state.lost += 1;
-            state.error = Some(ClientError::Refused(Refusal::Fenced));
+            state.losses.add(ClientError::Refused(Refusal::Fenced));
             state.releases.clear();
             self.drop_unstable(&mut state);
             drop(state);

@@ -9,6 +9,7 @@
 //! | `stage.rs` | whole stripes, straight to their bricks |
 //! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers, budget, whose turn it is |
 //! | `stable.rs`, `settle.rs` | Sync with the primaries; sizes and closes with the metadata service |
+//! | `losses.rs` | what could not be written, and who has been told |
 //! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
 //! | `holes.rs` | where a file has bytes, and zeros instead of them |
 //! | `lease.rs` | this client's life at the metadata service; modes |
@@ -22,6 +23,7 @@ mod flow;
 mod gather;
 mod holes;
 mod lease;
+mod losses;
 mod mount;
 mod names;
 mod numbers;

@@ -20,6 +20,7 @@ use world::{CallError, Identity, Peers, Signal, World};
 use crate::error::{ClientError, MountError};
 use crate::flow::Flow;
 use crate::lease::{Lives, Openings};
+use crate::losses::Heard;
 use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::route::MapView;
@@ -122,6 +123,7 @@ pub(crate) enum Counter {
 pub(crate) struct Handle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) write: bool,
+    pub(crate) heard: Arc<Heard>,
 }
 
 /// Why what is cached of a file no longer counts.

@@ -7,6 +7,7 @@ use types::messages::cluster::Mode;
 use types::messages::names::{self, Attr, AttrReply, Create, FileKind, GetAttr, Owner};
 
 use crate::error::ClientError;
+use crate::losses::Heard;
 use crate::mount::{Handle, Mount};
 use crate::names::SetAttrs;
 use crate::open_file::OpenFile;
@@ -151,14 +152,15 @@ impl Session {
         state.count_open(write);
         state.write_handles += u32::from(write);
         let attr = state.view(attr);
+        let heard = Arc::new(Heard::begin(&state.losses));
         drop(state);
-        let handle = self.mount.add_handle(Handle { file, write });
+        let handle = self.mount.add_handle(Handle { file, write, heard });
         Opened { handle, attr, mode }
     }
 
     /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.
     pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
-        let Handle { file, write } = self.mount.take_handle(handle)?;
+        let Handle { file, write, .. } = self.mount.take_handle(handle)?;
         if write {
             self.mount.hurry(&file);
             self.mount.enqueue_all(&file);

@@ -11,8 +11,8 @@ use types::messages::names::{Attr, SizeUpdate};
 use types::{Epoch, Geometry, InodeId, ObjectId, StripeKey};
 use world::Signal;
 
-use crate::error::ClientError;
 use crate::gather::{Change, StripeWrites};
+use crate::losses::Losses;
 use crate::zeroing::Zeroing;
 
 /// A file that is open, or still owes something to the service.
@@ -100,10 +100,7 @@ pub(crate) struct FileState {
     /// The cut of somebody else for which they are stopped, or about to be.
     pub(crate) stop_asked: Option<u64>,
     pub(crate) zeroing: Zeroing,
-    /// The first write that failed since the last report.
-    pub(crate) error: Option<ClientError>,
-    /// How many writes have failed.
-    pub(crate) lost: u64,
+    pub(crate) losses: Losses,
     /// The service has let others in: nothing can be done with this any more.
     pub(crate) fenced: bool,
     /// Handles that may write.
@@ -146,8 +143,7 @@ impl OpenFile {
             stops: 0,
             stop_asked: None,
             zeroing: Zeroing::default(),
-            error: None,
-            lost: 0,
+            losses: Losses::default(),
             fenced: false,
             write_handles: 0,
         };
@@ -156,11 +152,6 @@ impl OpenFile {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, FileState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Fails once for every write that failed.
-    pub(crate) fn report_error(&self) -> Result<(), ClientError> {
-        self.lock().error.take().map_or(Ok(()), Err)
     }
 }
 

@@ -58,7 +58,7 @@ impl Session {
             return Err(ClientError::BadHandle);
         }
         let file = &handle.file;
-        file.report_error()?;
+        handle.heard.write(&mut file.lock().losses)?;
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ClientError::Refused(Refusal::FileTooLarge))?;
         if bytes.is_empty() {
@@ -68,13 +68,14 @@ impl Session {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
         // Where somebody cuts a shared file meanwhile, the write comes after that.
-        while self.write_once(file, offset, bytes).await? == Told::Cut {}
+        while self.write_once(&handle, offset, bytes).await? == Told::Cut {}
         self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
     }
 
     /// Writes bytes within the limits of a file.
-    async fn write_once(&self, file: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Result<Told, ClientError> {
+    async fn write_once(&self, handle: &Handle, offset: u64, bytes: &[u8]) -> Result<Told, ClientError> {
+        let file = &handle.file;
         let end = offset + bytes.len() as u64;
         let access = loop {
             match self.begin_write(file, end).await? {
@@ -82,6 +83,7 @@ impl Session {
                 None => self.zero_stale(file).await?,
             }
         };
+        let lost = file.lock().losses.count();
         let mut rest = bytes;
         for (stripe, within, take) in self.mount.geometry().split(offset, bytes.len()) {
             let (part, others) = rest.split_at(take);
@@ -92,7 +94,7 @@ impl Session {
         if file.lock().may_buffer() {
             Ok(Told::All)
         } else {
-            self.write_through(file, end, access.cuts).await
+            self.write_through(handle, end, access.cuts, lost).await
         }
     }
 
@@ -157,16 +159,18 @@ impl Session {
 
     /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
     /// does not know. Others may change the size too, so this mount's idea of it does not count. What is there was written
-    /// when the file had been cut `cuts` times.
+    /// when the file had been cut `cuts` times and `lost` of its writes had been lost.
     pub(crate) async fn write_through(
         &self,
-        file: &Arc<OpenFile>,
+        handle: &Handle,
         end: u64,
         cuts: u64,
+        lost: u64,
     ) -> Result<Told, ClientError> {
+        let file = &handle.file;
         let mark = self.mount.hurry(file);
         self.make_stable(file, mark.upto).await?;
-        file.report_error()?;
+        handle.heard.write_through(&mut file.lock().losses, lost)?;
         let told = self.tell_end(file, end, cuts).await?;
         self.mount.flow.settle(file);
         Ok(told)
@@ -176,26 +180,26 @@ impl Session {
     /// hold everything and the service shows the size. Of a file that others write too all that is so before each write
     /// returns, and nobody is asked.
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
-        let Handle { file, write } = self.mount.handle(handle)?;
+        let Handle { file, write, heard } = self.mount.handle(handle)?;
         if !write {
             return Ok(());
         }
         if file.lock().mode != Mode::Alone {
-            return file.report_error();
+            return heard.close(&mut file.lock().losses);
         }
         let mark = self.mount.hurry(&file);
         self.make_answered(&file, mark.upto).await;
-        file.report_error()?;
+        heard.close(&mut file.lock().losses)?;
         self.tell_growth(&file, None).await
     }
 
     /// Returns when everything written to the file so far is stable, with its size.
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
-        let file = self.mount.handle(handle)?.file;
+        let Handle { file, heard, .. } = self.mount.handle(handle)?;
         let _telling = Telling::begin(&self.mount, &file);
         let mark = self.mount.hurry(&file);
         self.make_stable(&file, mark.upto).await?;
-        file.report_error()?;
+        heard.fsync(&mut file.lock().losses)?;
         self.tell_growth(&file, Some(mark)).await
     }
 
@@ -359,8 +363,7 @@ impl Mount {
     /// Gives a piece up and keeps the reason for the next caller.
     pub(crate) fn lose(&self, state: &mut FileState, stripe: u64, order: u64, error: ClientError) {
         tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
-        state.error.get_or_insert(error);
-        state.lost += 1;
+        state.losses.add(error);
         self.drop_piece(state, stripe, order);
     }
 

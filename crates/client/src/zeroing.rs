@@ -170,15 +170,12 @@ impl Session {
                     self.mount.flow.change(state.lay_zeros(stripe, within, take));
                 }
                 begun = Some((cuts, at + len, to));
-                (state.order, state.lost)
+                (state.order, state.losses.count())
             };
             self.make_zeros_stable(file, upto).await?;
             drop(access);
             let mut state = file.lock();
-            if state.lost != lost {
-                // The error itself is for the writer.
-                return Err(state.error.unwrap_or(ClientError::Unreachable));
-            }
+            state.losses.since(lost)?;
             state.zeroing.steps += 1;
             drop(state);
             file.changed.notify();

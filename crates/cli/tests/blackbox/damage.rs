@@ -202,6 +202,28 @@ fn one_brick_is_served_once() {
 }
 
 #[test]
+fn a_loss_that_a_write_has_told_is_told_by_fsync_too() {
+    let stage = Stage::new("told-loss");
+    stage.up(3, "2+1", "64M");
+    let mount = stage.mount("mnt");
+    let fill = File::create(mount.join("fill")).expect("a file");
+    let fits =
+        |number: u64| fill.write_all_at(&[7; 1 << 20], number << 20).and_then(|()| fill.sync_all()).is_ok();
+    assert!((0..200).any(|number| !fits(number)), "the bricks never fill up");
+    let file = File::create(mount.join("file")).expect("a file");
+    file.write_all_at(&[1; 1 << 20], 0).expect("buffered");
+    // Until a write tells of the loss of an earlier one. It is not made, so nothing more is lost by it.
+    let told = || {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        file.write_at(&[2; 4096], 1 << 20).is_err()
+    };
+    assert!((0..10).any(|_| told()), "a loss is told");
+    let synced = file.sync_all().map_err(|error| error.raw_os_error());
+    assert_eq!(synced, Err(Some(nix::libc::ENOSPC)), "what was written is not there");
+    assert!(file.sync_all().is_ok(), "it is told once");
+}
+
+#[test]
 fn a_full_cluster_says_so_and_loses_nothing() {
     let stage = Stage::new("full");
     stage.up(3, "2+1", "64M");
@@ -239,5 +261,7 @@ fn a_full_cluster_says_so_and_loses_nothing() {
         let path = mount.join(path.file_name().expect("a name"));
         assert!(fs::read(&path).expect("a file") == *bytes, "{}", path.display());
     }
-    assert!(fs::read(mount.join("again")).expect("a file") == vec![3; 4 << 20]);
+    let again = fs::read(mount.join("again")).expect("a file");
+    let wrong: Vec<usize> = (0..again.len()).step_by(4096).filter(|at| again[*at] != 3).collect();
+    assert!(again == vec![3; 4 << 20], "{} bytes, wrong at {wrong:?}", again.len());
 }
