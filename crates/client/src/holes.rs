@@ -25,7 +25,7 @@ impl Session {
     ///
     /// Without a live parity slot nobody knows, and everything counts as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
-        let file = self.mount.handle(handle)?.file;
+        let file = self.mount.handle(handle)?.file.clone();
         self.follow_if_shared(&file).await?;
         let range = range.start..range.end.min(file.lock().size);
         self.find_in(&file, range).await
@@ -87,13 +87,12 @@ impl Session {
             return Err(ClientError::BadHandle);
         }
         let file = &handle.file;
-        handle.heard.write(&mut file.lock().losses)?;
+        let lost = handle.heard.before_write(&file.lock().losses)?;
         let stripe = self.stripe_bytes() as u64;
         let window = u64::from(self.mount.geometry().extent_stripes()) * stripe;
         let mut at = range.start;
         loop {
             let _access = self.begin_access(file).await?;
-            let lost = file.lock().losses.count();
             let end = range.end.min(file.lock().size);
             if at >= end {
                 return Ok(());
@@ -101,7 +100,7 @@ impl Session {
             // Windows end where extents do.
             let upto = ((at / window + 1) * window).min(end);
             self.zero_window(file, at..upto).await?;
-            handle.heard.write_through(&mut file.lock().losses, lost)?;
+            handle.heard.after_write(&file.lock().losses, lost)?;
             if !file.lock().may_buffer() {
                 // It makes no file longer, so it tells of no size.
                 self.write_through(&handle, 0, 0, lost).await?;

@@ -12,7 +12,7 @@ use types::{ClientId, InodeId, Refusal};
 use world::CallError;
 
 use crate::error::ClientError;
-use crate::mount::{Mount, Recalled};
+use crate::mount::{Mount, Recalled, lock};
 use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
 use crate::retry::Patience;
@@ -174,7 +174,10 @@ impl Session {
             outcome = outcome.and(stable).and(file.lock().losses.untold());
         }
         self.settle_batch(&self.mount.files()).await;
-        outcome
+        if self.mount.files().iter().any(|file| !file.lock().is_told()) {
+            outcome = outcome.and(Err(ClientError::Unreachable));
+        }
+        outcome.and(lock(&self.mount.untold).map_or(Ok(()), Err))
     }
 
     /// Renews the lease, follows the map and the recalls.

@@ -119,11 +119,10 @@ pub(crate) enum Counter {
 }
 
 /// A handle: one `open`.
-#[derive(Clone)]
 pub(crate) struct Handle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) write: bool,
-    pub(crate) heard: Arc<Heard>,
+    pub(crate) heard: Heard,
 }
 
 /// Why what is cached of a file no longer counts.
@@ -159,7 +158,7 @@ pub struct Mount {
     refreshes: AtomicU64,
     suspects: Mutex<BTreeMap<BrickId, u64>>,
     files: Mutex<BTreeMap<InodeId, Arc<OpenFile>>>,
-    handles: Mutex<BTreeMap<u64, Handle>>,
+    handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     next_handle: AtomicU64,
     ops: Mutex<Numbers>,
     openings: Mutex<Openings>,
@@ -167,6 +166,8 @@ pub struct Mount {
     hook: Mutex<Option<Arc<RecallHook>>>,
     /// Files of which the background is to zero what is stale.
     zeroings: Mutex<Vec<Arc<OpenFile>>>,
+    /// A loss of a file that nobody has open any more, and that nobody was told of.
+    pub(crate) untold: Mutex<Option<ClientError>>,
     /// Given with each of them, and when the mount ends.
     pub(crate) zeroing_wanted: Signal,
     /// How many stops of reads and writes there are now (`stop.rs`).
@@ -227,6 +228,7 @@ impl Mount {
             counters: Default::default(),
             hook: Mutex::default(),
             zeroings: Mutex::default(),
+            untold: Mutex::default(),
             zeroing_wanted: Signal::new(),
             stops: AtomicUsize::new(0),
             options,
@@ -382,7 +384,7 @@ impl Mount {
     }
 
     /// What a handle stands for.
-    pub(crate) fn handle(&self, handle: u64) -> Result<Handle, ClientError> {
+    pub(crate) fn handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
         if self.lives.has_left() {
             return Err(ClientError::Left);
         }
@@ -394,11 +396,11 @@ impl Mount {
     /// Makes a handle of a file that its caller already counts as a user of.
     pub(crate) fn add_handle(&self, handle: Handle) -> u64 {
         let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        lock(&self.handles).insert(number, handle);
+        lock(&self.handles).insert(number, Arc::new(handle));
         number
     }
 
-    pub(crate) fn take_handle(&self, handle: u64) -> Result<Handle, ClientError> {
+    pub(crate) fn take_handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
         lock(&self.handles).remove(&handle).ok_or(ClientError::BadHandle)
     }
 
@@ -442,6 +444,9 @@ impl Mount {
         let state = file.lock();
         let known = files.get(&file.inode).is_some_and(|known| Arc::ptr_eq(known, file));
         if known && state.users == 0 && state.is_settled() && state.readers + state.writers == 0 {
+            if let Err(error) = state.losses.untold() {
+                lock(&self.untold).get_or_insert(error);
+            }
             drop(state);
             files.remove(&file.inode);
         }

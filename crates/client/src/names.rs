@@ -66,8 +66,8 @@ impl Session {
                 return self.truncate(&file, size, &changes).await;
             }
             let opened = self.open(inode, true, false).await?;
-            let file = self.mount.handle(opened.handle)?.file;
-            let outcome = self.truncate(&file, size, &changes).await;
+            let handle = self.mount.handle(opened.handle)?;
+            let outcome = self.truncate(&handle.file, size, &changes).await;
             let released = self.release(opened.handle).await;
             let attr = outcome?;
             return released.map(|()| attr);

@@ -91,8 +91,8 @@ impl Session {
         let mut opened = self.opened(file, attr, mode, opening, write);
         if truncate && !at_once {
             let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
-            let file = self.mount.handle(opened.handle)?.file;
-            match self.truncate(&file, 0, &changes).await {
+            let handle = self.mount.handle(opened.handle)?;
+            match self.truncate(&handle.file, 0, &changes).await {
                 Ok(attr) => opened.attr = attr,
                 Err(error) => {
                     self.release(opened.handle).await?;
@@ -152,7 +152,7 @@ impl Session {
         state.count_open(write);
         state.write_handles += u32::from(write);
         let attr = state.view(attr);
-        let heard = Arc::new(Heard::begin(&state.losses));
+        let heard = Heard::begin(&state.losses);
         drop(state);
         let handle = self.mount.add_handle(Handle { file, write, heard });
         Opened { handle, attr, mode }
@@ -160,10 +160,12 @@ impl Session {
 
     /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.
     pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
-        let Handle { file, write, .. } = self.mount.take_handle(handle)?;
+        let handle = self.mount.take_handle(handle)?;
+        let Handle { file, write, .. } = &*handle;
+        let write = *write;
         if write {
-            self.mount.hurry(&file);
-            self.mount.enqueue_all(&file);
+            self.mount.hurry(file);
+            self.mount.enqueue_all(file);
         }
         {
             let mut state = file.lock();
@@ -172,8 +174,8 @@ impl Session {
                 state.releases.push(write);
             }
         }
-        self.mount.exit(&file);
-        self.mount.flow.settle(&file);
+        self.mount.exit(file);
+        self.mount.flow.settle(file);
         Ok(())
     }
 

@@ -78,7 +78,7 @@ struct Plan {
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
-        let file = self.mount.handle(handle)?.file;
+        let file = self.mount.handle(handle)?.file.clone();
         loop {
             let access = self.begin_access(&file).await?;
             let bytes = self.read_once(&file, offset, len).await?;

@@ -182,11 +182,16 @@ impl Session {
             match if refused { self.grow(one, true).await } else { Err(error) } {
                 Ok(Told::All) => {}
                 Ok(Told::Cut) => self.mount.flow.settle(&one[0].0),
-                Err(ClientError::Refused(refusal)) => {
-                    tracing::debug!(inode = %one[0].1.inode, %refusal, "a size is not taken");
-                    one[0].0.lock().has_grown(&one[0].1, true);
+                // A service that cannot store it ends, and the one that is started after it may.
+                Err(ClientError::Unreachable | ClientError::Refused(Refusal::MetaFailed)) => {
+                    self.mount.flow.settle(&one[0].0);
                 }
-                Err(_) => self.mount.flow.settle(&one[0].0),
+                Err(error) => {
+                    tracing::warn!(inode = %one[0].1.inode, %error, "a size is not taken");
+                    let mut state = one[0].0.lock();
+                    state.has_grown(&one[0].1, true);
+                    state.losses.add(error);
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Whole stripes leave at once. Partial ones leave when their file is closed or synced, one second after they began,
 //! or when they take half of the budget; the latter two wait while many pieces are on their way (flow.rs). Flushing is
 //! self-clocked: each worker takes the next stripe when its last one is accepted. Errors are kept with the file and
-//! come out at its next write, fsync or close.
+//! come out at its next write, and at fsync and close (losses.rs).
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Session {
             return Err(ClientError::BadHandle);
         }
         let file = &handle.file;
-        handle.heard.write(&mut file.lock().losses)?;
+        let lost = handle.heard.before_write(&file.lock().losses)?;
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ClientError::Refused(Refusal::FileTooLarge))?;
         if bytes.is_empty() {
@@ -68,13 +68,19 @@ impl Session {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
         // Where somebody cuts a shared file meanwhile, the write comes after that.
-        while self.write_once(&handle, offset, bytes).await? == Told::Cut {}
+        while self.write_once(&handle, offset, bytes, lost).await? == Told::Cut {}
         self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
     }
 
     /// Writes bytes within the limits of a file.
-    async fn write_once(&self, handle: &Handle, offset: u64, bytes: &[u8]) -> Result<Told, ClientError> {
+    async fn write_once(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        bytes: &[u8],
+        lost: u64,
+    ) -> Result<Told, ClientError> {
         let file = &handle.file;
         let end = offset + bytes.len() as u64;
         let access = loop {
@@ -83,7 +89,6 @@ impl Session {
                 None => self.zero_stale(file).await?,
             }
         };
-        let lost = file.lock().losses.count();
         let mut rest = bytes;
         for (stripe, within, take) in self.mount.geometry().split(offset, bytes.len()) {
             let (part, others) = rest.split_at(take);
@@ -170,7 +175,7 @@ impl Session {
         let file = &handle.file;
         let mark = self.mount.hurry(file);
         self.make_stable(file, mark.upto).await?;
-        handle.heard.write_through(&mut file.lock().losses, lost)?;
+        handle.heard.after_write(&file.lock().losses, lost)?;
         let told = self.tell_end(file, end, cuts).await?;
         self.mount.flow.settle(file);
         Ok(told)
@@ -180,27 +185,31 @@ impl Session {
     /// hold everything and the service shows the size. Of a file that others write too all that is so before each write
     /// returns, and nobody is asked.
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
-        let Handle { file, write, heard } = self.mount.handle(handle)?;
-        if !write {
+        let handle = self.mount.handle(handle)?;
+        let file = &handle.file;
+        if !handle.write {
             return Ok(());
         }
         if file.lock().mode != Mode::Alone {
-            return heard.close(&mut file.lock().losses);
+            return handle.heard.at_close(&mut file.lock().losses);
         }
-        let mark = self.mount.hurry(&file);
-        self.make_answered(&file, mark.upto).await;
-        heard.close(&mut file.lock().losses)?;
-        self.tell_growth(&file, None).await
+        let mark = self.mount.hurry(file);
+        self.make_answered(file, mark.upto).await;
+        // What was not lost counts all the same.
+        let told = self.tell_growth(file, None).await;
+        handle.heard.at_close(&mut file.lock().losses).and(told)
     }
 
     /// Returns when everything written to the file so far is stable, with its size.
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
-        let Handle { file, heard, .. } = self.mount.handle(handle)?;
-        let _telling = Telling::begin(&self.mount, &file);
-        let mark = self.mount.hurry(&file);
-        self.make_stable(&file, mark.upto).await?;
-        heard.fsync(&mut file.lock().losses)?;
-        self.tell_growth(&file, Some(mark)).await
+        let handle = self.mount.handle(handle)?;
+        let file = &handle.file;
+        let lost = file.lock().losses.count();
+        let _telling = Telling::begin(&self.mount, file);
+        let mark = self.mount.hurry(file);
+        self.make_stable(file, mark.upto).await?;
+        let told = self.tell_growth(file, Some(mark)).await;
+        handle.heard.at_fsync(&mut file.lock().losses, lost).and(told)
     }
 
     /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
@@ -360,9 +369,13 @@ impl Mount {
         }
     }
 
-    /// Gives a piece up and keeps the reason for the next caller.
+    /// Gives a piece up and keeps the reason for whoever uses the file.
     pub(crate) fn lose(&self, state: &mut FileState, stripe: u64, order: u64, error: ClientError) {
-        tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
+        if state.write_handles == 0 {
+            tracing::warn!(key = %state.key(stripe), %error, "a write is lost, and its file has been closed");
+        } else {
+            tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
+        }
         state.losses.add(error);
         self.drop_piece(state, stripe, order);
     }

@@ -268,7 +268,7 @@ fn partial_stripes_and_stability_come_by_themselves() {
 }
 
 #[test]
-fn errors_come_at_the_next_call_once() {
+fn errors_come_at_the_next_write_and_at_each_fsync_and_close() {
     let cluster = Cluster::new(7, "2+1", 3);
     cluster.run(async {
         let (mount, session) = cluster.mount("client").await;
@@ -286,8 +286,35 @@ fn errors_come_at_the_next_call_once() {
         assert_eq!(mount.counters().unstable_bytes, 0);
         cluster.known().full = false;
         session.write(opened.handle, 0, &pattern(STRIPE, 5)).await.unwrap();
+        let other = session.open(opened.attr.inode, true, false).await.unwrap();
+        assert_eq!(
+            session.fsync(opened.handle).await,
+            full,
+            "the kernel may have kept the write's error to itself"
+        );
+        assert_eq!(session.fsync(other.handle).await, full, "this one's user has not heard of it");
         session.fsync(opened.handle).await.unwrap();
+        session.flush(other.handle).await.unwrap();
         assert_eq!(cluster.known().stable(b"f"), pattern(STRIPE, 5));
+    });
+}
+
+#[test]
+fn a_loss_after_the_last_close_is_told_when_the_mount_ends() {
+    let cluster = Cluster::new(8, "2+1", 3);
+    cluster.run(async {
+        let (mount, session) = cluster.mount("client").await;
+        let world = cluster.sim.node("client");
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(100, 0)).await.unwrap();
+        session.flush(opened.handle).await.unwrap();
+        // Its primary had it, and the next one finds no room.
+        cluster.known().full = true;
+        cluster.known().bump();
+        session.release(opened.handle).await.unwrap();
+        world.sleep(5 * SECOND).await;
+        assert_eq!(mount.counters().unstable_bytes, 0);
+        assert_eq!(mount.leave(&world).await, Err(ClientError::Refused(Refusal::NoSpace)));
     });
 }
 

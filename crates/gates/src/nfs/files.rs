@@ -64,8 +64,8 @@ impl Held {
         self.open().map(|open| open.handle).ok_or(ClientError::BadHandle)
     }
 
-    /// Notes that something is about to be written.
-    pub(super) fn will_write(&self) {
+    /// Notes that something may have been written, not before it was: who makes the file stable meanwhile may miss it.
+    pub(super) fn has_written(&self) {
         self.slot.dirty.store(true, Ordering::Release);
     }
 
@@ -162,13 +162,14 @@ impl Files {
     pub(super) async fn bury(&self, session: &Session, held: Held, verifier: &Verifier) {
         let dead = held.open();
         let slot = Arc::clone(&held.slot);
-        if dead.is_some_and(|dead| dead.write) {
-            verifier.change();
-        }
         drop(held);
         let mut guard = slot.open.write_arc().await;
         if *guard == dead {
             let dead = self.put(&mut guard, None);
+            // Not before nobody writes by the handle any more: such a write would be answered with the new verifier.
+            if dead.is_some_and(|dead| dead.write) {
+                verifier.change();
+            }
             slot.dirty.store(false, Ordering::Release);
             release(session, dead).await;
         }

@@ -60,8 +60,9 @@ impl Gate {
         }
         let verifier = self.verifier();
         let written = self.with_file(inode, true, async |held| {
-            held.will_write();
-            self.session.write(held.handle()?, offset, data).await?;
+            let written = self.session.write(held.handle()?, offset, data).await;
+            held.has_written();
+            written?;
             if stable != Stable::Unstable {
                 held.make_stable(&self.session).await?;
             }
