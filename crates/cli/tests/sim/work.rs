@@ -267,8 +267,16 @@ impl Storm<'_> {
     }
 }
 
-/// The whole of a file.
+/// Reads a file whole. Connections break without a nemesis too, and over two that do a client may lose its lease: it
+/// opens the file anew, once.
 pub(crate) async fn read_whole(client: &Client, name: &str) -> Result<Vec<u8>, ClientError> {
+    match read_once(client, name).await {
+        Err(ClientError::Refused(Refusal::Fenced)) => read_once(client, name).await,
+        outcome => outcome,
+    }
+}
+
+async fn read_once(client: &Client, name: &str) -> Result<Vec<u8>, ClientError> {
     let attr = client.session.lookup(InodeId::ROOT, name.as_bytes()).await?;
     let opened = client.session.open(attr.inode, false, false).await?;
     let mut bytes = Vec::new();
