@@ -171,12 +171,10 @@ impl Session {
         for file in self.mount.files() {
             let mark = self.mount.hurry(&file);
             let stable = self.make_stable(&file, mark.upto).await;
-            outcome = outcome.and(stable).and(file.lock().losses.untold());
+            let told = self.tell_growth(&file, Some(mark)).await;
+            outcome = outcome.and(stable).and(told).and(file.lock().losses.untold());
         }
         self.settle_batch(&self.mount.files()).await;
-        if self.mount.files().iter().any(|file| !file.lock().is_told()) {
-            outcome = outcome.and(Err(ClientError::Unreachable));
-        }
         outcome.and(lock(&self.mount.untold).map_or(Ok(()), Err))
     }
 
