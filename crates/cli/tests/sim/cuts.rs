@@ -112,19 +112,19 @@ impl Story<'_> {
     }
 
     /// Makes the file long, so that nothing beyond the end stays hidden, and reads it.
-    async fn show(&self, client: &Client, inode: InodeId) {
-        let opened = client.session.open(inode, true, false).await.expect("opened");
+    async fn show(&self, client: &Client, inode: InodeId) -> Result<(), ClientError> {
+        let opened = client.session.open(inode, true, false).await?;
         let changes = SetAttrs { size: Some(BLOCKS * BLOCK as u64), ..SetAttrs::default() };
-        client.session.setattr(inode, changes).await.expect("longer");
+        client.session.setattr(inode, changes).await?;
         let start = self.history.borrow_mut().tick();
-        let found = client.session.read(opened.handle, 0, BLOCKS as usize * BLOCK).await.expect("read");
+        let found = client.session.read(opened.handle, 0, BLOCKS as usize * BLOCK).await?;
         assert_eq!(found.len(), BLOCKS as usize * BLOCK);
         self.found(start, 0, BLOCKS, &found);
         let values: BTreeMap<u64, u64> =
             (0..).zip(found.chunks(BLOCK).map(|block| value_of(block).unwrap_or(0))).collect();
         let whole = self.history.borrow().all_or_nothing(&values, 2 * u64::from(UNIT) / BLOCK as u64);
         self.must(whole.map(drop));
-        client.session.release(opened.handle).await.expect("closed");
+        client.session.release(opened.handle).await
     }
 
     /// Processes die one at a time, and are back before their leases have run out.
@@ -181,7 +181,11 @@ fn run(seed: u64, deaths: bool) -> Outcome {
         };
         join(work, dying).await;
         if !story.lost.get() {
-            story.show(b, inode).await;
+            match story.show(b, inode).await {
+                // Its connection has broken twice in a row.
+                Err(ClientError::Refused(Refusal::Fenced)) => story.lost.set(true),
+                shown => shown.expect("shown"),
+            }
         }
     });
     Outcome { broken: cluster.sim.faults(Fault::Break), whole: !story.lost.get() }
