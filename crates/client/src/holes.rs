@@ -100,8 +100,10 @@ impl Session {
             // Windows end where extents do.
             let upto = ((at / window + 1) * window).min(end);
             self.zero_window(file, at..upto).await?;
-            handle.heard.after_write(&file.lock().losses, lost)?;
-            if !file.lock().may_buffer() {
+            let may_buffer = file.lock().may_buffer();
+            if may_buffer {
+                handle.heard.after_write(&file.lock().losses, lost)?;
+            } else {
                 // It makes no file longer, so it tells of no size.
                 self.write_through(&handle, 0, 0, lost).await?;
             }

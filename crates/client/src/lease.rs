@@ -170,9 +170,11 @@ impl Session {
         let mut outcome = Ok(());
         for file in self.mount.files() {
             let mark = self.mount.hurry(&file);
-            let stable = self.make_stable(&file, mark.upto).await;
-            let told = self.tell_growth(&file, Some(mark)).await;
-            outcome = outcome.and(stable).and(told).and(file.lock().losses.untold());
+            let told = match self.make_stable(&file, mark.upto).await {
+                Ok(()) => self.tell_growth(&file, Some(mark)).await,
+                Err(error) => Err(error),
+            };
+            outcome = outcome.and(told).and(file.lock().losses.untold());
         }
         self.settle_batch(&self.mount.files()).await;
         outcome.and(lock(&self.mount.untold).map_or(Ok(()), Err))

@@ -166,10 +166,10 @@ pub struct Mount {
     hook: Mutex<Option<Arc<RecallHook>>>,
     /// Files of which the background is to zero what is stale.
     zeroings: Mutex<Vec<Arc<OpenFile>>>,
-    /// A loss of a file that nobody has open any more, and that nobody was told of.
-    pub(crate) untold: Mutex<Option<ClientError>>,
     /// Given with each of them, and when the mount ends.
     pub(crate) zeroing_wanted: Signal,
+    /// The first loss that nobody was told of before its file was forgotten.
+    pub(crate) untold: Mutex<Option<ClientError>>,
     /// How many stops of reads and writes there are now (`stop.rs`).
     pub(crate) stops: AtomicUsize,
 }

@@ -161,8 +161,7 @@ impl Session {
     /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.
     pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.mount.take_handle(handle)?;
-        let Handle { file, write, .. } = &*handle;
-        let write = *write;
+        let (file, write) = (&handle.file, handle.write);
         if write {
             self.mount.hurry(file);
             self.mount.enqueue_all(file);

@@ -319,6 +319,20 @@ fn a_loss_after_the_last_close_is_told_when_the_mount_ends() {
 }
 
 #[test]
+fn a_mount_that_ends_without_bricks_tells_no_size_of_what_is_not_stable() {
+    let cluster = Cluster::new(8, "2+1", 3);
+    cluster.run(async {
+        let (mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(100, 0)).await.unwrap();
+        session.flush(opened.handle).await.unwrap();
+        cluster.known().mute.extend((0..=3).map(BrickId));
+        assert_eq!(mount.leave(&cluster.sim.node("client")).await, Err(ClientError::Unreachable));
+        assert!(cluster.known().files.values().all(|file| file.size == 0));
+    });
+}
+
+#[test]
 fn unstable_writes_are_sent_again_after_an_epoch_change() {
     for seed in 0..20 {
         let cluster = Cluster::new(100 + seed, "2+1", 3);

@@ -212,7 +212,7 @@ fn a_loss_that_a_write_has_told_is_told_by_fsync_too() {
     assert!((0..200).any(|number| !fits(number)), "the bricks never fill up");
     let file = File::create(mount.join("file")).expect("a file");
     file.write_all_at(&[1; 1 << 20], 0).expect("buffered");
-    // Until a write tells of the loss of an earlier one. It is not made, so nothing more is lost by it.
+    // Until a write tells of the loss of an earlier one. That write is not made, so nothing more is lost by it.
     let told = || {
         std::thread::sleep(std::time::Duration::from_secs(2));
         file.write_at(&[2; 4096], 1 << 20).is_err()
