@@ -5,9 +5,9 @@
 //! retries there (`ops/*.rs`, `take_over.rs`, `recover.rs`) is told again here as steps that may happen in any order; each
 //! names the function that it stands for. A block has four bytes, its checksum is the bytes themselves.
 //!
-//! Reading order: `cluster` (the state, and what may happen), `brick` (one slot: journal, disk, crash), `lead` (a primary), `joins` (a
-//! slot comes back),
-//! `ghost` (what the outside may expect), `judge` (what must hold in every state), `scopes` and `mutants` (the tests).
+//! Reading order: `cluster` (the state, and what may happen), `brick` (one slot: journal, disk, crash), `lead` (a primary),
+//! `joins` (a slot comes back), `ghost` (what the outside may expect), `judge` (what must hold in every state), `rest` (what
+//! must come of every state), `scopes` and `mutants` (the tests).
 
 mod brick;
 mod bytes;
@@ -17,5 +17,7 @@ mod joins;
 mod judge;
 mod lead;
 mod mutants;
+mod prints;
+mod rest;
 mod scopes;
 mod steps;

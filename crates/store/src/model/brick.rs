@@ -10,9 +10,11 @@ use types::{Epoch, GroupId, Refusal, Seq, StripeKey, VolumeId};
 
 use super::bytes::{Cell, blocks};
 use super::mutants::Mutant;
+use crate::descriptor::Descriptor;
 use crate::journal::Position;
-use crate::record::{Decided, Hold, Promise, Settle, Torn};
-use crate::slot::{PrepareStep, ReadPlan, SlotCore, Stamp, expand};
+use crate::record::{Decided, Hold, Promise, Settle, Snapshot, Torn};
+use crate::slot::{Forward, PrepareStep, ReadPlan, SlotCore, Stamp, expand};
+use crate::table::Change;
 
 /// The one group.
 pub(super) const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
@@ -25,6 +27,7 @@ pub(super) enum Record {
     Promise(Promise),
     Settle(Settle),
     Torn(Torn),
+    Snapshot(Snapshot),
 }
 
 /// What lies in a block whose write a crash has cut short.
@@ -43,12 +46,12 @@ pub(super) struct Store {
 
 impl Store {
     /// `recover.rs`, `apply`: the same functions run when a record is appended and when it is replayed.
-    fn apply(&mut self, record: &Record, lsn: u64) {
-        let stamp = Stamp { lsn, serial: 1 };
+    fn apply(&mut self, record: &Record, stamp: Stamp) {
         match record {
             Record::Hold(hold, payload) => {
                 let at = hold.seq.0 % (1 << 20) + u64::from(hold.seq.epoch().0) * 64;
-                let position = Position { serial: 1, offset: at << 32, len: (payload.len() * BLOCK) as u32 };
+                let Stamp { serial, .. } = stamp;
+                let position = Position { serial, offset: at << 32, len: (payload.len() * BLOCK) as u32 };
                 if hold.seq <= self.core.decided(GROUP) {
                     self.absorbed.insert(hold.seq);
                 }
@@ -65,6 +68,7 @@ impl Store {
                 self.core.apply_settle(settle, stamp);
             }
             Record::Torn(torn) => self.core.apply_torn(GROUP, torn.seq, stamp),
+            Record::Snapshot(snapshot) => self.core.apply_snapshot(snapshot, stamp),
         }
     }
 
@@ -84,7 +88,7 @@ impl Store {
     }
 
     /// `recover.rs`, `recover`, second half: the torn-unit check and the end of the replay. Returns the torn operations.
-    fn awake(&mut self, disk: &BTreeMap<u64, Cell>, mutant: Option<Mutant>) -> Vec<Torn> {
+    fn awake(&mut self, disk: &BTreeMap<u64, Cell>, serial: u64, mutant: Option<Mutant>) -> Vec<Torn> {
         let mut torn = Vec::new();
         for (hold, _) in self.core.undecided_units() {
             if !is_whole(disk, &hold) && mutant != Some(Mutant::TrustRecords) {
@@ -92,7 +96,7 @@ impl Store {
                 self.core.apply_torn(GROUP, hold.seq, Stamp::default());
             }
         }
-        self.core.replayed([], 1);
+        self.core.replayed([], serial);
         torn
     }
 }
@@ -107,9 +111,13 @@ fn is_whole(disk: &BTreeMap<u64, Cell>, hold: &Hold) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Brick {
     pub(super) slot: usize,
-    /// A replay of everything in the journal that is durable.
+    /// What is at rest, and a replay of everything in the journal that is durable.
     image: Store,
     disk: BTreeMap<u64, Cell>,
+    /// Descriptors at rest.
+    table: BTreeMap<StripeKey, Descriptor>,
+    /// Of the journal's one segment: each checkpoint begins another.
+    serial: u64,
     /// What runs.
     pub(super) now: Store,
     /// Records and blocks that are not durable yet.
@@ -140,6 +148,8 @@ impl Brick {
             slot,
             image: store.clone(),
             disk: BTreeMap::new(),
+            table: BTreeMap::new(),
+            serial: 1,
             now: store,
             tail: Vec::new(),
             wet: BTreeMap::new(),
@@ -152,7 +162,7 @@ impl Brick {
     pub(super) fn append(&mut self, record: Record) {
         self.tail.push(record);
         let record = self.tail.last().expect("just appended");
-        self.now.apply(record, self.tail.len() as u64);
+        self.now.apply(record, Stamp { lsn: self.tail.len() as u64, serial: self.serial });
     }
 
     /// Whether something waits for a sync.
@@ -168,7 +178,7 @@ impl Brick {
     /// `journal.rs`, `run`: one sync for blocks and records alike.
     pub(super) fn sync(&mut self, keys: &[StripeKey]) {
         for record in std::mem::take(&mut self.tail) {
-            self.image.apply(&record, 0);
+            self.image.apply(&record, Stamp { lsn: 0, serial: self.serial });
         }
         self.disk.append(&mut self.wet);
         self.now.core.synced(u64::MAX);
@@ -179,7 +189,7 @@ impl Brick {
     /// The power fails: `kept` records that were not durable survive, and their blocks if `whole`. It recovers at once.
     pub(super) fn crash(&mut self, kept: usize, whole: bool, mutant: Option<Mutant>) {
         for record in &std::mem::take(&mut self.tail)[..kept] {
-            self.image.apply(record, 0);
+            self.image.apply(record, Stamp { lsn: 0, serial: self.serial });
         }
         let wet = std::mem::take(&mut self.wet);
         match whole {
@@ -187,8 +197,43 @@ impl Brick {
             false => self.disk.extend(wet.into_keys().map(|block| (block, TORN))),
         }
         self.now = self.image.clone();
-        let torn = self.now.awake(&self.disk, mutant);
+        let torn = self.now.awake(&self.disk, self.serial, mutant);
         self.tail = torn.into_iter().map(Record::Torn).collect();
+    }
+
+    /// `checkpoint.rs`, `checkpoint`, of all segments but the one that it begins, as one step: units go to their
+    /// descriptors, what is still needed to the new segment. (What a crash leaves of half a checkpoint is looked at by
+    /// [the tests of one brick](crate::server).)
+    pub(super) fn checkpoint(&mut self, data_blocks: u64, keys: &[StripeKey], mutant: Option<Mutant>) {
+        self.sync(keys);
+        let past = self.serial;
+        self.serial += 1;
+        let stamp = Stamp { lsn: 0, serial: self.serial };
+        let core = &mut self.now.core;
+        let mut records = Vec::new();
+        for (key, seq) in core.forwards(past) {
+            let Some(Forward { hold, position }) = core.forward(key, seq) else { continue };
+            core.forwarded(key, seq, position, stamp);
+            if mutant != Some(Mutant::ForgetForward) {
+                let payload = self.now.payloads.get(&seq).cloned().unwrap_or_default();
+                records.push(Record::Hold(hold, payload));
+            }
+        }
+        records.extend(core.snapshot(GROUP).map(Record::Snapshot));
+        core.snapshotted(GROUP, stamp);
+        for Change { key, descriptor } in core.take_changes(past, past, usize::MAX) {
+            match descriptor {
+                Some(descriptor) => drop(self.table.insert(key, descriptor)),
+                None => {
+                    self.table.remove(&key);
+                    core.erased_written(key);
+                }
+            }
+        }
+        let Store { absorbed, dropped, .. } = self.now.clone();
+        self.image = Store { core: SlotCore::new(data_blocks), payloads: BTreeMap::new(), absorbed, dropped };
+        self.table.values().for_each(|descriptor| self.image.core.loaded(descriptor.clone()));
+        records.iter().for_each(|record| self.image.apply(record, stamp));
     }
 
     /// The brick as it would be after a crash that takes whatever is not durable, or after a sync.
@@ -449,7 +494,9 @@ impl Brick {
         let content = |block| (self.disk.get(&block), self.wet.get(&block));
         self.image.core.fingerprint(state, content);
         (&self.image.absorbed, &self.image.dropped).hash(state);
-        if volatile && self.is_wet() {
+        (self.serial > 1).hash(state);
+        // A checkpoint forgets what a replay need not know.
+        if volatile && (self.is_wet() || self.serial > 1) {
             self.now.core.fingerprint(state, content);
             (&self.now.absorbed, &self.now.dropped).hash(state);
             for record in &self.tail {
@@ -459,6 +506,7 @@ impl Brick {
                     Record::Promise(promise) => (2u8, promise.epoch.0).hash(state),
                     Record::Settle(settle) => (3u8, settle.upto.0, &settle.aborted).hash(state),
                     Record::Torn(torn) => (4u8, torn.seq.0).hash(state),
+                    Record::Snapshot(snapshot) => (5u8, snapshot.decided.0).hash(state),
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use stateright::{Model, Property};
 use types::messages::brick::{Prepare, Tail};
@@ -15,6 +15,7 @@ use super::bytes::{Cell, Code4};
 use super::ghost::Ghost;
 use super::lead::Lead;
 use super::mutants::Mutant;
+use super::prints::Prints;
 use crate::primary::Settlement;
 
 /// What a client writes: to which stripe, which blocks of it.
@@ -47,14 +48,19 @@ pub(super) struct Scope {
     pub(super) rejoins: u8,
     /// Attempts to bring a slot level.
     pub(super) joins: u8,
+    /// Checkpoints of bricks.
+    pub(super) checkpoints: u8,
     /// Syncs are steps of their own: a crash may come between a record and its sync.
     pub(super) lazy: bool,
     /// Slots that a crash may hit, as a mask.
     pub(super) frail: u64,
     pub(super) mutant: Option<Mutant>,
     pub(super) code4: Code4,
-    /// Fingerprints of what was found good by [`judge`](super::judge).
-    pub(super) judged: Arc<Vec<Mutex<std::collections::BTreeSet<u64>>>>,
+    /// Whether each state is asked if all comes to rest from there.
+    pub(super) rests: bool,
+    /// Fingerprints of what was found good by [`judge`](super::judge) and by [`rest`](super::rest).
+    pub(super) judged: Arc<Prints>,
+    pub(super) rested: Arc<Prints>,
 }
 
 impl Scope {
@@ -73,11 +79,14 @@ impl Scope {
             renews: 0,
             rejoins: 0,
             joins: 0,
+            checkpoints: 0,
             lazy: false,
             frail: u64::MAX,
             mutant: None,
             code4: Code4::new(code),
-            judged: Arc::new((0..64).map(|_| Mutex::default()).collect()),
+            rests: true,
+            judged: Arc::default(),
+            rested: Arc::default(),
         }
     }
 
@@ -140,6 +149,8 @@ pub(super) enum Action {
     Tell(usize, usize),
     Deliver(Letter),
     Sync(usize),
+    /// A brick's journal is emptied.
+    Checkpoint(usize),
     /// A brick restarts. How many unsynced records survive, and whether their blocks do.
     Crash(usize, usize, bool),
     /// The arbiter puts a slot Out.
@@ -189,6 +200,7 @@ pub(super) struct Spent {
     pub(super) renews: u8,
     pub(super) rejoins: u8,
     pub(super) joins: u8,
+    pub(super) checkpoints: u8,
 }
 
 impl State {
@@ -290,6 +302,7 @@ impl fmt::Debug for Action {
             Action::Crash(slot, kept, whole) => {
                 write!(f, "slot {slot} restarts, {kept} records kept, blocks: {whole}")
             }
+            Action::Checkpoint(slot) => write!(f, "slot {slot} makes a checkpoint"),
             Action::Expel(slot) => write!(f, "the arbiter expels slot {slot}"),
             Action::Rejoin(slot) => write!(f, "the brick of slot {slot} comes back"),
             Action::Fetch(slot) => write!(f, "slot {slot} gets the newest map"),
@@ -307,7 +320,7 @@ impl fmt::Debug for Action {
 }
 
 /// What must hold, by the first word of what is found wrong.
-pub(super) const PROPERTIES: [(&str, &str); 10] = [
+pub(super) const PROPERTIES: [(&str, &str); 11] = [
     ("I1", "I1 what was reported stable is there, whichever M bricks are lost"),
     ("I2", "I2 an operation is everywhere or nowhere"),
     ("I3", "I3 units and parity fit one another"),
@@ -317,6 +330,7 @@ pub(super) const PROPERTIES: [(&str, &str); 10] = [
     ("I8", "I8 a write takes effect once, in its order"),
     ("I9", "I9 a block has one owner, a taken one has one"),
     ("I11", "I11 overlays are on every live participant until folded"),
+    ("L", "L all comes to rest when faults cease: writes are stable, lost slots are back"),
     ("assert", "no assertion of the code fails"),
 ];
 
@@ -347,6 +361,6 @@ impl Model for Scope {
                 })),*]
             };
         }
-        always!(0 1 2 3 4 5 6 7 8 9)
+        always!(0 1 2 3 4 5 6 7 8 9 10)
     }
 }

@@ -17,6 +17,7 @@ use super::steps::settle_record;
 use crate::ops::{blank, hold_of};
 use crate::primary::Settlement;
 use crate::record::Promise;
+use crate::slot::Shape;
 
 /// A slot that is brought level.
 #[derive(Clone, Debug, Hash)]
@@ -106,17 +107,38 @@ impl Scope {
 
     /// What the slot has of every stripe, against what it should have.
     pub(super) fn compare(&self, state: &mut State, at: usize) {
+        let live = state.live_in(state.leads[at].epoch);
         let lead = Arc::make_mut(&mut state.leads[at]);
         let Some(joining) = &mut lead.joining else { return };
         for key in self.keys() {
-            let (has, wanted) =
-                (state.bricks[joining.slot].now.core.shape(key), state.bricks[at].now.core.shape(key));
+            let has = state.bricks[joining.slot].now.core.shape(key);
+            let wanted = self.known(&state.bricks, at, live, key);
             let same = has.identity == wanted.identity_of(joining.slot);
             if !same || !has.overlays.is_empty() || !wanted.overlays.is_empty() {
                 joining.behind.insert(key);
             }
         }
         joining.compared = true;
+    }
+
+    /// `join.rs`, `list_live`, and `ops/stripe.rs`, `of_bases`: a parity slot knows of everything; where none is left, each
+    /// data slot knows of its own unit.
+    fn known(&self, bricks: &[Arc<Brick>], at: usize, live: u64, key: StripeKey) -> Shape {
+        let known = bricks[at].now.core.shape(key);
+        if at >= self.code.k() || self.is(Mutant::AskNobody) {
+            return known;
+        }
+        let mut known = Shape { identities: vec![Seq::NONE; self.code.k()], ..known };
+        known.unit_blocks.resize(self.code.k(), 0);
+        for unit in (0..self.code.k()).filter(|unit| live & 1 << unit != 0) {
+            let its = bricks[unit].now.core.shape(key);
+            known.identities[unit] = its.identity_of(unit);
+            known.unit_blocks[unit] = its.unit_blocks.get(unit).copied().unwrap_or(0);
+            known.identity = known.identity.max(its.identity_of(unit));
+            known.exists |= its.exists;
+            known.overlays.extend(its.overlays);
+        }
+        known
     }
 
     /// One stripe: the slot gets its unit, or takes part in a fold that writes the stripe whole.
@@ -126,7 +148,9 @@ impl Scope {
         let slot = joining.slot;
         let bricks = state.bricks.clone();
         let bricks: Vec<&Brick> = bricks.iter().map(|brick| &**brick).collect();
-        let view = self.view(&bricks, &lead, &state.ghost, at, state.live_in(lead.epoch), key);
+        let live = state.live_in(lead.epoch);
+        let mut view = self.view(&bricks, &lead, &state.ghost, at, live, key);
+        view.shape = self.known(&state.bricks, at, live, key);
         let base = view.shape.identity_of(slot);
         let older = bricks[slot].now.core.shape(key).identity < base;
         if !view.shape.overlays.is_empty() || !older {

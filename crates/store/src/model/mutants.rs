@@ -34,11 +34,21 @@ pub(super) enum Mutant {
     TrustLease,
     /// (l) A record found at a restart is believed without its blocks being looked at.
     TrustRecords,
+    /// What a primary sends in a take-over, or to have an operation held, it sends once.
+    AskOnce,
+    /// A checkpoint does not copy what is still needed.
+    ForgetForward,
+    /// A data slot that leads takes what it knows itself for all there is.
+    AskNobody,
+    /// A primary does not end its epoch when a slot has no space.
+    WaitForSpace,
 }
 
 /// The checker finds the fault in a scope where it finds nothing without it (the scope's own test says so).
 fn is_caught(mutant: Mutant, scope: Scope) {
-    let found = search(&Scope { mutant: Some(mutant), ..scope }, false, usize::MAX);
+    // What only keeps things from coming to rest is looked for alone.
+    let rests = matches!(mutant, Mutant::AskOnce | Mutant::WaitForSpace);
+    let found = search(&Scope { mutant: Some(mutant), rests, ..scope }, false, usize::MAX);
     assert!(found.wrong.is_some(), "{mutant:?} is found");
     println!("{mutant:?}: {}", found.told());
 }
@@ -106,4 +116,24 @@ fn mutant_l_believes_a_torn_record() {
 #[test]
 fn a_lease_alone_does_not_let_a_brick_answer() {
     is_caught(Mutant::TrustLease, scopes::returned());
+}
+
+#[test]
+fn a_message_is_sent_until_it_is_answered() {
+    is_caught(Mutant::AskOnce, scopes::one_write());
+}
+
+#[test]
+fn an_operation_without_space_ends_its_epoch() {
+    is_caught(Mutant::WaitForSpace, scopes::cramped());
+}
+
+#[test]
+fn a_checkpoint_copies_what_is_still_needed() {
+    is_caught(Mutant::ForgetForward, scopes::checkpointed());
+}
+
+#[test]
+fn a_data_slot_that_leads_asks_the_others() {
+    is_caught(Mutant::AskNobody, scopes::admitted_by_data());
 }

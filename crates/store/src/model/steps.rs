@@ -63,6 +63,9 @@ impl Scope {
             if self.lazy && (brick.is_wet() || !state.owed[slot].is_empty()) {
                 actions.push(Action::Sync(slot));
             }
+            if state.spent.checkpoints < self.checkpoints && state.owed[slot].is_empty() {
+                actions.push(Action::Checkpoint(slot));
+            }
             let leads = self.primary_of(state, epoch) == Some(slot);
             let frail = self.frail & 1 << slot != 0 && state.spent.crashes < self.crashes;
             let joins = state
@@ -183,7 +186,7 @@ impl Scope {
         Some(state)
     }
 
-    fn act(&self, state: &mut State, action: Action) {
+    pub(super) fn act(&self, state: &mut State, action: Action) {
         match action {
             Action::Accept(at, write) => self.accept(state, at, write),
             Action::Order(at, stripe) => self.order(state, at, Scope::key(stripe)),
@@ -195,6 +198,11 @@ impl Scope {
             }
             Action::Deliver(letter) => self.deliver(state, letter),
             Action::Sync(slot) => self.sync(state, slot),
+            Action::Checkpoint(slot) => {
+                state.spent.checkpoints += 1;
+                let brick = Arc::make_mut(&mut state.bricks[slot]);
+                brick.checkpoint(self.data_blocks, &self.keys(), self.mutant);
+            }
             Action::Crash(slot, kept, whole) => self.crash(state, slot, kept, whole),
             Action::Expel(slot) => {
                 state.spent.expels += 1;
@@ -394,6 +402,9 @@ impl Scope {
     fn deliver(&self, state: &mut State, letter: Letter) {
         let (_, slot, epoch, _) = letter;
         let Some(message) = state.net.get(&letter).cloned() else { return };
+        if self.is(Mutant::AskOnce) {
+            state.net.remove(&letter);
+        }
         match &*message {
             Message::Prepare { prepare, payload } => {
                 let brick = Arc::make_mut(&mut state.bricks[slot]);
@@ -595,7 +606,7 @@ impl Scope {
     }
 
     /// Forgets letters that can make no difference any more.
-    fn tidy(&self, state: &mut State) {
+    pub(super) fn tidy(&self, state: &mut State) {
         let letters: Vec<Letter> = state.net.keys().copied().collect();
         for letter in letters {
             if self.is_pointless(state, letter) {
