@@ -116,8 +116,12 @@ pub(super) struct Brick {
     disk: BTreeMap<u64, Cell>,
     /// Descriptors at rest.
     table: BTreeMap<StripeKey, Descriptor>,
-    /// Of the journal's one segment: each checkpoint begins another.
+    /// The durable records of the journal, each with the serial of its segment; empty if there are no checkpoints.
+    journal: Vec<(u64, Record)>,
+    /// Serials of the oldest segment and of the newest.
+    oldest: u64,
     serial: u64,
+    checkpoints: bool,
     /// What runs.
     pub(super) now: Store,
     /// Records and blocks that are not durable yet.
@@ -136,8 +140,8 @@ pub(super) enum Taken {
 }
 
 impl Brick {
-    /// An empty brick that serves the first epoch.
-    pub(super) fn new(slot: usize, data_blocks: u64) -> Brick {
+    /// An empty brick. `checkpoints`: it may make some.
+    pub(super) fn new(slot: usize, data_blocks: u64, checkpoints: bool) -> Brick {
         let store = Store {
             core: SlotCore::new(data_blocks),
             payloads: BTreeMap::new(),
@@ -149,7 +153,10 @@ impl Brick {
             image: store.clone(),
             disk: BTreeMap::new(),
             table: BTreeMap::new(),
+            journal: Vec::new(),
+            oldest: 1,
             serial: 1,
+            checkpoints,
             now: store,
             tail: Vec::new(),
             wet: BTreeMap::new(),
@@ -178,7 +185,7 @@ impl Brick {
     /// `journal.rs`, `run`: one sync for blocks and records alike.
     pub(super) fn sync(&mut self, keys: &[StripeKey]) {
         for record in std::mem::take(&mut self.tail) {
-            self.image.apply(&record, Stamp { lsn: 0, serial: self.serial });
+            self.durably(record);
         }
         self.disk.append(&mut self.wet);
         self.now.core.synced(u64::MAX);
@@ -186,10 +193,22 @@ impl Brick {
         self.now.forget_payloads(keys);
     }
 
+    fn durably(&mut self, record: Record) {
+        self.image.apply(&record, Stamp { lsn: 0, serial: self.serial });
+        if self.checkpoints {
+            self.journal.push((self.serial, record));
+        }
+    }
+
+    /// Whether a crash would leave something else than what runs. After a checkpoint that is to be found out.
+    pub(super) fn may_differ(&self) -> bool {
+        self.is_wet() || self.checkpoints
+    }
+
     /// The power fails: `kept` records that were not durable survive, and their blocks if `whole`. It recovers at once.
     pub(super) fn crash(&mut self, kept: usize, whole: bool, mutant: Option<Mutant>) {
-        for record in &std::mem::take(&mut self.tail)[..kept] {
-            self.image.apply(record, Stamp { lsn: 0, serial: self.serial });
+        for record in std::mem::take(&mut self.tail).into_iter().take(kept) {
+            self.durably(record);
         }
         let wet = std::mem::take(&mut self.wet);
         match whole {
@@ -201,27 +220,38 @@ impl Brick {
         self.tail = torn.into_iter().map(Record::Torn).collect();
     }
 
-    /// `checkpoint.rs`, `checkpoint`, of all segments but the one that it begins, as one step: units go to their
-    /// descriptors, what is still needed to the new segment. (What a crash leaves of half a checkpoint is looked at by
-    /// [the tests of one brick](crate::server).)
+    /// `journal.rs`: what is appended from here on stands in another segment.
+    pub(super) fn next_segment(&mut self) {
+        self.serial += 1;
+    }
+
+    /// Whether a checkpoint frees a segment.
+    pub(super) fn has_old_segments(&self) -> bool {
+        self.oldest < self.serial
+    }
+
+    /// `checkpoint.rs`, `checkpoint`, as one step: the oldest segment is freed, or if there is one only what it says goes to
+    /// descriptors. What a crash leaves of half a checkpoint is looked at by the crash points of one brick.
     pub(super) fn checkpoint(&mut self, data_blocks: u64, keys: &[StripeKey], mutant: Option<Mutant>) {
         self.sync(keys);
-        let past = self.serial;
-        self.serial += 1;
-        let stamp = Stamp { lsn: 0, serial: self.serial };
+        let oldest = self.oldest;
+        let freed = oldest.min(self.serial - 1);
         let core = &mut self.now.core;
-        let mut records = Vec::new();
-        for (key, seq) in core.forwards(past) {
+        let mut copied = Vec::new();
+        for (key, seq) in core.forwards(freed) {
             let Some(Forward { hold, position }) = core.forward(key, seq) else { continue };
-            core.forwarded(key, seq, position, stamp);
+            let position = Position { serial: self.serial, ..position };
+            core.forwarded(key, seq, position, Stamp { lsn: 0, serial: self.serial });
             if mutant != Some(Mutant::ForgetForward) {
-                let payload = self.now.payloads.get(&seq).cloned().unwrap_or_default();
-                records.push(Record::Hold(hold, payload));
+                let payload = self.now.payloads.get(&seq).cloned();
+                copied.push(Record::Hold(hold, payload.expect("kept as long as its record is")));
             }
         }
-        records.extend(core.snapshot(GROUP).map(Record::Snapshot));
-        core.snapshotted(GROUP, stamp);
-        for Change { key, descriptor } in core.take_changes(past, past, usize::MAX) {
+        if !core.stale_groups(oldest).is_empty() {
+            copied.extend(core.snapshot(GROUP).map(Record::Snapshot));
+            core.snapshotted(GROUP, Stamp { lsn: 0, serial: self.serial });
+        }
+        for Change { key, descriptor } in core.take_changes(oldest, oldest, usize::MAX) {
             match descriptor {
                 Some(descriptor) => drop(self.table.insert(key, descriptor)),
                 None => {
@@ -230,10 +260,29 @@ impl Brick {
                 }
             }
         }
+        let serial = self.serial;
+        self.journal.extend(copied.into_iter().map(|record| (serial, record)));
+        self.journal.retain(|(serial, _)| *serial > freed);
+        self.oldest = freed + 1;
+        self.replay(data_blocks);
+    }
+
+    /// `recover.rs`, `recover`, first half: the journal over what is at rest.
+    fn replay(&mut self, data_blocks: u64) {
         let Store { absorbed, dropped, .. } = self.now.clone();
-        self.image = Store { core: SlotCore::new(data_blocks), payloads: BTreeMap::new(), absorbed, dropped };
-        self.table.values().for_each(|descriptor| self.image.core.loaded(descriptor.clone()));
-        records.iter().for_each(|record| self.image.apply(record, stamp));
+        let mut image =
+            Store { core: SlotCore::new(data_blocks), payloads: BTreeMap::new(), absorbed, dropped };
+        for (serial, record) in &self.journal {
+            if let Record::Hold(hold, _) = record
+                && let Some(descriptor) = self.table.get(&hold.key)
+            {
+                image.core.loaded(descriptor.clone());
+            }
+            image.apply(record, Stamp { lsn: 0, serial: *serial });
+        }
+        // The rest is loaded when it is asked for; whether earlier or later makes no difference.
+        self.table.values().for_each(|descriptor| image.core.loaded(descriptor.clone()));
+        self.image = image;
     }
 
     /// The brick as it would be after a crash that takes whatever is not durable, or after a sync.
@@ -391,6 +440,9 @@ impl Brick {
 
     fn payload_at(&self, position: Position) -> Option<&[Cell]> {
         let (at, within) = (position.offset >> 32, blocks((position.offset & 0xffff_ffff) as usize));
+        if position.serial < self.oldest {
+            return None;
+        }
         let payload =
             self.now.payloads.iter().find(|(seq, _)| seq.0 % (1 << 20) + u64::from(seq.epoch().0) * 64 == at);
         payload?.1.get(within..within + blocks(position.len as usize))
@@ -489,25 +541,42 @@ impl Brick {
         }
     }
 
-    /// Feeds a state to a hasher; `volatile`: with what a crash takes.
-    pub(super) fn fingerprint(&self, state: &mut impl Hasher, volatile: bool) {
+    /// Feeds its state to a hasher.
+    pub(super) fn fingerprint(&self, state: &mut impl Hasher) {
         let content = |block| (self.disk.get(&block), self.wet.get(&block));
         self.image.core.fingerprint(state, content);
         (&self.image.absorbed, &self.image.dropped).hash(state);
-        (self.serial > 1).hash(state);
-        // A checkpoint forgets what a replay need not know.
-        if volatile && (self.is_wet() || self.serial > 1) {
+        if self.checkpoints {
+            // What the next checkpoint and the replay after it depend on.
+            self.now.core.fingerprint_of_rest(state, self.oldest);
+            (self.serial - self.oldest).hash(state);
+            for (serial, record) in &self.journal {
+                (serial - self.oldest).hash(state);
+                record.fingerprint(state);
+            }
+            for (key, Descriptor { base, .. }) in &self.table {
+                (key, base.identity, base.blocks, &base.identities).hash(state);
+            }
+        }
+        if self.may_differ() {
             self.now.core.fingerprint(state, content);
             (&self.now.absorbed, &self.now.dropped).hash(state);
-            for record in &self.tail {
-                match record {
-                    Record::Hold(hold, _) => (0u8, hold.seq.0).hash(state),
-                    Record::Decided(decided) => (1u8, decided.upto.0).hash(state),
-                    Record::Promise(promise) => (2u8, promise.epoch.0).hash(state),
-                    Record::Settle(settle) => (3u8, settle.upto.0, &settle.aborted).hash(state),
-                    Record::Torn(torn) => (4u8, torn.seq.0).hash(state),
-                    Record::Snapshot(snapshot) => (5u8, snapshot.decided.0).hash(state),
-                }
+            self.tail.iter().for_each(|record| record.fingerprint(state));
+        }
+    }
+}
+
+impl Record {
+    /// What tells it from the other records that may stand in its place.
+    fn fingerprint(&self, state: &mut impl Hasher) {
+        match self {
+            Record::Hold(hold, _) => (0u8, hold.seq.0).hash(state),
+            Record::Decided(decided) => (1u8, decided.upto.0).hash(state),
+            Record::Promise(promise) => (2u8, promise.epoch.0).hash(state),
+            Record::Settle(settle) => (3u8, settle.upto.0, &settle.aborted).hash(state),
+            Record::Torn(torn) => (4u8, torn.seq.0).hash(state),
+            Record::Snapshot(snapshot) => {
+                (5u8, snapshot.promised, snapshot.served, snapshot.decided, &snapshot.aborted).hash(state)
             }
         }
     }

@@ -48,8 +48,9 @@ pub(super) struct Scope {
     pub(super) rejoins: u8,
     /// Attempts to bring a slot level.
     pub(super) joins: u8,
-    /// Checkpoints of bricks.
+    /// Checkpoints of bricks, and segments that their journals begin before.
     pub(super) checkpoints: u8,
+    pub(super) segments: u8,
     /// Syncs are steps of their own: a crash may come between a record and its sync.
     pub(super) lazy: bool,
     /// Slots that a crash may hit, as a mask.
@@ -57,7 +58,7 @@ pub(super) struct Scope {
     pub(super) mutant: Option<Mutant>,
     pub(super) code4: Code4,
     /// Whether each state is asked if all comes to rest from there.
-    pub(super) rests: bool,
+    pub(super) must_rest: bool,
     /// Fingerprints of what was found good by [`judge`](super::judge) and by [`rest`](super::rest).
     pub(super) judged: Arc<Prints>,
     pub(super) rested: Arc<Prints>,
@@ -80,11 +81,12 @@ impl Scope {
             rejoins: 0,
             joins: 0,
             checkpoints: 0,
+            segments: 0,
             lazy: false,
             frail: u64::MAX,
             mutant: None,
             code4: Code4::new(code),
-            rests: true,
+            must_rest: true,
             judged: Arc::default(),
             rested: Arc::default(),
         }
@@ -149,7 +151,8 @@ pub(super) enum Action {
     Tell(usize, usize),
     Deliver(Letter),
     Sync(usize),
-    /// A brick's journal is emptied.
+    /// A brick's journal goes on in another segment; the oldest one is emptied.
+    Segment(usize),
     Checkpoint(usize),
     /// A brick restarts. How many unsynced records survive, and whether their blocks do.
     Crash(usize, usize, bool),
@@ -201,6 +204,7 @@ pub(super) struct Spent {
     pub(super) rejoins: u8,
     pub(super) joins: u8,
     pub(super) checkpoints: u8,
+    pub(super) segments: u8,
 }
 
 impl State {
@@ -213,6 +217,12 @@ impl State {
         self.configs[epoch.0 as usize - 1]
     }
 
+    pub(super) fn print(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
     pub(super) fn has_lease(&self, slot: usize) -> bool {
         self.leases & 1 << slot != 0
     }
@@ -220,7 +230,7 @@ impl State {
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.bricks.iter().for_each(|brick| brick.fingerprint(state, true));
+        self.bricks.iter().for_each(|brick| brick.fingerprint(state));
         for lead in &self.leads {
             lead.core.fingerprint(state);
             (lead.epoch, &lead.lanes, lead.promised, lead.told, &lead.joining).hash(state);
@@ -231,19 +241,20 @@ impl Hash for State {
         }
         (&self.maps, self.leases, &self.configs, self.spent, &self.wrong).hash(state);
         self.owed.iter().for_each(|owed| owed.keys().for_each(|letter| letter.hash(state)));
-        self.net.keys().for_each(|letter| letter.hash(state));
+        for (letter, message) in &self.net {
+            letter.hash(state);
+            // It depends on when it was ordered.
+            if let Message::Prepare { prepare, .. } = &**message {
+                (prepare.decided, &prepare.acked).hash(state);
+            }
+        }
         self.ghost.fingerprint(state);
     }
 }
 
 impl PartialEq for State {
     fn eq(&self, other: &State) -> bool {
-        let print = |state: &State| {
-            let mut hasher = DefaultHasher::new();
-            state.hash(&mut hasher);
-            hasher.finish()
-        };
-        print(self) == print(other)
+        self.print() == other.print()
     }
 }
 
@@ -302,6 +313,7 @@ impl fmt::Debug for Action {
             Action::Crash(slot, kept, whole) => {
                 write!(f, "slot {slot} restarts, {kept} records kept, blocks: {whole}")
             }
+            Action::Segment(slot) => write!(f, "slot {slot} begins another segment"),
             Action::Checkpoint(slot) => write!(f, "slot {slot} makes a checkpoint"),
             Action::Expel(slot) => write!(f, "the arbiter expels slot {slot}"),
             Action::Rejoin(slot) => write!(f, "the brick of slot {slot} comes back"),

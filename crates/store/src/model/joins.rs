@@ -121,15 +121,14 @@ impl Scope {
         joining.compared = true;
     }
 
-    /// `join.rs`, `list_live`, and `ops/stripe.rs`, `of_bases`: a parity slot knows of everything; where none is left, each
-    /// data slot knows of its own unit.
+    /// `join.rs`, `list_live`, and `ops/stripe.rs`, `of_bases`, where all that was ordered is decided: a parity slot knows of
+    /// everything; where none is left, each data slot knows of its own unit.
     fn known(&self, bricks: &[Arc<Brick>], at: usize, live: u64, key: StripeKey) -> Shape {
-        let known = bricks[at].now.core.shape(key);
         if at >= self.code.k() || self.is(Mutant::AskNobody) {
-            return known;
+            return bricks[at].now.core.shape(key);
         }
-        let mut known = Shape { identities: vec![Seq::NONE; self.code.k()], ..known };
-        known.unit_blocks.resize(self.code.k(), 0);
+        let (identities, unit_blocks) = (vec![Seq::NONE; self.code.k()], vec![0; self.code.k()]);
+        let mut known = Shape { identities, unit_blocks, ..Shape::default() };
         for unit in (0..self.code.k()).filter(|unit| live & 1 << unit != 0) {
             let its = bricks[unit].now.core.shape(key);
             known.identities[unit] = its.identity_of(unit);

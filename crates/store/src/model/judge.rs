@@ -23,7 +23,7 @@ impl Scope {
             self.note_shown(state);
             state.wrong = self.check(state).err();
         }
-        if state.wrong.is_none() && self.rests {
+        if state.wrong.is_none() && self.must_rest {
             state.wrong = self.check_rest(state).err();
         }
     }
@@ -67,7 +67,7 @@ impl Scope {
         for survivors in (1..1u64 << self.code.slots()).filter(|set| set & !live == 0) {
             if survivors.count_ones() as usize >= self.code.k() {
                 self.check_survivors(state, survivors, false)?;
-                if state.bricks.iter().any(|brick| survivors & 1 << brick.slot != 0 && brick.is_wet()) {
+                if state.bricks.iter().any(|brick| survivors & 1 << brick.slot != 0 && brick.may_differ()) {
                     self.check_survivors(state, survivors, true)?;
                 }
             }
@@ -83,7 +83,7 @@ impl Scope {
 
     fn print(state: &State) -> u64 {
         let mut hasher = DefaultHasher::new();
-        state.bricks.iter().for_each(|brick| brick.fingerprint(&mut hasher, true));
+        state.bricks.iter().for_each(|brick| brick.fingerprint(&mut hasher));
         state.config().1.hash(&mut hasher);
         state.ghost.fingerprint(&mut hasher);
         hasher.finish()

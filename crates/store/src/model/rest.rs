@@ -1,7 +1,8 @@
-//! Liveness: from whatever state, once faults cease and everything that can happen does, clients are told that all their
-//! writes are stable, slots that were lost are level again and live, and nothing is left to do.
-
-use std::hash::{DefaultHasher, Hash, Hasher};
+//! Liveness: from every state there is a way without faults to one where clients have been told that all their writes are
+//! stable, slots that were lost are level again and live, and nothing is left to do.
+//!
+//! One way is tried, the obvious one: everything that somebody has to do is done, what is quick first. Telling a slot what is
+//! decided stands for what rides on other messages and for a slot's own question (`take_over.rs`, `ask_for_decisions`).
 
 use super::brick::GROUP;
 use super::cluster::{Action, Scope, State};
@@ -12,8 +13,9 @@ use super::mutants::Mutant;
 const PATIENCE: usize = 600;
 
 impl Scope {
-    /// From here everything comes to rest. The bounds of the scope do not count: they are about faults.
+    /// From here everything comes to rest.
     pub(super) fn check_rest(&self, state: &State) -> Result<(), String> {
+        // No more faults, and bricks that were lost come back; what is needed for that is not counted.
         let calm = Scope {
             orders: u64::from(u32::MAX),
             epochs: usize::MAX,
@@ -23,32 +25,33 @@ impl Scope {
             rejoins: u8::MAX,
             joins: u8::MAX,
             checkpoints: 0,
-            rests: false,
+            segments: 0,
+            must_rest: false,
             ..self.clone()
         };
-        let mut way = Vec::new();
-        let mut now = state.clone();
-        let mut print = fingerprint(&now);
-        for _ in 0..PATIENCE {
-            // From there it is known already.
-            let known = self.rested.contains(print);
-            way.push(print);
-            match if known { None } else { calm.proceed(&now, print)? } {
-                Some((next, its)) => (now, print) = (next, its),
-                None => {
-                    if !known {
-                        calm.check_at_rest(now)?;
-                    }
-                    way.into_iter().for_each(|print| self.rested.insert(print));
-                    return Ok(());
-                }
+        let (mut now, mut print) = (state.clone(), state.print());
+        let (mut prints, mut way) = (Vec::new(), Vec::new());
+        let told = |wrong: &str, way: &[Action]| format!("L {wrong}, by the way of {way:#?}");
+        // From there it is known already.
+        while !self.rested.contains(print) {
+            prints.push(print);
+            let next = calm.proceed(&now, print).map_err(|wrong| told(&wrong, &way))?;
+            let Some((action, next, next_print)) = next else {
+                calm.check_at_rest(now).map_err(|wrong| told(&wrong, &way))?;
+                break;
+            };
+            if way.len() == PATIENCE {
+                return Err(told(&format!("it does not come to rest in {PATIENCE} steps: {now:?}"), &way));
             }
+            (now, print) = (next, next_print);
+            way.push(action);
         }
-        Err(format!("L it does not come to rest in {PATIENCE} steps: {now:?}"))
+        prints.into_iter().for_each(|print| self.rested.insert(print));
+        Ok(())
     }
 
-    /// The first step that changes something, if there is one.
-    fn proceed(&self, state: &State, print: u64) -> Result<Option<(State, u64)>, String> {
+    /// The first step that changes something, if there is one, and what comes of it.
+    fn proceed(&self, state: &State, print: u64) -> Result<Option<(Action, State, u64)>, String> {
         let mut actions = Vec::new();
         self.possible(state, &mut actions);
         // Whoever waits for an operation that cannot be completed asks for a new epoch: `ops/write.rs`, `end_epoch`.
@@ -56,7 +59,7 @@ impl Scope {
         let asks = !self.is(Mutant::WaitForSpace);
         let stuck = |lead: &Lead| asks && lead.epoch == epoch && lead.busy.iter().any(|busy| busy.refused);
         actions.extend((0..state.leads.len()).filter(|at| stuck(&state.leads[*at])).map(Action::Renew));
-        actions.retain(|action| rank(action).is_some());
+        actions.retain(|action| rank(action).is_some() && !is_refused(state, action));
         actions.sort_by_key(rank);
         for action in actions {
             let mut next = state.clone();
@@ -65,9 +68,9 @@ impl Scope {
             if let Some(wrong) = next.wrong {
                 return Err(wrong);
             }
-            let its = fingerprint(&next);
-            if its != print {
-                return Ok(Some((next, its)));
+            let next_print = next.print();
+            if next_print != print {
+                return Ok(Some((action, next, next_print)));
             }
         }
         Ok(None)
@@ -82,18 +85,27 @@ impl Scope {
         let (epoch, live) = state.config();
         let lead = self.primary_of(&state, epoch).map(|at| &state.leads[at]);
         let Some(lead) = lead.filter(|lead| lead.epoch == epoch && lead.is_serving()) else {
-            return Err(format!("L nobody leads {epoch}: {state:?}"));
+            return Err(format!("nobody leads {epoch}: {state:?}"));
         };
-        let all_stable = state.ghost.stable == (1 << self.writes.len()) - 1;
+        let stable = state.ghost.stable == (1 << self.writes.len()) - 1;
         let all_live = live == (1 << self.code.slots()) - 1;
         let decided = lead.core.decided(GROUP);
         let all_know = state.bricks.iter().all(|brick| brick.now.core.decided(GROUP) == decided);
-        let nothing_moves = state.net.is_empty() && state.owed.iter().all(|owed| owed.is_empty());
-        match (all_stable, all_live, all_know, nothing_moves && lead.busy.is_empty()) {
+        let waits = !lead.busy.is_empty() || lead.lanes.values().any(|lane| !lane.is_empty());
+        let moves = !state.net.is_empty() || state.owed.iter().any(|owed| !owed.is_empty());
+        let idle = !waits && !moves && lead.joining.is_none();
+        match (stable, all_live, all_know, idle) {
             (true, true, true, true) => Ok(()),
-            rests => Err(format!("L at rest, but (stable, live, decided, idle) are {rests:?}: {state:?}")),
+            rests => Err(format!("(stable, live, decided, idle) are {rests:?} in the end: {state:?}")),
         }
     }
+}
+
+/// An operation that was refused is not delivered any more: `ops/write.rs`, `deliver`.
+fn is_refused(state: &State, action: &Action) -> bool {
+    let Action::Deliver((1, _, epoch, more)) = *action else { return false };
+    let mut busy = state.leads.iter().flat_map(|lead| &lead.busy);
+    busy.any(|busy| busy.refused && busy.seq == types::Seq::new(epoch, more))
 }
 
 /// What comes first when no fault happens; `None`: a fault, or what nobody has to do.
@@ -107,12 +119,7 @@ fn rank(action: &Action) -> Option<u8> {
         Action::Compare(_) | Action::Level(..) | Action::Seal(_) | Action::Admit(_) => Some(5),
         Action::Rejoin(_) | Action::Join(..) => Some(6),
         Action::GiveUp(..) | Action::Renew(_) => Some(7),
-        Action::Fold(..) | Action::Checkpoint(_) | Action::Crash(..) | Action::Expel(_) => None,
+        Action::Fold(..) | Action::Segment(_) | Action::Checkpoint(_) => None,
+        Action::Crash(..) | Action::Expel(_) => None,
     }
-}
-
-fn fingerprint(state: &State) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    state.hash(&mut hasher);
-    hasher.finish()
 }

@@ -21,7 +21,10 @@ impl Scope {
     pub(super) fn begin(&self) -> State {
         let all = (1 << self.code.slots()) - 1;
         let mut state = State {
-            bricks: self.slots().map(|slot| Arc::new(Brick::new(slot, self.data_blocks))).collect(),
+            bricks: self
+                .slots()
+                .map(|slot| Arc::new(Brick::new(slot, self.data_blocks, self.checkpoints > 0)))
+                .collect(),
             leads: self.slots().map(|_| Arc::default()).collect(),
             maps: self.slots().map(|_| Epoch(0)).collect(),
             leases: all,
@@ -63,8 +66,14 @@ impl Scope {
             if self.lazy && (brick.is_wet() || !state.owed[slot].is_empty()) {
                 actions.push(Action::Sync(slot));
             }
-            if state.spent.checkpoints < self.checkpoints && state.owed[slot].is_empty() {
-                actions.push(Action::Checkpoint(slot));
+            // A checkpoint waits for the journal: a sync first.
+            if state.owed[slot].is_empty() {
+                if state.spent.segments < self.segments && !brick.is_wet() && !brick.has_old_segments() {
+                    actions.push(Action::Segment(slot));
+                }
+                if state.spent.checkpoints < self.checkpoints {
+                    actions.push(Action::Checkpoint(slot));
+                }
             }
             let leads = self.primary_of(state, epoch) == Some(slot);
             let frail = self.frail & 1 << slot != 0 && state.spent.crashes < self.crashes;
@@ -198,6 +207,10 @@ impl Scope {
             }
             Action::Deliver(letter) => self.deliver(state, letter),
             Action::Sync(slot) => self.sync(state, slot),
+            Action::Segment(slot) => {
+                state.spent.segments += 1;
+                Arc::make_mut(&mut state.bricks[slot]).next_segment();
+            }
             Action::Checkpoint(slot) => {
                 state.spent.checkpoints += 1;
                 let brick = Arc::make_mut(&mut state.bricks[slot]);

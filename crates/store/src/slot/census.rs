@@ -33,6 +33,19 @@ impl SlotCore {
         data_blocks - self.space.free()
     }
 
+    /// Feeds what decides what a checkpoint does to a hasher; serials count from `oldest`.
+    pub(crate) fn fingerprint_of_rest(&self, state: &mut impl Hasher, oldest: u64) {
+        let age = |serial: u64| (serial + 1).saturating_sub(oldest);
+        for unit in self.units.values() {
+            (unit.dirty.map(age), age(unit.emptied)).hash(state);
+            let kept = unit.pend.values().chain(unit.overlays.values());
+            kept.for_each(|kept| age(kept.serial).hash(state));
+        }
+        for group in self.groups.values() {
+            (age(group.since), age(group.told)).hash(state);
+        }
+    }
+
     /// Feeds everything that decides what this slot does next to a hasher. Blocks count by what `content` says of them:
     /// two states that differ only in where bytes lie behave alike.
     pub(crate) fn fingerprint<C: Hash>(&self, state: &mut impl Hasher, content: impl Fn(u64) -> C) {
@@ -40,7 +53,7 @@ impl SlotCore {
             super::expand(runs).into_iter().for_each(|block| state(content(block)));
         };
         for (id, group) in &self.groups {
-            (id, group.promised, group.served, group.decided, &group.held).hash(state);
+            (id, group.promised, group.served, group.decided, &group.held, &group.aborted).hash(state);
             group.past.keys().for_each(|seq| seq.hash(state));
             for (client, seen) in &group.clients.0 {
                 (client, seen.acked, &seen.seqs).hash(state);

@@ -276,9 +276,9 @@ impl Bench {
             lines.push(format!("{key} {base:?} pend {pend:?} overlays {overlays:?}"));
         }
         for (id, group) in &core.groups {
-            let SlotGroup { promised, served, decided, held, .. } = group;
+            let SlotGroup { promised, served, decided, held, aborted, .. } = group;
             let windows: Vec<Window> = group.windows();
-            lines.push(format!("{id} {promised} {served:?} {decided} {held:?} {windows:?}"));
+            lines.push(format!("{id} {promised} {served:?} {decided} {held:?} {aborted:?} {windows:?}"));
         }
         lines.push(format!("{} free", core.free_blocks()));
         lines
