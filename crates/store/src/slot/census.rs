@@ -35,7 +35,8 @@ impl SlotCore {
 
     /// Feeds what decides what a checkpoint does to a hasher; serials count from `oldest`.
     pub(crate) fn fingerprint_of_rest(&self, state: &mut impl Hasher, oldest: u64) {
-        let age = |serial: u64| (serial + 1).saturating_sub(oldest);
+        // The greatest stands for "nowhere in the journal".
+        let age = |serial: u64| (serial < u64::MAX).then(|| (serial + 1).saturating_sub(oldest));
         for unit in self.units.values() {
             (unit.dirty.map(age), age(unit.emptied)).hash(state);
             let kept = unit.pend.values().chain(unit.overlays.values());
