@@ -6,11 +6,12 @@
 //! names the function that it stands for. A block has four bytes, its checksum is the bytes themselves.
 //!
 //! Reading order: `cluster` (the state, and what may happen), `brick` (one slot: journal, disk, crash), `lead` (a primary),
-//! `joins` (a slot comes back), `ghost` (what the outside may expect), `judge` (what must hold in every state), `rest` (what
+//! `joins` (a slot comes back), `ghost` (what the outside may expect), `judge` (what must hold in every state), `calm` (what
 //! must come of every state), `scopes` and `mutants` (the tests).
 
 mod brick;
 mod bytes;
+mod calm;
 mod cluster;
 mod ghost;
 mod joins;
@@ -18,6 +19,5 @@ mod judge;
 mod lead;
 mod mutants;
 mod prints;
-mod rest;
 mod scopes;
 mod steps;

@@ -172,6 +172,11 @@ impl Brick {
         self.now.apply(record, Stamp { lsn: self.tail.len() as u64, serial: self.serial });
     }
 
+    /// Whether it holds something without knowing the decision: `take_over.rs`, `ask_for_decisions`.
+    pub(super) fn holds(&self) -> bool {
+        !self.now.core.tail(GROUP, 0).held.is_empty()
+    }
+
     /// Whether something waits for a sync.
     pub(super) fn is_wet(&self) -> bool {
         !self.tail.is_empty() || !self.wet.is_empty()
@@ -200,7 +205,7 @@ impl Brick {
         }
     }
 
-    /// Whether a crash would leave something else than what runs. After a checkpoint that is to be found out.
+    /// Whether a crash would leave something else than what runs. Where there may be checkpoints that is to be found out.
     pub(super) fn may_differ(&self) -> bool {
         self.is_wet() || self.checkpoints
     }
@@ -211,6 +216,8 @@ impl Brick {
             self.durably(record);
         }
         let wet = std::mem::take(&mut self.wet);
+        // `journal.rs`, `open`: a restart begins another segment.
+        self.serial += u64::from(self.checkpoints);
         match whole {
             true => self.disk.extend(wet),
             false => self.disk.extend(wet.into_keys().map(|block| (block, TORN))),
@@ -223,11 +230,6 @@ impl Brick {
     /// `journal.rs`: what is appended from here on stands in another segment.
     pub(super) fn next_segment(&mut self) {
         self.serial += 1;
-    }
-
-    /// Whether a checkpoint frees a segment.
-    pub(super) fn has_old_segments(&self) -> bool {
-        self.oldest < self.serial
     }
 
     /// `checkpoint.rs`, `checkpoint`, as one step: the oldest segment is freed, or if there is one only what it says goes to
@@ -548,7 +550,7 @@ impl Brick {
         (&self.image.absorbed, &self.image.dropped).hash(state);
         if self.checkpoints {
             // What the next checkpoint and the replay after it depend on.
-            self.now.core.fingerprint_of_rest(state, self.oldest);
+            self.now.core.fingerprint_for_checkpoint(state, self.oldest);
             (self.serial - self.oldest).hash(state);
             for (serial, record) in &self.journal {
                 (serial - self.oldest).hash(state);
@@ -573,7 +575,7 @@ impl Record {
             Record::Hold(hold, _) => (0u8, hold.seq.0).hash(state),
             Record::Decided(decided) => (1u8, decided.upto.0).hash(state),
             Record::Promise(promise) => (2u8, promise.epoch.0).hash(state),
-            Record::Settle(settle) => (3u8, settle.upto.0, &settle.aborted).hash(state),
+            Record::Settle(settle) => (3u8, settle.upto.0, &settle.aborted, settle.windows.len()).hash(state),
             Record::Torn(torn) => (4u8, torn.seq.0).hash(state),
             Record::Snapshot(snapshot) => {
                 (5u8, snapshot.promised, snapshot.served, snapshot.decided, &snapshot.aborted).hash(state)

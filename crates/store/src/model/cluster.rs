@@ -48,7 +48,7 @@ pub(super) struct Scope {
     pub(super) rejoins: u8,
     /// Attempts to bring a slot level.
     pub(super) joins: u8,
-    /// Checkpoints of bricks, and segments that their journals begin before.
+    /// Of all bricks together: checkpoints, and segments that journals begin before, restarts aside.
     pub(super) checkpoints: u8,
     pub(super) segments: u8,
     /// Syncs are steps of their own: a crash may come between a record and its sync.
@@ -59,7 +59,7 @@ pub(super) struct Scope {
     pub(super) code4: Code4,
     /// Whether each state is asked if all comes to rest from there.
     pub(super) must_rest: bool,
-    /// Fingerprints of what was found good by [`judge`](super::judge) and by [`rest`](super::rest).
+    /// Fingerprints of what was found good by [`judge`](super::judge) and by [`calm`](super::calm).
     pub(super) judged: Arc<Prints>,
     pub(super) rested: Arc<Prints>,
 }
@@ -243,9 +243,11 @@ impl Hash for State {
         self.owed.iter().for_each(|owed| owed.keys().for_each(|letter| letter.hash(state)));
         for (letter, message) in &self.net {
             letter.hash(state);
-            // It depends on when it was ordered.
-            if let Message::Prepare { prepare, .. } = &**message {
-                (prepare.decided, &prepare.acked).hash(state);
+            // What the letter's name does not tell: it depends on when it was ordered, or refused.
+            match &**message {
+                Message::Prepare { prepare, .. } => (prepare.decided, &prepare.acked).hash(state),
+                Message::Refused { refusal, .. } => std::mem::discriminant(refusal).hash(state),
+                _ => {}
             }
         }
         self.ghost.fingerprint(state);

@@ -53,7 +53,7 @@ impl Scope {
         let (_, live) = state.config();
         self.check_fates(state.bricks.iter().map(|brick| &**brick), live, &state.ghost)?;
         self.check_reads(state)?;
-        let print = Scope::print(state);
+        let print = Scope::print_of_judged(state);
         // Most steps change nothing that the rest looks at.
         if self.judged.contains(print) {
             return Ok(());
@@ -81,7 +81,7 @@ impl Scope {
         self.code.k() * self.unit
     }
 
-    fn print(state: &State) -> u64 {
+    fn print_of_judged(state: &State) -> u64 {
         let mut hasher = DefaultHasher::new();
         state.bricks.iter().for_each(|brick| brick.fingerprint(&mut hasher));
         state.config().1.hash(&mut hasher);

@@ -34,7 +34,7 @@ pub(super) enum Mutant {
     TrustLease,
     /// (l) A record found at a restart is believed without its blocks being looked at.
     TrustRecords,
-    /// What a primary sends in a take-over, or to have an operation held, it sends once.
+    /// A message is sent once.
     AskOnce,
     /// A checkpoint does not copy what is still needed.
     ForgetForward,
@@ -55,6 +55,7 @@ fn is_caught(mutant: Mutant, scope: Scope) {
 
 /// The checker finds that work never ends, and nothing else that is wrong.
 fn hangs(mutant: Mutant, scope: Scope) {
+    scopes::is_sound(&Scope { mutant: Some(mutant), must_rest: false, ..scope.clone() });
     let found = search(&Scope { mutant: Some(mutant), ..scope }, false, usize::MAX);
     let (property, how) = found.wrong.unwrap_or_else(|| panic!("{mutant:?} is found"));
     assert!(property.starts_with("L "), "{property}: {how}");

@@ -128,7 +128,7 @@ pub(super) fn admitted_by_data() -> Scope {
 
 /// A small write over a large one, and a checkpoint at any moment. (Each state is judged as if power failed.)
 pub(super) fn checkpointed() -> Scope {
-    Scope { epochs: 2, checkpoints: 1, segments: 1, ..Scope::new(2, 1, vec![full(0), small(0, &[0])]) }
+    Scope { checkpoints: 1, segments: 1, ..Scope::new(2, 1, vec![full(0), small(0, &[0])]) }
 }
 
 /// With one write.
@@ -270,9 +270,9 @@ fn a_parity_slot_is_admitted_by_data() {
 #[test]
 #[ignore = "minutes: ./dev model"]
 fn checkpoints() {
-    let scope = Scope { folds: 1, crashes: 1, ..checkpointed() };
+    let scope = Scope { folds: 1, epochs: 2, crashes: 1, ..checkpointed() };
     is_sound_so_far("2+1, three operations, a segment, a checkpoint, a restart", &scope, usize::MAX);
-    let scope = Scope { crashes: 1, checkpoints: 2, frail: 0b101, ..checkpointed() };
+    let scope = Scope { epochs: 2, crashes: 1, checkpoints: 2, frail: 0b101, ..checkpointed() };
     is_sound_so_far("2+1, two operations, a segment, two checkpoints, a restart", &scope, usize::MAX);
     let scope = Scope { lazy: true, ..scope };
     is_sound_so_far("the same, syncs are steps", &scope, usize::MAX);

@@ -68,7 +68,7 @@ impl Scope {
             }
             // A checkpoint waits for the journal: a sync first.
             if state.owed[slot].is_empty() {
-                if state.spent.segments < self.segments && !brick.is_wet() && !brick.has_old_segments() {
+                if state.spent.segments < self.segments && !brick.is_wet() {
                     actions.push(Action::Segment(slot));
                 }
                 if state.spent.checkpoints < self.checkpoints {

@@ -34,7 +34,7 @@ impl SlotCore {
     }
 
     /// Feeds what decides what a checkpoint does to a hasher; serials count from `oldest`.
-    pub(crate) fn fingerprint_of_rest(&self, state: &mut impl Hasher, oldest: u64) {
+    pub(crate) fn fingerprint_for_checkpoint(&self, state: &mut impl Hasher, oldest: u64) {
         // The greatest stands for "nowhere in the journal".
         let age = |serial: u64| (serial < u64::MAX).then(|| (serial + 1).saturating_sub(oldest));
         for unit in self.units.values() {
@@ -78,7 +78,7 @@ impl SlotCore {
             }
             kept(&unit.pend, &mut |content| content.hash(state));
         }
-        self.erased.keys().for_each(|key: &StripeKey| key.hash(state));
+        self.erased.iter().for_each(|erased: (&StripeKey, &u64)| erased.hash(state));
         self.released.iter().for_each(|(lsn, runs)| (lsn, super::expand(runs).len()).hash(state));
         self.coming.keys().for_each(|coming| coming.hash(state));
         (&self.dropped, self.replaying, self.space.free()).hash(state);

@@ -1,10 +1,11 @@
 //! Liveness: from every state there is a way without faults to one where clients have been told that all their writes are
 //! stable, slots that were lost are level again and live, and nothing is left to do.
 //!
-//! One way is tried, the obvious one: everything that somebody has to do is done, what is quick first. Telling a slot what is
-//! decided stands for what rides on other messages and for a slot's own question (`take_over.rs`, `ask_for_decisions`).
+//! One way is tried, the obvious one: everything that somebody has to do is done, what is quick first. A slot is told what is
+//! decided only if it holds something, for only then it asks (`take_over.rs`, `ask_for_decisions`).
 
-use super::brick::GROUP;
+use types::Seq;
+
 use super::cluster::{Action, Scope, State};
 use super::lead::Lead;
 use super::mutants::Mutant;
@@ -59,17 +60,19 @@ impl Scope {
         let asks = !self.is(Mutant::WaitForSpace);
         let stuck = |lead: &Lead| asks && lead.epoch == epoch && lead.busy.iter().any(|busy| busy.refused);
         actions.extend((0..state.leads.len()).filter(|at| stuck(&state.leads[*at])).map(Action::Renew));
-        actions.retain(|action| rank(action).is_some() && !is_refused(state, action));
+        actions.retain(|action| rank(action).is_some() && !is_idle(state, action));
         actions.sort_by_key(rank);
         for action in actions {
             let mut next = state.clone();
             self.act(&mut next, action);
             self.tidy(&mut next);
-            if let Some(wrong) = next.wrong {
-                return Err(wrong);
-            }
             let next_print = next.print();
             if next_print != print {
+                self.judge(&mut next);
+                if let Some(wrong) = next.wrong {
+                    return Err(wrong);
+                }
+                let next_print = next.print();
                 return Ok(Some((action, next, next_print)));
             }
         }
@@ -77,11 +80,7 @@ impl Scope {
     }
 
     /// Nothing is left to do, and all is well.
-    fn check_at_rest(&self, mut state: State) -> Result<(), String> {
-        self.judge(&mut state);
-        if let Some(wrong) = state.wrong {
-            return Err(wrong);
-        }
+    fn check_at_rest(&self, state: State) -> Result<(), String> {
         let (epoch, live) = state.config();
         let lead = self.primary_of(&state, epoch).map(|at| &state.leads[at]);
         let Some(lead) = lead.filter(|lead| lead.epoch == epoch && lead.is_serving()) else {
@@ -89,8 +88,7 @@ impl Scope {
         };
         let stable = state.ghost.stable == (1 << self.writes.len()) - 1;
         let all_live = live == (1 << self.code.slots()) - 1;
-        let decided = lead.core.decided(GROUP);
-        let all_know = state.bricks.iter().all(|brick| brick.now.core.decided(GROUP) == decided);
+        let all_know = state.bricks.iter().all(|brick| !brick.holds());
         let waits = !lead.busy.is_empty() || lead.lanes.values().any(|lane| !lane.is_empty());
         let moves = !state.net.is_empty() || state.owed.iter().any(|owed| !owed.is_empty());
         let idle = !waits && !moves && lead.joining.is_none();
@@ -101,11 +99,17 @@ impl Scope {
     }
 }
 
-/// An operation that was refused is not delivered any more: `ops/write.rs`, `deliver`.
-fn is_refused(state: &State, action: &Action) -> bool {
-    let Action::Deliver((1, _, epoch, more)) = *action else { return false };
-    let mut busy = state.leads.iter().flat_map(|lead| &lead.busy);
-    busy.any(|busy| busy.refused && busy.seq == types::Seq::new(epoch, more))
+/// What may happen, and helps nobody: an operation that one slot has refused is delivered, here to none (`ops/write.rs`,
+/// `deliver`); a slot that waits for no decision is told one.
+fn is_idle(state: &State, action: &Action) -> bool {
+    match *action {
+        Action::Deliver((1, _, epoch, more)) => {
+            let mut busy = state.leads.iter().flat_map(|lead| &lead.busy);
+            busy.any(|busy| busy.refused && busy.seq == Seq::new(epoch, more))
+        }
+        Action::Tell(_, slot) => !state.bricks[slot].holds(),
+        _ => false,
+    }
 }
 
 /// What comes first when no fault happens; `None`: a fault, or what nobody has to do.
@@ -119,7 +123,6 @@ fn rank(action: &Action) -> Option<u8> {
         Action::Compare(_) | Action::Level(..) | Action::Seal(_) | Action::Admit(_) => Some(5),
         Action::Rejoin(_) | Action::Join(..) => Some(6),
         Action::GiveUp(..) | Action::Renew(_) => Some(7),
-        Action::Fold(..) | Action::Segment(_) | Action::Checkpoint(_) => None,
-        Action::Crash(..) | Action::Expel(_) => None,
+        _ => None,
     }
 }
