@@ -410,8 +410,12 @@ impl Flow {
         self.tend.notify();
     }
 
-    /// Has the background look whether the service must be told something of a file.
+    /// Has the background look whether the service must be told something of a file, unless there is nothing: a write and
+    /// an fsync that has told of it need not wake anybody.
     pub(crate) fn settle(&self, file: &Arc<OpenFile>) {
+        if !file.lock().is_owing() {
+            return;
+        }
         self.lock().settling.insert(file.inode, file.clone());
         self.settle.notify();
     }

@@ -176,6 +176,13 @@ impl FileState {
         self.mtime_kept && self.own_end() <= self.kept
     }
 
+    /// Whether the background has something to do for the service's sake: to tell, to close, to forget. May be true for
+    /// nothing, never false for something.
+    pub(crate) fn is_owing(&self) -> bool {
+        let told_elsewhere = self.fsyncs > 0;
+        self.held || self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_told())
+    }
+
     /// End of what this mount, and nobody else, has to tell of.
     fn own_end(&self) -> u64 {
         if self.mode == Mode::Alone { self.size.max(self.owed_end) } else { self.owed_end }
@@ -402,6 +409,42 @@ mod tests {
 
     fn geometry() -> Geometry {
         Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry")
+    }
+
+    /// Who is not woken by [`FileState::is_owing`] has nothing to tell.
+    #[test]
+    fn whatever_can_be_told_is_owed() {
+        let (geometry, bits) = (geometry(), 0u32..64);
+        for bits in bits {
+            let is = |bit: u32| bits & 1 << bit != 0;
+            let file = OpenFile::new(InodeId(5));
+            let mut state = file.lock();
+            state.users = 1;
+            state.mode = if is(0) { Mode::Alone } else { Mode::Shared };
+            (state.size, state.told, state.kept) = (70, 70, if is(1) { 70 } else { 30 });
+            (state.mtime_kept, state.owed_end) = (is(2), if is(3) { 50 } else { 0 });
+            state.fsyncs = u32::from(is(4));
+            if is(5) {
+                state.stripes.entry(0).or_default().lay(40, &[1], geometry.stripe());
+            }
+            let mark = Some(Mark::default());
+            let tells = !is(4) && state.growth(&geometry, mark, InodeId(5)).is_some();
+            assert!(state.is_owing() || !tells, "{bits:06b}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_which_all_is_told_wakes_nobody() {
+        let file = OpenFile::new(InodeId(5));
+        let mut state = file.lock();
+        (state.mode, state.users, state.size, state.kept) = (Mode::Alone, 1, 70, 70);
+        assert!(!state.is_owing());
+        state.mtime_kept = false;
+        assert!(state.is_owing());
+        state.fsyncs = 1;
+        assert!(!state.is_owing(), "fsync tells");
+        state.releases.push(true);
+        assert!(state.is_owing(), "a close");
     }
 
     /// A file of 70 bytes written alone, none of them told of, that others have open now.

@@ -1,8 +1,9 @@
 //! A mount behaves like a file system of this machine.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -103,6 +104,52 @@ fn names_links_and_holes() {
     let mut bytes = vec![9; 300_000];
     file.read_exact_at(&mut bytes, 0).expect("a read");
     assert!(bytes[..1_000].iter().all(|b| *b == 7) && bytes[1_000..].iter().all(|b| *b == 0));
+    stage.check_logs(&[]);
+}
+
+/// What was heard of a directory a moment ago is not told again once something has changed here.
+#[test]
+fn a_directory_shows_at_once_what_changed() {
+    let stage = Stage::new("listed");
+    stage.up(3, "2+1", "512M");
+    let mount = stage.mount("mnt");
+    let dir = mount.join("dir");
+    let at = |name: &str| dir.join(name);
+    fs::create_dir(&dir).expect("a directory");
+    // The listing makes the kernel ask for the attributes again.
+    let seen = || {
+        let names: BTreeSet<_> =
+            fs::read_dir(&dir).expect("a listing").flatten().map(|e| e.file_name()).collect();
+        let meta = fs::metadata(&dir).expect("attributes");
+        (names, meta.nlink(), meta.mode() & 0o777, (meta.mtime(), meta.mtime_nsec()))
+    };
+    type Change<'a> = (&'a str, usize, u64, &'a dyn Fn() -> std::io::Result<()>);
+    let changes: [Change<'_>; 12] = [
+        ("create", 1, 2, &|| File::create_new(at("file")).map(drop)),
+        ("link", 2, 2, &|| fs::hard_link(at("file"), at("link"))),
+        ("symlink", 3, 2, &|| std::os::unix::fs::symlink("file", at("symlink"))),
+        ("mkfifo", 4, 2, &|| Ok(nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU)?)),
+        ("mkdir", 5, 3, &|| fs::create_dir(at("sub"))),
+        ("rename", 5, 3, &|| fs::rename(at("file"), at("renamed"))),
+        ("rename out", 4, 2, &|| fs::rename(at("sub"), mount.join("sub"))),
+        ("rename in", 5, 3, &|| fs::rename(mount.join("sub"), at("sub"))),
+        ("rmdir", 4, 2, &|| fs::remove_dir(at("sub"))),
+        ("unlink", 3, 2, &|| fs::remove_file(at("link"))),
+        ("utimes", 3, 2, &|| File::open(&dir)?.set_modified(std::time::UNIX_EPOCH)),
+        ("chmod", 3, 2, &|| fs::set_permissions(&dir, fs::Permissions::from_mode(0o701))),
+    ];
+    for (what, count, links, change) in changes {
+        let before = seen();
+        assert_eq!(before, seen(), "before {what}");
+        change().expect(what);
+        let after = seen();
+        assert_eq!((after.0.len(), after.1), (count, links), "entries and links after {what}");
+        if what == "chmod" {
+            assert_eq!(after.2, 0o701);
+        } else {
+            assert_ne!(after.3, before.3, "its time after {what}");
+        }
+    }
     stage.check_logs(&[]);
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use client::{Opened, SetAttrs};
 use fuser::{
@@ -36,11 +36,15 @@ impl Gate {
     fn read_directory(
         &self,
         inode: INodeNo,
+        handle: FileHandle,
         cookie: u64,
         mut add: impl FnMut(INodeNo, u64, FileType, &OsStr, Option<&types::messages::names::Attr>) -> bool,
     ) -> Result<(), Errno> {
         if status::is_ours(inode) {
             // What is in it is found by name only.
+            return Ok(());
+        }
+        if self.listings.take_end(handle, cookie) {
             return Ok(());
         }
         let listed = self.list(inode, cookie)?;
@@ -55,8 +59,12 @@ impl Gate {
             let kind = file_type(entry.attr.kind);
             let name = OsStr::from_bytes(&entry.name);
             if add(INodeNo(entry.attr.inode.0), entry.cookie + COOKIE_FIRST, kind, name, Some(&entry.attr)) {
-                break;
+                return Ok(());
             }
+        }
+        if listed.end {
+            let last = listed.entries.last().map(|entry| entry.cookie + COOKIE_FIRST);
+            self.listings.end(handle, last.unwrap_or(cookie.max(COOKIE_FIRST)));
         }
         Ok(())
     }
@@ -89,7 +97,8 @@ impl Filesystem for Gate {
             return reply.entry(&status::TTL, &status::attr(inode), GENERATION);
         }
         let parent = self.inode(parent);
-        let found = name(entry).and_then(|name| self.ask(async |session| session.lookup(parent, name).await));
+        let found =
+            name(entry).and_then(|name| self.ask_attr(async |session| session.lookup(parent, name).await));
         self.reply_entry(found, reply);
     }
 
@@ -98,7 +107,10 @@ impl Filesystem for Gate {
             return reply.attr(&status::TTL, &status::attr(inode));
         }
         let inode = self.inode(inode);
-        self.reply_asked(self.ask(async |session| session.getattr(inode).await), request.pid(), reply);
+        if let Some((attr, ttl)) = self.directories.known(inode, Instant::now()) {
+            return reply.attr(&ttl, &self.told(&attr).0);
+        }
+        self.reply_asked(self.ask_attr(async |session| session.getattr(inode).await), request.pid(), reply);
     }
 
     fn setattr(
@@ -134,7 +146,7 @@ impl Filesystem for Gate {
         };
         let (gate, inode) = (self.clone(), self.inode(inode));
         let change = move || {
-            let changed = gate.ask(async |session| session.setattr(inode, changes).await);
+            let changed = gate.ask_in(inode, async |session| session.setattr(inode, changes).await);
             gate.reply_changed(changed, reply);
         };
         // A new size needs the right to write, for which another client may have to give way.
@@ -163,7 +175,7 @@ impl Filesystem for Gate {
         let owner = owner(request, mode);
         let made = name(entry).and_then(|name| {
             let kind = kind_of_mode(mode).ok_or(Errno::EINVAL)?;
-            self.ask(async |session| session.make_node(parent, name, kind, owner, rdev).await)
+            self.ask_in(parent, async |session| session.make_node(parent, name, kind, owner, rdev).await)
         });
         self.reply_entry(made, reply);
     }
@@ -179,20 +191,22 @@ impl Filesystem for Gate {
     ) {
         let parent = self.inode(parent);
         let owner = owner(request, mode);
-        let made =
-            name(entry).and_then(|name| self.ask(async |session| session.mkdir(parent, name, owner).await));
+        let made = name(entry)
+            .and_then(|name| self.ask_in(parent, async |session| session.mkdir(parent, name, owner).await));
         self.reply_entry(made, reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
-        let gone = name(entry).and_then(|name| self.ask(async |session| session.unlink(parent, name).await));
+        let gone = name(entry)
+            .and_then(|name| self.ask_in(parent, async |session| session.unlink(parent, name).await));
         Gate::reply_done(gone, reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
         let gone = name(entry).and_then(|name| self.ask(async |session| session.rmdir(parent, name).await));
+        self.directories.some_changed();
         Gate::reply_done(gone, reply);
     }
 
@@ -204,7 +218,7 @@ impl Filesystem for Gate {
             if target.len() > SYMLINK_MAX {
                 return Err(Errno::ENAMETOOLONG);
             }
-            self.ask(async |session| session.symlink(parent, name, target, owner).await)
+            self.ask_in(parent, async |session| session.symlink(parent, name, target, owner).await)
         });
         self.reply_entry(made, reply);
     }
@@ -224,6 +238,7 @@ impl Filesystem for Gate {
             let (name, new_name) = (name(entry)?, name(new_entry)?);
             self.ask(async |session| session.rename((from, name), (to, new_name), how).await)
         });
+        self.directories.some_changed();
         Gate::reply_done(moved, reply);
     }
 
@@ -237,7 +252,7 @@ impl Filesystem for Gate {
     ) {
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
         let made = name(new_entry)
-            .and_then(|name| self.ask(async |session| session.link(inode, parent, name).await));
+            .and_then(|name| self.ask_in(parent, async |session| session.link(inode, parent, name).await));
         self.reply_entry(made, reply);
     }
 
@@ -272,8 +287,8 @@ impl Filesystem for Gate {
     ) {
         let parent = self.inode(parent);
         let owner = owner(request, mode);
-        let made =
-            name(entry).and_then(|name| self.ask(async |session| session.create(parent, name, owner).await));
+        let made = name(entry)
+            .and_then(|name| self.ask_in(parent, async |session| session.create(parent, name, owner).await));
         match made {
             Ok(opened) => {
                 let (attr, _) = self.told(&opened.attr);
@@ -377,16 +392,32 @@ impl Filesystem for Gate {
         Gate::reply_done(self.ask(async |session| session.fsync(handle.0).await), reply);
     }
 
+    fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(self.listings.open(), FopenFlags::empty());
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.listings.close(handle);
+        reply.ok();
+    }
+
     fn readdir(
         &self,
         _request: &Request,
         inode: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
         let add = |number, cookie, kind, name: &OsStr, _: Option<&_>| reply.add(number, cookie, kind, name);
-        match self.read_directory(inode, offset, add) {
+        match self.read_directory(inode, handle, offset, add) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -396,7 +427,7 @@ impl Filesystem for Gate {
         &self,
         _request: &Request,
         inode: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
@@ -411,7 +442,7 @@ impl Filesystem for Gate {
                 reply.add(number, cookie, name, &ttl, &directory(number), GENERATION)
             }
         };
-        match self.read_directory(inode, offset, add) {
+        match self.read_directory(inode, handle, offset, add) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }

@@ -14,7 +14,9 @@ use types::limits::NAME_MAX;
 use types::messages::names::{Attr, Owner};
 
 use super::attributes::{file_attr, time};
+use super::directories::Directories;
 use super::forget::Forget;
+use super::listings::Listings;
 use super::local;
 use super::spare::Spare;
 use super::versions::{Answer, Versions};
@@ -32,6 +34,8 @@ pub(super) struct Gate {
     pub(super) mount: Arc<Mount>,
     pub(super) versions: Arc<Versions>,
     pub(super) spare: Spare,
+    pub(super) directories: Arc<Directories>,
+    pub(super) listings: Arc<Listings>,
     /// There once the kernel has agreed to the mount.
     pub(super) forget: Arc<OnceLock<Forget>>,
 }
@@ -43,6 +47,27 @@ impl Gate {
         request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
     ) -> Result<T, Errno> {
         local::ask(&self.mount, request)
+    }
+
+    /// Carries out, on this thread, what asks for the attributes of something.
+    pub(super) fn ask_attr(
+        &self,
+        request: impl AsyncFnOnce(&Session) -> Result<Attr, ClientError>,
+    ) -> Result<Attr, Errno> {
+        let question = self.directories.question(Instant::now());
+        let answer = self.ask(request);
+        answer.inspect(|attr| self.directories.hear(question, attr))
+    }
+
+    /// Carries out, on this thread, what changes a directory.
+    pub(super) fn ask_in<T>(
+        &self,
+        directory: InodeId,
+        request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
+    ) -> Result<T, Errno> {
+        let answer = self.ask(request);
+        self.directories.changed(directory);
+        answer
     }
 
     /// The volume's inode of a kernel's number.
@@ -157,6 +182,8 @@ impl Gate {
         let mut flags = FopenFlags::empty();
         flags.set(FopenFlags::FOPEN_KEEP_CACHE, opening.keep_pages);
         flags.set(FopenFlags::FOPEN_DIRECT_IO, opening.direct);
+        // Who has only read has nothing to hear at its close.
+        flags.set(FopenFlags::FOPEN_NOFLUSH, !write);
         flags
     }
 }

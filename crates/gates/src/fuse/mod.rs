@@ -14,14 +14,18 @@
 //! | `gate.rs` | what the translation of requests has in common |
 //! | `attributes.rs` | attributes in the kernel's words |
 //! | `versions.rs`, `forget.rs` | what the kernel may keep in its caches |
+//! | `directories.rs` | what was heard of directories a moment ago |
+//! | `listings.rs` | where listings of directories have ended |
 //! | `spare.rs` | threads for requests that may wait long |
 //! | `local.rs` | what a thread owns |
 //! | `status.rs` | the file `.shoal/status` in the root of every mount |
 
 mod attributes;
+mod directories;
 mod filesystem;
 mod forget;
 mod gate;
+mod listings;
 mod local;
 mod mount;
 mod spare;

@@ -110,6 +110,8 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         mount: Arc::clone(mount),
         versions: Arc::new(Versions::new(mount.is_exclusive())),
         spare: Spare::new(options.threads),
+        directories: Arc::default(),
+        listings: Arc::default(),
         forget: Arc::new(OnceLock::new()),
     };
     let session = Session::new(gate.clone(), &options.dir, &config(volume, options)).map_err(refused)?;

@@ -31,7 +31,7 @@ use types::messages::names::{Attr, FileKind};
 use types::{InodeId, ObjectId};
 
 /// How long the kernel may believe names and attributes.
-const TTL: Duration = Duration::from_secs(1);
+pub(super) const TTL: Duration = Duration::from_secs(1);
 /// How long it may on an exclusive mount.
 const TTL_EXCLUSIVE: Duration = Duration::from_secs(3600);
 /// Inodes that are remembered; beyond, everything is forgotten and learned anew.
