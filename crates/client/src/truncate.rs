@@ -28,6 +28,8 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.file.lock().held = false;
         self.mount.enqueue_all(self.file);
+        // What became stable meanwhile could not be told.
+        self.mount.flow.settle(self.file);
         self.file.changed.notify();
     }
 }

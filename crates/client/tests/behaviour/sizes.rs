@@ -117,3 +117,24 @@ fn a_write_that_was_overtaken_by_a_cut_is_done_again() {
         assert_eq!(&*second.read(shared.handle, 0, 2 * FAR).await.unwrap(), &model[..]);
     });
 }
+
+/// The time of a closed file is set while its last bytes become stable: the service hears of them and of the close.
+#[test]
+fn what_became_stable_while_nothing_could_be_told_is_told_afterwards() {
+    let cluster = Cluster::new(35, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(LEN, 1)).await.unwrap();
+        session.release(opened.handle).await.unwrap();
+        world.sleep(SECOND / 100).await;
+        cluster.known().setattr_us = SECOND * 3 / 2;
+        let changes = SetAttrs { mtime: Some(5), ..SetAttrs::default() };
+        session.setattr(opened.attr.inode, changes).await.unwrap();
+        world.sleep(SECOND).await;
+        assert_eq!(cluster.known().stable(b"f"), pattern(LEN, 1));
+        let opens = cluster.known().opens.get(&(opened.attr.inode, mount.client())).copied();
+        assert_eq!(opens.unwrap_or_default(), (0, 0), "it is closed");
+    });
+}

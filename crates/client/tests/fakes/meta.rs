@@ -90,6 +90,10 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
     }
     now!(MapGet => map_get, ClientJoin => join, ModeTaken => mode_taken, ClientLeave => leave, Lookup => lookup,
          GetAttr => getattr, Grow => grow, Zeroed => zeroed);
+    if call.kind == SetAttr::KIND {
+        let delay = known.borrow().setattr_us;
+        world.sleep(delay).await;
+    }
     once!(SetAttr => setattr, Create => create, Release => release, Unlink => unlink, Zero => zero);
     match call.kind {
         ClientPoll::KIND => reply(poll(&known, &world, &call.parse()?).await),

@@ -78,6 +78,7 @@ pub struct Known {
     /// How long a brick takes to keep a unit, and how long the answer to a stable write is on its way.
     pub stage_us: u64,
     pub answer_us: u64,
+    pub setattr_us: u64,
     pub mute: BTreeSet<BrickId>,
     /// Bricks that stage nothing.
     pub unwilling: BTreeSet<BrickId>,
@@ -171,6 +172,7 @@ impl Cluster {
             sync_us: 1000,
             stage_us: 0,
             answer_us: 0,
+            setattr_us: 0,
             mute: BTreeSet::new(),
             writing: BTreeMap::new(),
             writing_max: 0,

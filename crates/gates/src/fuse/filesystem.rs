@@ -13,7 +13,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use types::limits::{BLOCK, NAME_MAX, SYMLINK_MAX};
-use types::messages::names::{DirEntries, RenameHow};
+use types::messages::names::{DirEntries, FileKind, RenameHow};
 
 use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
@@ -29,7 +29,11 @@ impl Gate {
     fn list(&self, inode: INodeNo, cookie: u64) -> Result<DirEntries, Errno> {
         let inode = self.inode(inode);
         let cookie = cookie.saturating_sub(COOKIE_FIRST);
-        self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await)
+        let question = self.directories.question(Instant::now());
+        let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await)?;
+        listed.entries.iter().for_each(|entry| self.directories.hear(question, &entry.attr));
+        self.directories.listed(inode);
+        Ok(listed)
     }
 
     /// Reads a directory: gives `add` cookie, name and attributes, until it is full.
@@ -108,7 +112,8 @@ impl Filesystem for Gate {
         }
         let inode = self.inode(inode);
         if let Some((attr, ttl)) = self.directories.known(inode, Instant::now()) {
-            return reply.attr(&ttl, &self.told(&attr).0);
+            let (told, full) = self.told(&attr);
+            return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
         self.reply_asked(self.ask_attr(async |session| session.getattr(inode).await), request.pid(), reply);
     }
@@ -146,7 +151,10 @@ impl Filesystem for Gate {
         };
         let (gate, inode) = (self.clone(), self.inode(inode));
         let change = move || {
-            let changed = gate.ask_in(inode, async |session| session.setattr(inode, changes).await);
+            let changed = gate.ask(async |session| session.setattr(inode, changes).await);
+            if !changed.as_ref().is_ok_and(|attr| attr.kind != FileKind::Directory) {
+                gate.directories.changed(inode);
+            }
             gate.reply_changed(changed, reply);
         };
         // A new size needs the right to write, for which another client may have to give way.
