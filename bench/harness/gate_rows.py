@@ -108,6 +108,8 @@ def nbd_cases() -> list[Case]:
         NbdFio(row("nbd-rand-read-4k-q1", "NBD: random read 4 KiB", "op/s", 1.5), "randread", "4k", 1, 1),
         NbdFio(row("nbd-rand-read-4k-q16", "NBD: random read 4 KiB, 16 at a time", "op/s", 1.5), "randread", "4k", 16,
                16),
+        NbdFio(row("nbd-rand-read-4k-q64", "NBD: random read 4 KiB, 64 at a time", "op/s", 1.5), "randread", "4k", 64,
+               64),
         NbdFio(row("nbd-rand-write-4k-flush32", f"NBD: random write 4 KiB, a flush every {FLUSH_EVERY}", "op/s", 0.8),
                "randwrite", "4k", 1, 1, flush),
     ]
