@@ -180,7 +180,7 @@ impl FileState {
     /// nothing, never false for something.
     pub(crate) fn is_owing(&self) -> bool {
         let told_elsewhere = self.fsyncs > 0;
-        self.held || self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_told())
+        self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_told())
     }
 
     /// End of what this mount, and nobody else, has to tell of.
@@ -414,8 +414,8 @@ mod tests {
     /// Who is not woken by [`FileState::is_owing`] has nothing to tell.
     #[test]
     fn whatever_can_be_told_is_owed() {
-        let (geometry, bits) = (geometry(), 0u32..64);
-        for bits in bits {
+        let geometry = geometry();
+        for bits in 0u32..64 {
             let is = |bit: u32| bits & 1 << bit != 0;
             let file = OpenFile::new(InodeId(5));
             let mut state = file.lock();

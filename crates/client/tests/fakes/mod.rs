@@ -78,6 +78,7 @@ pub struct Known {
     /// How long a brick takes to keep a unit, and how long the answer to a stable write is on its way.
     pub stage_us: u64,
     pub answer_us: u64,
+    /// How long the service takes to change attributes.
     pub setattr_us: u64,
     pub mute: BTreeSet<BrickId>,
     /// Bricks that stage nothing.
