@@ -3,8 +3,8 @@
 use types::InodeId;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Attr, AttrReply, Create, DirEntries, FileKind, GetAttr, Link, LinkTarget, Lookup, Mkdir, Owner, ReadDir,
-    ReadLink, Rename, RenameHow, Rmdir, SetAttr, Space, StatFs, Symlink, Unlink,
+    Attr, AttrReply, Create, DirEntries, FileKind, GetAttr, Link, LinkTarget, Linked, Lookup, Mkdir, Owner,
+    ReadDir, ReadLink, Rename, RenameHow, Renamed, Rmdir, SetAttr, Space, StatFs, Symlink, Unlink, Unlinked,
 };
 
 use crate::error::ClientError;
@@ -146,17 +146,17 @@ impl Session {
         kind: FileKind,
         owner: Owner,
         rdev: u32,
-    ) -> Result<Attr, ClientError> {
+    ) -> Result<Linked, ClientError> {
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev, open: false, now };
-        self.change(request).await.map(|opened| opened.attr)
+        let made = self.change(request).await?;
+        Ok(Linked { attr: made.attr, parent: made.parent })
     }
 
     /// Makes a directory.
-    pub async fn mkdir(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Attr, ClientError> {
+    pub async fn mkdir(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Linked, ClientError> {
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
-        let request = |caller| Mkdir { caller, volume, parent, name, owner, now };
-        self.change(request).await.map(|reply| reply.attr)
+        self.change(|caller| Mkdir { caller, volume, parent, name, owner, now }).await
     }
 
     /// Makes a symbolic link to `target`.
@@ -166,11 +166,10 @@ impl Session {
         name: &[u8],
         target: &[u8],
         owner: Owner,
-    ) -> Result<Attr, ClientError> {
+    ) -> Result<Linked, ClientError> {
         let (volume, now) = (self.mount.volume, self.world.wall());
         let (name, target) = (name.to_vec(), target.to_vec());
-        let request = |caller| Symlink { caller, volume, parent, name, target, owner, now };
-        self.change(request).await.map(|reply| reply.attr)
+        self.change(|caller| Symlink { caller, volume, parent, name, target, owner, now }).await
     }
 
     /// Where a symbolic link points.
@@ -180,23 +179,23 @@ impl Session {
     }
 
     /// Gives a file another name.
-    pub async fn link(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Result<Attr, ClientError> {
+    pub async fn link(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Result<Linked, ClientError> {
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
         let request = |caller| Link { caller, volume, inode, parent, name, now };
-        let attr = self.change(request).await?.attr;
-        Ok(self.view(attr))
+        let Linked { attr, parent } = self.change(request).await?;
+        Ok(Linked { attr: self.view(attr), parent })
     }
 
     /// Removes a name of a file.
-    pub async fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<(), ClientError> {
+    pub async fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<Unlinked, ClientError> {
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
-        self.change(|caller| Unlink { caller, volume, parent, name, now }).await.map(|_| ())
+        self.change(|caller| Unlink { caller, volume, parent, name, now }).await
     }
 
     /// Removes an empty directory.
-    pub async fn rmdir(&self, parent: InodeId, name: &[u8]) -> Result<(), ClientError> {
+    pub async fn rmdir(&self, parent: InodeId, name: &[u8]) -> Result<Unlinked, ClientError> {
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
-        self.change(|caller| Rmdir { caller, volume, parent, name, now }).await.map(|_| ())
+        self.change(|caller| Rmdir { caller, volume, parent, name, now }).await
     }
 
     /// Moves a name.
@@ -205,12 +204,12 @@ impl Session {
         from: (InodeId, &[u8]),
         to: (InodeId, &[u8]),
         how: RenameHow,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Renamed, ClientError> {
         let (volume, now) = (self.mount.volume, self.world.wall());
         let (from_name, to_name) = (from.1.to_vec(), to.1.to_vec());
         let (from, to) = (from.0, to.0);
         let request = |caller| Rename { caller, volume, from, from_name, to, to_name, how, now };
-        self.change(request).await.map(|_| ())
+        self.change(request).await
     }
 
     /// Up to `count` entries of a directory after `cookie` (0 from the start), without `.` and `..`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use types::InodeId;
 use types::messages::cluster::Mode;
-use types::messages::names::{self, Attr, AttrReply, Create, FileKind, GetAttr, Owner};
+use types::messages::names::{self, Attr, AttrReply, Create, Created, FileKind, GetAttr, Owner};
 
 use crate::error::ClientError;
 use crate::losses::Heard;
@@ -22,6 +22,8 @@ pub struct Opened {
     pub attr: Attr,
     /// What may be cached at first: see [`Mount::mode`].
     pub mode: Mode,
+    /// If the file was made: the attributes of the directory with it.
+    pub parent: Option<Attr>,
 }
 
 /// An open on its way: keeps recalls that overtake its answer.
@@ -126,9 +128,9 @@ impl Session {
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
         let kind = FileKind::File;
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
-        let names::Opened { attr, mode } = self.change(request).await?;
+        let Created { attr, mode, parent } = self.change(request).await?;
         let (file, _) = self.mount.enter(attr.inode);
-        Ok(self.opened(file, attr, mode, opening, true))
+        Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
     }
 
     /// Takes an open over into the mount's state.
@@ -155,7 +157,7 @@ impl Session {
         let heard = Heard::begin(&state.losses);
         drop(state);
         let handle = self.mount.add_handle(Handle { file, write, heard });
-        Opened { handle, attr, mode }
+        Opened { handle, attr, mode, parent: None }
     }
 
     /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.

@@ -131,21 +131,32 @@ impl Fixture {
         }
     }
 
+    /// A directory is as the answer to a change in it has told.
+    fn check_told(&mut self, told: &Attr) {
+        assert_eq!(self.getattr(told.inode).as_ref(), Ok(told));
+    }
+
     pub(crate) fn create(&mut self, parent: InodeId, name: &str) -> Result<Attr, Refusal> {
         let request = self.create_request(parent, name);
-        self.once(request.caller.clone(), move |txn| ops::create(txn, &request)).map(|opened| opened.attr)
+        let made = self.once(request.caller.clone(), move |txn| ops::create(txn, &request))?;
+        self.check_told(&made.parent);
+        Ok(made.attr)
     }
 
     pub(crate) fn create_open(&mut self, parent: InodeId, name: &str) -> Result<Attr, Refusal> {
         let request = Create { open: true, ..self.create_request(parent, name) };
-        self.once(request.caller.clone(), move |txn| ops::create(txn, &request)).map(|opened| opened.attr)
+        let made = self.once(request.caller.clone(), move |txn| ops::create(txn, &request))?;
+        self.check_told(&made.parent);
+        Ok(made.attr)
     }
 
     pub(crate) fn mkdir(&mut self, parent: InodeId, name: &str) -> Result<Attr, Refusal> {
         let owner = Owner { uid: 10, gid: 20, mode: 0o755 };
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let request = Mkdir { caller: caller.clone(), volume, parent, name: name.into(), owner, now };
-        self.once(caller, move |txn| ops::mkdir(txn, &request)).map(|reply| reply.attr)
+        let made = self.once(caller, move |txn| ops::mkdir(txn, &request))?;
+        self.check_told(&made.parent);
+        Ok(made.attr)
     }
 
     pub(crate) fn symlink(&mut self, parent: InodeId, name: &str, target: &str) -> Result<Attr, Refusal> {
@@ -153,25 +164,33 @@ impl Fixture {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let (name, target) = (name.into(), target.into());
         let request = Symlink { caller: caller.clone(), volume, parent, name, target, owner, now };
-        self.once(caller, move |txn| ops::symlink(txn, &request)).map(|reply| reply.attr)
+        let made = self.once(caller, move |txn| ops::symlink(txn, &request))?;
+        self.check_told(&made.parent);
+        Ok(made.attr)
     }
 
     pub(crate) fn link(&mut self, inode: InodeId, parent: InodeId, name: &str) -> Result<Attr, Refusal> {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let request = Link { caller: caller.clone(), volume, inode, parent, name: name.into(), now };
-        self.once(caller, move |txn| ops::link(txn, &request)).map(|reply| reply.attr)
+        let made = self.once(caller, move |txn| ops::link(txn, &request))?;
+        self.check_told(&made.parent);
+        Ok(made.attr)
     }
 
     pub(crate) fn unlink(&mut self, parent: InodeId, name: &str) -> Result<(), Refusal> {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let request = Unlink { caller: caller.clone(), volume, parent, name: name.into(), now };
-        self.once(caller, move |txn| ops::unlink(txn, &request)).map(|_| ())
+        let gone = self.once(caller, move |txn| ops::unlink(txn, &request))?;
+        self.check_told(&gone.parent);
+        Ok(())
     }
 
     pub(crate) fn rmdir(&mut self, parent: InodeId, name: &str) -> Result<(), Refusal> {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let request = Rmdir { caller: caller.clone(), volume, parent, name: name.into(), now };
-        self.once(caller, move |txn| ops::rmdir(txn, &request)).map(|_| ())
+        let gone = self.once(caller, move |txn| ops::rmdir(txn, &request))?;
+        self.check_told(&gone.parent);
+        Ok(())
     }
 
     pub(crate) fn rename(
@@ -183,7 +202,9 @@ impl Fixture {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let (from_name, to_name) = (from_name.into(), to_name.into());
         let request = Rename { caller: caller.clone(), volume, from, from_name, to, to_name, how, now };
-        self.once(caller, move |txn| ops::rename(txn, &request)).map(|_| ())
+        let renamed = self.once(caller, move |txn| ops::rename(txn, &request))?;
+        [&renamed.from, &renamed.to].into_iter().for_each(|told| self.check_told(told));
+        Ok(())
     }
 
     pub(crate) fn setattr_request(&mut self, inode: InodeId) -> SetAttr {

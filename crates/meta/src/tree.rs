@@ -18,6 +18,13 @@ pub(crate) struct Directory {
     pub(crate) inode: Inode,
 }
 
+impl Directory {
+    /// Its attributes, of which none waits to become durable as a file's size may.
+    pub(crate) fn attr(&self) -> Attr {
+        self.inode.attr(self.place.1)
+    }
+}
+
 /// Refuses what cannot be a name.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Refusal> {
     if name.len() > NAME_MAX {

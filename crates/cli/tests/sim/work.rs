@@ -159,7 +159,7 @@ impl Storm<'_> {
         self.files.borrow_mut().remove(&other);
         self.handed.borrow_mut().retain(|handed| *handed != name && *handed != other);
         if removed {
-            return client.session.unlink(InodeId::ROOT, name.as_bytes()).await;
+            return client.session.unlink(InodeId::ROOT, name.as_bytes()).await.map(|_| ());
         }
         client
             .session

@@ -303,7 +303,7 @@ impl Known {
         self.attr(request.inode).map(|attr| AttrReply { attr })
     }
 
-    fn create(&mut self, request: &Create) -> Result<Opened, Refusal> {
+    fn create(&mut self, request: &Create) -> Result<Created, Refusal> {
         let name = (request.parent, request.name.clone());
         if self.names.contains_key(&name) {
             return Err(Refusal::Exists);
@@ -317,14 +317,15 @@ impl Known {
             self.opens.insert((inode, request.caller.client), (0, 1));
             self.modes.insert((inode, request.caller.client), Mode::Alone);
         }
-        Ok(Opened { attr: self.attr(inode)?, mode: Mode::Alone })
+        let attr = self.attr(inode)?;
+        Ok(Created { parent: root(request.now), attr, mode: Mode::Alone })
     }
 
-    fn unlink(&mut self, request: &Unlink) -> Result<Done, Refusal> {
+    fn unlink(&mut self, request: &Unlink) -> Result<Unlinked, Refusal> {
         let name = (request.parent, request.name.clone());
         let inode = self.names.remove(&name).ok_or(Refusal::NotFound)?;
         self.files.remove(&inode);
-        Ok(Done {})
+        Ok(Unlinked { inode, parent: root(request.now) })
     }
 
     fn setattr(&mut self, request: &SetAttr) -> Result<AttrReply, Refusal> {
@@ -383,5 +384,26 @@ impl Known {
             file.stale_end = 0;
         }
         Ok(Done {})
+    }
+}
+
+/// The one directory.
+fn root(now: u64) -> Attr {
+    Attr {
+        inode: InodeId::ROOT,
+        kind: FileKind::Directory,
+        mode: 0o755,
+        links: 2,
+        uid: 1,
+        gid: 2,
+        rdev: 0,
+        size: 0,
+        atime: 0,
+        mtime: now,
+        ctime: now,
+        object: ObjectId(0),
+        stale_end: 0,
+        cuts: 0,
+        changes: 0,
     }
 }

@@ -1,16 +1,21 @@
 //! What was heard of directories a moment ago.
 //!
 //! When it has listed a directory, the kernel forgets the time of its last access and asks for all attributes at the next
-//! look at them, although it may believe the others for a while yet; the C library has such a look at each `opendir`. So the
-//! first question after a listing is answered with what was heard, as long as the kernel may believe that. A change by this
-//! mount ends it. Whatever else the kernel asks has another reason, and the service is asked.
+//! look at them, although it may believe the others for a while yet; the C library has such a look at each `opendir`. When
+//! it has changed a name it forgets all attributes, and asks for them before the next name is looked for; the service has
+//! told them with its answer to the change. So the first question after either is answered with what was heard, as long as
+//! the kernel may believe that. Whatever else the kernel asks has another reason, and the service is asked.
+//!
+//! Answers may overtake each other. Of two the one that has seen more changes of the directory's names is the later one. A
+//! change of which the service has not told how the directory is then ends what was heard, and what is being asked.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use client::Opened;
 use types::InodeId;
-use types::messages::names::{Attr, FileKind};
+use types::messages::names::{Attr, FileKind, Linked, Unlinked};
 
 use super::versions::TTL;
 
@@ -25,8 +30,8 @@ pub(super) struct Directories {
 
 #[derive(Default)]
 struct State {
-    /// Changes by this mount so far.
-    changes: u64,
+    /// Changes by this mount so far of which the service has told nothing.
+    untold: u64,
     heard: BTreeMap<InodeId, Heard>,
 }
 
@@ -34,15 +39,39 @@ struct Heard {
     attr: Attr,
     /// Until when it may be believed.
     until: Instant,
-    /// The kernel has listed it since its last question.
-    listed: bool,
+    /// The kernel has listed or changed it since its last question.
+    asked_again: bool,
 }
 
-/// A question to the service: when it was put, and after how many changes.
+/// A question to the service: when it was put, and after how many untold changes.
 #[derive(Clone, Copy)]
 pub(super) struct Question {
-    changes: u64,
+    untold: u64,
     at: Instant,
+}
+
+/// The answer to a change of a directory's names.
+pub(super) trait ChangedNames {
+    /// The directory as it was then.
+    fn directory(&self) -> Option<&Attr>;
+}
+
+impl ChangedNames for Linked {
+    fn directory(&self) -> Option<&Attr> {
+        Some(&self.parent)
+    }
+}
+
+impl ChangedNames for Unlinked {
+    fn directory(&self) -> Option<&Attr> {
+        Some(&self.parent)
+    }
+}
+
+impl ChangedNames for Opened {
+    fn directory(&self) -> Option<&Attr> {
+        self.parent.as_ref()
+    }
 }
 
 impl Directories {
@@ -50,60 +79,81 @@ impl Directories {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the kernel may still believe of a directory, and for how long, if it asks because it has listed it.
+    /// What the kernel may still believe of a directory, and for how long, if it asks because it has listed or changed it.
     pub(super) fn known(&self, inode: InodeId, now: Instant) -> Option<(Attr, Duration)> {
         let mut state = self.lock();
         let heard = state.heard.get_mut(&inode)?;
         let left = heard.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
-        std::mem::take(&mut heard.listed).then(|| (heard.attr.clone(), left))
+        std::mem::take(&mut heard.asked_again).then(|| (heard.attr.clone(), left))
     }
 
     /// The kernel is listing a directory.
     pub(super) fn listed(&self, inode: InodeId) {
         if let Some(heard) = self.lock().heard.get_mut(&inode) {
-            heard.listed = true;
+            heard.asked_again = true;
         }
     }
 
     /// The service is about to be asked.
     pub(super) fn question(&self, at: Instant) -> Question {
-        Question { changes: self.lock().changes, at }
+        Question { untold: self.lock().untold, at }
     }
 
-    /// What the service has answered. After a change it may be too old, and after the answer to a later question it is.
+    /// What the service has answered.
     pub(super) fn hear(&self, question: Question, attr: &Attr) {
-        if attr.kind != FileKind::Directory {
-            return;
+        if attr.kind == FileKind::Directory {
+            self.lock().hear(question, attr);
         }
+    }
+
+    /// This mount has changed a directory's names, and the service has told how it is then: called before whoever wanted
+    /// that is answered.
+    pub(super) fn changed_to(&self, question: Question, attr: &Attr) {
         let mut state = self.lock();
-        if state.changes != question.changes {
-            return;
-        }
-        let until = question.at + TTL;
+        state.hear(question, attr);
         if let Some(heard) = state.heard.get_mut(&attr.inode) {
-            if until >= heard.until {
-                (heard.attr, heard.until) = (attr.clone(), until);
-            }
-            return;
+            heard.asked_again = true;
         }
-        if state.heard.len() >= REMEMBERED_MAX {
-            state.heard.clear();
-        }
-        state.heard.insert(attr.inode, Heard { attr: attr.clone(), until, listed: false });
     }
 
     /// This mount has changed a directory, or tried to: called before whoever wanted that is answered.
     pub(super) fn changed(&self, inode: InodeId) {
         let mut state = self.lock();
-        state.changes += 1;
+        state.untold += 1;
         state.heard.remove(&inode);
     }
 
     /// This mount has changed directories, not all of which it knows: a name that went may be that of a directory.
     pub(super) fn some_changed(&self) {
         let mut state = self.lock();
-        state.changes += 1;
+        state.untold += 1;
         state.heard.clear();
+    }
+}
+
+impl State {
+    fn hear(&mut self, question: Question, attr: &Attr) {
+        let until = question.at + TTL;
+        let known = self.heard.get_mut(&attr.inode);
+        if self.untold != question.untold {
+            // It may be too old, but what is known may be older.
+            if known.is_some_and(|heard| heard.attr.changes < attr.changes) {
+                self.heard.remove(&attr.inode);
+            }
+            return;
+        }
+        if let Some(heard) = known {
+            let later = (attr.changes, until) >= (heard.attr.changes, heard.until);
+            if later {
+                heard.attr = attr.clone();
+                heard.until = until.max(heard.until);
+            }
+            return;
+        }
+        if self.heard.len() >= REMEMBERED_MAX {
+            self.heard.clear();
+        }
+        self.heard.insert(attr.inode, Heard { attr: attr.clone(), until, asked_again: false });
     }
 }
 
@@ -132,6 +182,11 @@ mod tests {
             cuts: 0,
             changes: 0,
         }
+    }
+
+    /// The directory after so many changes of its names.
+    fn changed(changes: u64) -> Attr {
+        Attr { changes, ..attr(DIR, FileKind::Directory) }
     }
 
     /// Heard and listed.
@@ -165,7 +220,42 @@ mod tests {
     }
 
     #[test]
-    fn a_change_ends_it() {
+    fn the_first_question_after_a_told_change_is_answered() {
+        let now = Instant::now();
+        let directories = Directories::default();
+        directories.changed_to(directories.question(now), &changed(1));
+        let left = now + Duration::from_millis(300);
+        let (attr, ttl) = directories.known(DIR, left).expect("heard with the change");
+        assert_eq!((attr.changes, ttl), (1, TTL - Duration::from_millis(300)));
+        assert!(directories.known(DIR, left).is_none(), "it was answered");
+    }
+
+    /// Whoever has been told of the second change must not find the directory as it was after the first.
+    #[test]
+    fn of_changes_that_overtake_each_other_the_last_counts() {
+        let now = Instant::now();
+        let directories = heard_at(now);
+        let (first, second) = (directories.question(now), directories.question(now));
+        let asked = directories.question(now + Duration::from_millis(1));
+        directories.changed_to(second, &changed(2));
+        directories.changed_to(first, &changed(1));
+        directories.hear(asked, &changed(1));
+        assert_eq!(directories.known(DIR, now).map(|(attr, _)| attr.changes), Some(2));
+    }
+
+    /// An answer that began before an untold change says nothing of that change, but that what is known is older still.
+    #[test]
+    fn a_told_change_beside_an_untold_one_ends_it() {
+        let now = Instant::now();
+        let directories = heard_at(now);
+        let question = directories.question(now);
+        directories.changed(InodeId(6));
+        directories.changed_to(question, &changed(1));
+        assert!(directories.known(DIR, now).is_none());
+    }
+
+    #[test]
+    fn an_untold_change_ends_it() {
         let now = Instant::now();
         let directories = heard_at(now);
         directories.changed(InodeId(6));

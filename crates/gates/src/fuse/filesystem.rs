@@ -13,7 +13,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use types::limits::{BLOCK, NAME_MAX, SYMLINK_MAX};
-use types::messages::names::{DirEntries, FileKind, RenameHow};
+use types::messages::names::{DirEntries, FileKind, RenameHow, Renamed};
 
 use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
@@ -185,7 +185,7 @@ impl Filesystem for Gate {
             let kind = kind_of_mode(mode).ok_or(Errno::EINVAL)?;
             self.ask_in(parent, async |session| session.make_node(parent, name, kind, owner, rdev).await)
         });
-        self.reply_entry(made, reply);
+        self.reply_entry(made.map(|made| made.attr), reply);
     }
 
     fn mkdir(
@@ -201,21 +201,26 @@ impl Filesystem for Gate {
         let owner = owner(request, mode);
         let made = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.mkdir(parent, name, owner).await));
-        self.reply_entry(made, reply);
+        self.reply_entry(made.map(|made| made.attr), reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
         let gone = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.unlink(parent, name).await));
-        Gate::reply_done(gone, reply);
+        Gate::reply_done(gone.map(|_| ()), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
-        let gone = name(entry).and_then(|name| self.ask(async |session| session.rmdir(parent, name).await));
-        self.directories.some_changed();
-        Gate::reply_done(gone, reply);
+        let gone = name(entry)
+            .and_then(|name| self.ask_in(parent, async |session| session.rmdir(parent, name).await));
+        match &gone {
+            Ok(gone) => self.directories.changed(gone.inode),
+            // It may be gone all the same.
+            Err(_) => self.directories.some_changed(),
+        }
+        Gate::reply_done(gone.map(|_| ()), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -228,7 +233,7 @@ impl Filesystem for Gate {
             }
             self.ask_in(parent, async |session| session.symlink(parent, name, target, owner).await)
         });
-        self.reply_entry(made, reply);
+        self.reply_entry(made.map(|made| made.attr), reply);
     }
 
     fn rename(
@@ -242,12 +247,19 @@ impl Filesystem for Gate {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (self.inode(parent), self.inode(new_parent));
+        let question = self.directories.question(Instant::now());
         let moved = rename_how(flags).and_then(|how| {
             let (name, new_name) = (name(entry)?, name(new_entry)?);
             self.ask(async |session| session.rename((from, name), (to, new_name), how).await)
         });
-        self.directories.some_changed();
-        Gate::reply_done(moved, reply);
+        match &moved {
+            Ok(Renamed { from, to, directories: false }) => {
+                [from, to].into_iter().for_each(|attr| self.directories.changed_to(question, attr));
+            }
+            // Of the directories that moved or went the numbers are not known.
+            _ => self.directories.some_changed(),
+        }
+        Gate::reply_done(moved.map(|_| ()), reply);
     }
 
     fn link(
@@ -261,7 +273,7 @@ impl Filesystem for Gate {
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
         let made = name(new_entry)
             .and_then(|name| self.ask_in(parent, async |session| session.link(inode, parent, name).await));
-        self.reply_entry(made, reply);
+        self.reply_entry(made.map(|made| made.attr), reply);
     }
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

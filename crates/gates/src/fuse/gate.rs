@@ -14,7 +14,7 @@ use types::limits::NAME_MAX;
 use types::messages::names::{Attr, Owner};
 
 use super::attributes::{file_attr, time};
-use super::directories::Directories;
+use super::directories::{ChangedNames, Directories};
 use super::forget::Forget;
 use super::listings::Listings;
 use super::local;
@@ -59,14 +59,18 @@ impl Gate {
         answer.inspect(|attr| self.directories.hear(question, attr))
     }
 
-    /// Carries out, on this thread, what changes a directory.
-    pub(super) fn ask_in<T>(
+    /// Carries out, on this thread, what changes the names in a directory.
+    pub(super) fn ask_in<T: ChangedNames>(
         &self,
         directory: InodeId,
         request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
     ) -> Result<T, Errno> {
+        let question = self.directories.question(Instant::now());
         let answer = self.ask(request);
-        self.directories.changed(directory);
+        match answer.as_ref().ok().and_then(T::directory) {
+            Some(attr) => self.directories.changed_to(question, attr),
+            None => self.directories.changed(directory),
+        }
         answer
     }
 

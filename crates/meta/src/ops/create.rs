@@ -1,7 +1,7 @@
 //! Makes a file, pipe, socket or device.
 
 use types::messages::cluster::Mode;
-use types::messages::names::{Create, FileKind, Opened, Owner};
+use types::messages::names::{Create, Created, FileKind, Owner};
 use types::{InodeId, ObjectId, Refusal};
 
 use crate::kv::Txn;
@@ -9,7 +9,7 @@ use crate::live::Effect;
 use crate::records::Inode;
 use crate::tree::{Directory, SET_GROUP};
 
-pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Opened, Refusal> {
+pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Created, Refusal> {
     let volume = request.volume;
     let file = request.kind == FileKind::File;
     if matches!(request.kind, FileKind::Directory | FileKind::Symlink) || (request.open && !file) {
@@ -29,7 +29,7 @@ pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Opened, Refu
         txn.effect(Effect::Opened(place, request.caller.client));
     }
     let mode = if request.open { Mode::Alone } else { Mode::Shared };
-    Ok(Opened { attr: inode.attr(place.1), mode })
+    Ok(Created { attr: inode.attr(place.1), mode, parent: parent.attr() })
 }
 
 /// The owner and mode of something new in a directory: a directory with the set-group bit gives its group, and to

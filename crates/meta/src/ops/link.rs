@@ -2,11 +2,11 @@
 
 use types::Refusal;
 use types::limits::LINKS_MAX;
-use types::messages::names::{AttrReply, Link};
+use types::messages::names::{Link, Linked};
 
 use crate::kv::Txn;
 
-pub(crate) fn link(txn: &mut Txn<'_>, request: &Link) -> Result<AttrReply, Refusal> {
+pub(crate) fn link(txn: &mut Txn<'_>, request: &Link) -> Result<Linked, Refusal> {
     let mut parent = txn.vacant((request.volume, request.parent), &request.name)?;
     let place = (request.volume, request.inode);
     let mut inode = txn.inode(place)?;
@@ -27,5 +27,5 @@ pub(crate) fn link(txn: &mut Txn<'_>, request: &Link) -> Result<AttrReply, Refus
     parent.inode.touch(request.now);
     txn.put_directory(&parent);
     txn.put_inode(place, &inode);
-    Ok(AttrReply { attr: txn.attr(place, &inode) })
+    Ok(Linked { attr: txn.attr(place, &inode), parent: parent.attr() })
 }

@@ -1,7 +1,6 @@
 //! Moves a name, or swaps two.
 
-use types::messages::Done;
-use types::messages::names::{Rename, RenameHow};
+use types::messages::names::{Rename, RenameHow, Renamed};
 use types::{InodeId, Refusal, VolumeId};
 
 use crate::kv::Txn;
@@ -29,9 +28,15 @@ impl Directories {
     fn same(&self) -> bool {
         self.to.is_none()
     }
+
+    /// The answer, once both are as they stay.
+    fn renamed(&self, directories: bool) -> Renamed {
+        let to = self.to.as_ref().unwrap_or(&self.from);
+        Renamed { from: self.from.attr(), to: to.attr(), directories }
+    }
 }
 
-pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Done, Refusal> {
+pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Renamed, Refusal> {
     let volume = request.volume;
     let (from, entry, inode) = txn.named((volume, request.from), &request.from_name)?;
     let source = Side { name: &request.from_name, entry, inode };
@@ -56,8 +61,10 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Done, Refusa
     refuse_loop(txn, volume, &source, request.to)?;
     // Two names of one file: nothing to do.
     if target.as_ref().is_some_and(|target| target.entry.inode == source.entry.inode) {
-        return Ok(Done {});
+        return Ok(directories.renamed(false));
     }
+    let sides = [Some(&source), target.as_ref()];
+    let moves_directories = sides.into_iter().flatten().any(|side| side.inode.is_directory());
     match target {
         Some(target) if request.how == RenameHow::Exchange => {
             refuse_loop(txn, volume, &target, request.from)?;
@@ -76,7 +83,7 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Done, Refusa
     if let Some(to) = &directories.to {
         txn.put_directory(to);
     }
-    Ok(Done {})
+    Ok(directories.renamed(moves_directories))
 }
 
 /// A directory must not come to lie in itself: the way up from where it goes must not lead through it.

@@ -1,12 +1,11 @@
 //! Removes an empty directory.
 
 use types::Refusal;
-use types::messages::Done;
-use types::messages::names::Rmdir;
+use types::messages::names::{Rmdir, Unlinked};
 
 use crate::kv::Txn;
 
-pub(crate) fn rmdir(txn: &mut Txn<'_>, request: &Rmdir) -> Result<Done, Refusal> {
+pub(crate) fn rmdir(txn: &mut Txn<'_>, request: &Rmdir) -> Result<Unlinked, Refusal> {
     let volume = request.volume;
     let (mut parent, entry, inode) = txn.named((volume, request.parent), &request.name)?;
     if !inode.is_directory() {
@@ -21,5 +20,5 @@ pub(crate) fn rmdir(txn: &mut Txn<'_>, request: &Rmdir) -> Result<Done, Refusal>
     parent.inode.links -= 1;
     parent.inode.touch(request.now);
     txn.put_directory(&parent);
-    Ok(Done {})
+    Ok(Unlinked { inode: entry.inode, parent: parent.attr() })
 }

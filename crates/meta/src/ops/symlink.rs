@@ -1,14 +1,14 @@
 //! Makes a symbolic link.
 
 use types::limits::SYMLINK_MAX;
-use types::messages::names::{AttrReply, FileKind, Symlink};
+use types::messages::names::{FileKind, Linked, Symlink};
 use types::{InodeId, Refusal};
 
 use super::create::{add_inode, inherit};
 use crate::kv::Txn;
 use crate::records::Inode;
 
-pub(crate) fn symlink(txn: &mut Txn<'_>, request: &Symlink) -> Result<AttrReply, Refusal> {
+pub(crate) fn symlink(txn: &mut Txn<'_>, request: &Symlink) -> Result<Linked, Refusal> {
     let mut parent = txn.vacant((request.volume, request.parent), &request.name)?;
     if request.target.len() > SYMLINK_MAX {
         return Err(Refusal::NameTooLong);
@@ -22,5 +22,5 @@ pub(crate) fn symlink(txn: &mut Txn<'_>, request: &Symlink) -> Result<AttrReply,
     inode.size = request.target.len() as u64;
     inode.inline = request.target.clone();
     add_inode(txn, &mut parent, &request.name, id, &inode, request.now)?;
-    Ok(AttrReply { attr: inode.attr(id) })
+    Ok(Linked { attr: inode.attr(id), parent: parent.attr() })
 }

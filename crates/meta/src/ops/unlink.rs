@@ -1,12 +1,11 @@
 //! Removes a name of a file.
 
 use types::Refusal;
-use types::messages::Done;
-use types::messages::names::Unlink;
+use types::messages::names::{Unlink, Unlinked};
 
 use crate::kv::Txn;
 
-pub(crate) fn unlink(txn: &mut Txn<'_>, request: &Unlink) -> Result<Done, Refusal> {
+pub(crate) fn unlink(txn: &mut Txn<'_>, request: &Unlink) -> Result<Unlinked, Refusal> {
     let volume = request.volume;
     let (mut parent, entry, inode) = txn.named((volume, request.parent), &request.name)?;
     if inode.is_directory() {
@@ -17,5 +16,5 @@ pub(crate) fn unlink(txn: &mut Txn<'_>, request: &Unlink) -> Result<Done, Refusa
     txn.remove_entry(&mut parent, &request.name, &entry);
     parent.inode.touch(request.now);
     txn.put_directory(&parent);
-    Ok(Done {})
+    Ok(Unlinked { inode: entry.inode, parent: parent.attr() })
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Attr, AttrReply, Caller, Create, FileKind, Grow, Grown, MayZero, Open, Opened, Release, SetAttr, Zero,
-    Zeroed,
+    Attr, AttrReply, Caller, Create, Created, FileKind, Grow, Grown, MayZero, Open, Opened, Release, SetAttr,
+    Zero, Zeroed,
 };
 use types::wire::{from_bytes, to_bytes};
 use types::{ClientId, Refusal};
@@ -144,20 +144,20 @@ impl Shared {
     }
 
     /// Makes a file, and opens it if asked.
-    pub(super) async fn create(self: Rc<Shared>, request: Create) -> Result<Opened, Refusal> {
+    pub(super) async fn create(self: Rc<Shared>, request: Create) -> Result<Created, Refusal> {
         let (caller, volume, open) = (request.caller.clone(), request.volume, request.open);
         if open {
             self.settle_opens().await;
         }
-        let opened = self.change_once(request, ops::create).await?;
-        if open && opened.attr.kind == FileKind::File {
+        let created = self.change_once(request, ops::create).await?;
+        if open && created.attr.kind == FileKind::File {
             // Made before the service restarted, but not counted as open since.
             let mut state = self.state.borrow_mut();
             if state.sessions.known(caller.client, volume)?.count_open(caller.op) {
-                state.live.opens.open_new((volume, opened.attr.inode), caller.client);
+                state.live.opens.open_new((volume, created.attr.inode), caller.client);
             }
         }
-        Ok(opened)
+        Ok(created)
     }
 
     /// Closes a file once.

@@ -227,7 +227,7 @@ impl Client {
         Caller { client: self.client, op: *op, acked: *op - 1 }
     }
 
-    async fn create(&self, name: &str, open: bool) -> Result<Opened, Refusal> {
+    async fn create(&self, name: &str, open: bool) -> Result<Created, Refusal> {
         let request = Create {
             caller: self.caller(),
             volume: self.volume,
@@ -263,7 +263,7 @@ impl Client {
         self.ask(&request).await.map(|reply| reply.attr)
     }
 
-    async fn unlink(&self, name: &str) -> Result<Done, Refusal> {
+    async fn unlink(&self, name: &str) -> Result<Unlinked, Refusal> {
         let (caller, volume, now) = (self.caller(), self.volume, self.world.wall());
         self.ask(&Unlink { caller, volume, parent: ROOT, name: name.into(), now }).await
     }

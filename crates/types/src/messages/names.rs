@@ -160,7 +160,16 @@ records! {
         open: bool,
         /// The time now.
         now: u64,
-    } => Opened;
+    } => Created;
+    /// The file is there, and open if that was asked.
+    325 Created {
+        /// Its attributes.
+        attr: Attr,
+        /// What the holder may do.
+        mode: Mode,
+        /// The directory's attributes with it.
+        parent: Attr,
+    };
     /// Makes a directory.
     305 Mkdir {
         /// Who asks.
@@ -175,7 +184,14 @@ records! {
         owner: Owner,
         /// The time now.
         now: u64,
-    } => AttrReply;
+    } => Linked;
+    /// Something has a new name.
+    326 Linked {
+        /// Its attributes.
+        attr: Attr,
+        /// Those of the directory with the name.
+        parent: Attr,
+    };
     /// Makes a symbolic link.
     306 Symlink {
         /// Who asks.
@@ -192,7 +208,7 @@ records! {
         owner: Owner,
         /// The time now.
         now: u64,
-    } => AttrReply;
+    } => Linked;
     /// Reads a symbolic link.
     307 ReadLink {
         /// The volume.
@@ -219,7 +235,7 @@ records! {
         name: Vec<u8>,
         /// The time now.
         now: u64,
-    } => AttrReply;
+    } => Linked;
     /// Removes a name of a file. Its bytes go with the last name and the last open.
     310 Unlink {
         /// Who asks.
@@ -232,7 +248,14 @@ records! {
         name: Vec<u8>,
         /// The time now.
         now: u64,
-    } => Done;
+    } => Unlinked;
+    /// A name has gone.
+    327 Unlinked {
+        /// What it named.
+        inode: InodeId,
+        /// The attributes of the directory that had it.
+        parent: Attr,
+    };
     /// Removes an empty directory.
     311 Rmdir {
         /// Who asks.
@@ -245,7 +268,7 @@ records! {
         name: Vec<u8>,
         /// The time now.
         now: u64,
-    } => Done;
+    } => Unlinked;
     /// Moves a name.
     312 Rename {
         /// Who asks.
@@ -264,7 +287,16 @@ records! {
         how: RenameHow,
         /// The time now.
         now: u64,
-    } => Done;
+    } => Renamed;
+    /// A name has moved.
+    328 Renamed {
+        /// The attributes of the directory that it left.
+        from: Attr,
+        /// Those of the directory that it entered.
+        to: Attr,
+        /// A directory was moved or replaced: others than these two have changed.
+        directories: bool,
+    };
     /// An entry of a directory.
     part DirEntry {
         /// Ask on from here: the entries after this one.

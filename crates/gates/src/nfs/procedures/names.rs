@@ -2,7 +2,7 @@
 
 use client::{ClientError, SetAttrs};
 use types::limits::SYMLINK_MAX;
-use types::messages::names::{Attr, FileKind, Owner, RenameHow};
+use types::messages::names::{Attr, FileKind, Linked, Owner, RenameHow, Renamed, Unlinked};
 use types::{InodeId, Refusal};
 
 use crate::nfs::access::{Caller, SEARCH, WRITE};
@@ -68,20 +68,18 @@ impl Gate {
     }
 
     /// The results of whatever makes something.
-    async fn made(&self, directory: InodeId, made: &Attr) -> Results {
-        let after = self.attr_after(directory).await;
+    fn made(&self, made: &Attr, directory: Option<&Attr>) -> Results {
         let mut writer = Writer::default();
         writer.bool(true).opaque(&self.shared.realm.handle(made.inode));
         self.attributes().put_after(&mut writer, Some(made));
-        self.attributes().put_change(&mut writer, after.as_ref());
+        self.attributes().put_change(&mut writer, directory);
         writer.into()
     }
 
     /// The results of whatever only changes a directory.
-    async fn changed(&self, directory: InodeId) -> Results {
-        let after = self.attr_after(directory).await;
+    fn changed(&self, directory: &Attr) -> Results {
         let mut writer = Writer::default();
-        self.attributes().put_change(&mut writer, after.as_ref());
+        self.attributes().put_change(&mut writer, Some(directory));
         writer.into()
     }
 
@@ -93,24 +91,22 @@ impl Gate {
             // What is there can be opened all the same.
             Err(refused) => self.find(directory.inode, at.name).await?.map_or(Err(refused), |_| Ok(None))?,
         };
-        let attr = match made {
-            Some(attr) => attr,
-            None => {
-                let there = self.find(directory.inode, at.name).await?.ok_or(Status::Later)?;
-                self.use_old(caller, there, how).await?
-            }
-        };
-        Ok(self.made(directory.inode, &attr).await)
+        if let Some((attr, parent)) = made {
+            return Ok(self.made(&attr, parent.as_ref()));
+        }
+        let there = self.find(directory.inode, at.name).await?.ok_or(Status::Later)?;
+        let used = self.use_old(caller, there, how).await?;
+        Ok(self.made(&used, self.attr_after(directory.inode).await.as_ref()))
     }
 
-    /// Makes a file; `None` if there is one.
+    /// Makes a file, and says how the directory is then; `None` if there is one.
     async fn create_new(
         &self,
         caller: &Caller,
         directory: &Attr,
         name: &[u8],
         how: How,
-    ) -> Result<Option<Attr>, Status> {
+    ) -> Result<Option<(Attr, Option<Attr>)>, Status> {
         let new = match how {
             How::Unchecked(new) | How::Guarded(new) => new,
             How::Exclusive(_) => NewAttributes::default(),
@@ -138,10 +134,11 @@ impl Gate {
                 })
             }
         };
-        if rest == SetAttrs::default() {
-            return Ok(Some(opened.attr));
-        }
-        Ok(Some(self.session.setattr(inode, rest).await?))
+        let attr = match rest == SetAttrs::default() {
+            true => opened.attr,
+            false => self.session.setattr(inode, rest).await?,
+        };
+        Ok(Some((attr, opened.parent)))
     }
 
     /// A file that is there already takes the place of the one that was to be made, or is in the way.
@@ -174,8 +171,8 @@ impl Gate {
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
         let owner = self.owner(caller, &directory, &new, DIRECTORY_MODE);
         let made = self.session.mkdir(directory.inode, at.name, owner).await?;
-        let made = self.set_times(made, &new).await?;
-        Ok(self.made(directory.inode, &made).await)
+        let attr = self.set_times(made.attr, &new).await?;
+        Ok(self.made(&attr, Some(&made.parent)))
     }
 
     /// Gives something that was just made the times that were wished for.
@@ -201,7 +198,7 @@ impl Gate {
         }
         let owner = Owner { mode: 0o777, ..self.owner(caller, &directory, &new, 0o777) };
         let made = self.session.symlink(directory.inode, at.name, target, owner).await?;
-        Ok(self.made(directory.inode, &made).await)
+        Ok(self.made(&made.attr, Some(&made.parent)))
     }
 
     pub(super) async fn make_node(
@@ -221,8 +218,8 @@ impl Gate {
         let rdev = device_of_numbers(device).ok_or(Status::Invalid)?;
         let owner = self.owner(caller, &directory, &new, FILE_MODE);
         let made = self.session.make_node(directory.inode, at.name, kind, owner, rdev).await?;
-        let made = self.set_times(made, &new).await?;
-        Ok(self.made(directory.inode, &made).await)
+        let attr = self.set_times(made.attr, &new).await?;
+        Ok(self.made(&attr, Some(&made.parent)))
     }
 
     pub(super) async fn remove(&self, caller: &Caller, at: Where<'_>) -> Result<Results, Status> {
@@ -230,9 +227,9 @@ impl Gate {
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
         let named = self.find(directory.inode, at.name).await?.ok_or(Status::NoEntry)?;
         caller.check_sticky(&directory, &named)?;
-        self.session.unlink(directory.inode, at.name).await?;
+        let Unlinked { parent, .. } = self.session.unlink(directory.inode, at.name).await?;
         self.forget(&named).await;
-        Ok(self.changed(directory.inode).await)
+        Ok(self.changed(&parent))
     }
 
     /// A name of a file is gone; with the last one it need not stay open.
@@ -247,8 +244,8 @@ impl Gate {
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
         let named = self.find(directory.inode, at.name).await?.ok_or(Status::NoEntry)?;
         caller.check_sticky(&directory, &named)?;
-        self.session.rmdir(directory.inode, at.name).await?;
-        Ok(self.changed(directory.inode).await)
+        let Unlinked { parent, .. } = self.session.rmdir(directory.inode, at.name).await?;
+        Ok(self.changed(&parent))
     }
 
     pub(super) async fn rename(
@@ -274,14 +271,13 @@ impl Gate {
             caller.check_sticky(&new, replaced)?;
         }
         let (here, there) = ((old.inode, from.name), (new.inode, to.name));
-        self.session.rename(here, there, RenameHow::Replace).await?;
+        let Renamed { from, to, .. } = self.session.rename(here, there, RenameHow::Replace).await?;
         if let Some(replaced) = replaced.filter(|replaced| replaced.inode != moved.inode) {
             self.forget(&replaced).await;
         }
-        let (old, new) = (self.attr_after(old.inode).await, self.attr_after(new.inode).await);
         let mut writer = Writer::default();
-        self.attributes().put_change(&mut writer, old.as_ref());
-        self.attributes().put_change(&mut writer, new.as_ref());
+        self.attributes().put_change(&mut writer, Some(&from));
+        self.attributes().put_change(&mut writer, Some(&to));
         Ok(writer.into())
     }
 
@@ -289,12 +285,11 @@ impl Gate {
         self.check_writable()?;
         let named = self.attr_of(file).await?;
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
-        let linked = self.session.link(named.inode, directory.inode, at.name).await?;
-        self.shared.files.see(&linked, self.world.now());
-        let after = self.attr_after(directory.inode).await;
+        let Linked { attr, parent } = self.session.link(named.inode, directory.inode, at.name).await?;
+        self.shared.files.see(&attr, self.world.now());
         let mut writer = Writer::default();
-        self.attributes().put_after(&mut writer, Some(&linked));
-        self.attributes().put_change(&mut writer, after.as_ref());
+        self.attributes().put_after(&mut writer, Some(&attr));
+        self.attributes().put_change(&mut writer, Some(&parent));
         Ok(writer.into())
     }
 }
