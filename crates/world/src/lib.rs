@@ -255,6 +255,18 @@ impl Conn {
         either!(ConnBody, &self.0, conn => conn.peer())
     }
 
+    /// Has the connection outlast a network that is silent for so many microseconds, where otherwise seconds would end it. A
+    /// simulated one breaks when its world says so.
+    ///
+    /// # Errors
+    /// If it is broken already.
+    pub fn outlast(&self, silence_us: u64) -> io::Result<()> {
+        match &self.0 {
+            ConnBody::Real(conn) => conn.outlast(silence_us),
+            ConnBody::Sim(_) => Ok(()),
+        }
+    }
+
     /// The two directions, for two tasks. The connection closes when both are dropped.
     pub fn split(self) -> (Sender, Receiver) {
         match self.0 {
@@ -329,6 +341,12 @@ impl StreamReceiver {
     pub async fn head(&mut self, len: usize) -> io::Result<Option<Vec<u8>>> {
         assert!(len <= STREAM_HEAD_MAX, "a head is small");
         either!(StreamReceiverBody, &mut self.0, receiver => receiver.recv_head(len).await)
+    }
+
+    /// True if the other end has closed the connection, or it is known to be broken: nobody waits for an answer, although
+    /// bytes that were sent before may still be there to be received.
+    pub fn is_hung_up(&self) -> bool {
+        either!(StreamReceiverBody, &self.0, receiver => receiver.is_hung_up())
     }
 
     /// The next `len` bytes, aligned.

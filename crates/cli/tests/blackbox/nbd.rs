@@ -3,15 +3,17 @@
 mod hostile;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nfs3_types::nfs3::{Nfs3Option, nfsstat3, sattr3, stable_how};
 use serde_json::Value;
 
+use crate::nfs_client::{ROOT, with_mode};
 use crate::stage::{Chance, Ran, Stage, kill_now, text, within};
 
 const MIB: u64 = 1 << 20;
@@ -503,6 +505,77 @@ fn several_gates_and_a_mount_show_the_same_bytes() {
     drop(disk);
     stage.umount(&dir);
     stage.verified_volume("vm");
+}
+
+/// A disk is one file to clients of NFS, and a file written by NFS is a disk to those of NBD.
+#[test]
+fn gates_of_both_kinds_show_the_same_bytes() {
+    let stage = Stage::new("nbd-nfs");
+    stage.up(3, "2+1", "256M");
+    stage.disk("2+1", "16M");
+    let disk = stage.gate("vm", "disk", &[]);
+    let mut right = vec![0; 16 << 20];
+    let mut script = String::new();
+    for (at, byte) in [(0, 1), (5 << 20, 2), ((16 << 20) - 3000, 3u8)] {
+        right[at..at + 3000].fill(byte);
+        script += &format!("h.pwrite(bytes([{byte}]) * 3000, {at})\n");
+    }
+    nbdsh(&disk.uri, &(script + "h.flush()"));
+    let nfs_gate = stage.nfs_of("vm", "vm-nfs", "127.0.0.1:0", &["--no-root-squash"]);
+    let mut nfs = nfs_gate.client(ROOT);
+    let root = nfs.mount("/vm").expect("the volume");
+    let file = nfs.lookup(&root, "disk").expect("the disk");
+    assert!(nfs.read_all(&file) == right);
+    nfs.write(&file, 7 << 20, &[4; 3000], stable_how::FILE_SYNC).expect("a disk can be written");
+    nbdsh(&disk.uri, &format!("assert h.pread(3000, {}) == b'\\x04' * 3000", 7 << 20));
+    assert_eq!(nfs.remove(&root, "disk").err(), Some(nfsstat3::NFS3ERR_PERM), "it is all that the volume is");
+    stage.stop_gate("vm", &disk);
+    stage.must(&["nfs", "vm", "--stop"]);
+
+    let gate = stage.nfs("main-nfs", &["--no-root-squash"]);
+    let (mut nfs, root) = gate.root(ROOT);
+    let file = nfs.file(&root, "a.img", 0o644);
+    let right = Chance::new(4).bytes(700_000);
+    nfs.write(&file, 0, &right, stable_how::UNSTABLE).expect("a write");
+    nfs.commit(&file).expect("a commit");
+    let path = ["--file", "a.img"];
+    let reader = stage.gate("main", "reader", &[&path[..], &["--read-only"]].concat());
+    let copy = stage.path("copy");
+    tool(&["nbdcopy", &reader.uri, text(&copy)]);
+    assert!(fs::read(&copy).expect("a copy") == right);
+
+    // Cut under its reader: what is there no more is an error, not zeros.
+    let shorter = sattr3 { size: Nfs3Option::Some(4096), ..with_mode(0o644) };
+    let script = "
+import sys
+assert h.pread(4096, 600_000)
+print('read', flush=True); sys.stdin.readline()
+try:
+    h.pread(4096, 600_000); raise Exception('read')
+except nbd.Error as e: assert e.errno == 'EIO', e.errno
+assert len(h.pread(4096, 0)) == 4096
+";
+    let mut held = Command::new(NBDSH[0]);
+    held.args(&NBDSH[1..])
+        .args(["-u", &reader.uri, "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut held = held.spawn().expect("nbdsh runs");
+    let mut said = [0; 4];
+    held.stdout.as_mut().expect("piped").read_exact(&mut said).expect("it has read");
+    nfs.setattr(&file, shorter, None).expect("it can be cut");
+    held.stdin.take().expect("piped").write_all(b"\n").expect("it waits");
+    assert!(held.wait().expect("it ends").success());
+    stage.stop_gate("main", &reader);
+    stage.stop_nfs(&gate);
+
+    let writer = stage.gate("main", "writer", &path);
+    nbdsh(&writer.uri, "h.pwrite(b'by NBD', 4000)");
+    stage.stop_gate("main", &writer);
+    let gate = stage.nfs("again", &["--no-root-squash"]);
+    let (mut nfs, root) = gate.root(ROOT);
+    let file = nfs.lookup(&root, "a.img").expect("the file");
+    assert!(nfs.read_all(&file) == [&right[..4000], b"by NBD", &right[4006..4096]].concat());
 }
 
 #[test]

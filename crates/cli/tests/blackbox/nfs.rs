@@ -26,8 +26,12 @@ impl Stage {
     }
 
     pub(crate) fn nfs_at(&self, name: &str, listen: &str, options: &[&str]) -> Gate {
+        self.nfs_of("main", name, listen, options)
+    }
+
+    pub(crate) fn nfs_of(&self, volume: &str, name: &str, listen: &str, options: &[&str]) -> Gate {
         let log = self.path(&format!("{name}.log"));
-        let words = ["nfs", "main", "--listen", listen, "--log", text(&log), "--json"];
+        let words = ["nfs", volume, "--listen", listen, "--log", text(&log), "--json"];
         let answer = self.must(&[&words, options].concat()).json();
         let address = answer["address"].as_str().and_then(|at| at.parse().ok()).expect("an address");
         let pid = answer["pid"].as_i64().and_then(|pid| pid.try_into().ok()).expect("a pid");

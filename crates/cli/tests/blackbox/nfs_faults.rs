@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nfs3_types::nfs3::*;
+use nfs3_types::xdr_codec::Pack;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -225,6 +226,10 @@ fn hostile_bytes_and_clients_that_vanish_do_no_harm() {
     nfs.write(&file, 0, &right, stable_how::FILE_SYNC).expect("a write");
     let before = resident(&gate);
     let idle = noise(&gate);
+    let dir = nfs.mkdir(&root, "dir", 0o755).expect("a directory");
+    let victim = nfs.file(&dir, "victim", 0o644);
+    let link = nfs.symlink(&dir, "link", "victim").expect("a link");
+    extremes(&gate, &[&dir, &victim, &link]);
     vanish(&gate, &file);
     assert!(within(Duration::from_secs(60), "a read after the noise", || nfs.read_all(&file)) == right);
     // Each of those that stay is owed no more than the record that it has begun.
@@ -283,6 +288,98 @@ fn noise(gate: &Gate) -> Vec<NfsClient> {
         }
     }
     idle
+}
+
+/// Calls of every procedure whose handles are good, and nothing else is: lengths, offsets, counts and cookies at their ends.
+fn extremes(gate: &Gate, handles: &[&nfs_fh3]) {
+    let mut chance = Chance::new(72);
+    for round in 0..60 {
+        for procedure in 0..=22 {
+            let mut client = gate.client(ROOT);
+            client.conn.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+            let mut call = client.record(PROGRAM, procedure, &nfs3_types::xdr_codec::Void);
+            for _ in 0..1 + round % 2 {
+                handles[chance.below(handles.len() as u64) as usize].pack(&mut call).expect("it fits");
+            }
+            for _ in 0..chance.below(14) {
+                let ends = [0, 1, 2, 4, 255, 4096, 1 << 20, i32::MAX as u32, u32::MAX - 1, u32::MAX];
+                call.extend(ends[chance.below(ends.len() as u64) as usize].to_be_bytes());
+            }
+            let mark = 0x8000_0000 | (call.len() - 4) as u32;
+            call[..4].copy_from_slice(&mark.to_be_bytes());
+            // The gate may hang up in the middle, and it may wait for more.
+            let _ = client.conn.write_all(&call);
+            let _ = client.conn.read(&mut [0; 64]);
+        }
+    }
+}
+
+/// Clients that do not take their answers hold all the room that there is for large ones. The others still get small ones.
+#[test]
+fn clients_that_take_no_answers_hold_nobody_up() {
+    const ANSWERS: usize = 40;
+    let stage = Stage::new("nfs-deaf");
+    stage.up(3, "2+1", "512M");
+    let gate = stage.nfs("gate", &["--no-root-squash", "--threads", "1", "--memory", "64M"]);
+    let (mut nfs, root) = gate.root(ROOT);
+    let file = nfs.file(&root, "file", 0o644);
+    let right = Chance::new(3).bytes(1 << 20);
+    nfs.write(&file, 0, &right, stable_how::FILE_SYNC).expect("a write");
+    let read = READ3args { file: file.clone(), offset: 0, count: 1 << 20 };
+    let mut deaf: Vec<NfsClient> = (0..8).map(|_| gate.client(ROOT)).collect();
+    for client in &mut deaf {
+        for _ in 0..ANSWERS {
+            client.send(NFS_PROGRAM::NFSPROC3_READ, &read).expect("the gate listens");
+        }
+    }
+    // Until nothing more of theirs moves.
+    thread::sleep(Duration::from_secs(1));
+    for round in 0..20u8 {
+        nfs.write(&file, 0, &[round; 100], stable_how::UNSTABLE).expect("a small write");
+        assert!(nfs.read(&file, 0, 100).expect("a small read").0 == [round; 100]);
+        assert_eq!(nfs.getattr(&file).expect("its attributes").size, 1 << 20);
+    }
+    // So far nobody's connection has been ended for it.
+    for client in &mut deaf {
+        (0..ANSWERS).for_each(|_| drop(client.receive().expect("an answer that has waited")));
+    }
+    stage.check_logs(&[]);
+}
+
+/// A client gives its connection up while writes hang, has one of them carried out on another connection, and then writes
+/// something else there. The gate has read the first one, but it must not begin it any more.
+#[test]
+fn a_write_that_waited_for_a_client_that_went_is_not_carried_out() {
+    const AT: u64 = 1 << 20;
+    let stage = Stage::new("nfs-late");
+    stage.up(3, "2+1", "512M");
+    let gate = stage.nfs("gate", &["--no-root-squash"]);
+    let (mut nfs, root) = gate.root(ROOT);
+    let file = nfs.file(&root, "file", 0o644);
+    nfs.write(&file, AT, &[0; 4096], stable_how::FILE_SYNC).expect("a write");
+    let bricks = [1, 2, 3].map(|brick| Pid::from_raw(stage.pid(&format!("b{brick}"))));
+    let all = |signal| bricks.iter().for_each(|brick| kill(*brick, signal).expect("the brick runs"));
+    all(Signal::SIGSTOP);
+    let mut leaving = gate.client(ROOT);
+    // As many as are carried out at a time, each of which waits for the bricks, and behind them the one that matters.
+    for _ in 0..64 {
+        let write = writing(&file, 0, &[9; 4096], stable_how::FILE_SYNC);
+        leaving.send(NFS_PROGRAM::NFSPROC3_WRITE, &write).expect("the gate listens");
+    }
+    let old = writing(&file, AT, &[1; 4096], stable_how::UNSTABLE);
+    leaving.send(NFS_PROGRAM::NFSPROC3_WRITE, &old).expect("the gate listens");
+    thread::sleep(Duration::from_millis(300));
+    drop(leaving);
+    for byte in [1, 2] {
+        nfs.write(&file, AT, &[byte; 4096], stable_how::UNSTABLE).expect("a write that waits for nobody");
+    }
+    all(Signal::SIGCONT);
+    nfs.commit(&file).expect("the bricks are back");
+    // What was begun on the first connection comes to its end.
+    thread::sleep(Duration::from_secs(1));
+    let found = nfs.read(&file, AT, 4096).expect("a read").0;
+    assert!(found == [2; 4096], "an old write came after a newer one: {}", found[0]);
+    stage.verified();
 }
 
 /// Clients that go in the middle of a request, or do not take the answers.

@@ -1,17 +1,19 @@
-//! A disk over NBD: what was flushed is there after its gate has died, on another machine's gate.
+//! A disk over NBD: what was flushed is there after its gate has died, on another machine's gate; what waited for too long
+//! is not begun; who comes after a loss finds the others gone.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use client::{Encode, Mount, MountOptions};
 use gates::nbd::{Listen, NbdOptions, Server};
+use types::limits::LEASE_US;
 use types::messages::cluster::{DISK as DISK_FILE, VolumeCreate};
 use types::messages::session::Role;
 use types::{Buf, Code, Epoch, Geometry};
 use world::sim::SimOptions;
 use world::{Peers, StreamReceiver, StreamSender, World};
 
-use crate::cluster::{Cluster, identity};
+use crate::cluster::{Cluster, brick_node, identity};
 
 const DISK: &str = "disk";
 const BLOCK: usize = 4096;
@@ -58,6 +60,13 @@ impl Nbd {
         len: u32,
         body: Buf,
     ) -> Result<Vec<u8>, Broken> {
+        self.send(kind, flags, offset, len, body).await?;
+        let bytes = if kind == READ { len as usize } else { 0 };
+        self.reply(bytes).await
+    }
+
+    /// One request, whose answer is not waited for.
+    async fn send(&mut self, kind: u16, flags: u16, offset: u64, len: u32, body: Buf) -> Result<(), Broken> {
         self.cookie += 1;
         let mut head = 0x2560_9513_u32.to_be_bytes().to_vec();
         head.extend(flags.to_be_bytes());
@@ -65,14 +74,17 @@ impl Nbd {
         head.extend(self.cookie.to_be_bytes());
         head.extend(offset.to_be_bytes());
         head.extend(len.to_be_bytes());
-        self.sender.send(&head, body).await.map_err(|_| Broken)?;
+        self.sender.send(&head, body).await.map_err(|_| Broken)
+    }
+
+    /// The answer to the last request, with so many bytes.
+    async fn reply(&mut self, bytes: usize) -> Result<Vec<u8>, Broken> {
         let reply = self.receiver.head(16).await.map_err(|_| Broken)?.ok_or(Broken)?;
         assert_eq!(reply[8..], self.cookie.to_be_bytes(), "one request at a time");
         // An error is the end of the lease: the gate closes the connection after it.
         if reply[4..8] != [0; 4] {
             return Err(Broken);
         }
-        let bytes = if kind == READ { len as usize } else { 0 };
         self.receiver.body(bytes).await.map(|bytes| bytes.to_vec()).map_err(|_| Broken)
     }
 }
@@ -111,8 +123,13 @@ impl Model {
 
     fn flushed(&mut self) {
         self.flushes += 1;
-        for (sure, maybe) in self.sure.iter_mut().zip(&mut self.maybe) {
-            *sure = maybe.drain(..).next_back().unwrap_or(*sure);
+        self.are_sure(0, BLOCKS);
+    }
+
+    /// What these blocks are now is stable.
+    fn are_sure(&mut self, first: u64, count: u64) {
+        for at in first as usize..(first + count) as usize {
+            self.sure[at] = self.maybe[at].drain(..).next_back().unwrap_or(self.sure[at]);
         }
     }
 
@@ -128,14 +145,14 @@ impl Model {
 }
 
 /// A gate on a machine of its own, for as long as that lives.
-fn start_gate(cluster: &Cluster, node: &str) {
+fn start_gate(cluster: &Cluster, node: &str, write_through: bool, unstable_budget: u64) {
     let world = cluster.sim.node(node);
     let (on, at) = (world.clone(), format!("{node}:10809"));
     world.spawn(async move {
         loop {
             let mut options = MountOptions::new("meta:1", DISK, identity(Role::Client));
             options.encode = Encode::Auto;
-            options.unstable_budget = 1 << 20;
+            options.unstable_budget = unstable_budget;
             if let Ok(mount) = Mount::join(&on, options).await {
                 on.spawn(mount.clone().background(on.clone()));
                 let listen = Listen::Port(at.clone());
@@ -143,7 +160,7 @@ fn start_gate(cluster: &Cluster, node: &str) {
                     listen,
                     file: None,
                     read_only: false,
-                    write_through: false,
+                    write_through,
                     connections: 4,
                     threads: 1,
                 };
@@ -169,27 +186,34 @@ async fn connect(world: &World, node: &str) -> Nbd {
 }
 
 /// Random requests on two connections of one gate, until something breaks: flushes are asked for on the other one than
-/// writes.
-async fn work(world: &World, node: &str, model: &RefCell<Model>) -> Result<(), Broken> {
+/// writes. Some changes are stable when they are answered, or all of them if the gate writes through.
+async fn work(world: &World, node: &str, model: &RefCell<Model>, write_through: bool) -> Result<(), Broken> {
     let (mut one, mut other) = (connect(world, node).await, connect(world, node).await);
     loop {
         let dice = world.random();
         let first = (dice >> 8) % BLOCKS;
         let count = 1 + (dice >> 32) % (BLOCKS - first).min(40);
         let (offset, len) = (first * BLOCK as u64, count as u32 * BLOCK as u32);
+        let flags = if dice & 64 == 0 { FUA } else { 0 };
+        let stable = flags == FUA || write_through;
         match dice % 8 {
             0..=3 => {
                 let salt = model.borrow().next;
                 model.borrow_mut().next += 1;
                 let bytes: Vec<u8> = (first..first + count).flat_map(|at| block(salt, at)).collect();
                 model.borrow_mut().note(first, count, salt);
-                let flags = if dice & 64 == 0 { FUA } else { 0 };
                 one.ask(WRITE, flags, offset, len, Buf::copy_of(&bytes)).await?;
+                if stable {
+                    model.borrow_mut().are_sure(first, count);
+                }
             }
             4 => {
                 model.borrow_mut().note(first, count, 0);
-                let kind = if dice & 64 == 0 { TRIM } else { ZERO };
-                one.ask(kind, 0, offset, len, Buf::empty()).await?;
+                let kind = if dice & 128 == 0 { TRIM } else { ZERO };
+                one.ask(kind, flags, offset, len, Buf::empty()).await?;
+                if stable {
+                    model.borrow_mut().are_sure(first, count);
+                }
             }
             5 => {
                 other.ask(FLUSH, 0, 0, 0, Buf::empty()).await?;
@@ -223,12 +247,11 @@ async fn check_holes(world: &World, bytes: &[u8]) {
     mount.leave(world).await.expect("nothing was written");
 }
 
-/// Gates die one after the other, sometimes with everything else. Returns how many flushes were answered.
-pub(crate) fn run(seed: u64) -> u64 {
-    let cluster = Cluster::new(seed, SimOptions::default(), 4, 32 << 20, 8 << 20);
+/// A cluster with the disk, and somebody who uses it.
+fn with_disk<F: Future>(seed: u64, story: impl FnOnce(Rc<Cluster>, World) -> F) -> F::Output {
+    let cluster = Rc::new(Cluster::new(seed, SimOptions::default(), 4, 32 << 20, 8 << 20));
     cluster.start();
     let vm = cluster.sim.node("vm");
-    let model = Rc::new(RefCell::new(Model::new()));
     cluster.sim.block_on("vm", async {
         vm.sleep(2_000_000).await;
         let peers = Peers::new(vm.clone(), identity(Role::Client));
@@ -239,13 +262,22 @@ pub(crate) fn run(seed: u64) -> u64 {
         while peers.call("meta:1", Epoch(0), &create, Buf::empty()).await.is_err() {
             vm.sleep(100_000).await;
         }
-        start_gate(&cluster, "gate0");
+        story(cluster.clone(), vm.clone()).await
+    })
+}
+
+/// Gates die one after the other, sometimes with everything else. Returns how many flushes were answered.
+pub(crate) fn run(seed: u64) -> u64 {
+    let write_through = seed.is_multiple_of(4);
+    with_disk(seed, async |cluster, vm| {
+        let model = RefCell::new(Model::new());
+        start_gate(&cluster, "gate0", write_through, 1 << 20);
         for round in 0..4 {
             let (node, next) = (format!("gate{round}"), format!("gate{}", round + 1));
             // The next gate is there before it is needed; without a client it is in nobody's way.
-            start_gate(&cluster, &next);
+            start_gate(&cluster, &next, write_through, 1 << 20);
             let until = 500_000 + vm.random() % 3_000_000;
-            let worked = vm.timeout(until, work(&vm, &node, &model)).await;
+            let worked = vm.timeout(until, work(&vm, &node, &model, write_through)).await;
             assert!(worked.is_none(), "nothing breaks while everybody lives");
             cluster.sim.kill(&node);
             if round == 2 {
@@ -259,6 +291,65 @@ pub(crate) fn run(seed: u64) -> u64 {
             drop(nbd);
             check_holes(&vm, &found).await;
         }
+        model.into_inner().flushes
+    })
+}
+
+/// A client whose requests hang gives its connection up, has the last of them carried out on another one, and then writes
+/// something else there. The gate has not even read that request from the first connection, and must not do so now.
+pub(crate) fn a_request_that_waited(seed: u64) {
+    const OLD: u64 = 1;
+    const NEW: u64 = 2;
+    let at = BLOCKS - 1;
+    let (offset, len) = (at * BLOCK as u64, BLOCK as u32);
+    with_disk(seed, async |cluster, vm| {
+        start_gate(&cluster, "gate", false, 16 << 20);
+        let (mut one, mut other) = (connect(&vm, "gate").await, connect(&vm, "gate").await);
+        let cut = |is_cut| {
+            (0..4).for_each(|brick| cluster.sim.partition("gate", &brick_node(brick), is_cut));
+        };
+        cut(true);
+        // As many as are taken at a time, each of which must become stable; behind them the one that matters.
+        for _ in 0..128 {
+            one.send(WRITE, FUA, 0, len, Buf::copy_of(&block(OLD, 0)))
+                .await
+                .expect("they have room on the way");
+        }
+        one.send(WRITE, 0, offset, len, Buf::copy_of(&block(OLD, at))).await.expect("so has this one");
+        vm.sleep(300_000).await;
+        drop(one);
+        vm.sleep(100_000).await;
+        for salt in [OLD, NEW] {
+            other.ask(WRITE, 0, offset, len, Buf::copy_of(&block(salt, at))).await.expect("it is buffered");
+        }
+        cut(false);
+        vm.sleep(5_000_000).await;
+        other.ask(FLUSH, 0, 0, 0, Buf::empty()).await.expect("the bricks are back");
+        let found = other.ask(READ, 0, offset, len, Buf::empty()).await.expect("the disk can be read");
+        assert!(found == block(NEW, at), "seed {seed}: an old request came after a newer one");
     });
-    model.borrow().flushes
+}
+
+/// A gate loses its lease, and with it what it held back. Who comes then may be one more connection of a client that has
+/// others: it is let in when those are closed, or its flush fails. Returns whether it was let in so late.
+pub(crate) fn a_lost_lease(seed: u64) -> bool {
+    with_disk(seed, async |cluster, vm| {
+        start_gate(&cluster, "gate", false, 16 << 20);
+        let mut one = connect(&vm, "gate").await;
+        let body = Buf::copy_of(&block(1, 0));
+        one.ask(WRITE, 0, 0, BLOCK as u32, body).await.expect("it is buffered");
+        // The bricks too, for they take what the gate holds back as long as they know nothing.
+        let nodes = (0..4).map(brick_node).chain(["meta".to_owned()]);
+        nodes.clone().for_each(|node| cluster.sim.partition("gate", &node, true));
+        vm.sleep(3 * LEASE_US).await;
+        nodes.for_each(|node| cluster.sim.partition("gate", &node, false));
+        // Until the gate is a client of the cluster again, under another name.
+        vm.sleep(vm.random() % (4 * LEASE_US)).await;
+        let mut other = connect(&vm, "gate").await;
+        // The news may be slower than the other one's answer was.
+        vm.sleep(10_000).await;
+        let covers = other.ask(FLUSH, 0, 0, 0, Buf::empty()).await.is_ok();
+        assert!(!covers || one.receiver.is_hung_up(), "seed {seed}: a flush covers what is lost");
+        covers
+    })
 }

@@ -30,16 +30,20 @@ const STATUS_STRIPES: u64 = 1024;
 
 /// Why a client is let go.
 const ENDED: &str = "the gate or its lease has ended";
+/// Silence of the network that a connection outlasts, in microseconds: a switch that starts anew takes a minute or two, and
+/// most clients give the disk up when their connection ends.
+const SILENCE_US: u64 = 150_000_000;
 
 /// What a connection's tasks share.
 struct Line {
     server: Rc<Server>,
-    opened: Arc<Opened>,
     terms: Terms,
     replies: Replies,
+    // Before the open file: who waits until nobody has it finds the connections closed.
     outlet: Outlet<Credit>,
+    opened: Arc<Opened>,
     credits: Rc<Credits>,
-    /// Failures of which this client has been told.
+    /// Losses of which this client has been told.
     told: Cell<u64>,
     /// Nothing can go on.
     over: Cell<bool>,
@@ -57,6 +61,9 @@ struct Entered {
 /// Serves a client until it goes.
 pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     let peer = conn.peer();
+    if let Err(error) = conn.outlast(SILENCE_US) {
+        return tracing::debug!(%peer, %error, "went at once");
+    }
     let (mut sender, mut receiver) = conn.split_stream();
     let Some(Entered { opened, size, agreed }) = negotiate(&server, &mut sender, &mut receiver).await else {
         tracing::debug!(%peer, "went without the export");
@@ -65,7 +72,7 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     let Agreed { structured, context } = agreed;
     tracing::info!(%peer, size, structured, context, "a client has the export");
     let line = Rc::new(Line {
-        told: Cell::new(opened.failures().0),
+        told: Cell::new(opened.losses_told()),
         opened,
         terms: Terms { size, read_only: server.shared.export.offer.read_only, structured, context },
         replies: Replies { structured },
@@ -76,8 +83,9 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
         server,
     });
     let why = line.receive(&mut receiver).await;
-    // What was asked for is carried out, also for a client that no longer waits for the answer.
+    // What was begun is carried out, also for a client that no longer waits for the answer.
     line.credits.idle().await;
+    drop(receiver);
     tracing::info!(%peer, "the client is gone: {why}");
 }
 
@@ -140,10 +148,11 @@ impl Line {
 
     /// Takes requests and has them carried out. Returns why there are no more.
     async fn receive(self: &Rc<Line>, receiver: &mut StreamReceiver) -> &'static str {
-        let (mine, all) = (pin!(self.ended.wait()), pin!(self.server.shared.ended.wait()));
-        let mut ended = select(mine, all);
+        let (mine, opened) = (pin!(self.ended.wait()), pin!(self.opened.ended.wait()));
+        let all = pin!(self.server.shared.ended.wait());
+        let mut ended = select(select(mine, opened), all);
         loop {
-            if self.over.get() || self.server.is_closing() {
+            if self.over.get() || self.opened.is_over() || self.server.is_closing() {
                 return ENDED;
             }
             let head = match select(pin!(receiver.head(REQUEST_LEN)), &mut ended).await {
@@ -157,8 +166,10 @@ impl Line {
                 return "it said so";
             }
             let Some(payload) = request.payload() else { return "its request is too large" };
-            if self.take(request, payload, receiver).await.is_none() {
-                return "the connection broke";
+            match select(pin!(self.take(request, payload, receiver)), &mut ended).await {
+                Either::Left((Some(()), _)) => {}
+                Either::Left((None, _)) => return "the connection broke",
+                Either::Right(_) => return ENDED,
             }
         }
     }
@@ -182,6 +193,11 @@ impl Line {
             }
         };
         let body = receiver.body(payload).await.ok()?;
+        if job.command.changes() && receiver.is_hung_up() {
+            // It waited here for too long: its client may have had it carried out on another connection, and what came
+            // after it too.
+            return None;
+        }
         let line = Rc::clone(self);
         self.server.world().spawn(async move {
             let reply = line.carry_out(&job, body).await;
@@ -223,7 +239,7 @@ impl Line {
             tracing::warn!(?job, %error, "a request failed");
             self.export().note(error);
             if is_fenced(error) {
-                self.end();
+                self.opened.end();
             }
             self.replies.error(cookie, nbd_code(error))
         })
@@ -268,13 +284,10 @@ impl Line {
     /// flush, whoever wrote it, is told now.
     async fn flush(&self) -> Result<(), ClientError> {
         let stable = self.make_stable().await;
-        let (failures, last) = self.opened.failures();
-        let news = self.told.replace(failures) < failures;
+        let (count, lost) = self.opened.tell_losses(self.told.get());
+        self.told.set(count);
         stable?;
-        match last.filter(|_| news) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        lost.map_or(Ok(()), Err)
     }
 
     async fn block_status(&self, job: &Job, one: bool) -> Result<Reply, ClientError> {

@@ -4,6 +4,7 @@
 //! of any other makes stable, on whichever thread either is served. A gate without clients holds nothing, so another one
 //! may have the file alone.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use client::{ClientError, Mount, Session};
@@ -31,7 +32,10 @@ pub(super) struct Export {
 #[derive(Default)]
 struct LetGo {
     handles: Mutex<Vec<u64>>,
+    /// Given for whoever closes them.
     more: Signal,
+    /// Given for whoever opens the file anew.
+    one: Signal,
 }
 
 /// The open file.
@@ -39,9 +43,23 @@ pub(super) struct Opened {
     pub(super) handle: u64,
     /// Who opened it: the handle is worth nothing once the mount has another id.
     client: ClientId,
-    /// How often something that was written, or was to be, has been lost, and how the last time.
-    failures: Mutex<(u64, Option<ClientError>)>,
+    losses: Mutex<Losses>,
+    /// It is of no further use: those who have it are to go.
+    over: AtomicBool,
+    /// Given when that is so.
+    pub(super) ended: Signal,
     let_go: Arc<LetGo>,
+}
+
+/// What was written, or was to be, and has been lost.
+#[derive(Default)]
+struct Losses {
+    /// How often.
+    count: u64,
+    /// How the last time.
+    last: Option<ClientError>,
+    /// How many of them some client has been told of.
+    told: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -52,19 +70,39 @@ impl Drop for Opened {
     fn drop(&mut self) {
         lock(&self.let_go.handles).push(self.handle);
         self.let_go.more.notify();
+        self.let_go.one.notify();
     }
 }
 
 impl Opened {
     /// Something was lost: each client's next flush says so, once.
     pub(super) fn failed(&self, error: ClientError) {
-        let mut failures = lock(&self.failures);
-        *failures = (failures.0 + 1, Some(error));
+        let mut losses = lock(&self.losses);
+        losses.count += 1;
+        losses.last = Some(error);
     }
 
-    /// How often something was lost, and how the last time.
-    pub(super) fn failures(&self) -> (u64, Option<ClientError>) {
-        *lock(&self.failures)
+    /// Losses of which somebody who comes now need not be told: others have been. It may be one more connection of a client
+    /// that has others, and its flush covers them.
+    pub(super) fn losses_told(&self) -> u64 {
+        lock(&self.losses).told
+    }
+
+    /// Tells of the losses after the first `known`, of which there are then so many.
+    pub(super) fn tell_losses(&self, known: u64) -> (u64, Option<ClientError>) {
+        let mut losses = lock(&self.losses);
+        losses.told = losses.count;
+        (losses.count, losses.last.filter(|_| known < losses.count))
+    }
+
+    /// Nobody can do anything with it any more.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.ended.notify();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 }
 
@@ -104,17 +142,39 @@ impl Export {
     pub(super) async fn open(&self, session: &Session) -> Result<(Arc<Opened>, u64), ClientError> {
         let _turn = self.opening.lock().await;
         let known = lock(&self.opened).upgrade();
-        if let Some(opened) = known.filter(|opened| opened.client == self.mount.client()) {
-            return Ok((opened, self.size(session).await?));
+        if let Some(opened) = known {
+            if opened.client == self.mount.client() {
+                return Ok((opened, self.size(session).await?));
+            }
+            // What those who have it wrote last may be lost, and no flush of anybody's may tell them otherwise.
+            opened.end();
         }
+        self.until_all_have_gone().await;
         let client = self.mount.client();
         let opened = session.open(self.inode, !self.offer.read_only, false).await;
         let opened = opened.map_err(|error| self.note(error))?;
         let size = opened.attr.size;
-        let (failures, let_go) = (Mutex::default(), Arc::clone(&self.let_go));
-        let opened = Arc::new(Opened { handle: opened.handle, client, failures, let_go });
+        let opened = Arc::new(Opened {
+            handle: opened.handle,
+            client,
+            losses: Mutex::default(),
+            over: AtomicBool::new(false),
+            ended: Signal::new(),
+            let_go: Arc::clone(&self.let_go),
+        });
         *lock(&self.opened) = Arc::downgrade(&opened);
         Ok((opened, size))
+    }
+
+    /// Waits until nobody has the file that was opened before.
+    async fn until_all_have_gone(&self) {
+        loop {
+            let gone = self.let_go.one.wait();
+            if lock(&self.opened).strong_count() == 0 {
+                return;
+            }
+            gone.await;
+        }
     }
 
     /// Closes what is let go, for as long as it is waited for.

@@ -21,6 +21,8 @@ use crate::outlet::Outlet;
 const REQUESTS_MAX: usize = 64;
 /// Bytes that they and their answers hold.
 const BYTES_MAX: usize = 4 << 20;
+/// Bytes of a small request and its answer.
+const SMALL: usize = 64 << 10;
 /// How long the rest of a record may take once it has begun, in microseconds: it holds memory.
 const RECORD_US: u64 = 20_000_000;
 
@@ -42,7 +44,7 @@ struct Line {
 /// What a request and its answer take of the bounds.
 struct Room {
     _own: (Vec<Credit>, Credit),
-    _all: Credit,
+    _all: Option<Credit>,
 }
 
 /// Serves a client until it goes.
@@ -59,7 +61,7 @@ pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Cr
     });
     tracing::debug!(%client, "a client is here");
     let why = line.receive(&mut receiver).await;
-    // What was asked for is carried out, also for a client that no longer waits for the answer.
+    // What was begun is carried out, also for a client that no longer waits for the answer.
     line.own.all_back().await;
     tracing::debug!(%client, "the client is gone: {why}");
 }
@@ -83,11 +85,24 @@ impl Line {
             let bytes = answer_bytes(&record);
             let own = self.own.take(0, bytes).await;
             // Only now: whoever stops in the middle of a request holds its own room, and not that of others.
-            let all = self.all.take(1, record.len() + bytes).await;
+            let all = self.all_room(record.len() + bytes).await;
+            if receiver.is_hung_up() {
+                // It waited here for too long: its client may have asked again on another connection, and for more since.
+                return "it hung up";
+            }
             let line = Rc::clone(self);
             let room = Room { _own: (credits, own), _all: all };
             self.gate.world.spawn(async move { line.carry_out(record, room).await });
         }
+    }
+
+    /// Room among all clients. A small request that is the client's only one gets by without: those who do not take their
+    /// answers may hold all the room until their connections break, and the others shall at least not stand still.
+    async fn all_room(&self, bytes: usize) -> Option<Credit> {
+        if bytes <= SMALL && self.own.requests() == 1 {
+            return None;
+        }
+        Some(self.all.take(1, bytes).await)
     }
 
     /// The next record, and the client's room that it takes; or why there is none.

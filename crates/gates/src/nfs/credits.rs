@@ -44,6 +44,11 @@ impl Credits {
         }
     }
 
+    /// Requests that have room now.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.get()
+    }
+
     /// Waits until everything has been given back.
     pub(super) async fn all_back(&self) {
         loop {

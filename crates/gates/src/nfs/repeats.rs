@@ -44,6 +44,25 @@ struct Known {
     order: VecDeque<(Asked, u64)>,
 }
 
+impl Known {
+    /// Forgets answers that are too old or too many. What is still being carried out stays: its repetition must wait for it.
+    fn forget_old(&mut self, now: u64) {
+        let is_awaited = |entry: &Arc<Entry>| matches!(*entry.lock(), Answer::Awaited);
+        for _ in 0..self.order.len() {
+            let Some((oldest, since)) = self.order.front().copied() else { return };
+            if self.order.len() < ANSWERS_MAX && now < since + AGE_MAX_US {
+                return;
+            }
+            self.order.pop_front();
+            if self.answers.get(&oldest).is_some_and(is_awaited) {
+                self.order.push_back((oldest, now));
+            } else {
+                self.answers.remove(&oldest);
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct Entry {
     answer: Mutex<Answer>,
@@ -86,13 +105,7 @@ impl Repeats {
     /// Whose turn a request is at the time `now`.
     pub(super) fn begin(&self, asked: Asked, now: u64) -> Turn<'_> {
         let mut known = self.lock();
-        while let Some((oldest, since)) = known.order.front().copied() {
-            if known.order.len() < ANSWERS_MAX && now < since + AGE_MAX_US {
-                break;
-            }
-            known.order.pop_front();
-            known.answers.remove(&oldest);
-        }
+        known.forget_old(now);
         if let Some(entry) = known.answers.get(&asked) {
             return Turn::Again(Again(Arc::clone(entry)));
         }
@@ -112,14 +125,15 @@ impl First<'_> {
 
 impl Drop for First<'_> {
     fn drop(&mut self) {
+        // In this order, as whoever forgets old ones.
+        let mut known = self.repeats.lock();
         let mut answer = self.entry.lock();
         if matches!(*answer, Answer::Awaited) {
             *answer = Answer::Never;
-            let mut known = self.repeats.lock();
             known.answers.remove(&self.asked);
             known.order.retain(|(asked, _)| *asked != self.asked);
         }
-        drop(answer);
+        drop((answer, known));
         self.entry.over.notify();
     }
 }
@@ -188,6 +202,19 @@ mod tests {
         first(&repeats, asked(2, b"remove"), 0).answer(b"gone");
         first(&repeats, asked(1, b"rename"), 0).answer(b"done");
         first(&repeats, asked(1, b"remove"), AGE_MAX_US).answer(b"its time is over");
+    }
+
+    #[test]
+    fn what_is_being_carried_out_is_never_forgotten() {
+        let repeats = Repeats::default();
+        let turn = first(&repeats, asked(0, b"remove"), 0);
+        for xid in 1..2 * ANSWERS_MAX as u32 {
+            first(&repeats, asked(xid, b"remove"), AGE_MAX_US).answer(b"done");
+        }
+        let waits = again(&repeats, asked(0, b"remove"), 2 * AGE_MAX_US).answer();
+        turn.answer(b"done");
+        assert_eq!(waits.now_or_never(), Some(Some(b"done"[..].into())));
+        assert!(repeats.lock().order.len() <= ANSWERS_MAX);
     }
 
     #[test]

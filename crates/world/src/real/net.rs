@@ -160,6 +160,8 @@ impl Listener {
 pub(crate) struct Conn {
     socket: Rc<Socket>,
     peer: String,
+    /// By a socket in the file system.
+    local: bool,
 }
 
 /// The socket of a connection, closed when neither direction needs it any more.
@@ -207,7 +209,7 @@ impl Conn {
         sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
         sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS)?;
-        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: peer.to_string() })
+        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: peer.to_string(), local: false })
     }
 
     pub(super) fn connect_path(path: &str, polls: bool) -> io::Result<Conn> {
@@ -222,7 +224,16 @@ impl Conn {
         if sockopt::set_socket_send_buffer_size_force(&stream, LOCAL_BUFFER).is_err() {
             sockopt::set_socket_send_buffer_size(&stream, LOCAL_BUFFER)?;
         }
-        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: path.to_owned() })
+        Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: path.to_owned(), local: true })
+    }
+
+    pub(crate) fn outlast(&self, silence_us: u64) -> io::Result<()> {
+        if self.local {
+            return Ok(());
+        }
+        // It bounds also how long questions whether the other end is still there go unanswered.
+        let milliseconds = u32::try_from(silence_us / 1000).unwrap_or(u32::MAX);
+        Ok(sockopt::set_tcp_user_timeout(self.socket.fd(), milliseconds)?)
     }
 
     /// The address of the other end.

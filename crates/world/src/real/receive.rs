@@ -7,6 +7,7 @@ use std::rc::Rc;
 use compio::buf::{BufResult, IntoInner, IoBuf, IoBufMut, SetLen};
 use compio::driver::op::Recv;
 use compio::runtime::submit;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use types::wire::{FrameHeader, HEADER_LEN};
 use types::{Buf, BufMut};
@@ -74,6 +75,13 @@ impl Receiver {
         let body = if len == 0 { Buf::empty() } else { self.take_payload(len).await? };
         self.broken = false;
         Ok(body)
+    }
+
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let mut socket = [PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::RDHUP)];
+        // An error of `poll` says nothing of the connection, and receiving will show how it is.
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut socket, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// Until it ends well, a receive counts as broken.

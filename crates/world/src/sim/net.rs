@@ -358,6 +358,12 @@ impl Net {
         Poll::Ready(Ok(what))
     }
 
+    /// Whether the news has arrived that the other end has closed, or that the connection is broken.
+    pub(super) fn is_hung_up(&mut self, at: LinkEnd) -> bool {
+        let end = find(&mut self.slots, at).map(|link| &link.ends[at.end]);
+        end.is_none_or(|end| end.reset || matches!(end.inbox.back(), Some(Arrival::Closed | Arrival::Reset)))
+    }
+
     /// Lets go of `halves` handles of an end; with the last one the other end hears that it closed.
     pub(super) fn close(&mut self, state: &State, at: LinkEnd, halves: u8) {
         let Some(link) = find(&mut self.slots, at) else { return };

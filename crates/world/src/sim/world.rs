@@ -322,6 +322,11 @@ impl StreamReceiver {
         Ok(Some(self.staged.drain(..len).collect()))
     }
 
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let Half { state, end } = &self.half;
+        state.net.borrow_mut().is_hung_up(*end)
+    }
+
     pub(crate) async fn recv_body(&mut self, len: usize) -> io::Result<Buf> {
         let bytes = self.recv_head(len).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(Buf::copy_of(&bytes))
