@@ -48,7 +48,9 @@ fn a_paper_is_measured_and_told_in_small() {
     assert_eq!(count("way", &"file gate".into()), 5 * 4, "{document:#}");
     assert_eq!(count("way", &"block gate".into()), 2);
     assert_eq!(count("way", &"local disk".into()), 4);
-    assert_eq!(count("way", &"file gate over remote block bricks".into()), 2);
+    assert_eq!(count("way", &"NFS gate".into()), 2);
+    // Two widths by the first node.
+    assert_eq!(count("way", &"file gate over remote block bricks".into()), 2 * 4);
     assert_eq!(count("way", &"the same, by NFS from a client".into()), 4);
     assert_eq!(count("mbit", &10.into()), 4);
     for run in runs {
