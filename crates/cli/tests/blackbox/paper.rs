@@ -65,7 +65,7 @@ fn a_paper_is_measured_and_told_in_small() {
     assert!(small["until_durable"]["writes"].as_u64() >= small["overwrites"].as_u64(), "{small}");
     assert!(small["wire_bytes"].as_u64() > Some(4096 * 32), "{small}");
     let page = fs::read_to_string(out.join("001.md")).expect("a page");
-    for words in ["Table 3", "Figure 7", "Figure 8", "Figure 9", "reproduced", "quick run"] {
+    for words in ["Table 3", "Figure 7", "Figure 8", "Figure 9", "Mechanisms", "reproduced", "quick run"] {
         assert!(page.contains(words), "`{words}` is not in\n{page}");
     }
     for picture in ["table3", "fig7", "fig8-write", "fig8-read", "fig9"] {

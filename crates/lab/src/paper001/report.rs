@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::claims::{Claim, claims};
+use super::mechanisms;
 use super::runs::{Measured, Point};
 use super::scale::{FAST, MB, SLOW};
 use super::service::Way;
@@ -57,6 +58,7 @@ pub fn page(measured: &Measured) -> String {
         fig8(measured),
         fig9(measured),
         small_write(measured),
+        mechanisms::table(),
         tail(measured),
     ];
     parts.join("\n")

@@ -172,7 +172,7 @@ fn what_was_not_measured_has_no_order_and_no_ratio() {
 fn the_page_names_every_figure_and_says_when_cores_were_the_limit() {
     let mut measured = made(by_the_wire);
     let calm = page(&measured);
-    let sections = ["# Paper 001", "Table 3", "Figure 7", "Figure 8", "Figure 9"];
+    let sections = ["# Paper 001", "Table 3", "Figure 7", "Figure 8", "Figure 9", "## Mechanisms"];
     for words in sections.into_iter().chain(["2.00", "5 min 21 s", "25 %", "not its memory"]) {
         assert!(calm.contains(words), "`{words}` is not in\n{calm}");
     }
