@@ -136,12 +136,14 @@ fn the_order_of_the_four_paths_is_judged_in_writes_and_in_reads() {
     let paper = [28.8, 7.66, 7.23, 3.99];
     let verdict = |writes, reads| order(writes, reads).verdict.0;
     assert_eq!(verdict(paper, [42.14, 12.93, 11.0, 10.1]), Verdict::Reproduced);
-    // File and block service change places, in one of the two.
+    // File and block service change places in one of the two; or they are level.
     assert_eq!(verdict(paper, [42.14, 11.0, 12.93, 10.1]), Verdict::NotReproduced);
     assert_eq!(verdict([28.8, 7.0, 8.0, 4.0], paper), Verdict::NotReproduced);
-    // The detour is as fast as one of them, or faster.
+    assert_eq!(verdict([28.8, 7.5, 8.0, 4.0], paper), Verdict::Reproduced);
+    // The detour costs no read anything, or a write less than a tenth.
     assert_eq!(verdict(paper, [42.14, 12.93, 11.0, 11.5]), Verdict::Better);
-    assert_eq!(verdict([28.8, 8.0, 8.0, 8.0], paper), Verdict::Better);
+    assert_eq!(verdict([28.8, 8.0, 8.5, 7.3], paper), Verdict::Better);
+    assert_eq!(verdict([28.8, 8.0, 8.5, 7.1], paper), Verdict::Reproduced);
     // A link that is faster than the disk.
     assert_eq!(verdict([28.8, 30.0, 7.0, 4.0], paper), Verdict::NotReproduced);
     let here = order([1000.0, 7.0, 8.0, 4.0], paper).here;
