@@ -50,7 +50,7 @@ pub struct ClusterPlan {
     pub brick: u64,
     /// Memory budget of a brick, in bytes.
     pub brick_memory: u64,
-    /// Memory budget of a mount or a gate, in bytes.
+    /// Memory budget of a mount, and of a gate for its own node, in bytes.
     pub client_memory: u64,
     /// Bytes of a unit.
     pub unit: u32,
@@ -210,7 +210,7 @@ impl<'n> Cluster<'n> {
     pub fn mount(&self, node: u32) -> Result<Mount> {
         let dir = self.dir.join(format!("mount{node}"));
         std::fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
-        let mut command = self.gate_command("mount");
+        let mut command = self.gate_command("mount", self.plan.client_memory);
         command.arg("--").arg(FILES).arg(&dir);
         let log = self.log(&format!("mount{node}"));
         let mut program = self.network.node(node).start("shoal mount", &mut command, &log)?;
@@ -224,18 +224,18 @@ impl<'n> Cluster<'n> {
     /// What the gate said.
     pub fn nbd_gate(&self, node: u32) -> Result<(Program, SocketAddr)> {
         let at = SocketAddr::from(([127, 0, 0, 1], DISK_PORT));
-        let mut command = self.gate_command("nbd");
+        let mut command = self.gate_command("nbd", self.plan.client_memory);
         command.args(["--listen", &at.to_string(), "--", DISK]);
         self.gate("nbd", node, &mut command).map(|gate| (gate, at))
     }
 
-    /// Serves the volume of files by NFS at a node, for all nodes.
+    /// Serves the volume of files by NFS at a node, for all nodes, with a memory budget in bytes.
     ///
     /// # Errors
     /// What the gate said.
-    pub fn nfs_gate(&self, node: u32) -> Result<(Program, SocketAddr)> {
+    pub fn nfs_gate(&self, node: u32, memory: u64) -> Result<(Program, SocketAddr)> {
         let at = SocketAddr::from((topology::address(node), GATE_PORT));
-        let mut command = self.gate_command("nfs");
+        let mut command = self.gate_command("nfs", memory);
         command.args(["--listen", &at.to_string(), "--allow", &topology::addresses()]);
         command.args(["--no-root-squash", "--", FILES]);
         self.gate("nfs", node, &mut command).map(|gate| (gate, at))
@@ -248,10 +248,10 @@ impl<'n> Cluster<'n> {
         Ok(gate)
     }
 
-    fn gate_command(&self, kind: &str) -> Command {
+    fn gate_command(&self, kind: &str, memory: u64) -> Command {
         let mut command = Command::new(&self.shoal);
         command.args([kind, "--foreground", "--meta", &self.meta_address()]);
-        command.args(["--memory", &self.plan.client_memory.to_string()]);
+        command.args(["--memory", &memory.to_string()]);
         command.arg("--key-file").arg(self.key());
         command
     }

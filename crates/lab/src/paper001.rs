@@ -10,10 +10,12 @@
 //! | [`experiments`] | what is measured, in which order |
 //! | [`small_write`] | what a small overwrite costs, counted |
 //! | [`claims`] | what the paper found, and what is found here |
+//! | [`mechanisms`] | what the paper's system is made of, and what Shoal has instead |
 //! | [`report`] | the page and its pictures |
 
 pub mod claims;
 pub mod experiments;
+pub mod mechanisms;
 pub mod report;
 pub mod runs;
 pub mod scale;

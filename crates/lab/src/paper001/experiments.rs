@@ -4,8 +4,9 @@
 //! |---|---|---|
 //! | none | a file in RAM | Table 3 |
 //! | 2 to 12 nodes, peer to peer | the first node works | Fig. 9 |
-//! | 16 nodes, peer to peer | the first node; 1 to 5 others; a disk; one other at 10 Mbit/s | Table 3, Figs. 7, 8, 9 |
-//! | 16 nodes, bricks gathered at the first | that node; 1 to 5 others by NFS | Table 3, Fig. 8 |
+//! | 16 nodes, peer to peer | the first node; 1 to 5 others; one by NFS; a disk; one at 10 Mbit/s | Table 3, Figs. 7, 8, 9 |
+//! | 4 nodes, bricks gathered at the first | that node | Fig. 9 |
+//! | 16 nodes, bricks gathered at the first | that node; 1 to 5 others by NFS | Table 3, Figs. 8, 9 |
 //! | 16 nodes, counted disks | overwrites of 4 KiB | the small write |
 
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::time::Instant;
 
 use super::runs::{Measured, Point, Run};
 use super::scale::{FAST, MAKING, SLOW, Scale};
-use super::service::{Central, Disk, Local, Mounts, Service, Way};
+use super::service::{Disk, Local, Mounts, Nfs, Service, Way};
 use super::small_write::{self, SmallWrite};
 use crate::cluster::{Cluster, ClusterPlan, Disks};
 use crate::error::Result;
@@ -24,6 +25,8 @@ use crate::meter::Cores;
 use crate::network::Network;
 use crate::sandbox::ROOM;
 
+/// The node of the centralised arrangement's gate.
+const GATE: u32 = 1;
 const BLOCKS: [Item; 2] = [Item::WriteBlocks, Item::ReadBlocks];
 
 /// Measures everything, within a [sandbox](crate::sandbox). `shoal` is the program; `say` hears how far it is.
@@ -40,7 +43,10 @@ pub fn measure(shoal: &Path, scale: &Scale, say: &dyn Fn(&str)) -> Result<Measur
         lab.width(&cluster)?;
     }
     lab.peers()?;
-    lab.gathered()?;
+    for &nodes in &scale.widths_gathered {
+        let cluster = lab.cluster(nodes, Disks::Gathered)?;
+        lab.gathered(&cluster)?;
+    }
     let small_write = lab.small_write()?;
     let Lab { runs, .. } = lab;
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
@@ -112,6 +118,8 @@ impl<'n> Lab<'n> {
         for clients in 1..=self.scale.clients {
             self.mounts(&cluster, Point { clients, ..point }, &Item::ALL, times)?;
         }
+        let by_nfs = Point { way: Way::NfsGate, ..point };
+        self.nfs(&cluster, point.first, by_nfs, bytes)?;
         let disk = Point { way: Way::BlockGate, ..point };
         self.series(disk, &BLOCKS, bytes, times, || Ok(Box::new(Disk::open(&cluster, disk.first)?)))?;
         self.network.shape(SLOW)?;
@@ -120,20 +128,28 @@ impl<'n> Lab<'n> {
         self.network.shape(FAST)
     }
 
-    /// The centralised arrangement: its gate node by itself, and its clients.
-    fn gathered(&mut self) -> Result<()> {
-        let (nodes, times) = (self.scale.nodes(), self.scale.repetitions);
-        let cluster = self.cluster(nodes, Disks::Gathered)?;
-        let point = Point { way: Way::GatheredFileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit };
-        self.mounts(&cluster, point, &BLOCKS, times)?;
+    /// The centralised arrangement: its gate node by itself, and, of the largest one, its clients.
+    fn gathered(&mut self, cluster: &Cluster<'n>) -> Result<()> {
+        let (nodes, times) = (cluster.plan().nodes, self.scale.repetitions);
+        let point = Point { way: Way::GatheredFileGate, nodes, clients: 1, first: GATE, mbit: FAST.mbit };
+        self.mounts(cluster, point, &Item::ALL, times)?;
+        if nodes < self.scale.nodes() {
+            return Ok(());
+        }
         for clients in 1..=self.scale.clients {
-            let point = Point { way: Way::Centralised, clients, first: 2, ..point };
+            let point = Point { way: Way::Centralised, clients, first: GATE + 1, ..point };
             let bytes = if clients == 1 { self.scale.bytes } else { self.scale.bytes_shared };
-            let nodes: Vec<u32> = (2..2 + clients).collect();
-            let open = || Ok(Box::new(Central::open(&cluster, nodes.clone())?) as Box<dyn Service + '_>);
-            self.series(point, &BLOCKS, bytes, times, open)?;
+            self.nfs(cluster, GATE, point, bytes)?;
         }
         Ok(())
+    }
+
+    /// By an NFS gate at a node.
+    fn nfs(&mut self, cluster: &Cluster<'n>, gate: u32, point: Point, bytes: u64) -> Result<()> {
+        let nodes: Vec<u32> = (point.first..point.first + point.clients).collect();
+        let memory = self.scale.gate_memory(point.clients);
+        let open = || Ok(Box::new(Nfs::open(cluster, gate, memory, nodes.clone())?) as Box<dyn Service + '_>);
+        self.series(point, &BLOCKS, bytes, self.scale.repetitions, open)
     }
 
     fn small_write(&mut self) -> Result<SmallWrite> {

@@ -12,11 +12,13 @@ pub struct Scale {
     pub is_quick: bool,
     /// Numbers of nodes in the RAID, the largest last (paper: 2 to 16).
     pub widths: Vec<u32>,
+    /// Those at which the centralised arrangement is measured too, the largest last.
+    pub widths_gathered: Vec<u32>,
     /// Nodes that work at once, at most (paper: 5).
     pub clients: u32,
     /// Bytes that a client writes and reads (paper: 500 MB).
     pub bytes: u64,
-    /// The same of each client of several that share one gate, and so one cache.
+    /// The same of each client of several that share one gate.
     pub bytes_shared: u64,
     /// Repetitions at 100 Mbit/s (paper: 10).
     pub repetitions: u32,
@@ -28,7 +30,7 @@ pub struct Scale {
     pub brick: u64,
     /// Memory budget of a brick, in bytes.
     pub brick_memory: u64,
-    /// Memory budget of a mount or gate, in bytes: three quarters may be writes that are not stable yet.
+    /// Memory budget of a mount, or of a gate with one client, in bytes: three quarters may be writes that are not stable yet.
     pub client_memory: u64,
     /// Bytes of a unit.
     pub unit: u32,
@@ -51,6 +53,7 @@ impl Scale {
         Scale {
             is_quick: false,
             widths: vec![2, 4, 8, 12, 16],
+            widths_gathered: vec![4, 16],
             clients: 5,
             bytes: 24 << 20,
             bytes_shared: 12 << 20,
@@ -69,6 +72,7 @@ impl Scale {
         Scale {
             is_quick: true,
             widths: vec![2, 4],
+            widths_gathered: vec![2, 4],
             clients: 2,
             bytes: 2 << 20,
             bytes_shared: 1 << 20,
@@ -83,10 +87,29 @@ impl Scale {
         self.widths.last().copied().unwrap_or(2)
     }
 
-    /// Bytes that a mount or gate may hold back, at most: the largest cache between a load and the disks.
-    pub fn cache(&self) -> u64 {
-        self.client_memory / 4 * 3
+    /// Memory budget of a gate that serves so many clients, in bytes.
+    ///
+    /// It grows with them. Out of the memory for one, five could not have a whole stripe of 16 nodes each: parity would be
+    /// made from parts of stripes, and what is read for that would be taken for the limit of the gate's link. Half of a
+    /// mount's for each are three such stripes; twice or four times as much is no faster.
+    pub fn gate_memory(&self, clients: u32) -> u64 {
+        self.client_memory / 2 * u64::from(clients.max(2))
     }
+
+    /// Bytes that a mount may hold back, at most.
+    pub fn cache(&self) -> u64 {
+        held_back(self.client_memory)
+    }
+
+    /// Bytes that a gate may hold back for each of many clients, at most.
+    pub fn cache_shared(&self) -> u64 {
+        held_back(self.client_memory / 2)
+    }
+}
+
+/// The share of a memory budget that may be writes that are not stable yet.
+fn held_back(memory: u64) -> u64 {
+    memory / 4 * 3
 }
 
 #[cfg(test)]
@@ -97,8 +120,21 @@ mod tests {
     fn what_is_measured_is_four_times_every_cache() {
         let scale = Scale::full();
         assert!(scale.bytes >= 4 * scale.cache());
-        // Two clients share a gate at least.
-        assert!(2 * scale.bytes_shared >= 4 * scale.cache());
+        for clients in 2..=scale.clients {
+            let all = u64::from(clients) * scale.bytes_shared;
+            assert!(all >= 4 * held_back(scale.gate_memory(clients)));
+        }
+    }
+
+    #[test]
+    fn a_gate_has_room_for_whole_stripes_of_each_client() {
+        let scale = Scale::full();
+        assert_eq!(scale.gate_memory(1), scale.client_memory);
+        let stripe = u64::from(scale.nodes()) * u64::from(scale.unit);
+        for clients in 1..=scale.clients {
+            let each = held_back(scale.gate_memory(clients)) / u64::from(clients);
+            assert!(each >= 3 * stripe && each >= scale.cache_shared());
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum Way {
     Local,
     /// Peer to peer: each client mounts the volume, whose bricks are on the nodes.
     FileGate,
+    /// The client's own gate serves the same volume by NFS; the load is its client.
+    NfsGate,
     /// The client's own gate exports a block volume, whose bricks are on the nodes; the load is its NBD client.
     BlockGate,
     /// The gate node has all bricks, over NBD to the nodes' disks, and mounts the volume for itself.
@@ -26,14 +28,15 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 5] =
-        [Way::Local, Way::FileGate, Way::BlockGate, Way::GatheredFileGate, Way::Centralised];
+    pub const ALL: [Way; 6] =
+        [Way::Local, Way::FileGate, Way::NfsGate, Way::BlockGate, Way::GatheredFileGate, Way::Centralised];
 
     /// What people call it.
     pub fn title(self) -> &'static str {
         match self {
             Way::Local => "local disk",
             Way::FileGate => "file gate",
+            Way::NfsGate => "NFS gate",
             Way::BlockGate => "block gate",
             Way::GatheredFileGate => "file gate over remote block bricks",
             Way::Centralised => "the same, by NFS from a client",
@@ -207,25 +210,24 @@ impl Service for Disk<'_, '_> {
     }
 }
 
-/// [`Way::Centralised`]: an NFS gate at the first node, clients at others.
-pub struct Central<'c, 'n> {
+/// [`Way::NfsGate`] and [`Way::Centralised`]: an NFS gate at one node, clients at that node or at others.
+pub struct Nfs<'c, 'n> {
     cluster: &'c Cluster<'n>,
-    nodes: Vec<u32>,
+    node: u32,
+    memory: u64,
+    clients: Vec<u32>,
     gate: Option<Program>,
     at: SocketAddr,
 }
 
-/// The gate's node.
-const GATE: u32 = 1;
-
-impl<'c, 'n> Central<'c, 'n> {
-    /// Starts the gate, for clients at these nodes.
+impl<'c, 'n> Nfs<'c, 'n> {
+    /// Starts the gate at a node, with so many bytes of memory, for clients at these nodes.
     ///
     /// # Errors
     /// What it said.
-    pub fn open(cluster: &'c Cluster<'n>, nodes: Vec<u32>) -> Result<Central<'c, 'n>> {
-        let (gate, at) = cluster.nfs_gate(GATE)?;
-        Ok(Central { cluster, nodes, gate: Some(gate), at })
+    pub fn open(cluster: &'c Cluster<'n>, node: u32, memory: u64, clients: Vec<u32>) -> Result<Nfs<'c, 'n>> {
+        let (gate, at) = cluster.nfs_gate(node, memory)?;
+        Ok(Nfs { cluster, node, memory, clients, gate: Some(gate), at })
     }
 
     /// A file by a connection of the client's node.
@@ -235,13 +237,13 @@ impl<'c, 'n> Central<'c, 'n> {
         item: Item,
         open: fn(SocketAddr, &str, &str) -> std::io::Result<NfsFile>,
     ) -> Result<NfsFile> {
-        let node = self.cluster.network().node(self.nodes[client]);
+        let node = self.cluster.network().node(self.clients[client]);
         let opened = node.inside(|| open(self.at, FILES, &name(client, item)))?;
         opened.map_err(doing("open a file by NFS"))
     }
 }
 
-impl Service for Central<'_, '_> {
+impl Service for Nfs<'_, '_> {
     fn sink(&self, client: usize, item: Item, _bytes: u64) -> Result<Box<dyn Sink>> {
         Ok(Box::new(self.connect(client, item, NfsFile::create)?.writer()))
     }
@@ -252,14 +254,14 @@ impl Service for Central<'_, '_> {
 
     fn forget(&mut self) -> Result<()> {
         self.gate.take().map_or(Ok(()), Program::end)?;
-        self.gate = Some(self.cluster.nfs_gate(GATE)?.0);
+        self.gate = Some(self.cluster.nfs_gate(self.node, self.memory)?.0);
         Ok(())
     }
 
     fn close(mut self: Box<Self>) -> Result<()> {
         self.gate.take().map_or(Ok(()), Program::end)?;
-        let mount = self.cluster.mount(GATE)?;
-        (0..self.nodes.len()).for_each(|client| remove(mount.dir(), client));
+        let mount = self.cluster.mount(self.node)?;
+        (0..self.clients.len()).for_each(|client| remove(mount.dir(), client));
         mount.unmount()
     }
 }

@@ -1,6 +1,6 @@
 //! The page, its verdicts and the JSON of made-up runs.
 
-use super::claims::{Verdict, claims};
+use super::claims::{Claim, Verdict, claims};
 use super::report::page;
 use super::runs::{Measured, Point, Run};
 use super::scale::{FAST, SLOW, Scale};
@@ -24,6 +24,9 @@ fn made(rate: impl Fn(Point, Item) -> f64) -> Measured {
     points.push(measured.peers(1, SLOW.mbit));
     points.extend((2..=5).flat_map(|n| [measured.peers(n, FAST.mbit), measured.central(n)]));
     points.extend(measured.scale.widths.iter().map(|nodes| measured.width(*nodes)));
+    let most = measured.scale.nodes();
+    let fewer = measured.scale.widths_gathered.iter().filter(|nodes| **nodes < most);
+    points.extend(fewer.map(|nodes| measured.gathered(*nodes)));
     for point in points {
         for (item, repetition) in Item::ALL.into_iter().flat_map(|item| [(item, 1), (item, 2)]) {
             // The mean of the two is what was asked for.
@@ -72,23 +75,15 @@ fn repetitions_are_averaged() {
 
 #[test]
 fn verdicts_follow_the_figures() {
-    use Verdict::{Better, NotComparable, NotReproduced, Reproduced};
+    use Verdict::{Better, NotComparable, NotMeasured, NotReproduced, Reproduced};
+    let figure9 =
+        |few| [NotComparable, NotComparable, few, NotComparable, NotComparable, NotMeasured, NotMeasured];
     let ideal = verdicts(&made(by_the_wire));
-    let expected = [
-        NotComparable,
-        Better,
-        Better,
-        Better,
-        NotReproduced,
-        Better,
-        Reproduced,
-        Reproduced,
-        Better,
-        NotComparable,
-        NotReproduced,
-        Better,
-        NotReproduced,
-    ];
+    let table3 = [NotComparable, Better, Better, Better];
+    let figure7 = [Better, NotReproduced, Better, Reproduced];
+    let figure8 = [Reproduced, Better];
+    let small = [Better, NotReproduced];
+    let expected = [&table3[..], &figure7, &figure8, &figure9(NotReproduced), &small].concat();
     assert_eq!(ideal, expected);
     // As the paper has it: a slow server that four clients fill, dear characters, and reads that few nodes speed up.
     let paper = verdicts(&made(|point, item| {
@@ -102,41 +97,89 @@ fn verdicts_follow_the_figures() {
             (Way::Local, _) => 30.0,
             (Way::FileGate, _) if point.mbit == SLOW.mbit => 0.6,
             (Way::FileGate, _) => 8.0 + f64::from(point.clients.min(4)),
-            (Way::BlockGate, _) => 7.7,
-            (Way::Centralised, Item::WriteBlocks) => 4.0 * f64::from(point.clients.min(4)),
-            (Way::Centralised, _) => 8.0,
+            (Way::NfsGate, Item::WriteBlocks) => 7.66,
+            (Way::NfsGate, _) => 12.93,
+            (Way::BlockGate, Item::WriteBlocks) => 7.23,
+            (Way::BlockGate, _) => 11.0,
+            (Way::Centralised, Item::WriteBlocks) => 3.99 * f64::from(point.clients.min(4)),
+            (Way::Centralised, _) => 10.1,
             (Way::GatheredFileGate, _) => 8.0,
         };
         base * chars * few
     }));
-    let expected = [
-        NotComparable,
-        Reproduced,
-        Reproduced,
-        Better,
-        Reproduced,
-        Reproduced,
-        Reproduced,
-        Reproduced,
-        NotReproduced,
-        NotComparable,
-        Reproduced,
-        Better,
-        NotReproduced,
-    ];
+    let table3 = [NotComparable, Reproduced, Reproduced, Reproduced];
+    let figure7 = [Better, Reproduced, Reproduced, Reproduced];
+    let figure8 = [Reproduced, NotReproduced];
+    let expected = [&table3[..], &figure7, &figure8, &figure9(Reproduced), &small].concat();
     assert_eq!(paper, expected);
+}
+
+/// The claim about the order of the four paths, of the rates of a local disk, an NFS gate, a block gate, and NFS over
+/// gathered bricks.
+fn order(writes: [f64; 4], reads: [f64; 4]) -> Claim {
+    let measured = made(|point, item| {
+        let rates = if item == Item::WriteBlocks { writes } else { reads };
+        match point.way {
+            Way::Local => rates[0],
+            Way::NfsGate => rates[1],
+            Way::BlockGate => rates[2],
+            Way::Centralised => rates[3],
+            Way::FileGate | Way::GatheredFileGate => 1.0,
+        }
+    });
+    let of = |measured| claims(&measured).into_iter().find(|claim| claim.paper.starts_with("the order"));
+    of(measured).expect("the claim")
+}
+
+#[test]
+fn the_order_of_the_four_paths_is_judged_in_writes_and_in_reads() {
+    let paper = [28.8, 7.66, 7.23, 3.99];
+    let verdict = |writes, reads| order(writes, reads).verdict.0;
+    assert_eq!(verdict(paper, [42.14, 12.93, 11.0, 10.1]), Verdict::Reproduced);
+    // File and block service change places in one of the two; or they are level.
+    assert_eq!(verdict(paper, [42.14, 11.0, 12.93, 10.1]), Verdict::NotReproduced);
+    assert_eq!(verdict([28.8, 7.0, 8.0, 4.0], paper), Verdict::NotReproduced);
+    assert_eq!(verdict([28.8, 7.5, 8.0, 4.0], paper), Verdict::Reproduced);
+    // The detour costs no read anything, or a write less than a tenth.
+    assert_eq!(verdict(paper, [42.14, 12.93, 11.0, 11.5]), Verdict::Better);
+    assert_eq!(verdict([28.8, 8.0, 8.5, 7.3], paper), Verdict::Better);
+    assert_eq!(verdict([28.8, 8.0, 8.5, 7.1], paper), Verdict::Reproduced);
+    // A link that is faster than the disk.
+    assert_eq!(verdict([28.8, 30.0, 7.0, 4.0], paper), Verdict::NotReproduced);
+    let here = order([1000.0, 7.0, 8.0, 4.0], paper).here;
+    let writes =
+        "writes: local disk 1000.0, block service 8.0, file service 7.0, file over block 4.0; reads: local";
+    assert!(here.starts_with(writes), "{here}");
+}
+
+#[test]
+fn what_was_not_measured_has_no_order_and_no_ratio() {
+    let mut measured = made(by_the_wire);
+    let at_four = "1.00 times with 4 nodes, 1.00 times with 16 nodes";
+    let told = |measured: &Measured| {
+        let of = |claim: &Claim| claim.here.matches(at_four).count();
+        claims(measured).iter().map(of).sum::<usize>()
+    };
+    // Writes and reads of blocks in one claim, those of characters in one each.
+    assert_eq!(told(&measured), 4);
+    measured.runs.retain(|run| run.point.way != Way::NfsGate);
+    measured.runs.retain(|run| run.point != made(by_the_wire).gathered(4));
+    assert_eq!(told(&measured), 0);
+    let verdicts = verdicts(&measured);
+    assert_eq!(verdicts[1], Verdict::NotMeasured);
+    assert!(page(&measured).contains("| NFS gate | - | - |"));
 }
 
 #[test]
 fn the_page_names_every_figure_and_says_when_cores_were_the_limit() {
     let mut measured = made(by_the_wire);
     let calm = page(&measured);
-    for words in ["# Paper 001", "Table 3", "Figure 7", "Figure 8", "Figure 9", "2.00", "5 min 21 s", "25 %"]
-    {
+    let sections = ["# Paper 001", "Table 3", "Figure 7", "Figure 8", "Figure 9", "## Mechanisms"];
+    for words in sections.into_iter().chain(["2.00", "5 min 21 s", "25 %", "not its memory"]) {
         assert!(calm.contains(words), "`{words}` is not in\n{calm}");
     }
     assert!(calm.contains("In no run over links") && !calm.contains("(!)"), "{calm}");
-    assert!(!calm.contains("sent twice") && !calm.contains("parts of"), "{calm}");
+    assert!(!calm.contains("sent twice") && !calm.contains("parts of them"), "{calm}");
     measured
         .runs
         .iter_mut()
