@@ -15,12 +15,13 @@ FILE = "gate.data"
 FLUSH_EVERY = 32
 
 
-def nbd_command(system: System, rw: str, block: str, depth: int, *options: str) -> list[str]:
-    """fio's command line: `depth` requests of one connection, or as many jobs on the mount's file. Each of these jobs has
-    its own part of the file, so that nothing is read twice."""
+def nbd_command(system: System, rw: str, block: str, depth: int, *options: str, connections: int = 1) -> list[str]:
+    """fio's command line: `depth` requests, an equal share by each connection, or as many jobs on the mount's file. Each of
+    these jobs, and each connection, has its own part of the bytes, so that nothing is read twice."""
     if system.door != "mount":
-        return [*fio.NBD, f"--uri={system.url}", f"--iodepth={depth}", f"--rw={rw}", f"--bs={block}", f"--size={BYTES}",
-                *options]
+        part = BYTES // connections
+        return [*fio.NBD, f"--uri={system.url}", f"--numjobs={connections}", f"--iodepth={depth // connections}",
+                f"--rw={rw}", f"--bs={block}", f"--size={part}", f"--offset_increment={part}", *options]
     part = BYTES // depth
     return fio.command(system.directory, rw, block, depth, f"--filename={FILE}", "--overwrite=1", f"--size={part}",
                        f"--offset_increment={part}", *options)
@@ -32,9 +33,9 @@ class NbdFio(Case):
     kind = "nbd"
     needs_data = True
 
-    def __init__(self, row: Row, rw: str, block: str, depth: int, mount_jobs: int, *options: str):
+    def __init__(self, row: Row, rw: str, block: str, depth: int, mount_jobs: int, *options: str, connections: int = 1):
         self.rows, self.rw, self.block, self.depth, self.mount_jobs = [row], rw, block, depth, mount_jobs
-        self.options = options
+        self.options, self.connections = options, connections
 
     def lay(self, system: System, effort: Effort) -> None:
         end = ["--end_fsync=1"] if system.door == "mount" else []
@@ -52,7 +53,8 @@ class NbdFio(Case):
 
         def one_pass(seconds: float) -> Measurement:
             # fio counts the seconds of the last flush as well
-            command = nbd_command(system, self.rw, self.block, depth, f"--runtime={max(1, seconds):.0f}", *self.options)
+            command = nbd_command(system, self.rw, self.block, depth, f"--runtime={max(1, seconds):.0f}", *self.options,
+                                  connections=self.connections)
             with run_.window(name) as window:
                 done = run(command, seconds * 3 + 180)
             answer = fio.parse(done.out)
@@ -110,6 +112,8 @@ def nbd_cases() -> list[Case]:
                16),
         NbdFio(row("nbd-rand-read-4k-q64", "NBD: random read 4 KiB, 64 at a time", "op/s", 1.5), "randread", "4k", 64,
                64),
+        NbdFio(row("nbd-rand-read-4k-c4q16", "NBD: random read 4 KiB, 16 at a time by 4 connections", "op/s", 1.5),
+               "randread", "4k", 16, 16, connections=4),
         NbdFio(row("nbd-rand-write-4k-flush32", f"NBD: random write 4 KiB, a flush every {FLUSH_EVERY}", "op/s", 0.8),
                "randwrite", "4k", 1, 1, flush),
     ]

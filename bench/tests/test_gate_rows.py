@@ -30,6 +30,9 @@ class GateRows(unittest.TestCase):
         self.assertEqual((disk["iodepth"], disk["uri"], disk["size"]), ("16", "nbd://here/disk", str(BYTES)))
         self.assertEqual((files["numjobs"], files["offset_increment"]), ("16", files["size"]))
         self.assertEqual(int(files["size"]) * 16, BYTES)
+        several = options(nbd_command(system("nbd gate"), "randread", "4k", 16, connections=4))
+        self.assertEqual((several["numjobs"], several["iodepth"]), ("4", "4"))
+        self.assertEqual((several["offset_increment"], int(several["size"]) * 4), (several["size"], BYTES))
 
     def test_every_row_of_a_gate_has_an_opponent_that_takes_part(self):
         for case in gate_cases():
