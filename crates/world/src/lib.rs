@@ -343,10 +343,15 @@ impl StreamReceiver {
         either!(StreamReceiverBody, &mut self.0, receiver => receiver.recv_head(len).await)
     }
 
-    /// True if the other end has closed the connection, or it is known to be broken: nobody waits for an answer, although
-    /// bytes that were sent before may still be there to be received.
+    /// True if the other end has closed the connection, or will send no more, or it is known to be broken. Bytes that were
+    /// sent before may still be there to be received.
     pub fn is_hung_up(&self) -> bool {
         either!(StreamReceiverBody, &self.0, receiver => receiver.is_hung_up())
+    }
+
+    /// Breaks the connection, in both directions: what is being sent fails.
+    pub fn hang_up(&self) {
+        either!(StreamReceiverBody, &self.0, receiver => receiver.hang_up());
     }
 
     /// The next `len` bytes, aligned.

@@ -83,8 +83,9 @@ impl Directories {
     pub(super) fn known(&self, inode: InodeId, now: Instant) -> Option<(Attr, Duration)> {
         let mut state = self.lock();
         let heard = state.heard.get_mut(&inode)?;
+        let asked_again = std::mem::take(&mut heard.asked_again);
         let left = heard.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
-        std::mem::take(&mut heard.asked_again).then(|| (heard.attr.clone(), left))
+        asked_again.then(|| (heard.attr.clone(), left))
     }
 
     /// The kernel is listing a directory.
@@ -133,25 +134,22 @@ impl Directories {
 
 impl State {
     fn hear(&mut self, question: Question, attr: &Attr) {
-        let until = question.at + TTL;
-        let known = self.heard.get_mut(&attr.inode);
-        if self.untold != question.untold {
-            // It may be too old, but what is known may be older.
-            if known.is_some_and(|heard| heard.attr.changes < attr.changes) {
-                self.heard.remove(&attr.inode);
-            }
-            return;
-        }
-        if let Some(heard) = known {
+        // An answer from before an untold change may be too old to be believed, but what has seen fewer changes than it is
+        // older still: it is kept for that.
+        let believed = self.untold == question.untold;
+        let until = if believed { question.at + TTL } else { question.at };
+        if let Some(heard) = self.heard.get_mut(&attr.inode) {
             let later = (attr.changes, until) >= (heard.attr.changes, heard.until);
             if later {
+                heard.until = if believed { until.max(heard.until) } else { until };
                 heard.attr = attr.clone();
-                heard.until = until.max(heard.until);
             }
             return;
         }
         if self.heard.len() >= REMEMBERED_MAX {
             self.heard.clear();
+            // What is being asked may be older than what was known.
+            self.untold += 1;
         }
         self.heard.insert(attr.inode, Heard { attr: attr.clone(), until, asked_again: false });
     }
@@ -247,11 +245,19 @@ mod tests {
     #[test]
     fn a_told_change_beside_an_untold_one_ends_it() {
         let now = Instant::now();
-        let directories = heard_at(now);
-        let question = directories.question(now);
-        directories.changed(InodeId(6));
-        directories.changed_to(question, &changed(1));
-        assert!(directories.known(DIR, now).is_none());
+        for directories in [heard_at(now), Directories::default()] {
+            let question = directories.question(now);
+            directories.changed(InodeId(6));
+            // Asked after the untold change, and answered before the told one.
+            let overtaken = directories.question(now);
+            directories.changed_to(question, &changed(1));
+            directories.hear(overtaken, &changed(0));
+            directories.listed(DIR);
+            assert!(directories.known(DIR, now).is_none());
+            directories.hear(overtaken, &changed(1));
+            directories.listed(DIR);
+            assert_eq!(directories.known(DIR, now).map(|(attr, _)| attr.changes), Some(1));
+        }
     }
 
     #[test]

@@ -30,6 +30,8 @@ const STATUS_STRIPES: u64 = 1024;
 
 /// Why a client is let go.
 const ENDED: &str = "the gate or its lease has ended";
+/// How long a client may take for its last answers when its file is of no further use, in microseconds.
+const PARTING_US: u64 = 2_000_000;
 /// Silence of the network that a connection outlasts, in microseconds: a switch that starts anew takes a minute or two, and
 /// most clients give the disk up when their connection ends.
 const SILENCE_US: u64 = 150_000_000;
@@ -84,6 +86,10 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     });
     let why = line.receive(&mut receiver).await;
     // What was begun is carried out, also for a client that no longer waits for the answer.
+    if line.opened.is_over() && line.server.world().timeout(PARTING_US, line.credits.idle()).await.is_none() {
+        // It takes no answers, and others wait until it is gone.
+        receiver.hang_up();
+    }
     line.credits.idle().await;
     drop(receiver);
     tracing::info!(%peer, "the client is gone: {why}");
@@ -96,24 +102,27 @@ async fn negotiate(
     receiver: &mut StreamReceiver,
 ) -> Option<Entered> {
     let export = &server.shared.export;
-    sender.send(&GREETING, Buf::empty()).await.ok()?;
+    say(server, sender, &GREETING).await?;
     let flags = next(server, receiver, ENTRY_LEN).await?;
     let mut haggle = Haggle::new(export.offer.clone(), &flags)?;
     loop {
         let (option, len) = option_header(&next(server, receiver, OPTION_LEN).await?)?;
         let data = server.world().timeout(HAGGLE_US, receiver.body(len)).await?.ok()?;
         match haggle.option(option, &data) {
-            Step::Answer(answer) => sender.send(&answer, Buf::empty()).await.ok()?,
+            Step::Answer(answer) => say(server, sender, &answer).await?,
             Step::End(answer) => {
-                sender.send(&answer, Buf::empty()).await.ok()?;
+                say(server, sender, &answer).await?;
                 return None;
             }
             Step::Ask(ask) if server.is_closing() => {
-                sender.send(&haggle.refused(&ask, "the server is going down")?, Buf::empty()).await.ok()?;
+                say(server, sender, &haggle.refused(&ask, "the server is going down")?).await?;
             }
             Step::Ask(ask) => {
                 let found = match ask.enters() {
-                    true => export.open(&server.session).await.map(|(opened, size)| (Some(opened), size)),
+                    true => export
+                        .open(server.world(), &server.session)
+                        .await
+                        .map(|(opened, size)| (Some(opened), size)),
                     false => export.size(&server.session).await.map(|size| (None, size)),
                 };
                 let answer = match &found {
@@ -123,7 +132,7 @@ async fn negotiate(
                         haggle.refused(&ask, &error.to_string())?
                     }
                 };
-                sender.send(&answer, Buf::empty()).await.ok()?;
+                say(server, sender, &answer).await?;
                 if let Ok((Some(opened), size)) = found {
                     return Some(Entered { opened, size, agreed: haggle.agreed() });
                 }
@@ -135,6 +144,11 @@ async fn negotiate(
 /// The next bytes of a negotiation, if they come in time.
 async fn next(server: &Server, receiver: &mut StreamReceiver, len: usize) -> Option<Vec<u8>> {
     server.world().timeout(HAGGLE_US, receiver.head(len)).await?.ok()?
+}
+
+/// Says something in a negotiation, to a client that listens.
+async fn say(server: &Server, sender: &mut StreamSender, answer: &[u8]) -> Option<()> {
+    server.world().timeout(HAGGLE_US, sender.send(answer, Buf::empty())).await?.ok()
 }
 
 impl Line {
@@ -193,7 +207,7 @@ impl Line {
             }
         };
         let body = receiver.body(payload).await.ok()?;
-        if job.command.changes() && receiver.is_hung_up() {
+        if receiver.is_hung_up() {
             // It waited here for too long: its client may have had it carried out on another connection, and what came
             // after it too.
             return None;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use client::{ClientError, Mount, Session};
 use types::{ClientId, InodeId, Refusal};
-use world::Signal;
+use world::{Signal, World};
 
 use super::proto::Offer;
 
@@ -23,6 +23,7 @@ pub(super) struct Export {
     opened: Mutex<Weak<Opened>>,
     /// Held by whoever opens.
     opening: async_lock::Mutex<()>,
+    losses: Arc<Mutex<Losses>>,
     let_go: Arc<LetGo>,
     /// Given when the mount is over for good.
     pub(super) lost: Signal,
@@ -43,7 +44,9 @@ pub(super) struct Opened {
     pub(super) handle: u64,
     /// Who opened it: the handle is worth nothing once the mount has another id.
     client: ClientId,
-    losses: Mutex<Losses>,
+    losses: Arc<Mutex<Losses>>,
+    /// Losses from before that somebody has been told of.
+    losses_told: u64,
     /// It is of no further use: those who have it are to go.
     over: AtomicBool,
     /// Given when that is so.
@@ -61,6 +64,9 @@ struct Losses {
     /// How many of them some client has been told of.
     told: u64,
 }
+
+/// How long those who have a file that is of no further use may take to go, in microseconds.
+const GOING_US: u64 = 10_000_000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -82,10 +88,10 @@ impl Opened {
         losses.last = Some(error);
     }
 
-    /// Losses of which somebody who comes now need not be told: others have been. It may be one more connection of a client
-    /// that has others, and its flush covers them.
+    /// Losses of which somebody who comes now need not be told. Of those since the file was opened everybody is: it may be
+    /// one more connection of a client that has others, or had one, and its flush covers what they wrote.
     pub(super) fn losses_told(&self) -> u64 {
-        lock(&self.losses).told
+        self.losses_told
     }
 
     /// Tells of the losses after the first `known`, of which there are then so many.
@@ -120,6 +126,7 @@ impl Export {
             write_through,
             opened: Mutex::default(),
             opening: async_lock::Mutex::new(()),
+            losses: Arc::default(),
             let_go: Arc::default(),
             lost: Signal::new(),
         }
@@ -139,17 +146,22 @@ impl Export {
     }
 
     /// The open file, and its bytes now. Waits until whoever has it alone has given way, or is lost.
-    pub(super) async fn open(&self, session: &Session) -> Result<(Arc<Opened>, u64), ClientError> {
+    pub(super) async fn open(
+        &self,
+        world: &World,
+        session: &Session,
+    ) -> Result<(Arc<Opened>, u64), ClientError> {
         let _turn = self.opening.lock().await;
         let known = lock(&self.opened).upgrade();
         if let Some(opened) = known {
-            if opened.client == self.mount.client() {
+            if opened.client == self.mount.client() && !opened.is_over() {
                 return Ok((opened, self.size(session).await?));
             }
             // What those who have it wrote last may be lost, and no flush of anybody's may tell them otherwise.
             opened.end();
         }
-        self.until_all_have_gone().await;
+        let gone = world.timeout(GOING_US, self.until_all_have_gone()).await;
+        gone.ok_or(ClientError::Unreachable)?;
         let client = self.mount.client();
         let opened = session.open(self.inode, !self.offer.read_only, false).await;
         let opened = opened.map_err(|error| self.note(error))?;
@@ -157,7 +169,8 @@ impl Export {
         let opened = Arc::new(Opened {
             handle: opened.handle,
             client,
-            losses: Mutex::default(),
+            losses: Arc::clone(&self.losses),
+            losses_told: lock(&self.losses).told,
             over: AtomicBool::new(false),
             ended: Signal::new(),
             let_go: Arc::clone(&self.let_go),

@@ -99,10 +99,15 @@ impl Line {
     /// Room among all clients. A small request that is the client's only one gets by without: those who do not take their
     /// answers may hold all the room until their connections break, and the others shall at least not stand still.
     async fn all_room(&self, bytes: usize) -> Option<Credit> {
-        if bytes <= SMALL && self.own.requests() == 1 {
-            return None;
+        loop {
+            let freed = self.own.freed();
+            if bytes <= SMALL && self.own.requests() == 1 {
+                return None;
+            }
+            if let Either::Left((room, _)) = select(pin!(self.all.take(1, bytes)), pin!(freed)).await {
+                return Some(room);
+            }
         }
-        Some(self.all.take(1, bytes).await)
     }
 
     /// The next record, and the client's room that it takes; or why there is none.

@@ -49,6 +49,11 @@ impl Credits {
         self.requests.get()
     }
 
+    /// Waits until something is given back.
+    pub(super) fn freed(&self) -> impl Future<Output = ()> {
+        self.freed.wait()
+    }
+
     /// Waits until everything has been given back.
     pub(super) async fn all_back(&self) {
         loop {

@@ -13,6 +13,8 @@ use world::Signal;
 
 /// Answers that are remembered.
 const ANSWERS_MAX: usize = 4096;
+/// Of so many of the oldest it is seen, at each request, whether they can be forgotten.
+const LOOKED_AT: usize = 8;
 /// For how long, in microseconds: after it a client's numbers may begin anew.
 const AGE_MAX_US: u64 = 120_000_000;
 
@@ -48,7 +50,7 @@ impl Known {
     /// Forgets answers that are too old or too many. What is still being carried out stays: its repetition must wait for it.
     fn forget_old(&mut self, now: u64) {
         let is_awaited = |entry: &Arc<Entry>| matches!(*entry.lock(), Answer::Awaited);
-        for _ in 0..self.order.len() {
+        for _ in 0..LOOKED_AT {
             let Some((oldest, since)) = self.order.front().copied() else { return };
             if self.order.len() < ANSWERS_MAX && now < since + AGE_MAX_US {
                 return;

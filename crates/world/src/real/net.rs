@@ -172,6 +172,11 @@ impl Socket {
         self.0.as_fd()
     }
 
+    pub(super) fn hang_up(&self) {
+        // An error means that the connection is gone already.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+
     /// For an operation, which must keep the socket open to its own end: the kernel may look at it even after the
     /// future that asked was dropped.
     pub(super) fn shared(&self) -> Arc<OwnedFd> {
@@ -181,9 +186,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // An operation that was given up may hold the socket open for long: the other end shall know now. An error
-        // means that the connection is gone already.
-        let _ = shutdown(&self.0, Shutdown::Both);
+        // An operation that was given up may hold the socket open for long: the other end shall know now.
+        self.hang_up();
     }
 }
 

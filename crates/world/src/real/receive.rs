@@ -84,6 +84,10 @@ impl Receiver {
         poll(&mut socket, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
+    pub(crate) fn hang_up(&self) {
+        self.socket.hang_up();
+    }
+
     /// Until it ends well, a receive counts as broken.
     fn begin(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.broken, true) {

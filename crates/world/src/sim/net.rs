@@ -358,6 +358,17 @@ impl Net {
         Poll::Ready(Ok(what))
     }
 
+    /// Breaks a connection from one of its ends, which knows at once.
+    pub(super) fn hang_up(&mut self, state: &State, at: LinkEnd) {
+        let Some(link) = find(&mut self.slots, at) else { return };
+        let end = &mut link.ends[at.end];
+        end.reset = true;
+        end.inbox.push_back(Arrival::Reset);
+        end.wake();
+        let delay = self.latency_to(state, at.other());
+        self.send_after(state, at.other(), delay, Arrival::Reset);
+    }
+
     /// Whether the news has arrived that the other end has closed, or that the connection is broken.
     pub(super) fn is_hung_up(&mut self, at: LinkEnd) -> bool {
         let end = find(&mut self.slots, at).map(|link| &link.ends[at.end]);

@@ -327,6 +327,11 @@ impl StreamReceiver {
         state.net.borrow_mut().is_hung_up(*end)
     }
 
+    pub(crate) fn hang_up(&self) {
+        let Half { state, end } = &self.half;
+        state.net.borrow_mut().hang_up(state, *end);
+    }
+
     pub(crate) async fn recv_body(&mut self, len: usize) -> io::Result<Buf> {
         let bytes = self.recv_head(len).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(Buf::copy_of(&bytes))

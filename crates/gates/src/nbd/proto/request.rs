@@ -31,13 +31,6 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
-    /// True if the export's bytes are others afterwards.
-    pub(crate) fn changes(self) -> bool {
-        matches!(self, Command::Write | Command::Zero)
-    }
-}
-
 /// A sound request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Job {
