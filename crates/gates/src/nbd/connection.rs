@@ -207,7 +207,7 @@ impl Line {
             }
         };
         let body = receiver.body(payload).await.ok()?;
-        if receiver.is_hung_up() {
+        if job.command.has_effects() && receiver.is_hung_up() {
             // It waited here for too long: its client may have had it carried out on another connection, and what came
             // after it too.
             return None;

@@ -31,6 +31,13 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// True if it matters to others whether, and when, it is carried out.
+    pub(crate) fn has_effects(self) -> bool {
+        matches!(self, Command::Write | Command::Zero | Command::Flush)
+    }
+}
+
 /// A sound request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Job {
