@@ -36,7 +36,7 @@ struct LetGo {
     /// Given for whoever closes them.
     more: Signal,
     /// Given for whoever opens the file anew.
-    one: Signal,
+    gone: Signal,
 }
 
 /// The open file.
@@ -76,7 +76,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         lock(&self.let_go.handles).push(self.handle);
         self.let_go.more.notify();
-        self.let_go.one.notify();
+        self.let_go.gone.notify();
     }
 }
 
@@ -182,7 +182,7 @@ impl Export {
     /// Waits until nobody has the file that was opened before.
     async fn until_all_have_gone(&self) {
         loop {
-            let gone = self.let_go.one.wait();
+            let gone = self.let_go.gone.wait();
             if lock(&self.opened).strong_count() == 0 {
                 return;
             }
@@ -210,5 +210,43 @@ impl Export {
             self.lost.notify();
         }
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(losses: &Arc<Mutex<Losses>>) -> Opened {
+        Opened {
+            handle: 1,
+            client: ClientId(1),
+            losses: Arc::clone(losses),
+            losses_told: lock(losses).told,
+            over: AtomicBool::new(false),
+            ended: Signal::new(),
+            let_go: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_loss_is_told_to_each_client_once_and_to_those_who_come_later() {
+        let losses = Arc::default();
+        let first = opened(&losses);
+        let early = first.losses_told();
+        first.failed(ClientError::Unreachable);
+        let (told, lost) = first.tell_losses(early);
+        assert_eq!((told, lost), (1, Some(ClientError::Unreachable)));
+        assert_eq!(first.tell_losses(told), (1, None));
+        assert!(
+            first.tell_losses(first.losses_told()).1.is_some(),
+            "one more connection, of the same client perhaps"
+        );
+
+        let second = opened(&losses);
+        assert_eq!(second.tell_losses(second.losses_told()), (1, None), "somebody was told");
+        second.failed(ClientError::Unreachable);
+        let third = opened(&losses);
+        assert!(third.tell_losses(third.losses_told()).1.is_some(), "nobody has been");
     }
 }

@@ -13,8 +13,8 @@ use world::Signal;
 
 /// Answers that are remembered.
 const ANSWERS_MAX: usize = 4096;
-/// Of so many of the oldest it is seen, at each request, whether they can be forgotten.
-const LOOKED_AT: usize = 8;
+/// Requests that are still being carried out and are passed over at a time, to make room for one more.
+const PASSED_OVER_MAX: usize = 8;
 /// For how long, in microseconds: after it a client's numbers may begin anew.
 const AGE_MAX_US: u64 = 120_000_000;
 
@@ -50,14 +50,17 @@ impl Known {
     /// Forgets answers that are too old or too many. What is still being carried out stays: its repetition must wait for it.
     fn forget_old(&mut self, now: u64) {
         let is_awaited = |entry: &Arc<Entry>| matches!(*entry.lock(), Answer::Awaited);
-        for _ in 0..LOOKED_AT {
+        let mut passed_over = 0;
+        for _ in 0..self.order.len() {
             let Some((oldest, since)) = self.order.front().copied() else { return };
-            if self.order.len() < ANSWERS_MAX && now < since + AGE_MAX_US {
+            let too_many = self.order.len() >= ANSWERS_MAX && passed_over < PASSED_OVER_MAX;
+            if now < since + AGE_MAX_US && !too_many {
                 return;
             }
             self.order.pop_front();
             if self.answers.get(&oldest).is_some_and(is_awaited) {
                 self.order.push_back((oldest, now));
+                passed_over += 1;
             } else {
                 self.answers.remove(&oldest);
             }
@@ -204,6 +207,17 @@ mod tests {
         first(&repeats, asked(2, b"remove"), 0).answer(b"gone");
         first(&repeats, asked(1, b"rename"), 0).answer(b"done");
         first(&repeats, asked(1, b"remove"), AGE_MAX_US).answer(b"its time is over");
+    }
+
+    #[test]
+    fn all_that_is_too_old_is_forgotten_at_once() {
+        let repeats = Repeats::default();
+        let turns: Vec<First<'_>> = (0..20).map(|xid| first(&repeats, asked(xid, b"remove"), 0)).collect();
+        for xid in 20..100 {
+            first(&repeats, asked(xid, b"remove"), 0).answer(b"done");
+        }
+        drop(first(&repeats, asked(99, b"remove"), AGE_MAX_US));
+        assert_eq!(repeats.lock().order.len(), turns.len(), "but those that are being carried out");
     }
 
     #[test]
