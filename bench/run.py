@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from pathlib import Path
 
 from harness import install, memory_plan, meter, picture, profile_shoal, report, sandbox
 from harness.alternate import Alternation, Results
+from harness.growth import main as growth
+from harness.growth import rows as growth_rows
+from harness.growth.cluster import Tools
 from harness.rows import Effort, chosen
 from harness.shell import Failed, say
 from harness.systems import ALL, Options, System
@@ -50,6 +54,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="shows the rows and their floors")
     parser.add_argument("--keep", action="store_true", help="keeps the systems' logs")
     parser.add_argument("--profile", action="store_true", help="runs Shoal once more per row, under perf")
+    parser.add_argument("--growth-max", type=lambda text: int(float(text)), default=10 ** 6, metavar="N",
+                        help="most files and units of the growth rows: 1e5 to 1e7 (1e6)")
+    parser.add_argument("--fill", type=Path, help="meta's example `fill` for the growth rows (beside the binary)")
+    parser.add_argument("--page", nargs="?", const="", metavar="RESULTS.JSON",
+                        help="growth: writes docs/PERFORMANCE.md, from this run or from the JSON of others, a comma list")
     parser.add_argument("--clean", action="store_true", help="ends a measurement that still runs, removes its leavings")
     given = parser.parse_args()
     for name, usual, quick in (("runs", 3, 1), ("seconds", 10.0, 3.0), ("long_seconds", 120.0, 10.0)):
@@ -79,6 +88,12 @@ def effort(given: argparse.Namespace) -> Effort:
 def git(*words: str) -> str:
     done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=20)
     return done.stdout.strip()
+
+
+def machine_facts() -> dict[str, object]:
+    """What is measured, and on what."""
+    return {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),
+            "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:]}
 
 
 def planned_rounds(given: argparse.Namespace) -> list[list[str]]:
@@ -127,6 +142,38 @@ def list_rows() -> None:
                                               for o in FLOORS)]
             for _, rows in chosen("") for row in rows]
     print(report.grid(["row", "what", "unit", "floor: gluster-ec", *FLOORS[1:]], body))
+    grown = [[row.name, row.of, ", ".join(row.curve().shown(size) for size in row.sizes)]
+             for row in growth_rows.ROWS]
+    print("\n" + report.grid(["row of growth", "what grows", "to"], grown))
+
+
+def measure_growth(given: argparse.Namespace, out: Path) -> int:
+    """The growth rows: a cluster of their own for each."""
+    if given.page:
+        growth.page([Path(name) for name in given.page.split(",")], ROOT / "docs")
+        return 0
+    fill = given.fill or given.binary.parent / "examples" / "fill"
+    for program, make in ((given.binary, "-p cli"), (fill, "-p meta --example fill")):
+        if not program.exists():
+            print(f"error: {program} is missing\n  try: cargo build --profile dist --locked {make}", file=sys.stderr)
+            return 1
+    load = TARGET / "bench" / "tools"
+    install.growth_load(load)
+    out.mkdir(parents=True, exist_ok=True)
+    programs = out / "programs"
+    # Copies: a build meanwhile must not change what is measured
+    programs.mkdir(exist_ok=True)
+    tools = Tools(*(Path(shutil.copy(program, programs / name)) for program, name in (
+        (given.binary, "shoal"), (fill, "fill"), (load / "growth", "growth"))))
+    code = sandbox.run(lambda: growth.measure(given.rows, given.growth_max, tools, out, machine_facts()))
+    shutil.rmtree(programs)
+    results = out / "results.json"
+    if results.exists():
+        print(results.read_text() if given.json else (out / "report.txt").read_text(), flush=True)
+        say(f"results are in {out}")
+    if given.page is not None and results.exists() and code != 130:
+        growth.page([results], ROOT / "docs")
+    return code
 
 
 def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict) -> int:
@@ -163,6 +210,12 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
         facts["most_mib_of_all_bricks"] = sampler.bricks_mib
     facts["calibration"]["end"] = meter.calibrate()
     write_report(given, results, rows, systems, facts, sampler.peaks if sampler else {}, out)
+    for system in systems:
+        try:
+            system.check()
+        except Failed as error:
+            say(f"error: {error}")
+            code = code or 1
     if given.keep or code == 1:
         keep_logs(systems, out)
     if code == 0:
@@ -219,6 +272,13 @@ def main() -> int:
     if os.geteuid() != 0:
         print("error: measuring mounts and needs root\n  try: sudo ./dev bench", file=sys.stderr)
         return 1
+    out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()
+    if growth_rows.is_growth(given.rows):
+        try:
+            return measure_growth(given, out)
+        except Failed as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
     if not given.binary.exists():
         print(f"error: {given.binary} is missing\n  try: cargo build --profile dist --locked -p cli", file=sys.stderr)
         return 1
@@ -227,7 +287,6 @@ def main() -> int:
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()
     out.mkdir(parents=True, exist_ok=True)
     if len(rounds) > 1:
         return one_after_the_other([name for round_ in rounds for name in round_[1:]], out)
@@ -241,8 +300,7 @@ def main() -> int:
     options = Options(given.binary.resolve(), tools, (data, parity), given.unit, shlex.split(given.shoal_options),
                       shlex.split(given.brick_options), given.nbd_socket, shlex.split(given.nbd_options),
                       shlex.split(given.nfs_options), given.settings)
-    facts = {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),
-             "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:]}
+    facts = machine_facts()
     return sandbox.run(lambda: measure(given, options, out, facts))
 
 

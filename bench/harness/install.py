@@ -44,3 +44,10 @@ def loads(tools: Path) -> None:
          "ip": "iproute2", "/usr/include/nfsc/libnfs.h": "libnfs-dev", "nfs-ls": "libnfs-utils"})
     run(["gcc", "-O2", "-Wall", str(LOAD / "metadata.c"), "-o", str(tools / "metadata")], 60)
     run(["gcc", "-O2", "-Wall", str(LOAD / "nfs.c"), "-o", str(tools / "nfs"), "-lnfs"], 60)
+
+
+def growth_load(tools: Path) -> None:
+    """What the growth rows need besides Shoal."""
+    tools.mkdir(parents=True, exist_ok=True)
+    apt({"mkfs.xfs": "xfsprogs", "gcc": "gcc", "ip": "iproute2"})
+    run(["gcc", "-O2", "-Wall", str(LOAD / "growth.c"), "-o", str(tools / "growth")], 60)

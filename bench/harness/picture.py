@@ -75,3 +75,41 @@ def stacks(title: str, unit: str, bars: list[tuple[str, dict[str, float]]]) -> s
         out.append(f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{color[kind]}"/>')
         out.append(_text(x + 17, y, kind, size=11))
     return _document(LEFT + WIDTH + 130, bottom + 24 + (len(kinds) + 3) // 4 * 18, out)
+
+
+def curves(title: str, lines: list[tuple[str, list[tuple[float, float]]]], label) -> str:
+    """Lines on logarithmic axes, a dashed one for what is linear; `lines` are (name, points), `label` writes an x."""
+    xs = sorted({x for _, points in lines for x, _ in points})
+    ys = [y for _, points in lines for _, y in points]
+    first, last = math.log10(xs[0]), math.log10(xs[-1])
+    low, high = math.floor(math.log10(min([*ys, 0.5]))), math.ceil(math.log10(max([*ys, 10])))
+    left, top, wide, tall = 60, 40, 620, 300
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (left + (math.log10(x) - first) / ((last - first) or 1) * wide,
+                top + (high - math.log10(y)) / (high - low) * tall)
+    parts = [_text(10, 22, title, size=13)]
+    for power in range(low, high + 1):
+        _, y = at(xs[0], 10.0 ** power)
+        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{left + wide}" y2="{y:.1f}" stroke="{FAINT}"/>')
+        parts.append(_text(left - 6, y + 4, f"{10.0 ** power:g}x", "end", 11))
+    for x in xs:
+        across, _ = at(x, 1)
+        parts.append(f'<line x1="{across:.1f}" y1="{top}" x2="{across:.1f}" y2="{top + tall}" stroke="{FAINT}"/>')
+        parts.append(_text(across, top + tall + 16, label(x), "middle", 11))
+    end = min(last, first + high)
+    ends = [at(xs[0], 1), at(10 ** end, 10 ** (end - first))]
+    parts.append(f'<line x1="{ends[0][0]:.1f}" y1="{ends[0][1]:.1f}" x2="{ends[1][0]:.1f}" y2="{ends[1][1]:.1f}" '
+                 f'stroke="{INK}" stroke-dasharray="5 4"/>')
+    for number, (name, points) in enumerate(lines):
+        color = PALETTE[number % len(PALETTE)]
+        places = [at(x, y) for x, y in points]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places]
+        below = top + tall + 36 + number * 18
+        parts.append(f'<rect x="{left}" y="{below - 10}" width="12" height="12" fill="{color}"/>')
+        parts.append(_text(left + 17, below, name, size=11))
+    below = top + tall + 36 + len(lines) * 18
+    parts.append(_text(left, below, "dashed: linear", size=11))
+    return _document(left + wide + 40, below + 16, parts)

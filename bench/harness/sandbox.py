@@ -30,6 +30,10 @@ PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+# Whether this process is in the sandbox: there, whatever else runs was started by it.
+_inside = False
+
+
 class Stopped(BaseException):
     """Ctrl-C, or a signal that asks to end."""
 
@@ -68,6 +72,9 @@ def _first_process(size: str, inner: Callable[[], int]) -> int:
     raise_open_files()
     child = os.fork()
     if child == 0:
+        global _inside
+        _inside = True
+
         def stop(*_):
             raise Stopped()
         signal.signal(signal.SIGTERM, stop)
@@ -137,6 +144,41 @@ def run(inner: Callable[[], int], size: str = f"{TMPFS_MIB}m") -> int:
         except OSError:
             pass
     return os.waitstatus_to_exitcode(status)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is a program that has not ended; one that has is left to its parent."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def clear() -> None:
+    """Inside the sandbox: ends every process but the harness's own two, unmounts what is below the work directory and
+    empties it.
+
+    Raises RuntimeError anywhere else: these would be others' processes.
+    """
+    if not _inside:
+        raise RuntimeError("not in the sandbox")
+    mine = {1, os.getpid()}
+    for _ in range(50):
+        others = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        others = [pid for pid in others if pid not in mine and _runs(pid)]
+        for pid in others:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if not others:
+            break
+        time.sleep(0.1)
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in reversed([p for p in points if p.startswith(f"{WORK}/")]):
+        subprocess.run(["umount", "-l", point], timeout=60, check=False, stdin=subprocess.DEVNULL)
+    for path in WORK.iterdir():
+        subprocess.run(["rm", "-rf", "--one-file-system", str(path)], timeout=600, check=False, stdin=subprocess.DEVNULL)
 
 
 def clean() -> int:

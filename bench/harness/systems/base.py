@@ -191,6 +191,9 @@ class System:
     def _cpu(self) -> float:
         return sum(meter.process_cpu(pid) for pids in self.parts().values() for pid in pids)
 
+    def check(self) -> None:
+        """Fails if the system did what it must not while it was measured."""
+
     def stop(self) -> None:
         """Unmounts and ends the servers. The sandbox would do it too; this is for logs that end well."""
         self.unmount()

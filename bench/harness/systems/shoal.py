@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from .. import bricks
+from .. import bricks, turns
 from ..shell import Failed, daemon, run, until
 from .base import Options, System
 
@@ -117,6 +117,11 @@ class Shoal(System):
     def unmount_politely(self) -> None:
         # Unlike plain umount it waits for what is not stable yet
         self._shoal("umount", str(self.mount_point), timeout=90)
+
+    def check(self) -> None:
+        found = [line for log in sorted(self.home.glob("*.log")) for line in turns.overlong(log)]
+        if found:
+            raise Failed("shoal: a turn took too long:\n" + "\n".join(found))
 
     def servers(self) -> dict[str, list[int]]:
         return {"metadata": [self.meta.pid] if self.meta else [], "brick": [p.pid for p in self.brick_processes]}

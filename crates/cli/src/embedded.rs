@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use store::FormatOptions;
-use types::messages::cluster::{BrickState, ClusterReport, ClusterStatus, VolumeCreate, VolumeInfo};
+use types::messages::cluster::{BrickState, ClusterMap, VolumeCreate, VolumeInfo};
 use types::wire::Key;
 use types::{BrickId, ClusterId, Code, Geometry, Refusal, limits};
 use world::{CallError, World};
@@ -21,7 +21,7 @@ use crate::home::{Home, Plan};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
-use crate::remote::{Remote, Target, explain, real_world};
+use crate::remote::{Account, Remote, Target, explain, real_world};
 use crate::size::Size;
 
 /// Name of the volume that every embedded cluster begins with.
@@ -122,18 +122,19 @@ pub(crate) fn fitting_code(bricks: u32) -> Code {
 /// Starts what does not run yet, and waits until all of it serves.
 ///
 /// `tied` daemons die with this process, however it ends.
-pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<ClusterReport> {
+pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<Account> {
     let end = Instant::now() + START_PATIENCE;
     let mut started = launch_bricks(home, tied, end, output)?;
     started.extend(launch(home, "meta", meta_args(home), tied)?);
     let spinner = output.spinner("starting the metadata service");
     let remote = Remote::new(&Target::embedded(home)?)?;
-    let report = loop {
-        match remote.meta(&ClusterStatus {}) {
-            Ok(report) => {
-                let waiting = home.bricks().filter(|b| !serves(&report, *b)).count();
+    let mut map = ClusterMap::empty(home.plan().cluster);
+    loop {
+        match remote.follow(&mut map) {
+            Ok(()) => {
+                let waiting = home.bricks().filter(|b| !serves(&map, *b)).count();
                 if waiting == 0 {
-                    break report;
+                    break;
                 }
                 spinner.set_message(format!("waiting for {waiting} of {} bricks", home.plan().bricks));
             }
@@ -141,9 +142,9 @@ pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<
             Err(error) => return Err(explain(error, &home.meta_address())),
         }
         patience(&mut started, end, "the cluster")?;
-    };
+    }
     spinner.finish_and_clear();
-    Ok(report)
+    remote.status()
 }
 
 /// Starts the bricks that do not run, and waits until each has recovered: only then the arbiter may begin to count
@@ -165,8 +166,8 @@ fn launch_bricks(home: &Home, tied: bool, end: Instant, output: &Output) -> anyh
     }
 }
 
-fn serves(report: &ClusterReport, brick: BrickId) -> bool {
-    report.map.brick(brick).is_some_and(|b| b.state == BrickState::Up)
+fn serves(map: &ClusterMap, brick: BrickId) -> bool {
+    map.brick(brick).is_some_and(|b| b.state == BrickState::Up)
 }
 
 fn patience(started: &mut [Started], end: Instant, what: &str) -> anyhow::Result<()> {

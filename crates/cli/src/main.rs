@@ -1,14 +1,16 @@
 //! `shoal`: one binary for everything that a person or a service manager starts.
 //!
 //! Reading order: `commands` (one file per command), `home` (an embedded cluster's directory), `process` (the
-//! daemons of this machine), `remote` (asking the servers), `demo` (the story).
+//! daemons of this machine), `remote` (asking the servers), `mount8` (what mount(8) calls), `demo` (the story).
 
 mod commands;
 mod daemon;
 mod demo;
 mod embedded;
 mod gate;
+mod holder;
 mod home;
+mod mount8;
 mod mountpoint;
 mod notes;
 mod output;
@@ -70,7 +72,15 @@ A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal b
 each one's --help has its lines of the example.";
 
 fn main() -> ExitCode {
-    let shoal = Shoal::parse();
+    let shoal = match mount8::translate(&std::env::args_os().collect::<Vec<_>>()) {
+        None => Shoal::parse(),
+        Some(Ok(words)) if words.is_empty() => return ExitCode::SUCCESS,
+        Some(Ok(words)) => Shoal::parse_from(words),
+        Some(Err(error)) => {
+            Output::new(false).error(&error);
+            return ExitCode::FAILURE;
+        }
+    };
     let output = Output::new(shoal.json);
     match run(shoal.command, &output) {
         Ok(()) => ExitCode::SUCCESS,

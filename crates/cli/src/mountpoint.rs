@@ -20,6 +20,8 @@ pub(crate) struct Mounted {
     pub(crate) dir: PathBuf,
     pub(crate) fs_type: String,
     pub(crate) source: String,
+    /// The kernel's flags, as words.
+    pub(crate) options: Vec<String>,
 }
 
 /// Every mount that this process sees, the newest last.
@@ -36,9 +38,11 @@ pub(crate) fn mounted_at(dir: &Path) -> anyhow::Result<Option<Mounted>> {
 /// `36 35 98:0 /root /mnt/dir rw,noatime master:1 - fuse.shoal main rw`
 fn parse_line(line: &str) -> Option<Mounted> {
     let (place, what) = line.split_once(" - ")?;
-    let dir = unescape(place.split(' ').nth(4)?);
+    let mut place = place.split(' ').skip(4);
+    let dir = unescape(place.next()?);
+    let options = place.next()?.split(',').map(str::to_owned).collect();
     let mut what = what.split(' ');
-    Some(Mounted { dir, fs_type: what.next()?.to_owned(), source: what.next()?.to_owned() })
+    Some(Mounted { dir, fs_type: what.next()?.to_owned(), source: what.next()?.to_owned(), options })
 }
 
 /// The kernel writes blank, tab, newline and backslash as three octal digits.
@@ -151,6 +155,7 @@ mod tests {
             dir: PathBuf::from("/mnt/a b\\"),
             fs_type: FS_TYPE.to_owned(),
             source: "main".to_owned(),
+            options: vec!["rw".to_owned(), "nosuid".to_owned()],
         };
         assert_eq!(parse_line(line), Some(expected));
         assert_eq!(parse_line("nonsense"), None);

@@ -25,8 +25,13 @@ impl Output {
 
     /// The command's answer: a document, or the same in words.
     pub(crate) fn answer(&self, document: &Value, words: impl FnOnce() -> String) {
+        self.answer_by(|| document.clone(), words);
+    }
+
+    /// The same with a document that is long, and made only if it is wanted.
+    pub(crate) fn answer_by(&self, document: impl FnOnce() -> Value, words: impl FnOnce() -> String) {
         let text = if self.json {
-            serde_json::to_string_pretty(document).expect("a JSON value can always be written")
+            serde_json::to_string_pretty(&document()).expect("a JSON value can always be written")
         } else {
             words()
         };

@@ -1,16 +1,19 @@
 //! Asking the servers of a cluster, from a command that waits for the answer.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::ops::Deref;
 use std::path::PathBuf;
 
 use clap::Args;
+use futures_util::future::join_all;
 use types::limits::{CALL_TIMEOUT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::{BrickReport, BrickStatus};
-use types::messages::cluster::{ClusterReport, ClusterStatus};
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, ClusterReport, ClusterStatus, MapFetch};
 use types::messages::session::Role;
 use types::wire::{Key, Request};
-use types::{Buf, ClusterId, Epoch, Refusal};
+use types::{BrickId, Buf, ClusterId, Epoch, Refusal};
 use world::{CallError, Identity, Peers, World};
 
 use crate::home::{Home, default_dir, read_key};
@@ -100,11 +103,30 @@ pub(crate) fn explain_join(error: &client::MountError) -> anyhow::Error {
     problem(error.to_string(), hint)
 }
 
+/// How long a brick may take to tell of itself, in microseconds.
+const BRICK_US: u64 = 1_000_000;
+/// Bricks that are asked at a time.
+const ASKED_AT_ONCE: usize = 64;
+
 /// Connections to a cluster's servers.
 pub(crate) struct Remote {
     world: World,
     peers: Peers,
     meta: String,
+}
+
+/// The cluster at one moment.
+pub(crate) struct Account {
+    pub(crate) map: ClusterMap,
+    report: ClusterReport,
+}
+
+impl Deref for Account {
+    type Target = ClusterReport;
+
+    fn deref(&self) -> &ClusterReport {
+        &self.report
+    }
 }
 
 /// A ring for this thread.
@@ -154,15 +176,47 @@ impl Remote {
         self.peers.cluster()
     }
 
-    /// The metadata service's account of the cluster.
-    pub(crate) fn status(&self) -> anyhow::Result<ClusterReport> {
-        self.meta_or_explain(&ClusterStatus {})
+    /// The metadata service's account of the cluster, and the map.
+    pub(crate) fn status(&self) -> anyhow::Result<Account> {
+        let report = self.meta_or_explain(&ClusterStatus {})?;
+        let mut map = ClusterMap::empty(self.cluster());
+        self.follow(&mut map).map_err(|error| explain(error, &self.meta))?;
+        Ok(Account { map, report })
+    }
+
+    /// Brings a map up to date.
+    pub(crate) fn follow(&self, map: &mut ClusterMap) -> Result<(), CallError> {
+        let mut fetch = MapFetch::new(map.version, None);
+        while !fetch.answered(self.meta(fetch.request())?) {}
+        fetch.apply(map);
+        Ok(())
     }
 
     /// A brick's account of itself; `None` if it does not answer soon.
     pub(crate) fn brick(&self, address: &str) -> Option<BrickReport> {
-        const PATIENCE_US: u64 = 1_000_000;
-        self.ask(address, PATIENCE_US, &BrickStatus {}).ok()
+        self.ask(address, BRICK_US, &BrickStatus {}).ok()
+    }
+
+    /// The accounts of the bricks that are up and answer soon, many asked at a time: those that do not answer are waited
+    /// for together.
+    pub(crate) fn bricks(&self, map: &ClusterMap) -> BTreeMap<BrickId, BrickReport> {
+        let up: Vec<_> = map.bricks.iter().filter(|info| info.state == BrickState::Up).collect();
+        let ask = async |info: &BrickInfo| {
+            let call = self.peers.call_within(
+                BRICK_US,
+                &info.address,
+                Epoch::default(),
+                &BrickStatus {},
+                Buf::empty(),
+            );
+            call.await.ok().map(|(report, _)| (info.id, report))
+        };
+        let mut reports = BTreeMap::new();
+        for some in up.chunks(ASKED_AT_ONCE) {
+            let answers = self.world.block_on(join_all(some.iter().map(|info| ask(info))));
+            reports.extend(answers.into_iter().flatten());
+        }
+        reports
     }
 
     /// Asks a group's primary, in an epoch.

@@ -1,6 +1,6 @@
 //! What can go wrong for a caller of this room.
 
-use types::messages::cluster::{ClusterReport, MountInfo};
+use types::messages::cluster::{ClusterMap, ClusterReport, MountInfo};
 use types::{ClusterId, Refusal};
 use world::CallError;
 
@@ -105,8 +105,8 @@ const SILENT_US: u64 = 2 * types::limits::BEAT_US;
 
 impl MountError {
     /// The volume's mounts are in the way.
-    pub(crate) fn taken(volume: &str, report: ClusterReport) -> MountError {
-        let id = report.map.volume_named(volume).map(|known| known.id);
+    pub(crate) fn taken(volume: &str, map: &ClusterMap, report: ClusterReport) -> MountError {
+        let id = map.volume_named(volume).map(|known| known.id);
         let holders = report.mounts.into_iter().filter(|mount| Some(mount.volume) == id).collect();
         MountError::Taken { volume: volume.to_owned(), holders }
     }

@@ -7,11 +7,28 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use types::messages::brick::{FindBytes, Span};
 
 use crate::error::ClientError;
+use crate::find::Rows;
+use crate::mount::Handle;
 use crate::open_file::OpenFile;
 use crate::session::Session;
+
+/// Extents that are asked about at a time. Where there are more, those with bytes are looked for first.
+const ROWS_AT_ONCE: usize = 16;
+/// Extents that one answer is about, at most.
+const ROWS_MAX: usize = 64;
+
+/// What a seek looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// A place with bytes.
+    Data,
+    /// A place without, or the end of the file.
+    Hole,
+}
 
 /// Stripes of one extent, in a row: what one question is about.
 struct Row {
@@ -33,21 +50,78 @@ impl Session {
 
     /// As [`Session::find_bytes`], within the file.
     async fn find_in(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
-        if range.is_empty() {
-            return Ok(Vec::new());
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let (some, upto) = self.find_some(file, at..range.end).await?;
+            found.extend(some);
+            at = upto;
         }
+        Ok(joined(found))
+    }
+
+    /// As [`Session::find_in`], for the beginning of a range: also says how far that goes.
+    async fn find_some(
+        &self,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
         let stripe = self.stripe_bytes() as u64;
         let stripes = range.start / stripe..range.end.div_ceil(stripe);
         // What is not stable may not have come to a primary yet. It is looked at first: what becomes stable meanwhile
         // is known there.
         let own: BTreeSet<u64> =
             file.lock().stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect();
-        let mut found: Vec<Range<u64>> =
-            own.iter().map(|number| number * stripe..(number + 1) * stripe).collect();
-        for row in self.rows(stripes) {
-            found.extend(self.find_in_row(file, &row).await?);
+        let most = u64::from(self.mount.geometry().extent_stripes()) * ROWS_AT_ONCE as u64;
+        let (exist, mut upto) = match stripes.end - stripes.start > most {
+            true => self.find_stripes(file, range.clone()).await?,
+            false => (vec![stripes], range.end),
+        };
+        let own = own.iter().map(|number| number * stripe..(number + 1) * stripe);
+        let mut found: Vec<Range<u64>> = own.collect();
+        let mut rows = self.rows_of(&exist);
+        if rows.len() > ROWS_MAX {
+            upto = upto.min(rows[ROWS_MAX].first * stripe);
+            rows.truncate(ROWS_MAX);
         }
-        Ok(cut(joined(found), &range))
+        for some in rows.chunks(ROWS_AT_ONCE) {
+            for row in join_all(some.iter().map(|row| self.find_in_row(file, row))).await {
+                found.extend(row?);
+            }
+        }
+        Ok((cut(joined(found), &(range.start..upto)), upto))
+    }
+
+    /// The rows of runs of stripes.
+    fn rows_of(&self, runs: &[Range<u64>]) -> Vec<Row> {
+        runs.iter().flat_map(|run| self.rows(run.clone())).collect()
+    }
+
+    /// The first place from `offset` on that is what is looked for; `None` if there is none before the end of the file.
+    ///
+    /// What is found as a hole has no bytes. What is found as data may have none: what is not stable, a unit up to its last
+    /// block, and everything while no parity slot lives.
+    pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
+        let file = self.mount.handle(handle)?.file.clone();
+        self.follow_if_shared(&file).await?;
+        let size = file.lock().size;
+        let extent = u64::from(self.mount.geometry().extent_stripes()) * self.stripe_bytes() as u64;
+        let mut at = offset;
+        // One extent, then more at a time: mostly the answer is near.
+        let mut extents = 1_u64;
+        while at < size {
+            let end = (at / extent).saturating_add(extents).saturating_mul(extent).min(size);
+            let (data, upto) = self.find_some(&file, at..end).await?;
+            if let Some(place) = first(&data, at..upto, what) {
+                return Ok(Some(place));
+            }
+            at = upto;
+            extents = extents.saturating_mul(2);
+        }
+        Ok(match what {
+            Seek::Data => None,
+            Seek::Hole => (offset < size).then_some(size),
+        })
     }
 
     /// Cuts stripes at the ends of extents.
@@ -88,39 +162,46 @@ impl Session {
         }
         let file = &handle.file;
         let lost = handle.heard.before_write(&file.lock().losses)?;
-        let stripe = self.stripe_bytes() as u64;
-        let window = u64::from(self.mount.geometry().extent_stripes()) * stripe;
         let mut at = range.start;
         loop {
-            let _access = self.begin_access(file).await?;
-            let end = range.end.min(file.lock().size);
+            let end = {
+                let _access = self.begin_access(file).await?;
+                range.end.min(file.lock().size)
+            };
             if at >= end {
                 return Ok(());
             }
-            // Windows end where extents do.
-            let upto = ((at / window + 1) * window).min(end);
-            self.zero_window(file, at..upto).await?;
-            let may_buffer = file.lock().may_buffer();
-            if may_buffer {
-                handle.heard.after_write(&file.lock().losses, lost)?;
-            } else {
-                // It makes no file longer, so it tells of no size.
-                self.write_through(&handle, 0, 0, lost).await?;
+            let (found, upto) = self.find_some(file, at..end).await?;
+            let mut rows = Rows::new(self.mount.geometry(), self.stripes_of(&found), at..upto);
+            while let Some(row) = rows.next() {
+                self.zero_stripes(&handle, row, lost).await?;
             }
             at = upto;
         }
     }
 
-    /// Lays zeros over what has bytes in a range of at most one extent, and returns when the primaries know.
-    async fn zero_window(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<(), ClientError> {
-        let found = self.find_in(file, range.clone()).await?;
-        let geometry = self.mount.geometry();
+    /// The stripes that ranges touch.
+    fn stripes_of(&self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+        let stripe = self.stripe_bytes() as u64;
+        joined(ranges.iter().map(|range| range.start / stripe..range.end.div_ceil(stripe)).collect())
+    }
+
+    /// Lays zeros over parts of a bounded number of stripes, as far as the file goes.
+    async fn zero_stripes(
+        &self,
+        handle: &Handle,
+        row: Vec<(u64, usize, usize)>,
+        lost: u64,
+    ) -> Result<(), ClientError> {
+        let file = &handle.file;
+        let _access = self.begin_access(file).await?;
+        let stripe_bytes = self.stripe_bytes() as u64;
         let upto = {
             let mut state = file.lock();
-            for (stripe, within, take) in geometry.split(range.start, (range.end - range.start) as usize) {
-                let from = stripe * geometry.stripe() as u64 + within as u64;
-                let touched = |found: &Range<u64>| found.start < from + take as u64 && from < found.end;
-                if found.iter().any(touched) {
+            for (stripe, within, take) in row {
+                let left = state.size.saturating_sub(stripe * stripe_bytes + within as u64);
+                let take = left.min(take as u64) as usize;
+                if take > 0 {
                     self.touch(&mut state);
                     self.mount.flow.change(state.lay_zeros(stripe, within, take));
                 }
@@ -128,7 +209,24 @@ impl Session {
             state.order
         };
         self.make_answered(file, upto).await;
+        let may_buffer = file.lock().may_buffer();
+        if may_buffer {
+            handle.heard.after_write(&file.lock().losses, lost)?;
+        } else {
+            // It makes no file longer, so it tells of no size.
+            self.write_through(handle, 0, 0, lost).await?;
+        }
         Ok(())
+    }
+}
+
+/// The first place of `range` that is what is looked for; `data` is ascending, apart from each other and within it.
+fn first(data: &[Range<u64>], range: Range<u64>, what: Seek) -> Option<u64> {
+    let begins = data.first().map(|first| first.start);
+    match what {
+        Seek::Data => begins,
+        Seek::Hole if begins != Some(range.start) => Some(range.start),
+        Seek::Hole => data.first().map(|first| first.end).filter(|end| *end < range.end),
     }
 }
 
@@ -154,6 +252,17 @@ fn cut(ranges: Vec<Range<u64>>, bounds: &Range<u64>) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_of_what_is_looked_for() {
+        let data = [10..20, 30..40];
+        assert_eq!(first(&data, 0..50, Seek::Data), Some(10));
+        assert_eq!(first(&data, 0..50, Seek::Hole), Some(0));
+        assert_eq!(first(&data, 10..50, Seek::Hole), Some(20));
+        assert_eq!(first(&data[1..], 30..40, Seek::Hole), None, "it may go on");
+        assert_eq!(first(&[], 5..9, Seek::Data), None);
+        assert_eq!(first(&[], 5..9, Seek::Hole), Some(5));
+    }
 
     #[test]
     fn ranges_are_joined_and_cut() {

@@ -125,9 +125,15 @@ impl Mount {
     /// map. Runs until the mount is left; everything else here needs it. Once per mount.
     pub async fn background(self: Arc<Mount>, world: world::World) {
         let session = self.session(world);
-        let (watch, tend) = (session.watch(), session.tend_flow());
-        let (settle, zero) = (session.settle_files(), session.zero_files());
-        futures_util::future::join5(watch, tend, settle, session.flush_queue(), zero).await;
+        let world = &session.world;
+        let watch = world.named("lease", session.watch());
+        let tend = world.named("flow", session.tend_flow());
+        let settle = world.named("sizes", session.settle_files());
+        let accesses = world.named("accesses", session.tell_accesses());
+        let sizes = futures_util::future::join(settle, accesses);
+        let flush = world.named("write-behind", session.flush_queue());
+        let zero = world.named("zeroing", session.zero_files());
+        futures_util::future::join5(watch, tend, sizes, flush, zero).await;
     }
 
     /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
@@ -145,6 +151,7 @@ impl Mount {
         self.lives.left.store(true, Ordering::Release);
         self.flow.close();
         self.zeroing_wanted.notify();
+        self.accesses.hurry.notify();
         let client = self.lives.client();
         if let Err(error) = outcome {
             // What is under way may still reach a brick: others are let in only when the lease has run out, as if this
@@ -177,6 +184,9 @@ impl Session {
             outcome = outcome.and(told).and(file.lock().losses.untold());
         }
         self.settle_batch(&self.mount.files()).await;
+        while self.mount.accesses.are_waiting() {
+            self.tell_some_accesses().await;
+        }
         outcome.and(lock(&self.mount.untold).map_or(Ok(()), Err))
     }
 
@@ -289,7 +299,7 @@ impl Session {
             state.recalled = Some(recall.number);
         }
         let session = self.clone();
-        self.world.spawn(async move { session.take_mode(recall, file).await });
+        self.world.spawn("recall", async move { session.take_mode(recall, file).await });
     }
 
     /// Makes stable what the new mode does not allow to be held back, then confirms the mode.

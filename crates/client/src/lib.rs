@@ -11,14 +11,17 @@
 //! | `stable.rs`, `settle.rs` | Sync with the primaries; sizes and closes with the metadata service |
 //! | `losses.rs` | what could not be written, and who has been told |
 //! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
-//! | `holes.rs` | where a file has bytes, and zeros instead of them |
+//! | `find.rs`, `holes.rs` | where a file has bytes, and zeros instead of them |
+//! | `access.rs` | times of last access |
 //! | `lease.rs` | this client's life at the metadata service; modes |
 //! | `open_file.rs`, `open.rs`, `names.rs` | files and names |
 //! | `truncate.rs`, `stop.rs`, `zeroing.rs` | cuts: of files that others have open too, and what they leave |
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod error;
+mod find;
 mod flow;
 mod gather;
 mod holes;
@@ -42,7 +45,9 @@ mod write;
 mod write_behind;
 mod zeroing;
 
+pub use access::AccessHook;
 pub use error::{ClientError, MountError};
+pub use holes::Seek;
 pub use mount::{Counters, Mount, MountOptions, RecallHook, Recalled};
 pub use names::SetAttrs;
 pub use open::Opened;

@@ -8,15 +8,16 @@
 //! KiB at most, 16 at a time per thread), and what `types::buf` keeps of free pages.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use layout::Coder;
-use types::limits::{LEASE_US, PLACE_MAX};
-use types::messages::cluster::{ClientJoin, ClusterStatus, MapGet, Mode};
+use types::limits::{LEASE_US, OPEN_FILES_MAX, PLACE_MAX};
+use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::{BrickId, Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
 use world::{CallError, Identity, Peers, Signal, World};
 
+use crate::access::Accesses;
 use crate::error::{ClientError, MountError};
 use crate::flow::Flow;
 use crate::lease::{Lives, Openings};
@@ -51,6 +52,8 @@ pub struct MountOptions {
     /// The user of an exclusive mount has the say over the files' times: a write does not change them,
     /// [`Session::setattr`] does.
     pub keeps_times: bool,
+    /// What is read gets a new time of its last access.
+    pub notes_accesses: bool,
     /// Where the volume is shown, for people; longer ones than [`PLACE_MAX`](types::limits::PLACE_MAX) bytes are cut.
     pub place: String,
 }
@@ -67,6 +70,7 @@ impl MountOptions {
             encode: Encode::default(),
             exclusive: false,
             keeps_times: false,
+            notes_accesses: true,
             place: String::new(),
         }
     }
@@ -123,6 +127,8 @@ pub(crate) struct Handle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) write: bool,
     pub(crate) heard: Heard,
+    /// Reads through it are no accesses.
+    pub(crate) overlooked: AtomicBool,
 }
 
 /// Why what is cached of a file no longer counts.
@@ -164,6 +170,7 @@ pub struct Mount {
     openings: Mutex<Openings>,
     counters: [AtomicU64; 11],
     hook: Mutex<Option<Arc<RecallHook>>>,
+    pub(crate) accesses: Accesses,
     /// Files of which the background is to zero what is stale.
     zeroings: Mutex<Vec<Arc<OpenFile>>>,
     /// Given with each of them, and when the mount ends.
@@ -195,15 +202,14 @@ impl Mount {
                 let asked =
                     peers.call_within(JOIN_US, &meta, Epoch::default(), &ClusterStatus {}, Buf::empty());
                 let report = asked.await.map_err(wrong)?.0;
-                return Err(MountError::taken(&volume, report));
+                let map = map_of(&peers, &meta, None).await.map_err(wrong)?;
+                return Err(MountError::taken(&volume, &map, report));
             }
             Err(error) => return Err(wrong(error)),
         };
-        let get = MapGet { have: MapVersion(0) };
-        let asked = peers.call_within(JOIN_US, &meta, Epoch::default(), &get, Buf::empty()).await;
-        let map = asked.map_err(wrong)?.0.map.ok_or_else(|| MountError::BadReply(meta.clone()))?;
+        let map = map_of(&peers, &meta, Some(joined.volume)).await.map_err(wrong)?;
         let view =
-            MapView::new(&map, joined.volume).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
+            MapView::new(map, joined.volume).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
         options.identity.cluster = peers.cluster();
         let stripe = view.geometry.stripe().next_power_of_two() as u64;
         let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
@@ -227,6 +233,7 @@ impl Mount {
             openings: Mutex::default(),
             counters: Default::default(),
             hook: Mutex::default(),
+            accesses: Accesses::default(),
             zeroings: Mutex::default(),
             untold: Mutex::default(),
             zeroing_wanted: Signal::new(),
@@ -333,6 +340,11 @@ impl Mount {
         self.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
     }
 
+    /// Somebody here has a file open for writing.
+    pub fn is_written(&self, inode: InodeId) -> bool {
+        self.file(inode).is_some_and(|file| file.lock().write_handles > 0)
+    }
+
     pub(crate) fn count(&self, counter: Counter, by: u64) {
         self.counters[counter as usize].fetch_add(by, Ordering::Relaxed);
     }
@@ -418,6 +430,17 @@ impl Mount {
         std::mem::take(&mut *lock(&self.files)).into_values().collect()
     }
 
+    /// Refuses one more open file if there are as many as the service can be told of after a restart.
+    pub(crate) fn check_open_files(&self, inode: Option<InodeId>) -> Result<(), ClientError> {
+        let files = lock(&self.files);
+        let known = inode.is_some_and(|inode| files.contains_key(&inode));
+        if known || files.len() < OPEN_FILES_MAX {
+            Ok(())
+        } else {
+            Err(ClientError::Refused(Refusal::TooMany))
+        }
+    }
+
     /// Becomes a user of an inode's file; also says whether the mount knew nothing of it.
     pub(crate) fn enter(&self, inode: InodeId) -> (Arc<OpenFile>, bool) {
         let mut files = lock(&self.files);
@@ -451,6 +474,20 @@ impl Mount {
             files.remove(&file.inode);
         }
     }
+}
+
+/// The map as it is, of one volume or of all.
+async fn map_of(peers: &Peers, meta: &str, volume: Option<VolumeId>) -> Result<ClusterMap, CallError> {
+    let mut fetch = MapFetch::new(MapVersion(0), volume);
+    loop {
+        let call = peers.call_within(JOIN_US, meta, Epoch::default(), fetch.request(), Buf::empty());
+        if fetch.answered(call.await?.0) {
+            break;
+        }
+    }
+    let mut map = ClusterMap::empty(peers.cluster());
+    fetch.apply(&mut map);
+    Ok(map)
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -21,17 +21,17 @@ pub struct SetAttrs {
     pub gid: Option<u32>,
     /// Bytes of the file.
     pub size: Option<u64>,
-    /// Last access, in nanoseconds since 1970.
-    pub atime: Option<u64>,
+    /// Last access, in nanoseconds since 1970, negative before.
+    pub atime: Option<i64>,
     /// Last change of the contents, in nanoseconds since 1970.
-    pub mtime: Option<u64>,
+    pub mtime: Option<i64>,
     /// When this change happens, in nanoseconds since 1970; now if `None`.
-    pub ctime: Option<u64>,
+    pub ctime: Option<i64>,
 }
 
 impl SetAttrs {
     /// The new time of the last change, if nothing else is to change.
-    fn only_mtime(&self) -> Option<u64> {
+    fn only_mtime(&self) -> Option<i64> {
         let others = SetAttrs { mtime: None, ctime: None, ..*self };
         self.mtime.filter(|_| others == SetAttrs::default())
     }
@@ -40,10 +40,11 @@ impl SetAttrs {
 impl Session {
     /// What the service says, with what it has not heard yet.
     pub(crate) fn view(&self, attr: Attr) -> Attr {
-        match self.mount.file(attr.inode) {
+        let attr = match self.mount.file(attr.inode) {
             Some(file) => file.lock().view(attr),
             None => attr,
-        }
+        };
+        self.mount.with_access(attr)
     }
 
     /// Finds a name in a directory.
@@ -80,7 +81,7 @@ impl Session {
 
     /// Sets the time of the last change, which the user of an exclusive mount does after many a write, rename and
     /// removal: it is told with the file's next report, and not at all if it is known.
-    async fn set_mtime(&self, inode: InodeId, mtime: u64, changes: &SetAttrs) -> Result<Attr, ClientError> {
+    async fn set_mtime(&self, inode: InodeId, mtime: i64, changes: &SetAttrs) -> Result<Attr, ClientError> {
         let attr = self.getattr(inode).await?;
         if attr.mtime == mtime {
             return Ok(attr);
@@ -135,7 +136,15 @@ impl Session {
         let SetAttrs { mode, uid, gid, size, atime, mtime, ctime: _ } = *changes;
         let request =
             |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end, atime, mtime, now };
-        self.change(request).await.map(|reply| reply.attr)
+        if atime.is_some() {
+            self.mount.accesses.forget(inode);
+        }
+        let AttrReply { attr } = self.change(request).await?;
+        if let Some(file) = self.mount.file(inode) {
+            let mut state = file.lock();
+            (state.atime, state.ctime) = (attr.atime, attr.ctime);
+        }
+        Ok(attr)
     }
 
     /// Makes a file, pipe, socket or device, and does not open it.

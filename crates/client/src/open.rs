@@ -1,6 +1,7 @@
 //! Opening and closing files.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use types::InodeId;
 use types::messages::cluster::Mode;
@@ -79,6 +80,7 @@ impl Drop for Entered<'_> {
 impl Session {
     /// Opens a file, after whoever it conflicts with has given way.
     pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
+        self.mount.check_open_files(Some(inode))?;
         let (file, fresh) = self.mount.enter(inode);
         let mut entered = Entered { mount: &self.mount, file: Some(file.clone()) };
         let opening = Opening::begin(&self.mount);
@@ -124,6 +126,7 @@ impl Session {
 
     /// Makes a file and opens it for writing.
     pub async fn create(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
+        self.mount.check_open_files(None)?;
         let opening = Opening::begin(&self.mount);
         let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
         let kind = FileKind::File;
@@ -142,6 +145,7 @@ impl Session {
         opening: Opening<'_>,
         write: bool,
     ) -> Opened {
+        let attr = self.mount.with_access(attr);
         let mut state = file.lock();
         let mode = opening.end(&attr, granted);
         state.adopt(&attr);
@@ -156,7 +160,7 @@ impl Session {
         let attr = state.view(attr);
         let heard = Heard::begin(&state.losses);
         drop(state);
-        let handle = self.mount.add_handle(Handle { file, write, heard });
+        let handle = self.mount.add_handle(Handle { file, write, heard, overlooked: AtomicBool::new(false) });
         Opened { handle, attr, mode, parent: None }
     }
 
@@ -187,6 +191,7 @@ impl Session {
             return Ok(());
         }
         let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
+        let attr = self.mount.with_access(attr);
         file.lock().adopt(&attr);
         Ok(())
     }

@@ -54,7 +54,10 @@ pub(crate) struct FileState {
     /// How often the service has cut it: a size from before says nothing.
     pub(crate) cuts: u64,
     /// Last change of the contents.
-    pub(crate) mtime: u64,
+    pub(crate) mtime: i64,
+    /// Last access, and last change of anything, as far as is known: what they are for, see `access.rs`.
+    pub(crate) atime: i64,
+    pub(crate) ctime: i64,
     /// The service has heard of `mtime`.
     pub(crate) mtime_told: bool,
     /// The service keeps `mtime` for good.
@@ -119,6 +122,8 @@ impl OpenFile {
             sent_end: 0,
             cuts: 0,
             mtime: 0,
+            atime: 0,
+            ctime: 0,
             mtime_told: true,
             mtime_kept: true,
             mtime_set: false,
@@ -210,6 +215,7 @@ impl FileState {
 
     /// Takes the attributes over that the service gave.
     pub(crate) fn adopt(&mut self, attr: &Attr) {
+        (self.atime, self.ctime) = (attr.atime, attr.ctime);
         if self.mode == Mode::Alone {
             // What is here is newer; nobody else may write meanwhile.
             return;
@@ -323,7 +329,7 @@ impl FileState {
     }
 
     /// The time of the last change is `mtime`, says the mount's user; the service is told with the next report.
-    pub(crate) fn set_mtime(&mut self, mtime: u64) {
+    pub(crate) fn set_mtime(&mut self, mtime: i64) {
         self.mtime = mtime;
         self.mtime_told = false;
         self.mtime_kept = false;
@@ -331,7 +337,7 @@ impl FileState {
     }
 
     /// The service keeps this time.
-    pub(crate) fn mtime_is_kept(&mut self, mtime: u64) {
+    pub(crate) fn mtime_is_kept(&mut self, mtime: i64) {
         self.mtime = mtime;
         self.mtime_told = true;
         self.mtime_kept = true;

@@ -16,6 +16,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::{join, join_all};
 use types::messages::brick::ReadUnit;
@@ -78,14 +79,21 @@ struct Plan {
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
-        let file = self.mount.handle(handle)?.file.clone();
+        let handle = self.mount.handle(handle)?;
+        let file = handle.file.clone();
         loop {
             let access = self.begin_access(&file).await?;
             let bytes = self.read_once(&file, offset, len).await?;
             // A cut does not wait for the reads of a client that was given up, nor for those of one that makes it alone.
             let is_leased = self.mount.lives.is_leased(self.world.now());
-            let state = file.lock();
-            if is_leased && !state.fenced && state.cuts == access.cuts {
+            let is_good = {
+                let state = file.lock();
+                is_leased && !state.fenced && state.cuts == access.cuts
+            };
+            if is_good {
+                if !bytes.is_empty() && !handle.overlooked.load(Ordering::Relaxed) {
+                    self.note_read(&file);
+                }
                 return Ok(bytes);
             }
         }

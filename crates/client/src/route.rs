@@ -1,11 +1,12 @@
 //! From a stripe to its group and on to a brick: the mount's view of the cluster map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use types::messages::cluster::{ClusterMap, MapGet, MapReply, SlotConfig, SlotState};
+use types::messages::cluster::{ClusterMap, MapFetch, SlotConfig, SlotState};
 use types::wire::Request;
-use types::{BrickId, Buf, Epoch, Geometry, GroupId, MapVersion, StripeKey, VolumeId};
+use types::{BrickId, Buf, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, VolumeId};
 use world::CallError;
 
 use crate::mount::Mount;
@@ -24,6 +25,8 @@ pub(crate) struct MapView {
     /// Bytes of a block volume's disk.
     pub(crate) block: Option<u64>,
     volume: VolumeId,
+    /// What all this was made of: the bricks and the one volume.
+    map: ClusterMap,
     groups: Vec<GroupView>,
     addresses: BTreeMap<BrickId, String>,
 }
@@ -37,7 +40,7 @@ struct GroupView {
 
 impl MapView {
     /// What `map` says of `volume`; `None` if it does not know it.
-    pub(crate) fn new(map: &ClusterMap, volume: VolumeId) -> Option<MapView> {
+    pub(crate) fn new(map: ClusterMap, volume: VolumeId) -> Option<MapView> {
         let info = map.volume(volume)?;
         let group = |config: &types::messages::cluster::GroupConfig| GroupView {
             epoch: config.epoch,
@@ -51,7 +54,15 @@ impl MapView {
             volume,
             groups: info.groups.iter().map(group).collect(),
             addresses: map.bricks.iter().map(|b| (b.id, b.address.clone())).collect(),
+            map,
         })
+    }
+
+    /// This map with what was fetched since; `None` if it does not know the volume any more.
+    fn with(&self, fetch: MapFetch) -> Option<MapView> {
+        let mut map = self.map.clone();
+        fetch.apply(&mut map);
+        MapView::new(map, self.volume)
     }
 
     /// The epoch of a group.
@@ -70,9 +81,59 @@ impl MapView {
         self.route_to(layout::group_of(self.volume, key.object, extent, self.groups.len() as u32))
     }
 
+    /// Whom to ask which stripes of a part of an object exist: primaries first. `None` if a group has none.
+    ///
+    /// A parity slot has a unit of every stripe. Where the primary is a data slot, no parity is live, and then all the data
+    /// slots are: what one of them does not have another one may.
+    pub(crate) fn askers(
+        self: &Arc<MapView>,
+        object: ObjectId,
+        stripes: &Range<u64>,
+    ) -> Option<(Vec<Asker>, Vec<Asker>)> {
+        let (mut primaries, mut others) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        for index in self.groups_of(object, stripes) {
+            let group = self.groups.get(index as usize)?;
+            let primary = group.primary?;
+            let asked = (GroupId { volume: self.volume, index }, group.epoch);
+            primaries.entry(group.slots.get(primary)?.brick).or_default().push(asked);
+            if primary < self.geometry.code().k() {
+                let live = group.slots.iter().enumerate();
+                let live = live.filter(|(at, slot)| *at != primary && slot.state == SlotState::Live);
+                live.for_each(|(_, slot)| others.entry(slot.brick).or_default().push(asked));
+            }
+        }
+        let asker = |(brick, groups): (BrickId, Vec<(GroupId, Epoch)>)| {
+            let route = self.route_to(groups.first()?.0);
+            Some(Asker { brick, address: self.address(brick)?.1.to_owned(), route, groups })
+        };
+        let askers = |by_brick: BTreeMap<_, _>| by_brick.into_iter().map(asker).collect::<Option<Vec<_>>>();
+        Some((askers(primaries)?, askers(others)?))
+    }
+
+    /// The groups of a range of an object's stripes.
+    fn groups_of(&self, object: ObjectId, stripes: &Range<u64>) -> BTreeSet<u32> {
+        let count = self.groups.len() as u32;
+        let extents =
+            self.geometry.extent(stripes.start)..=self.geometry.extent(stripes.end.saturating_sub(1));
+        // So many in a row use each group at least once.
+        if extents.end() - extents.start() >= 2 * u64::from(count) {
+            return (0..count).collect();
+        }
+        extents.map(|extent| layout::group_of(self.volume, object, extent, count).index).collect()
+    }
+
     fn address(&self, brick: BrickId) -> Option<(BrickId, &str)> {
         Some((brick, self.addresses.get(&brick)?.as_str()))
     }
+}
+
+/// A brick that knows of some groups' stripes.
+pub(crate) struct Asker {
+    pub(crate) brick: BrickId,
+    pub(crate) address: String,
+    /// The way to the first of its groups.
+    pub(crate) route: Route,
+    pub(crate) groups: Vec<(GroupId, Epoch)>,
 }
 
 /// The way to a group, as of one version of the map.
@@ -135,11 +196,16 @@ impl Mount {
     }
 
     /// Takes a newer map over.
-    fn adopt_map(&self, map: &ClusterMap) {
-        let Some(view) = MapView::new(map, self.volume) else {
-            tracing::debug!(version = %map.version, "the map no longer has the volume");
+    fn adopt_map(&self, fetch: MapFetch) {
+        let before = self.map();
+        if !fetch.is_newer_than(before.version) {
+            return;
+        }
+        let Some(view) = before.with(fetch) else {
+            tracing::debug!(have = %before.version, "the map no longer has the volume");
             return;
         };
+        let version = view.version;
         let disk = view.block;
         if !self.replace_map(view) {
             return;
@@ -147,7 +213,7 @@ impl Mount {
         if let Some(size) = disk {
             self.disk_has(size);
         }
-        tracing::debug!(version = %map.version, "new map");
+        tracing::debug!(%version, "new map");
         // Who was away may have come back under the new map.
         self.suspects().clear();
         self.resend_moved();
@@ -163,12 +229,20 @@ impl Session {
         if self.mount.map().version > seen || self.mount.refreshes() != before {
             return;
         }
-        let request = MapGet { have: self.mount.map().version };
-        let asked = self.ask_once(MAP_GET_US, &request).await;
+        let mut fetch = MapFetch::new(self.mount.map().version, Some(self.mount.volume()));
+        let fetched = loop {
+            match self.ask_once(MAP_GET_US, fetch.request()).await {
+                Ok(reply) => {
+                    if fetch.answered(reply) {
+                        break Ok(fetch);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
         self.mount.count_refresh();
-        match asked {
-            Ok(MapReply { map: Some(map) }) => self.mount.adopt_map(&map),
-            Ok(MapReply { map: None }) => {}
+        match fetched {
+            Ok(fetch) => self.mount.adopt_map(fetch),
             Err(error) => tracing::debug!(%error, "the map cannot be had"),
         }
     }

@@ -154,7 +154,7 @@ impl Session {
         let (shares, next) = self.mount.flow.take_due_groups(now, primary);
         for (primary, groups) in shares {
             let session = self.clone();
-            self.world.spawn(async move {
+            self.world.spawn("sync", async move {
                 let done = session.sync_groups(groups, now.saturating_sub(SETTLE_US)).await;
                 let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
                 let (now, chance) = (session.world.now(), session.world.random());

@@ -142,7 +142,7 @@ impl Session {
         let (file, _) = self.mount.enter(stop.inode);
         let is_copy = file.lock().stop_asked.replace(stop.number) == Some(stop.number);
         let session = self.clone();
-        self.world.spawn(async move {
+        self.world.spawn("stop", async move {
             if !is_copy {
                 session.follow_stop(&file, stop.number).await;
             }

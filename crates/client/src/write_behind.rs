@@ -59,11 +59,16 @@ impl Session {
         }
         let file = &handle.file;
         let lost = handle.heard.before_write(&file.lock().losses)?;
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
-        let end = end.ok_or(ClientError::Refused(Refusal::FileTooLarge))?;
         if bytes.is_empty() {
             return Ok(0);
         }
+        // As of any file: what still fits is written.
+        let room = FILE_SIZE_MAX.saturating_sub(offset);
+        if room == 0 {
+            return Err(ClientError::Refused(Refusal::FileTooLarge));
+        }
+        let bytes = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        let end = offset + bytes.len() as u64;
         if self.mount.disk().is_some_and(|size| end > size) {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }

@@ -12,13 +12,12 @@ use types::messages::cluster::Mode;
 use types::messages::names::{Caller, MayZero, Zero, Zeroed};
 
 use crate::error::ClientError;
+use crate::find::Rows;
 use crate::open_file::OpenFile;
 use crate::retry::{Patience, pause_us};
 use crate::session::Session;
 use crate::write_behind::AGE_MAX_US;
 
-/// Stripes that are zeroed at a time.
-const ZEROED_AT_ONCE: usize = 64;
 /// Tries after which pauses are the longest.
 const MANY: u32 = 8;
 
@@ -83,7 +82,7 @@ impl Session {
             }
             for file in files {
                 let session = self.clone();
-                self.world.spawn(async move { session.zero_until_done(&file).await });
+                self.world.spawn("zeroing", async move { session.zero_until_done(&file).await });
             }
         }
     }
@@ -148,38 +147,65 @@ impl Session {
         Err(ClientError::Refused(Refusal::Fenced))
     }
 
-    /// Lays zeros from the end of the file on until they are stable. Returns how often the file had been cut, and the end
-    /// of the zeros: 0 if it was cut meanwhile, or there was nothing to do.
+    /// Lays zeros from the end of the file on, where there may be something, until they are stable. Returns how often the
+    /// file had been cut, and the end of the zeros: 0 if it was cut meanwhile, or there was nothing to do.
     async fn zero_what_is_stale(&self, file: &Arc<OpenFile>) -> Result<(u64, u64), ClientError> {
-        let geometry = self.mount.geometry();
-        let window = (ZEROED_AT_ONCE * geometry.stripe()) as u64;
-        let mut begun = None;
-        loop {
-            let access = self.begin_access(file).await?;
-            let (upto, lost) = {
-                let mut state = file.lock();
-                let (cuts, at, to) = *begun.get_or_insert((state.cuts, state.size, state.stale_end));
-                if state.cuts != cuts || to <= state.size {
+        let (cuts, from, to) = {
+            // Of a file that others have open too, this asks for the attributes: what is known here may be older.
+            let _access = self.begin_access(file).await?;
+            let state = file.lock();
+            (state.cuts, state.size, state.stale_end)
+        };
+        let mut at = from;
+        while at < to {
+            let (found, upto) = self.find_stripes(file, at..to).await?;
+            let mut rows = Rows::new(self.mount.geometry(), found, at..upto);
+            while let Some(row) = rows.next() {
+                if !self.zero_row(file, cuts, to, row).await? {
                     return Ok((cuts, 0));
                 }
-                if at == to {
-                    return Ok((cuts, to));
-                }
-                let len = window.min(to - at);
-                for (stripe, within, take) in geometry.split(at, len as usize) {
-                    self.mount.flow.change(state.lay_zeros(stripe, within, take));
-                }
-                begun = Some((cuts, at + len, to));
-                (state.order, state.losses.count())
-            };
-            self.make_zeros_stable(file, upto).await?;
-            drop(access);
-            let mut state = file.lock();
-            state.losses.since(lost)?;
-            state.zeroing.steps += 1;
-            drop(state);
-            file.changed.notify();
+            }
+            at = upto;
         }
+        let state = file.lock();
+        let is_as_it_was = state.cuts == cuts && state.size < to;
+        Ok((cuts, if is_as_it_was { to } else { 0 }))
+    }
+
+    /// Lays zeros over some stripes until they are stable. False if there is nothing to do any more: the file was cut, or
+    /// has grown.
+    async fn zero_row(
+        &self,
+        file: &Arc<OpenFile>,
+        cuts: u64,
+        to: u64,
+        row: Vec<(u64, usize, usize)>,
+    ) -> Result<bool, ClientError> {
+        let access = self.begin_access(file).await?;
+        let (upto, lost) = {
+            let mut state = file.lock();
+            if state.cuts != cuts || to <= state.size {
+                return Ok(false);
+            }
+            let stripe_bytes = self.stripe_bytes() as u64;
+            for (stripe, within, take) in row {
+                // What the file has grown over meanwhile is no longer stale.
+                let start = stripe * stripe_bytes + within as u64;
+                let grown = state.size.saturating_sub(start).min(take as u64) as usize;
+                if grown < take {
+                    self.mount.flow.change(state.lay_zeros(stripe, within + grown, take - grown));
+                }
+            }
+            (state.order, state.losses.count())
+        };
+        self.make_zeros_stable(file, upto).await?;
+        drop(access);
+        let mut state = file.lock();
+        state.losses.since(lost)?;
+        state.zeroing.steps += 1;
+        drop(state);
+        file.changed.notify();
+        Ok(true)
     }
 
     /// Returns when no zero is on its way any more, however long that takes.

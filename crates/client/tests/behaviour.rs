@@ -202,7 +202,7 @@ fn a_large_write_is_not_overtaken_for_ever_by_small_ones() {
         for writer in 0..6usize {
             let (session, done) = (mount.session(world.clone()), done.clone());
             let small = session.create(ROOT, format!("small{writer}").as_bytes(), OWNER).await.unwrap();
-            world.spawn(async move {
+            world.spawn("test", async move {
                 for i in 0..400usize {
                     let at = i * 7919 % 300 * STRIPE / 2;
                     session.write(small.handle, at as u64, &pattern(64, i)).await.unwrap();
@@ -373,7 +373,7 @@ fn a_dead_primary_is_followed_and_reads_go_degraded() {
         session.flush(opened.handle).await.unwrap();
         cluster.kill_brick(BrickId(1));
         let (other, cluster2) = (world.clone(), cluster.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             other.sleep(3 * SECOND).await;
             cluster2.expel(BrickId(1));
         });
@@ -480,7 +480,7 @@ fn two_sessions_share_one_mount() {
         let (mount, session) = cluster.mount("client").await;
         let world = cluster.sim.node("client");
         let other = mount.session(world.clone());
-        world.spawn(mount.clone().flush_more(world.clone()));
+        world.spawn("test", mount.clone().flush_more(world.clone()));
         let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
         session.write(opened.handle, 0, &pattern(100_000, 1)).await.unwrap();
         let again = other.open(opened.attr.inode, true, false).await.unwrap();
@@ -547,7 +547,7 @@ fn a_restarted_metadata_service_is_joined_again() {
         let client = mount.client();
         cluster.kill_meta();
         let (later, cluster2) = (world.clone(), cluster.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             later.sleep(5 * SECOND).await;
             cluster2.start_meta();
         });
@@ -606,7 +606,7 @@ fn nothing_leaves_without_a_lease() {
         world.sleep(4 * SECOND).await;
         let (later, cluster2) = (world.clone(), cluster.clone());
         let writes = cluster.calls("Write");
-        world.spawn(async move {
+        world.spawn("test", async move {
             later.sleep(5 * SECOND).await;
             assert_eq!(cluster2.calls("Write"), writes);
             cluster2.sim.partition("client", "meta", false);

@@ -46,6 +46,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         Refusal::TooManyLinks => libc::EMLINK,
         Refusal::FileTooLarge => libc::EFBIG,
         Refusal::CrossVolume => libc::EXDEV,
+        Refusal::TooMany => libc::ENFILE,
         Refusal::Malformed | Refusal::Unsupported => libc::EPROTO,
         Refusal::StaleEpoch
         | Refusal::NotPrimary

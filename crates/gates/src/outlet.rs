@@ -89,7 +89,9 @@ mod tests {
             let (outlet, room) = (Rc::new(Outlet::new(server.clone(), sender)), Rc::new(()));
             for number in 0..9u8 {
                 let (outlet, kept) = (Rc::clone(&outlet), Rc::clone(&room));
-                server.spawn(async move { outlet.send(message(number), kept).await.expect("a connection") });
+                server.spawn("test", async move {
+                    outlet.send(message(number), kept).await.expect("a connection")
+                });
             }
             let mut seen = Vec::new();
             for _ in 0..9 {

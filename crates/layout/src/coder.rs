@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use types::Code;
+use types::{Code, cost};
 
 use crate::fast::{self, Prepared};
 use crate::matrix;
@@ -126,6 +126,7 @@ impl Coder {
         assert_eq!(data.len(), self.code().k(), "a stripe has K data units");
         let len = parity.first().map_or(0, |unit| unit.len());
         assert!(parity.is_empty() || data.iter().all(|unit| unit.len() <= len), "no data unit is longer");
+        cost::bytes(data.iter().map(|unit| unit.len()).sum());
         self.inner.parity.apply(data, parity);
     }
 
@@ -150,6 +151,7 @@ impl Coder {
         let mut sources = sources.to_vec();
         sources.sort_unstable_by_key(|&(unit, _)| unit);
         sources.truncate(k);
+        cost::bytes(sources.iter().map(|(_, source)| source.len()).sum());
         let mut outs: Vec<(usize, &mut [u8])> =
             missing.iter_mut().map(|(unit, out)| (*unit, &mut **out)).collect();
         outs.sort_unstable_by_key(|&(unit, _)| unit);
@@ -179,6 +181,7 @@ impl Coder {
         assert!((code.k()..code.slots()).contains(&slot), "a slot of parity");
         assert!(unit < code.k(), "only data units change by a delta");
         assert_eq!(parity.len(), delta.len(), "delta and parity are equally long");
+        cost::bytes(delta.len());
         let row = slot - code.k();
         match &self.inner.parity.prepared {
             Some(prepared) => prepared.add(row, unit, delta, parity),

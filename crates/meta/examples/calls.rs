@@ -37,7 +37,7 @@ fn main() -> Result<(), Fault> {
     let mut callers = Command::new(std::env::current_exe()?)
         .args(["--callers", &service.address(), &text(1, "16"), &text(2, "20000")])
         .spawn()?;
-    world.spawn(service.run());
+    world.spawn("metadata", service.run());
     let cpu = cpu_time();
     let status = world.block_on(async {
         loop {
@@ -84,7 +84,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             .await;
         // Keeps the lease.
         let beat = Rc::clone(&ask);
-        world.spawn(async move {
+        world.spawn("test", async move {
             loop {
                 beat.ask(&ClientPoll { client: joined.client, map: MapVersion(u64::MAX) }).await;
             }

@@ -1,8 +1,8 @@
 //! Clients come, come back, go and are lost.
 
-use types::limits::{LEASE_MARGIN_US, LEASE_US, PLACE_MAX};
+use types::limits::{LEASE_MARGIN_US, LEASE_US, MOUNTS_MAX, OPEN_FILES_MAX, PLACE_MAX};
 use types::messages::Done;
-use types::messages::cluster::{ClientJoin, ClientJoined};
+use types::messages::cluster::{ClientJoin, ClientJoined, OpenInode};
 use types::{ClientId, InodeId, Refusal, VolumeId};
 
 use crate::keys;
@@ -12,20 +12,26 @@ use crate::records::ClientRecord;
 use crate::sessions::Session;
 use crate::state::{Change, State};
 
+/// Files, or answers, that are dealt with in one turn: a transaction is held in memory, and one record holds it.
+pub(crate) const TURN: usize = 1024;
+
 impl State {
     /// A mount begins, or comes back to a service that has restarted; `wall` is in nanoseconds since 1970.
     ///
     /// # Errors
     /// `Unknown`: there is no such volume. `Fenced`: the client's lease has run out; its id is worth nothing any more.
     /// `MountedExclusively`, `Mounted`: it may not be beside the volume's other mounts. `Invalid`: it comes back with
-    /// another claim than it was let in with, or describes its place at too great length.
+    /// another claim than it was let in with, or describes its place at too great length. `TooMany`: no further mounts.
     pub(crate) fn client_join(
         &mut self,
         request: &ClientJoin,
         now: u64,
-        wall: u64,
+        wall: i64,
     ) -> Result<ClientJoined, Refusal> {
         let volume = self.cluster.map().volume_named(&request.volume).ok_or(Refusal::Unknown)?.id;
+        if request.opens.len() > OPEN_FILES_MAX {
+            return Err(Refusal::Malformed);
+        }
         let client = match request.client {
             Some(client) => self.client_back(client, volume, request, now)?,
             None => self.client_new(volume, request, now, wall)?,
@@ -38,10 +44,13 @@ impl State {
         volume: VolumeId,
         request: &ClientJoin,
         now: u64,
-        wall: u64,
+        wall: i64,
     ) -> Result<ClientId, Refusal> {
         if request.place.len() > PLACE_MAX {
             return Err(Refusal::Invalid);
+        }
+        if self.sessions.count() >= MOUNTS_MAX {
+            return Err(Refusal::TooMany);
         }
         self.sessions.check_exclusive(volume, request.exclusive)?;
         let (exclusive, place) = (request.exclusive, request.place.clone());
@@ -74,8 +83,20 @@ impl State {
         if session.announced {
             return Ok(client);
         }
-        session.announced = true;
-        for open in &request.opens {
+        self.announce(client, volume, &request.opens)?;
+        self.sessions.known(client, volume)?.announced = true;
+        Ok(client)
+    }
+
+    /// Part of what a client that comes back has open. Nothing is opened by anybody before all clients are back.
+    ///
+    /// # Errors
+    /// `Fenced`: its lease has run out.
+    fn announce(&mut self, client: ClientId, volume: VolumeId, opens: &[OpenInode]) -> Result<(), Refusal> {
+        if self.sessions.known(client, volume)?.announced {
+            return Ok(());
+        }
+        for open in opens {
             // What is gone stays gone: the client will be told that it is stale.
             if self.store.get(&keys::inode(volume, open.inode), |_| ()).is_ok_and(|found| found.0.is_some()) {
                 let place = (volume, open.inode);
@@ -83,17 +104,31 @@ impl State {
                 open.zeroing.map(|number| self.live.cuts.may_zero(place, client, number));
             }
         }
-        self.opens_settled();
-        Ok(client)
+        Ok(())
     }
 
-    /// Once every client is back or lost, it is known what is open.
-    fn opens_settled(&mut self) {
-        if self.live.unsure && self.sessions.all_announced() {
-            self.live.unsure = false;
-            let orphans: Vec<Place> = self.live.orphans.iter().copied().collect();
-            self.drop_orphans(orphans);
+    /// Takes what a client that comes back has open, but for a bounded rest that [`State::client_join`] takes. False when
+    /// nothing but that is left: called again and again, each is a turn.
+    pub(crate) fn hear_opens(&mut self, request: &mut ClientJoin, now: u64) -> Result<bool, Refusal> {
+        let (Some(client), true) = (request.client, request.opens.len() > TURN) else { return Ok(false) };
+        let volume = self.cluster.map().volume_named(&request.volume).ok_or(Refusal::Unknown)?.id;
+        let session = self.sessions.known(client, volume)?;
+        if session.announced {
+            return Ok(false);
         }
+        session.heard = now;
+        let part = request.opens.split_off(request.opens.len() - TURN);
+        self.announce(client, volume, &part)?;
+        Ok(true)
+    }
+
+    /// Once every client is back or lost, it is known what is open. Returns what nobody can reach any more then.
+    pub(crate) fn opens_settled(&mut self) -> Vec<Place> {
+        if !self.live.unsure || !self.sessions.all_announced() {
+            return Vec::new();
+        }
+        self.live.unsure = false;
+        self.live.orphans.iter().copied().collect()
     }
 
     /// A client renews its lease.
@@ -107,26 +142,65 @@ impl State {
     }
 
     /// A mount has ended, or is lost and no brick accepts its writes: what it had open is closed, what it told of that is
-    /// not stable is stale.
-    pub(crate) fn client_gone(&mut self, client: ClientId) {
-        let Some(session) = self.sessions.remove(client) else { return };
-        let stored: Vec<u64> = session.stored_up_to(u64::MAX).collect();
-        let closed = self.live.opens.drop_client(client);
-        closed.iter().for_each(|place| self.live.cuts.closed(*place, client));
-        let change = Change::again(move |txn| {
-            ops::settle_growth(txn, client)?;
-            stored.iter().for_each(|op| txn.remove(keys::done(client, *op)));
-            txn.remove(keys::client(client));
-            Ok(Done {})
-        });
-        self.run_batch(vec![change]);
-        self.decided = self.store.last();
-        self.drop_orphans(closed);
-        self.opens_settled();
+    /// not stable is stale. That is done by [`State::go_on`]. `None` if it is gone already.
+    pub(crate) fn client_goes(&mut self, client: ClientId) -> Option<Parting> {
+        let session = self.sessions.remove(client)?;
+        let growth = self.live.growth.iter().filter(|(_, growth)| growth.client == client);
+        Some(Parting {
+            client,
+            growth: growth.map(|(place, _)| *place).collect(),
+            answers: session.stored_up_to(u64::MAX).collect(),
+            is_closed: false,
+            orphans: Vec::new(),
+        })
     }
 
-    /// Fences the clients whose leases have run out. Returns how many. They are gone, by [`State::client_gone`], when the
-    /// bricks have fenced them too.
+    /// Does the next part of what a client's going brings with it, a turn. False when all is done.
+    pub(crate) fn go_on(&mut self, parting: &mut Parting) -> bool {
+        let client = parting.client;
+        let growth = some_of(&mut parting.growth);
+        let answers = some_of(&mut parting.answers);
+        if !growth.is_empty() || !answers.is_empty() {
+            self.run_batch(vec![Change::again(move |txn| {
+                ops::settle_growth(txn, client, &growth)?;
+                answers.iter().for_each(|op| txn.remove(keys::done(client, *op)));
+                Ok(Done {})
+            })]);
+        } else if !parting.is_closed {
+            self.close_all(parting);
+        } else if !parting.orphans.is_empty() {
+            let orphans = some_of(&mut parting.orphans);
+            self.drop_orphans(&orphans);
+        } else {
+            return false;
+        }
+        self.decided = self.store.last();
+        true
+    }
+
+    /// Closes everything that a client had open, and forgets it.
+    fn close_all(&mut self, parting: &mut Parting) {
+        let client = parting.client;
+        let closed = self.live.opens.drop_client(client);
+        closed.iter().for_each(|place| self.live.cuts.closed(*place, client));
+        self.run_batch(vec![Change::again(move |txn| {
+            txn.remove(keys::client(client));
+            Ok(Done {})
+        })]);
+        parting.is_closed = true;
+        parting.orphans = closed.into_iter().filter(|place| self.live.orphans.contains(place)).collect();
+        parting.orphans.extend(self.opens_settled());
+    }
+
+    /// As [`State::client_goes`] and all that it brings with it, in one turn.
+    #[cfg(test)]
+    pub(crate) fn client_gone(&mut self, client: ClientId) {
+        let Some(mut parting) = self.client_goes(client) else { return };
+        while self.go_on(&mut parting) {}
+    }
+
+    /// Fences the clients whose leases have run out. Returns how many. They go, by [`State::client_goes`], when the bricks
+    /// have fenced them too.
     pub(crate) fn expire_clients(&mut self, now: u64) -> usize {
         let silent = self.sessions.silent_since(now.saturating_sub(LEASE_US + LEASE_MARGIN_US));
         for client in &silent {
@@ -145,14 +219,30 @@ impl State {
         silent.len()
     }
 
-    /// Removes those of `places` that have no names and that nobody has open.
-    pub(crate) fn drop_orphans(&mut self, places: Vec<Place>) {
+    /// Removes those of `places`, a bounded number, that have no names and that nobody has open.
+    pub(crate) fn drop_orphans(&mut self, places: &[Place]) {
         let places: Vec<Place> =
-            places.into_iter().filter(|place| self.live.orphans.contains(place)).collect();
-        // A bounded number at a time: a transaction is held in memory.
-        for part in places.chunks(1024) {
-            let part = part.to_vec();
-            self.run_batch(vec![Change::again(move |txn| ops::drop_orphans(txn, &part))]);
+            places.iter().copied().filter(|place| self.live.orphans.contains(place)).collect();
+        if !places.is_empty() {
+            self.run_batch(vec![Change::again(move |txn| ops::drop_orphans(txn, &places))]);
         }
     }
+}
+
+/// A client that goes, and what is left to do about it.
+pub(crate) struct Parting {
+    client: ClientId,
+    /// Files that have grown, and whose new bytes are not stable.
+    growth: Vec<Place>,
+    /// Answers in the store that it could have asked for again.
+    answers: Vec<u64>,
+    /// What it had open is closed.
+    is_closed: bool,
+    /// Files without names that nobody has open any more.
+    orphans: Vec<Place>,
+}
+
+/// Takes as many out as are dealt with in one turn.
+pub(crate) fn some_of<T>(items: &mut Vec<T>) -> Vec<T> {
+    items.split_off(items.len().saturating_sub(TURN))
 }

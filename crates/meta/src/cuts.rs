@@ -20,8 +20,8 @@
 
 use std::collections::BTreeMap;
 
-use types::ClientId;
 use types::messages::cluster::Stop;
+use types::{ClientId, cost};
 
 use crate::live::Place;
 
@@ -95,7 +95,7 @@ impl Cuts {
 
     /// Whether a client has to stop somewhere and has not been told.
     pub(crate) fn has_news(&self, client: ClientId) -> bool {
-        self.cuts.values().any(|cut| cut.going.get(&client) == Some(&false))
+        cost::walked(self.cuts.values()).any(|cut| cut.going.get(&client) == Some(&false))
     }
 
     /// Where a client has to stop, until it has.
@@ -104,7 +104,7 @@ impl Cuts {
             *cut.going.get_mut(&client)? = true;
             Some(Stop { inode: place.1, number: cut.number })
         };
-        self.cuts.iter_mut().filter_map(stop).collect()
+        cost::walked(&mut self.cuts).filter_map(stop).collect()
     }
 
     /// Whether a client may zero what is left, under a number of its own: nobody else is at it.

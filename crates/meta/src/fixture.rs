@@ -1,5 +1,6 @@
 //! A cluster of a few bricks with one volume and one client, for tests: everything but the service.
 
+use types::messages::Done;
 use types::messages::cluster::{BrickJoin, ClientJoin, OpenInode, VolumeCreate};
 use types::messages::names::*;
 use types::wire::{Codec, from_bytes};
@@ -48,7 +49,7 @@ pub(crate) struct Fixture {
     pub(crate) volume: VolumeId,
     pub(crate) client: ClientId,
     pub(crate) op: u64,
-    pub(crate) now: u64,
+    pub(crate) now: i64,
 }
 
 impl Fixture {
@@ -82,6 +83,8 @@ impl Fixture {
             place: String::new(),
         };
         self.state.client_join(&join, 0, 0).expect("it has a lease");
+        let orphans = self.state.opens_settled();
+        self.state.drop_orphans(&orphans);
         self
     }
 
@@ -247,6 +250,12 @@ impl Fixture {
         self.state.read(|txn| ops::lookup(txn, &request)).map(|reply| reply.attr)
     }
 
+    pub(crate) fn accessed(&mut self, inode: InodeId, known: i64, atime: i64) -> Result<Done, Refusal> {
+        let times = vec![AccessTime { inode, known, atime }];
+        let request = Accessed { client: self.client, volume: self.volume, times };
+        self.again(move |txn| ops::accessed(txn, &request))
+    }
+
     pub(crate) fn getattr(&self, inode: InodeId) -> Result<Attr, Refusal> {
         let request = GetAttr { volume: self.volume, inode };
         self.state.read(|txn| ops::getattr(txn, &request)).map(|reply| reply.attr)
@@ -262,18 +271,13 @@ impl Fixture {
         entries.into_iter().map(|entry| String::from_utf8(entry.name).expect("text")).collect()
     }
 
-    /// The queue of objects to purge, with their stripes.
-    pub(crate) fn purges(&self) -> Vec<(ObjectId, u64)> {
+    /// The queue of objects to purge.
+    pub(crate) fn purges(&self) -> Vec<ObjectId> {
         let prefix = crate::keys::all::purges();
         let end = crate::keys::after_all(&prefix);
         let pairs = self.state.read(|txn| txn.range(&prefix, &end, 10_000)).expect("readable");
-        let purges: Vec<_> = pairs
-            .iter()
-            .map(|(key, value)| {
-                let stripes = crate::records::from_value(value).expect("a number");
-                (ObjectId(crate::keys::last_u64(key).expect("an object")), stripes)
-            })
-            .collect();
+        let purges: Vec<_> =
+            pairs.iter().map(|(key, _)| ObjectId(crate::keys::last_u64(key).expect("an object"))).collect();
         assert_eq!(self.state.live.purges, purges.len() as u64);
         purges
     }

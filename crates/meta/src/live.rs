@@ -21,7 +21,7 @@ pub(crate) struct Growth {
     /// How often the file had been cut.
     pub(crate) cuts: u64,
     pub(crate) size: u64,
-    pub(crate) mtime: u64,
+    pub(crate) mtime: i64,
 }
 
 /// What an operation changes here once it is kept.

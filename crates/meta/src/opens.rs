@@ -13,8 +13,8 @@
 
 use std::collections::BTreeMap;
 
-use types::ClientId;
 use types::messages::cluster::{Mode, Recall};
+use types::{ClientId, cost};
 
 use crate::live::Place;
 
@@ -40,7 +40,7 @@ impl Holder {
     }
 
     fn opens(&self) -> u32 {
-        self.readers + self.writers
+        self.readers.saturating_add(self.writers)
     }
 
     /// Takes the mode away, under the number after `last`; returns whether the holder must be told. One that has not been
@@ -154,7 +154,7 @@ impl OpenTable {
 
     /// A client that came back has this open. What it may do, it knows; it keeps it until somebody conflicts.
     pub(crate) fn announce(&mut self, place: Place, client: ClientId, readers: u32, writers: u32) {
-        if readers + writers == 0 {
+        if readers == 0 && writers == 0 {
             return;
         }
         let holders = self.inodes.entry(place).or_default();
@@ -239,13 +239,14 @@ impl OpenTable {
 
     /// Whether a client has recalls that it has not been told of.
     pub(crate) fn has_news(&self, client: ClientId) -> bool {
-        self.recalled.get(&client).is_some_and(|places| places.values().any(|told| !told))
+        self.recalled.get(&client).is_some_and(|places| cost::walked(places.values()).any(|told| !told))
     }
 
     /// What a client is to be told: every mode that it has not yet given up.
     pub(crate) fn recalls(&mut self, client: ClientId) -> Vec<Recall> {
         let Some(mut places) = self.recalled.remove(&client) else { return Vec::new() };
         let mut recalls = Vec::new();
+        cost::entries(places.len());
         places.retain(|place, told| {
             *told = true;
             let to = self.holder(*place, client).and_then(|holder| holder.recall);
@@ -262,7 +263,7 @@ impl OpenTable {
     pub(crate) fn drop_client(&mut self, client: ClientId) -> Vec<Place> {
         let held =
             |(place, holders): (&Place, &Holders)| holders.by_client.contains_key(&client).then_some(*place);
-        let places: Vec<Place> = self.inodes.iter().filter_map(held).collect();
+        let places: Vec<Place> = cost::walked(&self.inodes).filter_map(held).collect();
         places.iter().for_each(|place| self.remove(*place, client));
         self.recalled.remove(&client);
         places

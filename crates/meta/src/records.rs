@@ -29,13 +29,13 @@ types::records! {
         /// Durable size: of a file's stable bytes, of a link's target, or entries of a directory.
         size: u64,
         /// Last access.
-        atime: u64,
+        atime: i64,
         /// Last change of the contents.
-        mtime: u64,
+        mtime: i64,
         /// Last change of anything.
-        ctime: u64,
+        ctime: i64,
         /// When `mtime` was set: writes from before do not change it.
-        timed: u64,
+        timed: i64,
         /// The bytes of a file.
         object: ObjectId,
         /// End of the bytes beyond `size` that must be zeroed before the file grows; 0 if there are none.
@@ -51,6 +51,8 @@ types::records! {
         /// The target of a symbolic link. Of a file: room for its bytes, unused so far.
         inline: Vec<u8>,
     }
+    /// An object to be purged, named by the key.
+    part ToPurge {}
     /// A name in a directory.
     part Entry {
         /// What it names.
@@ -74,7 +76,7 @@ types::records! {
         /// Where the volume is shown, for people.
         place: String,
         /// When it was mounted, in nanoseconds since 1970.
-        since: u64,
+        since: i64,
         /// Its lease has run out; the bricks are being told.
         lost: bool,
     }
@@ -114,7 +116,7 @@ types::records! {
 
 impl Inode {
     /// A new inode with one name, or a new directory with its two.
-    pub(crate) fn new(kind: FileKind, owner: &Owner, now: u64) -> Inode {
+    pub(crate) fn new(kind: FileKind, owner: &Owner, now: i64) -> Inode {
         let directory = kind == FileKind::Directory;
         Inode {
             kind,
@@ -182,7 +184,7 @@ impl Inode {
     }
 
     /// The contents changed now.
-    pub(crate) fn touch(&mut self, now: u64) {
+    pub(crate) fn touch(&mut self, now: i64) {
         self.mtime = now;
         self.ctime = now;
         self.timed = now;

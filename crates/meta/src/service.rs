@@ -134,12 +134,16 @@ impl Service {
         let failed = shared.failed.wait();
         let for_calls = Rc::clone(&shared);
         let handler: Handler = Rc::new(move |call| Box::pin(requests::answer(Rc::clone(&for_calls), call)));
+        let world = &shared.world;
         let tasks = join5(
-            serve(shared.world.clone(), listener, identity, handler),
-            committer::run(Rc::clone(&shared), journal),
-            committer::run_engine(Rc::clone(&shared)),
-            expiry::run(Rc::clone(&shared)),
-            join(purger::run(Rc::clone(&shared)), fencer::run(Rc::clone(&shared))),
+            world.named("connections", serve(world.clone(), listener, identity, handler)),
+            world.named("committer", committer::run(Rc::clone(&shared), journal)),
+            world.named("engine", committer::run_engine(Rc::clone(&shared))),
+            world.named("expiry", expiry::run(Rc::clone(&shared))),
+            join(
+                world.named("purger", purger::run(Rc::clone(&shared))),
+                world.named("fencer", fencer::run(Rc::clone(&shared))),
+            ),
         );
         let ended = select(Box::pin(tasks), Box::pin(failed)).await;
         if let Either::Right(_) = ended {

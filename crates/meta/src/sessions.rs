@@ -172,6 +172,11 @@ impl Sessions {
         Ok(session.answer(caller.op).cloned())
     }
 
+    /// Mounts, and lost ones that the bricks may not refuse yet.
+    pub(crate) fn count(&self) -> usize {
+        self.by_client.len() + self.lost.len()
+    }
+
     /// Whether a volume is mounted, or bytes of a lost mount may still come to it.
     pub(crate) fn mounted(&self, volume: VolumeId) -> bool {
         self.of_volume(volume).next().is_some()
@@ -196,16 +201,16 @@ impl Sessions {
     }
 
     /// An account of all mounts, at the time `now` (`wall` in nanoseconds since 1970).
-    pub(crate) fn mounts(&self, now: u64, wall: u64) -> Vec<MountInfo> {
+    pub(crate) fn mounts(&self, now: u64, wall: i64) -> Vec<MountInfo> {
         let info = |(client, session): (&ClientId, &Session)| MountInfo {
             client: *client,
             volume: session.record.volume,
             exclusive: session.record.exclusive,
             place: session.record.place.clone(),
-            age: wall.saturating_sub(session.record.since) / 1000,
+            age: u64::try_from(wall.saturating_sub(session.record.since) / 1000).unwrap_or(0),
             silent: now.saturating_sub(session.heard),
         };
-        self.by_client.iter().map(info).collect()
+        types::cost::walked(&self.by_client).map(info).collect()
     }
 
     /// Whether every client has joined in this life of the service, so that what is open is known, and the bricks refuse
@@ -221,7 +226,7 @@ impl Sessions {
 
     /// Clients not heard since `then`.
     pub(crate) fn silent_since(&self, then: u64) -> Vec<ClientId> {
-        let silent = self.by_client.iter().filter(|(_, session)| session.heard < then);
+        let silent = types::cost::walked(&self.by_client).filter(|(_, session)| session.heard < then);
         silent.map(|(client, _)| *client).collect()
     }
 }

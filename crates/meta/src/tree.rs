@@ -7,7 +7,7 @@ use types::{Geometry, InodeId, ObjectId, Refusal, VolumeId};
 use crate::keys;
 use crate::kv::Txn;
 use crate::live::{Effect, Place};
-use crate::records::{Entry, Inode, Listed};
+use crate::records::{Entry, Inode, Listed, ToPurge};
 
 /// Permission bit of a directory that gives its group to what is made in it.
 pub(crate) const SET_GROUP: u32 = 0o2000;
@@ -151,7 +151,7 @@ impl Txn<'_> {
     }
 
     /// Takes one name off an inode that is no directory. With the last one it goes, unless it may be open.
-    pub(crate) fn drop_link(&mut self, place: Place, mut inode: Inode, now: u64) -> Result<(), Refusal> {
+    pub(crate) fn drop_link(&mut self, place: Place, mut inode: Inode, now: i64) -> Result<(), Refusal> {
         inode.links = inode.links.saturating_sub(1);
         inode.ctime = now;
         if inode.links > 0 {
@@ -183,13 +183,13 @@ impl Txn<'_> {
         if !inode.is_file() || end == 0 {
             return Ok(());
         }
-        let stripes = self.geometry(place.0)?.stripes(end);
-        self.purge(place.0, inode.object, stripes);
+        self.purge(place.0, inode.object);
         Ok(())
     }
 
-    pub(crate) fn purge(&mut self, volume: VolumeId, object: ObjectId, stripes: u64) {
-        self.put(keys::purge(volume, object), &stripes);
+    /// Queues an object to be purged. The bricks know what they have of it.
+    pub(crate) fn purge(&mut self, volume: VolumeId, object: ObjectId) {
+        self.put(keys::purge(volume, object), &ToPurge {});
         self.effect(Effect::PurgeAdded);
     }
 }

@@ -11,7 +11,7 @@ use crate::records::{from_value, to_value};
 use crate::state::{Change, State};
 
 impl State {
-    pub(crate) fn volume_create(&mut self, request: &VolumeCreate, wall: u64) -> Result<VolumeInfo, Refusal> {
+    pub(crate) fn volume_create(&mut self, request: &VolumeCreate, wall: i64) -> Result<VolumeInfo, Refusal> {
         let last = self.store.get(&keys::volume_counter(), from_value::<u32>);
         let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?.unwrap_or(0);
         let disk = request.block.map(|_| self.next_id()).transpose()?;
@@ -67,10 +67,13 @@ impl State {
 
     /// Removes a part of what is left of a deleted volume. False when nothing but purges is left.
     pub(crate) fn sweep_volume(&mut self, volume: VolumeId) -> Result<bool, Refusal> {
-        let Some(geometry) = self.cluster.deleted_geometry(volume) else { return Ok(false) };
+        if !self.cluster.is_deleted(volume) {
+            return Ok(false);
+        }
+        types::cost::entries(self.live.orphans.len() + self.live.growth.len());
         self.live.orphans.retain(|place| place.0 != volume);
         self.live.growth.retain(|place, _| place.0 != volume);
-        let change = Change::again(move |txn| ops::sweep(txn, volume, geometry));
+        let change = Change::again(move |txn| ops::sweep(txn, volume));
         let answer = self.run_batch(vec![change]).pop().expect("a batch of one has one answer")?;
         types::wire::from_bytes(&answer).map_err(|_| Refusal::MetaFailed)
     }

@@ -13,7 +13,7 @@ fn a_store_is_found_again() {
     let engine = Engine::open_redb(&path).expect("new");
     assert_eq!(cluster_of(&engine).expect("readable"), None);
     create_cluster(&engine, id).expect("empty");
-    assert!(matches!(Engine::open_redb(&path), Err(EngineError::Open(_))), "somebody has it");
+    assert!(matches!(Engine::open_redb(&path), Err(EngineError::InUse)), "somebody has it");
     drop(engine);
     let engine = Engine::open_redb_within(&path, 16 << 20).expect("there");
     assert_eq!(cluster_of(&engine).expect("readable"), Some(id));

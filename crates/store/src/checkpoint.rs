@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use types::limits::{BLOCK, UNIT_DEFAULT};
 use types::rare::{Rare, reached};
-use types::{Buf, Seq, StripeKey};
+use types::{Buf, Refusal, Seq, StripeKey};
 
 use crate::error::BrickError;
 use crate::journal::{Claim, DiskFailed};
 use crate::server::Server;
 use crate::slot::Forward;
-use crate::table::UNSYNCED_PAGES_MAX;
+use crate::table::{Change, UNSYNCED_PAGES_MAX};
 
 /// Time between looks, in microseconds.
 const LOOK_US: u64 = 50_000;
@@ -21,10 +21,15 @@ const LOOK_US: u64 = 50_000;
 const FILL_BEGIN: u8 = 40;
 /// Journal fill, in per cent, from which segments are emptied even if most of them must be copied.
 const FILL_URGENT: u8 = 75;
+/// Units that may be erased before their descriptors are taken away: what is remembered of them takes RAM.
+pub(crate) const ERASED_MAX: usize = 4096;
 /// Places for descriptors below which those of erased units are given back at once.
 const PLACES_MIN: usize = 1024;
 /// Bytes of RAM that a resident unit takes, about: checksums, runs, tree nodes.
 const UNIT_BYTES: u64 = 512 + (UNIT_DEFAULT as u64 / BLOCK as u64) * 4;
+
+/// Most units that may be resident.
+const RESIDENT_MAX: u64 = 1 << 18;
 
 impl From<DiskFailed> for BrickError {
     fn from(_: DiskFailed) -> BrickError {
@@ -33,9 +38,9 @@ impl From<DiskFailed> for BrickError {
 }
 
 impl Server {
-    /// Units that may be resident: a quarter of the memory budget.
+    /// Units that may be resident: a quarter of the memory budget, and a number that can be walked in one turn.
     fn resident_max(&self) -> usize {
-        (self.options.memory_budget / 4 / UNIT_BYTES).max(256) as usize
+        (self.options.memory_budget / 4 / UNIT_BYTES).clamp(256, RESIDENT_MAX) as usize
     }
 
     /// How much of the room for overlays is taken, in per cent: of the journal, or of the share of RAM for them, which is
@@ -54,7 +59,7 @@ impl Server {
 
     /// Whether few more descriptors find room, and some that are there are no longer needed.
     fn is_short_of_places(&self) -> bool {
-        self.places() < PLACES_MIN && self.slot.borrow().has_erased()
+        self.places() < PLACES_MIN && self.slot.borrow().erased() > 0
     }
 
     /// Checkpoints when the journal fills or too much is dirty.
@@ -104,18 +109,45 @@ impl Server {
             if changes.is_empty() {
                 break;
             }
-            // A descriptor must not say more than the journal: a lost decision would be decided anew.
-            self.journal.want();
-            self.journal.durable(self.journal.last()).await?;
-            let erased: Vec<_> = changes.iter().filter(|c| c.descriptor.is_none()).map(|c| c.key).collect();
-            self.table.write(changes).await?;
-            self.disk.sync().await?;
-            let mut slot = self.slot.borrow_mut();
-            erased.into_iter().for_each(|key| slot.erased_written(key));
+            self.write_changes(changes).await?;
         }
         self.journal.want();
         self.journal.durable(self.journal.last()).await?;
         self.journal.free_upto(freed);
+        Ok(())
+    }
+
+    /// Takes the descriptors of erased units away.
+    async fn erase(&self) -> Result<(), BrickError> {
+        let _one = self.checkpointing.lock().await;
+        let mut erased = self.slot.borrow().erased();
+        while erased > 0 {
+            let changes = self.slot.borrow().erasures(erased.min(UNSYNCED_PAGES_MAX as usize / 2));
+            erased -= changes.len().min(erased).max(1);
+            self.write_changes(changes).await?;
+        }
+        Ok(())
+    }
+
+    /// The same; if it fails the brick counts as lost.
+    pub(crate) async fn erase_or_fail(&self) -> Result<(), Refusal> {
+        self.erase().await.map_err(|error| {
+            tracing::error!(%error, "descriptors cannot be erased: the brick counts as lost");
+            self.journal.fail();
+            Refusal::DiskFailed
+        })
+    }
+
+    /// Writes descriptors, durably.
+    async fn write_changes(&self, changes: Vec<Change>) -> Result<(), BrickError> {
+        // A descriptor must not say more than the journal: a lost decision would be decided anew.
+        self.journal.want();
+        self.journal.durable(self.journal.last()).await?;
+        let erased: Vec<_> = changes.iter().filter(|c| c.descriptor.is_none()).map(|c| c.key).collect();
+        self.table.write(changes).await?;
+        self.disk.sync().await?;
+        let mut slot = self.slot.borrow_mut();
+        erased.into_iter().for_each(|key| slot.erased_written(key));
         Ok(())
     }
 

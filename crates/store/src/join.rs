@@ -58,7 +58,7 @@ const FAILED_MAX: usize = 64;
 const OFFER_US: u64 = 1_000_000;
 /// How long it may take for a step, in microseconds.
 const STEP_US: u64 = 5_000_000;
-/// How long a list may take, in microseconds: a brick reads all its descriptors for it.
+/// How long a list may take, in microseconds: a brick reads the descriptors of a page for it, and may be busy.
 const LIST_US: u64 = 120_000_000;
 /// How long writes may wait until nothing is on its way, in microseconds.
 const DRAIN_US: u64 = 3_000_000;
@@ -114,7 +114,7 @@ impl Server {
                 }
                 let attempt = self.primary.borrow_mut().begin_join(id, epoch, slot, now);
                 if let Some(attempt) = attempt {
-                    self.world.spawn(self.clone().join_slot(attempt));
+                    self.world.spawn("join", self.clone().join_slot(attempt));
                 }
             }
         }
@@ -308,8 +308,10 @@ impl Join<'_> {
         let mut primary = self.server.primary.borrow_mut();
         primary.compared(&self.attempt, from, upto, behind);
         primary.report_join(&self.attempt, |report| {
-            report.compared = if from.is_none() { compared } else { report.compared + compared };
-            report.stripes = report.compared + (total - compared).max(above);
+            // Only the first page tells how many are above it.
+            let (before, counted) = if from.is_none() { (0, 0) } else { (report.compared, report.stripes) };
+            report.compared = before + compared;
+            report.stripes = counted.max(report.compared + (total - compared).max(above));
         });
         Ok(())
     }

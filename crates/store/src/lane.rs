@@ -4,9 +4,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
-use types::StripeKey;
+use types::{ObjectId, StripeKey};
 use world::Signal;
 
 #[derive(Default)]
@@ -42,6 +43,12 @@ impl Lanes {
     /// Takes a place that is shared with neighbours of the same kind.
     pub(crate) fn enter_shared(&self, key: StripeKey) -> Turn {
         self.place(key, true)
+    }
+
+    /// Stripes of a part of an object on which an operation is, or waits.
+    pub(crate) fn taken(&self, object: ObjectId, stripes: Range<u64>) -> Vec<u64> {
+        let key = |stripe| StripeKey { object, stripe };
+        self.0.borrow().lanes.range(key(stripes.start)..key(stripes.end)).map(|(key, _)| key.stripe).collect()
     }
 
     fn place(&self, key: StripeKey, shared: bool) -> Turn {

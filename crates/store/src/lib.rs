@@ -30,6 +30,7 @@ mod recover;
 mod server;
 mod slot;
 mod space;
+mod stripe_index;
 mod superblock;
 mod table;
 mod take_over;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use types::limits::{BEAT_US, LEASE_US};
-use types::messages::cluster::{BeatReply, BrickBeat, BrickJoin, BrickJoined, MapGet};
+use types::messages::cluster::{BeatReply, BrickBeat, BrickJoin, BrickJoined, MapFetch};
 use types::{Buf, Epoch, MapVersion, Refusal};
 use world::CallError;
 
@@ -60,9 +60,11 @@ impl Server {
 
     /// Renews the lease until the disk fails.
     pub(crate) async fn beat_for_ever(self: Rc<Server>) -> Result<(), BrickError> {
+        let mut pause = BEAT_US;
         loop {
             let wanted = self.map_wanted.wait();
-            let early = self.world.timeout(BEAT_US, wanted).await.is_some();
+            let early = self.world.timeout(pause, wanted).await.is_some();
+            pause = BEAT_US;
             if self.journal.has_failed() {
                 return Err(BrickError::Disk(std::io::Error::other(
                     "the disk failed: the brick counts as lost",
@@ -95,7 +97,8 @@ impl Server {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the lease was not renewed");
-                    self.world.sleep(RETRY_US).await;
+                    // The lease is short: no whole beat is left to wait for.
+                    pause = RETRY_US;
                 }
             }
             if early {
@@ -105,19 +108,22 @@ impl Server {
         }
     }
 
-    /// Fetches the map if there is a newer one than this brick's.
+    /// Fetches what is newer in the map, if anything is.
     async fn fetch_map(self: &Rc<Server>, newest: MapVersion) -> Result<(), CallError> {
         let have = self.map.borrow().version;
         if newest <= have {
             return Ok(());
         }
-        let (reply, _) =
-            self.peers.call(&self.options.meta, Epoch(0), &MapGet { have }, Buf::empty()).await?;
-        if let Some(map) = reply.map
-            && map.version > self.map.borrow().version
-        {
-            let map = Rc::new(map);
-            *self.map.borrow_mut() = map.clone();
+        let mut fetch = MapFetch::new(have, None);
+        loop {
+            let call = self.peers.call(&self.options.meta, Epoch(0), fetch.request(), Buf::empty());
+            if fetch.answered(call.await?.0) {
+                break;
+            }
+        }
+        if fetch.is_newer_than(self.map.borrow().version) {
+            fetch.apply(Rc::make_mut(&mut self.map.borrow_mut()));
+            let map = self.map.borrow().clone();
             self.follow_map(&map);
         }
         Ok(())

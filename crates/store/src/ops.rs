@@ -4,6 +4,7 @@ mod decide;
 mod fence;
 mod fill;
 mod find_bytes;
+mod find_stripes;
 mod fold;
 mod list;
 mod overlays;

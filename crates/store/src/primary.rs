@@ -241,7 +241,9 @@ impl PrimaryCore {
 
     /// Every operation of a stripe is committed.
     pub(crate) fn is_free(&self, id: GroupId, key: StripeKey) -> bool {
-        self.groups.get(&id).is_some_and(|group| group.ops.values().all(|op| op.key != key))
+        self.groups
+            .get(&id)
+            .is_some_and(|group| types::cost::walked(group.ops.values()).all(|op| op.key != key))
     }
 
     /// As [`PrimaryCore::order`], whatever came before.
@@ -322,7 +324,8 @@ impl PrimaryCore {
     /// Decisions that slots wait for and that no operation has carried to them, by brick. They count as told.
     pub(crate) fn news(&mut self) -> BTreeMap<BrickId, Vec<GroupDecision>> {
         let mut by_brick: BTreeMap<BrickId, Vec<GroupDecision>> = BTreeMap::new();
-        let serving = self.groups.iter_mut().filter(|(_, group)| matches!(group.phase, Phase::Serving));
+        let serving =
+            types::cost::walked(&mut self.groups).filter(|(_, group)| matches!(group.phase, Phase::Serving));
         for (id, group) in serving {
             let live = group.config.live();
             let joining = group.joining.as_ref().and_then(|joining| joining.news(group.decided));
@@ -358,12 +361,13 @@ impl PrimaryCore {
     /// Operations on a stripe that are committed although the decision could not be told yet.
     pub(crate) fn committed_on(&self, id: GroupId, key: StripeKey) -> Vec<Seq> {
         let Some(group) = self.groups.get(&id) else { return Vec::new() };
-        group.committed.iter().filter(|(_, on)| **on == key).map(|(seq, _)| *seq).collect()
+        types::cost::walked(&group.committed).filter(|(_, on)| **on == key).map(|(seq, _)| *seq).collect()
     }
 
     /// Whether writes are accepted and not yet committed of clients that `which` says.
     pub(crate) fn has_accepted_of(&self, which: impl Fn(ClientId) -> bool) -> bool {
-        self.groups.values().flat_map(|group| &group.unstable).any(|(client, _)| which(*client))
+        types::cost::walked(self.groups.values().flat_map(|group| &group.unstable))
+            .any(|(client, _)| which(*client))
     }
 
     /// An accepted write of a lost client cannot be committed, and nobody waits for it.

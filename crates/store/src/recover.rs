@@ -95,6 +95,7 @@ impl Brick {
             counters: Counters::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),
+            purging: async_lock::Mutex::new(()),
             listing: async_lock::Mutex::new(()),
             pauses: Default::default(),
             map_wanted: Signal::new(),
@@ -143,20 +144,19 @@ async fn recover(
             slot.borrow_mut().apply_torn(torn.group, torn.seq, stamp);
         }
     }
-    let mut at_rest = Vec::new();
     table
         .for_each(|descriptor| {
             if slot.borrow().is_resident(descriptor.key) {
                 return;
             }
-            at_rest.extend(descriptor.base.runs.iter().cloned());
+            slot.borrow_mut().mark_at_rest(&descriptor.base.runs);
             if descriptor.base.blocks == 0 {
                 // Resident until it can be forgotten.
                 slot.borrow_mut().loaded(descriptor.clone());
             }
         })
         .await?;
-    slot.borrow_mut().replayed(at_rest, journal.serial());
+    slot.borrow_mut().replayed(journal.serial());
     // What the replay found may still be in the page cache only; it counts as held from here on.
     disk.sync().await?;
     Ok((table, journal, slot.into_inner()))
@@ -183,8 +183,9 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<
         Snapshot::KIND => slot.borrow_mut().apply_snapshot(&parse(&found)?, stamp),
         Drop::KIND => {
             let drop: Drop = parse(&found)?;
-            for stripe in 0..drop.stripes {
-                load(slot, table, StripeKey { object: drop.object, stripe }).await?;
+            let at_rest = table.stripes_of(drop.object, 0, usize::MAX, |key| key.stripe < drop.stripes);
+            for key in at_rest {
+                load(slot, table, key).await?;
             }
             slot.borrow_mut().apply_drop(drop.object, drop.stripes, stamp);
         }

@@ -109,7 +109,9 @@ pub(crate) struct Server {
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; nothing is evicted meanwhile.
     pub(crate) checkpointing: async_lock::Mutex<()>,
-    /// Listings run one at a time: each reads all descriptors.
+    /// Purges run one at a time.
+    pub(crate) purging: async_lock::Mutex<()>,
+    /// Listings run one at a time.
     pub(crate) listing: async_lock::Mutex<()>,
     /// Slots that could not be brought level, and when that is tried again.
     pub(crate) pauses: RefCell<BTreeMap<(GroupId, usize), Pause>>,
@@ -144,21 +146,24 @@ impl Brick {
     async fn serve(self) -> Result<(), BrickError> {
         let Brick { server, listener } = self;
         let world = server.world.clone();
-        world.spawn(server.clone().sync_journal());
+        world.spawn("journal sync", server.clone().sync_journal());
         server.clone().join().await?;
-        world.spawn(server.clone().checkpoint_for_ever());
-        world.spawn(server.clone().tell_decisions());
-        world.spawn(server.clone().ask_for_decisions());
-        world.spawn(server.clone().fold_for_ever());
-        world.spawn(server.clone().tell_unfolded());
-        world.spawn(server.clone().join_slots_for_ever());
-        world.spawn(server.clone().drop_old_stages());
+        world.spawn("checkpoint", server.clone().checkpoint_for_ever());
+        world.spawn("decisions", server.clone().tell_decisions());
+        world.spawn("reminders", server.clone().ask_for_decisions());
+        world.spawn("fold", server.clone().fold_for_ever());
+        world.spawn("unfolded", server.clone().tell_unfolded());
+        world.spawn("joins", server.clone().join_slots_for_ever());
+        world.spawn("old stages", server.clone().drop_old_stages());
         let handler: Handler = {
             let server = server.clone();
             Rc::new(move |call| Box::pin(server.clone().answer(call)))
         };
-        world.spawn(world::serve(world.clone(), listener, server.options.identity.clone(), handler));
-        server.beat_for_ever().await
+        world.spawn(
+            "connections",
+            world::serve(world.clone(), listener, server.options.identity.clone(), handler),
+        );
+        world.named("beat", server.beat_for_ever()).await
     }
 }
 
@@ -182,6 +187,7 @@ impl Server {
                 Ok(Answer::new(&answer, payload))
             }
             messages::FindBytes::KIND => reply(self.find_bytes(epoch, call.parse()?).await?),
+            messages::FindStripes::KIND => reply(self.find_stripes(call.parse()?).await?),
             messages::ReadUnit::KIND => {
                 let (answer, payload) = self.read_unit(epoch, call.parse()?).await?;
                 Ok(Answer::new(&answer, payload))

@@ -202,8 +202,10 @@ impl SlotCore {
     /// Free blocks, those included that only wait for a sync, and those that only wait for an operation: a new epoch
     /// frees them.
     pub(crate) fn free_blocks(&self) -> u64 {
-        let waiting: u64 =
-            self.released.iter().flat_map(|(_, runs)| runs).map(|run| u64::from(run.blocks)).sum();
+        let waiting: u64 = types::cost::walked(&self.released)
+            .flat_map(|(_, runs)| runs)
+            .map(|run| u64::from(run.blocks))
+            .sum();
         self.space.free() + waiting + self.staged.blocks
     }
 
@@ -467,11 +469,11 @@ impl SlotCore {
         }
     }
 
-    /// Forgets the first `stripes` stripes of an object: no more than were loaded before, or a replay, which finds
-    /// others in RAM, would come to something else.
+    /// Forgets the first `stripes` stripes of an object. All that is at rest of them was loaded before, so that a replay,
+    /// which finds others in RAM, comes to the same.
     pub(crate) fn apply_drop(&mut self, object: ObjectId, stripes: u64, stamp: Stamp) {
-        let range = StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes };
-        let keys: Vec<StripeKey> = self.units.range(range).map(|(key, _)| *key).collect();
+        let units = types::cost::walked(self.units.range(below(object, stripes)));
+        let keys: Vec<StripeKey> = units.map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.drop_unit(key, stamp));
         self.drop_staged_of_object(object);
         if self.dropped.insert(object) {
@@ -499,6 +501,7 @@ impl SlotCore {
     pub(crate) fn synced(&mut self, lsn: u64) {
         while self.released.front().is_some_and(|(at, _)| *at <= lsn) {
             if let Some((_, runs)) = self.released.pop_front() {
+                types::cost::entries(runs.len());
                 runs.iter().for_each(|run| self.space.release(run));
             }
         }
@@ -568,6 +571,11 @@ impl SlotCore {
         let aborted = group.aborted.clone();
         Tail { decided: group.decided, held: held.collect(), aborted, windows: group.windows(), free }
     }
+}
+
+/// The first `stripes` stripes of an object.
+fn below(object: ObjectId, stripes: u64) -> std::ops::Range<StripeKey> {
+    StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes }
 }
 
 /// Whether an operation's numbers fit one another. They came over the wire: nothing else checks them.

@@ -106,7 +106,7 @@ impl Space {
         let start = if self.next >= self.blocks { 0 } else { self.next };
         for (from, to) in [(start, self.blocks), (0, start)] {
             let mut at = from;
-            while let Some(run) = self.free_run(at, to, count) {
+            while let Some(run) = self.next_run(at, to, count) {
                 at = run.start + u64::from(run.blocks);
                 if run.blocks == count {
                     return Some(vec![run]);
@@ -125,6 +125,21 @@ impl Space {
             run.blocks > 0
         });
         (left == 0).then_some(best)
+    }
+
+    /// The same as [`Space::free_run`], for long ranges: regions without free blocks are not looked at.
+    fn next_run(&self, from: u64, to: u64, count: u32) -> Option<Run> {
+        let mut at = from;
+        while at < to {
+            let end = self.end_of_region(at / REGION).min(to);
+            let is_full = self.free_in[(at / REGION) as usize] == 0;
+            if let Some(run) = (!is_full).then(|| self.free_run(at, end, count)).flatten() {
+                // It may go on behind the end of the region.
+                return self.free_run(run.start, to, count);
+            }
+            at = end;
+        }
+        None
     }
 
     /// The first free run in `from..to`, cut at `count` blocks.

@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::checksum::crc_append;
 use types::limits::BLOCK;
 use types::wire::{from_bytes, to_bytes};
-use types::{Buf, BufMut, StripeKey};
+use types::{Buf, BufMut, ObjectId, StripeKey};
 use world::Disk;
 
 use crate::descriptor::Descriptor;
 use crate::error::BrickError;
 use crate::index::{Handle, Index};
+use crate::stripe_index::{Row, StripeIndex};
 
 /// Bytes of a page: the descriptor of the largest unit fits.
 pub(crate) const PAGE: usize = 8192;
@@ -87,6 +88,8 @@ struct State {
     /// Pages that lost their last entry by the last write.
     emptied: BTreeSet<u32>,
     index: Index,
+    /// The stripes that the index knows.
+    stripes: StripeIndex,
     cache: BTreeMap<u32, Buf>,
     /// Cached pages, oldest first.
     cached: std::collections::VecDeque<u32>,
@@ -135,6 +138,7 @@ impl Table {
                 empty: BTreeSet::new(),
                 emptied: BTreeSet::new(),
                 index: Index::new(),
+                stripes: StripeIndex::default(),
                 cache: BTreeMap::new(),
                 cached: std::collections::VecDeque::new(),
                 cache_max: cache_max.max(4),
@@ -160,6 +164,7 @@ impl Table {
                         suspects.insert(descriptor.key);
                     }
                     state.index.insert(descriptor.key, Handle::new(page, entry));
+                    state.stripes.insert(descriptor.key);
                 }
             })
             .await?;
@@ -206,8 +211,7 @@ impl Table {
             let candidates = self.state.borrow().index.candidates(key);
             for handle in candidates {
                 let Some(bytes) = self.page(handle.page()).await? else { continue };
-                let descriptor =
-                    self.header(&bytes).and_then(|header| entry(&header, &bytes, handle.entry()));
+                let descriptor = entry(class_in(&bytes), &bytes, handle.entry());
                 if let Some(descriptor) = descriptor.filter(|d| d.key == key) {
                     found.push((descriptor.base.identity, handle));
                 }
@@ -218,6 +222,8 @@ impl Table {
                 self.state.borrow_mut().release(key, handle);
                 by_page.entry(handle.page()).or_default().push((handle.entry(), None));
             }
+            // The newest one stays.
+            self.state.borrow_mut().stripes.insert(key);
         }
         for (page, entries) in by_page {
             self.write_page(page, entries).await?;
@@ -228,6 +234,23 @@ impl Table {
     /// Units described.
     pub(crate) fn len(&self) -> usize {
         self.state.borrow().index.len()
+    }
+
+    /// Stripes of an object, from `from` on, of which there are descriptors: ascending, at most `max` that are `wanted`.
+    pub(crate) fn stripes_of(
+        &self,
+        object: ObjectId,
+        from: u64,
+        max: usize,
+        wanted: impl Fn(StripeKey) -> bool,
+    ) -> Vec<StripeKey> {
+        let state = self.state.borrow();
+        state.stripes.of_object(object, from).filter(|key| wanted(*key)).take(max).collect()
+    }
+
+    /// The first row of stripes with descriptors from `from` on.
+    pub(crate) fn next_row(&self, from: StripeKey) -> Option<Row> {
+        self.state.borrow().stripes.next_row(from)
     }
 
     /// Descriptors of this class that will find room for certain, whatever room the classes have already.
@@ -258,7 +281,7 @@ impl Table {
                 .filter_map(|copy| Some((self.header(copy)?, copy)))
                 .max_by_key(|(header, _)| header.version);
             let (header, descriptors) = match newest {
-                Some((header, copy)) => (header, entries(&header, copy)),
+                Some((header, copy)) => (header, entries(header.class, copy)),
                 None => (PageState::default(), Vec::new()),
             };
             each(&mut self.state.borrow_mut(), page, header, descriptors);
@@ -299,52 +322,13 @@ impl Table {
         Listing { table: self }
     }
 
-    /// Calls `seen` with every descriptor at rest, each as it was at some moment meanwhile. Descriptors that are written
-    /// meanwhile may be missed or be seen twice: the listing knows their keys.
-    pub(crate) async fn for_each_listed(
-        &self,
-        _listing: &Listing<'_>,
-        mut seen: impl FnMut(Descriptor),
-    ) -> Result<(), BrickError> {
-        const BATCH: usize = 32;
-        let mut first = 0;
-        loop {
-            let versions: Vec<u64> = {
-                let state = self.state.borrow();
-                state.pages.iter().skip(first).take(BATCH).map(|page| page.version).collect()
-            };
-            if versions.is_empty() {
-                return Ok(());
-            }
-            let bytes = self.disk.read(self.place(first as u32, 0), versions.len() * 2 * PAGE).await?;
-            for (copies, version) in bytes.chunks(2 * PAGE).zip(&versions) {
-                let newest = copies.chunks(PAGE).filter_map(|copy| Some((self.header(copy)?, copy)));
-                let newest = newest.max_by_key(|(header, _)| header.version);
-                match newest.filter(|(header, _)| header.version >= *version) {
-                    Some((header, copy)) => {
-                        entries(&header, copy).into_iter().for_each(|(_, descriptor)| seen(descriptor))
-                    }
-                    None if *version == 0 => {}
-                    None => {
-                        return Err(BrickError::JournalDamaged(
-                            "a descriptor page does not match its checksum",
-                        ));
-                    }
-                }
-            }
-            first += versions.len();
-        }
-    }
-
     /// The descriptor of a unit at rest.
     pub(crate) async fn find(&self, key: StripeKey) -> Result<Option<Descriptor>, BrickError> {
         let candidates = self.state.borrow().index.candidates(key);
         for handle in candidates {
             let Some(bytes) = self.page(handle.page()).await? else { continue };
-            let header = self.header(&bytes).ok_or(BrickError::JournalDamaged("descriptor page"))?;
-            if let Some(descriptor) = entry(&header, &bytes, handle.entry())
-                && descriptor.key == key
-            {
+            let found = entry(class_in(&bytes), &bytes, handle.entry());
+            if let Some(descriptor) = found.filter(|descriptor| descriptor.key == key) {
                 return Ok(Some(descriptor));
             }
         }
@@ -418,8 +402,7 @@ impl Table {
         let candidates = self.state.borrow().index.candidates(key);
         for handle in candidates {
             if let Some(bytes) = self.page(handle.page()).await?
-                && let Some(header) = self.header(&bytes)
-                && entry(&header, &bytes, handle.entry()).is_some_and(|d| d.key == key)
+                && entry(class_in(&bytes), &bytes, handle.entry()).is_some_and(|d| d.key == key)
             {
                 return Ok(Some(handle));
             }
@@ -499,6 +482,7 @@ impl State {
         }
         let handle = Handle::new(page, entry);
         self.index.insert(key, handle);
+        self.stripes.insert(key);
         Some(handle)
     }
 
@@ -522,6 +506,7 @@ impl State {
     /// Gives an entry back.
     fn release(&mut self, key: StripeKey, handle: Handle) {
         self.index.remove(key, handle);
+        self.stripes.remove(key);
         let page = &mut self.pages[handle.page() as usize];
         page.used &= !(1 << handle.entry());
         if page.used == 0 {
@@ -568,17 +553,27 @@ fn parse_header(bytes: &[u8], salt: u32) -> Option<PageState> {
     Some(state)
 }
 
-fn entry(header: &PageState, bytes: &[u8], index: u32) -> Option<Descriptor> {
-    if index >= header.entries() || header.used & 1 << index == 0 {
+/// The class of a page whose checksum has been compared.
+fn class_in(bytes: &[u8]) -> u16 {
+    u16::from_le_bytes([bytes[16], bytes[17]])
+}
+
+/// An entry of a page of this class whose checksum has been compared.
+fn entry(class: u16, bytes: &[u8], index: u32) -> Option<Descriptor> {
+    if index >= entries_of(class) {
         return None;
     }
-    let at = HEADER + index as usize * header.class as usize;
+    let at = HEADER + index as usize * usize::from(class);
     let len = usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    if len == 0 {
+        return None;
+    }
     from_bytes(bytes.get(at + 2..at + 2 + len)?).ok()
 }
 
-fn entries(header: &PageState, bytes: &[u8]) -> Vec<(u32, Descriptor)> {
-    (0..header.entries()).filter_map(|i| Some((i, entry(header, bytes, i)?))).collect()
+fn entries(class: u16, bytes: &[u8]) -> Vec<(u32, Descriptor)> {
+    types::cost::entries(entries_of(class) as usize);
+    (0..entries_of(class)).filter_map(|i| Some((i, entry(class, bytes, i)?))).collect()
 }
 
 #[cfg(test)]

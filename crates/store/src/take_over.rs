@@ -46,7 +46,7 @@ impl Server {
                 match me.filter(|me| config.primary(code) == Some(*me)) {
                     Some(me) => {
                         self.primary.borrow_mut().begin(id, config.clone(), code, me);
-                        self.world.spawn(self.clone().take_over(id, config.clone()));
+                        self.world.spawn("take-over", self.clone().take_over(id, config.clone()));
                     }
                     None if known.is_some() => self.primary.borrow_mut().end(id),
                     None => {}
@@ -184,7 +184,7 @@ impl Server {
                 } else if let Some(address) = self.address_of(brick) {
                     let peers = self.peers.clone();
                     // Lost, it is sent again.
-                    self.world.spawn(async move {
+                    self.world.spawn("reminder", async move {
                         let _ = peers.call(&address, Epoch(0), &remind, Buf::empty()).await;
                     });
                 }
@@ -214,12 +214,12 @@ impl Server {
     fn tell(self: Rc<Server>, brick: BrickId, groups: Vec<GroupDecision>) {
         if brick == self.options.brick {
             // A disk that failed ends the brick, whoever notices.
-            self.world.clone().spawn(async move {
+            self.world.clone().spawn("decisions", async move {
                 let _ = self.apply_decisions(&groups).await;
             });
         } else if let Some(address) = self.address_of(brick) {
             let decided = Decided { groups };
-            self.world.clone().spawn(async move {
+            self.world.clone().spawn("decisions", async move {
                 if self.peers.call(&address, Epoch(0), &decided, Buf::empty()).await.is_err() {
                     self.world.sleep(RETRY_US).await;
                     let groups = decided.groups.iter().map(|decision| (decision.group, decision.epoch));

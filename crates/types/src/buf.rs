@@ -24,6 +24,7 @@ impl BufMut {
 
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> BufMut {
+        crate::cost::bytes(len);
         let mut buf = BufMut::dirty(len);
         buf.fill(0);
         buf
@@ -31,6 +32,7 @@ impl BufMut {
 
     /// A copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> BufMut {
+        crate::cost::bytes(bytes.len());
         let mut buf = BufMut::dirty(bytes.len());
         buf.copy_from_slice(bytes);
         buf

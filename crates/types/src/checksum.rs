@@ -1,14 +1,17 @@
 //! CRC-32C (Castagnoli), the one checksum of wire and disk. Source: RFC 3720 appendix B.4.
 
+use crate::cost;
 use crate::limits::BLOCK;
 
 /// Checksum of `bytes`.
 pub fn crc(bytes: &[u8]) -> u32 {
+    cost::bytes(bytes.len());
     crc32c::crc32c(bytes)
 }
 
 /// Checksum of `bytes` continued from `start`, the checksum of what came before.
 pub fn crc_append(start: u32, bytes: &[u8]) -> u32 {
+    cost::bytes(bytes.len());
     crc32c::crc32c_append(start, bytes)
 }
 

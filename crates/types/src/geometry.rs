@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::limits::{BLOCK, K_MAX, M_MAX, STRIPE_MAX, UNIT_MAX, UNIT_MIN};
+use crate::limits::{BLOCK, EXTENT_STRIPES_MAX, K_MAX, M_MAX, STRIPE_MAX, UNIT_MAX, UNIT_MIN};
 
 /// A code that protects nothing that it should, or that no stripe can have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,9 +30,9 @@ pub enum GeometryError {
         /// Bytes of a unit.
         unit: u32,
     },
-    /// No stripe in an extent.
-    #[error("an extent has at least one stripe")]
-    EmptyExtent,
+    /// No stripe in an extent, or too many.
+    #[error("an extent has 1 to {EXTENT_STRIPES_MAX} stripes, not {0}")]
+    ExtentOutOfRange(u32),
 }
 
 /// A code `K+M`: K data and M parity units.
@@ -117,8 +117,8 @@ impl Geometry {
         if code.k() * unit as usize > STRIPE_MAX {
             return Err(GeometryError::StripeTooLarge { k: code.k, unit });
         }
-        if extent_stripes == 0 {
-            return Err(GeometryError::EmptyExtent);
+        if !(1..=EXTENT_STRIPES_MAX).contains(&extent_stripes) {
+            return Err(GeometryError::ExtentOutOfRange(extent_stripes));
         }
         Ok(Geometry { code, unit, extent_stripes })
     }
@@ -221,7 +221,9 @@ mod tests {
         assert!(matches!("8+300".parse::<Code>(), Err(GeometryError::CodeOutOfRange { .. })));
         let code = Code::new(8, 2).expect("in range");
         assert!(matches!(Geometry::new(code, 5000, 64), Err(GeometryError::UnitOutOfRange(5000))));
-        assert!(matches!(Geometry::new(code, 4096, 0), Err(GeometryError::EmptyExtent)));
+        for stripes in [0, EXTENT_STRIPES_MAX + 1, u32::MAX] {
+            assert_eq!(Geometry::new(code, 4096, stripes), Err(GeometryError::ExtentOutOfRange(stripes)));
+        }
     }
 
     proptest! {

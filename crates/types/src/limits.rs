@@ -16,6 +16,8 @@ pub const M_MAX: u8 = 6;
 pub const SLOTS_MAX: usize = K_MAX as usize + M_MAX as usize;
 /// Stripes per extent unless the volume says otherwise.
 pub const EXTENT_STRIPES_DEFAULT: u32 = 64;
+/// Most stripes per extent.
+pub const EXTENT_STRIPES_MAX: u32 = 4096;
 /// Longest file name, in bytes (POSIX `NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 /// Longest target of a symbolic link, in bytes (`PATH_MAX` less its zero byte).
@@ -24,12 +26,25 @@ pub const SYMLINK_MAX: usize = 4095;
 pub const VOLUME_NAME_MAX: usize = 64;
 /// Longest description of where a mount is, in bytes.
 pub const PLACE_MAX: usize = 256;
+/// Longest address of a server, in bytes.
+pub const ADDRESS_MAX: usize = 256;
 /// Most hard links of one file.
 pub const LINKS_MAX: u32 = 65_000;
-/// Largest file, in bytes.
-pub const FILE_SIZE_MAX: u64 = 1 << 60;
-/// Largest record of a frame, in bytes: a cluster map of some thousand groups fits.
+/// Largest file, in bytes: 4 EiB. Linux has larger ones, but programs that go beyond those are not told `EFBIG`.
+pub const FILE_SIZE_MAX: u64 = 1 << 62;
+/// Most files of whose accesses one message tells.
+pub const ACCESSES_MAX: usize = 512;
+/// Largest record of a frame, in bytes: the largest cluster map and an account of all mounts fit.
 pub const RECORD_MAX: usize = 4 << 20;
+/// Largest cluster map, in bytes: volumes that would make it larger are refused.
+pub const MAP_MAX: usize = 3 << 20;
+/// Most mounts, and gates, of one cluster.
+pub const MOUNTS_MAX: usize = 2048;
+/// Most files that one mount has open, those included whose bytes are not stable yet: the service can be told of all of
+/// them in one record when it has restarted.
+pub const OPEN_FILES_MAX: usize = 1 << 17;
+/// Most files of whose sizes the service is told in one message.
+pub const GROWN_MAX: usize = 1024;
 /// Largest payload of a frame, in bytes: the widest stripe's data in units of [`UNIT_MAX`] goes in several.
 pub const PAYLOAD_MAX: usize = 32 << 20;
 /// Largest stripe (its data), in bytes.
@@ -38,6 +53,8 @@ pub const STRIPE_MAX: usize = 32 << 20;
 pub const SPANS_MAX: usize = 512;
 /// Most stripes of which a slot tells that they are not folded, in one message.
 pub const UNFOLDED_MAX: usize = 256;
+/// Most objects of one request to purge.
+pub const PURGE_MAX: usize = 256;
 /// Most groups of one volume.
 pub const GROUPS_MAX: u32 = 4096;
 /// Most bricks of one cluster.
@@ -53,5 +70,7 @@ pub const CALL_TIMEOUT_US: u64 = 10_000_000;
 
 const _: () = assert!(UNIT_MIN as usize == BLOCK);
 const _: () = assert!(UNIT_MAX as usize * 8 <= STRIPE_MAX && STRIPE_MAX <= PAYLOAD_MAX);
+const _: () = assert!(MAP_MAX + MOUNTS_MAX * (PLACE_MAX + 64) + (64 << 10) <= RECORD_MAX);
+const _: () = assert!(OPEN_FILES_MAX * 25 + (64 << 10) <= RECORD_MAX);
 const _: () = assert!(SLOTS_MAX <= 64);
 const _: () = assert!(BEAT_US * 2 < LEASE_US);

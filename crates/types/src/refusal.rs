@@ -86,6 +86,8 @@ coded_enum! {
         MountedExclusively = 48,
         /// The volume has mounts, so that none can be exclusive.
         Mounted = 49,
+        /// There are as many of them as there can be.
+        TooMany = 52,
     }
 }
 
@@ -138,6 +140,7 @@ impl std::fmt::Display for Refusal {
             Refusal::AccessDenied => "access denied",
             Refusal::MountedExclusively => "the volume has an exclusive mount",
             Refusal::Mounted => "the volume is mounted elsewhere",
+            Refusal::TooMany => "there are as many as there can be",
         })
     }
 }

@@ -199,7 +199,7 @@ async fn calls(world: &World, peers: &[Rc<Peers>], address: &str, load: Load, ea
     for peer in peers.iter().flat_map(|peer| std::iter::repeat_n(peer, load.depth)) {
         let (peer, address, payload) = (peer.clone(), address.to_owned(), payload.clone());
         let (done, times, left) = (done.clone(), times.clone(), left.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let mut mine = Vec::with_capacity(each);
             for _ in 0..each {
                 let start = us(ClockId::Monotonic);

@@ -12,9 +12,13 @@ mod remote;
 pub mod rpc;
 mod signal;
 pub mod sim;
+pub mod turns;
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
+use std::rc::Rc;
 
 pub use frame::Frame;
 pub use real::bind_port;
@@ -22,6 +26,12 @@ pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers,
 pub use signal::Signal;
 pub use sim::{SimOptions, Simulation};
 use types::Buf;
+use types::messages::LongTurn;
+
+/// How long whoever opens what another process has locked waits for it, in microseconds.
+pub const LOCK_WAIT_US: u64 = 5_000_000;
+/// Time between two looks at such a lock, in microseconds.
+pub const LOCK_LOOK_US: u64 = 100_000;
 
 /// One thread's view of the machine, or a simulated node's. Cheap to clone; stays on its thread.
 #[derive(Clone)]
@@ -64,7 +74,18 @@ impl World {
     /// # Panics
     /// In a simulated world: within another `block_on`, on deadlock, on livelock.
     pub fn block_on<F: Future>(&self, f: F) -> F::Output {
-        either!(WorldBody, &self.0, world => world.block_on(f))
+        self.block_on_as("main", f)
+    }
+
+    /// As [`World::block_on`], of a task of the kind `name`.
+    ///
+    /// # Panics
+    /// As [`World::block_on`].
+    pub fn block_on_as<F: Future>(&self, name: &'static str, f: F) -> F::Output {
+        match &self.0 {
+            WorldBody::Real(world) => world.block_on(name, f),
+            WorldBody::Sim(world) => world.block_on(f),
+        }
     }
 
     /// Microseconds of a clock that never goes back. Means nothing on another node.
@@ -72,8 +93,8 @@ impl World {
         either!(WorldBody, &self.0, world => world.now())
     }
 
-    /// Nanoseconds since 1970. May jump.
-    pub fn wall(&self) -> u64 {
+    /// Nanoseconds since 1970, less than none before it. May jump.
+    pub fn wall(&self) -> i64 {
         either!(WorldBody, &self.0, world => world.wall())
     }
 
@@ -97,9 +118,33 @@ impl World {
         either!(WorldBody, &self.0, world => world.random_bytes(out));
     }
 
-    /// Starts a task of this thread or node that nobody waits for.
-    pub fn spawn(&self, f: impl Future<Output = ()> + 'static) {
-        either!(WorldBody, &self.0, world => world.spawn(f));
+    /// Starts a task of this thread or node that nobody waits for. Its turns count as those of the kind `name`, for
+    /// [`turns`] and their limits.
+    pub fn spawn(&self, name: &'static str, f: impl Future<Output = ()> + 'static) {
+        either!(WorldBody, &self.0, world => world.spawn(name, f));
+    }
+
+    /// A part of a task that has a name of its own: where it takes the greater part of a turn, the turn counts as that of
+    /// `name`.
+    pub fn named<F: Future>(&self, name: &'static str, f: F) -> impl Future<Output = F::Output> + use<F> {
+        turns::Named::new(self.clone(), name, f)
+    }
+
+    /// Does a part of a turn that is somebody else's: where it is the greater part, the turn counts as that of `name`.
+    pub(crate) fn part<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            WorldBody::Real(_) => turns::part(name, work),
+            WorldBody::Sim(world) => world.part(name, work),
+        }
+    }
+
+    /// The longest turn of each kind of tasks of this process in the last hour, the longest first, none below a
+    /// millisecond; nothing in a simulation, where a process is many nodes.
+    pub fn longest_turns(&self) -> Vec<LongTurn> {
+        match &self.0 {
+            WorldBody::Real(_) => turns::longest(),
+            WorldBody::Sim(_) => Vec::new(),
+        }
     }
 
     /// Resident memory of this process in bytes; 0 in a simulation, where a process is many nodes.
@@ -189,10 +234,36 @@ impl World {
     /// # Errors
     /// `WouldBlock` while somebody else has it open.
     pub async fn open_disk(&self, path: &str) -> io::Result<Disk> {
-        if remote::is_url(path) {
-            return remote::Disk::open(self, path, 0).await.map(|disk| Disk(DiskBody::Remote(disk)));
+        let body = match remote::is_url(path) {
+            true => DiskBody::Remote(remote::Disk::open(self, path, 0).await?),
+            false => match &self.0 {
+                WorldBody::Real(world) => DiskBody::Real(world.open_disk(path).await?),
+                WorldBody::Sim(world) => DiskBody::Sim(world.open_disk(path).await?),
+            },
+        };
+        Ok(Disk::new(self.clone(), body))
+    }
+
+    /// As [`World::open_disk`], waiting for up to [`LOCK_WAIT_US`] until nobody else has it open: a process that was killed
+    /// a moment ago may not have ended yet.
+    ///
+    /// # Errors
+    /// `WouldBlock` if somebody has it open for longer.
+    pub async fn open_disk_when_free(&self, path: &str) -> io::Result<Disk> {
+        let until = self.now() + LOCK_WAIT_US;
+        let mut waits = false;
+        loop {
+            match self.open_disk(path).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.now() < until => {
+                    if !waits {
+                        tracing::warn!("{path} is in use by another process: waiting until it is free");
+                        waits = true;
+                    }
+                    self.sleep(LOCK_LOOK_US).await;
+                }
+                opened => return opened,
+            }
         }
-        either!(WorldBody, &self.0, world => world.open_disk(path).await, Disk(DiskBody))
     }
 
     /// Makes a file of `len` zero bytes at `path`, durably, and opens it; a block device, and what is at a URL, are used as
@@ -201,10 +272,14 @@ impl World {
     /// # Errors
     /// `AlreadyExists` if there is a file.
     pub async fn create_disk(&self, path: &str, len: u64) -> io::Result<Disk> {
-        if remote::is_url(path) {
-            return remote::Disk::open(self, path, len).await.map(|disk| Disk(DiskBody::Remote(disk)));
-        }
-        either!(WorldBody, &self.0, world => world.create_disk(path, len).await, Disk(DiskBody))
+        let body = match remote::is_url(path) {
+            true => DiskBody::Remote(remote::Disk::open(self, path, len).await?),
+            false => match &self.0 {
+                WorldBody::Real(world) => DiskBody::Real(world.create_disk(path, len).await?),
+                WorldBody::Sim(world) => DiskBody::Sim(world.create_disk(path, len).await?),
+            },
+        };
+        Ok(Disk::new(self.clone(), body))
     }
 }
 
@@ -426,7 +501,35 @@ impl Receiver {
 /// A block device or a file of fixed length, held alone, or what an NBD server lends. Closed when the last clone is
 /// dropped.
 #[derive(Clone)]
-pub struct Disk(DiskBody);
+pub struct Disk {
+    body: DiskBody,
+    world: World,
+    under_way: Rc<UnderWay>,
+}
+
+/// For so long a disk may leave a request unanswered, in microseconds. One that takes longer hangs, and is lost. (Linux gives
+/// a SCSI disk 30 s for a command before it resets it, drivers/scsi/sd.h, and one that came back after that is no use.)
+pub const DISK_HANGS_US: u64 = 60_000_000;
+
+/// Requests that a disk has not answered.
+#[derive(Default)]
+struct UnderWay {
+    next: Cell<u64>,
+    /// By number, with the time at which each began: the first one is the oldest.
+    begun: RefCell<BTreeMap<u64, u64>>,
+}
+
+/// A request counts as under way until this is dropped.
+struct Request<'a> {
+    under_way: &'a UnderWay,
+    number: u64,
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        self.under_way.begun.borrow_mut().remove(&self.number);
+    }
+}
 
 #[derive(Clone)]
 enum DiskBody {
@@ -448,14 +551,25 @@ macro_rules! each_disk {
 
 #[expect(clippy::len_without_is_empty, reason = "a disk of no bytes is not a case that anybody asks about")]
 impl Disk {
+    fn new(world: World, body: DiskBody) -> Disk {
+        Disk { body, world, under_way: Rc::default() }
+    }
+
+    fn request(&self) -> Request<'_> {
+        let under_way = &*self.under_way;
+        let number = under_way.next.replace(under_way.next.get() + 1);
+        under_way.begun.borrow_mut().insert(number, self.world.now());
+        Request { under_way, number }
+    }
+
     /// Its path, or its URL.
     pub fn name(&self) -> &str {
-        each_disk!(&self.0, disk => disk.name())
+        each_disk!(&self.body, disk => disk.name())
     }
 
     /// Its size in bytes.
     pub fn len(&self) -> u64 {
-        each_disk!(&self.0, disk => disk.len())
+        each_disk!(&self.body, disk => disk.len())
     }
 
     /// Exactly `len` bytes from `offset`.
@@ -463,13 +577,15 @@ impl Disk {
     /// # Errors
     /// `UnexpectedEof` past the end.
     pub async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
-        each_disk!(&self.0, disk => disk.read(offset, len).await)
+        let _request = self.request();
+        each_disk!(&self.body, disk => disk.read(offset, len).await)
     }
 
     /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`]. Two writes to the same
     /// 4-KiB block must not be under way at once.
     pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
-        each_disk!(&self.0, disk => disk.write(offset, parts).await)
+        let _request = self.request();
+        each_disk!(&self.body, disk => disk.write(offset, parts).await)
     }
 
     /// Makes durable every write that ended before this was called.
@@ -477,15 +593,29 @@ impl Disk {
     /// # Errors
     /// After any error the disk counts as lost: a second sync proves nothing.
     pub async fn sync(&self) -> io::Result<()> {
-        each_disk!(&self.0, disk => disk.sync().await)
+        let _request = self.request();
+        each_disk!(&self.body, disk => disk.sync().await)
     }
 
-    /// Waits until nothing can be had of the disk any more, and says why. A disk of this machine tells that with the
-    /// errors of what it is asked only: then this waits for ever.
+    /// Waits until nothing can be had of the disk any more, and says why: a server that lends it is gone, or the disk has
+    /// left a request unanswered for [`DISK_HANGS_US`]. Other errors are those of what it is asked.
     pub async fn lost(&self) -> io::Error {
-        match &self.0 {
+        match &self.body {
             DiskBody::Remote(disk) => disk.lost().await,
-            DiskBody::Real(_) | DiskBody::Sim(_) => std::future::pending().await,
+            DiskBody::Real(_) | DiskBody::Sim(_) => self.hung().await,
+        }
+    }
+
+    async fn hung(&self) -> io::Error {
+        loop {
+            let now = self.world.now();
+            let oldest = self.under_way.begun.borrow().values().next().copied();
+            let until = oldest.unwrap_or(now) + DISK_HANGS_US;
+            if until <= now {
+                let text = format!("{} has not answered for {} s", self.name(), DISK_HANGS_US / 1_000_000);
+                return io::Error::new(io::ErrorKind::TimedOut, text);
+            }
+            self.world.sleep(until - now).await;
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) use net::{Conn, Listener, Place};
 pub(crate) use receive::Receiver;
 pub(crate) use send::Sender;
 
+use crate::turns::Timed;
+
 /// Entries of the submission ring: more wait in a queue of the kernel's making, less memory per thread.
 const RING_ENTRIES: u32 = 256;
 /// Tasks of one thread that other threads can wake before they must wait for it.
@@ -92,8 +94,8 @@ impl World {
     ///
     /// # Panics
     /// If called from within a future that this thread runs already.
-    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        run::block_on(&self.inner.runtime, future)
+    pub(crate) fn block_on<F: Future>(&self, name: &'static str, future: F) -> F::Output {
+        run::block_on(&self.inner.runtime, name, future)
     }
 
     /// Microseconds of a clock that only goes forward (since the machine's start).
@@ -103,9 +105,9 @@ impl World {
     }
 
     /// Nanoseconds since 1970.
-    pub(crate) fn wall(&self) -> u64 {
+    pub(crate) fn wall(&self) -> i64 {
         let time = clock_gettime(ClockId::Realtime);
-        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
     }
 
     /// Waits for `us` microseconds.
@@ -161,8 +163,8 @@ impl World {
     }
 
     /// Runs `future` beside the caller, until it ends or the world does.
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        self.inner.runtime.spawn(future).detach();
+    pub(crate) fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
+        self.inner.runtime.spawn(Timed::new(name, future)).detach();
     }
 
     /// Lets the other tasks of this world go first.

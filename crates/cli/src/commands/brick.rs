@@ -14,11 +14,15 @@ use types::{BrickId, ClusterId, NodeId, Refusal};
 use world::{Disk, Identity, World};
 
 use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::holder;
 use crate::home::read_key;
 use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::{Remote, Target, real_world};
 use crate::size::Size;
+
+/// Largest brick that is made, in bytes: RAM has a bit for each of its blocks, 32 MiB for a TiB.
+const SIZE_MAX: u64 = 256 << 40;
 
 /// Serves one disk or file as a brick of a cluster (a daemon; stop it with SIGTERM), or replaces a lost brick
 #[derive(Args)]
@@ -143,10 +147,10 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
 }
 
 async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
-    world.open_disk(path).await.map_err(|error| match error.kind() {
+    world.open_disk_when_free(path).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => problem(
-            format!("{path} is served by another process already"),
-            format!("leave that one alone, or `fuser -v {path}` to see which it is"),
+            format!("{path} is served by another process already: {}", holder::of(Path::new(path))),
+            "leave that one alone, or stop it first: a disk has one server",
         ),
         std::io::ErrorKind::NotFound => {
             problem(format!("{path} is not there"), "check --disk, or --format --id N --size SIZE to make it")
@@ -155,7 +159,18 @@ async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
     })
 }
 
+/// Refuses a brick whose map of blocks no machine has the memory for.
+pub(crate) fn check_size(size: Size) -> anyhow::Result<()> {
+    if size.0 <= SIZE_MAX {
+        return Ok(());
+    }
+    let most = Size(SIZE_MAX);
+    let what = format!("a brick has at most {most}, not {size}: a map of its blocks is kept in memory");
+    Err(problem(what, format!("--size {most} or less, and more bricks")))
+}
+
 fn format(args: &BrickArgs, world: &World, key: &Key) -> anyhow::Result<()> {
+    args.size.map(check_size).transpose()?;
     let path = args.disk().to_str().context("--disk must be UTF-8")?;
     let target = Target { meta: args.meta().to_owned(), key: key.clone(), key_file: args.key_file.clone() };
     let remote = Remote::new(&target)?;

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use meta::{Engine, MetaError, MetaOptions, Service};
+use meta::{Engine, MetaError, MetaOptions, Service, kv::EngineError};
 use types::ClusterId;
 use types::messages::session::Role;
 use types::wire::Key;
-use world::Identity;
+use world::{Identity, LOCK_LOOK_US, LOCK_WAIT_US, World};
 
 use crate::commands::cluster::store_path;
 use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::holder;
 use crate::home::read_key;
 use crate::problem::problem;
 use crate::remote::real_world;
@@ -54,9 +55,8 @@ pub(crate) fn run(args: &MetaArgs) -> anyhow::Result<()> {
             format!("`shoal cluster init --dir {}` makes a new cluster", args.dir.display()),
         ));
     }
-    let opened = Engine::open_redb_within(&path, args.memory.0);
-    let engine = opened.with_context(|| format!("cannot open {}", path.display()))?;
     let world = real_world()?;
+    let engine = world.block_on(open_store(&world, &path, args.memory.0))?;
     let options = MetaOptions {
         listen: args.listen.clone(),
         identity: Identity { cluster: ClusterId::default(), key, role: Role::Meta },
@@ -70,6 +70,31 @@ pub(crate) fn run(args: &MetaArgs) -> anyhow::Result<()> {
         anyhow::bail!("the metadata store {} failed; start the service again", path.display())
     };
     daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
+}
+
+/// Opens the store, waiting a little for a service that was killed a moment ago and has not ended yet.
+async fn open_store(world: &World, path: &Path, memory: u64) -> anyhow::Result<Engine> {
+    let until = world.now() + LOCK_WAIT_US;
+    let mut waits = false;
+    loop {
+        match Engine::open_redb_within(path, memory) {
+            Err(EngineError::InUse) if world.now() < until => {
+                if !waits {
+                    let holder = holder::of(path);
+                    tracing::warn!("{} is in use by {holder}: waiting until it is free", path.display());
+                    waits = true;
+                }
+                world.sleep(LOCK_LOOK_US).await;
+            }
+            Err(EngineError::InUse) => {
+                return Err(problem(
+                    format!("{} is served already, by {}", path.display(), holder::of(path)),
+                    "leave that one alone, or stop it first: a store has one service",
+                ));
+            }
+            opened => return opened.with_context(|| format!("cannot open {}", path.display())),
+        }
+    }
 }
 
 fn explain(error: MetaError, path: &Path) -> anyhow::Error {

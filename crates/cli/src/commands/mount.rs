@@ -33,9 +33,14 @@ faster. The promise is that of a local file system too: fsync and close write ou
 crash loses at most what the kernel's timers let it hold (30 s as a rule). Nobody else can mount the volume meanwhile.
 If the machine is cut off for longer than its lease, the mount is over: unmount it and mount again.
 
+Times of last access are those of `relatime`: a read counts if the last one was before the last change, or a day ago.
+With --read-only nothing is changed, no time of a read either, while others write. Both can be changed later:
+`mount -o remount,ro DIR`, `mount -o remount,rw,noatime DIR`.
+
 Examples:
   shoal mount main /mnt/shoal
   shoal mount main /mnt/shoal --exclusive
+  shoal mount main /mnt/backup --read-only
   shoal mount main /mnt/shoal --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
 pub(crate) struct MountArgs {
     /// The volume
@@ -47,6 +52,12 @@ pub(crate) struct MountArgs {
     /// Lets nobody else mount the volume, and the kernel hold back writes: faster, see below
     #[arg(long)]
     exclusive: bool,
+    /// Lets nothing be changed through this mount
+    #[arg(long)]
+    read_only: bool,
+    /// Does not change the times of last access
+    #[arg(long)]
+    noatime: bool,
     /// Memory budget of the mount
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
@@ -132,9 +143,9 @@ fn log_path(dir: &Path) -> PathBuf {
 fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path) -> anyhow::Result<Started> {
     let mut words: Vec<OsString> = vec!["mount".into(), "--foreground".into(), "--detached".into()];
     words.extend(target.words());
-    if args.exclusive {
-        words.push("--exclusive".into());
-    }
+    let plain =
+        [(args.exclusive, "--exclusive"), (args.read_only, "--read-only"), (args.noatime, "--noatime")];
+    words.extend(plain.iter().filter(|(given, _)| *given).map(|(_, word)| OsString::from(word)));
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
     words.extend(["--encode".into(), args.encode.word().into()]);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
@@ -190,7 +201,8 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
     let mut options = target.client(&args.volume, args.memory, place);
     options.encode = args.encode.into();
     options.exclusive = args.exclusive;
-    let fuse = FuseOptions { dir: dir.clone(), threads: args.threads.into() };
+    let (read_only, noatime) = (args.read_only, args.noatime);
+    let fuse = FuseOptions { dir: dir.clone(), threads: args.threads.into(), read_only, noatime };
     let mount = gates::fuse::mount(options, &fuse).map_err(|error| match &error {
         FuseError::Join(error) => explain_join(error),
         _ => anyhow::Error::new(error),

@@ -168,7 +168,8 @@ fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
     daemon::begin(&args.daemon, args.memory.0)?;
     let target = args.cluster.target()?;
     let world = real_world()?;
-    let client = target.client(&args.volume, args.memory, format!("{}:nfs {}", host(), args.listen()));
+    let mut client = target.client(&args.volume, args.memory, format!("{}:nfs {}", host(), args.listen()));
+    client.notes_accesses = !args.read_only;
     let gate = NfsGate::start(client, options).map_err(|error| explain(error, args.listen()))?;
     let address = gate.address().to_string();
     let uri = format!("nfs://{address}/{}", args.volume);

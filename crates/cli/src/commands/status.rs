@@ -1,24 +1,30 @@
 //! `shoal status`: the cluster at a glance.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use clap::Args;
 use serde_json::{Value, json};
 use types::BrickId;
+use types::messages::LongTurn;
 use types::messages::brick::BrickReport;
-use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, ClusterReport};
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap};
 
 use crate::gate::gates_of;
 use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
 use crate::picture::picture;
 use crate::progress::Progress;
-use crate::remote::{Remote, Where};
+use crate::remote::{Account, Remote, Where};
 use crate::size::Size;
 
-/// Shows bricks, space, groups with their epochs and primaries, and memory against the budgets
+/// Shows bricks, space, groups with their epochs and primaries, memory against the budgets, and the longest turns
 #[derive(Args)]
 #[command(after_help = "\
+A turn is the time for which one task of a process keeps its thread: everything else of the process waits. `longest turn` is
+that of the last hour, and whose it was; `--json` has the longest of each kind of tasks (`wall_us` on the clock, `cpu_us` at
+most of it spent by the thread itself: where that is much less, the machine was busy with other things).
+
 Examples:
   shoal status                                              the embedded cluster
   shoal status --meta 10.0.0.1:7400 --key-file /etc/shoal/key
@@ -32,15 +38,10 @@ pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
     let target = args.cluster.target()?;
     let remote = Remote::new(&target)?;
     let report = remote.status()?;
-    let bricks: Vec<(BrickInfo, Option<BrickReport>)> = report
-        .map
-        .bricks
-        .iter()
-        .map(|info| {
-            let answer = (info.state == BrickState::Up).then(|| remote.brick(&info.address)).flatten();
-            (info.clone(), answer)
-        })
-        .collect();
+    let mut answers = remote.bricks(&report.map);
+    let infos = report.map.bricks.iter();
+    let bricks: Vec<(BrickInfo, Option<BrickReport>)> =
+        infos.map(|info| (info.clone(), answers.remove(&info.id))).collect();
     let mounts: Vec<String> = mount_daemons()
         .into_iter()
         .filter(|m| m.meta == target.meta)
@@ -48,9 +49,10 @@ pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
         .collect();
     let progress = Progress::of(&report.map, bricks.iter().filter_map(|(_, answer)| answer.as_ref()));
     let exports: Vec<String> = gates_of(&target.meta).into_iter().map(|gate| gate.uri).collect();
-    output.answer(&document(&report, &bricks, &progress, &mounts, &exports), || {
-        words(&report, &bricks, &progress, &mounts, &exports, &target.meta)
-    });
+    output.answer_by(
+        || document(&report, &bricks, &progress, &mounts, &exports),
+        || words(&report, &bricks, &progress, &mounts, &exports, &target.meta),
+    );
     Ok(())
 }
 
@@ -63,7 +65,7 @@ fn state(info: &BrickInfo, report: Option<&BrickReport>) -> &'static str {
 }
 
 fn words(
-    report: &ClusterReport,
+    report: &Account,
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
     mounts: &[String],
@@ -81,9 +83,11 @@ fn words(
         "damaged",
         "primary of",
         "memory",
+        "longest turn",
         "at",
         "disk",
     ];
+    let roles = roles(&report.map);
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (info, answer) in bricks {
         let answer = answer.as_ref();
@@ -91,24 +95,26 @@ fn words(
         rows.push(vec![
             info.id.to_string(),
             info.node.to_string(),
-            format!("{}{}", state(info, answer), idle(&report.map, info.id)),
+            format!("{}{}", state(info, answer), idle(&report.map, roles.get(&info.id))),
             Size(info.capacity.saturating_sub(info.free)).to_string(),
             Size(info.capacity).to_string(),
             count(|a| a.units),
             count(|a| a.decoded),
             count(|a| a.damaged),
-            primary_of(&report.map, info.id).to_string(),
+            roles.get(&info.id).map_or(0, |roles| roles.primary).to_string(),
             answer.map_or("-".into(), |a| memory(a.memory, a.memory_budget)),
+            answer.map_or("-".into(), |a| longest_turn(&a.turns)),
             info.address.clone(),
             answer.map_or("-".into(), |a| a.disk.clone()),
         ]);
     }
     let mut text = format!(
-        "cluster {}   metadata service at {meta}: {} clients, {} files to purge, memory {}\n\n{}",
+        "cluster {}   metadata service at {meta}: {} clients, {} files to purge, memory {}, longest turn {}\n\n{}",
         report.map.cluster,
         report.mounts.len(),
         report.purges,
         memory(report.memory, report.memory_budget),
+        longest_turn(&report.turns),
         table(&rows),
     );
     let colours = std::io::stdout().is_terminal();
@@ -144,33 +150,60 @@ fn words(
 }
 
 /// What is to be said of a brick that no volume uses.
-fn idle(map: &ClusterMap, brick: BrickId) -> &'static str {
-    if !map.volumes.is_empty() && groups_of(map, brick) == 0 { ", in no group" } else { "" }
+fn idle(map: &ClusterMap, roles: Option<&Roles>) -> &'static str {
+    if !map.volumes.is_empty() && roles.is_none() { ", in no group" } else { "" }
 }
 
-/// Groups in which a brick has a slot.
-fn groups_of(map: &ClusterMap, brick: BrickId) -> usize {
-    map.volumes.iter().flat_map(|v| &v.groups).filter(|group| group.slot_of(brick).is_some()).count()
+/// What a brick is to the groups.
+#[derive(Default)]
+struct Roles {
+    /// Groups in which it has a slot.
+    groups: usize,
+    /// Groups of which it is the primary.
+    primary: usize,
+}
+
+/// What each brick is, those left out that are in no group. One pass over the map, however many bricks there are.
+fn roles(map: &ClusterMap) -> BTreeMap<BrickId, Roles> {
+    let mut roles: BTreeMap<BrickId, Roles> = BTreeMap::new();
+    for (volume, group) in map.volumes.iter().flat_map(|v| v.groups.iter().map(move |g| (v, g))) {
+        let primary = group.primary(volume.geometry.code());
+        for (index, slot) in group.slots.iter().enumerate() {
+            let role = roles.entry(slot.brick).or_default();
+            role.groups += 1;
+            role.primary += usize::from(primary == Some(index));
+        }
+    }
+    roles
 }
 
 /// Groups of which a brick is the primary.
 pub(crate) fn primary_of(map: &ClusterMap, brick: BrickId) -> usize {
-    let groups = map.volumes.iter().flat_map(|v| v.groups.iter().map(|g| (v.geometry.code(), g)));
-    let primaries = groups.filter_map(|(code, group)| group.slots.get(group.primary(code)?));
-    primaries.filter(|slot| slot.brick == brick).count()
+    roles(map).get(&brick).map_or(0, |roles| roles.primary)
 }
 
 fn memory(used: u64, budget: u64) -> String {
     format!("{} of {}", Size(used), Size(budget))
 }
 
+/// The longest turn of a process in the last hour, and whose it was.
+fn longest_turn(turns: &[LongTurn]) -> String {
+    turns.first().map_or("< 1 ms".into(), |turn| format!("{} ms, {}", turn.wall_us / 1000, turn.task))
+}
+
+fn turns(turns: &[LongTurn]) -> Value {
+    let turn = |turn: &LongTurn| json!({ "task": turn.task, "wall_us": turn.wall_us, "cpu_us": turn.cpu_us, "age_us": turn.age_us });
+    turns.iter().map(turn).collect()
+}
+
 fn document(
-    report: &ClusterReport,
+    report: &Account,
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
     mounts: &[String],
     exports: &[String],
 ) -> Value {
+    let roles = roles(&report.map);
     let bricks: Vec<Value> = bricks
         .iter()
         .map(|(info, answer)| {
@@ -181,7 +214,7 @@ fn document(
                 "address": info.address,
                 "capacity": info.capacity,
                 "free": info.free,
-                "groups": groups_of(&report.map, info.id),
+                "groups": roles.get(&info.id).map_or(0, |roles| roles.groups),
             });
             if let Some(a) = answer {
                 value["pid"] = a.pid.into();
@@ -196,6 +229,7 @@ fn document(
                 value["primary_of"] = a.primary_of.iter().map(ToString::to_string).collect();
                 value["memory"] = a.memory.into();
                 value["memory_budget"] = a.memory_budget.into();
+                value["turns"] = turns(&a.turns);
             }
             value
         })
@@ -204,12 +238,14 @@ fn document(
     json!({
         "cluster": report.map.cluster.to_string(),
         "map": report.map.version.0,
+        "map_bytes": types::wire::to_bytes(&report.map).len(),
         "meta": {
             "pid": report.pid,
             "clients": report.mounts.len(),
             "purges": report.purges,
             "memory": report.memory,
             "memory_budget": report.memory_budget,
+            "turns": turns(&report.turns),
         },
         "bricks": bricks,
         "progress": progress.document(&report.map),

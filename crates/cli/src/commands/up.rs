@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use types::Code;
-use types::messages::cluster::{ClusterReport, VolumeInfo};
+use types::messages::cluster::VolumeInfo;
 
+use crate::commands::brick::check_size;
 use crate::embedded::{self, MAIN_VOLUME, Wish, fitting_code};
 use crate::home::{Home, default_dir};
 use crate::output::Output;
 use crate::picture::picture;
 use crate::problem::problem;
-use crate::remote::{Remote, Target};
+use crate::remote::{Account, Remote, Target};
 use crate::size::Size;
 
 /// Starts a cluster of this machine: one metadata service and some bricks, their data in one directory
@@ -32,7 +33,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "DIR", env = "SHOAL_DIR")]
     dir: Option<PathBuf>,
     /// Number of bricks [default: 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     bricks: Option<u32>,
     /// Code of the volume `main`: data and parity units [default: one that fits the bricks]
     #[arg(long, value_name = "K+M")]
@@ -54,6 +55,7 @@ const SIZE_MIN: u64 = 1 << 30;
 const SIZE_MAX: u64 = 1 << 40;
 
 pub(crate) fn run(args: &UpArgs, output: &Output) -> anyhow::Result<()> {
+    args.size.map(check_size).transpose()?;
     let dir = args.dir.clone().unwrap_or_else(default_dir);
     let home = match Home::open(&dir)? {
         Some(home) => {
@@ -77,7 +79,7 @@ pub(crate) fn run(args: &UpArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn words(home: &Home, report: &ClusterReport, volume: &VolumeInfo) -> String {
+fn words(home: &Home, report: &Account, volume: &VolumeInfo) -> String {
     let plan = home.plan();
     let code = volume.geometry.code();
     format!(

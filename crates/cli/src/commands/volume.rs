@@ -2,12 +2,15 @@
 
 mod verify;
 
-use std::io::IsTerminal;
+use std::collections::BTreeSet;
+use std::io::{BufRead, IsTerminal, Read};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use types::messages::cluster::{ClusterMap, VolumeCreate, VolumeDelete, VolumeGrow, VolumeInfo};
+use types::messages::cluster::{
+    BrickInfo, BrickState, ClusterMap, VolumeCreate, VolumeDelete, VolumeGrow, VolumeInfo,
+};
 use types::{Code, Geometry, Refusal, limits};
 
 use crate::embedded::fitting_code;
@@ -16,6 +19,11 @@ use crate::picture::picture;
 use crate::problem::problem;
 use crate::remote::{Remote, Where};
 use crate::size::Size;
+
+/// Bytes of an answer that are read.
+const TYPED_MAX: u64 = 1024;
+/// Bricks that an error names.
+const NAMED_MAX: usize = 8;
 
 /// Makes, lists, grows, compares and deletes volumes
 #[derive(Args)]
@@ -29,7 +37,7 @@ Examples:
   shoal volume list
   shoal volume info photos
   shoal volume verify photos                             reads and compares every unit
-  shoal volume delete scratch")]
+  shoal volume delete scratch                            asks for the name once more; scripts say --yes")]
 pub(crate) struct VolumeArgs {
     #[command(flatten)]
     cluster: Where,
@@ -55,10 +63,13 @@ enum Action {
         size: Size,
     },
     Verify(verify::VerifyArgs),
-    /// Deletes a volume and everything in it
+    /// Deletes a volume and everything in it, once its name has been typed again
     Delete {
         /// The volume
         name: String,
+        /// Asks nothing
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -92,7 +103,7 @@ pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
         Action::Info { name } => info(name, &remote, output),
         Action::Grow { name, size } => grow(name, *size, &remote, output),
         Action::Verify(args) => verify::run(args, &remote, output),
-        Action::Delete { name } => delete(name, &remote, output),
+        Action::Delete { name, yes } => delete(name, *yes, &remote, output),
     }
 }
 
@@ -101,6 +112,10 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
     let geometry =
         Geometry::new(args.code, unit, limits::EXTENT_STRIPES_DEFAULT).context("cannot make the volume")?;
     let block = args.block.map(check_disk).transpose()?;
+    if args.groups > limits::GROUPS_MAX {
+        let what = format!("a volume has at most {} groups, not {}", limits::GROUPS_MAX, args.groups);
+        return Err(problem(what, "--groups 0 for a fitting number"));
+    }
     let CreateArgs { name, groups, same_node, .. } = args;
     let request =
         VolumeCreate { name: name.clone(), geometry, groups: *groups, same_node: *same_node, block };
@@ -109,6 +124,10 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
         Err(Refusal::TooFewDomains) => return Err(too_few(args, &remote.status()?.map)),
         Err(Refusal::Exists) => {
             return Err(problem(format!("the volume `{}` exists already", args.name), "another name"));
+        }
+        Err(Refusal::TooMany) => {
+            let what = format!("the cluster's map has no room for {} more groups", groups_of(args));
+            return Err(problem(what, "fewer --groups, or delete volumes that are not needed"));
         }
         Err(refusal) => anyhow::bail!("cannot make the volume `{}`: {refusal}", args.name),
     };
@@ -125,6 +144,11 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
         }
     });
     Ok(())
+}
+
+/// The groups that were asked for, in words.
+fn groups_of(args: &CreateArgs) -> String {
+    if args.groups == 0 { "so many".to_owned() } else { args.groups.to_string() }
 }
 
 /// The size of a disk, in bytes.
@@ -158,42 +182,76 @@ fn grow(name: &str, size: Size, remote: &Remote, output: &Output) -> anyhow::Res
     Ok(())
 }
 
-/// Says what there is and what would fit.
+/// Says what there is, what of it is up, and what would fit.
 fn too_few(args: &CreateArgs, map: &ClusterMap) -> anyhow::Error {
-    let mut nodes: Vec<_> = map.bricks.iter().map(|b| b.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    let (nodes, bricks) = (nodes.len() as u32, map.bricks.len() as u32);
-    let what = format!(
-        "code {} needs {} failure domains, one for each unit, and there are {}",
-        args.code,
-        args.code.slots(),
-        if args.same_node {
-            format!("{bricks} bricks")
-        } else {
-            format!("{nodes} nodes (with {bricks} bricks)")
-        },
-    );
+    let is_up = |brick: &&BrickInfo| brick.state == BrickState::Up;
+    let known = Domains::of(map.bricks.iter());
+    let up = Domains::of(map.bricks.iter().filter(is_up));
+    let out: Vec<String> = map.bricks.iter().filter(|b| !is_up(b)).map(|b| b.id.to_string()).collect();
     let slots = args.code.slots() as u32;
-    let remedy = if bricks == 0 {
-        "`shoal brick` first: the cluster has no brick yet".to_owned()
-    } else if !args.same_node && slots <= bricks {
-        format!(
-            "--code {}, or --same-node to let units share a node and bear the loss of bricks only",
-            fitting_code(nodes)
-        )
-    } else if args.same_node {
-        format!("--code {}", fitting_code(bricks))
+    let there = if out.is_empty() {
+        format!("and there are {}", known.text(args.same_node))
     } else {
-        format!("--code {}, or --code {} --same-node", fitting_code(nodes), fitting_code(bricks))
+        let (are, out) = (if out.len() == 1 { "is" } else { "are" }, some_of(&out));
+        format!(
+            "that are up; {} are known, {} are up: {out} {are} Out",
+            known.text(args.same_node),
+            up.text(args.same_node)
+        )
+    };
+    let what = format!("code {} needs {slots} failure domains, one for each unit, {there}", args.code);
+    let fits = |domains: &Domains| slots <= if args.same_node { domains.bricks } else { domains.nodes };
+    let other = if up.bricks == 0 {
+        String::new()
+    } else if args.same_node {
+        format!("--code {}", fitting_code(up.bricks))
+    } else if slots <= up.bricks {
+        let code = fitting_code(up.nodes);
+        format!("--code {code}, or --same-node to let units share a node and bear the loss of bricks only")
+    } else {
+        format!("--code {}, or --code {} --same-node", fitting_code(up.nodes), fitting_code(up.bricks))
+    };
+    let remedy = match (known.bricks, fits(&known)) {
+        (0, _) => "`shoal brick` first: the cluster has no brick yet".to_owned(),
+        (_, true) if other.is_empty() => "start the bricks that are Out".to_owned(),
+        (_, true) => format!("start the bricks that are Out; or {other}, with those that are up"),
+        _ => other,
     };
     problem(what, remedy)
 }
 
+/// Some failure domains.
+struct Domains {
+    bricks: u32,
+    nodes: u32,
+}
+
+impl Domains {
+    fn of<'a>(bricks: impl Iterator<Item = &'a BrickInfo>) -> Domains {
+        let nodes: Vec<_> = bricks.map(|brick| brick.node).collect();
+        let apart: BTreeSet<_> = nodes.iter().collect();
+        Domains { bricks: nodes.len() as u32, nodes: apart.len() as u32 }
+    }
+
+    fn text(&self, same_node: bool) -> String {
+        let Domains { bricks, nodes } = self;
+        if same_node { format!("{bricks} bricks") } else { format!("{nodes} nodes (with {bricks} bricks)") }
+    }
+}
+
+/// The first ones, and how many others there are.
+fn some_of(names: &[String]) -> String {
+    let named = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        others => format!("{named} and {others} others"),
+    }
+}
+
 fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
     let map = remote.status()?.map;
-    let document: Vec<Value> = map.volumes.iter().map(document).collect();
-    output.answer(&document.into(), || {
+    let document = || map.volumes.iter().map(document).collect::<Vec<Value>>().into();
+    output.answer_by(document, || {
         let mut rows = vec![["volume", "code", "unit", "groups", "disk"].map(str::to_owned).to_vec()];
         for volume in &map.volumes {
             let geometry = &volume.geometry;
@@ -229,7 +287,12 @@ fn info(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn delete(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+fn delete(name: &str, yes: bool, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+    if !yes {
+        let map = remote.status()?.map;
+        let volume = map.volume_named(name).ok_or_else(|| unknown(name, &map))?;
+        confirm(volume)?;
+    }
     match remote.meta_or_refusal(&VolumeDelete { name: name.to_owned() })? {
         Ok(_) => output.answer(&json!({ "deleted": name }), || format!("volume `{name}` is deleted")),
         Err(Refusal::Unknown | Refusal::NotFound) => return Err(unknown(name, &remote.status()?.map)),
@@ -242,6 +305,27 @@ fn delete(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
         Err(refusal) => anyhow::bail!("cannot delete the volume `{name}`: {refusal}"),
     }
     Ok(())
+}
+
+/// Has the user type the volume's name.
+fn confirm(volume: &VolumeInfo) -> anyhow::Result<()> {
+    let name = &volume.name;
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Err(problem(
+            format!(
+                "nothing is deleted: there is no terminal to ask whether all of volume `{name}` is to go"
+            ),
+            format!("`shoal volume delete {name} --yes`, if everything in it is to be lost"),
+        ));
+    }
+    let what = volume.block.map_or("its files".to_owned(), |size| format!("its disk of {}", Size(size)));
+    eprint!("Volume `{name}` and {what} will be lost for good. Type its name to delete it: ");
+    let mut typed = String::new();
+    std::io::stdin().lock().take(TYPED_MAX).read_line(&mut typed).context("cannot read what was typed")?;
+    if typed.trim() == name {
+        return Ok(());
+    }
+    Err(problem("nothing is deleted: that is not the name of the volume", format!("type `{name}`, or --yes")))
 }
 
 /// The error for a name that no volume has.

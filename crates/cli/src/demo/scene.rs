@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
-use types::messages::cluster::ClusterReport;
 use types::{BrickId, Code};
 
 use crate::commands::mount::wait_until_it_answers;
@@ -19,7 +18,7 @@ use crate::home::Home;
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Daemon};
-use crate::remote::{Remote, Target};
+use crate::remote::{Account, Remote, Target};
 use crate::size::Size;
 
 /// How long a mount's daemon may take to make everything stable.
@@ -129,7 +128,7 @@ impl Scene {
         cast: &Cast,
         props: Arc<Props>,
         output: &Output,
-    ) -> anyhow::Result<(Scene, ClusterReport)> {
+    ) -> anyhow::Result<(Scene, Account)> {
         let (dir, was_there) = make_dir(dir)?;
         props.change(|made| {
             made.dir = Some(dir.clone());

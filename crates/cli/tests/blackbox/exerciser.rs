@@ -1,19 +1,20 @@
-//! One file and its model in memory: writes, reads, truncations, maps, syncs, reopenings, renames; after each operation
-//! that tells bytes, they are what the model has.
+//! One file and its model in memory: writes and reads, also around the page cache and with the cache dropped, truncations,
+//! maps, copies within the file, space that is asked for, syncs, reopenings, renames; after each operation that tells bytes,
+//! they are what the model has.
 //!
-//! In the manner of fsx. `SHOAL_LONG=1` makes it ten times as long, `SHOAL_SEED` begins elsewhere.
+//! In the manner of fsx, and with all of its operations that the kernel offers of such a mount. Of `fallocate` that is what
+//! libc makes of it: the modes of the call are refused, and must change nothing. `SHOAL_LONG=1` makes it ten times as long, `SHOAL_SEED` begins elsewhere.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::libc;
 
 use crate::nemesis::{Plan, is_long, under_nemesis};
-use crate::stage::Chance;
-use crate::stage::Stage;
+use crate::stage::{Chance, Pages, Stage};
 
 /// The file is never longer.
 const LEN_MAX: u64 = 5 << 20;
@@ -65,6 +66,11 @@ impl Exerciser {
             91 => self.reopen(),
             92 => self.rename(number),
             93 => self.append(),
+            94 => self.write_direct(),
+            95 => self.read_direct(),
+            96 => self.copy_within(),
+            97 => self.allocate(),
+            98 => self.drop_cache(),
             _ => self.check_length(),
         };
         let took = begun.elapsed();
@@ -143,6 +149,89 @@ impl Exerciser {
         self.file.set_len(len).expect("a truncation");
         self.model.resize(len as usize, 0);
         format!("truncate {len}")
+    }
+
+    /// Another handle, around the page cache.
+    fn direct(&self) -> File {
+        let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&self.path);
+        options.expect("the file, for direct reads and writes")
+    }
+
+    fn write_direct(&mut self) -> String {
+        let offset = self.chance.below(self.model.len() as u64 + 100_000) & !4095;
+        let len = (1 + self.chance.below(Pages::LEN as u64 / 4096)) as usize * 4096;
+        if offset + len as u64 > LEN_MAX {
+            return "nothing".to_owned();
+        }
+        let bytes = self.chance.bytes(len);
+        let mut pages = Pages::new();
+        pages.0[..len].copy_from_slice(&bytes);
+        self.direct().write_all_at(&pages.0[..len], offset).expect("a direct write");
+        self.put(offset, &bytes);
+        format!("write direct {offset} {len}")
+    }
+
+    fn read_direct(&mut self) -> String {
+        let offset = self.chance.below(self.model.len() as u64 + 5000) & !4095;
+        let mut pages = Pages::new();
+        let n = self.direct().read_at(&mut pages.0, offset).expect("a direct read");
+        let start = self.model.len().min(offset as usize);
+        let end = self.model.len().min(start + Pages::LEN);
+        self.check("read direct", offset, &pages.0[..n], &self.model[start..end]);
+        format!("read direct {offset} {n}")
+    }
+
+    /// Copies a range of the file to another place, by the kernel.
+    fn copy_within(&mut self) -> String {
+        let Some((from, len)) = self.mapped_range() else { return "nothing".to_owned() };
+        let to = self.chance.below(self.model.len() as u64 + 50_000);
+        if to + len as u64 > LEN_MAX || from.abs_diff(to) < len as u64 {
+            return "nothing".to_owned();
+        }
+        let (mut at, mut into, mut left) = (from as i64, to as i64, len);
+        while left > 0 {
+            let fd = self.file.as_raw_fd();
+            // SAFETY: two offsets that live as long as the call.
+            let n = unsafe { libc::copy_file_range(fd, &raw mut at, fd, &raw mut into, left, 0) };
+            assert!(n > 0, "copy_file_range: {n}, {}", std::io::Error::last_os_error());
+            left -= n as usize;
+        }
+        let bytes = self.model[from as usize..from as usize + len].to_vec();
+        self.put(to, &bytes);
+        format!("copy {from} to {to}, {len}")
+    }
+
+    /// Space is there for whoever asks for it: libc writes zeros where the mount has no such call.
+    fn allocate(&mut self) -> String {
+        let (offset, len) = self.range((self.model.len() as u64 + 50_000).min(LEN_MAX - 1));
+        let fd = self.file.as_raw_fd();
+        let modes = [
+            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_ZERO_RANGE,
+            libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_COLLAPSE_RANGE,
+            libc::FALLOC_FL_INSERT_RANGE,
+        ];
+        let mode = modes[self.chance.below(modes.len() as u64) as usize];
+        // SAFETY: numbers only.
+        let refused = unsafe { libc::fallocate(fd, mode, offset as i64 & !4095, 4096) };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!((refused, error), (-1, Some(libc::EOPNOTSUPP)), "fallocate, mode {mode}");
+        // SAFETY: numbers only.
+        let done = unsafe { libc::posix_fallocate(fd, offset as i64, len as i64) };
+        assert_eq!(done, 0, "posix_fallocate");
+        let end = self.model.len().max(offset as usize + len);
+        self.model.resize(end, 0);
+        format!("allocate {offset} {len}")
+    }
+
+    /// The kernel forgets the pages that it need not write any more.
+    fn drop_cache(&mut self) -> String {
+        // SAFETY: numbers only.
+        let done = unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(done, 0, "posix_fadvise");
+        "drop the cache".to_owned()
     }
 
     /// A range that lies within the file, whole pages before its start.

@@ -6,8 +6,13 @@
 //! | `script.rs`, `files.rs` | random file operations, on a mount and on a tmpfs, with the same outcome |
 //! | `mounts.rs` | several mounts of one volume, and mounts that die |
 //! | `exclusive.rs` | mounts that are the only ones of their volume, with the kernel's write-back cache |
+//! | `posix.rs`, `posix.py` | what Linux' manual promises of files: removed ones, holes, times, handles, read-only mounts |
 //! | `restarts.rs` | stops, crashes and restarts of the cluster |
 //! | `damage.rs` | bytes at rest that rot, disks that are somebody else's, disks that are full |
+//! | `syscalls.rs` | what POSIX and Linux say about each system call of files, case by case |
+//! | `stress_ng.rs` | what stress-ng finds |
+//! | `tree.rs` | one tree that many programs change at random |
+//! | `turns.rs` | tasks that keep their daemon's thread for too long: every test fails for it |
 //! | `errands.rs` | somebody who runs commands while a test has files open |
 //! | `nemesis.rs` | somebody who kills, stops and restarts daemons while a test works |
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
@@ -16,6 +21,7 @@
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
 //! | `full.rs` | bricks that fill up under writers |
+//! | `sizes.rs` | lengths that are only claimed, and files of many stripes |
 //! | `verify.rs` | units that are compared |
 //! | `memory.rs` | what the daemons' memory comes to under load |
 //! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
@@ -43,11 +49,17 @@ mod nfs_client;
 mod nfs_faults;
 mod paper;
 mod partitions;
+mod posix;
 mod refusals;
 mod rejoin;
 mod remote;
 mod restarts;
 mod script;
+mod sizes;
 mod stage;
 mod story;
+mod stress_ng;
+mod syscalls;
+mod tree;
+mod turns;
 mod verify;

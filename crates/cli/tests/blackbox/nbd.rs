@@ -375,7 +375,7 @@ fn a_disk_grows_in_use() {
     let gate = stage.gate("vm", "gate", &[]);
     nbdsh(&gate.uri, "assert h.get_size() == 20*2**20 and h.pread(4096, 20*2**20 - 4096) == b'b' * 4096");
     stage.must(&["nbd", "vm", "--stop"]);
-    stage.must(&["volume", "delete", "vm"]);
+    stage.must(&["volume", "delete", "vm", "--yes"]);
 }
 
 /// Writes block after block, each with its number, and flushes now and then, until the gate dies. Says which numbers

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::stage::{Chance, Stage, text, wait_for, within};
@@ -11,6 +12,7 @@ use crate::stage::{Chance, Stage, text, wait_for, within};
 fn more_units_than_failure_domains() {
     let stage = Stage::new("domains");
     stage.shoal(&["up", "--bricks", "4", "--code", "8+2"]).refused(&["8+2 needs 10 bricks", "--code 2+2"]);
+    stage.shoal(&["up", "--bricks", "4", "--size", "8000000T"]).refused(&["at most 256 TiB", "--size"]);
     assert!(!stage.home().join("cluster.json").exists());
     stage.up(4, "2+2", "128M");
     let create = |args: &[&str]| stage.shoal(&[&["volume", "create"], args].concat());
@@ -24,12 +26,41 @@ fn more_units_than_failure_domains() {
     create(&["near", "--code", "2+1", "--same-node"]).refused(&["exists already"]);
     create(&["odd", "--code", "2+1", "--unit", "5000"]).refused(&["power of two"]);
     create(&["odd", "--code", "two"]).refused(&["K+M"]);
+    create(&["odd", "--code", "2+1", "--groups", "4000000000"])
+        .refused(&["at most 4096 groups", "--groups 0"]);
     let volumes = stage.must(&["volume", "list", "--json"]).json();
     let names: Vec<&str> =
         volumes.as_array().expect("a list").iter().filter_map(|v| v["name"].as_str()).collect();
     assert_eq!(names, ["main", "near"]);
-    stage.must(&["volume", "delete", "near"]);
+    stage.shoal(&["volume", "delete", "near"]).refused(&["nothing is deleted", "no terminal", "--yes"]);
+    stage.must(&["volume", "info", "near"]);
+    stage.shoal(&["volume", "delete", "far"]).refused(&["no volume `far`"]);
+    for (typed, deletes) in [("main", false), ("near", true)] {
+        let asked = typing(&stage, &["volume", "delete", "near"], typed);
+        assert!(asked.contains("Type its name"), "{asked}");
+        assert_eq!(asked.contains("nothing is deleted"), !deletes, "{asked}");
+    }
     stage.shoal(&["volume", "info", "near"]).refused(&["no volume `near`", "main"]);
+}
+
+/// What a command says at a terminal at which somebody types a line.
+fn typing(stage: &Stage, args: &[&str], line: &str) -> String {
+    let script = "import os, pty, sys\n\
+        pid, terminal = pty.fork()\n\
+        if pid == 0: os.execv(sys.argv[2], sys.argv[2:])\n\
+        said = b''\n\
+        try:\n\
+        \x20   while b': ' not in said: said += os.read(terminal, 1000)\n\
+        \x20   os.write(terminal, sys.argv[1].encode() + b'\\n')\n\
+        \x20   while True: said += os.read(terminal, 1000)\n\
+        except OSError: pass\n\
+        os.waitpid(pid, 0)\n\
+        print(said.decode())";
+    let shoal = env!("CARGO_BIN_EXE_shoal");
+    let mut python = Command::new("python3");
+    python.args(["-c", script, line, shoal]).args(args).env("SHOAL_DIR", stage.home());
+    let ran = python.output().expect("python3 runs");
+    String::from_utf8_lossy(&ran.stdout).into_owned()
 }
 
 #[test]

@@ -360,3 +360,56 @@ fn an_export_that_shrinks_ends_its_brick() {
     cluster.brick(1, &lender.url, false);
     cluster.wait_until("b1", "up");
 }
+
+/// While this file is there, a disk's syncs take two seconds. Loaded before the C library's `fdatasync`.
+const SLOW_SYNC: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+int fdatasync(int fd) {
+    int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    if (access(getenv("SLOW_WHILE"), F_OK) == 0) sleep(2);
+    return next(fd);
+}
+"#;
+
+/// A brick that is slow is not taken for dead: one disk syncs for two seconds each time, and both the processors and the
+/// memory have other work.
+#[test]
+fn a_slow_disk_and_a_busy_machine_cost_patience_and_no_lease() {
+    let stage = Stage::new("busy");
+    let (source, library, slow) = (stage.path("slow.c"), stage.path("slow.so"), stage.path("slow"));
+    fs::write(&source, SLOW_SYNC).expect("a source");
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o", text(&library), text(&source), "-ldl"]).status();
+    assert!(built.expect("cc runs").success());
+    let mut lenders = [1, 2, 3].map(|n| nbdkit(&stage, &format!("lender{n}"), 10 + n, &[]));
+    let before = [format!("LD_PRELOAD={}", text(&library)), format!("SLOW_WHILE={}", text(&slow))];
+    lenders[0].words.splice(0..0, ["env".to_owned()].into_iter().chain(before));
+    for lender in &lenders {
+        lender.start();
+    }
+    let cluster = Cluster::new(&stage);
+    for (n, lender) in (1..).zip(&lenders) {
+        cluster.brick(n, &lender.url, true);
+        cluster.wait_until(&format!("b{n}"), "up");
+    }
+    assert!(cluster.run(&["volume", "create", "main", "--code", "2+1"]).ok);
+    let mount = cluster.mount("mnt");
+    let mut work = within(SOON, "the first writes", || Work::new(&mount));
+
+    File::create(&slow).expect("slow from here on");
+    let mut others = Command::new("stress-ng");
+    others.args(["--cpu", "8", "--vm", "2", "--vm-bytes", "256M", "--fork", "2", "--switch", "2"]);
+    others.args(["--timeout", "15", "--temp-path", text(&stage.path(""))]);
+    stage.start("others", others);
+    let longest = within(SOON, "work on a busy machine", || work.go_on(Duration::from_secs(12)));
+    println!("the longest step took {longest:?}");
+    fs::remove_file(&slow).expect("quick again");
+    within(SOON, "work after that", || work.go_on(Duration::from_secs(1)));
+    assert!(longest >= Duration::from_secs(2), "the disk was not slow at all");
+    compare(&mount, &work.right);
+    assert!(!stage.said("meta").contains("bricks are out"), "{}", stage.said("meta"));
+    cluster.verified();
+}

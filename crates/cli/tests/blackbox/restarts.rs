@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
+
 use crate::script::tree;
-use crate::stage::{Chance, Stage, wait_for, within};
+use crate::stage::{Chance, Stage, text, wait_for, within};
 
 fn fill(dir: &Path, seed: u64) {
     let mut chance = Chance::new(seed);
@@ -116,6 +118,40 @@ fn the_metadata_service_may_restart_under_a_mount() {
     assert!(medic.wait().expect("it ends").success());
 }
 
+/// Locks a file as soon as whoever had it has ended.
+fn hold(path: &Path) -> Flock<File> {
+    for _ in 0..500 {
+        let file = File::open(path).expect("the file");
+        if let Ok(held) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            return held;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} is not let go", path.display());
+}
+
+/// A process that was killed a moment ago may still have what its successor needs.
+#[test]
+fn what_is_locked_is_waited_for_and_its_holder_is_named() {
+    let stage = Stage::new("locked");
+    stage.up(3, "2+1", "128M");
+    for (name, file) in [("meta", "meta/meta.redb"), ("meta", "meta/meta.journal"), ("b1", "bricks/b1")] {
+        stage.kill(name);
+        let held = hold(&stage.home().join(file));
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(2));
+            drop(held);
+        });
+        stage.must(&["up"]);
+        ends.join().expect("it ends");
+    }
+    stage.kill("meta");
+    let store = stage.home().join("meta");
+    let _held = hold(&store.join("meta.redb"));
+    let holder = format!("process {}", std::process::id());
+    stage.shoal(&["meta", "--dir", text(&store)]).refused(&["is served already", &holder, "try:"]);
+}
+
 #[test]
 fn two_bricks_may_die_while_files_are_written_and_read() {
     let stage = Stage::new("degraded");
@@ -135,6 +171,12 @@ fn two_bricks_may_die_while_files_are_written_and_read() {
     out("b2");
     stage.kill("b5");
     out("b5");
+    let late = ["volume", "create", "late", "--code", "4+2", "--same-node"];
+    stage.shoal(&late).refused(&[
+        "code 4+2 needs 6 failure domains",
+        "that are up; 6 bricks are known, 4 bricks are up: b2, b5 are Out",
+        "try: start the bricks that are Out; or --code 2+2",
+    ]);
     stage.umount(&mount);
     let mount = stage.mount("mnt-2");
     within(Duration::from_secs(90), "reading with two bricks dead", || {

@@ -13,12 +13,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::turns::{overlong_turns, own_work};
+
 /// One test at a time: they all want both cores.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// See the module.
 pub(crate) struct Stage {
     dir: PathBuf,
+    /// Turns that took too long, by logs that other daemons have taken over since.
+    overlong: Mutex<Vec<String>>,
     children: Mutex<Vec<Child>>,
     _turn: MutexGuard<'static, ()>,
 }
@@ -63,7 +67,7 @@ impl Stage {
         assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: the black-box tests need FUSE");
         let dir = std::env::temp_dir().join(format!("shoal-test-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).expect("a temporary directory");
-        Stage { dir, children: Mutex::default(), _turn: turn }
+        Stage { dir, overlong: Mutex::default(), children: Mutex::default(), _turn: turn }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -112,7 +116,9 @@ impl Stage {
 
     /// Starts any program as [`Stage::daemon`] does ours.
     pub(crate) fn start(&self, name: &str, mut command: Command) -> u32 {
-        let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
+        let log = self.path(&format!("{name}.log"));
+        self.overlong.lock().unwrap_or_else(PoisonError::into_inner).extend(overlong_turns(&log));
+        let log = fs::File::create(log).expect("a log");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child =
             command.spawn().unwrap_or_else(|e| panic!("{name}: {e}; see ./dev test for what it needs"));
@@ -202,16 +208,12 @@ impl Stage {
 
     /// Fails if a daemon of the embedded cluster has said something that a human should look at, other than `known`.
     pub(crate) fn check_logs(&self, known: &[&str]) {
-        let mut logs: Vec<PathBuf> = Vec::new();
-        for dir in [self.home().join("log"), self.dir.clone()] {
-            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-            logs.extend(entries.map(|e| e.path()).filter(|p| p.extension() == Some(OsStr::new("log"))));
-        }
-        for log in logs {
+        for log in self.logs() {
             let said = fs::read_to_string(&log).unwrap_or_default();
             let worry = |line: &&str| {
                 let bad = [" WARN ", " ERROR ", "panicked"].iter().any(|word| line.contains(word));
-                bad && !known.iter().any(|known| line.contains(known))
+                // How long turns may be is watched in every test, see `overlong`.
+                bad && own_work(line).is_none() && !known.iter().any(|known| line.contains(known))
             };
             let worries: Vec<&str> = said.lines().filter(worry).collect();
             assert!(worries.is_empty(), "{}:\n{}", log.display(), worries.join("\n"));
@@ -220,6 +222,19 @@ impl Stage {
 }
 
 impl Stage {
+    /// The logs of all daemons.
+    fn logs(&self) -> Vec<PathBuf> {
+        let dirs = [self.home().join("log"), self.dir.clone()];
+        let entries = dirs.iter().flat_map(fs::read_dir).flatten().flatten();
+        entries.map(|e| e.path()).filter(|p| p.extension() == Some(OsStr::new("log"))).collect()
+    }
+
+    /// Turns for which a daemon kept its thread busy for too long: everything else of it waited.
+    fn overlong(&self) -> Vec<String> {
+        let before = std::mem::take(&mut *self.overlong.lock().unwrap_or_else(PoisonError::into_inner));
+        before.into_iter().chain(self.logs().iter().flat_map(|log| overlong_turns(log))).collect()
+    }
+
     /// Loop devices over files of the stage.
     fn loops(&self) -> Vec<PathBuf> {
         let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
@@ -247,7 +262,8 @@ impl Drop for Stage {
         for pid in self.processes() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        if thread::panicking() {
+        let overlong = self.overlong();
+        if (thread::panicking() || !overlong.is_empty()) && self.home().join("log").exists() {
             let kept = std::env::temp_dir().join(format!("shoal-evidence-{}", std::process::id()));
             let name = self.dir.file_name().expect("a stage's directory has a name");
             let _ = fs::create_dir_all(&kept);
@@ -257,6 +273,8 @@ impl Drop for Stage {
         }
         let _ = wait_for(Duration::from_secs(10), || self.processes().is_empty());
         let _ = fs::remove_dir_all(&self.dir);
+        // A test that fails anyway says why itself.
+        assert!(thread::panicking() || overlong.is_empty(), "{}", overlong.join("\n"));
     }
 }
 
@@ -304,6 +322,19 @@ pub(crate) fn within<T: Send>(time: Duration, what: &str, act: impl FnOnce() -> 
         }
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Memory that the kernel may read and write around its page cache.
+#[repr(align(4096))]
+pub(crate) struct Pages(pub(crate) [u8; Pages::LEN]);
+
+impl Pages {
+    /// In bytes.
+    pub(crate) const LEN: usize = 64 << 10;
+
+    pub(crate) fn new() -> Box<Pages> {
+        Box::new(Pages([0xff; Pages::LEN]))
+    }
 }
 
 /// Numbers that look random, the same ones for the same seed.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use client::{Encode, Mount, MountOptions, Session};
 use meta::{Engine, MetaOptions, Service};
 use store::{Brick, BrickOptions, FormatOptions};
-use types::messages::cluster::{ClusterMap, MapGet, VolumeCreate};
+use types::messages::cluster::{ClusterMap, MapFetch, VolumeCreate};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, MapVersion, NodeId, Refusal};
@@ -80,7 +80,7 @@ impl Cluster {
     pub(crate) fn start_meta(&self) {
         let world = self.sim.node("meta");
         let (engine, on) = (self.engine.clone(), world.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let options = MetaOptions {
                 listen: "meta:1".to_owned(),
                 identity: identity(Role::Meta),
@@ -94,7 +94,7 @@ impl Cluster {
     pub(crate) fn start_brick(&self, brick: u32) {
         let world = self.sim.node(&brick_node(brick));
         let (on, memory_budget, ended) = (world.clone(), self.brick_memory, self.ended.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
             let options = BrickOptions {
                 brick: BrickId(brick),
@@ -147,14 +147,18 @@ pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_s
 /// The map as the arbiter has it.
 pub(crate) async fn map(world: &World) -> ClusterMap {
     let peers = Peers::new(world.clone(), identity(Role::Client));
+    let mut fetch = MapFetch::new(MapVersion(0), None);
     for _ in 0..1000 {
-        if let Ok((reply, _)) =
-            peers.call("meta:1", Epoch(0), &MapGet { have: MapVersion(0) }, Buf::empty()).await
-            && let Some(map) = reply.map
-        {
-            return map;
+        match peers.call("meta:1", Epoch(0), fetch.request(), Buf::empty()).await {
+            Ok((reply, _)) => {
+                if fetch.answered(reply) {
+                    let mut map = ClusterMap::empty(peers.cluster());
+                    fetch.apply(&mut map);
+                    return map;
+                }
+            }
+            Err(_) => world.sleep(50_000).await,
         }
-        world.sleep(50_000).await;
     }
     panic!("no map");
 }
@@ -168,7 +172,7 @@ impl Client {
             options.encode = encode;
             match Mount::join(&world, options).await {
                 Ok(mount) => {
-                    world.spawn(mount.clone().background(world.clone()));
+                    world.spawn("client", mount.clone().background(world.clone()));
                     let session = mount.session(world.clone());
                     return Client { world, mount, session };
                 }

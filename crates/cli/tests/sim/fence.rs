@@ -101,7 +101,7 @@ fn run(seed: u64, when: u64) {
                 .expect("written");
         }
         let flushing = writer.session.clone();
-        a.spawn(async move {
+        a.spawn("test", async move {
             let _ = flushing.fsync(opened.handle).await;
         });
         b.sleep(when).await;
@@ -169,7 +169,7 @@ fn wait_to_zero(seed: u64) -> (u64, Option<ClientError>) {
 
         bricks_of_b(true);
         let session = zeroing.session.clone();
-        b.spawn(async move {
+        b.spawn("test", async move {
             let _ = session.write(other, LEN as u64, b"beyond").await;
         });
         b.sleep(100_000).await;

@@ -148,13 +148,13 @@ impl Model {
 fn start_gate(cluster: &Cluster, node: &str, write_through: bool, unstable_budget: u64) {
     let world = cluster.sim.node(node);
     let (on, at) = (world.clone(), format!("{node}:10809"));
-    world.spawn(async move {
+    world.spawn("test", async move {
         loop {
             let mut options = MountOptions::new("meta:1", DISK, identity(Role::Client));
             options.encode = Encode::Auto;
             options.unstable_budget = unstable_budget;
             if let Ok(mount) = Mount::join(&on, options).await {
-                on.spawn(mount.clone().background(on.clone()));
+                on.spawn("client", mount.clone().background(on.clone()));
                 let listen = Listen::Port(at.clone());
                 let options = NbdOptions {
                     listen,
@@ -234,7 +234,7 @@ async fn work(world: &World, node: &str, model: &RefCell<Model>, write_through: 
 async fn check_holes(world: &World, bytes: &[u8]) {
     let options = MountOptions::new("meta:1", DISK, identity(Role::Client));
     let mount = Mount::join(world, options).await.expect("anybody may mount it");
-    world.spawn(mount.clone().background(world.clone()));
+    world.spawn("client", mount.clone().background(world.clone()));
     let session = mount.session(world.clone());
     let disk = session.lookup(mount.root(), DISK_FILE).await.expect("the disk is there");
     let opened = session.open(disk.inode, false, false).await.expect("opened");

@@ -11,6 +11,8 @@ use crate::storm::Storm;
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 /// Files of each client.
 const FILES: u64 = 6;
+/// Stripes of a file that is long in name only.
+const FAR_STRIPES: u64 = 1_000_000;
 /// Small writes in a row.
 const SCATTERED_MAX: u64 = 60;
 
@@ -29,6 +31,7 @@ impl Storm<'_> {
         let session = &client.session;
         match self.dice.below(12) {
             0 => return self.unlink(client, &name).await,
+            2 => return self.far_out(client, &format!("far-{who}")).await,
             1 => {
                 let handed = self.handed.borrow().clone();
                 if let Some(other) = handed.get(self.dice.below(handed.len() as u64 + 1) as usize) {
@@ -124,6 +127,38 @@ impl Storm<'_> {
         // Of one that failed, some of the bytes may have left.
         self.note(file);
         written.map(drop)
+    }
+
+    /// A file of a length that no walk from its start to its end would survive: a few bytes far out, seen again, cut, gone.
+    async fn far_out(&self, client: &Client, name: &str) -> Result<(), ClientError> {
+        let session = &client.session;
+        let opened = match session.create(InodeId::ROOT, name.as_bytes(), OWNER).await {
+            Err(ClientError::Refused(Refusal::Exists)) => {
+                return session.unlink(InodeId::ROOT, name.as_bytes()).await.map(|_| ());
+            }
+            opened => opened?,
+        };
+        let at = (FAR_STRIPES + self.dice.below(FAR_STRIPES)) * self.stripe as u64
+            + self.dice.below(self.stripe as u64);
+        let bytes = vec![self.seed as u8 | 1; 1 + self.dice.below(2 * self.stripe as u64) as usize];
+        session.write(opened.handle, at, &bytes).await?;
+        if self.dice.coin() {
+            session.fsync(opened.handle).await?;
+        }
+        let found = session.read(opened.handle, at, bytes.len()).await?;
+        if found[..] != bytes[..] && self.lost_a_lease() {
+            return Err(ClientError::Refused(Refusal::Fenced));
+        }
+        let why = || format!("{name} read at {at}: {}", difference(&bytes, &found));
+        self.must(if found[..] == bytes[..] { Ok(()) } else { Err(why()) });
+        if self.dice.coin() {
+            let cut = SetAttrs { size: Some(self.dice.below(at)), ..SetAttrs::default() };
+            session.setattr(opened.attr.inode, cut).await?;
+            session.write(opened.handle, self.dice.below(at), &bytes).await?;
+        }
+        session.unlink(InodeId::ROOT, name.as_bytes()).await?;
+        session.flush(opened.handle).await?;
+        session.release(opened.handle).await
     }
 
     /// Many small writes all over the file, as a database does: each becomes an overlay, and journals fill.

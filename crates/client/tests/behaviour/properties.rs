@@ -113,7 +113,7 @@ async fn storm(cluster: &Cluster, seed: u64) {
         let session = mount.session(world.clone());
         let world = world.clone();
         let handle = session.open(opened.attr.inode, true, false).await.unwrap().handle;
-        cluster.sim.node("client").spawn(async move {
+        cluster.sim.node("client").spawn("test", async move {
             for i in 0..BLOCKS {
                 let block = (i * 17 + writer) % BLOCKS * WRITERS + writer;
                 let bytes = pattern(700, seed as usize + i);

@@ -63,7 +63,7 @@ fn a_silent_brick_sends_the_stripe_through_the_primary() {
     cluster.known().mute.insert(BrickId(4));
     let world = cluster.sim.node("client");
     let known = cluster.known.clone();
-    world.clone().spawn(async move {
+    world.clone().spawn("test", async move {
         world.sleep(5_000_000).await;
         known.borrow_mut().mute.clear();
     });

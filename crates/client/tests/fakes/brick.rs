@@ -4,12 +4,13 @@ use std::rc::Rc;
 
 use types::messages::Done;
 use types::messages::brick::{
-    BytesFound, FindBytes, ReadStripe, ReadUnit, Span, Stage, StripeBytes, Sync, UnitBytes, Write,
+    BytesFound, FindBytes, FindStripes, ReadStripe, ReadUnit, Span, Stage, StripeBytes, StripesFound, Sync,
+    UnitBytes, Write,
 };
 use types::messages::cluster::GroupConfig;
 use types::messages::session::Role;
 use types::wire::Record;
-use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq, StripeKey};
+use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq, StripeKey, StripeSet};
 use world::{Answer, Call, World, serve};
 
 use super::{Cluster, Held, Known, identity};
@@ -19,7 +20,7 @@ impl Cluster {
     pub fn start_brick(&self, brick: BrickId) {
         let world = self.sim.node(&format!("{brick}"));
         let (cluster, own) = (self.clone(), world.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let listener = own.listen(&format!("{brick}:1")).await.expect("listens");
             let (known, handler_world) = (cluster.known.clone(), own.clone());
             drop(cluster);
@@ -100,6 +101,7 @@ async fn answer(
         }
         ReadUnit::KIND => known.borrow_mut().read_unit(brick, call.epoch, &call.parse()?),
         FindBytes::KIND => known.borrow_mut().find_bytes(brick, call.epoch, &call.parse()?),
+        FindStripes::KIND => known.borrow_mut().find_stripes(brick, &call.parse()?),
         ReadStripe::KIND => known.borrow_mut().read_stripe(brick, call.epoch, &call.parse()?),
         _ => Err(Refusal::Unsupported),
     }
@@ -207,6 +209,23 @@ impl Known {
             }
         }
         Ok(Answer::new(&BytesFound { ranges }, Buf::empty()))
+    }
+
+    /// Stripes that were ever written, of all groups.
+    fn find_stripes(&mut self, brick: BrickId, find: &FindStripes) -> Result<Answer, Refusal> {
+        self.count("FindStripes");
+        for (group, epoch) in &find.groups {
+            match find.primary {
+                true => self.check_primary(brick, *group, *epoch)?,
+                false => drop(self.config(*group, *epoch)?),
+            }
+        }
+        let key = |stripe| StripeKey { object: find.object, stripe };
+        let mut found = StripeSet::new(find.from..find.to);
+        let stable = self.stripes.range(key(find.from)..key(find.to)).map(|(key, _)| *key);
+        let held = self.held.get(&brick).into_iter().flatten().map(|held| held.write.key);
+        stable.chain(held.filter(|key| key.object == find.object)).for_each(|key| found.put(key.stripe));
+        Ok(Answer::new(&StripesFound { words: found.words(), upto: found.upto() }, Buf::empty()))
     }
 
     /// A range as the primary sees it, without the zeros at its end.

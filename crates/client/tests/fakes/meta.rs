@@ -25,7 +25,8 @@ pub struct File {
     pub stale_end: u64,
     pub cuts: u64,
     pub changes: u64,
-    pub mtime: u64,
+    pub mtime: i64,
+    pub atime: i64,
 }
 
 type Shared = Rc<RefCell<Known>>;
@@ -43,7 +44,7 @@ impl Cluster {
             known.files.values_mut().for_each(|f| f.volatile = 0);
         }
         let (known, own) = (self.known.clone(), world.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let listener = own.listen(META).await.expect("listens");
             let handler_world = own.clone();
             let handler = Rc::new(move |call: Call| {
@@ -89,7 +90,7 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
         };
     }
     now!(MapGet => map_get, ClientJoin => join, ModeTaken => mode_taken, ClientLeave => leave, Lookup => lookup,
-         GetAttr => getattr, Grow => grow, Zeroed => zeroed);
+         GetAttr => getattr, Grow => grow, Zeroed => zeroed, Accessed => accessed);
     if call.kind == SetAttr::KIND {
         let delay = known.borrow().setattr_us;
         world.sleep(delay).await;
@@ -176,7 +177,8 @@ impl Known {
     }
 
     fn map_get(&mut self, request: &MapGet) -> Result<MapReply, Refusal> {
-        Ok(MapReply { map: (self.map.version > request.have).then(|| self.map.clone()) })
+        let newer = self.map.version > request.have;
+        Ok(MapReply { news: newer.then(|| MapNews::whole(self.map.clone())) })
     }
 
     fn join(&mut self, request: &ClientJoin) -> Result<ClientJoined, Refusal> {
@@ -284,7 +286,7 @@ impl Known {
             gid: 2,
             rdev: 0,
             size: file.size.max(file.volatile),
-            atime: 0,
+            atime: file.atime,
             mtime: file.mtime,
             ctime: file.mtime,
             object: file.object,
@@ -377,6 +379,17 @@ impl Known {
         Ok(MayZero { granted: true })
     }
 
+    fn accessed(&mut self, request: &Accessed) -> Result<Done, Refusal> {
+        self.check(request.client)?;
+        for time in &request.times {
+            let file = self.files.get_mut(&time.inode).ok_or(Refusal::Stale)?;
+            if file.atime == time.known {
+                file.atime = time.atime;
+            }
+        }
+        Ok(Done {})
+    }
+
     fn zeroed(&mut self, request: &Zeroed) -> Result<Done, Refusal> {
         self.check(request.client)?;
         let file = self.files.get_mut(&request.inode).ok_or(Refusal::Stale)?;
@@ -388,7 +401,7 @@ impl Known {
 }
 
 /// The one directory.
-fn root(now: u64) -> Attr {
+fn root(now: i64) -> Attr {
     Attr {
         inode: InodeId::ROOT,
         kind: FileKind::Directory,

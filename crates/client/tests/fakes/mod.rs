@@ -211,7 +211,7 @@ impl Cluster {
             joined = Mount::join(&world, self.options()).await;
         }
         let mount = joined.expect("joined");
-        world.spawn(mount.clone().background(world.clone()));
+        world.spawn("client", mount.clone().background(world.clone()));
         let session = mount.session(world);
         (mount, session)
     }

@@ -8,12 +8,27 @@ use types::messages::names::{Attr, FileKind};
 /// What `stat` shows as the best size of a request.
 const BLKSIZE: u32 = 1 << 20;
 
+/// Files of fewer bytes are not worth a look for holes.
+const SPARSE_MIN: u64 = 1 << 20;
+/// Bytes of what `stat` counts as a block.
+const STAT_BLOCK: u64 = 512;
+
+/// What `stat` shows as used. Nobody counts that; but cp and tar look for holes only where less is used than the file is
+/// long, and make nothing but a hole of one that uses nothing.
+fn blocks(attr: &Attr) -> u64 {
+    if attr.kind == FileKind::File && attr.size >= SPARSE_MIN {
+        attr.size / STAT_BLOCK - 1
+    } else {
+        attr.size.div_ceil(STAT_BLOCK)
+    }
+}
+
 /// The kernel's view of an inode.
 pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.inode.0),
         size: attr.size,
-        blocks: attr.size.div_ceil(512),
+        blocks: blocks(attr),
         atime: time(attr.atime),
         mtime: time(attr.mtime),
         ctime: time(attr.ctime),
@@ -76,18 +91,28 @@ pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
 }
 
 /// A time that the volume has, in nanoseconds since 1970.
-pub(super) fn time(nanoseconds: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_nanos(nanoseconds)
+pub(super) fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
-/// Nanoseconds since 1970 of a time that the kernel gave. Times before that count as 1970.
-pub(super) fn nanoseconds(time: TimeOrNow) -> u64 {
-    let time = match time {
-        TimeOrNow::SpecificTime(time) => time,
-        TimeOrNow::Now => SystemTime::now(),
+/// Nanoseconds since 1970 of a time that the kernel gave. Of those that do not fit, before September 1677 and after April
+/// 2262, the nearest that does.
+pub(super) fn nanoseconds(time: TimeOrNow) -> i64 {
+    let since = match time {
+        TimeOrNow::Now => Ok(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+        TimeOrNow::SpecificTime(time) => time.duration_since(UNIX_EPOCH),
     };
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    let nanoseconds = match since {
+        Ok(since) => since.as_nanos() as i128,
+        Err(before) => {
+            // The kernel counts whole seconds down and nanoseconds up from there; fuser takes both away from 1970.
+            // Source: fuser 0.18, `system_time_from_time`.
+            let (seconds, up) = (before.duration().as_secs(), before.duration().subsec_nanos());
+            i128::from(up) - i128::from(seconds) * 1_000_000_000
+        }
+    };
+    nanoseconds.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 #[cfg(test)]
@@ -119,7 +144,57 @@ mod tests {
         assert_eq!(nanoseconds(TimeOrNow::SpecificTime(seen.mtime)), attr.mtime);
         assert_eq!(kind_of_mode(libc::S_IFIFO | 0o600), Some(FileKind::Fifo));
         assert_eq!(kind_of_mode(libc::S_IFDIR), None);
-        let before_1970 = UNIX_EPOCH - Duration::from_secs(1);
-        assert_eq!(nanoseconds(TimeOrNow::SpecificTime(before_1970)), 0);
+    }
+
+    #[test]
+    fn large_files_may_have_holes() {
+        let file = |size| Attr { size, kind: FileKind::File, ..plain() };
+        assert_eq!([0, 1, 513].map(|size| blocks(&file(size))), [0, 1, 2]);
+        assert_eq!([1 << 20, (1 << 20) + 1].map(|size| blocks(&file(size))), [2047, 2047]);
+        assert_eq!(blocks(&Attr { size: 1 << 20, kind: FileKind::Directory, ..plain() }), 2048);
+    }
+
+    fn plain() -> Attr {
+        Attr {
+            inode: InodeId(9),
+            kind: FileKind::File,
+            mode: 0o644,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            object: ObjectId(8),
+            stale_end: 0,
+            cuts: 0,
+            changes: 0,
+        }
+    }
+
+    /// As fuser gives what the kernel means by so many seconds and nanoseconds.
+    fn from_kernel(seconds: i64, nanos: u32) -> TimeOrNow {
+        let distance = Duration::new(seconds.unsigned_abs(), nanos);
+        TimeOrNow::SpecificTime(if seconds < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance })
+    }
+
+    #[test]
+    fn times_before_1970_and_far_ones() {
+        const SECOND: i64 = 1_000_000_000;
+        for (seconds, nanos) in [(0, 1), (-1, 0), (-1, 999_999_999), (-315_593_940, 0), (-2, 200_000_000)] {
+            let known = nanoseconds(from_kernel(seconds, nanos));
+            assert_eq!(known, seconds * SECOND + i64::from(nanos));
+            let shown = time(known);
+            let since = match shown.duration_since(UNIX_EPOCH) {
+                Ok(after) => after.as_nanos() as i128,
+                Err(before) => -(before.duration().as_nanos() as i128),
+            };
+            assert_eq!(since, i128::from(known));
+        }
+        assert_eq!(nanoseconds(from_kernel(i64::MAX, 0)), i64::MAX);
+        assert_eq!(nanoseconds(from_kernel(i64::MIN + 1, 0)), i64::MIN);
+        assert!(time(i64::MIN) < UNIX_EPOCH && time(i64::MAX) > UNIX_EPOCH);
     }
 }

@@ -88,6 +88,18 @@ impl Directories {
         asked_again.then(|| (heard.attr.clone(), left))
     }
 
+    /// What was heard last of a directory, however long ago.
+    pub(super) fn last(&self, inode: InodeId) -> Option<Attr> {
+        self.lock().heard.get(&inode).map(|heard| heard.attr.clone())
+    }
+
+    /// A directory was read: this is the time of its last access now.
+    pub(super) fn accessed(&self, attr: &Attr) {
+        if let Some(heard) = self.lock().heard.get_mut(&attr.inode) {
+            heard.attr.atime = attr.atime;
+        }
+    }
+
     /// The kernel is listing a directory.
     pub(super) fn listed(&self, inode: InodeId) {
         if let Some(heard) = self.lock().heard.get_mut(&inode) {

@@ -6,18 +6,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-use client::{Opened, SetAttrs};
+use client::{Opened, Seek, SetAttrs};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, KernelConfig, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
+use types::InodeId;
 use types::limits::{BLOCK, NAME_MAX, SYMLINK_MAX};
-use types::messages::names::{DirEntries, FileKind, RenameHow, Renamed};
+use types::messages::names::{Attr, DirEntries, FileKind, RenameHow, Renamed};
 
 use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
-use super::status;
+use super::{local, status};
 
 /// Cookies below belong to `.` and `..`; a directory's own entries follow.
 const COOKIE_FIRST: u64 = 2;
@@ -30,10 +32,53 @@ impl Gate {
         let inode = self.inode(inode);
         let cookie = cookie.saturating_sub(COOKIE_FIRST);
         let question = self.directories.question(Instant::now());
-        let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await)?;
+        let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await);
+        let listed = listed.map_err(|errno| match self.listings.opened(inode) {
+            // Of a directory that is gone no names are left.
+            Some(_) if errno == Errno::ESTALE => Errno::ENOENT,
+            _ => errno,
+        })?;
+        if cookie == 0
+            && let Some(attr) = self.directories.last(inode).or_else(|| self.listings.opened(inode))
+        {
+            self.listed(&attr);
+        }
         listed.entries.iter().for_each(|entry| self.directories.hear(question, &entry.attr));
         self.directories.listed(inode);
         Ok(listed)
+    }
+
+    /// The names of the directory with these attributes were read.
+    fn listed(&self, attr: &Attr) {
+        if local::note_access(&self.mount, attr) {
+            self.directories.accessed(&self.mount.with_access(attr.clone()));
+        }
+    }
+
+    /// What a file handle from before stands for, or the directory that this is in: the kernel has forgotten it, or has
+    /// never known it, and knows no more than its number. The numbers of removed inodes are never used again.
+    fn lookup_handle(&self, inode: InodeId, parent: bool) -> Result<Attr, Errno> {
+        let inode = if parent {
+            // All that is wanted of the listing is what it tells beside the entries.
+            self.ask(async |session| session.readdir(inode, u64::MAX - 1, 1).await)?.parent
+        } else {
+            inode
+        };
+        let attr = self.ask_attr(async |session| session.getattr(inode).await)?;
+        // Without a name it is only there for those who have it open, and those the kernel knows.
+        if attr.links == 0 { Err(Errno::ESTALE) } else { Ok(attr) }
+    }
+
+    /// The first place from `offset` on that is what is looked for.
+    fn seek(&self, inode: InodeId, handle: FileHandle, offset: u64, what: Seek) -> Result<i64, Errno> {
+        // Pages that were written by a map, or on an exclusive mount in any way, may not have come here yet.
+        if self.mount.is_written(inode)
+            && let Some(forget) = self.forget.get()
+        {
+            forget.pages(inode);
+        }
+        let found = self.ask(async |session| session.seek(handle.0, offset, what).await)?;
+        found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
     }
 
     /// Reads a directory: gives `add` cookie, name and attributes, until it is full.
@@ -42,7 +87,7 @@ impl Gate {
         inode: INodeNo,
         handle: FileHandle,
         cookie: u64,
-        mut add: impl FnMut(INodeNo, u64, FileType, &OsStr, Option<&types::messages::names::Attr>) -> bool,
+        mut add: impl FnMut(INodeNo, u64, FileType, &OsStr, Option<&Attr>) -> bool,
     ) -> Result<(), Errno> {
         if status::is_ours(inode) {
             // What is in it is found by name only.
@@ -101,6 +146,9 @@ impl Filesystem for Gate {
             return reply.entry(&status::TTL, &status::attr(inode), GENERATION);
         }
         let parent = self.inode(parent);
+        if let b"." | b".." = entry.as_bytes() {
+            return self.reply_entry(self.lookup_handle(parent, entry.as_bytes() == b".."), reply);
+        }
         let found =
             name(entry).and_then(|name| self.ask_attr(async |session| session.lookup(parent, name).await));
         self.reply_entry(found, reply);
@@ -112,10 +160,16 @@ impl Filesystem for Gate {
         }
         let inode = self.inode(inode);
         if let Some((attr, ttl)) = self.directories.known(inode, Instant::now()) {
-            let (told, full) = self.told(&attr);
+            let (told, full) = self.told(&self.mount.with_access(attr));
             return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
-        self.reply_asked(self.ask_attr(async |session| session.getattr(inode).await), request.pid(), reply);
+        let asked = self.ask_attr(async |session| session.getattr(inode).await);
+        if asked == Err(Errno::ESTALE)
+            && let Some(removed) = self.listings.removed(inode)
+        {
+            return self.reply_attr(Ok(removed), reply);
+        }
+        self.reply_asked(asked, request.pid(), reply);
     }
 
     fn setattr(
@@ -287,10 +341,18 @@ impl Filesystem for Gate {
         }
         let (gate, inode) = (self.clone(), self.inode(inode));
         let truncate = flags.0 & libc::O_TRUNC != 0;
+        let overlooked = flags.0 & libc::O_NOATIME != 0;
         self.spare.run(move || {
             let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
             // Another mount has put a new file in this one's place: at this number the kernel looks the name up anew.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
+            if let Ok(opened) = &opened {
+                if overlooked {
+                    gate.mount.overlook_reads(opened.handle);
+                } else if gate.mount.is_exclusive() && !write {
+                    gate.opened_to_read(&opened.attr);
+                }
+            }
             gate.reply_open(opened, write || truncate, reply);
         });
     }
@@ -412,19 +474,33 @@ impl Filesystem for Gate {
         Gate::reply_done(self.ask(async |session| session.fsync(handle.0).await), reply);
     }
 
-    fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(self.listings.open(), FopenFlags::empty());
+    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if status::is_ours(inode) {
+            return reply.opened(status::HANDLE, FopenFlags::empty());
+        }
+        let inode = self.inode(inode);
+        // As a rule the kernel has looked its name up just now.
+        let attr = match self.directories.last(inode) {
+            Some(attr) => Ok(attr),
+            None => self.ask_attr(async |session| session.getattr(inode).await),
+        };
+        match attr {
+            Ok(attr) => reply.opened(self.listings.open(attr), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn releasedir(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.listings.close(handle);
+        if !status::is_ours(inode) {
+            self.listings.close(self.inode(inode), handle);
+        }
         reply.ok();
     }
 
@@ -478,6 +554,32 @@ impl Filesystem for Gate {
     ) {
         // Names are durable before the request that changed them is answered.
         reply.ok();
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let what = match whence {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let offset = match u64::try_from(offset) {
+            Ok(offset) if handle != status::HANDLE => offset,
+            _ => return reply.error(Errno::ENXIO),
+        };
+        let (gate, inode) = (self.clone(), self.inode(inode));
+        // The kernel waits for writes of these pages, for which the pool is needed; and many bricks may be asked.
+        self.spare.run(move || match gate.seek(inode, handle, offset, what) {
+            Ok(found) => reply.offset(found),
+            Err(errno) => reply.error(errno),
+        });
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {

@@ -144,7 +144,8 @@ impl Gate {
             Answer::Plain => self.reply_attr(answer, reply),
             Answer::Stamped(stamp) => {
                 let (mut told, ttl) = self.told(attr);
-                told.mtime = time(attr.mtime / 1000 * 1000 + stamp);
+                told.mtime =
+                    time(attr.mtime.div_euclid(1000).saturating_mul(1000).saturating_add_unsigned(stamp));
                 self.versions.acts(attr.inode, thread);
                 reply.attr(&ttl, &told);
             }
@@ -175,6 +176,15 @@ impl Gate {
         }
     }
 
+    /// A file was opened only to be read, on an exclusive mount: this counts as an access, of which the kernel hears.
+    pub(super) fn opened_to_read(&self, attr: &Attr) {
+        if local::note_access(&self.mount, attr)
+            && let Some(forget) = self.forget.get()
+        {
+            forget.attributes(attr.inode);
+        }
+    }
+
     /// What the kernel is to do with its caches for a new handle.
     pub(super) fn opened(&self, attr: &Attr, write: bool) -> FopenFlags {
         let opening = self.versions.open(attr, || self.mount.mode(attr.inode), write);
@@ -184,7 +194,11 @@ impl Gate {
             forget.attributes(attr.inode);
         }
         let mut flags = FopenFlags::empty();
-        flags.set(FopenFlags::FOPEN_KEEP_CACHE, opening.keep_pages);
+        let due = !write && local::due(&self.mount, attr);
+        // Of pages that it has the kernel reads without a word: where a read would count as an access, it must say so. On
+        // an exclusive mount it keeps them all the same, and the open counts.
+        let keep = opening.keep_pages && (!due || self.mount.is_exclusive());
+        flags.set(FopenFlags::FOPEN_KEEP_CACHE, keep);
         flags.set(FopenFlags::FOPEN_DIRECT_IO, opening.direct);
         // Who has only read has nothing to hear at its close.
         flags.set(FopenFlags::FOPEN_NOFLUSH, !write);

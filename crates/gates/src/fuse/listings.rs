@@ -1,4 +1,7 @@
-//! Where listings of directories have ended.
+//! Open directories: where listings have ended, and what is left of those that were removed.
+//!
+//! The metadata service knows who has which file open, and keeps it. Of open directories it knows nothing: what `fstat`
+//! shows of a removed one is what was known of it here.
 //!
 //! The kernel asks for a directory until an answer has no entries; no answer says that it is the last one. The metadata
 //! service does, so of most directories it need not be asked twice.
@@ -8,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fuser::FileHandle;
+use types::InodeId;
+use types::messages::names::Attr;
 
 /// The directories that are open, by their handles.
 #[derive(Default)]
@@ -15,6 +20,8 @@ pub(super) struct Listings {
     handles: AtomicU64,
     /// Handles whose last answer reached the directory's end, and its last cookie.
     ended: Mutex<BTreeMap<u64, u64>>,
+    /// How often each is open, and what was known of it at the last open.
+    directories: Mutex<BTreeMap<InodeId, (u32, Attr)>>,
 }
 
 impl Listings {
@@ -22,9 +29,27 @@ impl Listings {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new handle.
-    pub(super) fn open(&self) -> FileHandle {
+    fn directories(&self) -> MutexGuard<'_, BTreeMap<InodeId, (u32, Attr)>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new handle of the directory with these attributes.
+    pub(super) fn open(&self, attr: Attr) -> FileHandle {
+        let mut directories = self.directories();
+        let (count, known) = directories.entry(attr.inode).or_insert_with(|| (0, attr.clone()));
+        *count += 1;
+        *known = attr;
         FileHandle(self.handles.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What was known of a directory, if it is open.
+    pub(super) fn opened(&self, inode: InodeId) -> Option<Attr> {
+        self.directories().get(&inode).map(|(_, attr)| attr.clone())
+    }
+
+    /// What is left of an open directory that is gone.
+    pub(super) fn removed(&self, inode: InodeId) -> Option<Attr> {
+        self.opened(inode).map(|attr| Attr { links: 0, size: 0, ..attr })
     }
 
     /// Notes that nothing followed `cookie`.
@@ -39,19 +64,58 @@ impl Listings {
     }
 
     /// Forgets a handle.
-    pub(super) fn close(&self, handle: FileHandle) {
+    pub(super) fn close(&self, inode: InodeId, handle: FileHandle) {
         self.lock().remove(&handle.0);
+        let mut directories = self.directories();
+        if let Some((count, _)) = directories.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                directories.remove(&inode);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::ObjectId;
+    use types::messages::names::FileKind;
+
+    fn directory(inode: u64) -> Attr {
+        Attr {
+            inode: InodeId(inode),
+            kind: FileKind::Directory,
+            mode: 0o755,
+            links: 2,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 3,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            object: ObjectId(0),
+            stale_end: 0,
+            cuts: 0,
+            changes: 0,
+        }
+    }
+
+    #[test]
+    fn a_removed_directory_is_known_while_it_is_open() {
+        let listings = Listings::default();
+        let (first, second) = (listings.open(directory(5)), listings.open(directory(5)));
+        listings.close(InodeId(5), first);
+        assert_eq!(listings.removed(InodeId(5)).map(|attr| (attr.links, attr.mode)), Some((0, 0o755)));
+        listings.close(InodeId(5), second);
+        assert_eq!(listings.removed(InodeId(5)), None);
+    }
 
     #[test]
     fn an_end_is_known_once() {
         let listings = Listings::default();
-        let (one, other) = (listings.open(), listings.open());
+        let (one, other) = (listings.open(directory(5)), listings.open(directory(5)));
         listings.end(one, 7);
         assert!(!listings.take_end(other, 7), "another one's");
         assert!(listings.take_end(one, 7));
@@ -61,7 +125,7 @@ mod tests {
     #[test]
     fn a_listing_that_begins_anew_is_asked_for() {
         let listings = Listings::default();
-        let handle = listings.open();
+        let handle = listings.open(directory(5));
         listings.end(handle, 7);
         assert!(!listings.take_end(handle, 0), "it was rewound");
         assert!(!listings.take_end(handle, 7));
@@ -70,9 +134,9 @@ mod tests {
     #[test]
     fn closed_handles_take_no_memory() {
         let listings = Listings::default();
-        let handle = listings.open();
+        let handle = listings.open(directory(5));
         listings.end(handle, 7);
-        listings.close(handle);
-        assert!(listings.lock().is_empty());
+        listings.close(InodeId(5), handle);
+        assert!(listings.lock().is_empty() && listings.directories().is_empty());
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use client::{ClientError, Mount, Session};
 use fuser::Errno;
+use types::messages::names::Attr;
 use world::World;
 
 use crate::errno::errno;
@@ -29,12 +30,22 @@ pub(super) fn ask<T>(
     request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
 ) -> Result<T, Errno> {
     let (world, session) = local(mount)?;
-    world.block_on(request(&session)).map_err(|error| Errno::from_i32(errno(error)))
+    world.block_on_as("fuse request", request(&session)).map_err(|error| Errno::from_i32(errno(error)))
 }
 
 /// For how long the mount's lease still runs.
 pub(super) fn leased(mount: &Arc<Mount>) -> Duration {
     local(mount).map(|(_, session)| Duration::from_micros(session.lease_left_us())).unwrap_or_default()
+}
+
+/// Whether an access to what has these attributes would be noted.
+pub(super) fn due(mount: &Arc<Mount>, attr: &Attr) -> bool {
+    local(mount).is_ok_and(|(_, session)| session.is_access_due(attr))
+}
+
+/// Notes an access; says whether it counts.
+pub(super) fn note_access(mount: &Arc<Mount>, attr: &Attr) -> bool {
+    local(mount).is_ok_and(|(_, session)| session.note_access(attr))
 }
 
 fn local(mount: &Arc<Mount>) -> Result<(World, Session), Errno> {

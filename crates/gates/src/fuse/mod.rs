@@ -15,7 +15,8 @@
 //! | `attributes.rs` | attributes in the kernel's words |
 //! | `versions.rs`, `forget.rs` | what the kernel may keep in its caches |
 //! | `directories.rs` | what was heard of directories a moment ago |
-//! | `listings.rs` | where listings of directories have ended |
+//! | `listings.rs` | open directories: where listings have ended, what is left of removed ones |
+//! | `flags.rs` | what `mount -o remount` has said |
 //! | `spare.rs` | threads for requests that may wait long |
 //! | `local.rs` | what a thread owns |
 //! | `status.rs` | the file `.shoal/status` in the root of every mount |
@@ -23,6 +24,7 @@
 mod attributes;
 mod directories;
 mod filesystem;
+mod flags;
 mod forget;
 mod gate;
 mod listings;

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use world::World;
 
+use super::flags::Flags;
 use super::forget::Forget;
 use super::gate::Gate;
 use super::spare::Spare;
@@ -32,6 +33,10 @@ pub struct FuseOptions {
     pub dir: PathBuf,
     /// Threads that serve requests.
     pub threads: usize,
+    /// Nothing can be changed, until the kernel is told otherwise (`mount -o remount,rw`).
+    pub read_only: bool,
+    /// Reading does not change the times of last access, until the kernel is told otherwise (`mount -o remount,relatime`).
+    pub noatime: bool,
 }
 
 /// Why a volume cannot be shown, or did not end well.
@@ -99,7 +104,7 @@ pub fn mount(client: MountOptions, options: &FuseOptions) -> Result<FuseMount, F
 fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
-        Ok(world) => world.block_on(mount.background(world.clone())),
+        Ok(world) => world.block_on_as("client", mount.background(world.clone())),
         Err(error) => tracing::error!("the mount's background gets no ring: {error}"),
     })
 }
@@ -126,6 +131,8 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
             Recalled::Lost => drop(kernel.soon(inode)),
         }
     }));
+    let flags = Flags::new(&options.dir);
+    mount.on_access(Box::new(move |kind| flags.notes(kind)));
     assert!(gate.forget.set(forget).is_ok(), "a mount begins once");
     session.spawn().map_err(refused)
 }
@@ -137,6 +144,12 @@ fn config(volume: &str, options: &FuseOptions) -> Config {
         MountOption::CUSTOM("subtype=shoal".to_owned()),
         MountOption::DefaultPermissions,
     ];
+    if options.read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    if options.noatime {
+        config.mount_options.push(MountOption::NoAtime);
+    }
     config.acl = SessionACL::All;
     config.n_threads = Some(options.threads.max(2));
     config.clone_fd = true;
@@ -157,6 +170,7 @@ pub(super) fn agree(config: &mut KernelConfig, exclusive: bool) -> io::Result<()
         InitFlags::FUSE_ASYNC_DIO,
         InitFlags::FUSE_CACHE_SYMLINKS,
         InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        InitFlags::FUSE_EXPORT_SUPPORT,
     ];
     for flag in wanted {
         if config.add_capabilities(flag).is_err() {

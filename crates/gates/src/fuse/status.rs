@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use client::Mount;
 use fuser::{FileAttr, FileHandle, FileType, INodeNo};
+use types::messages::LongTurn;
 
 use super::attributes::directory;
 
@@ -76,5 +77,8 @@ fn text(mount: &Mount) -> String {
         ("unstable_bytes", counters.unstable_bytes),
         ("cache_bytes", counters.cache_bytes),
     ];
-    lines.map(|(name, value)| format!("{name} {value}\n")).concat()
+    // Times in microseconds: on the clock, and of the thread itself.
+    let turn = |turn: LongTurn| format!("longest_turn {} {} {}\n", turn.wall_us, turn.cpu_us, turn.task);
+    let turns = world::turns::longest().into_iter().map(turn);
+    lines.into_iter().map(|(name, value)| format!("{name} {value}\n")).chain(turns).collect()
 }

@@ -63,7 +63,7 @@ pub(super) enum Answer {
 struct Version {
     object: ObjectId,
     size: u64,
-    mtime: u64,
+    mtime: i64,
     /// The other three may be as they were after a change: clocks differ, and times can be set.
     changes: u64,
 }
@@ -247,7 +247,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(3);
 
-    fn attr(size: u64, mtime: u64) -> Attr {
+    fn attr(size: u64, mtime: i64) -> Attr {
         Attr {
             inode: InodeId(5),
             kind: FileKind::File,

@@ -26,7 +26,7 @@ const HAGGLE_US: u64 = 10_000_000;
 /// Bytes of a refused write that are read at a time, to be forgotten.
 const DISCARD: usize = 64 << 10;
 /// Stripes whose state one request is told.
-const STATUS_STRIPES: u64 = 1024;
+const STATUS_STRIPES: u64 = 4096;
 
 /// Why a client is let go.
 const ENDED: &str = "the gate or its lease has ended";
@@ -213,7 +213,7 @@ impl Line {
             return None;
         }
         let line = Rc::clone(self);
-        self.server.world().spawn(async move {
+        self.server.world().spawn("nbd request", async move {
             let reply = line.carry_out(&job, body).await;
             line.send(reply, credit).await;
         });
@@ -223,7 +223,7 @@ impl Line {
     /// Sends a reply without keeping the next request waiting.
     fn reply(self: &Rc<Line>, reply: Reply, credit: Credit) {
         let line = Rc::clone(self);
-        self.server.world().spawn(async move { line.send(reply, credit).await });
+        self.server.world().spawn("nbd answer", async move { line.send(reply, credit).await });
     }
 
     /// The credit is given back when the reply has left.

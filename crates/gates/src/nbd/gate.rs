@@ -97,7 +97,7 @@ fn serve_beside(shared: Arc<Shared>, place: Place) {
         let listener = world.listen_beside(&place)?;
         drop(place);
         let server = Server::on(&world, shared);
-        world.block_on(server.serve_until_closed(listener));
+        world.block_on_as("nbd connections", server.serve_until_closed(listener));
         Ok(())
     });
     if let Err(error) = served {
@@ -109,7 +109,7 @@ fn serve_beside(shared: Arc<Shared>, place: Place) {
 fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
-        Ok(world) => world.block_on(mount.background(world.clone())),
+        Ok(world) => world.block_on_as("client", mount.background(world.clone())),
         Err(error) => tracing::error!("the gate's background gets no ring: {error}"),
     })
 }

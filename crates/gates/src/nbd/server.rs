@@ -198,7 +198,7 @@ impl Server {
             return;
         }
         let server = Rc::clone(self);
-        self.world.spawn(async move {
+        self.world.spawn("nbd connection", async move {
             connection::serve(server, conn).await;
             drop(seat);
         });

@@ -92,7 +92,7 @@ impl Line {
             }
             let line = Rc::clone(self);
             let room = Room { _own: (credits, own), _all: all };
-            self.gate.world.spawn(async move { line.carry_out(record, room).await });
+            self.gate.world.spawn("nfs request", async move { line.carry_out(record, room).await });
         }
     }
 

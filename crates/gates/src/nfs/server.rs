@@ -136,7 +136,10 @@ impl NfsGate {
         for number in 0..threads {
             let (shared, listener) = (Arc::clone(&self.shared), listener.try_clone()?);
             let serve = move || match World::real() {
-                Ok(world) => world.block_on(serve(world.clone(), shared, listener, bytes, number == 0)),
+                Ok(world) => world.block_on_as(
+                    "nfs connections",
+                    serve(world.clone(), shared, listener, bytes, number == 0),
+                ),
                 Err(error) => tracing::error!("a thread of the gate gets no ring: {error}"),
             };
             self.threads.push(thread::Builder::new().name("nfs".into()).spawn(serve)?);
@@ -179,7 +182,7 @@ fn guests(options: &NfsOptions) -> Result<Guests, NfsError> {
 fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
-        Ok(world) => world.block_on(mount.background(world.clone())),
+        Ok(world) => world.block_on_as("client", mount.background(world.clone())),
         Err(error) => tracing::error!("the gate's background gets no ring: {error}"),
     })
 }
@@ -193,7 +196,7 @@ async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: 
     let session = shared.mount.session(world.clone());
     let gate = Rc::new(Gate { shared: Arc::clone(&shared), world: world.clone(), session });
     if tends {
-        world.spawn(tend(Rc::clone(&gate)));
+        world.spawn("nfs upkeep", tend(Rc::clone(&gate)));
     }
     let here = Credits::new(usize::MAX, usize::MAX);
     let all = Credits::new(REQUESTS_MAX, bytes);
@@ -202,7 +205,7 @@ async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: 
             Ok(conn) => {
                 let Some((client, seat)) = admit(&shared, &conn) else { continue };
                 let (gate, all, turn) = (Rc::clone(&gate), Rc::clone(&all), here.take(1, 0).await);
-                world.spawn(async move {
+                world.spawn("nfs connection", async move {
                     connection::serve(gate, conn, client, all).await;
                     drop((seat, turn));
                 });

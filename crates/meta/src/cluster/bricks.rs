@@ -14,18 +14,22 @@
 //! A slot that is Out has missed writes. Its brick may come back at any time; the slot is Live again only when the
 //! primary says that it has everything.
 
-use types::limits::{BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
+use types::limits::{ADDRESS_MAX, BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{
     BrickBeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotState, VolumeInfo,
 };
 use types::{BrickId, GroupId, Refusal};
 
 use super::map::{Cluster, Life};
+use super::news::Changed;
 use crate::kv::Writes;
 
 impl Cluster {
     /// A brick's server has started.
     pub(crate) fn join(&mut self, request: &BrickJoin, now: u64) -> Result<Writes, Refusal> {
+        if request.address.len() > ADDRESS_MAX {
+            return Err(Refusal::Invalid);
+        }
         let known = self.lives.get(&request.brick);
         let old = self.map.brick(request.brick);
         if let (Some(life), Some(old)) = (known, old) {
@@ -42,14 +46,15 @@ impl Cluster {
                 return Ok(Writes::new());
             }
         } else if self.map.bricks.len() >= BRICKS_MAX {
-            return Err(Refusal::Invalid);
+            return Err(Refusal::TooMany);
         }
 
         self.put_brick(request, now);
         let mut writes = Writes::new();
         self.write_brick(request.brick, &mut writes);
-        self.renew_groups_of(request.brick, &mut writes);
-        self.publish(&mut writes);
+        let mut changed = self.renew_groups_of(request.brick, &mut writes);
+        changed.push(Changed::Brick(request.brick));
+        self.publish(changed, &mut writes);
         Ok(writes)
     }
 
@@ -63,22 +68,23 @@ impl Cluster {
         }
     }
 
-    /// A new epoch for every group whose primary a brick is.
-    fn renew_groups_of(&mut self, brick: BrickId, writes: &mut Writes) {
+    /// A new epoch for every group whose primary a brick is; which they are.
+    fn renew_groups_of(&mut self, brick: BrickId, writes: &mut Writes) -> Vec<Changed> {
+        let mut changed = Vec::new();
         for volume in &mut self.map.volumes {
-            let code = volume.geometry.code();
-            let mut changed = false;
-            for group in &mut volume.groups {
+            let (code, before) = (volume.geometry.code(), changed.len());
+            for (index, group) in (0..).zip(&mut volume.groups) {
                 let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
                 if primary.is_some_and(|slot| slot.brick == brick) {
                     group.epoch = group.epoch.next();
-                    changed = true;
+                    changed.push(Changed::Group(GroupId { volume: volume.id, index }));
                 }
             }
-            if changed {
+            if changed.len() > before {
                 Cluster::write_volume(volume, writes);
             }
         }
+        changed
     }
 
     /// A brick renews its lease.
@@ -156,7 +162,7 @@ impl Cluster {
         change(group);
         group.epoch = group.epoch.next();
         Cluster::write_volume(volume, &mut writes);
-        self.publish(&mut writes);
+        self.publish([Changed::Group(id)], &mut writes);
         Ok(writes)
     }
 
@@ -188,13 +194,16 @@ impl Cluster {
             }
             self.write_brick(*brick, &mut writes);
         }
+        let mut changed: Vec<Changed> = silent.iter().map(|brick| Changed::Brick(*brick)).collect();
         for volume in &mut self.map.volumes {
-            if silent.iter().filter(|brick| expel(volume, **brick)).count() > 0 {
+            let before = changed.len();
+            silent.iter().for_each(|brick| changed.extend(expel(volume, *brick)));
+            if changed.len() > before {
                 Cluster::write_volume(volume, &mut writes);
             }
         }
         if !silent.is_empty() {
-            self.publish(&mut writes);
+            self.publish(changed, &mut writes);
         }
         writes
     }
@@ -214,11 +223,12 @@ fn expired(life: &Life, now: u64) -> bool {
     now.saturating_sub(life.heard) > LEASE_US + LEASE_MARGIN_US
 }
 
-/// Puts a brick's slots Out. True if there were any.
-fn expel(volume: &mut VolumeInfo, brick: BrickId) -> bool {
-    let least = volume.geometry.code().k();
-    let outs = volume.groups.iter_mut().filter_map(|group| expel_slot(group, brick, least));
-    outs.count() > 0
+/// Puts a brick's slots Out. The groups that it had live ones in.
+fn expel(volume: &mut VolumeInfo, brick: BrickId) -> impl Iterator<Item = Changed> {
+    let (least, volume, groups) = (volume.geometry.code().k(), volume.id, &mut volume.groups);
+    (0..).zip(groups).filter_map(move |(index, group)| {
+        expel_slot(group, brick, least).map(|()| Changed::Group(GroupId { volume, index }))
+    })
 }
 
 /// A group that would be left with too few live slots keeps its configuration: it stops by itself.

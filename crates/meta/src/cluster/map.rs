@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo};
 use types::{BrickId, Geometry, Incarnation, MapVersion, VolumeId};
 
+use super::news::{Changed, History};
 use crate::kv::{Store, Writes};
 use crate::records::{BrickRecord, VolumeRecord, from_value, to_value};
 use crate::{MetaError, keys};
@@ -24,6 +25,8 @@ pub(crate) struct Cluster {
     pub(super) lives: BTreeMap<BrickId, Life>,
     /// Deleted volumes whose space is not yet back.
     pub(super) deleted: BTreeMap<VolumeId, VolumeRecord>,
+    /// What has changed in the map lately.
+    pub(super) history: History,
 }
 
 impl Cluster {
@@ -33,7 +36,8 @@ impl Cluster {
         let version = store.get(&keys::map_version(), from_value)?.0;
         let version = version.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(MapVersion(1));
         let map = ClusterMap { version, ..ClusterMap::empty(cluster) };
-        let mut arbiter = Cluster { map, lives: BTreeMap::new(), deleted: BTreeMap::new() };
+        let history = History::from(map.version);
+        let mut arbiter = Cluster { map, lives: BTreeMap::new(), deleted: BTreeMap::new(), history };
         let mut damaged = false;
         let prefix = keys::all::bricks();
         store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
@@ -121,9 +125,10 @@ impl Cluster {
             .map(|brick| brick.address.as_str())
     }
 
-    /// Gives the map its next version; `writes` get it.
-    pub(super) fn publish(&mut self, writes: &mut Writes) {
+    /// Gives the map its next version, in which this has changed; `writes` get it.
+    pub(super) fn publish(&mut self, changed: impl IntoIterator<Item = Changed>, writes: &mut Writes) {
         self.map.version = MapVersion(self.map.version.0 + 1);
+        self.history.add(self.map.version, changed);
         writes.insert(keys::map_version(), Some(to_value(&self.map.version)));
     }
 

@@ -10,6 +10,7 @@ use types::messages::cluster::{
 use types::{BrickId, GroupId};
 
 use super::map::Cluster;
+use super::news::Changed;
 use crate::keys;
 use crate::kv::Writes;
 use crate::records::to_value;
@@ -72,8 +73,7 @@ impl Cluster {
     /// The groups of the volumes in use that a brick has a slot of.
     fn groups_with(&self, brick: BrickId) -> impl Iterator<Item = (GroupId, &VolumeInfo, &GroupConfig)> {
         self.map.volumes.iter().flat_map(move |volume| {
-            (0..)
-                .zip(&volume.groups)
+            types::cost::walked((0..).zip(&volume.groups))
                 .filter(move |(_, group)| group.slot_of(brick).is_some())
                 .map(move |(index, group)| (GroupId { volume: volume.id, index }, volume, group))
         })
@@ -84,26 +84,28 @@ impl Cluster {
     pub(crate) fn replace(&mut self, request: &BrickReplace) -> (u32, Writes) {
         let BrickReplace { old, new } = *request;
         let mut writes = Writes::new();
-        let mut replaced = 0;
+        let mut changed = Vec::new();
         // Back, and in no group: what it may still have of deleted volumes it can be asked to purge.
         if self.map.brick(old).is_none_or(|brick| brick.state == BrickState::Up) {
             return (0, writes);
         }
         for volume in &mut self.map.volumes {
             let groups = replace_in(&mut volume.groups, old, new);
-            if groups > 0 {
+            if !groups.is_empty() {
                 Cluster::write_volume(volume, &mut writes);
-                replaced += groups;
             }
+            let id = volume.id;
+            changed.extend(groups.into_iter().map(|index| Changed::Group(GroupId { volume: id, index })));
         }
         // What deleted volumes had on the old brick went with it: nobody waits until it is purged.
         for (id, record) in &mut self.deleted {
-            if replace_in(&mut record.groups, old, new) > 0 {
+            if !replace_in(&mut record.groups, old, new).is_empty() {
                 writes.insert(keys::volume(*id), Some(to_value(record)));
             }
         }
+        let replaced = u32::try_from(changed.len()).unwrap_or(u32::MAX);
         if replaced > 0 {
-            self.publish(&mut writes);
+            self.publish(changed, &mut writes);
         }
         (replaced, writes)
     }
@@ -114,13 +116,14 @@ fn of_brick(what: Obstacle) -> Hindrance {
     Hindrance { what, group: None, brick: None }
 }
 
-fn replace_in(groups: &mut [GroupConfig], old: BrickId, new: BrickId) -> u32 {
-    let mut replaced = 0;
-    for group in groups {
+/// Gives the slots of one brick to another, and says in which groups.
+fn replace_in(groups: &mut [GroupConfig], old: BrickId, new: BrickId) -> Vec<u32> {
+    let mut replaced = Vec::new();
+    for (index, group) in (0..).zip(groups) {
         if let Some(at) = group.slot_of(old) {
             group.slots[at] = SlotConfig { brick: new, state: SlotState::Out };
             group.epoch = group.epoch.next();
-            replaced += 1;
+            replaced.push(index);
         }
     }
     replaced

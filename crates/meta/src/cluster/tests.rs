@@ -1,7 +1,9 @@
 //! Bricks, epochs, volumes.
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
-use types::messages::cluster::{BrickBeat, BrickState, GroupAdmit, GroupRenew, SlotState};
+use types::messages::cluster::{
+    BrickBeat, BrickJoin, BrickState, ClientJoin, GroupAdmit, GroupRenew, SlotState,
+};
 use types::messages::names::StatFs;
 use types::{BrickId, Epoch, GroupId, Incarnation, Refusal};
 
@@ -237,6 +239,47 @@ fn volumes_have_good_names_and_room() {
         many.name = "more".into();
         assert_eq!(fixture.state.volume_create(&many, 1), Err(Refusal::Invalid));
     });
+}
+
+#[test]
+fn what_everybody_is_sent_stays_within_a_record() {
+    let mut fixture = Fixture::new(engines()[0].clone());
+    let mut made = 0;
+    let refused = loop {
+        let mut request = volume_create(&format!("v{made}"), "2+1");
+        request.groups = types::limits::GROUPS_MAX;
+        match fixture.state.volume_create(&request, 1) {
+            Ok(_) => made += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!(refused, Refusal::TooMany);
+    let bytes = types::wire::to_bytes(fixture.state.cluster.map()).len();
+    assert!(made > 10 && bytes <= types::limits::MAP_MAX, "{made} volumes, {bytes} bytes");
+    let long = BrickJoin { address: "h".repeat(300), ..brick_join(9, 1) };
+    assert!(matches!(fixture.state.cluster.join(&long, 0), Err(Refusal::Invalid)));
+}
+
+#[test]
+fn mounts_are_counted() {
+    let mut fixture = Fixture::new(engines()[0].clone());
+    let join = ClientJoin {
+        volume: "home".into(),
+        client: None,
+        opens: Vec::new(),
+        exclusive: false,
+        place: "p".repeat(types::limits::PLACE_MAX),
+    };
+    let mut mounts = 1;
+    let refused = loop {
+        match fixture.state.client_join(&join, 0, 0) {
+            Ok(_) => mounts += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!((refused, mounts), (Refusal::TooMany, types::limits::MOUNTS_MAX));
+    let bytes = types::wire::to_bytes(&fixture.state.sessions.mounts(0, 0)).len();
+    assert!(types::limits::MAP_MAX + bytes < types::limits::RECORD_MAX, "{bytes} bytes");
 }
 
 #[test]

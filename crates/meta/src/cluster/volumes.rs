@@ -1,14 +1,16 @@
 //! Volumes: their names and groups.
 
 use layout::{PlacementError, build_groups, groups_for};
-use types::limits::{BLOCK, FILE_SIZE_MAX, GROUPS_MAX, VOLUME_NAME_MAX};
+use types::limits::{BLOCK, FILE_SIZE_MAX, GROUPS_MAX, MAP_MAX, VOLUME_NAME_MAX};
 use types::messages::cluster::{
     BrickState, DISK, GroupConfig, SlotConfig, SlotState, VolumeCreate, VolumeInfo,
 };
 use types::messages::names::{FileKind, Owner};
+use types::wire::to_bytes;
 use types::{BrickId, Epoch, InodeId, NodeId, ObjectId, Refusal, VolumeId};
 
 use super::map::Cluster;
+use super::news::Changed;
 use crate::keys;
 use crate::kv::Writes;
 use crate::live::Place;
@@ -21,7 +23,7 @@ impl Cluster {
         request: &VolumeCreate,
         id: VolumeId,
         disk: Option<InodeId>,
-        wall: u64,
+        wall: i64,
     ) -> Result<(VolumeInfo, Writes), Refusal> {
         check_volume_name(&request.name)?;
         if self.map.volume_named(&request.name).is_some() {
@@ -31,6 +33,10 @@ impl Cluster {
         let groups = self.place(request)?;
         let VolumeCreate { ref name, geometry, same_node, block, .. } = *request;
         let volume = VolumeInfo { id, name: name.clone(), geometry, groups, same_node, block };
+        // Everybody gets the whole map in one record.
+        if to_bytes(&self.map).len() + to_bytes(&volume).len() > MAP_MAX {
+            return Err(Refusal::TooMany);
+        }
 
         let owner = Owner { uid: 0, gid: 0, mode: 0o755 };
         let mut root = Inode::new(FileKind::Directory, &owner, wall);
@@ -44,7 +50,7 @@ impl Cluster {
         writes.insert(keys::usage(id), Some(to_value(&(1 + root.size))));
         Cluster::write_volume(&volume, &mut writes);
         self.map.volumes.push(volume.clone());
-        self.publish(&mut writes);
+        self.publish([Changed::Volume(id)], &mut writes);
         Ok((volume, writes))
     }
 
@@ -79,7 +85,7 @@ impl Cluster {
         let volume = volume.clone();
         let mut writes = Writes::new();
         Cluster::write_volume(&volume, &mut writes);
-        self.publish(&mut writes);
+        self.publish([Changed::Volume(id)], &mut writes);
         Ok((volume, writes))
     }
 
@@ -92,13 +98,13 @@ impl Cluster {
         let mut writes = Writes::new();
         writes.insert(keys::volume(id), Some(to_value(&record)));
         self.deleted.insert(id, record);
-        self.publish(&mut writes);
+        self.publish([Changed::Volume(id)], &mut writes);
         Ok((id, writes))
     }
 
-    /// The geometry of a deleted volume whose space is not yet back.
-    pub(crate) fn deleted_geometry(&self, id: VolumeId) -> Option<types::Geometry> {
-        self.deleted.get(&id).map(|record| record.geometry)
+    /// Whether a volume was deleted and its space is not yet back.
+    pub(crate) fn is_deleted(&self, id: VolumeId) -> bool {
+        self.deleted.contains_key(&id)
     }
 
     /// Nothing is left of a deleted volume.
@@ -119,7 +125,7 @@ pub(crate) fn check_disk_size(size: u64) -> Result<(), Refusal> {
 }
 
 /// The only file of a block volume, in its root: thin, so it has its size from the start and takes no space.
-fn add_disk(writes: &mut Writes, root: &mut Inode, (volume, id): Place, size: u64, wall: u64) {
+fn add_disk(writes: &mut Writes, root: &mut Inode, (volume, id): Place, size: u64, wall: i64) {
     let owner = Owner { uid: 0, gid: 0, mode: 0o600 };
     let mut disk = Inode::new(FileKind::File, &owner, wall);
     (disk.size, disk.object) = (size, ObjectId(id.0));

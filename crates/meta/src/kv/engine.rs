@@ -18,6 +18,9 @@ pub enum EngineError {
     /// The database could not be opened.
     #[error("the metadata store cannot be opened: {0}")]
     Open(#[source] Box<::redb::DatabaseError>),
+    /// Another process has the database open.
+    #[error("the metadata store is in use by another process")]
+    InUse,
     /// The journal beside the database could not be named.
     #[error("the path of the metadata store is no UTF-8 text")]
     Path,

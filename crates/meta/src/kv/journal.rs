@@ -84,7 +84,7 @@ impl Journal {
         applied: Option<u64>,
         memory_budget: u64,
     ) -> Result<Found, JournalError> {
-        let disk = match world.open_disk(path).await {
+        let disk = match world.open_disk_when_free(path).await {
             Ok(disk) => disk,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             Err(_) if applied.is_some() => return Err(JournalError::Missing),
@@ -139,6 +139,11 @@ impl Journal {
     async fn read_half(&self, half: u64) -> io::Result<Buf> {
         let len = usize::try_from(self.half_len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         self.disk.read(BLOCK as u64 + half * self.half_len, len).await
+    }
+
+    /// Bytes of a half: no record is longer.
+    pub(crate) fn half_len(&self) -> u64 {
+        self.half_len
     }
 
     /// Whether a record has room in the present half.

@@ -15,12 +15,14 @@ use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use types::cost;
 use world::Signal;
 
 use super::engine::{Engine, EngineError, Reader, Writes};
 use super::record::{self, Salt, Sealed};
 
-/// What is gathered is sealed when it has grown to about so many bytes.
+/// What is gathered is sealed when it has grown to about so many bytes, or to a quarter of half the journal: with one more
+/// change it must fit into that.
 const SEAL_BYTES: usize = 1 << 20;
 
 /// A value newer than the engine's; `None` removes.
@@ -45,6 +47,8 @@ struct Ahead {
     frozen: Option<(Arc<Table>, u64)>,
     /// Something has been gathered.
     work: Signal,
+    /// Bytes of what is gathered from which on it is sealed.
+    seal_bytes: usize,
 }
 
 /// See the module.
@@ -63,11 +67,12 @@ impl Store {
         Ok(Store { engine, reader, gathered: Writes::new(), gathered_bytes: 0, ahead: None })
     }
 
-    /// From now on changes are durable when a journal has their record. The first one is `next`; `work` is given when
-    /// there is something to write.
-    pub(crate) fn put_journal_before(&mut self, salt: Salt, next: u64, work: Signal) {
-        let sealed = VecDeque::new();
-        self.ahead = Some(Box::new(Ahead { salt, next, sealed, recent: Table::new(), frozen: None, work }));
+    /// From now on changes are durable when a journal, of halves of so many bytes, has their record. The first one is
+    /// `next`; `work` is given when there is something to write.
+    pub(crate) fn put_journal_before(&mut self, salt: Salt, half_len: u64, next: u64, work: Signal) {
+        let (sealed, recent) = (VecDeque::new(), Table::new());
+        let seal_bytes = usize::try_from(half_len / 4).unwrap_or(SEAL_BYTES).min(SEAL_BYTES);
+        self.ahead = Some(Box::new(Ahead { salt, next, sealed, recent, frozen: None, work, seal_bytes }));
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -114,6 +119,7 @@ impl Store {
         let mut layers = Layers::new(self, own, from, to);
         let mut more = true;
         self.reader.range(from, to, &mut |key, value| {
+            cost::entries(1);
             let mut hidden = false;
             while more && let Some((newer_key, newer)) = layers.next_up_to(key) {
                 hidden = newer_key == key;
@@ -144,6 +150,7 @@ impl Store {
             return;
         };
         self.gathered_bytes += record::weight(&writes);
+        cost::entries(writes.len());
         // Not `append`, which builds the whole map anew.
         self.gathered.extend(writes);
         ahead.work.notify();
@@ -152,11 +159,12 @@ impl Store {
     /// Ends a batch: without a journal it is durable when this returns, with one it will be with [`Store::last`]. After
     /// an error the store shows what was committed before.
     pub(crate) fn end_batch(&mut self) -> Result<(), EngineError> {
-        if self.ahead.is_some() {
-            return if self.gathered_bytes < SEAL_BYTES { Ok(()) } else { self.seal() };
+        if let Some(ahead) = &self.ahead {
+            return if self.gathered_bytes < ahead.seal_bytes { Ok(()) } else { self.seal() };
         }
         let writes = std::mem::take(&mut self.gathered);
         if !writes.is_empty() {
+            cost::entries(writes.len());
             self.engine.commit(writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref())))?;
             self.reader = self.engine.reader()?;
         }
@@ -170,6 +178,7 @@ impl Store {
         let record = ahead.next;
         ahead.sealed.push_back(record::seal(&ahead.salt, record, &writes).ok_or(EngineError::TooLarge)?);
         ahead.next += 1;
+        cost::entries(writes.len());
         ahead.recent.extend(writes.into_iter().map(|(key, value)| (key, Newer { record, value })));
         Ok(())
     }
@@ -222,6 +231,7 @@ impl<'a> Iterator for Layer<'a> {
     type Item = (Change<'a>, u64);
 
     fn next(&mut self) -> Option<(Change<'a>, u64)> {
+        cost::entries(1);
         match self {
             Layer::Writes(range, record) => {
                 range.next().map(|(key, value)| ((key.as_slice(), value.as_deref()), *record))

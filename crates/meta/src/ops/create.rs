@@ -49,7 +49,7 @@ pub(super) fn add_inode(
     name: &[u8],
     id: InodeId,
     inode: &Inode,
-    now: u64,
+    now: i64,
 ) -> Result<crate::live::Place, Refusal> {
     let place = (parent.place.0, id);
     txn.count_inodes(place.0, 1)?;

@@ -1,6 +1,6 @@
 //! Tells of growth.
 
-use types::limits::FILE_SIZE_MAX;
+use types::limits::{FILE_SIZE_MAX, GROWN_MAX};
 use types::messages::names::{Grow, Grown, SizeUpdate};
 use types::{ClientId, Refusal};
 
@@ -13,6 +13,10 @@ use crate::records::Inode;
 /// A report from before a cut changes nothing: it is a late copy, or the cut has overtaken it. Its file's attributes are
 /// in the answer.
 pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Grown, Refusal> {
+    // A change, and what is done in one turn, has a bounded length.
+    if request.sizes.len() > GROWN_MAX {
+        return Err(Refusal::Malformed);
+    }
     txn.geometry(request.volume)?;
     let mut grown = Vec::new();
     let mut cut = Vec::new();
@@ -73,16 +77,13 @@ fn keep(txn: &mut Txn<'_>, place: Place, mut inode: Inode, update: &SizeUpdate) 
     }
 }
 
-/// A client is lost, and with it the growth that it told of: what the bricks may hold of it is stale now.
-pub(crate) fn settle_growth(txn: &mut Txn<'_>, client: ClientId) -> Result<(), Refusal> {
-    let lost: Vec<Place> = txn
-        .live()
-        .growth
-        .iter()
-        .filter(|(_, growth)| growth.client == client)
-        .map(|(place, _)| *place)
-        .collect();
-    for place in lost {
+/// A client is lost, and with it the growth of these files that it told of: what the bricks may hold of it is stale now.
+pub(crate) fn settle_growth(txn: &mut Txn<'_>, client: ClientId, lost: &[Place]) -> Result<(), Refusal> {
+    for &place in lost {
+        // Others may have made a file longer meanwhile that they share with it.
+        if txn.live().growth.get(&place).is_none_or(|growth| growth.client != client) {
+            continue;
+        }
         match txn.inode(place) {
             Ok(mut inode) => {
                 let shown = txn.live().size(place, &inode);

@@ -2,6 +2,7 @@
 //!
 //! Each is a function over a transaction. It reads and refuses first and writes last, so a refused one leaves nothing.
 
+mod accessed;
 mod create;
 mod getattr;
 mod grow;
@@ -22,6 +23,7 @@ mod truncate;
 mod unlink;
 mod zeroed;
 
+pub(crate) use accessed::accessed;
 pub(crate) use create::create;
 pub(crate) use getattr::getattr;
 pub(crate) use grow::{grow, settle_growth};

@@ -344,7 +344,7 @@ impl Pair {
                     self.model.nodes[file].open = 0;
                     let place = (self.tree.volume, self.inodes[file]);
                     self.tree.state.live.opens.release(place, self.tree.client, true);
-                    self.tree.state.drop_orphans(vec![place]);
+                    self.tree.state.drop_orphans(&[place]);
                 }
             }
             _ => self.restart(),

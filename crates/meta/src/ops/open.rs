@@ -19,7 +19,7 @@ pub(crate) fn openable(txn: &Txn<'_>, place: Place) -> Result<Attr, Refusal> {
 }
 
 /// Cuts a file to nothing because it is opened so.
-pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: Place, now: u64) -> Result<Attr, Refusal> {
+pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: Place, now: i64) -> Result<Attr, Refusal> {
     txn.geometry(place.0)?;
     let mut inode = txn.inode(place)?;
     truncate::check(txn, place, &inode, 0)?;

@@ -86,19 +86,25 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Renamed, Ref
     Ok(directories.renamed(moves_directories))
 }
 
+/// Directories that lie in each other: below so many none is moved to, because the way up is walked in one turn.
+const DEPTH_MAX: usize = 8192;
+
 /// A directory must not come to lie in itself: the way up from where it goes must not lead through it.
 fn refuse_loop(txn: &Txn<'_>, volume: VolumeId, moved: &Side<'_>, to: InodeId) -> Result<(), Refusal> {
     if !moved.inode.is_directory() {
         return Ok(());
     }
     let mut at = to;
-    while at != InodeId::ROOT {
+    for _ in 0..DEPTH_MAX {
+        if at == InodeId::ROOT {
+            return Ok(());
+        }
         if at == moved.entry.inode {
             return Err(Refusal::Invalid);
         }
         at = txn.inode((volume, at))?.parent;
     }
-    Ok(())
+    Err(Refusal::NameTooLong)
 }
 
 fn refuse_replace(source: &Inode, target: &Inode) -> Result<(), Refusal> {
@@ -144,7 +150,7 @@ fn replace(
     Ok(())
 }
 
-fn exchange(txn: &mut Txn<'_>, directories: &mut Directories, source: Side<'_>, target: Side<'_>, now: u64) {
+fn exchange(txn: &mut Txn<'_>, directories: &mut Directories, source: Side<'_>, target: Side<'_>, now: i64) {
     let (from, to) = (directories.from.place, directories.to().place);
     txn.remove_entry(&mut directories.from, source.name, &source.entry);
     txn.remove_entry(directories.to(), target.name, &target.entry);

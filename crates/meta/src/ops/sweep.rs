@@ -1,6 +1,6 @@
 //! Removes what is left of a deleted volume, a part at a time.
 
-use types::{Geometry, Refusal, VolumeId};
+use types::{Refusal, VolumeId};
 
 use crate::keys;
 use crate::kv::Txn;
@@ -10,7 +10,7 @@ use crate::records::{Inode, from_value};
 const PART: usize = 2048;
 
 /// Queues the files' objects to be purged and removes inodes, names and the rest. False if there was nothing.
-pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId, geometry: Geometry) -> Result<bool, Refusal> {
+pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId) -> Result<bool, Refusal> {
     let prefixes = [
         keys::all::inodes(volume),
         keys::all::entries(volume),
@@ -25,7 +25,7 @@ pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId, geometry: Geometry) -> 
                 let inode: Inode = from_value(&value)?;
                 let end = inode.size.max(inode.stale_end);
                 if inode.is_file() && end > 0 {
-                    txn.purge(volume, inode.object, geometry.stripes(end));
+                    txn.purge(volume, inode.object);
                 }
             }
             txn.remove(key);

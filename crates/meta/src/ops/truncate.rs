@@ -41,7 +41,7 @@ pub(super) fn truncate(
     inode: &mut Inode,
     size: u64,
     sent_end: u64,
-    now: u64,
+    now: i64,
 ) -> Result<(), Refusal> {
     let end = txn.live().size(place, inode).max(sent_end);
     if size == 0 {

@@ -18,9 +18,7 @@ const PAGE: u64 = 4096;
 
 impl Shared {
     pub(super) fn map_get(&self, request: &MapGet) -> Result<MapReply, Refusal> {
-        let state = self.state.borrow();
-        let newer = state.cluster.version() > request.have;
-        Ok(MapReply { map: newer.then(|| state.cluster.map().clone()) })
+        Ok(MapReply { news: self.state.borrow().cluster.news(request) })
     }
 
     pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BrickJoined, Refusal> {
@@ -110,12 +108,12 @@ impl Shared {
         let state = self.state.borrow();
         let (pid, memory) = if self.accountable { (std::process::id(), resident()) } else { (0, 0) };
         Ok(ClusterReport {
-            map: state.cluster.map().clone(),
             mounts: state.sessions.mounts(self.world.now(), self.world.wall()),
             purges: state.live.purges,
             pid,
             memory,
             memory_budget: self.memory_budget,
+            turns: self.world.longest_turns(),
         })
     }
 }

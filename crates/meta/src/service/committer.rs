@@ -135,7 +135,7 @@ pub(crate) async fn recover(
     let writes = found.writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
     engine.commit(writes.chain([(mark.0.as_slice(), Some(mark.1.as_slice()))]))?;
     let mut state = State::load(engine, world.now())?;
-    state.store.put_journal_before(found.salt, last + 1, work.clone());
+    state.store.put_journal_before(found.salt, found.journal.half_len(), last + 1, work.clone());
     Ok((state, Some(found.journal)))
 }
 

@@ -41,7 +41,7 @@ impl Shared {
         let purges = self.state.borrow().live.purges;
         for client in &lost {
             tracing::info!(%client, "every brick refuses the lost client");
-            self.state.borrow_mut().client_gone(*client);
+            self.client_gone(*client).await;
         }
         self.settled.notify();
         self.look_around(purges);

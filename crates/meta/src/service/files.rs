@@ -5,8 +5,8 @@ use std::rc::Rc;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Attr, AttrReply, Caller, Create, Created, FileKind, Grow, Grown, MayZero, Open, Opened, Release, SetAttr,
-    Zero, Zeroed,
+    Accessed, Attr, AttrReply, Caller, Create, Created, FileKind, Grow, Grown, MayZero, Open, Opened,
+    Release, SetAttr, Zero, Zeroed,
 };
 use types::wire::{from_bytes, to_bytes};
 use types::{ClientId, Refusal};
@@ -260,6 +260,12 @@ impl Shared {
         let answer = MayZero { granted };
         state.sessions.known(client, request.volume)?.keep(op, to_bytes(&answer), false);
         Ok(answer)
+    }
+
+    /// Something was read.
+    pub(super) async fn accessed(&self, request: Accessed) -> Result<Done, Refusal> {
+        self.state.borrow_mut().sessions.known(request.client, request.volume)?;
+        self.submit(Change::again(move |txn| ops::accessed(txn, &request))).await
     }
 
     /// Stale bytes have been zeroed, or nobody is at it any more.

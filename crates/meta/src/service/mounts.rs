@@ -5,17 +5,35 @@ use types::messages::Done;
 use types::messages::cluster::{
     ClientJoin, ClientJoined, ClientLeave, ClientNews, ClientPoll, ModeTaken, Stopped,
 };
-use types::{MapVersion, Refusal};
+use types::{ClientId, MapVersion, Refusal};
 
 use super::Shared;
+use crate::clients::some_of;
 
 impl Shared {
-    pub(super) fn client_join(&self, request: &ClientJoin) -> Result<ClientJoined, Refusal> {
+    pub(super) async fn client_join(&self, mut request: ClientJoin) -> Result<ClientJoined, Refusal> {
         let purges = self.state.borrow().live.purges;
-        let joined = self.state.borrow_mut().client_join(request, self.world.now(), self.world.wall());
+        while self.state.borrow_mut().hear_opens(&mut request, self.world.now())? {
+            self.world.yield_now().await;
+        }
+        let joined = self.state.borrow_mut().client_join(&request, self.world.now(), self.world.wall());
+        let mut orphans = self.state.borrow_mut().opens_settled();
         self.settled.notify();
+        while !orphans.is_empty() {
+            let some = some_of(&mut orphans);
+            self.state.borrow_mut().drop_orphans(&some);
+            self.world.yield_now().await;
+        }
         self.look_around(purges);
         joined
+    }
+
+    /// A mount has ended, or every brick refuses it: does what that brings with it, in turns.
+    pub(super) async fn client_gone(&self, client: ClientId) {
+        let Some(mut parting) = self.state.borrow_mut().client_goes(client) else { return };
+        while self.state.borrow_mut().go_on(&mut parting) {
+            self.world.yield_now().await;
+        }
     }
 
     /// Answers when there is news, and after a beat in any case.
@@ -69,9 +87,9 @@ impl Shared {
         Ok(Done {})
     }
 
-    pub(super) fn client_leave(&self, request: &ClientLeave) -> Result<Done, Refusal> {
+    pub(super) async fn client_leave(&self, request: &ClientLeave) -> Result<Done, Refusal> {
         let purges = self.state.borrow().live.purges;
-        self.state.borrow_mut().client_gone(request.client);
+        self.client_gone(request.client).await;
         self.settled.notify();
         self.departed.notify();
         self.look_around(purges);

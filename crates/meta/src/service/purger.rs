@@ -1,7 +1,8 @@
 //! Objects whose bytes nobody can reach are purged from the bricks, and deleted volumes removed.
 //!
-//! An object's entry stays in the store until every brick that has to forget it has answered. Which bricks have, is only
-//! remembered in memory: after a restart all are asked again. A brick that is Out is not waited for: its slots are
+//! An object's entry stays in the store until every brick that has to forget it has done so. A brick answers after a while
+//! what it has left of the objects that it was asked to forget, and is asked again: a long object keeps no other waiting.
+//! Which bricks have forgotten what, is only remembered in memory: after a restart all are asked again. A brick that is Out is not waited for: its slots are
 //! compared when it is back. It may come back while others are asked, and be compared with one of them that has not
 //! forgotten yet, so who is waited for is looked up again at the end.
 
@@ -9,32 +10,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use futures_util::future::join_all;
-use futures_util::stream::{self, StreamExt};
-use types::limits::BEAT_US;
+use types::limits::{BEAT_US, PURGE_MAX};
 use types::messages::Done;
-use types::messages::brick::Purge;
-use types::{BrickId, Buf, Epoch, ObjectId, Refusal, VolumeId};
+use types::messages::brick::{Purge, Purged};
+use types::{BrickId, Buf, Epoch, MapVersion, ObjectId, Refusal, VolumeId};
 
 use super::Shared;
 use crate::keys;
 use crate::live::Effect;
-use crate::records::from_value;
 use crate::state::Change;
 
 /// Objects purged together.
-const PART: usize = 256;
-/// Requests under way at each brick.
-const DEPTH: usize = 8;
+const PART: usize = PURGE_MAX;
 /// Time in which further objects gather, in microseconds.
 const GATHER_US: u64 = 20_000;
 /// Most objects of which is remembered who has answered.
 const REMEMBERED_MAX: usize = 1 << 16;
 
 /// An object to purge.
+#[derive(Clone, Copy)]
 struct Item {
     volume: VolumeId,
     object: ObjectId,
-    stripes: u64,
 }
 
 /// What a pass over the queue has left.
@@ -42,6 +39,42 @@ struct Item {
 struct Left {
     /// A brick that is Up did not answer.
     failed: bool,
+    /// Volumes with objects of which a brick that is Up has something left.
+    unfinished: BTreeSet<VolumeId>,
+    /// The last object of each volume that waits for bricks that are not Up, and for nothing else.
+    waiting: BTreeMap<VolumeId, ObjectId>,
+}
+
+/// Objects that wait for bricks that are not Up: they are looked at again when the map has changed, not for each object
+/// that comes after them.
+#[derive(Default)]
+struct Waiting {
+    version: MapVersion,
+    /// The last one of each volume. All before it wait as well.
+    upto: BTreeMap<VolumeId, ObjectId>,
+}
+
+impl Waiting {
+    fn note(&mut self, version: MapVersion, left: Left) {
+        if version != self.version {
+            *self = Waiting { version, upto: BTreeMap::new() };
+        }
+        let waiting = left.waiting.into_iter().filter(|(volume, _)| !left.unfinished.contains(volume));
+        self.upto.extend(waiting);
+    }
+
+    /// The last waiting object of a volume.
+    fn upto(&self, version: MapVersion, volume: VolumeId) -> Option<ObjectId> {
+        self.upto.get(&volume).copied().filter(|_| version == self.version)
+    }
+}
+
+/// What a brick has answered.
+enum Purging {
+    /// Nothing is left of these.
+    Done(Vec<ObjectId>),
+    Failed,
+    NotUp,
 }
 
 /// Who has answered, of objects that wait for others.
@@ -51,19 +84,24 @@ struct Answered {
 }
 
 pub(super) async fn run(shared: Rc<Shared>) {
-    let mut answered = Answered::default();
+    let (mut answered, mut waiting) = (Answered::default(), Waiting::default());
     loop {
         let more = shared.purges.wait();
-        let left = match shared.pass(&mut answered).await {
+        let version = shared.state.borrow().cluster.map().version;
+        let left = match shared.pass(&mut answered, &waiting).await {
             Ok(left) => left,
             Err(refusal) => {
                 tracing::warn!(%refusal, "the purger stops for a while");
-                Left { failed: true }
+                Left { failed: true, ..Left::default() }
             }
         };
-        if left.failed {
+        let (failed, unfinished) = (left.failed, !left.unfinished.is_empty());
+        if !failed {
+            waiting.note(version, left);
+        }
+        if failed {
             shared.world.timeout(BEAT_US, more).await;
-        } else {
+        } else if !unfinished {
             more.await;
         }
         shared.world.sleep(GATHER_US).await;
@@ -72,7 +110,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
 
 impl Shared {
     /// Goes over the whole queue once.
-    async fn pass(&self, answered: &mut Answered) -> Result<Left, Refusal> {
+    async fn pass(&self, answered: &mut Answered, waiting: &Waiting) -> Result<Left, Refusal> {
         let deleted: Vec<VolumeId> = self.state.borrow().cluster.deleted().collect();
         for volume in &deleted {
             while self.state.borrow_mut().sweep_volume(*volume)? {
@@ -83,8 +121,12 @@ impl Shared {
         let mut from = keys::all::purges();
         loop {
             let items = self.next_part(&mut from).await?;
-            if items.is_empty() {
-                break;
+            let Some(Item { volume, object }) = items.first().copied() else { break };
+            let version = self.state.borrow().cluster.map().version;
+            if let Some(upto) = waiting.upto(version, volume).filter(|upto| object <= *upto) {
+                from = keys::purge(volume, upto);
+                from.push(0);
+                continue;
             }
             self.purge_part(items, answered, &mut left).await?;
         }
@@ -104,9 +146,9 @@ impl Shared {
             from.clone_from(last);
             from.push(0);
         }
-        let item = |(key, value): (Vec<u8>, Vec<u8>)| {
+        let item = |(key, _): (Vec<u8>, Vec<u8>)| {
             let (volume, object) = keys::volume_and_number(&key).ok_or(Refusal::MetaFailed)?;
-            Ok(Item { volume, object: ObjectId(object), stripes: from_value(&value)? })
+            Ok(Item { volume, object: ObjectId(object) })
         };
         pairs.into_iter().map(item).collect()
     }
@@ -125,24 +167,32 @@ impl Shared {
                 holders.get(&item.volume).is_some_and(|bricks| bricks.contains(&brick))
                     && !answered.by_object.get(&item.object).unwrap_or(&none).contains(&brick)
             });
-            self.purge_from(brick, due.map(|item| (item.object, item.stripes)).collect())
+            self.purge_from(brick, due.map(|item| item.object).collect())
         });
         let results = join_all(asked.collect::<Vec<_>>()).await;
-        for (brick, objects, failed) in results {
-            left.failed |= failed;
-            for object in objects {
-                answered.by_object.entry(object).or_default().insert(brick);
+        let mut absent = BTreeSet::new();
+        for (brick, purged) in results {
+            match purged {
+                Purging::Done(objects) => objects.into_iter().for_each(|object| {
+                    answered.by_object.entry(object).or_default().insert(brick);
+                }),
+                Purging::Failed => left.failed = true,
+                Purging::NotUp => drop(absent.insert(brick)),
             }
         }
         let holders = self.holders(&items);
-        let done = |item: &&Item| {
-            holders
-                .get(&item.volume)
-                .unwrap_or(&none)
-                .is_subset(answered.by_object.get(&item.object).unwrap_or(&none))
-        };
-        let done: Vec<(VolumeId, ObjectId)> =
-            items.iter().filter(done).map(|item| (item.volume, item.object)).collect();
+        let mut done = Vec::new();
+        for Item { volume, object } in items {
+            let have = answered.by_object.get(&object).unwrap_or(&none);
+            let mut missing = holders.get(&volume).unwrap_or(&none).difference(have).peekable();
+            if missing.peek().is_none() {
+                done.push((volume, object));
+            } else if missing.all(|brick| absent.contains(brick)) {
+                left.waiting.insert(volume, object);
+            } else {
+                left.unfinished.insert(volume);
+            }
+        }
         for (_, object) in &done {
             answered.by_object.remove(object);
         }
@@ -155,35 +205,26 @@ impl Shared {
     /// Who has to forget objects of the volumes concerned.
     fn holders(&self, items: &[Item]) -> BTreeMap<VolumeId, BTreeSet<BrickId>> {
         let state = self.state.borrow();
-        items.iter().map(|item| (item.volume, state.cluster.holders_of(item.volume))).collect()
+        let volumes: BTreeSet<VolumeId> = items.iter().map(|item| item.volume).collect();
+        volumes.into_iter().map(|volume| (volume, state.cluster.holders_of(volume))).collect()
     }
 
-    /// Asks a brick to purge objects. Returns those that it has, and whether it failed to answer for another.
-    async fn purge_from(
-        &self,
-        brick: BrickId,
-        objects: Vec<(ObjectId, u64)>,
-    ) -> (BrickId, Vec<ObjectId>, bool) {
+    /// Asks a brick to purge objects.
+    async fn purge_from(&self, brick: BrickId, objects: Vec<ObjectId>) -> (BrickId, Purging) {
         let address = self.state.borrow().cluster.address_of(brick).map(str::to_owned);
-        let Some(address) = address else { return (brick, Vec::new(), false) };
-        let count = objects.len();
-        let calls = stream::iter(objects).map(|(object, stripes)| {
-            let (peers, address) = (&self.peers, &address);
-            async move {
-                let purge = Purge { object, stripes };
-                let reply = peers.call(address, Epoch(0), &purge, Buf::default()).await;
-                reply.is_ok().then_some(object)
+        let Some(address) = address else { return (brick, Purging::NotUp) };
+        if objects.is_empty() {
+            return (brick, Purging::Done(objects));
+        }
+        let purge = Purge { objects };
+        let purged = match self.peers.call(&address, Epoch(0), &purge, Buf::default()).await {
+            Ok((Purged { left }, _)) => {
+                let left: BTreeSet<ObjectId> = left.into_iter().collect();
+                Purging::Done(purge.objects.into_iter().filter(|object| !left.contains(object)).collect())
             }
-        });
-        // After the first failure the rest can wait.
-        let purged: Vec<ObjectId> = calls
-            .buffered(DEPTH)
-            .take_while(|purged| std::future::ready(purged.is_some()))
-            .filter_map(std::future::ready)
-            .collect()
-            .await;
-        let failed = purged.len() < count;
-        (brick, purged, failed)
+            Err(_) => Purging::Failed,
+        };
+        (brick, purged)
     }
 
     async fn forget_purged(&self, done: Vec<(VolumeId, ObjectId)>) -> Result<(), Refusal> {

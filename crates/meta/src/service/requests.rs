@@ -56,6 +56,7 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         Grow::KIND => reply(shared.grow(call.parse()?).await),
         Zero::KIND => reply(shared.zero(call.parse()?).await),
         Zeroed::KIND => reply(shared.zeroed(call.parse()?).await),
+        Accessed::KIND => reply(shared.accessed(call.parse()?).await),
         _ => answer_arbiter(shared, call).await,
     }
 }
@@ -75,11 +76,11 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         GroupRenew::KIND => reply(shared.group_renew(&call.parse()?)),
         GroupAdmit::KIND => reply(shared.group_admit(&call.parse()?)),
         BrickReplace::KIND => reply(shared.brick_replace(&call.parse()?)),
-        ClientJoin::KIND => reply(shared.client_join(&call.parse()?)),
+        ClientJoin::KIND => reply(shared.client_join(call.parse()?).await),
         ClientPoll::KIND => reply(shared.client_poll(call.parse()?).await),
         ModeTaken::KIND => reply(shared.mode_taken(&call.parse()?)),
         Stopped::KIND => reply(shared.has_stopped(call.parse()?).await),
-        ClientLeave::KIND => reply(shared.client_leave(&call.parse()?)),
+        ClientLeave::KIND => reply(shared.client_leave(&call.parse()?).await),
         VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
         VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),
         VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),

@@ -132,14 +132,14 @@ fn storm(seed: u64) -> usize {
     for life in 0..6 {
         let world = simulation.node(NODE);
         let (engine, on, told) = (engine.clone(), world.clone(), Rc::clone(&told));
-        world.spawn(async move {
+        world.spawn("test", async move {
             let service = Service::start(on.clone(), engine, options()).await.expect("it starts");
             let shared = Rc::clone(&service.shared);
             check(&shared, &mut told.borrow_mut());
             for _ in 0..4 {
-                on.spawn(write_on(Rc::clone(&shared), Rc::clone(&told), on.clone()));
+                on.spawn("test", write_on(Rc::clone(&shared), Rc::clone(&told), on.clone()));
             }
-            on.spawn(read_on(Rc::clone(&shared), told, on.clone()));
+            on.spawn("test", read_on(Rc::clone(&shared), told, on.clone()));
             service.run().await;
         });
         let test = simulation.node("test");
@@ -166,7 +166,7 @@ fn write_some(simulation: &Simulation, engine: &Engine, count: u64) -> Result<()
     let result = simulation.block_on(NODE, async move {
         let service = Service::start(on.clone(), engine, options()).await?;
         let shared = Rc::clone(&service.shared);
-        on.spawn(service.run());
+        on.spawn("metadata", service.run());
         for at in 0..count {
             let change = Change::again(move |txn| {
                 txn.put_bytes(key(at), vec![1; 1000]);

@@ -3,6 +3,7 @@
 mod cuts;
 mod exclusive;
 mod fences;
+mod many;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 
 use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
-use types::messages::brick::{Fence, Purge};
+use types::messages::brick::{Fence, Purge, Purged};
 use types::messages::cluster::*;
 use types::messages::names::*;
 use types::messages::session::Role;
@@ -37,13 +38,19 @@ fn identity(role: Role) -> Identity {
 struct House {
     simulation: Simulation,
     engine: Engine,
+    memory_budget: u64,
 }
 
 impl House {
     fn new(seed: u64) -> House {
+        House::with_budget(seed, 64 << 20)
+    }
+
+    fn with_budget(seed: u64, memory_budget: u64) -> House {
         let engine = Engine::memory_with_journal("journal");
         crate::create_cluster(&engine, ClusterId([7; 16])).expect("empty");
-        let house = House { simulation: Simulation::new(seed, SimOptions::default()), engine };
+        let simulation = Simulation::new(seed, SimOptions::default());
+        let house = House { simulation, engine, memory_budget };
         house.start_meta();
         house
     }
@@ -51,9 +58,9 @@ impl House {
     fn start_meta(&self) {
         let world = self.simulation.node("meta");
         let (engine, inner) = (self.engine.clone(), world.clone());
-        let options =
-            MetaOptions { listen: META.into(), identity: identity(Role::Meta), memory_budget: 64 << 20 };
-        world.spawn(async move {
+        let memory_budget = self.memory_budget;
+        let options = MetaOptions { listen: META.into(), identity: identity(Role::Meta), memory_budget };
+        world.spawn("test", async move {
             let service = Service::start(inner, engine, options).await.expect("it starts");
             service.run().await;
         });
@@ -128,7 +135,7 @@ impl Brick {
         let joined = ask(&self.world, &self.peers, &brick_join(self.id, incarnation)).await?;
         *self.fences.borrow_mut() = joined.fences.clone();
         let brick = self.clone();
-        self.world.spawn(async move {
+        self.world.spawn("test", async move {
             let request =
                 BrickBeat { brick: BrickId(brick.id), incarnation: Incarnation(incarnation), free: 1 };
             loop {
@@ -148,11 +155,11 @@ impl Brick {
                 }
                 assert_eq!(call.kind, Purge::KIND);
                 brick.world.sleep(brick.purge_us.get()).await;
-                brick.purged.borrow_mut().insert(call.parse::<Purge>()?.object);
-                Ok(Answer::new(&Done {}, Buf::default()))
+                brick.purged.borrow_mut().extend(call.parse::<Purge>()?.objects);
+                Ok(Answer::new(&Purged { left: Vec::new() }, Buf::default()))
             })
         });
-        self.world.spawn(serve(self.world.clone(), listener, identity(Role::Brick), handler));
+        self.world.spawn("test", serve(self.world.clone(), listener, identity(Role::Brick), handler));
         Ok(joined)
     }
 
@@ -202,7 +209,7 @@ impl Client {
     /// Keeps the lease, gives way to every recall and notes it, and stops when asked to.
     fn keep_polling(&self, recalls: Rc<RefCell<Vec<Recall>>>) {
         let client = self.clone();
-        self.world.spawn(async move {
+        self.world.spawn("test", async move {
             let mut map = MapVersion(0);
             while let Ok(news) = client.ask(&ClientPoll { client: client.client, map }).await {
                 map = news.map;
@@ -215,7 +222,7 @@ impl Client {
                 for Stop { inode, number } in news.stops {
                     let asking = client.clone();
                     let stopped = Stopped { client: client.client, inode, number };
-                    client.world.spawn(async move { drop(asking.ask(&stopped).await) });
+                    client.world.spawn("test", async move { drop(asking.ask(&stopped).await) });
                 }
             }
         });
@@ -287,6 +294,14 @@ impl Client {
     async fn status(&self) -> ClusterReport {
         self.ask(&ClusterStatus {}).await.expect("always")
     }
+
+    async fn map(&self) -> ClusterMap {
+        let mut fetch = MapFetch::new(MapVersion(0), None);
+        while !fetch.answered(self.ask(fetch.request()).await.expect("always")) {}
+        let mut map = ClusterMap::empty(ClusterId::default());
+        fetch.apply(&mut map);
+        map
+    }
 }
 
 /// Four bricks and a volume.
@@ -307,22 +322,25 @@ fn a_silent_brick_is_expelled_and_comes_back() {
     house.run(async {
         furnish(&house).await;
         let tool = house.client("tool");
-        let before = tool.status().await.map;
+        let before = tool.map().await;
         house.simulation.kill("n2");
         tool.world.sleep(LEASE_US).await;
-        assert_eq!(tool.status().await.map.version, before.version, "not before its lease has run out");
+        assert_eq!(tool.map().await.version, before.version, "not before its lease has run out");
         tool.world.sleep(2 * BEAT_US + LEASE_MARGIN_US).await;
-        let out = tool.status().await.map;
+        let out = tool.map().await;
         assert_eq!(out.version.0, before.version.0 + 1);
         assert_eq!(out.brick(BrickId(2)).expect("known").state, BrickState::Out);
-        assert!(tool.ask(&MapGet { have: out.version }).await.expect("always").map.is_none());
+        let newer = MapGet { have: out.version, volume: None, rest: None };
+        assert!(tool.ask(&newer).await.expect("always").news.is_none());
 
         house.brick(2).start(2).await.expect("its old life is gone");
-        let back = tool.ask(&MapGet { have: out.version }).await.expect("always").map.expect("newer");
-        assert_eq!(back.brick(BrickId(2)).expect("known").state, BrickState::Up);
-        assert_eq!(back.volumes[0].groups, out.volumes[0].groups, "its slots stay Out");
+        let news = tool.ask(&newer).await.expect("always").news.expect("newer");
+        let changed: Vec<_> = news.bricks.iter().map(|brick| (brick.id, brick.state)).collect();
+        assert_eq!(changed, [(BrickId(2), BrickState::Up)]);
+        assert!(news.volumes.is_empty() && news.groups.is_empty(), "its slots stay Out");
+        let back = tool.map().await;
         tool.world.sleep(3 * LEASE_US).await;
-        let kept = tool.status().await.map;
+        let kept = tool.map().await;
         assert_eq!((kept.version, kept.bricks.len()), (back.version, 4), "it keeps its lease");
         assert_eq!(NodeId(2), back.brick(BrickId(2)).expect("known").node);
     });
@@ -334,12 +352,12 @@ fn nobody_is_expelled_soon_after_a_restart() {
     house.run(async {
         furnish(&house).await;
         let tool = house.client("tool");
-        let before = tool.status().await.map;
+        let before = tool.map().await;
         house.simulation.kill("meta");
         tool.world.sleep(4 * LEASE_US).await;
         house.start_meta();
         tool.world.sleep(3 * GONE).await;
-        assert_eq!(tool.status().await.map.version, before.version, "all bricks beat again in time");
+        assert_eq!(tool.map().await.version, before.version, "all bricks beat again in time");
     });
 }
 
@@ -556,7 +574,8 @@ fn purges_wait_for_bricks_that_hold_live_slots_and_for_those_that_come_back_mean
         client.world.sleep(2 * BEAT_US).await;
         assert!(back.purged.borrow().contains(&file.object));
         let status = client.status().await;
-        assert_eq!((status.purges, status.map.volumes.len(), status.memory), (0, 0, 0));
+        let volumes = client.map().await.volumes.len();
+        assert_eq!((status.purges, volumes, status.memory), (0, 0, 0));
     });
 }
 
@@ -596,7 +615,7 @@ fn news_comes_at_once_and_otherwise_after_a_beat() {
         assert!(client.world.now() - asked >= BEAT_US);
         assert_eq!((news.map, news.recalls.len()), (map, 0));
         let tool = house.client("tool");
-        tool.world.clone().spawn(async move {
+        tool.world.clone().spawn("test", async move {
             tool.world.sleep(BEAT_US / 3).await;
             tool.ask(&volume_create("other", "1+0")).await.expect("it fits");
         });

@@ -42,7 +42,7 @@ async fn open(world: &World, superblock: &Superblock) -> Result<(Rc<Journal>, Ve
     journal.disk.sync().await?;
     let journal = Rc::new(journal);
     let (syncer, on) = (journal.clone(), world.clone());
-    world.spawn(async move { syncer.run(on, |_| {}).await });
+    world.spawn("test", async move { syncer.run(on, |_| {}).await });
     Ok((journal, seen))
 }
 

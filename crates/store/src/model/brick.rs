@@ -96,7 +96,7 @@ impl Store {
                 self.core.apply_torn(GROUP, hold.seq, Stamp::default());
             }
         }
-        self.core.replayed([], serial);
+        self.core.replayed(serial);
         torn
     }
 }
@@ -161,7 +161,7 @@ impl Brick {
             tail: Vec::new(),
             wet: BTreeMap::new(),
         };
-        brick.now.core.replayed([], 1);
+        brick.now.core.replayed(1);
         brick
     }
 

@@ -1,19 +1,22 @@
 //! A slot lists the units of a group.
 //!
-//! Descriptors lie in no order, and most are not in RAM, so a page of the list costs a scan of all of them; in return it
-//! may be long. Memory is bounded by the length of the page.
+//! The brick knows in the order of their keys which stripes it has descriptors of, and the layout says which of them are
+//! of the group: the descriptors of those are read, and no others.
 
 use std::collections::BTreeMap;
 
 use types::messages::brick::{GroupDecision, UnitList, UnitPage, UnitState};
-use types::{Epoch, Refusal, StripeKey};
+use types::{Epoch, Geometry, GroupId, ObjectId, Refusal, StripeKey};
 
 use crate::error::BrickError;
 use crate::server::Server;
 use crate::slot::Asked;
+use crate::stripe_index::Row;
 
 /// Units of a page, at most.
 pub(crate) const LIST_MAX: u32 = 16 << 10;
+/// Rows of stripes that are walked over before others have a turn.
+const ROWS_A_TURN: usize = 1024;
 
 /// The lowest keys above one, a bounded number of them.
 struct Lowest {
@@ -30,6 +33,11 @@ impl Lowest {
         self.after.is_none_or(|after| key > after) && self.cut.is_none_or(|cut| key <= cut)
     }
 
+    /// Whether a greater key than those that were put would be left out.
+    fn is_full(&self) -> bool {
+        self.cut.is_some()
+    }
+
     fn put(&mut self, key: StripeKey, state: Option<UnitState>) {
         match state.filter(|_| self.wants(key)) {
             Some(state) => drop(self.states.insert(key, state)),
@@ -42,12 +50,30 @@ impl Lowest {
     }
 }
 
+/// Which stripes are of a group.
+struct Members {
+    group: GroupId,
+    groups: u32,
+    geometry: Geometry,
+}
+
+impl Members {
+    fn has(&self, key: StripeKey) -> bool {
+        let extent = self.geometry.extent(key.stripe);
+        layout::group_of(self.group.volume, key.object, extent, self.groups) == self.group
+    }
+}
+
 impl Server {
     /// Answers a primary that wants to know what there is.
     pub(crate) async fn unit_list(&self, epoch: Epoch, list: UnitList) -> Result<UnitPage, Refusal> {
         self.apply_decisions(&[GroupDecision { group: list.group, epoch, upto: list.decided }]).await?;
         self.check_served(list.group, epoch)?;
-        let geometry = self.volume(list.group)?.geometry;
+        let members = self.members(list.group)?;
+        let geometry = &members.geometry;
+        if list.only.len() > LIST_MAX as usize {
+            return Err(Refusal::Malformed);
+        }
         let (code, of) = (geometry.code(), usize::from(list.of));
         if of >= code.slots() || usize::from(list.slot) >= code.slots() {
             return Err(Refusal::Malformed);
@@ -58,11 +84,20 @@ impl Server {
         };
         let asked = Asked { group: list.group, slot: list.slot, of: list.of, range };
         let page = match list.only.is_empty() {
-            true => self.list_above(&asked, list.after, list.limit.clamp(1, LIST_MAX) as usize).await?,
+            true => {
+                self.list_above(&asked, &members, list.after, list.limit.clamp(1, LIST_MAX) as usize).await?
+            }
             false => self.list_only(&asked, &list.only).await?,
         };
         self.check_served(list.group, epoch)?;
         Ok(page)
+    }
+
+    fn members(&self, group: GroupId) -> Result<Members, Refusal> {
+        let map = self.map.borrow();
+        // A map that is on its way may have it.
+        let volume = map.volume(group.volume).ok_or(Refusal::NotServing)?;
+        Ok(Members { group, groups: volume.groups.len() as u32, geometry: volume.geometry })
     }
 
     async fn list_only(&self, asked: &Asked, keys: &[StripeKey]) -> Result<UnitPage, Refusal> {
@@ -78,11 +113,12 @@ impl Server {
     async fn list_above(
         &self,
         asked: &Asked,
+        members: &Members,
         after: Option<StripeKey>,
         max: usize,
     ) -> Result<UnitPage, Refusal> {
         let _one = self.listing.lock().await;
-        match self.scan_above(asked, after, max).await {
+        match self.scan_above(asked, members, after, max).await {
             Ok(page) => Ok(page),
             Err(error) => {
                 tracing::error!(%error, "descriptors cannot be read: the brick counts as lost");
@@ -95,21 +131,23 @@ impl Server {
     async fn scan_above(
         &self,
         asked: &Asked,
+        members: &Members,
         after: Option<StripeKey>,
         max: usize,
     ) -> Result<UnitPage, BrickError> {
         let listing = self.table.list();
         let mut lowest = Lowest { after, max, states: BTreeMap::new(), cut: None };
-        let mut all = 0;
-        let seen = |descriptor| {
-            if let Some(state) = asked.at_rest(&descriptor) {
-                all += u64::from(after.is_none_or(|after| state.key > after));
-                lowest.put(state.key, Some(state));
+        let mut walk =
+            Walk { server: self, next: after.map_or(Some(StripeKey::default()), next_key), rows: 0 };
+        while !lowest.is_full()
+            && let Some(row) = walk.next_row().await
+        {
+            for key in row.keys().filter(|key| members.has(*key)) {
+                let found = self.table.find(key).await?;
+                lowest.put(key, found.and_then(|descriptor| asked.at_rest(&descriptor)));
             }
-        };
-        self.table.for_each_listed(&listing, seen).await?;
-        // What a checkpoint wrote meanwhile may have moved from a page that was not yet read to one that was, or have
-        // left RAM since.
+        }
+        // What a checkpoint wrote meanwhile was not there when its place in the order was passed, or has left RAM since.
         loop {
             let rewritten = listing.rewritten();
             if rewritten.is_empty() {
@@ -123,11 +161,50 @@ impl Server {
             }
         }
         // From here to the end nothing waits: what is in RAM is newer than what is at rest.
-        let slot = self.slot.borrow();
-        let newer: Vec<_> = slot.unit_states(asked, after, lowest.cut).collect();
+        let newer: Vec<_> = self.slot.borrow().unit_states(asked, after, lowest.cut).collect();
         newer.into_iter().for_each(|(key, state)| lowest.put(key, state));
+        let above = match lowest.cut {
+            Some(cut) if after.is_none() => self.count_above(members, cut).await,
+            _ => 0,
+        };
         let units: Vec<UnitState> = lowest.states.into_values().collect();
-        let above = if lowest.cut.is_some() { all.saturating_sub(units.len() as u64) } else { 0 };
         Ok(UnitPage { units, upto: lowest.cut, above, life: self.life })
+    }
+
+    /// Units of a group at rest above a key, about.
+    async fn count_above(&self, members: &Members, key: StripeKey) -> u64 {
+        let mut walk = Walk { server: self, next: next_key(key), rows: 0 };
+        let mut count = 0;
+        while let Some(row) = walk.next_row().await {
+            count += row.keys().filter(|key| members.has(*key)).count() as u64;
+        }
+        count
+    }
+}
+
+/// Goes through the stripes that have descriptors.
+struct Walk<'a> {
+    server: &'a Server,
+    next: Option<StripeKey>,
+    rows: usize,
+}
+
+impl Walk<'_> {
+    async fn next_row(&mut self) -> Option<Row> {
+        self.rows += 1;
+        if self.rows.is_multiple_of(ROWS_A_TURN) {
+            self.server.world.yield_now().await;
+        }
+        let row = self.server.table.next_row(self.next?)?;
+        self.next = row.end();
+        Some(row)
+    }
+}
+
+/// The key behind another one, `None` if there is none.
+fn next_key(key: StripeKey) -> Option<StripeKey> {
+    match key.stripe.checked_add(1) {
+        Some(stripe) => Some(StripeKey { stripe, ..key }),
+        None => Some(StripeKey { object: ObjectId(key.object.0.checked_add(1)?), stripe: 0 }),
     }
 }

@@ -7,7 +7,9 @@ use crate::server::Server;
 impl Server {
     /// How it is.
     pub(crate) fn report(&self) -> BrickReport {
-        let (resident, overlays) = self.slot.borrow().resident();
+        let slot = self.slot.borrow();
+        let (_, overlays) = slot.resident();
+        let units = (self.table.len() + slot.new_units()).saturating_sub(slot.erased());
         BrickReport {
             brick: self.options.brick,
             cluster: self.superblock.cluster,
@@ -15,7 +17,7 @@ impl Server {
             disk: self.disk.name().to_owned(),
             capacity: self.capacity_bytes(),
             free: self.free_bytes(),
-            units: self.table.len().max(resident) as u64,
+            units: units as u64,
             overlays: overlays as u64,
             decoded: self.counters.decoded.get(),
             damaged: self.counters.damaged.get(),
@@ -26,6 +28,7 @@ impl Server {
             primary_of: self.primary.borrow().served().map(|(id, _)| id).collect(),
             memory: self.world.memory(),
             memory_budget: self.options.memory_budget,
+            turns: self.world.longest_turns(),
         }
     }
 }

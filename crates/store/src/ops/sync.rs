@@ -56,7 +56,7 @@ impl Server {
                 self.journal.want();
             } else if let Some(address) = self.address_of(brick) {
                 let peers = self.peers.clone();
-                self.world.spawn(async move {
+                self.world.spawn("nudge", async move {
                     // The answers to the operations themselves tell what came of it.
                     let _ = peers.call(&address, Epoch(0), &Nudge {}, Buf::empty()).await;
                 });

@@ -50,7 +50,7 @@ impl Server {
                 let Some(address) = self.address_of(brick) else { continue };
                 let peers = self.peers.clone();
                 // Lost, it is told again.
-                self.world.spawn(async move {
+                self.world.spawn("unfolded", async move {
                     let _ = peers.call(&address, Epoch(0), &Unfolded { stripes }, Buf::empty()).await;
                 });
             }

@@ -4,14 +4,16 @@
 //! stripes of the page: what any live slot lists
 //! each, in its lane:   every live unit at the identity that the parity was made with ── unreadable: damaged
 //!                      encode again, compare parity                                  ── differs: mismatched
-//!                      what lies over each data unit, at its slot and at each parity ── differs: mismatched
+//!   if news were listed: what lies over each data unit, at its slot and at each parity ── differs: mismatched
 //! ```
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use types::messages::brick::{ReadOverlays, StripeFault, UnitList, UnitPage, Verified, Verify};
-use types::{Buf, BufMut, Epoch, Refusal, Seq, StripeKey};
+use types::{Buf, BufMut, Epoch, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
 
 use super::stripe::Stripe;
@@ -19,6 +21,8 @@ use crate::server::Server;
 
 /// Stripes of a page, at most.
 const PAGE_MAX: u32 = 4096;
+/// Stripes looked at at once.
+const TOGETHER: usize = 8;
 /// How long a brick may take for an answer, in microseconds.
 const PATIENCE_US: u64 = 5_000_000;
 
@@ -32,6 +36,8 @@ struct Faults {
 /// The stripes to look at, ascending.
 struct Page {
     keys: Vec<StripeKey>,
+    /// Those of them of which some slot listed news.
+    overlaid: BTreeSet<StripeKey>,
     /// The last of them, if there are more above it.
     next: Option<StripeKey>,
 }
@@ -43,14 +49,13 @@ impl Server {
         let page = self.verify_page(epoch, &verify).await?;
         let mut verified =
             Verified { stripes: 0, mismatched: Vec::new(), damaged: Vec::new(), next: page.next };
-        for key in page.keys {
-            let turn = self.lanes.enter_shared(key);
-            turn.come().await;
-            if self.slot.borrow().is_dropped(key.object) {
-                continue;
-            }
-            let stripe = Stripe::look(self, verify.group, epoch, key).await?;
-            let faults = self.verify_stripe(&stripe).await?;
+        let looks = page.keys.iter().map(|key| async {
+            let faults = self.verify_key(verify.group, epoch, *key, page.overlaid.contains(key)).await;
+            faults.map(|faults| faults.map(|faults| (*key, faults)))
+        });
+        let mut looks = pin!(stream::iter(looks).buffered(TOGETHER));
+        while let Some(look) = looks.next().await {
+            let Some((key, faults)) = look? else { continue };
             verified.stripes += 1;
             if faults.mismatched != 0 {
                 verified.mismatched.push(StripeFault { key, slots: faults.mismatched });
@@ -61,6 +66,23 @@ impl Server {
         }
         self.check_primary(verify.group, epoch)?;
         Ok(verified)
+    }
+
+    /// Compares a stripe; `None` if its object is being purged.
+    async fn verify_key(
+        &self,
+        group: GroupId,
+        epoch: Epoch,
+        key: StripeKey,
+        is_overlaid: bool,
+    ) -> Result<Option<Faults>, Refusal> {
+        let turn = self.lanes.enter_shared(key);
+        turn.come().await;
+        if self.slot.borrow().is_dropped(key.object) {
+            return Ok(None);
+        }
+        let stripe = Stripe::look(self, group, epoch, key).await?;
+        self.verify_stripe(&stripe, is_overlaid).await.map(Some)
     }
 
     /// Asks every live slot what it has.
@@ -87,13 +109,14 @@ impl Server {
         });
         let pages = join_all(lists).await.into_iter().collect::<Result<Vec<UnitPage>, Refusal>>()?;
         let upto = pages.iter().filter_map(|page| page.upto).min();
-        let all: BTreeSet<StripeKey> =
-            pages.iter().flat_map(|page| page.units.iter().map(|unit| unit.key)).collect();
+        let listed = || pages.iter().flat_map(|page| &page.units);
+        let all: BTreeSet<StripeKey> = listed().map(|unit| unit.key).collect();
+        let overlaid = listed().filter(|unit| unit.news).map(|unit| unit.key).collect();
         let within: Vec<StripeKey> =
             all.into_iter().filter(|key| upto.is_none_or(|upto| *key <= upto)).collect();
         let keys: Vec<StripeKey> = within.iter().copied().take(limit as usize).collect();
         let cut = (keys.len() < within.len()).then(|| keys.last().copied()).flatten();
-        Ok(Page { keys, next: cut.or(upto) })
+        Ok(Page { keys, overlaid, next: cut.or(upto) })
     }
 
     /// Asks another brick.
@@ -111,7 +134,7 @@ impl Server {
         }
     }
 
-    async fn verify_stripe(&self, stripe: &Stripe<'_>) -> Result<Faults, Refusal> {
+    async fn verify_stripe(&self, stripe: &Stripe<'_>, is_overlaid: bool) -> Result<Faults, Refusal> {
         let code = stripe.geometry.code();
         let is_parity = stripe.me >= code.k();
         let live: Vec<usize> = (0..code.slots()).filter(|slot| stripe.is_live(*slot)).collect();
@@ -127,7 +150,7 @@ impl Server {
         }
         if is_parity {
             faults.mismatched |= self.compare_parity(stripe, units)?;
-            for unit in (0..code.k()).filter(|unit| stripe.is_live(*unit)) {
+            for unit in (0..code.k()).filter(|unit| is_overlaid && stripe.is_live(*unit)) {
                 let over = self.compare_overlays(stripe, unit).await?;
                 faults.mismatched |= over.mismatched;
                 faults.damaged |= over.damaged;

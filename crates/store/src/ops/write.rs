@@ -118,7 +118,7 @@ impl Server {
         }
         if self.primary.borrow_mut().admit(w.group, w.client, w.seq, w.acked) {
             let (server, turn) = (self.clone(), self.lanes.enter(w.key));
-            self.world.spawn(async move {
+            self.world.spawn("write", async move {
                 turn.come().await;
                 server.commit(epoch, w, payload).await;
                 drop((turn, accepted));

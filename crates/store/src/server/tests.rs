@@ -5,6 +5,7 @@ mod crash_points;
 mod damage;
 mod fence;
 mod find_bytes;
+mod find_stripes;
 mod fleet;
 mod full;
 mod join;
@@ -24,7 +25,7 @@ use types::limits::BLOCK;
 use types::messages::brick::{BrickReport, BrickStatus, Purge, ReadStripe, ReadUnit, Span, Sync, Write};
 use types::messages::cluster::{
     BeatReply, BrickBeat, BrickInfo, BrickJoin, BrickJoined, BrickState, Fences, GroupConfig, GroupRenew,
-    MapGet, MapReply, SlotConfig, SlotState,
+    MapGet, MapNews, MapReply, SlotConfig, SlotState,
 };
 use types::messages::session::Role;
 use types::wire::Key;
@@ -59,8 +60,13 @@ fn identity(role: Role) -> Identity {
 
 /// A brick so small that checkpoints and a full disk come soon.
 fn small(data_blocks: u64) -> Superblock {
-    let laid_out = Superblock::lay_out(CLUSTER, BRICK, [5; 16], 32 << 20, None).expect("large enough");
-    let (segment, segments, pages) = (128 << 10, 8, 64);
+    with_pages(data_blocks, 64)
+}
+
+/// The same, with so many pages of descriptors.
+fn with_pages(data_blocks: u64, pages: u32) -> Superblock {
+    let laid_out = Superblock::lay_out(CLUSTER, BRICK, [5; 16], 64 << 20, None).expect("large enough");
+    let (segment, segments) = (128 << 10, 8);
     let pages_start = laid_out.journal_start + segment * u64::from(segments);
     let data_start = pages_start + u64::from(pages) * 2 * crate::table::PAGE as u64;
     Superblock { segment, segments, pages_start, pages, data_start, data_blocks, ..laid_out }
@@ -101,7 +107,7 @@ impl Bench {
     fn start_arbiter(&self) {
         let world = self.sim.node("meta");
         let (map, on) = (self.map.clone(), world.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let listener = on.listen("meta:1").await.expect("the port is free");
             let handler: Handler = Rc::new(move |call| {
                 let answer = arbitrate(&mut map.borrow_mut(), &call);
@@ -127,7 +133,7 @@ impl Bench {
     fn start_brick(&self) {
         let world = self.sim.node("brick");
         let (options, on) = (self.options(), world.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
             let brick = Brick::start(on, disk, options).await.expect("a brick recovers");
             if let Err(error) = brick.run().await {
@@ -165,9 +171,9 @@ fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
             renew = map.volumes[0].groups[0].epoch == wanted.epoch;
         }
         MapGet::KIND => {
-            let MapGet { have } = call.parse()?;
-            let map = (have < map.version).then(|| map.clone());
-            return Ok(Answer::new(&MapReply { map }, Buf::empty()));
+            let MapGet { have, .. } = call.parse()?;
+            let news = (have < map.version).then(|| MapNews::whole(map.clone()));
+            return Ok(Answer::new(&MapReply { news }, Buf::empty()));
         }
         BrickBeat::KIND => {}
         _ => return Err(Refusal::Unsupported),
@@ -315,8 +321,12 @@ impl Client {
         Ok(self.call(&read, Buf::empty()).await?.1)
     }
 
-    async fn purge(&self, object: ObjectId, stripes: u64) {
-        self.call(&Purge { object, stripes }, Buf::empty()).await.expect("a purge is answered");
+    async fn purge(&self, object: ObjectId) {
+        let mut objects = vec![object];
+        while !objects.is_empty() {
+            let (purged, _) = self.call(&Purge { objects }, Buf::empty()).await.expect("a purge is answered");
+            objects = purged.left;
+        }
     }
 
     async fn report(&self) -> BrickReport {

@@ -3,9 +3,9 @@
 use std::ops::{Bound, Range};
 
 use types::messages::brick::UnitState;
-use types::{GroupId, ObjectId, Seq, StripeKey};
+use types::{GroupId, ObjectId, Seq, StripeKey, cost};
 
-use super::{SlotCore, Unit};
+use super::{SlotCore, Unit, below};
 use crate::descriptor::{Base, Descriptor};
 
 /// Whose units are told, and by whom.
@@ -76,8 +76,7 @@ impl SlotCore {
         object: ObjectId,
         stripes: u64,
     ) -> impl Iterator<Item = (StripeKey, GroupId)> + '_ {
-        let range = StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes };
-        self.units.range(range).map(|(key, unit)| (*key, unit.group))
+        cost::walked(self.units.range(below(object, stripes))).map(|(key, unit)| (*key, unit.group))
     }
 
     /// Every unit of a group in RAM with a key above `after`, up to and with `upto`; and `None` for those whose
@@ -93,8 +92,8 @@ impl SlotCore {
         let empty = after.zip(upto).is_some_and(|(after, upto)| after >= upto);
         let erased = (!empty).then(|| self.erased.range(range)).into_iter().flatten();
         let units = (!empty).then(|| self.units.range(range)).into_iter().flatten();
-        let units = units.filter(|(_, unit)| unit.group == asked.group);
+        let units = cost::walked(units).filter(|(_, unit)| unit.group == asked.group);
         let units = units.map(|(key, unit)| (*key, Some(asked.resident(*key, unit))));
-        erased.map(|(key, _)| (*key, None)).chain(units)
+        cost::walked(erased).map(|(key, _)| (*key, None)).chain(units)
     }
 }

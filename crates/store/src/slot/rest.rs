@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use types::{Epoch, GroupId, ObjectId, Seq, StripeKey};
+use types::{Epoch, GroupId, ObjectId, Seq, StripeKey, cost};
 
 use super::{Kept, SlotCore, SlotGroup, Stamp, Unit};
 use crate::descriptor::Descriptor;
@@ -24,16 +24,26 @@ impl SlotCore {
         self.units.contains_key(&key) || self.erased.contains_key(&key)
     }
 
-    /// The stripe behind the last one of an object whose unit is in RAM.
-    pub(crate) fn end_of(&self, object: ObjectId) -> u64 {
-        let last = StripeKey { object, stripe: u64::MAX };
-        let found = self.units.range(StripeKey { object, stripe: 0 }..=last).next_back();
-        found.map_or(0, |(key, _)| key.stripe + 1)
+    /// Whether a unit is gone whose descriptor is still at rest.
+    pub(crate) fn is_erased(&self, key: StripeKey) -> bool {
+        self.erased.contains_key(&key)
     }
 
-    /// Whether descriptors are at rest that are no longer needed.
-    pub(crate) fn has_erased(&self) -> bool {
-        !self.erased.is_empty()
+    /// Stripes of an object, from `from` on, whose units are in RAM: ascending, at most `max`.
+    pub(crate) fn stripes_of(&self, object: ObjectId, from: u64, max: usize) -> Vec<StripeKey> {
+        let range = StripeKey { object, stripe: from }..=StripeKey { object, stripe: u64::MAX };
+        self.units.range(range).map(|(key, _)| *key).take(max).collect()
+    }
+
+    /// Units whose descriptors at rest are no longer needed.
+    pub(crate) fn erased(&self) -> usize {
+        self.erased.len()
+    }
+
+    /// The changes that take the descriptors of erased units away, at most `max`.
+    pub(crate) fn erasures(&self, max: usize) -> Vec<Change> {
+        // They stay in `erased` until written, so that nobody loads them meanwhile: see `erased_written`.
+        self.erased.keys().take(max).map(|key| Change { key: *key, descriptor: None }).collect()
     }
 
     /// Changes whenever a unit's state leaves RAM: what was read from the descriptors before may be older.
@@ -58,7 +68,7 @@ impl SlotCore {
         if excess == 0 {
             return;
         }
-        let clean = self.units.iter().filter(|(_, unit)| unit.is_clean()).map(|(key, _)| *key);
+        let clean = cost::walked(&self.units).filter(|(_, unit)| unit.is_clean()).map(|(key, _)| *key);
         let victims: Vec<StripeKey> = clean.take(excess + max / 8).collect();
         victims.iter().for_each(|key| {
             self.units.remove(key);
@@ -73,7 +83,13 @@ impl SlotCore {
 
     /// Units in RAM, and overlays in the journal. Looks at all of them.
     pub(crate) fn resident(&self) -> (usize, usize) {
+        cost::entries(self.units.len());
         (self.units.len(), self.units.values().map(|unit| unit.overlays.len()).sum())
+    }
+
+    /// Units that have no descriptor at rest yet. Looks at all units in RAM.
+    pub(crate) fn new_units(&self) -> usize {
+        self.units.values().filter(|unit| !unit.at_rest).count()
     }
 
     /// Changes of descriptors whose records lie in segments up to `serial`, at most `max`. Their units count as clean
@@ -82,7 +98,7 @@ impl SlotCore {
     pub(crate) fn take_changes(&mut self, serial: u64, oldest: u64, max: usize) -> Vec<Change> {
         self.bury(oldest);
         let mut changes = Vec::new();
-        for (key, unit) in &mut self.units {
+        for (key, unit) in cost::walked(&mut self.units) {
             if changes.len() >= max {
                 return changes;
             }
@@ -105,7 +121,7 @@ impl SlotCore {
             }
         }
         let erased: Vec<StripeKey> =
-            self.erased.iter().filter(|(_, at)| **at <= serial).map(|(key, _)| *key).collect();
+            cost::walked(&self.erased).filter(|(_, at)| **at <= serial).map(|(key, _)| *key).collect();
         for key in erased.into_iter().take(max - changes.len().min(max)) {
             // Stays in `erased` until written, so that nobody loads it meanwhile: see `erased_written`.
             changes.push(Change { key, descriptor: None });
@@ -119,6 +135,7 @@ impl SlotCore {
             let idle = unit.dirty.is_none() && unit.pend.is_empty() && unit.overlays.is_empty();
             idle && unit.is_empty() && unit.emptied < oldest
         };
+        cost::entries(self.units.len());
         let erased = &mut self.erased;
         self.units.retain(|key, unit| {
             if gone(unit) && unit.at_rest {
@@ -140,7 +157,7 @@ impl SlotCore {
     }
 
     fn kept_upto(&self, serial: u64) -> impl Iterator<Item = (StripeKey, &Kept)> {
-        let kept = self.units.iter().flat_map(|(key, unit)| {
+        let kept = cost::walked(&self.units).flat_map(|(key, unit)| {
             unit.pend.values().chain(unit.overlays.values()).map(|kept| (*key, &**kept))
         });
         kept.filter(move |(_, kept)| kept.serial <= serial)
@@ -182,7 +199,7 @@ impl SlotCore {
     /// Groups whose state stands in segments up to `serial`.
     pub(crate) fn stale_groups(&self, serial: u64) -> Vec<GroupId> {
         let stale = |group: &SlotGroup| group.since.min(group.told) <= serial;
-        self.groups.iter().filter(|(_, group)| stale(group)).map(|(id, _)| *id).collect()
+        cost::walked(&self.groups).filter(|(_, group)| stale(group)).map(|(id, _)| *id).collect()
     }
 
     /// The state of a group as a record.
@@ -221,17 +238,22 @@ impl SlotCore {
         }
     }
 
-    /// Ends the replay: from here on blocks have owners. `at_rest` are the runs of units that are not resident,
-    /// `serial` is that of the newest segment.
-    pub(crate) fn replayed(&mut self, at_rest: impl IntoIterator<Item = Run>, serial: u64) {
+    /// Ends the replay, after [`mark_at_rest`](SlotCore::mark_at_rest) of all that is not in RAM: from here on blocks have
+    /// owners. `serial` is that of the newest segment.
+    pub(crate) fn replayed(&mut self, serial: u64) {
         assert!(self.replaying, "a replay ends once");
         self.replaying = false;
-        at_rest.into_iter().for_each(|run| self.space.mark(&run));
+        cost::entries(self.units.len());
         for unit in self.units.values_mut() {
             unit.emptied = serial;
             let pend = unit.pend.values().flat_map(|kept| &kept.hold.fresh);
             unit.base.iter().flat_map(|base| &base.runs).chain(pend).for_each(|run| self.space.mark(run));
         }
+    }
+
+    /// Blocks of a unit that is at rest and not in RAM have an owner.
+    pub(crate) fn mark_at_rest(&mut self, runs: &[Run]) {
+        runs.iter().for_each(|run| self.space.mark(run));
     }
 
     /// Blocks that something in RAM refers to, and how many are free at once.
@@ -247,7 +269,7 @@ impl SlotCore {
     /// Stripes of some groups with overlays, at most `max`, each with its group: those first whose oldest overlay has
     /// been in the journal for longest, and of those the ones with most.
     pub(crate) fn overlaid(&self, of: impl Fn(GroupId) -> bool, max: usize) -> Vec<(StripeKey, GroupId)> {
-        let units = self.units.iter().filter(|(_, unit)| !unit.overlays.is_empty() && of(unit.group));
+        let units = cost::walked(&self.units).filter(|(_, unit)| !unit.overlays.is_empty() && of(unit.group));
         let overlaid = units.filter_map(|(key, unit)| {
             let oldest = unit.overlays.values().map(|kept| kept.serial).min()?;
             Some((oldest, std::cmp::Reverse(unit.overlays.len()), *key, unit.group))
@@ -270,7 +292,7 @@ impl SlotCore {
         max: usize,
     ) -> Vec<(StripeKey, GroupId)> {
         let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let units = self.units.range(above).filter(|(_, unit)| !unit.overlays.is_empty());
+        let units = cost::walked(self.units.range(above)).filter(|(_, unit)| !unit.overlays.is_empty());
         let overlaid = units.filter(|(_, unit)| {
             let hiding = unit.pend.last_key_value().map(|(seq, _)| *seq);
             let hiding = hiding.or(unit.base.as_ref().map(|base| base.identity)).unwrap_or(Seq::NONE);

@@ -48,7 +48,7 @@ fn key(n: u64) -> StripeKey {
 impl Bench {
     fn new() -> Bench {
         let mut core = SlotCore::new(BLOCKS);
-        core.replayed([], 0);
+        core.replayed(0);
         let (journal, at_rest) = (Vec::new(), BTreeMap::new());
         Bench { core, journal, at_rest, lsn: 0, epoch: 0, counter: 0, writes: 0 }
     }
@@ -245,15 +245,19 @@ impl Bench {
             match record {
                 Recorded::Hold(hold) => load(&mut core, &hold.key),
                 Recorded::Forget(forget) => load(&mut core, &forget.key),
-                Recorded::Drop(drop) => (0..drop.stripes)
-                    .for_each(|stripe| load(&mut core, &StripeKey { object: drop.object, stripe })),
+                Recorded::Drop(drop) => {
+                    self.at_rest
+                        .range(below(drop.object, drop.stripes))
+                        .for_each(|(key, _)| load(&mut core, key));
+                }
                 _ => {}
             }
             apply(&mut core, record, Stamp { lsn: 0, serial: stamp.serial });
         }
         let left = self.at_rest.values().filter(|descriptor| !core.is_resident(descriptor.key));
         let runs: Vec<Run> = left.flat_map(|descriptor| descriptor.base.runs.clone()).collect();
-        core.replayed(runs, 1 + self.lsn / 7);
+        core.mark_at_rest(&runs);
+        core.replayed(1 + self.lsn / 7);
         core
     }
 

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use super::Done;
 use super::cluster::{Fences, GroupConfig};
+use super::{Done, LongTurn};
 use crate::limits::SPANS_MAX;
 use crate::{
     BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, Incarnation, MapVersion, ObjectId, Seq,
@@ -29,6 +29,7 @@ coded_enum! {
 }
 
 records! {
+    names REQUESTS;
     /// A range of a stripe's data.
     part Span {
         /// First byte.
@@ -98,6 +99,28 @@ records! {
     108 BytesFound {
         /// The ranges, counted from the start of the first stripe: ascending, no two overlap or touch.
         ranges: Vec<Span>,
+    };
+    /// Client to brick: which stripes of a part of an object, however long, exist? The cost is that of what the brick
+    /// holds, not that of the range.
+    131 FindStripes {
+        /// The groups whose stripes are asked for, of one volume, each with its epoch.
+        groups: Vec<(GroupId, Epoch)>,
+        /// The brick must be the primary of all of them. Else any brick with a live slot tells of its own units.
+        primary: bool,
+        /// The object.
+        object: ObjectId,
+        /// The first stripe.
+        from: u64,
+        /// The stripe behind the last one.
+        to: u64,
+    } => StripesFound;
+    /// Stripes of which the brick has a unit, or a write that it has accepted. Some more may be named; what is not named
+    /// reads as zeros and takes no space.
+    132 StripesFound {
+        /// As [`StripeSet::words`](crate::StripeSet::words).
+        words: Vec<(u64, u64)>,
+        /// The answer tells of the stripes below this one.
+        upto: u64,
     };
     /// Client to the brick of a data unit: reads a range of the unit. The payload answers.
     104 ReadUnit {
@@ -335,7 +358,7 @@ records! {
         units: Vec<UnitState>,
         /// The page ends with this key, and there may be more above it; [`None`]: nothing is.
         upto: Option<StripeKey>,
-        /// About so many units are above the page.
+        /// About so many units are above the page, if it is the first one; 0 of others, which do not count them.
         above: u64,
         /// This life of the brick's server.
         life: Incarnation,
@@ -405,13 +428,17 @@ records! {
         spans: Vec<Span>,
     };
 
-    /// Metadata service to brick: forget an object. Answered when durable.
+    /// Metadata service to brick: forget these objects, at most [`PURGE_MAX`](crate::limits::PURGE_MAX). The answer comes
+    /// after a while, whether all is done or not.
     120 Purge {
-        /// The object.
-        object: ObjectId,
-        /// Stripes that it may have had.
-        stripes: u64,
-    } => Done;
+        /// The objects.
+        objects: Vec<ObjectId>,
+    } => Purged;
+    /// What is done of a purge is durable.
+    133 Purged {
+        /// Objects that the brick still has units of: ask again.
+        left: Vec<ObjectId>,
+    };
     /// Metadata service to brick: refuse these clients' writes from now on. Answered when nothing of theirs is left that
     /// this brick, as a primary, had accepted: it is committed or given up. `Busy` before that: ask again.
     123 Fence {
@@ -477,6 +504,8 @@ records! {
         memory: u64,
         /// The process's memory budget, in bytes.
         memory_budget: u64,
+        /// The longest turns of its tasks, the longest first; one of each kind.
+        turns: Vec<LongTurn>,
     };
 }
 

@@ -1,6 +1,8 @@
 //! The arbiter: the cluster map, leases, volumes.
 
-use super::Done;
+use std::collections::BTreeSet;
+
+use super::{Done, LongTurn};
 use crate::{
     BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
     VolumeId,
@@ -67,6 +69,7 @@ coded_enum! {
 pub const DISK: &[u8] = b"disk";
 
 records! {
+    names REQUESTS;
     /// A brick of the cluster.
     part BrickInfo {
         /// The brick.
@@ -124,15 +127,45 @@ records! {
         volumes: Vec<VolumeInfo>,
     }
 
-    /// Asks for the cluster map if it is newer than `have`.
+    /// A group has another configuration.
+    part GroupChange {
+        /// The group.
+        group: GroupId,
+        /// Its configuration.
+        config: GroupConfig,
+    }
+    /// What an asker lacks of the map, or a part of it. [`MapFetch`] puts the parts together.
+    part MapNews {
+        /// The version that the asker has with this and what `rest` says.
+        version: MapVersion,
+        /// The cluster.
+        cluster: ClusterId,
+        /// It begins with nothing: these are not changes.
+        whole: bool,
+        /// Bricks that are new or have changed, by id.
+        bricks: Vec<BrickInfo>,
+        /// Volumes that are new or have changed otherwise than in groups, by id.
+        volumes: Vec<VolumeInfo>,
+        /// Groups that have changed.
+        groups: Vec<GroupChange>,
+        /// Volumes that are gone.
+        gone: Vec<VolumeId>,
+        /// Ask for the volumes after this one too: they do not fit into this answer.
+        rest: Option<VolumeId>,
+    }
+    /// Asks for what is newer in the cluster map than `have`.
     200 MapGet {
         /// The version that the asker has, 0 for none.
         have: MapVersion,
+        /// The only volume that the asker wants to know of, besides the bricks.
+        volume: Option<VolumeId>,
+        /// What the last answer said of a rest.
+        rest: Option<VolumeId>,
     } => MapReply;
-    /// The map, if newer.
+    /// What is newer, if anything is.
     201 MapReply {
-        /// The map.
-        map: Option<ClusterMap>,
+        /// The news.
+        news: Option<MapNews>,
     };
     /// Which clients may no longer write: those whose id is at most `upto` and not among `mounted`. No id is given twice,
     /// so a client that is fenced stays so; ids above `upto` may have been given since.
@@ -370,8 +403,6 @@ records! {
     }
     /// The account.
     224 ClusterReport {
-        /// The map.
-        map: ClusterMap,
         /// Clients with a lease, by id.
         mounts: Vec<MountInfo>,
         /// Objects whose space has not yet come back.
@@ -382,6 +413,8 @@ records! {
         memory: u64,
         /// The process's memory budget, in bytes.
         memory_budget: u64,
+        /// The longest turns of its tasks, the longest first; one of each kind.
+        turns: Vec<LongTurn>,
     };
 }
 
@@ -438,12 +471,12 @@ impl ClusterMap {
 
     /// A brick by its id.
     pub fn brick(&self, id: BrickId) -> Option<&BrickInfo> {
-        self.bricks.iter().find(|b| b.id == id)
+        Some(&self.bricks[self.bricks.binary_search_by_key(&id, |brick| brick.id).ok()?])
     }
 
     /// A volume by its id.
     pub fn volume(&self, id: VolumeId) -> Option<&VolumeInfo> {
-        self.volumes.iter().find(|v| v.id == id)
+        Some(&self.volumes[self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?])
     }
 
     /// A volume by its name.
@@ -456,11 +489,152 @@ impl ClusterMap {
         let volume = self.volume(id.volume)?;
         Some((volume, volume.groups.get(id.index as usize)?))
     }
+
+    /// Takes news of a later version over.
+    fn take(&mut self, news: MapNews) {
+        let MapNews { version, cluster, whole, bricks, volumes, groups, gone, rest: _ } = news;
+        if whole {
+            *self = ClusterMap::empty(cluster);
+        }
+        self.version = version;
+        bricks.into_iter().for_each(|brick| put(&mut self.bricks, brick, |brick| brick.id));
+        volumes.into_iter().for_each(|volume| put(&mut self.volumes, volume, |volume| volume.id));
+        for GroupChange { group: GroupId { volume, index }, config } in groups {
+            let at = self.volumes.binary_search_by_key(&volume, |volume| volume.id);
+            let volume = at.ok().and_then(|at| self.volumes.get_mut(at));
+            if let Some(group) = volume.and_then(|volume| volume.groups.get_mut(index as usize)) {
+                *group = config;
+            }
+        }
+        let gone: BTreeSet<VolumeId> = gone.into_iter().collect();
+        if !gone.is_empty() {
+            self.volumes.retain(|volume| !gone.contains(&volume.id));
+        }
+    }
+}
+
+/// Puts an item into a list that is ordered by `key`, in the place of the one with the same key.
+fn put<T, K: Ord>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
+    match list.binary_search_by_key(&key(&item), &key) {
+        Ok(at) => list[at] = item,
+        Err(at) => list.insert(at, item),
+    }
+}
+
+impl MapNews {
+    /// A whole map, in one part.
+    pub fn whole(map: ClusterMap) -> MapNews {
+        let ClusterMap { version, cluster, bricks, volumes } = map;
+        let (groups, gone) = (Vec::new(), Vec::new());
+        MapNews { version, cluster, whole: true, bricks, volumes, groups, gone, rest: None }
+    }
+}
+
+/// Fetches what a holder of the map lacks: ask [`MapFetch::request`], give the answer to [`MapFetch::answered`], and
+/// again until that says that it is all. Nothing of it shows in the map before.
+#[derive(Debug)]
+pub struct MapFetch {
+    asked: MapGet,
+    parts: Vec<MapNews>,
+}
+
+impl MapFetch {
+    /// For a holder of the version `have`, which wants to know of one volume or of all.
+    pub fn new(have: MapVersion, volume: Option<VolumeId>) -> MapFetch {
+        MapFetch { asked: MapGet { have, volume, rest: None }, parts: Vec::new() }
+    }
+
+    /// What to ask next.
+    pub fn request(&self) -> &MapGet {
+        &self.asked
+    }
+
+    /// Takes an answer; true if that was all.
+    pub fn answered(&mut self, reply: MapReply) -> bool {
+        let Some(news) = reply.news else { return true };
+        // Parts of a whole map are of different moments: what changed since the first one is asked for at the end.
+        let alone = news.rest.is_none() && self.asked.rest.is_none();
+        (self.asked.have, self.asked.rest) = (news.version, news.rest);
+        self.parts.push(news);
+        alone
+    }
+
+    /// Whether the map that was fetched is newer than `version`.
+    pub fn is_newer_than(&self, version: MapVersion) -> bool {
+        !self.parts.is_empty() && self.asked.have > version
+    }
+
+    /// Makes a map the one that was fetched, unless it is as new.
+    pub fn apply(self, map: &mut ClusterMap) {
+        if self.is_newer_than(map.version) {
+            self.parts.into_iter().for_each(|news| map.take(news));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn news(version: u64, whole: bool, volumes: &[u32], rest: Option<u32>) -> MapNews {
+        let volume = |id: &u32| VolumeInfo {
+            id: VolumeId(*id),
+            name: format!("v{id} of {version}"),
+            geometry: Geometry::new(Code::new(1, 0).expect("a code"), 4096, 1).expect("a geometry"),
+            groups: vec![GroupConfig { epoch: Epoch(1), slots: Vec::new() }],
+            same_node: true,
+            block: None,
+        };
+        let map = ClusterMap {
+            version: MapVersion(version),
+            volumes: volumes.iter().map(volume).collect(),
+            ..ClusterMap::empty(ClusterId::default())
+        };
+        MapNews { whole, rest: rest.map(VolumeId), ..MapNews::whole(map) }
+    }
+
+    fn names(map: &ClusterMap) -> Vec<&str> {
+        map.volumes.iter().map(|volume| volume.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_map_in_parts_shows_when_it_is_complete() {
+        let mut map = ClusterMap::empty(ClusterId::default());
+        map.take(news(1, true, &[9], None));
+        let mut fetch = MapFetch::new(map.version, None);
+        assert!(!fetch.answered(MapReply { news: Some(news(3, true, &[1, 2], Some(2))) }));
+        assert_eq!(*fetch.request(), MapGet { have: MapVersion(3), volume: None, rest: Some(VolumeId(2)) });
+        assert!(!fetch.answered(MapReply { news: Some(news(3, false, &[4], None)) }));
+        assert_eq!(*fetch.request(), MapGet { have: MapVersion(3), volume: None, rest: None });
+        let group = GroupId { volume: VolumeId(4), index: 0 };
+        let config = GroupConfig { epoch: Epoch(7), slots: Vec::new() };
+        let last = MapNews {
+            groups: vec![GroupChange { group, config: config.clone() }],
+            gone: vec![VolumeId(1)],
+            ..news(5, false, &[3], None)
+        };
+        assert!(fetch.answered(MapReply { news: Some(last) }));
+        fetch.apply(&mut map);
+        assert_eq!((map.version, names(&map)), (MapVersion(5), vec!["v2 of 3", "v3 of 5", "v4 of 3"]));
+        assert_eq!(map.group(group).map(|(_, found)| found), Some(&config));
+    }
+
+    #[test]
+    fn what_was_fetched_for_an_older_map_changes_no_newer_one() {
+        let mut map = ClusterMap::empty(ClusterId::default());
+        map.take(news(6, true, &[1], None));
+        for (version, newer) in [(5, false), (6, false), (7, true)] {
+            let mut fetch = MapFetch::new(MapVersion(4), None);
+            assert!(!fetch.is_newer_than(MapVersion(0)), "nothing has come yet");
+            assert!(fetch.answered(MapReply { news: Some(news(version, false, &[2], None)) }));
+            assert_eq!(fetch.is_newer_than(map.version), newer);
+            fetch.apply(&mut map);
+            assert_eq!(map.volumes.len(), 1 + usize::from(newer));
+        }
+        let mut fetch = MapFetch::new(map.version, None);
+        assert!(fetch.answered(MapReply { news: None }));
+        assert!(!fetch.is_newer_than(map.version));
+    }
 
     fn fences(upto: u64, mounted: &[u64]) -> Fences {
         Fences { upto: ClientId(upto), mounted: mounted.iter().map(|id| ClientId(*id)).collect() }

@@ -1,6 +1,6 @@
 //! The name space: one request per file operation.
 //!
-//! Times are nanoseconds since 1970. Permissions are checked by the gate (for FUSE by the kernel); the service
+//! Times are nanoseconds since 1970, negative before. Permissions are checked by the gate (for FUSE by the kernel); the service
 //! keeps owners and modes. Every change carries a [`Caller`], so that a repeated request is done once.
 
 use super::Done;
@@ -41,6 +41,7 @@ coded_enum! {
 }
 
 records! {
+    names REQUESTS;
     /// Who asks for a change, and its number.
     part Caller {
         /// The mount.
@@ -69,11 +70,11 @@ records! {
         /// Bytes of a file or of a link's target.
         size: u64,
         /// Last access.
-        atime: u64,
+        atime: i64,
         /// Last change of the contents.
-        mtime: u64,
+        mtime: i64,
         /// Last change of anything.
-        ctime: u64,
+        ctime: i64,
         /// The bytes of a file.
         object: ObjectId,
         /// End of the bytes beyond `size` that the bricks may still hold and that must read as zeros: they are
@@ -134,11 +135,11 @@ records! {
         /// The bricks may hold bytes of the file up to here, whatever the service was told before and forgot.
         sent_end: u64,
         /// New access time.
-        atime: Option<u64>,
+        atime: Option<i64>,
         /// New modification time.
-        mtime: Option<u64>,
+        mtime: Option<i64>,
         /// The time now.
-        now: u64,
+        now: i64,
     } => AttrReply;
     /// Makes a file (or pipe, socket, device) and opens it if asked.
     304 Create {
@@ -159,7 +160,7 @@ records! {
         /// Opens it for writing.
         open: bool,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Created;
     /// The file is there, and open if that was asked.
     325 Created {
@@ -183,7 +184,7 @@ records! {
         /// Owner and mode.
         owner: Owner,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Linked;
     /// Something has a new name.
     326 Linked {
@@ -207,7 +208,7 @@ records! {
         /// Owner and mode.
         owner: Owner,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Linked;
     /// Reads a symbolic link.
     307 ReadLink {
@@ -234,7 +235,7 @@ records! {
         /// The new name.
         name: Vec<u8>,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Linked;
     /// Removes a name of a file. Its bytes go with the last name and the last open.
     310 Unlink {
@@ -247,7 +248,7 @@ records! {
         /// The name.
         name: Vec<u8>,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Unlinked;
     /// A name has gone.
     327 Unlinked {
@@ -267,7 +268,7 @@ records! {
         /// The name.
         name: Vec<u8>,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Unlinked;
     /// Moves a name.
     312 Rename {
@@ -286,7 +287,7 @@ records! {
         /// What happens to an existing target.
         how: RenameHow,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Renamed;
     /// A name has moved.
     328 Renamed {
@@ -353,7 +354,7 @@ records! {
         /// Truncates it to nothing.
         truncate: bool,
         /// The time now.
-        now: u64,
+        now: i64,
     } => Opened;
     /// The file is open.
     318 Opened {
@@ -382,7 +383,7 @@ records! {
         /// The file has at least so many bytes.
         size: u64,
         /// When it was written.
-        mtime: u64,
+        mtime: i64,
         /// That time counts whatever was known before: the writer puts the file's times in order itself.
         set_time: bool,
     }
@@ -432,5 +433,23 @@ records! {
         cuts: u64,
         /// Up to where: 0 if it was given up.
         stale_end: u64,
+    } => Done;
+    /// Something was read.
+    part AccessTime {
+        /// The inode.
+        inode: InodeId,
+        /// The time of its last access that the reader knew: if it is another one by now, this counts no more.
+        known: i64,
+        /// The new one.
+        atime: i64,
+    }
+    /// Tells of accesses, at most [`ACCESSES_MAX`](crate::limits::ACCESSES_MAX) of them. Nothing else of the inodes changes.
+    330 Accessed {
+        /// The reader.
+        client: ClientId,
+        /// The volume.
+        volume: VolumeId,
+        /// What it has read.
+        times: Vec<AccessTime>,
     } => Done;
 }

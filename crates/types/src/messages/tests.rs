@@ -21,6 +21,8 @@ macro_rules! for_each_record {
             StripeBytes,
             FindBytes,
             BytesFound,
+            FindStripes,
+            StripesFound,
             ReadUnit,
             UnitBytes,
             Stage,
@@ -42,6 +44,7 @@ macro_rules! for_each_record {
             ReadOverlays,
             OverlayBytes,
             Purge,
+            Purged,
             Fence,
             BrickStatus,
             BrickReport,
@@ -96,7 +99,8 @@ macro_rules! for_each_record {
             Grown,
             Zero,
             MayZero,
-            Zeroed
+            Zeroed,
+            Accessed
         )
     };
 }
@@ -122,7 +126,7 @@ fn golden_bytes_of_every_message() {
     let kinds: std::collections::BTreeSet<_> = lines.iter().map(|l| l.split(' ').next()).collect();
     assert_eq!(kinds.len(), lines.len(), "no kind is used twice");
     let text = lines.join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v4.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v5.txt");
     if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &text).expect("the golden file can be written");
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     BrickId, ClientId, ClientSeq, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId,
-    MapVersion, NodeId, ObjectId, Seq, StripeKey, VolumeId,
+    MapVersion, NodeId, ObjectId, Seq, StripeKey, VolumeId, cost,
 };
 
 /// Bytes that are not the record that they should be.
@@ -79,11 +79,13 @@ pub trait Codec: Sized {
 pub fn to_bytes<T: Codec>(value: &T) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     value.encode(&mut out);
+    cost::bytes(out.len());
     out
 }
 
 /// The value of exactly these bytes.
 pub fn from_bytes<T: Codec>(bytes: &[u8]) -> Result<T, DecodeError> {
+    cost::bytes(bytes.len());
     let mut reader = Reader::new(bytes);
     let value = T::decode(&mut reader)?;
     reader.finish()?;
@@ -108,7 +110,7 @@ macro_rules! integers {
         }
     )*};
 }
-integers!(u8, u16, u32, u64);
+integers!(u8, u16, u32, u64, i64);
 
 macro_rules! newtypes {
     ($($name:ident),*) => {$(
@@ -337,8 +339,25 @@ macro_rules! coded_enum {
 
 #[macro_export]
 /// Declares structs with a fixed byte form; those with a number are records, those with `=>` requests. `covered by`
-/// names the field that holds checksums of the payload's blocks.
+/// names the field that holds checksums of the payload's blocks. `names TABLE;` before them makes a table of the requests:
+/// each one's number, and what the task that answers it is called.
 macro_rules! records {
+    (names $table:ident; $($rest:tt)*) => {
+        $crate::records!(@names $table [] $($rest)*);
+        $crate::records! { $($rest)* }
+    };
+    (@names $table:ident [$($done:tt)*]) => {
+        pub(super) const $table: &[(u16, &str)] = &[$($done)*];
+    };
+    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* part $name:ident { $($fields:tt)* } $($rest:tt)*) => {
+        $crate::records!(@names $table [$($done)*] $($rest)*);
+    };
+    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($fields:tt)* } => $reply:ident; $($rest:tt)*) => {
+        $crate::records!(@names $table [$($done)* ($kind, concat!("request ", stringify!($name))),] $($rest)*);
+    };
+    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($fields:tt)* }; $($rest:tt)*) => {
+        $crate::records!(@names $table [$($done)*] $($rest)*);
+    };
     (@codec $name:ident { $($field:ident,)* }) => {
         impl $crate::wire::Codec for $name {
             fn encode(&self, _out: &mut Vec<u8>) {

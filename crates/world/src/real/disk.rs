@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use compio::buf::{BufResult, IntoInner, IoVectoredBuf};
 use compio::driver::op::{ReadAt, Sync, WriteVectoredAt};
@@ -20,6 +21,10 @@ use super::receive::Landing;
 
 /// Pieces of one vectored write.
 const PIECES_MAX: usize = 64;
+/// A plain write that takes so long was held up by the kernel: it would keep the thread, and with it the lease.
+const HELD_UP: Duration = Duration::from_millis(20);
+/// For so long writes go through the ring then.
+const AROUND: Duration = Duration::from_secs(2);
 /// `statfs`'s type of a file system in memory (linux/magic.h).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
@@ -31,8 +36,8 @@ enum Way {
     NoWait,
     /// A plain system call. In memory nothing waits for a device. A write to a file does not either, but it would be
     /// refused all the same if it must not wait, as soon as the file's time is due, and the ring's thread that carries
-    /// it out then holds the file's lock against the next ones. Where the disk is so far behind that the kernel does
-    /// hold up writers, the brick may lose its lease: it is not of much use then.
+    /// it out then holds the file's lock against the next ones. Where the disk is so far behind that the kernel does hold
+    /// up writers, the next writes go through the ring for a while ([`HELD_UP`]).
     Plain,
     /// All through the ring, whose own threads may wait.
     Ring,
@@ -66,6 +71,8 @@ struct Inner {
     len: u64,
     reads: Cell<Way>,
     writes: Cell<Way>,
+    /// Until then plain writes go through the ring.
+    around_until: Cell<Option<Instant>>,
     /// A block device is claimed as well, so that it cannot be mounted meanwhile.
     _claim: Option<File>,
 }
@@ -111,7 +118,7 @@ impl Disk {
         let reads = Cell::new(if in_memory { Way::Plain } else { Way::NoWait });
         let writes = Cell::new(if kind.is_file() { Way::Plain } else { Way::NoWait });
         let (file, path) = (Arc::new(file.into()), path.to_owned());
-        let inner = Inner { file, path, len, reads, writes, _claim: claim };
+        let inner = Inner { file, path, len, reads, writes, around_until: Cell::new(None), _claim: claim };
         Ok(Disk { inner: Rc::new(inner) })
     }
 
@@ -189,7 +196,15 @@ impl Disk {
     fn write_now(&self, offset: u64, parts: &Parts) -> usize {
         let writes = &self.inner.writes;
         let Some(flags) = writes.get().flags() else { return 0 };
-        match parts.write_now(&self.inner.file, offset, flags) {
+        let begun = Instant::now();
+        if self.inner.around_until.get().is_some_and(|until| begun < until) {
+            return 0;
+        }
+        let written = parts.write_now(&self.inner.file, offset, flags);
+        if begun.elapsed() >= HELD_UP {
+            self.inner.around_until.set(Some(Instant::now() + AROUND));
+        }
+        match written {
             Ok(written) => written,
             Err(error) => {
                 writes.set(writes.get().after(error));

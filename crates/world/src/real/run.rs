@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use compio::runtime::Runtime;
 
+use crate::turns;
+
 /// Times that a future which wakes itself is polled before the ring is looked at all the same.
 const POLLS_PER_LOOK: u32 = 16;
 
@@ -57,8 +59,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs `future` to its end on `runtime`, with the tasks spawned there.
-pub(super) fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+/// Runs `future` to its end on `runtime`, as a task of the kind `name`, with the tasks spawned there.
+pub(super) fn block_on<F: Future>(runtime: &Runtime, name: &'static str, future: F) -> F::Output {
     let _running = Running::begin();
     runtime.enter(|| {
         let flag = Arc::new(Flag {
@@ -70,11 +72,14 @@ pub(super) fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
         let mut again = 0;
+        turns::begin();
         loop {
-            if flag.woken.swap(false, Ordering::AcqRel)
-                && let Poll::Ready(output) = future.as_mut().poll(&mut context)
-            {
-                return output;
+            if flag.woken.swap(false, Ordering::AcqRel) {
+                let polled = future.as_mut().poll(&mut context);
+                turns::end(name);
+                if let Poll::Ready(output) = polled {
+                    return output;
+                }
             }
             if runtime.run() {
                 runtime.poll_with(Some(Duration::ZERO));
@@ -87,6 +92,7 @@ pub(super) fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
                 runtime.poll();
             }
             again = 0;
+            turns::begin();
         }
     })
 }

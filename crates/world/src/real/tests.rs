@@ -12,6 +12,8 @@ use types::{Buf, BufMut, ClusterId, Epoch};
 use super::*;
 use crate::{Frame, Signal};
 
+mod turns;
+
 /// No bound for a frame.
 const ANY: usize = usize::MAX;
 
@@ -19,7 +21,7 @@ const ANY: usize = usize::MAX;
 fn on_each<F: Future<Output = ()>>(test: impl Fn(World) -> F) {
     for world in [World::new(), World::polling()] {
         let world = world.unwrap();
-        world.block_on(test(world.clone()));
+        world.block_on("test", test(world.clone()));
     }
 }
 
@@ -50,7 +52,7 @@ fn frames_of_every_size_come_back() {
     on_each(|world| async move {
         let (near, far) = pair(&world).await;
         assert_eq!(near.peer().split(':').next(), Some("127.0.0.1"));
-        world.spawn(echo(far));
+        world.spawn("test", echo(far));
         let (mut sender, mut receiver) = near.split();
         let sizes = [0, 1, 63, 4096, 8128, 8129, 8192, 8193, 131_072, 1 << 20, PAYLOAD_MAX];
         for (i, payload) in sizes.into_iter().enumerate() {
@@ -79,7 +81,7 @@ fn a_batch_arrives_in_order() {
     on_each(|world| async move {
         let (near, far) = pair(&world).await;
         let (mut sender, _open) = near.split();
-        world.spawn(async move {
+        world.spawn("test", async move {
             let batch = |i: u64| frame(i, noise(i as usize * 20), Buf::from(noise(i as usize * 700)));
             sender.send_all((0..300).map(batch).collect()).await.unwrap();
             sender.send_all(Vec::new()).await.unwrap();
@@ -98,7 +100,7 @@ fn a_batch_arrives_in_order() {
 fn too_large_a_frame_is_not_sent() {
     on_each(|world| async move {
         let (near, far) = pair(&world).await;
-        world.spawn(echo(far));
+        world.spawn("test", echo(far));
         let (mut sender, mut receiver) = near.split();
         let error = sender.send(frame(1, vec![0; RECORD_MAX + 1], Buf::empty())).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -224,14 +226,14 @@ fn a_hundred_tasks_at_once() {
         let listener = world.listen("127.0.0.1:0").await.unwrap();
         let address = listener.address();
         let (accepting, served) = (world.clone(), Rc::new(Cell::new(0)));
-        world.spawn(async move {
+        world.spawn("test", async move {
             loop {
-                accepting.spawn(echo(listener.accept().await.unwrap()));
+                accepting.spawn("test", echo(listener.accept().await.unwrap()));
             }
         });
         for task in 0..100 {
             let (world, address, served) = (world.clone(), address.clone(), served.clone());
-            world.clone().spawn(async move {
+            world.clone().spawn("test", async move {
                 let (mut sender, mut receiver) = world.connect(&address).await.unwrap().split();
                 for round in 0..20 {
                     let request = task * 1000 + round;
@@ -352,7 +354,7 @@ fn other_tasks_go_on_during_disk_work() {
         let done = Rc::new(Cell::new(0));
         for i in 0..100_u64 {
             let (disk, done) = (disk.clone(), done.clone());
-            world.spawn(async move {
+            world.spawn("test", async move {
                 let bytes = Buf::from(vec![i as u8; 65_536]);
                 disk.write(i * 65_536, vec![bytes.clone()]).await.unwrap();
                 if i % 10 == 0 {
@@ -376,7 +378,7 @@ fn another_thread_wakes_the_awaited_future_and_tasks() {
         let first = pong.wait();
         let other = thread::spawn(move || {
             let world = World::new().unwrap();
-            world.block_on(async {
+            world.block_on("test", async {
                 let (ping, pong) = far;
                 for _ in 0..2_000 {
                     let next = ping.wait();
@@ -391,7 +393,7 @@ fn another_thread_wakes_the_awaited_future_and_tasks() {
             next = pong.wait();
             // From a task, so that both ways of waking are taken.
             let ping = ping.clone();
-            world.spawn(async move { ping.notify() });
+            world.spawn("test", async move { ping.notify() });
         }
         while !other.is_finished() {
             world.sleep(100).await;
@@ -406,7 +408,7 @@ fn another_thread_wakes_more_tasks_than_its_queue_holds() {
         let (start, woken) = (Signal::new(), Rc::new(Cell::new(0)));
         for _ in 0..3 * REMOTE_WAKES {
             let (wait, woken) = (start.wait(), woken.clone());
-            world.spawn(async move {
+            world.spawn("test", async move {
                 wait.await;
                 woken.set(woken.get() + 1);
             });
@@ -439,7 +441,7 @@ fn timers_keep_time_and_order() {
         let order = Rc::new(RefCell::new(Vec::new()));
         for us in [30_000, 10_000, 20_000] {
             let (world, order) = (world.clone(), order.clone());
-            world.clone().spawn(async move {
+            world.clone().spawn("test", async move {
                 world.sleep(us).await;
                 order.borrow_mut().push(us);
             });
@@ -462,13 +464,13 @@ impl Drop for SetOnDrop {
 fn a_task_that_never_rests_does_not_starve_the_others() {
     on_each(|world| async move {
         let busy = world.clone();
-        world.spawn(async move {
+        world.spawn("test", async move {
             loop {
                 busy.yield_now().await;
             }
         });
         let (near, far) = pair(&world).await;
-        world.spawn(echo(far));
+        world.spawn("test", echo(far));
         let (mut sender, mut receiver) = near.split();
         let exchange = async {
             for i in 0..100 {
@@ -482,7 +484,7 @@ fn a_task_that_never_rests_does_not_starve_the_others() {
         let end = world.now() + 5_000_000;
         let waited = Rc::new(Cell::new(false));
         let (timer, set) = (world.clone(), waited.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             timer.sleep(1_000).await;
             set.set(true);
         });
@@ -496,12 +498,12 @@ fn a_task_that_never_rests_does_not_starve_the_others() {
 #[test]
 fn tasks_go_on_at_the_next_block_on() {
     for world in [World::new().unwrap(), World::polling().unwrap()] {
-        let (near, far) = world.block_on(pair(&world));
-        world.spawn(echo(far));
+        let (near, far) = world.block_on("test", pair(&world));
+        world.spawn("test", echo(far));
         let (mut sender, mut receiver) = near.split();
         for i in 0..100 {
-            world.block_on(sender.send(frame(i, Vec::new(), Buf::empty()))).unwrap();
-            let back = world.block_on(receiver.recv_within(ANY)).unwrap().unwrap();
+            world.block_on("test", sender.send(frame(i, Vec::new(), Buf::empty()))).unwrap();
+            let back = world.block_on("test", receiver.recv_within(ANY)).unwrap().unwrap();
             assert_eq!(back.header.request, i);
         }
     }
@@ -511,7 +513,7 @@ fn tasks_go_on_at_the_next_block_on() {
 #[should_panic(expected = "block_on inside a future")]
 fn one_block_on_at_a_time() {
     let world = World::new().unwrap();
-    world.block_on(async { world.block_on(async {}) });
+    world.block_on("test", async { world.block_on("test", async {}) });
 }
 
 #[test]
@@ -520,7 +522,7 @@ fn work_on_another_thread_keeps_nobody_waiting() {
         let here = thread::current().id();
         let (tell, told) = std::sync::mpsc::channel();
         let other = world.clone();
-        world.spawn(async move {
+        world.spawn("test", async move {
             other.sleep(1_000).await;
             tell.send(thread::current().id()).unwrap();
         });
@@ -535,7 +537,7 @@ fn work_on_another_thread_keeps_nobody_waiting() {
 #[should_panic(expected = "over there")]
 fn a_panic_on_another_thread_is_one_here() {
     let world = World::new().unwrap();
-    world.block_on(world.off_thread(|| panic!("over there")));
+    world.block_on("test", world.off_thread(|| panic!("over there")));
 }
 
 #[test]
@@ -589,7 +591,7 @@ impl crate::World {
         let ((mut send, mut recv), (mut back, mut take)) = (near.split_stream(), far.split_stream());
         let many = noise(3 << 20);
         let body = Buf::copy_of(&many);
-        self.spawn(async move {
+        self.spawn("test", async move {
             send.send(b"head", body).await.unwrap();
             send.send(b"", Buf::empty()).await.unwrap();
             assert_eq!(recv.head(2).await.unwrap(), Some(b"ok".to_vec()));

@@ -53,7 +53,7 @@ impl Disk {
 
     fn over(shared: Shared, link: Link) -> Disk {
         let shared = Rc::new(shared);
-        shared.world.spawn(link::keep(shared.clone(), link));
+        shared.world.spawn("lent disk", link::keep(shared.clone(), link));
         Disk(Rc::new(Handle { shared, partial: async_lock::Mutex::new(()) }))
     }
 

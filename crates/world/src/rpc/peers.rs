@@ -112,7 +112,7 @@ impl Peers {
         let link = Rc::new(Link::default());
         self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
         // A task of its own: a caller who gives up does not take the beginning connection from the others.
-        self.0.world.spawn(open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
+        self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
         link
     }
 }
@@ -276,7 +276,7 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
             *link.stage.borrow_mut() = Stage::Open(outbox.clone(), cluster);
             link.settled.set();
             let writer = outbox.clone();
-            world.spawn(async move { writer.write(|| {}).await });
+            world.spawn("requests out", async move { writer.write(|| {}).await });
             outbox.broken().or(read(receiver, &link, cluster)).await;
             CallError::Unreachable
         }

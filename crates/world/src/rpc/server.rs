@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use types::messages::Refused;
 use types::messages::session::Role;
+use types::messages::{Refused, task_name};
 use types::wire::{self, Flags, Record};
 use types::{Buf, Epoch, Refusal};
 
@@ -56,7 +56,7 @@ pub async fn serve(world: World, listener: Listener, identity: Identity, handler
     let stop = Stop(Rc::new(server));
     loop {
         match listener.accept().await {
-            Ok(conn) => world.spawn(attend(stop.0.clone(), conn)),
+            Ok(conn) => world.spawn("connection", attend(stop.0.clone(), conn)),
             Err(error) => {
                 tracing::debug!(%error, "cannot accept");
                 world.sleep(ACCEPT_PAUSE_US).await;
@@ -105,7 +105,7 @@ async fn attend(server: Rc<Server>, conn: Conn) {
         reader: Cell::default(),
     });
     let writer = session.clone();
-    world.spawn(async move { writer.outbox.write(|| wake(&writer.reader)).await });
+    world.spawn("answers", async move { writer.outbox.write(|| wake(&writer.reader)).await });
     session.server.stopped.or(session.outbox.broken().or(session.read(receiver))).await;
     session.outbox.close();
 }
@@ -154,6 +154,7 @@ impl Session {
     /// Polls the request once here, which keeps the order; what is not done then goes on in a task of its own.
     async fn begin(self: &Rc<Session>, frame: Frame) {
         let (request, epoch) = (frame.header.request, frame.header.epoch);
+        let (name, world) = (task_name(frame.header.kind), &self.server.world);
         let bytes = self.bytes_of(frame.payload.len());
         let mut answering = (self.server.handler)(Call {
             kind: frame.header.kind,
@@ -164,13 +165,13 @@ impl Session {
             role: self.role,
             peer: self.peer.clone(),
         });
-        match poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await {
+        match poll_fn(|cx| Poll::Ready(world.part(name, || answering.as_mut().poll(cx)))).await {
             // Left to the writer: with more requests already here, their answers leave together.
             Poll::Ready(answer) => self.outbox.queue(self.frame(request, epoch, answer)),
             Poll::Pending => {
                 self.in_progress.set(self.in_progress.get() + 1);
                 self.server.payloads.set(self.server.payloads.get() + bytes);
-                self.server.world.spawn(self.clone().finish(request, epoch, bytes, answering));
+                world.spawn(name, self.clone().finish(request, epoch, bytes, answering));
             }
         }
     }

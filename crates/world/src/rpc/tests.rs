@@ -78,7 +78,7 @@ fn adder(world: World, begun: impl Fn(u64) + 'static) -> Handler {
 
 async fn start(world: &World, begun: impl Fn(u64) + 'static) {
     let listener = world.listen(SERVER).await.unwrap();
-    world.spawn(serve(world.clone(), listener, identity(Role::Brick), adder(world.clone(), begun)));
+    world.spawn("test", serve(world.clone(), listener, identity(Role::Brick), adder(world.clone(), begun)));
 }
 
 async fn ask(peers: &Peers, number: u64) -> Result<(Told, Buf), CallError> {
@@ -135,7 +135,7 @@ fn a_payload_that_its_record_covers_is_compared_with_it() {
                 Ok(Answer::new(&Cargo(told), call.payload))
             })
         });
-        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+        server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
         let peers = Peers::new(client.clone(), identity(Role::Client));
         let send = async |sums: Vec<u32>, bytes: &[u8]| {
             let answer = peers.call(SERVER, Epoch(5), &Cargo(sums), Buf::copy_of(bytes)).await;
@@ -216,7 +216,7 @@ fn a_thousand_at_once_begin_in_order() {
                 std::task::Poll::Ready(())
             })
             .await;
-            calls.into_iter().for_each(|call| client.spawn(call));
+            calls.into_iter().for_each(|call| client.spawn("test", call));
             while done.get() < 1000 {
                 client.sleep(1000).await;
             }
@@ -246,14 +246,14 @@ fn many_clients_payloads_are_bounded_together() {
             })
         });
         let listener = server.listen(SERVER).await.unwrap();
-        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+        server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
         let answered = Rc::new(Cell::new(0));
         for client in 0..CLIENTS {
             let world = sim.node(&format!("client{client}"));
             let peers = Peers::new(world.clone(), identity(Role::Client));
             for _ in 0..30 {
                 let (peers, answered) = (peers.clone(), answered.clone());
-                world.spawn(async move {
+                world.spawn("test", async move {
                     let payload = Buf::from(vec![1; LEN]);
                     peers.call(SERVER, Epoch(5), &Ask(1), payload).await.expect("an answer");
                     answered.set(answered.get() + 1);
@@ -287,7 +287,7 @@ fn answers_that_nobody_takes_are_bounded() {
             Box::pin(async { Ok(Answer::new(&Told(0), Buf::from(vec![1; LEN]))) })
         });
         let listener = server.listen(SERVER).await.unwrap();
-        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+        server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
         let client = sim.node("client");
         let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
         introduce(&client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
@@ -313,7 +313,7 @@ fn a_server_that_dies_leaves_the_outcome_unknown_and_comes_back() {
         let unknown = Rc::new(Cell::new(0));
         for _ in 0..20 {
             let (peers, unknown) = (peers.clone(), unknown.clone());
-            client.spawn(async move {
+            client.spawn("test", async move {
                 assert_eq!(ask(&peers, NEVER).await, Err(CallError::Unreachable));
                 unknown.set(unknown.get() + 1);
             });
@@ -338,7 +338,7 @@ fn a_late_answer_breaks_the_connection_and_the_next_call_makes_a_new_one() {
         let others = peers.clone();
         let fate = Rc::new(Cell::new(None));
         let heard = fate.clone();
-        client.spawn(async move { heard.set(Some(ask(&others, NEVER).await)) });
+        client.spawn("test", async move { heard.set(Some(ask(&others, NEVER).await)) });
         let late = peers.call_within(100_000, SERVER, Epoch(5), &Ask(NEVER), Buf::empty()).await;
         assert_eq!(late, Err(CallError::Unreachable));
         client.yield_now().await;
@@ -362,8 +362,8 @@ fn a_server_that_is_dropped_lets_go_of_everything() {
         let handler = adder(server.clone(), move |_| drop(witness.clone()));
         let serving = serve(server.clone(), listener, identity(Role::Brick), handler);
         let (world, peers2) = (server.clone(), peers.clone());
-        server.spawn(async move { world.timeout(1_000_000, serving).await.unwrap_or(()) });
-        client.spawn(async move { drop(ask(&peers2, NEVER).await) });
+        server.spawn("test", async move { world.timeout(1_000_000, serving).await.unwrap_or(()) });
+        client.spawn("test", async move { drop(ask(&peers2, NEVER).await) });
         client.sleep(500_000).await;
         assert!(Rc::strong_count(&kept) > 1);
         client.sleep(600_000).await;
@@ -473,7 +473,7 @@ fn rough_networks() {
             let done = Rc::new(Cell::new(0));
             for worker in 0..8u64 {
                 let (peers, done) = (peers.clone(), done.clone());
-                client.spawn(async move {
+                client.spawn("test", async move {
                     for number in 0..50 {
                         let number = worker * 100 + number;
                         let mut answer = ask(&peers, number).await;
@@ -499,7 +499,7 @@ fn rough_networks() {
                 match server.listen(SERVER).await {
                     Ok(listener) => {
                         let handler = adder(server.clone(), |_| {});
-                        server.spawn(serve(server.clone(), listener, identity(Role::Brick), handler));
+                        server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
                     }
                     // It was not the server that died.
                     Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
@@ -520,7 +520,7 @@ fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
             let listener = world.listen("127.0.0.1:0").await.unwrap();
             tell.send(listener.address()).unwrap();
             let handler = adder(world.clone(), |_| {});
-            world.spawn(serve(world.clone(), listener, identity(Role::Brick), handler));
+            world.spawn("test", serve(world.clone(), listener, identity(Role::Brick), handler));
             stopped.await;
         });
     });
@@ -545,7 +545,7 @@ fn calls_over_real_sockets() {
         for number in 0..1000 {
             let (peers, done, address) = (peers.clone(), done.clone(), address.to_owned());
             let payload = Buf::from(vec![1; number as usize * 64]);
-            world.spawn(async move {
+            world.spawn("test", async move {
                 let answer = peers.call(&address, Epoch(5), &Ask(number), payload.clone()).await;
                 assert_eq!(answer, Ok((Told(number + 1), payload)));
                 done.set(done.get() + 1);

@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use types::cost;
+
 use super::chance::Chance;
 use super::net::LinkEnd;
 use crate::LocalBoxFuture;
+use crate::turns::TURN_MAX_US;
 
 /// A task, for as long as it lives: slots are used again, generations are not.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,7 @@ struct Slot {
 
 struct Task {
     node: u32,
+    name: &'static str,
     waker: Arc<TaskWaker>,
     /// Taken out while it is polled.
     future: Option<LocalBoxFuture<'static, ()>>,
@@ -62,6 +66,28 @@ pub(super) enum Event {
     Timer(TimerId),
     /// The next thing in flight reaches this end of a connection.
     Arrival(LinkEnd),
+    /// The thread of this node may be free for its next turn.
+    Free(u32),
+}
+
+/// The thread of a node.
+#[derive(Default)]
+struct Thread {
+    /// Until then its last turn lasts.
+    busy_until: u64,
+    /// Work done that has not made up a microsecond yet.
+    rest_ns: u64,
+    /// Its tasks that were to run meanwhile.
+    held: Vec<TaskId>,
+    /// An [`Event::Free`] is on the agenda.
+    awaited: bool,
+}
+
+/// A turn that took too long, and whose it was.
+pub(super) struct Overlong {
+    pub(super) node: u32,
+    pub(super) task: &'static str,
+    pub(super) us: u64,
 }
 
 /// A timer that is set.
@@ -136,7 +162,7 @@ impl Agenda {
             let timers = &self.timers;
             self.due.retain(|Reverse(due)| match due.event {
                 Event::Timer(timer) => timers[timer.slot as usize].generation == timer.generation,
-                Event::Arrival(_) => true,
+                Event::Arrival(_) | Event::Free(_) => true,
             });
             self.stale = 0;
         }
@@ -154,6 +180,10 @@ pub(super) struct Executor {
     /// Generation of the running or next main future.
     main: Cell<u32>,
     running: Cell<bool>,
+    /// By number of the node.
+    threads: RefCell<Vec<Thread>>,
+    /// The longest part of this turn that has a name of its own, in nanoseconds.
+    part: Cell<(&'static str, u64)>,
 }
 
 /// What the executor can do next.
@@ -178,6 +208,8 @@ impl Executor {
             agenda: RefCell::default(),
             main: Cell::new(0),
             running: Cell::new(false),
+            threads: RefCell::default(),
+            part: Cell::new(("", 0)),
         }
     }
 
@@ -186,7 +218,7 @@ impl Executor {
     }
 
     /// Adds a task of `node`, ready to run.
-    pub(super) fn spawn(&self, node: u32, future: LocalBoxFuture<'static, ()>) {
+    pub(super) fn spawn(&self, node: u32, name: &'static str, future: LocalBoxFuture<'static, ()>) {
         let mut slots = self.slots.borrow_mut();
         let slot = self.slots_free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(Slot { generation: 0, task: None });
@@ -195,7 +227,7 @@ impl Executor {
         let entry = &mut slots[slot as usize];
         let id = TaskId { slot, generation: entry.generation };
         let waker = self.waker(id);
-        entry.task = Some(Task { node, waker: waker.clone(), future: Some(future) });
+        entry.task = Some(Task { node, name, waker: waker.clone(), future: Some(future) });
         drop(slots);
         waker.wake_by_ref();
     }
@@ -207,6 +239,11 @@ impl Executor {
     /// Takes every task of `node` (of all nodes if `None`) out; the caller drops them when it holds no borrow.
     pub(super) fn take_tasks(&self, node: Option<u32>) -> Vec<LocalBoxFuture<'static, ()>> {
         let mut taken = Vec::new();
+        for (index, thread) in self.threads.borrow_mut().iter_mut().enumerate() {
+            if node.is_none_or(|node| node as usize == index) {
+                (thread.busy_until, thread.rest_ns) = (0, 0);
+            }
+        }
         let mut free = self.slots_free.borrow_mut();
         for (index, slot) in self.slots.borrow_mut().iter_mut().enumerate() {
             if slot.task.as_ref().is_some_and(|task| node.is_none_or(|node| node == task.node)) {
@@ -247,11 +284,59 @@ impl Executor {
                 if id.generation == self.main.get() {
                     return Step::Main;
                 }
-            } else if self.slots.borrow()[id.slot as usize].generation == id.generation {
+            } else if self.slots.borrow()[id.slot as usize].generation == id.generation && !self.hold(id) {
                 return Step::Task(id);
             }
         }
         Step::Idle
+    }
+
+    /// Whether the thread of the task's node is in another turn still: then the task runs after that.
+    fn hold(&self, id: TaskId) -> bool {
+        let Some(node) = self.node_of(id) else { return false };
+        let mut threads = self.threads.borrow_mut();
+        let Some(thread) = threads.get_mut(node as usize) else { return false };
+        if thread.busy_until <= self.now() {
+            return false;
+        }
+        thread.held.push(id);
+        if !std::mem::replace(&mut thread.awaited, true) {
+            self.agenda.borrow_mut().push(thread.busy_until, Event::Free(node));
+        }
+        true
+    }
+
+    /// The thread of a node may be free: what was held back can run, or is held back again.
+    pub(super) fn free(&self, node: u32) {
+        let mut threads = self.threads.borrow_mut();
+        let thread = &mut threads[node as usize];
+        thread.awaited = false;
+        self.ready.borrow_mut().append(&mut thread.held);
+    }
+
+    /// Has the thread of a node be busy with what was counted in the turn that ends. Returns how long that was, in
+    /// microseconds.
+    fn keep_busy(&self, node: u32) -> u64 {
+        let mut threads = self.threads.borrow_mut();
+        let missing = (node as usize + 1).saturating_sub(threads.len());
+        threads.extend((0..missing).map(|_| Thread::default()));
+        let thread = &mut threads[node as usize];
+        thread.rest_ns += cost::take_ns();
+        let us = thread.rest_ns / 1_000;
+        thread.rest_ns %= 1_000;
+        thread.busy_until = self.now() + us;
+        us
+    }
+
+    /// Does a part of a turn that is somebody else's.
+    pub(super) fn part<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        let before = cost::spent_ns();
+        let made = work();
+        let ns = cost::spent_ns() - before;
+        if self.part.get().1 < ns {
+            self.part.set((name, ns));
+        }
+        made
     }
 
     /// The node of a task.
@@ -259,15 +344,20 @@ impl Executor {
         Some(self.slots.borrow()[id.slot as usize].task.as_ref()?.node)
     }
 
-    /// Polls a task that [`Executor::step`] has drawn.
-    pub(super) fn poll(&self, id: TaskId) {
+    /// Polls a task that [`Executor::step`] has drawn: a turn, for which its node's thread is busy for as long as what was
+    /// counted in it takes. What the turn sends and sets leaves at its beginning.
+    pub(super) fn poll(&self, id: TaskId) -> Result<(), Overlong> {
         let mut slots = self.slots.borrow_mut();
-        let Some(task) = slots[id.slot as usize].task.as_mut() else { return };
-        let waker = task.waker.clone();
-        let Some(mut future) = task.future.take() else { return };
+        let Some(task) = slots[id.slot as usize].task.as_mut() else { return Ok(()) };
+        let (waker, node, name) = (task.waker.clone(), task.node, task.name);
+        let Some(mut future) = task.future.take() else { return Ok(()) };
         drop(slots);
         waker.queued.store(false, Ordering::Release);
+        // What the main future has done meanwhile is no node's work.
+        cost::take_ns();
+        self.part.set(("", 0));
         let done = future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker))).is_ready();
+        let us = self.keep_busy(node);
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[id.slot as usize];
         // The node may have died during the poll: then the slot is no longer the task's.
@@ -278,11 +368,18 @@ impl Executor {
                 self.slots_free.borrow_mut().push(id.slot);
             } else if let Some(task) = slot.task.as_mut() {
                 task.future = Some(future);
-                return;
+                return self.judge(node, name, us);
             }
         }
         drop(slots);
         drop(future);
+        self.judge(node, name, us)
+    }
+
+    fn judge(&self, node: u32, name: &'static str, us: u64) -> Result<(), Overlong> {
+        let (part, part_ns) = self.part.get();
+        let task = if part_ns / 500 >= us { part } else { name };
+        if us > TURN_MAX_US { Err(Overlong { node, task, us }) } else { Ok(()) }
     }
 
     /// Adds an event after `delay` microseconds.

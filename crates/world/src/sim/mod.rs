@@ -4,6 +4,9 @@
 //! virtual: it moves to the next event when nothing can run. So a second of cluster time takes as long as the work in
 //! it, and a failing seed fails again under the debugger.
 //!
+//! What a task does in a turn keeps its node's thread busy for as long as [`types::cost`] says: no other task of the node
+//! runs before, and a turn that takes too long ends the run. What the turn sends and sets leaves at its beginning.
+//!
 //! # Fault model
 //!
 //! **Injected**, by call or by [`SimOptions`], each counted as a [`Fault`]:

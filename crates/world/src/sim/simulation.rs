@@ -69,8 +69,8 @@ impl Simulation {
     /// death, and a dead node stays dead.
     ///
     /// # Panics
-    /// With the seed: on deadlock (nothing can run and no timer is set) and on livelock (budget of polls or of time
-    /// used up).
+    /// With the seed: on deadlock (nothing can run and no timer is set), on livelock (budget of polls or of time
+    /// used up) and at a turn of a task that is longer than [`TURN_MAX_US`](crate::turns::TURN_MAX_US).
     pub fn block_on<F: Future>(&self, node: &str, f: F) -> F::Output {
         if self.state.nodes.borrow().find(node).is_none() {
             self.state.start(node);

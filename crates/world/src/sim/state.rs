@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use super::chance::Chance;
 use super::disk::Disks;
-use super::executor::{Event, Executor, Step, TaskId};
+use super::executor::{Event, Executor, Overlong, Step, TaskId};
 use super::faults::{Counts, Fault};
 use super::net::Net;
 use super::options::SimOptions;
@@ -212,7 +212,7 @@ impl State {
                     }
                 }
                 Step::Task(id) if self.dies_before(id) => {}
-                Step::Task(id) => self.executor.poll(id),
+                Step::Task(id) => self.executor.poll(id).unwrap_or_else(|turn| self.complain(&turn)),
                 Step::Idle => {
                     stalled = 0;
                     self.advance();
@@ -251,7 +251,18 @@ impl State {
         match event {
             Event::Timer(_) => {}
             Event::Arrival(end) => self.net.borrow_mut().arrive(self, end),
+            Event::Free(node) => self.executor.free(node),
         }
+    }
+
+    fn complain(&self, turn: &Overlong) -> ! {
+        panic!(
+            "seed {}: a turn of the task `{}` of node {} takes {} us: nothing else of the node goes on meanwhile",
+            self.seed,
+            turn.task,
+            self.nodes.borrow().at(turn.node).name,
+            turn.us
+        )
     }
 
     fn who_lives(&self) -> String {

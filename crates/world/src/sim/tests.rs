@@ -7,9 +7,10 @@ use types::wire::Flags;
 use types::{Buf, BufMut, ClusterId, Epoch};
 
 use super::{SimOptions, Simulation};
-use crate::{Conn, Frame, World};
+use crate::{Conn, DISK_HANGS_US, Frame, World};
 
 mod faults;
+mod turns;
 
 fn calm(seed: u64) -> Simulation {
     Simulation::new(seed, SimOptions::default())
@@ -34,11 +35,11 @@ fn busy_run(seed: u64) -> u64 {
         let done = Rc::new(Cell::new(0));
         let listener = b.listen("b:9").await.unwrap();
         let (b2, done2) = (b.clone(), done.clone());
-        b.spawn(async move {
+        b.spawn("test", async move {
             let disk = b2.create_disk("d", 1 << 20).await.unwrap();
             while let Ok(conn) = listener.accept().await {
                 let (world, disk, done) = (b2.clone(), disk.clone(), done2.clone());
-                b2.spawn(async move {
+                b2.spawn("test", async move {
                     let (mut sender, mut receiver) = conn.split();
                     while let Ok(Some(frame)) = receiver.recv().await {
                         disk.write(world.random() % 1000 * 512, vec![frame.payload.clone()]).await.unwrap();
@@ -53,7 +54,7 @@ fn busy_run(seed: u64) -> u64 {
         });
         for n in 0..8 {
             let (a2, done) = (a.clone(), done.clone());
-            a.spawn(async move {
+            a.spawn("test", async move {
                 if let Ok(conn) = a2.connect("b:9").await {
                     let (mut sender, mut receiver) = conn.split();
                     for i in 0..10 {
@@ -89,7 +90,7 @@ fn frames_arrive_whole_and_in_order() {
         let (mut sender, receiver) = ours.split();
         let payload: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
         let sent = payload.clone();
-        a.spawn(async move {
+        a.spawn("test", async move {
             for n in 0..400 {
                 sender.send(frame(n, &sent[..n as usize * 250])).await.unwrap();
             }
@@ -115,7 +116,7 @@ fn a_full_connection_makes_its_sender_wait() {
         let (mut sender, _receiver) = ours.split();
         let sent = Rc::new(Cell::new(0));
         let count = sent.clone();
-        a.spawn(async move {
+        a.spawn("test", async move {
             for n in 0..50 {
                 sender.send(frame(n, &[0; 2000])).await.unwrap();
                 count.set(count.get() + 1);
@@ -142,7 +143,7 @@ fn a_dead_node_refuses_and_its_connections_break() {
             let (mut sender, mut receiver) = ours.split();
             let alive = Rc::new(Cell::new(0));
             let witness = alive.clone();
-            b.spawn(async move {
+            b.spawn("test", async move {
                 let (_sender, mut receiver) = theirs.split();
                 while let Ok(Some(_)) = receiver.recv().await {
                     witness.set(witness.get() + 1);
@@ -186,7 +187,7 @@ fn who_waits_for_a_dead_node_is_woken() {
             let _theirs = listener.accept().await.unwrap();
             let sent = Rc::new(Cell::new(false));
             let witness = sent.clone();
-            a.spawn(async move {
+            a.spawn("test", async move {
                 while sender.send(frame(1, &[])).await.is_ok() {}
                 witness.set(true);
             });
@@ -241,7 +242,7 @@ fn timers_and_timeouts() {
         let order = Rc::new(RefCell::new(Vec::new()));
         for us in [300, 100, 200] {
             let (world2, order) = (world.clone(), order.clone());
-            world.spawn(async move {
+            world.spawn("test", async move {
                 world2.sleep(us).await;
                 order.borrow_mut().push(us);
             });
@@ -310,6 +311,27 @@ const LEN: usize = 64 << 10;
 
 fn filled(byte: u8, len: usize) -> Vec<Buf> {
     vec![Buf::from(vec![byte; len])]
+}
+
+#[test]
+fn a_disk_that_is_in_use_is_waited_for_and_not_for_ever() {
+    let sim = calm(9);
+    let world = sim.node("a");
+    sim.block_on("driver", async {
+        let disk = world.create_disk("d", LEN as u64).await.unwrap();
+        let began = world.now();
+        let refused = world.open_disk_when_free("d").await.err().map(|e| e.kind());
+        assert_eq!(
+            (refused, world.now() - began >= crate::LOCK_WAIT_US),
+            (Some(ErrorKind::WouldBlock), true)
+        );
+        let later = async {
+            world.sleep(crate::LOCK_WAIT_US / 2).await;
+            drop(disk);
+        };
+        let (opened, ()) = futures_util::future::join(world.open_disk_when_free("d"), later).await;
+        assert_eq!(opened.expect("it is free now").len(), LEN as u64);
+    });
 }
 
 #[test]
@@ -402,7 +424,7 @@ fn a_sync_covers_what_ended_before_it_began() {
             disk.write(0, filled(1, 512)).await.unwrap();
             let synced = Rc::new(Cell::new(false));
             let (disk2, synced2) = (disk.clone(), synced.clone());
-            world.spawn(async move {
+            world.spawn("test", async move {
                 disk2.sync().await.unwrap();
                 synced2.set(true);
             });
@@ -441,6 +463,37 @@ fn damaged_failing_and_slow_disks() {
     });
 }
 
+/// A slow disk is waited for; one that leaves a request unanswered is lost, and says so.
+#[test]
+fn a_disk_that_hangs_is_lost() {
+    let sim = calm(12);
+    let world = sim.node("a");
+    sim.block_on("driver", async {
+        let disk = world.create_disk("d", LEN as u64).await.unwrap();
+        let lost = Rc::new(Cell::new(None));
+        let (watched, told, clock) = (disk.clone(), lost.clone(), world.clone());
+        world.spawn("watch", async move {
+            let error = watched.lost().await;
+            told.set(Some((error.kind(), clock.now())));
+        });
+        sim.slow_disk("a", "d", 1_000);
+        disk.write(0, filled(1, 512)).await.unwrap();
+        disk.sync().await.unwrap();
+        world.sleep(3 * DISK_HANGS_US).await;
+        assert_eq!(lost.get(), None, "slow, or not asked for anything");
+
+        sim.slow_disk("a", "d", 1_000_000_000);
+        let (hung, begun) = (disk.clone(), world.now());
+        world.spawn("hangs", async move {
+            let _ = hung.sync().await;
+        });
+        world.sleep(3 * DISK_HANGS_US).await;
+        let (kind, at) = lost.get().expect("it is lost");
+        assert_eq!(kind, ErrorKind::TimedOut);
+        assert!(at - begun >= DISK_HANGS_US, "{at} {begun}");
+    });
+}
+
 #[test]
 fn large_disks_are_cheap() {
     let sim = calm(11);
@@ -460,13 +513,13 @@ fn a_dropped_simulation_leaves_nothing_behind() {
     let listener = sim.block_on("a", b.listen(":1")).unwrap();
     let disk = sim.block_on("a", a.create_disk("d", 10)).unwrap();
     let connecting = a.clone();
-    a.spawn(async move {
+    a.spawn("test", async move {
         let (mut sender, mut receiver) = connecting.connect("b:1").await.unwrap().split();
         sender.send(frame(1, &[])).await.unwrap();
         disk.sync().await.unwrap();
         let _ = receiver.recv().await;
     });
-    b.spawn(async move {
+    b.spawn("test", async move {
         let conn = listener.accept().await.unwrap();
         std::future::pending::<()>().await;
         drop((conn, listener));

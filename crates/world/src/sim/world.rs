@@ -15,7 +15,7 @@ use super::state::{State, dead};
 use crate::Frame;
 
 /// What `wall` shows at the start: 2026-01-01.
-const WALL_START_NS: u64 = 1_767_225_600_000_000_000;
+const WALL_START_NS: i64 = 1_767_225_600_000_000_000;
 
 /// How long work on another thread may take, in microseconds: a commit on a slow disk.
 const OFF_THREAD_MAX_US: u64 = 50_000;
@@ -50,8 +50,8 @@ impl World {
             + u64::try_from(shown).expect("a drift of less than a million millionths keeps the sign")
     }
 
-    pub(crate) fn wall(&self) -> u64 {
-        WALL_START_NS + self.now() * 1_000
+    pub(crate) fn wall(&self) -> i64 {
+        WALL_START_NS.saturating_add_unsigned(self.now().saturating_mul(1_000))
     }
 
     pub(crate) async fn sleep(&self, us: u64) {
@@ -80,17 +80,21 @@ impl World {
         self.state.nodes.borrow().at(self.node).chance.fill(out);
     }
 
-    pub(crate) fn spawn(&self, f: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn(&self, name: &'static str, f: impl Future<Output = ()> + 'static) {
         // A life that has ended starts nothing.
         if self.check().is_ok() {
-            self.state.executor.spawn(self.node, Box::pin(f));
+            self.state.executor.spawn(self.node, name, Box::pin(f));
         }
+    }
+
+    pub(crate) fn part<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        self.state.executor.part(name, work)
     }
 
     pub(crate) async fn off_thread<T>(&self, f: impl FnOnce() -> T) -> T {
         let us = self.state.nodes.borrow().at(self.node).chance.below(OFF_THREAD_MAX_US);
         self.state.executor.until(self.state.executor.now() + us).await;
-        f()
+        types::cost::uncounted(f)
     }
 
     pub(crate) fn claim(&self, what: &'static str, of: &[u64], by: u64) {

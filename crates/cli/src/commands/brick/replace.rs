@@ -83,9 +83,7 @@ pub(super) fn run(args: &ReplaceArgs, output: &Output) -> anyhow::Result<()> {
 /// How far a brick's slots are.
 fn look(brick: BrickId, remote: &Remote) -> anyhow::Result<(ClusterMap, Progress)> {
     let map = remote.status()?.map;
-    let up = map.bricks.iter().filter(|info| info.state == BrickState::Up);
-    let reports: Vec<_> = up.filter_map(|info| remote.brick(&info.address)).collect();
-    let progress = Progress::of(&map, reports.iter()).of_brick(&map, brick);
+    let progress = Progress::of(&map, remote.bricks(&map).values()).of_brick(&map, brick);
     Ok((map, progress))
 }
 

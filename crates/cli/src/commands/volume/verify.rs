@@ -43,7 +43,7 @@ pub(super) fn run(args: &VerifyArgs, remote: &Remote, output: &Output) -> anyhow
     let bar = output.count_bar("groups compared", volume.groups.len() as u64);
     let mut found = Vec::new();
     for index in 0..volume.groups.len() {
-        found.push(group(remote, volume, index)?);
+        found.push(group(remote, &map, volume, index)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -77,8 +77,9 @@ pub(super) fn run(args: &VerifyArgs, remote: &Remote, output: &Output) -> anyhow
     ))
 }
 
-/// Has the primary of a group compare all its stripes, whoever is the primary meanwhile.
-fn group(remote: &Remote, volume: &VolumeInfo, index: usize) -> anyhow::Result<Found> {
+/// Has the primary of a group compare all its stripes, whoever is the primary meanwhile; a newer map than
+/// `known` is fetched only where somebody does not answer.
+fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize) -> anyhow::Result<Found> {
     let id = GroupId { volume: volume.id, index: index as u32 };
     let mut found = Found {
         index,
@@ -97,11 +98,15 @@ fn group(remote: &Remote, volume: &VolumeInfo, index: usize) -> anyhow::Result<F
                 "`shoal status` shows which of its bricks are missing",
             ));
         }
-        if tries > 0 {
-            remote.pause(PAUSE_US);
-        }
+        let newer = match tries {
+            0 => None,
+            _ => {
+                remote.pause(PAUSE_US);
+                Some(remote.status()?.map)
+            }
+        };
         tries += 1;
-        let map = remote.status()?.map;
+        let map = newer.as_ref().unwrap_or(known);
         let Some((volume, config)) = map.group(id) else { return Ok(found) };
         let slot = config.primary(volume.geometry.code());
         let Some(brick) = slot.and_then(|slot| config.slots.get(slot)).map(|slot| slot.brick) else {
@@ -109,7 +114,7 @@ fn group(remote: &Remote, volume: &VolumeInfo, index: usize) -> anyhow::Result<F
             continue;
         };
         found = Found { config: config.clone(), primary: Some(brick), ..found };
-        match pages(remote, &map, id, &mut found, &mut after) {
+        match pages(remote, map, id, &mut found, &mut after) {
             Ok(()) => return Ok(found),
             Err(CallError::Refused(Refusal::Unsupported)) => {
                 return Err(problem(

@@ -80,6 +80,9 @@ impl Gate {
         // Cookies are good for ever.
         page.writer.u64(0);
         let ended = self.fill(&mut page, &attr, cookie, shows).await?;
+        if cookie == 0 {
+            self.session.note_access(&attr);
+        }
         if page.empty && !ended {
             return Err(Status::TooSmall);
         }

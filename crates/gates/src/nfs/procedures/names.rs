@@ -15,7 +15,7 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// Permission bit of a directory that gives its group to what is made in it.
 const SET_GROUP: u32 = 0o2000;
 /// Nanoseconds of a second.
-const SECOND: u64 = 1_000_000_000;
+const SECOND: i64 = 1_000_000_000;
 
 impl Gate {
     /// A directory in which the caller may do what it wants.
@@ -296,8 +296,9 @@ impl Gate {
 
 /// Times that keep the number of an exclusive creation until the client sets others: nothing else of a new file's has
 /// room for it.
-fn times_of(verifier: u64) -> (u64, u64) {
-    ((verifier >> 32) * SECOND, (verifier & u64::from(u32::MAX)) * SECOND)
+fn times_of(verifier: u64) -> (i64, i64) {
+    let second = |half: u64| half as u32;
+    (i64::from(second(verifier >> 32)) * SECOND, i64::from(second(verifier)) * SECOND)
 }
 
 #[cfg(test)]

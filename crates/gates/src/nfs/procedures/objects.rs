@@ -27,7 +27,7 @@ impl Gate {
         caller: &Caller,
         object: &[u8],
         new: NewAttributes,
-        guard: Option<u64>,
+        guard: Option<i64>,
     ) -> Result<Results, Status> {
         self.check_writable()?;
         let attr = self.attr_of(object).await?;

@@ -29,7 +29,7 @@ pub(crate) enum Time {
     /// The server's.
     Now,
     /// This one, in nanoseconds since 1970.
-    To(u64),
+    To(i64),
 }
 
 /// Attributes that are to be set.
@@ -75,7 +75,7 @@ pub(crate) enum Arguments<'a> {
     SetAttr {
         object: &'a [u8],
         new: NewAttributes,
-        guard: Option<u64>,
+        guard: Option<i64>,
     },
     Lookup {
         at: Where<'a>,
@@ -225,12 +225,12 @@ fn place<'a>(from: &mut Reader<'a>) -> Result<Where<'a>, Garbage> {
 }
 
 /// Nanoseconds since 1970.
-fn time(from: &mut Reader<'_>) -> Result<u64, Garbage> {
+fn time(from: &mut Reader<'_>) -> Result<i64, Garbage> {
     let (seconds, nanoseconds) = (from.u32()?, from.u32()?);
     if nanoseconds >= SECOND {
         return Err(Garbage);
     }
-    Ok(u64::from(seconds) * u64::from(SECOND) + u64::from(nanoseconds))
+    Ok(i64::from(seconds) * i64::from(SECOND) + i64::from(nanoseconds))
 }
 
 fn new_time(from: &mut Reader<'_>) -> Result<Time, Garbage> {

@@ -83,8 +83,9 @@ impl AttrWriter {
     }
 }
 
-/// Times after 2106 are shown as the last that there is.
-fn put_time(writer: &mut Writer, nanoseconds: u64) {
+/// The protocol's times begin in 1970 and end in 2106: others are shown as the nearest that there is.
+fn put_time(writer: &mut Writer, nanoseconds: i64) {
+    let nanoseconds = u64::try_from(nanoseconds).unwrap_or(0);
     let seconds = u32::try_from(nanoseconds / SECOND).unwrap_or(u32::MAX);
     writer.u32(seconds).u32((nanoseconds % SECOND) as u32);
 }
@@ -116,7 +117,7 @@ mod tests {
             gid: 2,
             rdev: device_of_numbers((4, 64)).expect("small numbers"),
             size: 1025,
-            atime: u64::MAX,
+            atime: i64::MAX,
             mtime: 1_700_000_000_123_456_789,
             ctime: 7,
             object: ObjectId(8),

@@ -43,7 +43,7 @@ fn a_shared_file_is_cut_when_everybody_has_stopped() {
         let cutting = a.clone();
         let cut = Rc::new(Cell::new(false));
         let done = Rc::clone(&cut);
-        a.world.spawn(async move {
+        a.world.spawn("test", async move {
             cutting.truncate(file.inode, 10).await.expect("there");
             done.set(true);
         });

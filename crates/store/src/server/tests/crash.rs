@@ -97,7 +97,7 @@ impl Model {
         // A client syncs or forgets its writes to a file before the file is deleted.
         self.client.sync().await;
         self.all_stable();
-        self.client.purge(object, STRIPES).await;
+        self.client.purge(object).await;
         self.purged.insert(object, true);
         self.stripes.retain(|key, _| key.object != object);
     }
@@ -142,7 +142,7 @@ impl Model {
             assert!(gone || !answered, "{object} was purged");
             if !answered {
                 // The metadata service repeats what was not answered. The client forgets what it had unstable.
-                self.client.purge(object, STRIPES).await;
+                self.client.purge(object).await;
                 self.stripes.retain(|key, _| key.object != object);
             }
         }
@@ -170,7 +170,7 @@ impl Model {
             self.check(key).await;
         }
         for object in std::mem::take(&mut self.objects) {
-            self.client.purge(object, STRIPES).await;
+            self.client.purge(object).await;
         }
         self.client.world.sleep(100_000).await;
         assert_eq!(self.client.report().await.free, capacity, "every block has come back");

@@ -207,7 +207,7 @@ impl Session {
         self.history.borrow_mut().ops.push(op.clone());
         let (server, role) = (self.server.clone(), self.role);
         let (history, recording) = (self.history.clone(), self.recording.clone());
-        self.server.world.spawn(async move {
+        self.server.world.spawn("test", async move {
             let answer = brick::send(&server, role, &op, base, [seq, base], staged).await;
             let mut history = history.borrow_mut();
             let op = history.ops.iter_mut().find(|known| known.seq == op.seq).expect("noted before");
@@ -299,7 +299,7 @@ impl Session {
     async fn purge(&mut self) {
         let issued = self.recording.len();
         self.history.borrow_mut().purged.get_or_insert((issued, None));
-        let purge = types::messages::brick::Purge { object: FIRST.object, stripes: 1 };
+        let purge = types::messages::brick::Purge { objects: vec![FIRST.object] };
         self.server.purge(purge).await.expect("purged");
         if let Some((_, acked @ None)) = &mut self.history.borrow_mut().purged {
             *acked = Some(self.recording.len());

@@ -103,7 +103,7 @@ impl Fleet {
         let world = self.sim.node("meta");
         let (map, mood, on) = (self.map.clone(), self.mood.clone(), world.clone());
         let (admissions, stubborn) = (self.admissions.clone(), self.stubborn.clone());
-        world.spawn(async move {
+        world.spawn("test", async move {
             let listener = on.listen("meta:1").await.expect("the port is free");
             let clock = on.clone();
             let handler: Handler = Rc::new(move |call| {
@@ -139,7 +139,7 @@ impl Fleet {
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
         };
-        world.spawn(async move {
+        world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
             let here = Brick::start(on, disk, options).await.expect("a brick recovers");
             servers.borrow_mut().insert(brick, here.server.clone());
@@ -283,9 +283,9 @@ fn arbitrate(map: &mut ClusterMap, call: &Call, stubborn: bool) -> Result<Answer
             next_epoch(map);
         }
         MapGet::KIND => {
-            let MapGet { have } = call.parse()?;
-            let map = (have < map.version).then(|| map.clone());
-            return Ok(Answer::new(&MapReply { map }, Buf::empty()));
+            let MapGet { have, .. } = call.parse()?;
+            let news = (have < map.version).then(|| MapNews::whole(map.clone()));
+            return Ok(Answer::new(&MapReply { news }, Buf::empty()));
         }
         BrickBeat::KIND => {
             let beat: BrickBeat = call.parse()?;
@@ -378,7 +378,7 @@ impl Work {
         self.next_object.set(object.0 + 1);
         self.purged.borrow_mut().insert(object);
         self.expected.borrow_mut().retain(|key, _| key.object != object);
-        let purge = Purge { object, stripes: STRIPES };
+        let purge = Purge { objects: vec![object] };
         let up: Vec<String> = {
             let map = fleet.map.borrow();
             map.bricks.iter().filter(|b| b.state == BrickState::Up).map(|b| b.address.clone()).collect()
@@ -387,7 +387,9 @@ impl Work {
             for _ in 0..500 {
                 let asked = self.client.peers.call(&address, Epoch(0), &purge, Buf::empty()).await;
                 let out = |b: &BrickInfo| b.address == address && b.state == BrickState::Out;
-                if asked.is_ok() || fleet.map.borrow().bricks.iter().any(out) {
+                if asked.is_ok_and(|(purged, _)| purged.left.is_empty())
+                    || fleet.map.borrow().bricks.iter().any(out)
+                {
                     break;
                 }
                 self.client.world.sleep(20_000).await;

@@ -55,7 +55,7 @@ fn a_list_has_every_unit_once() {
             }
         }
         client.world.sleep(3_000_000).await;
-        client.purge(ObjectId(3), 300).await;
+        client.purge(ObjectId(3)).await;
         expected.retain(|key| key.object != ObjectId(3));
         let overlaid = StripeKey { object: ObjectId(2), stripe: 7 };
         let patch = client.patch(10, 10, Some(1));

@@ -79,9 +79,9 @@ impl Server {
     /// Serves whoever connects, until the listener fails.
     pub(super) fn listen(self: &Rc<Server>, listener: Listener) {
         let server = self.clone();
-        self.world.spawn(async move {
+        self.world.spawn("test", async move {
             while let Ok(conn) = listener.accept().await {
-                server.world.spawn(server.clone().serve(conn));
+                server.world.spawn("test", server.clone().serve(conn));
             }
         });
     }
@@ -119,7 +119,7 @@ impl Server {
             }
             // Requests go on side by side, and past the end of their connection, as with every real server.
             let (server, sender) = (self.clone(), sender.clone());
-            self.world.spawn(async move {
+            self.world.spawn("test", async move {
                 let (code, body) = match spoil {
                     Some(Spoil::Code(code)) => (code, Buf::empty()),
                     _ => server.carry_out(&request, payload).await,

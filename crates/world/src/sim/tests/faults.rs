@@ -15,7 +15,7 @@ fn rounds_before_death(poll: u64, power_cut: bool) -> u64 {
     let count = rounds.clone();
     sim.node("driver");
     sim.block_on("driver", async {
-        world.spawn(async move {
+        world.spawn("test", async move {
             loop {
                 count.set(count.get() + 1);
                 on.yield_now().await;

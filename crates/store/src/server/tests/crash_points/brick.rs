@@ -121,7 +121,7 @@ impl Rig {
             Brick::start(world.clone(), disk, options).await.expect("a brick recovers");
         server.lease_until.set(u64::MAX);
         *server.map.borrow_mut() = Rc::new(map(Epoch(1), self.role));
-        world.spawn(server.clone().sync_journal());
+        world.spawn("test", server.clone().sync_journal());
         server
     }
 }
@@ -411,7 +411,7 @@ pub(super) async fn examine(
 /// Purges all objects: every block must come back.
 async fn drop_everything(server: &Rc<Server>) {
     for object in [FIRST.object, OTHER.object] {
-        server.purge(Purge { object, stripes: 1 }).await.expect("purged");
+        server.purge(Purge { objects: vec![object] }).await.expect("purged");
     }
     server.nudge().await.expect("synced");
     server.world.sleep(1).await;

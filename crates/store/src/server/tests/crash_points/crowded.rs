@@ -57,7 +57,7 @@ fn a_decision_waits_for_room() {
         }
         let told = brick::Decided { groups: vec![decided(EPOCH, seq)] };
         let teller = server.clone();
-        world.spawn(async move { teller.decided(told).await.map(drop).expect("the disk works") });
+        world.spawn("test", async move { teller.decided(told).await.map(drop).expect("the disk works") });
         world.sleep(50_000).await;
         assert_ne!(server.slot.borrow().decided(GROUP), seq, "there is no room for it");
         let (oldest, _) = server.journal.oldest();

@@ -64,7 +64,7 @@ impl Life {
     }
 
     async fn purge(&self, object: u64) {
-        let purge = Purge { object: ObjectId(object), stripes: 1 };
+        let purge = Purge { objects: vec![ObjectId(object)] };
         self.server.purge(purge).await.expect("purged");
     }
 

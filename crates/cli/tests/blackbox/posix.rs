@@ -1,0 +1,207 @@
+//! What Linux' manual promises of files and mounts, by system calls that `posix.py` makes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::stage::{Stage, text, within};
+
+/// Runs a check of `posix.py`; returns what it says.
+fn check(name: &str, arguments: &[&Path]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/blackbox/posix.py");
+    let mut command = Command::new("python3");
+    command.arg(script).arg(name).args(arguments);
+    let ran = within(Duration::from_secs(120), name, || command.output().expect("python3 runs"));
+    let (said, wrong) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{name}: {said}{wrong}");
+    said.into_owned()
+}
+
+/// A cluster with its volume mounted twice.
+fn twice(name: &str) -> (Stage, PathBuf, PathBuf) {
+    let stage = Stage::new(name);
+    stage.up(4, "2+2", "1G");
+    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    (stage, a, b)
+}
+
+/// What mount(8) looks for to mount our type, and to remount it.
+const HELPER: &str = "/sbin/mount.fuse.shoal";
+
+/// The link that a user makes, for as long as a test needs it.
+struct Helper;
+
+impl Helper {
+    fn new() -> Helper {
+        // One of a test that was killed, or of a user: for now it is ours.
+        let _ = fs::remove_file(HELPER);
+        symlink(env!("CARGO_BIN_EXE_shoal"), HELPER).expect("a link");
+        Helper
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(HELPER);
+    }
+}
+
+fn mount8(options: &str, more: &[&str]) {
+    let ran = Command::new("mount").args(["-o", options]).args(more).output().expect("mount(8) runs");
+    assert!(ran.status.success(), "{options}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// `mount -o remount`, by mount(8) and what it calls for that.
+fn remount(dir: &Path, options: &str) {
+    mount8(&format!("remount,{options}"), &[text(dir)]);
+    let line = listed(dir);
+    for word in [options, "nosuid", "nodev"] {
+        assert!(line.split([' ', ',']).any(|found| found == word), "{word} is not in: {line}");
+    }
+}
+
+/// The kernel's line about a mount.
+fn listed(dir: &Path) -> String {
+    let all = fs::read_to_string("/proc/self/mountinfo").expect("the list of mounts");
+    all.lines().find(|line| line.contains(text(dir))).expect("it is mounted").to_owned()
+}
+
+#[test]
+fn what_is_removed_goes_on_working_while_it_is_open() {
+    let (stage, a, b) = twice("posix-removed");
+    check("removed", &[&a, &b]);
+    check("removed", &[&b, &a]);
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn holes_are_found() {
+    let (stage, a, b) = twice("posix-holes");
+    check("seek", &[&a]);
+    check("mapped", &[&a]);
+    // The other mount asks about the same file, which nobody writes now.
+    check("extents", &[&b.join("sparse")]);
+    stage.umount(&a);
+    stage.umount(&b);
+    let alone = stage.mount_with("c", &["--exclusive"]);
+    check("seek", &[&alone]);
+    check("mapped", &[&alone]);
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn times_before_1970_and_far_ones_come_back() {
+    let (stage, a, b) = twice("posix-times");
+    check("times", &[&a]);
+    check("far_times", &[&a]);
+    stage.umount(&a);
+    stage.umount(&b);
+    check("times", &[&stage.mount_with("c", &["--exclusive"])]);
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn reads_count_as_relatime_says() {
+    let (stage, a, b) = twice("posix-atime");
+    let _helper = Helper::new();
+    check("relatime", &[&a, &b]);
+    let quiet = stage.mount_with("c", &["--noatime"]);
+    check("quiet", &[&quiet]);
+    remount(&quiet, "relatime");
+    check("counts", &[&quiet]);
+    remount(&quiet, "noatime");
+    check("quiet", &[&quiet]);
+    [a, b, quiet].iter().for_each(|dir| stage.umount(dir));
+    check("relatime", &[&stage.mount_with("d", &["--exclusive"])]);
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn through_a_read_only_mount_nothing_is_changed() {
+    let (stage, a, b) = twice("posix-read-only");
+    let _helper = Helper::new();
+    fs::write(a.join("file"), "content").expect("a file");
+    let reader = stage.mount_with("c", &["--read-only"]);
+    check("unchangeable", &[&reader]);
+    check("quiet_all", &[&reader, &a]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0u32.. {
+                fs::write(a.join("busy"), format!("{round:08}").repeat(5000)).expect("others write");
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for _ in 0..30 {
+            // Between the cut and the write it is empty.
+            let seen = fs::read(reader.join("busy")).unwrap_or_default();
+            assert!(seen.len() % 8 == 0, "{} bytes", seen.len());
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    remount(&reader, "rw");
+    fs::write(reader.join("written"), "x").expect("it may be written now");
+    remount(&b, "ro");
+    check("unchangeable", &[&b]);
+    remount(&b, "rw");
+    fs::write(b.join("written"), "y").expect("it may be written again");
+    stage.check_logs(&[]);
+}
+
+/// As from a line of /etc/fstab.
+#[test]
+fn mount8_mounts() {
+    let stage = Stage::new("posix-mount8");
+    stage.up(4, "2+2", "1G");
+    let _helper = Helper::new();
+    let (dir, home) = (stage.path("m"), stage.home());
+    fs::create_dir_all(&dir).expect("a mount point");
+    let meta = stage.status_meta();
+    let (key, log) = (home.join("key"), stage.path("m.log"));
+    let options = format!("noatime,nofail,meta={meta},key-file={},log={}", text(&key), text(&log));
+    mount8(&options, &["-t", "fuse.shoal", "main", text(&dir)]);
+    assert!(listed(&dir).contains("noatime"), "{}", listed(&dir));
+    fs::write(dir.join("file"), "content").expect("a file");
+    stage.umount(&dir);
+    stage.check_logs(&[]);
+}
+
+#[test]
+fn handles_outlive_a_mount() {
+    let (stage, a, b) = twice("posix-handles");
+    let kept = stage.path("handles");
+    check("take_handles", &[&a, &kept]);
+    stage.umount(&a);
+    let again = stage.mount("a");
+    check("use_handles", &[&again, &kept, &b]);
+    stage.check_logs(&[]);
+}
+
+/// It is not removed here: bricks look at every stripe below the size of a file for that.
+#[test]
+fn the_largest_file_works() {
+    let (stage, a, b) = twice("posix-largest");
+    println!("{}", check("largest", &[&a]));
+    stage.umount(&a);
+    stage.umount(&b);
+    stage.check_logs(&[]);
+}
+
+/// A disk as large as the largest file, and one that is larger.
+#[test]
+fn disks_have_a_largest_size_too() {
+    let stage = Stage::new("posix-disk");
+    stage.up(4, "2+2", "1G");
+    let size = |bytes: u64| bytes.to_string();
+    let disk = |name: &str, bytes: u64| {
+        stage.shoal(&["volume", "create", name, "--code", "2+2", "--same-node", "--block", &size(bytes)])
+    };
+    disk("larger", (1 << 62) + 4096).refused(&["a disk cannot have", "4194304 TiB"]);
+    let made = disk("largest", 1 << 62);
+    assert!(made.ok, "{}", made.stderr);
+}

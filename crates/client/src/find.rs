@@ -1,0 +1,146 @@
+//! Which stripes of a file exist, in a range of any length: the cost is that of what there is.
+
+use std::iter::Peekable;
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::future::{Either, join_all, select};
+use types::messages::brick::FindStripes;
+use types::{Buf, Geometry, ObjectId, StripeSet};
+use world::CallError;
+
+use crate::error::ClientError;
+use crate::mount::Counter;
+use crate::open_file::OpenFile;
+use crate::retry::{PATIENCE_US, Patience, Verdict, verdict};
+use crate::route::Asker;
+use crate::session::Session;
+
+/// Bricks that are asked at a time: each answer may be some 256 KiB.
+const ASKED_AT_ONCE: usize = 16;
+/// Stripes that are zeroed at a time.
+const ROW: usize = 64;
+
+/// Stripes as `(stripe, offset in it, bytes)`, a bounded number at a time.
+pub(crate) struct Rows {
+    geometry: Geometry,
+    range: Range<u64>,
+    stripes: Peekable<std::iter::Flatten<std::vec::IntoIter<Range<u64>>>>,
+}
+
+impl Rows {
+    /// The parts of some stripes that lie in `range`, in bytes.
+    pub(crate) fn new(geometry: Geometry, stripes: Vec<Range<u64>>, range: Range<u64>) -> Rows {
+        Rows { geometry, range, stripes: stripes.into_iter().flatten().peekable() }
+    }
+
+    /// The next ones; `None` when there are no more.
+    pub(crate) fn next(&mut self) -> Option<Vec<(u64, usize, usize)>> {
+        self.stripes.peek()?;
+        let bytes = self.geometry.stripe() as u64;
+        let part = |stripe: u64| {
+            let start = stripe * bytes;
+            let from = self.range.start.max(start);
+            let to = self.range.end.min(start.saturating_add(bytes));
+            (stripe, (from - start) as usize, to.saturating_sub(from) as usize)
+        };
+        Some(self.stripes.by_ref().take(ROW).map(part).filter(|(.., take)| *take > 0).collect())
+    }
+}
+
+impl Session {
+    /// The stripes of the beginning of a range of bytes that may have any: runs of them, ascending, apart from each other;
+    /// and the end of that beginning. Own bytes that no brick has yet are among them.
+    pub(crate) async fn find_stripes(
+        &self,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
+        let bytes = self.stripe_bytes() as u64;
+        let stripes = range.start / bytes..range.end.div_ceil(bytes);
+        // What is not stable is looked at first: what becomes stable meanwhile is known to its brick.
+        let (object, own) = {
+            let state = file.lock();
+            let own = state.stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect::<Vec<_>>();
+            (state.object, own)
+        };
+        let mut patience = Patience::new(&self.world);
+        let mut found = loop {
+            let version = self.mount.map().version;
+            match self.ask_for_stripes(object, &stripes).await {
+                Ok(found) => break found,
+                Err(error) => {
+                    tracing::debug!(inode = %file.inode, %error, "stripes are not found");
+                    self.mount.count(Counter::Retries, 1);
+                    match verdict(error) {
+                        Verdict::Refresh => self.refresh_map(version).await,
+                        Verdict::Again => {}
+                        Verdict::GiveUp(error) => return Err(error),
+                    }
+                }
+            }
+            patience.pause().await?;
+        };
+        own.into_iter().for_each(|stripe| found.put(stripe));
+        Ok((found.runs(), found.upto().saturating_mul(bytes).min(range.end)))
+    }
+
+    /// Asks everybody who knows, once. Primaries first: what is no longer on its way there is with the others.
+    async fn ask_for_stripes(&self, object: ObjectId, stripes: &Range<u64>) -> Result<StripeSet, CallError> {
+        let mut found = StripeSet::new(stripes.clone());
+        let askers = self.mount.map().askers(object, stripes);
+        let (primaries, others) = askers.ok_or(CallError::Unreachable)?;
+        for (asked, primary) in [(primaries, true), (others, false)] {
+            for some in asked.chunks(ASKED_AT_ONCE) {
+                let range = stripes.start..found.upto();
+                let each = some.iter().map(|asker| self.ask_brick(asker, primary, object, range.clone()));
+                for answer in join_all(each).await {
+                    let (words, upto) = answer?;
+                    found.merge(&words, upto);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Asks one brick. Gives up as soon as its first group has another epoch.
+    async fn ask_brick(
+        &self,
+        asker: &Asker,
+        primary: bool,
+        object: ObjectId,
+        range: Range<u64>,
+    ) -> Result<(Vec<(u64, u64)>, u64), CallError> {
+        let groups = asker.groups.clone();
+        let request = FindStripes { groups, primary, object, from: range.start, to: range.end };
+        let epoch = asker.route.epoch;
+        let call = self.peers.call_within(PATIENCE_US, &asker.address, epoch, &request, Buf::empty());
+        match select(std::pin::pin!(call), std::pin::pin!(self.mount.moved(&asker.route))).await {
+            Either::Left((Ok((found, _)), _)) if found.upto > range.start => Ok((found.words, found.upto)),
+            Either::Left((Ok(_), _)) => Err(CallError::BadReply),
+            Either::Left((Err(error), _)) => {
+                if error == CallError::Unreachable {
+                    self.mount.suspect(asker.brick, self.world.now());
+                }
+                Err(error)
+            }
+            Either::Right(_) => Err(CallError::Unreachable),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_bounded_and_cut_to_the_range() {
+        let geometry = Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry");
+        let mut rows = Rows::new(geometry, vec![1..2, 5..105], 8192 + 10..104 * 8192 + 7);
+        let first = rows.next().expect("stripes");
+        assert_eq!((first.len(), first[0], first[1]), (ROW, (1, 10, 8182), (5, 0, 8192)));
+        let second = rows.next().expect("more");
+        assert_eq!((second.len(), second.last()), (101 - ROW, Some(&(104, 0, 7))));
+        assert!(rows.next().is_none());
+    }
+}

@@ -1,0 +1,72 @@
+//! As many as there can be of something: nobody is kept waiting, and the service goes on.
+
+use types::limits::GROWN_MAX;
+
+use super::*;
+
+/// Files whose inodes do not fit into one record of the shortest journal.
+const FILES: usize = 2500;
+
+#[test]
+fn a_lost_client_with_many_files_does_not_take_the_service_with_it() {
+    let house = House::with_budget(21, 1 << 20);
+    house.run(async {
+        furnish(&house).await;
+        let maker = house.mounted("maker").await;
+        let mut files = Vec::new();
+        for n in 0..FILES {
+            files.push(maker.create(&format!("f{n}"), false).await.expect("free").attr);
+        }
+        let mut lost = house.client("lost");
+        lost.join(vec![]).await.expect("there is the volume");
+        let update = |attr: &Attr| SizeUpdate {
+            inode: attr.inode,
+            cuts: attr.cuts,
+            size: 9000,
+            mtime: attr.mtime + 1,
+            set_time: false,
+        };
+        for some in files.chunks(GROWN_MAX) {
+            let sizes = some.iter().map(update).collect();
+            let grow = Grow { client: lost.client, volume: lost.volume, sizes, stable: false };
+            lost.ask(&grow).await.expect("there");
+        }
+        let sizes: Vec<SizeUpdate> = files.iter().map(update).collect();
+        let grow = Grow { client: lost.client, volume: lost.volume, sizes, stable: true };
+        assert_eq!(lost.ask(&grow).await, Err(Refusal::Malformed), "more than one record may hold");
+
+        maker.world.sleep(3 * GONE).await;
+        for file in [&files[0], &files[FILES - 1]] {
+            let attr = maker.getattr(file.inode).await.expect("there");
+            assert_eq!((attr.size, attr.stale_end), (0, 9000), "what it told of is stale");
+        }
+    });
+}
+
+#[test]
+fn a_client_that_comes_back_with_many_open_files_has_them_all() {
+    let house = House::new(22);
+    house.run(async {
+        furnish(&house).await;
+        let maker = house.mounted("maker").await;
+        let mut files = Vec::new();
+        for n in 0..FILES {
+            files.push(maker.create(&format!("f{n}"), true).await.expect("free").attr.inode);
+        }
+        house.simulation.kill("meta");
+        house.start_meta();
+        let open = |inode: &InodeId| OpenInode { inode: *inode, readers: 0, writers: 1, zeroing: None };
+        let mut maker = maker.clone();
+        maker.join(files.iter().map(open).collect()).await.expect("it has a lease");
+        let other = house.mounted("other").await;
+        for inode in [files[0], files[FILES / 2], files[FILES - 1]] {
+            maker
+                .unlink(&format!("f{}", files.iter().position(|i| *i == inode).expect("one")))
+                .await
+                .expect("there");
+            assert!(other.getattr(inode).await.is_ok(), "it is open");
+            maker.release(inode, true).await.expect("open");
+            assert_eq!(other.getattr(inode).await, Err(Refusal::Stale));
+        }
+    });
+}
