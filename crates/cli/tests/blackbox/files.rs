@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use crate::script::{Script, tree};
@@ -149,6 +150,28 @@ fn a_directory_shows_at_once_what_changed() {
         } else {
             assert_ne!(after.3, before.3, "its time after {what}");
         }
+    }
+    stage.check_logs(&[]);
+}
+
+/// The kernel opens a pipe by itself: whether one is open, nobody else knows.
+#[test]
+fn an_open_pipe_without_a_name_has_attributes() {
+    let stage = Stage::new("pipes");
+    stage.up(3, "2+1", "512M");
+    let mounts = [stage.mount("mnt-0"), stage.mount("mnt-1")];
+    let mode = nix::sys::stat::Mode::from_bits_truncate(0o640);
+    for remover in &mounts {
+        let path = mounts[0].join("pipe");
+        nix::unistd::mkfifo(&path, mode).expect("a pipe");
+        let pipe = OpenOptions::new().read(true).write(true).open(&path).expect("an open pipe");
+        let inode = pipe.metadata().expect("attributes").ino();
+        fs::remove_file(remover.join("pipe")).expect("its name goes");
+        // What the kernel may believe for a second must not be what answers.
+        thread::sleep(Duration::from_millis(1200));
+        let left = pipe.metadata().expect("attributes without a name");
+        assert_eq!((left.nlink(), left.ino(), left.mode() & 0o7777), (0, inode, 0o640));
+        assert!(path.metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound));
     }
     stage.check_logs(&[]);
 }

@@ -28,6 +28,7 @@ pub(crate) struct Stage {
 }
 
 /// What a command came to.
+#[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) ok: bool,
     pub(crate) stdout: String,

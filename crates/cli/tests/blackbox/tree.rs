@@ -448,6 +448,11 @@ fn sync_all(mount: &Path) {
     assert_eq!(unsafe { libc::syncfs(file.as_raw_fd()) }, 0, "syncfs of {path:?}");
 }
 
+/// Lets a mount's kernel forget what it may believe of names and attributes that another mount has changed: a second.
+fn outlast_beliefs() {
+    thread::sleep(Duration::from_millis(1200));
+}
+
 /// Directories to begin with: most names then have one to be in.
 fn plant(root: &Path) {
     for (a, b) in (0..NAMES[0]).flat_map(|a| (0..NAMES[0]).map(move |b| (a, b))) {
@@ -490,6 +495,7 @@ fn stress(name: &str, steps: u64, plan: Option<&Plan>) {
     assert!(plan.is_none_or(|plan| slowest < plan.pause_max()), "a call took {slowest:?}");
 
     mounts.iter().for_each(|mount| sync_all(mount));
+    outlast_beliefs();
     let found = survey(&mounts[0]);
     check_links(&found);
     assert_eq!(survey(&mounts[1]), found, "the other mount");
@@ -498,6 +504,7 @@ fn stress(name: &str, steps: u64, plan: Option<&Plan>) {
     let mounts = [stage.mount("mnt-2"), stage.mount("mnt-3")];
     assert_eq!(survey(&mounts[0]), found, "a new mount");
     remove(&mounts[0]);
+    outlast_beliefs();
     assert_eq!(survey(&mounts[1]), BTreeMap::new(), "all of it is removed");
     let back = wait_for(Duration::from_secs(60), || in_use(&stage) == before);
     assert!(back, "units and bytes in use were {before:?} and are {:?}: {}", in_use(&stage), stage.status());

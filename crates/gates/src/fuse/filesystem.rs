@@ -154,6 +154,10 @@ impl Filesystem for Gate {
         self.reply_entry(found, reply);
     }
 
+    fn forget(&self, _request: &Request, inode: INodeNo, _lookups: u64) {
+        self.special.forget(self.inode(inode));
+    }
+
     fn getattr(&self, request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         if status::is_ours(inode) {
             return reply.attr(&status::TTL, &status::attr(inode));
@@ -165,7 +169,7 @@ impl Filesystem for Gate {
         }
         let asked = self.ask_attr(async |session| session.getattr(inode).await);
         if asked == Err(Errno::ESTALE)
-            && let Some(removed) = self.listings.removed(inode)
+            && let Some(removed) = self.listings.removed(inode).or_else(|| self.special.removed(inode))
         {
             return self.reply_attr(Ok(removed), reply);
         }

@@ -19,6 +19,7 @@ use super::forget::Forget;
 use super::listings::Listings;
 use super::local;
 use super::spare::Spare;
+use super::special::SpecialFiles;
 use super::versions::{Answer, Versions};
 
 /// Inode numbers are never used again, so every inode is of the first generation.
@@ -36,6 +37,7 @@ pub(super) struct Gate {
     pub(super) spare: Spare,
     pub(super) directories: Arc<Directories>,
     pub(super) listings: Arc<Listings>,
+    pub(super) special: Arc<SpecialFiles>,
     /// There once the kernel has agreed to the mount.
     pub(super) forget: Arc<OnceLock<Forget>>,
 }
@@ -87,6 +89,7 @@ impl Gate {
     /// Attributes, and for how long they may be believed, as the kernel hears them.
     pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, std::time::Duration) {
         let ttl = self.versions.tell(attr, local::leased(&self.mount));
+        self.special.tell(attr);
         let number = self.kernel_number(attr.inode);
         (fuser::FileAttr { ino: number, ..file_attr(attr) }, ttl)
     }

@@ -16,6 +16,7 @@
 //! | `versions.rs`, `forget.rs` | what the kernel may keep in its caches |
 //! | `directories.rs` | what was heard of directories a moment ago |
 //! | `listings.rs` | open directories: where listings have ended, what is left of removed ones |
+//! | `special.rs` | pipes, sockets and devices: what is left of removed ones |
 //! | `flags.rs` | what `mount -o remount` has said |
 //! | `spare.rs` | threads for requests that may wait long |
 //! | `local.rs` | what a thread owns |
@@ -31,6 +32,7 @@ mod listings;
 mod local;
 mod mount;
 mod spare;
+mod special;
 mod status;
 mod versions;
 

@@ -117,6 +117,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         spare: Spare::new(options.threads),
         directories: Arc::default(),
         listings: Arc::default(),
+        special: Arc::default(),
         forget: Arc::new(OnceLock::new()),
     };
     let session = Session::new(gate.clone(), &options.dir, &config(volume, options)).map_err(refused)?;

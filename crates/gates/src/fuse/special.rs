@@ -1,0 +1,98 @@
+//! Pipes, sockets and devices that the kernel knows, and what is left of removed ones.
+//!
+//! The kernel opens them without a word, so the metadata service does not know that one is open and forgets it with its
+//! last name. `fstat` then shows what was heard of it last.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use types::InodeId;
+use types::messages::names::{Attr, FileKind};
+
+/// Files that are remembered; beyond, everything is forgotten, and `fstat` of a removed one fails.
+const REMEMBERED_MAX: usize = 4096;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct SpecialFiles {
+    /// What was heard last of each.
+    heard: Mutex<BTreeMap<InodeId, Attr>>,
+}
+
+impl SpecialFiles {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<InodeId, Attr>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes attributes that the kernel is being told.
+    pub(super) fn tell(&self, attr: &Attr) {
+        use FileKind::{BlockDevice, CharDevice, Fifo, Socket};
+        if !matches!(attr.kind, Fifo | Socket | CharDevice | BlockDevice) {
+            return;
+        }
+        let mut heard = self.lock();
+        if heard.len() >= REMEMBERED_MAX {
+            heard.clear();
+        }
+        heard.insert(attr.inode, attr.clone());
+    }
+
+    /// What is left of one that is gone.
+    pub(super) fn removed(&self, inode: InodeId) -> Option<Attr> {
+        self.lock().get(&inode).map(|attr| Attr { links: 0, ..attr.clone() })
+    }
+
+    /// The kernel does not know this inode any more.
+    pub(super) fn forget(&self, inode: InodeId) {
+        self.lock().remove(&inode);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::ObjectId;
+
+    fn attr(inode: u64, kind: FileKind) -> Attr {
+        Attr {
+            inode: InodeId(inode),
+            kind,
+            mode: 0o640,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            object: ObjectId(0),
+            stale_end: 0,
+            cuts: 0,
+            changes: 0,
+        }
+    }
+
+    #[test]
+    fn a_removed_pipe_is_known_until_the_kernel_forgets_it() {
+        let special = SpecialFiles::default();
+        special.tell(&attr(5, FileKind::Fifo));
+        assert_eq!(special.removed(InodeId(5)).map(|attr| (attr.links, attr.mode)), Some((0, 0o640)));
+        special.forget(InodeId(5));
+        assert_eq!(special.removed(InodeId(5)), None);
+    }
+
+    #[test]
+    fn files_are_not_remembered() {
+        let special = SpecialFiles::default();
+        special.tell(&attr(5, FileKind::File));
+        assert_eq!(special.removed(InodeId(5)), None);
+    }
+
+    #[test]
+    fn the_memory_has_a_bound() {
+        let special = SpecialFiles::default();
+        (0..3 * REMEMBERED_MAX as u64).for_each(|inode| special.tell(&attr(inode, FileKind::Socket)));
+        assert!(special.lock().len() <= REMEMBERED_MAX);
+    }
+}
