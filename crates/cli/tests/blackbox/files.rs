@@ -229,7 +229,7 @@ fn many_threads_at_once() {
         assert_eq!(fs::read_dir(&dir).expect("a listing").count(), 30);
     };
     within(Duration::from_secs(120), "16 threads on one mount", || {
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let threads: Vec<_> = (0..16).map(|thread| scope.spawn(move || work(thread))).collect();
             threads.into_iter().for_each(|t| t.join().expect("no thread fails"));
         });

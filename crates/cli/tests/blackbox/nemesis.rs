@@ -132,7 +132,12 @@ impl Stage {
     /// As [`Stage::verified`], of any volume.
     pub(crate) fn verified_volume(&self, name: &str) {
         let found = self.shoal(&["volume", "verify", name, "--json"]);
-        assert!(found.ok, "volume verify:\n{}\n{}", found.stdout, found.stderr);
+        if !found.ok {
+            // Whether it lasts tells much about the cause.
+            thread::sleep(Duration::from_secs(5));
+            let again = self.shoal(&["volume", "verify", name]);
+            panic!("volume verify:\n{}\n{}\nand later: {again:?}", found.stdout, found.stderr);
+        }
         let found = found.json();
         assert_eq!((&found["mismatched"], &found["damaged"]), (&0.into(), &0.into()), "{found}");
     }
