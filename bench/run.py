@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shlex
@@ -15,15 +16,17 @@ import time
 import traceback
 from pathlib import Path
 
-from harness import install, memory_plan, meter, picture, profile_shoal, report, sandbox
+from harness import install, memory_plan, meter, page, picture, profile_shoal, repeat, report, sandbox
 from harness.alternate import Alternation, Results
+from harness.cases import chosen
 from harness.growth import main as growth
 from harness.growth import rows as growth_rows
 from harness.growth.cluster import Tools
-from harness.rows import Effort, chosen
+from harness.rows import Effort
 from harness.shell import Failed, say
 from harness.systems import ALL, Options, System
 from harness.systems.gluster import SETTINGS
+from harness.tables import grid
 
 ROOT = Path(__file__).resolve().parent.parent
 # The opponents for which there are wanted ratios
@@ -33,7 +36,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--against", default="", metavar="SYSTEMS", help="comma list: " + ", ".join(list(ALL)[1:]))
     parser.add_argument("--rows", default="", metavar="REGEX", help="only rows whose name matches")
     parser.add_argument("--runs", type=int, metavar="N", help="runs of each row (3)")
@@ -58,12 +61,17 @@ def arguments() -> argparse.Namespace:
                         help="most files and units of the growth rows: 1e5 to 1e7 (1e6)")
     parser.add_argument("--fill", type=Path, help="meta's example `fill` for the growth rows (beside the binary)")
     parser.add_argument("--page", nargs="?", const="", metavar="RESULTS.JSON",
-                        help="growth: writes docs/PERFORMANCE.md, from this run or from the JSON of others, a comma list")
+                        help="writes docs/PERFORMANCE.md: from this run, or, measuring nothing, from the JSON of runs of one "
+                             "build on one machine, a comma list")
+    parser.add_argument("--second", default="", metavar="RESULTS.JSON",
+                        help="with --page: results of a second machine, whose ratios stand beside; a comma list")
     parser.add_argument("--clean", action="store_true", help="ends a measurement that still runs, removes its leavings")
     given = parser.parse_args()
     for name, usual, quick in (("runs", 3, 1), ("seconds", 10.0, 3.0), ("long_seconds", 120.0, 10.0)):
         if getattr(given, name) is None:
             setattr(given, name, quick if given.quick else usual)
+    if given.second and given.page is None:
+        parser.error("--second goes with --page")
     unknown = [name for name in names(given) if name not in ALL]
     if unknown:
         parser.error(f"unknown system {unknown[0]}; there are {', '.join(ALL)}")
@@ -90,10 +98,12 @@ def git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def machine_facts() -> dict[str, object]:
-    """What is measured, and on what."""
+def machine_facts(given: argparse.Namespace) -> dict[str, object]:
+    """What is measured, how, and on what."""
     return {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),
-            "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:]}
+            "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:],
+            "binary": hashlib.sha256(given.binary.read_bytes()).hexdigest()[:16],
+            **{name: getattr(given, name) for name in ("runs", "seconds", "long_seconds")}}
 
 
 def planned_rounds(given: argparse.Namespace) -> list[list[str]]:
@@ -104,9 +114,25 @@ def planned_rounds(given: argparse.Namespace) -> list[list[str]]:
                               memory_plan.room_mib(sandbox.TMPFS_MIB))
 
 
-def one_after_the_other(others: list[str], out: Path) -> int:
+def parts(given: argparse.Namespace, others: list[str]) -> list[tuple[str, str, bool]]:
+    """What is measured when opponents come one after the other: each one, a pattern for the rows in which it takes part, and
+    whether Shoal has not been measured in rows of this kind before. Rows in which nobody takes part come with the first."""
+    cases = chosen(given.rows)
+    kinds = {case.kind for case, _ in cases}
+    alone = kinds - {kind for other in others for kind in ALL[other].doors}
+    found, seen = [], set()
+    for other in others:
+        own = kinds & ALL[other].doors.keys() | (set() if found else alone)
+        if own:
+            rows = [row.name for case, of_case in cases if case.kind in own for row in of_case]
+            found.append((other, f"^({'|'.join(rows)})$", not own <= seen))
+            seen |= own
+    return found
+
+
+def one_after_the_other(given: argparse.Namespace, others: list[str], out: Path, facts: dict) -> int:
     """Measures each of `others` against Shoal in a run of its own and joins the reports: they do not fit into RAM
-    together. Shoal's figures beside an opponent are those that were taken by turns with it."""
+    together. Shoal's figures beside an opponent are those that were taken by turns with it. Shoal is profiled once."""
     texts, documents, worst, child = [], {}, 0, None
 
     def stop(*_):
@@ -117,11 +143,18 @@ def one_after_the_other(others: list[str], out: Path) -> int:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
-    for other in others:
-        say(f"{other}, {others.index(other) + 1} of {len(others)}: they do not fit into RAM together")
+    binary = out / "programs" / given.binary.name
+    binary.parent.mkdir(exist_ok=True)
+    # A copy: a build meanwhile must not change what is measured
+    shutil.copy(given.binary, binary)
+    words = repeat.without(sys.argv[1:], {"--page", "--profile"}, {"--second"})
+    planned = parts(given, others)
+    for number, (other, rows, first) in enumerate(planned):
+        say(f"{other}, {number + 1} of {len(planned)}: they do not fit into RAM together")
         here = out / f"against.{other}"
         # What comes later on the command line wins. A session of its own, so that Ctrl-C reaches it once, by `stop`
-        child = subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--against", other, "--out", str(here)],
+        child = subprocess.Popen([sys.executable, __file__, *words, "--against", other, "--rows", rows, "--out", str(here),
+                                  "--binary", str(binary), *(["--profile"] if given.profile and first else [])],
                                  stdout=subprocess.DEVNULL, start_new_session=True)
         code = child.wait()
         worst = worst or code
@@ -130,9 +163,12 @@ def one_after_the_other(others: list[str], out: Path) -> int:
             documents[other] = json.loads((here / "results.json").read_text())
         if worst == 130:
             break
+    shutil.rmtree(binary.parent)
+    document = {"facts": facts, "against": documents}
     (out / "report.txt").write_text("\n".join(texts))
-    (out / "results.json").write_text(json.dumps({"against": documents}, indent=1))
-    print(json.dumps({"against": documents}) if "--json" in sys.argv else "\n".join(texts), flush=True)
+    (out / "results.json").write_text(json.dumps(document, indent=1))
+    print(json.dumps(document) if given.json else "\n".join(texts), flush=True)
+    say(f"results are in {out}")
     return worst
 
 
@@ -141,17 +177,14 @@ def list_rows() -> None:
     body = [[row.name, row.title, row.unit, *(f"{row.floors[o]:g}" if o in row.floors else "-"
                                               for o in FLOORS)]
             for _, rows in chosen("") for row in rows]
-    print(report.grid(["row", "what", "unit", "floor: gluster-ec", *FLOORS[1:]], body))
+    print(grid(["row", "what", "unit", "floor: gluster-ec", *FLOORS[1:]], body))
     grown = [[row.name, row.of, ", ".join(row.curve().shown(size) for size in row.sizes)]
              for row in growth_rows.ROWS]
-    print("\n" + report.grid(["row of growth", "what grows", "to"], grown))
+    print("\n" + grid(["row of growth", "what grows", "to"], grown))
 
 
 def measure_growth(given: argparse.Namespace, out: Path) -> int:
     """The growth rows: a cluster of their own for each."""
-    if given.page:
-        growth.page([Path(name) for name in given.page.split(",")], ROOT / "docs")
-        return 0
     fill = given.fill or given.binary.parent / "examples" / "fill"
     for program, make in ((given.binary, "-p cli"), (fill, "-p meta --example fill")):
         if not program.exists():
@@ -165,14 +198,12 @@ def measure_growth(given: argparse.Namespace, out: Path) -> int:
     programs.mkdir(exist_ok=True)
     tools = Tools(*(Path(shutil.copy(program, programs / name)) for program, name in (
         (given.binary, "shoal"), (fill, "fill"), (load / "growth", "growth"))))
-    code = sandbox.run(lambda: growth.measure(given.rows, given.growth_max, tools, out, machine_facts()))
+    code = sandbox.run(lambda: growth.measure(given.rows, given.growth_max, tools, out, machine_facts(given)))
     shutil.rmtree(programs)
     results = out / "results.json"
     if results.exists():
         print(results.read_text() if given.json else (out / "report.txt").read_text(), flush=True)
         say(f"results are in {out}")
-    if given.page is not None and results.exists() and code != 130:
-        growth.page([results], ROOT / "docs")
     return code
 
 
@@ -182,7 +213,7 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
     rows = [row for _, of_case in cases for row in of_case]
     systems: list[System] = []
     facts["calibration"] = {"start": meter.calibrate()}
-    results, code, sampler = Results(), 0, None
+    results, profile, code, sampler = Results(), {}, 0, None
     try:
         for name in names(given):
             say(f"starting {name}")
@@ -198,7 +229,7 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
         results = alternation.results
         alternation.all()
         if profiler:
-            profiler.finish(rows, alternation.profiled)
+            profile = profiler.finish(rows, alternation.profiled)
     except (sandbox.Stopped, KeyboardInterrupt):
         say("stopped: what was measured so far follows")
         code = 130
@@ -209,7 +240,7 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
         sampler.stop()
         facts["most_mib_of_all_bricks"] = sampler.bricks_mib
     facts["calibration"]["end"] = meter.calibrate()
-    write_report(given, results, rows, systems, facts, sampler.peaks if sampler else {}, out)
+    write_report(given, results, rows, systems, facts, sampler.peaks if sampler else {}, profile, out)
     for system in systems:
         try:
             system.check()
@@ -227,12 +258,14 @@ def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict)
     return code
 
 
-def write_report(given, results: Results, rows, systems: list[System], facts: dict, peaks: dict, out: Path) -> None:
+def write_report(given, results: Results, rows, systems: list[System], facts: dict, peaks: dict, profile: dict,
+                 out: Path) -> None:
     """Writes `results.json` and `report.txt`, and prints one of them."""
     measured = [system.name for system in systems]
     lines = report.summary(results, rows, measured)
     per = {row.name: row.per for row in rows}
     document = {"facts": facts, "summary": lines, "memory": peaks, "screening": results.screening,
+                "profile": profile,
                 "runs": {row: {system: [m.as_json(per[row]) for m in found] for system, found in of_row.items()}
                          for row, of_row in results.runs.items()}}
     (out / "results.json").write_text(json.dumps(document, indent=1))
@@ -262,45 +295,62 @@ def keep_logs(systems: list[System], out: Path) -> None:
             (out / "logs" / f"{system.name}.{log.name}").write_bytes(log.read_bytes())
 
 
+def write_page(results: list[Path], given: argparse.Namespace) -> int:
+    """Writes docs/PERFORMANCE.md."""
+    second = [Path(name) for name in given.second.split(",") if name]
+    try:
+        page.write(results, second, ROOT / "docs")
+        return 0
+    except Failed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
 def main() -> int:
     given = arguments()
     if given.list:
         list_rows()
         return 0
+    if given.page:
+        return write_page([Path(name) for name in given.page.split(",") if name], given)
     if given.clean:
         return sandbox.clean()
     if os.geteuid() != 0:
         print("error: measuring mounts and needs root\n  try: sudo ./dev bench", file=sys.stderr)
         return 1
     out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()
-    if growth_rows.is_growth(given.rows):
-        try:
-            return measure_growth(given, out)
-        except Failed as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-    if not given.binary.exists():
-        print(f"error: {given.binary} is missing\n  try: cargo build --profile dist --locked -p cli", file=sys.stderr)
-        return 1
     try:
-        rounds = planned_rounds(given)
+        code = measure_growth(given, out) if growth_rows.is_growth(given.rows) else measure_rows(given, out)
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    results = out / "results.json"
+    # What was stopped stays away from the page, unless somebody names its JSON
+    if given.page is not None and code != 130 and results.exists():
+        return write_page([results], given) or code
+    return code
+
+
+def measure_rows(given: argparse.Namespace, out: Path) -> int:
+    """All other rows: beside opponents, or Shoal alone."""
+    if not given.binary.exists():
+        print(f"error: {given.binary} is missing\n  try: cargo build --profile dist --locked -p cli", file=sys.stderr)
+        return 1
+    rounds = planned_rounds(given)
     out.mkdir(parents=True, exist_ok=True)
+    facts = machine_facts(given)
+    if given.profile:
+        profile_shoal.check()
     if len(rounds) > 1:
-        return one_after_the_other([name for round_ in rounds for name in round_[1:]], out)
+        return one_after_the_other(given, [name for round_ in rounds for name in round_[1:]], out, facts)
     data, parity = map(int, given.code.split("+"))
     tools = TARGET / "bench" / "tools"
     install.loads(tools)
-    if given.profile:
-        profile_shoal.check()
     for name in names(given):
         ALL[name].prepare(tools)
     options = Options(given.binary.resolve(), tools, (data, parity), given.unit, shlex.split(given.shoal_options),
                       shlex.split(given.brick_options), given.nbd_socket, shlex.split(given.nbd_options),
                       shlex.split(given.nfs_options), given.settings)
-    facts = machine_facts()
     return sandbox.run(lambda: measure(given, options, out, facts))
 
 

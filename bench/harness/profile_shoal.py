@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Iterator
 
 from . import picture
+from .install import apt
 from .meter import Window
 from .rows import Row
 from .sandbox import WORK
@@ -50,7 +51,7 @@ _DISK = re.compile(r"xfs_|iomap|^loop_|^lo_|shmem|^blk_|^bio_|submit_bio|writeba
 _CODE = re.compile(r"erasure|layout::(gf|code)")
 _CHECKSUM = re.compile(r"crc32|crc_|types::checksum")
 _IDLE = re.compile(r"do_idle|cpuidle|default_idle|safe_halt|cpu_startup_entry")
-_LOADS = ("fio", "metadata", "dbench", "postmark")
+_LOADS = ("fio", "metadata", "dbench", "postmark", "nfs")
 
 
 @dataclass
@@ -166,9 +167,10 @@ class Profiler:
         data.unlink()
         text.unlink()
 
-    def finish(self, rows: list[Row], amounts: dict[str, tuple[int, int]]) -> None:
-        """Writes JSON, the picture, the top symbols and folded stacks. `amounts[row]` are bytes and operations."""
-        document, bars = {}, {"GiB": [], "op": []}
+    def finish(self, rows: list[Row], amounts: dict[str, tuple[int, int]]) -> dict[str, dict]:
+        """Writes JSON, the pictures, the top symbols and folded stacks; returns what the JSON says. `amounts[row]` are bytes
+        and operations."""
+        document = {}
         for row in rows:
             if row.name not in self.kinds or row.name not in amounts:
                 continue
@@ -181,8 +183,6 @@ class Profiler:
             unit = "CPU-s/GiB" if row.per == "GiB" else "CPU-us/op"
             document[row.name] = {"unit": unit, "samples": dict(self.kinds[row.name]), "cost": cost,
                                   "bytes": size, "operations": operations}
-            inside = {kind: value for kind, value in cost.items() if kind != "outside"}
-            bars[row.per].append((row.name, inside))
             total = sum(self.symbols[row.name].values())
             top = [f"{count / total:6.1%}  {comm:16} {kind:22} {symbol}"
                    for (comm, symbol, kind), count in self.symbols[row.name].most_common(25)]
@@ -190,10 +190,20 @@ class Profiler:
             (self.out / f"{row.name}.folded").write_text(
                 "\n".join(f"{stack} {count}" for stack, count in self.folded[row.name].items()) + "\n")
         (self.out / "profile.json").write_text(json.dumps(document, indent=1))
-        for per, unit in (("GiB", "s/GiB"), ("op", "us/op")):
-            if bars[per]:
-                (self.out / f"profile.{per}.svg").write_text(
-                    picture.stacks(f"Shoal: where the CPU goes, by {per}", unit, bars[per]))
+        for name, text in pictures(document).items():
+            (self.out / name).write_text(text)
+        return document
+
+
+def pictures(document: dict[str, dict]) -> dict[str, str]:
+    """Pictures of what `Profiler.finish` found, by the names of their files: by GiB and by operation."""
+    found = {}
+    for per, unit in (("GiB", "s/GiB"), ("op", "us/op")):
+        bars = [(row, {kind: value for kind, value in of_row["cost"].items() if kind != "outside"})
+                for row, of_row in document.items() if of_row["unit"].endswith(f"/{per}")]
+        if bars:
+            found[f"profile.{per}.svg"] = picture.stacks(f"Shoal: where the CPU goes, by {per}", unit, bars)
+    return found
 
 
 class _Recorded(Window):
@@ -224,7 +234,6 @@ class _Recorded(Window):
 
 def check() -> None:
     """Fails with a reason if this machine cannot profile."""
-    from .install import apt
     apt({"perf": "linux-perf"})
     if run(["perf", "record", "-a", "-e", "cpu-clock", "-o", "/dev/null", "true"], 20, check=False).code != 0:
         raise Failed("perf cannot record here (perf_event_paranoid, or a container without the right)")

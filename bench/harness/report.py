@@ -6,6 +6,7 @@ from .alternate import Results
 from .figures import Measurement, median, number, ratio, verdict
 from .rows import Row
 from .systems import ALL
+from .tables import grid
 
 # What Shoal says about itself, per process (KiB).
 BUDGET_KIB = {"brick": 256 << 10, "metadata": 256 << 10, "mount": 256 << 10}
@@ -56,15 +57,6 @@ def takes_part(system: str, row: Row) -> bool:
 
 def _notes(measured: Measurement) -> list[str]:
     return [f"failed: {measured.error[:100]}"] if measured.error else measured.notes
-
-
-def grid(head: list[str], body: list[list[str]]) -> str:
-    """Columns as wide as they need to be, the first one to the left, the others to the right."""
-    widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
-    def one(line: list[str]) -> str:
-        cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]
-        return "  ".join(cells).rstrip()
-    return "\n".join([one(head), "  ".join("-" * width for width in widths), *map(one, body)])
 
 
 def table(lines: list[dict], systems: list[str]) -> str:

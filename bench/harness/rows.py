@@ -343,12 +343,6 @@ def _floors(ec: float, replica: float, passthrough: float | None = None) -> dict
     return floors if passthrough is None else {**floors, "passthrough": passthrough}
 
 
-def cases() -> list[Case]:
-    """All of them, in the order in which they run: kind by kind, since each kind has laid data of its own."""
-    from .gate_rows import gate_cases
-    return file_cases() + gate_cases()
-
-
 def file_cases() -> list[Case]:
     """Those of files: the ones that work on laid data last, so that RAM is free before."""
     sequential, random = 0.5, 0.35
@@ -384,9 +378,3 @@ def file_cases() -> list[Case]:
         RandomWrite(Row("rand-write-4k-10j", "random write 4 KiB, 10 jobs, the last quarter", "op/s", "op",
                         _floors(8, 2.5)), 10),
     ]
-
-
-def chosen(pattern: str) -> list[tuple[Case, list[Row]]]:
-    """Cases with a row that `pattern` matches, and those rows."""
-    found = [(case, [row for row in case.rows if re.search(pattern, row.name)]) for case in cases()]
-    return [(case, rows) for case, rows in found if rows]

@@ -1,11 +1,13 @@
 /* Loads of the growth rows, through a mount. Each prints what it measured and ends.
  *
  *   growth create|stat|unlink DIR PER_DIR FILES COUNT PHASE PROCESSES
- *                                 COUNT of the FILES files of DIR, spread evenly over them, by so many processes at once;
- *                                 PHASE says which ones. PER_DIR: files of one directory below DIR, 0 for all in DIR.
- *                                 Prints seconds.
+ *                                 COUNT of the FILES files of DIR, by so many processes at once; PHASE says which ones.
+ *                                 PER_DIR: files of one directory below DIR, 0 for all in DIR. The COUNT are spread
+ *                                 evenly over the files of up to 100 directories, and those evenly over all
+ *                                 directories: as many directories are looked up whatever FILES is. Prints seconds.
  *   growth list DIR               entries of DIR and of the directories in it, one level deep; prints how many, seconds
- *   growth open DIR FILES         opens FILES files; prints seconds, waits for a line, closes them, prints seconds
+ *   growth open DIR FIRST FILES   opens FILES files from FIRST on; prints seconds, waits for a line, closes them, prints
+ *                                 seconds
  *   growth loop FILE              writes 4 KiB and syncs them until SIGTERM; prints how often, the longest in ms
  *   growth overwrite FILE BYTES COUNT EVERY
  *                                 COUNT overwrites of 4 KiB at random places below BYTES, fsync after EVERY; prints the
@@ -28,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_PROCESSES = 64, BLOCK = 4096 };
+enum { MOST_PROCESSES = 64, BLOCK = 4096, DIRECTORIES = 100 };
 
 static volatile sig_atomic_t ended;
 
@@ -67,7 +69,10 @@ static int names(char **argv) {
     const char *what = argv[1], *dir = argv[2];
     long per_dir = atol(argv[3]), files = atol(argv[4]), count = atol(argv[5]), phase = atol(argv[6]);
     int processes = atoi(argv[7]);
-    long stride = files / count;
+    /* Looked at: `used` of all `dirs` directories, in each `each` of its `in_dir` files. */
+    long in_dir = per_dir ? per_dir : files, dirs = files / in_dir, used = dirs < DIRECTORIES ? dirs : DIRECTORIES;
+    if (used < 1 || count < used) return 2;
+    long each = count / used, stride = in_dir / each;
     if (processes < 1 || processes > MOST_PROCESSES || stride < 1) return 2;
     struct { int ready, go; } *shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int p = 0; p < processes; p++) {
@@ -78,7 +83,8 @@ static int names(char **argv) {
         for (long k = p; k < count; k += processes) {
             char path[4096];
             long at = (k * 7919L + 13) % count;
-            name(path, sizeof path, dir, per_dir, at * stride + phase % stride);
+            long first = at / each % used * (dirs / used) * in_dir;
+            name(path, sizeof path, dir, per_dir, first + at % each * stride + phase % stride);
             if (act(what, path)) _exit(fail(path));
         }
         _exit(0);
@@ -122,12 +128,12 @@ static int list_all(char **argv) {
 }
 
 static int open_many(char **argv) {
-    long files = atol(argv[3]);
+    long first = atol(argv[3]), files = atol(argv[4]);
     int *open_files = malloc(files * sizeof *open_files);
     double start = now();
     for (long i = 0; i < files; i++) {
         char path[4096];
-        name(path, sizeof path, argv[2], 0, i);
+        name(path, sizeof path, argv[2], 0, first + i);
         if ((open_files[i] = open(path, O_RDWR)) < 0) return fail(path);
     }
     printf("%.6f\n", now() - start);
@@ -233,7 +239,7 @@ int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     if (argc == 8 && (!strcmp(what, "create") || !strcmp(what, "stat") || !strcmp(what, "unlink"))) return names(argv);
     if (argc == 3 && !strcmp(what, "list")) return list_all(argv);
-    if (argc == 4 && !strcmp(what, "open")) return open_many(argv);
+    if (argc == 5 && !strcmp(what, "open")) return open_many(argv);
     if (argc == 3 && !strcmp(what, "loop")) return loop(argv);
     if (argc == 6 && !strcmp(what, "overwrite")) return overwrite(argv);
     if (argc == 5 && !strcmp(what, "length")) return length(argv);

@@ -9,9 +9,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import run as harness  # noqa: E402
 from harness import report  # noqa: E402
 from harness.alternate import Alternation, Results  # noqa: E402
+from harness.cases import cases  # noqa: E402
 from harness.figures import Measurement  # noqa: E402
 from harness.gate_rows import BYTES, gate_cases, nbd_command, parse_nfs  # noqa: E402
-from harness.rows import Case, Effort, Row, Run, cases, run_passes  # noqa: E402
+from harness.rows import Case, Effort, Row, Run, run_passes  # noqa: E402
 from harness.systems import ALL  # noqa: E402
 from harness.systems.ganesha import config  # noqa: E402
 

@@ -9,7 +9,8 @@ BENCH = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(BENCH))
 
 from harness import memory_plan  # noqa: E402
-from harness.rows import Effort, chosen  # noqa: E402
+from harness.cases import chosen  # noqa: E402
+from harness.rows import Effort  # noqa: E402
 from harness.systems import ALL  # noqa: E402
 from harness.shell import Failed  # noqa: E402
 

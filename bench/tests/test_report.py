@@ -7,8 +7,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from harness import picture, report  # noqa: E402
 from harness.alternate import Results  # noqa: E402
+from harness.cases import cases, chosen  # noqa: E402
 from harness.figures import Measurement  # noqa: E402
-from harness.rows import Row, cases, chosen  # noqa: E402
+from harness.rows import Row  # noqa: E402
 from harness.systems.gluster import changes  # noqa: E402
 
 ROW = Row("seq", "sequential", "MiB/s", "GiB", {"peer": 4})

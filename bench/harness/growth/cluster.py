@@ -207,6 +207,7 @@ class Cluster:
                 stop(process)
         for place in self.places:
             run(["umount", str(place)], 60, check=False)
+            place.rmdir()
         for image in WORK.glob(f"growth.{self.name}.disks.*.img"):
             image.unlink()
         keep = self.home.with_suffix(".logs")

@@ -7,7 +7,7 @@ import time
 import traceback
 from pathlib import Path
 
-from .. import meter, sandbox
+from .. import meter, repeat, sandbox
 from ..shell import Failed, say
 from . import report, rows
 from .cluster import Tools
@@ -96,7 +96,7 @@ def page(results: list[Path], docs: Path) -> None:
         found, facts = [from_json(curve) for curve in document["curves"]], document["facts"]
         curves.update({curve.name: curve for curve in found})
         machines.append(machine(facts))
-        commands.append("./dev bench " + " ".join(word for word in facts["arguments"] if word != "--page"))
+        commands.append(repeat.command(facts["arguments"]))
         pictures.update(report.pictures(found, about(facts)))
     target = docs / "PERFORMANCE.md"
     part = report.markdown(list(curves.values()), " ".join(machines), "\n".join(commands), "figures")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .. import marks, picture
 from ..figures import number
-from .. import picture
-from ..report import grid
+from ..tables import grid, markdown_table
 from .curve import Curve, Verdict, exponent, judge, per_unit
 
 BEGIN, END = "<!-- growth: written by ./dev bench --rows growth --page -->", "<!-- growth: end -->"
@@ -59,11 +59,6 @@ def text(curves: list[Curve]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def markdown_table(head: list[str], body: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def markdown(curves: list[Curve], machine: str, command: str, figures: str) -> str:
     """The page's part between the markers; pictures are looked for in the directory `figures`."""
     parts = [BEGIN, f"```sh\n{command}\n```", machine]
@@ -89,10 +84,7 @@ def replaced(page: str, part: str) -> str:
 
     Raises ValueError if the page does not have both of them, in order.
     """
-    start, end = page.find(BEGIN), page.find(END)
-    if start < 0 or end < start:
-        raise ValueError(f"the page lacks the lines {BEGIN} and {END}")
-    return page[:start] + part + page[end + len(END):]
+    return marks.replaced(page, BEGIN, END, part)
 
 
 def pictures(curves: list[Curve], about: str) -> dict[str, str]:

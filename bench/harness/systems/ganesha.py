@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from ..install import apt
 from ..shell import Failed, daemon, run, until
 from .gluster import HOST, GlusterEc
 
@@ -35,7 +36,6 @@ class Ganesha(GlusterEc):
 
     @staticmethod
     def prepare(tools: Path) -> None:
-        from ..install import apt
         GlusterEc.prepare(tools)
         apt({"ganesha.nfsd": "nfs-ganesha", "/usr/lib/x86_64-linux-gnu/ganesha/libfsalgluster.so": "nfs-ganesha-gluster",
              "rpcbind": "rpcbind"})

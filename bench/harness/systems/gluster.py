@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from .. import bricks
+from ..install import apt
 from ..shell import daemon, run, until
 from .base import Options, System
 
@@ -46,7 +47,6 @@ class Gluster(System):
 
     @staticmethod
     def prepare(tools: Path) -> None:
-        from ..install import apt
         apt({"glusterd": "glusterfs-server", "glusterfs": "glusterfs-client"})
 
     def _gluster(self, *words: str, check: bool = True) -> str:

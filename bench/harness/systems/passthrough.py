@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from .. import bricks
+from ..install import apt
 from ..shell import daemon, run
 from .base import System
 
@@ -20,7 +21,6 @@ class Passthrough(System):
 
     @staticmethod
     def prepare(tools: Path) -> None:
-        from ..install import apt
         apt({"pkg-config": "pkg-config", str(EXAMPLE): "libfuse3-dev"})
         source = tools / "passthrough_ll.c"
         # The largest request is asked for in the example's own hook for such things
