@@ -144,14 +144,27 @@ impl Server {
         for (slot, read) in live.iter().zip(join_all(reads).await) {
             match read? {
                 Found::Unit(bytes) => units[*slot] = Some(bytes),
-                Found::Other => faults.mismatched |= 1 << slot,
+                Found::Other => {
+                    let found = self.base_of(stripe, *slot).await;
+                    let shape = &stripe.shape;
+                    tracing::warn!(key = %stripe.key, slot, ?found, ?shape, "a unit of another version than its parity tells of");
+                    faults.mismatched |= 1 << slot;
+                }
                 Found::Damaged => faults.damaged |= 1 << slot,
             }
         }
         if is_parity {
-            faults.mismatched |= self.compare_parity(stripe, units)?;
+            let parity = self.compare_parity(stripe, units)?;
+            if parity != 0 {
+                tracing::warn!(key = %stripe.key, slots = %format_args!("{parity:b}"), "the parity of other bytes");
+            }
+            faults.mismatched |= parity;
             for unit in (0..code.k()).filter(|unit| is_overlaid && stripe.is_live(*unit)) {
                 let over = self.compare_overlays(stripe, unit).await?;
+                if over.mismatched != 0 {
+                    let slots = over.mismatched;
+                    tracing::warn!(key = %stripe.key, unit, slots = %format_args!("{slots:b}"), "other bytes lie over a unit");
+                }
                 faults.mismatched |= over.mismatched;
                 faults.damaged |= over.damaged;
             }
