@@ -127,7 +127,8 @@ def units(tools: Tools, sizes: list[int], curve: Curve) -> None:
         zeros = 3 * size * 4096 > 0.6 * available_bytes()
         if zeros:
             curve.notes.append(f"{count(size)} units are of zeros: their bytes would not fit into RAM.")
-        wish = Wish(2, max(1024, size * 4096 * 5 // 4 >> 20), "1+1", "4K", spare=1)
+        # A thirty-second of a brick is for descriptors, two copies of up to 130 bytes for each unit
+        wish = Wish(2, max(1024, size * max(4096 * 5 // 4, 32 * 2 * 130 * 5 // 4) >> 20), "1+1", "4K", spare=1)
         cluster = Cluster("units", tools, wish)
         cluster.start()
         mount = cluster.mount()

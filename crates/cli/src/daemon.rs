@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use tracing::Level;
 use types::wire::Key;
-use world::{Signal, World};
+use world::{Notify, World};
 
 use crate::problem::problem;
 use crate::signals;
@@ -70,7 +70,7 @@ const PAGES_KEPT_MAX: u64 = 96 << 20;
 
 /// Has memory that is not needed any more go back to the system.
 fn keep_within(memory: u64) {
-    types::buf::keep_pages((memory / 8 * 3).min(PAGES_KEPT_MAX) as usize);
+    types::buf::set_pool_limit((memory / 8 * 3).min(PAGES_KEPT_MAX) as usize);
     #[cfg(target_env = "gnu")]
     {
         use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
@@ -98,7 +98,7 @@ pub(crate) struct Stop {
 /// From now on a request to end this process ends it at once, as a crash would, until [`run_until_stopped`] lets it end
 /// in order. Call it before other threads start.
 pub(crate) fn stop_signal() -> anyhow::Result<Stop> {
-    let (given, is_starting) = (Signal::new(), Arc::new(AtomicBool::new(true)));
+    let (given, is_starting) = (Notify::new(), Arc::new(AtomicBool::new(true)));
     let stop = Stop { asked: Box::pin(given.wait()), is_starting: Arc::clone(&is_starting) };
     signals::on_stop(move |signal| {
         tracing::info!("stopping: {signal}");

@@ -21,7 +21,7 @@ use crate::home::{Home, Plan};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
-use crate::remote::{Account, Remote, Target, explain, real_world};
+use crate::remote::{ClusterSnapshot, Remote, Target, explain, real_world};
 use crate::size::Size;
 
 /// Name of the volume that every embedded cluster begins with.
@@ -32,7 +32,7 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What an embedded cluster is to be.
-pub(crate) struct Wish {
+pub(crate) struct ClusterSpec {
     pub(crate) bricks: u32,
     pub(crate) code: Code,
     pub(crate) size: Size,
@@ -44,27 +44,27 @@ pub(crate) struct Wish {
 }
 
 /// Makes the directory, the key, the metadata service's store and the bricks.
-pub(crate) fn make(dir: &Path, wish: &Wish, output: &Output) -> anyhow::Result<Home> {
-    if wish.code.slots() > wish.bricks as usize {
+pub(crate) fn make(dir: &Path, spec: &ClusterSpec, output: &Output) -> anyhow::Result<Home> {
+    if spec.code.slots() > spec.bricks as usize {
         return Err(problem(
             format!(
                 "code {} needs {} bricks, one for each unit, and there are {}",
-                wish.code,
-                wish.code.slots(),
-                wish.bricks
+                spec.code,
+                spec.code.slots(),
+                spec.bricks
             ),
-            format!("--bricks {}, or --code {}", wish.code.slots(), fitting_code(wish.bricks)),
+            format!("--bricks {}, or --code {}", spec.code.slots(), fitting_code(spec.bricks)),
         ));
     }
     let world = real_world()?;
     let (cluster, key) = new_identity(&world);
-    let port = wish.port.map_or_else(|| free_ports(&world, wish.bricks), Ok)?;
-    let Wish { bricks, code, size, memory, .. } = *wish;
+    let port = spec.port.map_or_else(|| free_ports(&world, spec.bricks), Ok)?;
+    let ClusterSpec { bricks, code, size, memory, .. } = *spec;
     let home = Home::prepare(dir, Plan { cluster, port, bricks, size, code, memory }, &key)?;
     create_store(&home.meta_dir(), cluster)?;
     let bar = output.count_bar("formatting bricks", bricks.into());
     for brick in home.bricks() {
-        format(&world, &home.brick_path(brick), brick, cluster, wish)?;
+        format(&world, &home.brick_path(brick), brick, cluster, spec)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -94,14 +94,20 @@ fn free_ports(world: &World, bricks: u32) -> anyhow::Result<u16> {
     run.and_then(|first| u16::try_from(first).ok()).context("no run of ports of 127.0.0.1 is free")
 }
 
-fn format(world: &World, path: &Path, brick: BrickId, cluster: ClusterId, wish: &Wish) -> anyhow::Result<()> {
+fn format(
+    world: &World,
+    path: &Path,
+    brick: BrickId,
+    cluster: ClusterId,
+    spec: &ClusterSpec,
+) -> anyhow::Result<()> {
     let text = path.to_str().context("the directory's path must be UTF-8")?;
     // A file from an interrupted start is no cluster's yet: cluster.json is written last.
     let _ = std::fs::remove_file(path);
-    let options = FormatOptions { cluster, brick, journal_bytes: wish.journal.map(|j| j.0) };
+    let options = FormatOptions { cluster, brick, journal_bytes: spec.journal.map(|j| j.0) };
     world.block_on(async {
         let disk =
-            world.create_disk(text, wish.size.0).await.with_context(|| format!("cannot make {text}"))?;
+            world.create_disk(text, spec.size.0).await.with_context(|| format!("cannot make {text}"))?;
         store::format(world, &disk, &options).await.with_context(|| format!("cannot format {text}"))?;
         Ok(())
     })
@@ -122,7 +128,7 @@ pub(crate) fn fitting_code(bricks: u32) -> Code {
 /// Starts what does not run yet, and waits until all of it serves.
 ///
 /// `tied` daemons die with this process, however it ends.
-pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<Account> {
+pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<ClusterSnapshot> {
     let end = Instant::now() + START_PATIENCE;
     let mut started = launch_bricks(home, tied, end, output)?;
     started.extend(launch(home, "meta", meta_args(home), tied)?);

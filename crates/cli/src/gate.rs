@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::daemon::LISTENING;
-use crate::notes::{self, Note};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{Daemon, Started};
+use crate::run_files::{self, RunFile};
 
 /// How long a gate may take to answer, and how long to make everything stable when it ends.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,14 +32,14 @@ pub(crate) struct Gate {
 }
 
 /// Has other commands find the gate of this process.
-pub(crate) fn leave_note(
+pub(crate) fn create_run_file(
     kind: &str,
     volume: &str,
     meta: &str,
     uri: &str,
     at: &[String],
-) -> anyhow::Result<Note> {
-    Note::leave(kind, &json!({ "volume": volume, "meta": meta, "uri": uri, "at": at }))
+) -> anyhow::Result<RunFile> {
+    RunFile::create(kind, &json!({ "volume": volume, "meta": meta, "uri": uri, "at": at }))
 }
 
 /// The gates of a cluster that run on this machine.
@@ -53,7 +53,7 @@ fn running(kind: &str) -> Vec<Gate> {
         let at = note["at"].as_array()?.iter().filter_map(|at| at.as_str().map(str::to_owned)).collect();
         Some(Gate { meta: word("meta")?, uri: word("uri")?, volume: word("volume")?, at, daemon })
     };
-    notes::of_kind(kind).into_iter().filter_map(known).collect()
+    run_files::of_kind(kind).into_iter().filter_map(known).collect()
 }
 
 /// Waits until a gate listens, and returns where, in its own words.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use crate::notes::{self, Note};
 use crate::problem::problem;
 use crate::process::Daemon;
+use crate::run_files::{self, RunFile};
 
 /// The type that `mount` shows for a Shoal mount.
 pub(crate) const FS_TYPE: &str = "fuse.shoal";
@@ -124,8 +124,8 @@ pub(crate) fn check_free(dir: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Leaves a note for the mount at `dir`, served by this process, of the cluster whose service is at `meta`.
-pub(crate) fn leave_note(dir: &Path, volume: &str, meta: &str) -> anyhow::Result<Note> {
-    Note::leave("mount", &json!({ "dir": dir.to_string_lossy(), "volume": volume, "meta": meta }))
+pub(crate) fn create_run_file(dir: &Path, volume: &str, meta: &str) -> anyhow::Result<RunFile> {
+    RunFile::create("mount", &json!({ "dir": dir.to_string_lossy(), "volume": volume, "meta": meta }))
 }
 
 /// A mount daemon of this machine.
@@ -141,7 +141,7 @@ pub(crate) fn mount_daemons() -> Vec<MountDaemon> {
         let (dir, meta) = (note["dir"].as_str()?, note["meta"].as_str()?);
         Some(MountDaemon { dir: PathBuf::from(dir), meta: meta.to_owned(), daemon })
     };
-    notes::of_kind("mount").into_iter().filter_map(known).collect()
+    run_files::of_kind("mount").into_iter().filter_map(known).collect()
 }
 
 #[cfg(test)]

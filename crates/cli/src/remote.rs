@@ -22,7 +22,7 @@ use crate::size::Size;
 
 /// Which cluster a command is about.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Where {
+pub(crate) struct ConnectionArgs {
     /// Address of the metadata service, HOST:PORT; without it, the embedded cluster in --dir
     #[arg(long, value_name = "ADDR", env = "SHOAL_META", global = true)]
     pub(crate) meta: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Target {
     pub(crate) key_file: Option<PathBuf>,
 }
 
-impl Where {
+impl ConnectionArgs {
     /// The directory of the embedded cluster that is meant if no address is given.
     pub(crate) fn dir(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(default_dir)
@@ -90,7 +90,7 @@ impl Target {
 pub(crate) fn explain_join(error: &client::MountError) -> anyhow::Error {
     let hint = match error {
         client::MountError::UnknownVolume(_) => "`shoal volume list` shows those there are".to_owned(),
-        client::MountError::Taken { holders, .. } => {
+        client::MountError::AlreadyMounted { holders, .. } => {
             let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
             let beside = holders.iter().all(|holder| !holder.exclusive);
             let beside = if beside { "; or the same without --exclusive" } else { "" };
@@ -116,12 +116,12 @@ pub(crate) struct Remote {
 }
 
 /// The cluster at one moment.
-pub(crate) struct Account {
+pub(crate) struct ClusterSnapshot {
     pub(crate) map: ClusterMap,
     report: ClusterReport,
 }
 
-impl Deref for Account {
+impl Deref for ClusterSnapshot {
     type Target = ClusterReport;
 
     fn deref(&self) -> &ClusterReport {
@@ -177,11 +177,11 @@ impl Remote {
     }
 
     /// The metadata service's account of the cluster, and the map.
-    pub(crate) fn status(&self) -> anyhow::Result<Account> {
+    pub(crate) fn status(&self) -> anyhow::Result<ClusterSnapshot> {
         let report = self.meta_or_explain(&ClusterStatus {})?;
         let mut map = ClusterMap::empty(self.cluster());
         self.follow(&mut map).map_err(|error| explain(error, &self.meta))?;
-        Ok(Account { map, report })
+        Ok(ClusterSnapshot { map, report })
     }
 
     /// Brings a map up to date.

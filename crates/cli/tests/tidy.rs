@@ -1,10 +1,13 @@
-//! The tree's own rules, read from its files: lengths, names, doors, limits.
+//! The tree's own rules, read from its files: lengths, names, doors, limits, links.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Longest file, in lines, tests included.
 const LINES_MAX: usize = 700;
+/// Most lines of README.md, which is read within five minutes, and their columns.
+const README_LINES_MAX: usize = 150;
+const README_COLUMNS_MAX: usize = 120;
 /// Names that say nothing.
 const BANNED_NAMES: [&str; 9] =
     ["utils", "util", "common", "helpers", "helper", "manager", "misc", "impls", "stuff"];
@@ -140,6 +143,114 @@ fn a_document_has_one_title() {
         }
     }
     report(&findings);
+}
+
+#[test]
+fn the_readme_is_short() {
+    let text = fs::read_to_string(root().join("README.md")).expect("there is a README.md");
+    let lines = text.lines().count();
+    let mut findings = Vec::new();
+    if lines > README_LINES_MAX {
+        findings.push(format!("README.md: {lines} lines, at most {README_LINES_MAX}"));
+    }
+    for (line, number) in text.lines().zip(1..) {
+        let columns = line.chars().count();
+        if columns > README_COLUMNS_MAX {
+            findings.push(format!("README.md:{number}: {columns} columns, at most {README_COLUMNS_MAX}"));
+        }
+    }
+    report(&findings);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents = files(".md");
+    let anchors_of = |place: &Path| {
+        let text = fs::read_to_string(place).expect("a document can be read");
+        anchors(&text)
+    };
+    let mut findings = Vec::new();
+    for (path, text) in &documents {
+        let prose = prose(text);
+        for link in links(&prose).filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let dir = path.parent().expect("a document lies in a directory");
+            let place = root().join(if file.is_empty() { path.clone() } else { dir.join(file) });
+            let is_document = place.extension().is_some_and(|ending| ending == "md");
+            if !place.exists() {
+                findings.push(format!("{}: `{link}` leads to no file", path.display()));
+            } else if is_document && !anchor.is_empty() && !anchors_of(&place).iter().any(|a| a == anchor) {
+                findings.push(format!("{}: `{link}` leads to no heading", path.display()));
+            }
+        }
+    }
+    report(&findings);
+}
+
+/// A document without its fenced blocks and code spans: brackets in them are no links.
+fn prose(text: &str) -> String {
+    let (mut fenced, mut code) = (false, false);
+    let mut prose = String::new();
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        // A span ends with its paragraph.
+        code &= !line.trim().is_empty();
+        for c in line.chars().filter(|_| !fenced && !fence) {
+            match c {
+                '`' => code = !code,
+                c if !code => prose.push(c),
+                _ => {}
+            }
+        }
+        prose.push('\n');
+    }
+    prose
+}
+
+/// Where the links of a text lead.
+fn links(prose: &str) -> impl Iterator<Item = &str> {
+    prose.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '\n']).next())
+}
+
+/// What links call the headings of a document. The second one of a name ends with `-1`.
+fn anchors(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut names: Vec<String> = Vec::new();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        fenced ^= line.trim_start().starts_with("```");
+        let title = line.trim_start_matches('#');
+        if fenced || title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let name = anchor(title.trim());
+        let before = names.iter().filter(|other| **other == name).count();
+        found.push(if before == 0 { name.clone() } else { format!("{name}-{before}") });
+        names.push(name);
+    }
+    found
+}
+
+/// A heading in small letters, with `-` for blanks, without other signs and without where its links lead.
+fn anchor(title: &str) -> String {
+    let mut shown = String::new();
+    for (part, at) in title.split("](").zip(0..) {
+        let text = if at == 0 { part } else { part.split_once(')').map_or("", |(_, rest)| rest) };
+        shown.push_str(text);
+    }
+    let kept = shown.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()
+}
+
+#[test]
+fn anchors_are_those_of_the_web() {
+    let text = "# A title\n\n## What `it` does, and (not) *why*\n\n```sh\n# no heading\n```\n## A title\n\
+                ## [decisions/](decisions/) too\n#hash\n";
+    assert_eq!(anchors(text), ["a-title", "what-it-does-and-not-why", "a-title-1", "decisions-too"]);
+    let found: Vec<String> =
+        links(&prose("[a](b#c) `[d](e)` [`f`](g \"title\")\n")).map(str::to_owned).collect();
+    assert_eq!(found, ["b#c", "g"]);
 }
 
 /// True if the line of a Cargo.toml names this crate.

@@ -27,7 +27,7 @@ pub enum ClientError {
     BadHandle,
     /// The mount has ended.
     #[error("the mount has ended")]
-    Left,
+    Unmounted,
 }
 
 impl From<CallError> for ClientError {
@@ -64,7 +64,7 @@ pub enum MountError {
     },
     /// The volume has an exclusive mount, or has mounts and this one was to be exclusive.
     #[error("volume `{volume}` is mounted {}", places(holders))]
-    Taken {
+    AlreadyMounted {
         /// The volume.
         volume: String,
         /// Its mounts; none if the last has left a moment ago.
@@ -101,14 +101,14 @@ fn places(holders: &[MountInfo]) -> String {
 }
 
 /// A mount that has not been heard for so long may be dead, in microseconds.
-const SILENT_US: u64 = 2 * types::limits::BEAT_US;
+const SILENT_US: u64 = 2 * types::limits::HEARTBEAT_US;
 
 impl MountError {
     /// The volume's mounts are in the way.
-    pub(crate) fn taken(volume: &str, map: &ClusterMap, report: ClusterReport) -> MountError {
+    pub(crate) fn already_mounted(volume: &str, map: &ClusterMap, report: ClusterReport) -> MountError {
         let id = map.volume_named(volume).map(|known| known.id);
         let holders = report.mounts.into_iter().filter(|mount| Some(mount.volume) == id).collect();
-        MountError::Taken { volume: volume.to_owned(), holders }
+        MountError::AlreadyMounted { volume: volume.to_owned(), holders }
     }
 
     pub(crate) fn of(error: CallError, address: &str, volume: &str) -> MountError {

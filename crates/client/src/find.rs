@@ -12,8 +12,8 @@ use world::CallError;
 use crate::error::ClientError;
 use crate::mount::Counter;
 use crate::open_file::OpenFile;
-use crate::retry::{PATIENCE_US, Patience, Verdict, verdict};
-use crate::route::Asker;
+use crate::retry::{RETRY_BUDGET_US, RetryBudget, Verdict, verdict};
+use crate::route::QueryTarget;
 use crate::session::Session;
 
 /// Bricks that are asked at a time: each answer may be some 256 KiB.
@@ -64,7 +64,7 @@ impl Session {
             let own = state.stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect::<Vec<_>>();
             (state.object, own)
         };
-        let mut patience = Patience::new(&self.world);
+        let mut budget = RetryBudget::new(&self.world);
         let mut found = loop {
             let version = self.mount.map().version;
             match self.ask_for_stripes(object, &stripes).await {
@@ -79,7 +79,7 @@ impl Session {
                     }
                 }
             }
-            patience.pause().await?;
+            budget.backoff().await?;
         };
         own.into_iter().for_each(|stripe| found.put(stripe));
         Ok((found.runs(), found.upto().saturating_mul(bytes).min(range.end)))
@@ -88,12 +88,12 @@ impl Session {
     /// Asks everybody who knows, once. Primaries first: what is no longer on its way there is with the others.
     async fn ask_for_stripes(&self, object: ObjectId, stripes: &Range<u64>) -> Result<StripeSet, CallError> {
         let mut found = StripeSet::new(stripes.clone());
-        let askers = self.mount.map().askers(object, stripes);
-        let (primaries, others) = askers.ok_or(CallError::Unreachable)?;
+        let query_targets = self.mount.map().query_targets(object, stripes);
+        let (primaries, others) = query_targets.ok_or(CallError::Unreachable)?;
         for (asked, primary) in [(primaries, true), (others, false)] {
             for some in asked.chunks(ASKED_AT_ONCE) {
                 let range = stripes.start..found.upto();
-                let each = some.iter().map(|asker| self.ask_brick(asker, primary, object, range.clone()));
+                let each = some.iter().map(|target| self.ask_brick(target, primary, object, range.clone()));
                 for answer in join_all(each).await {
                     let (words, upto) = answer?;
                     found.merge(&words, upto);
@@ -106,21 +106,21 @@ impl Session {
     /// Asks one brick. Gives up as soon as its first group has another epoch.
     async fn ask_brick(
         &self,
-        asker: &Asker,
+        target: &QueryTarget,
         primary: bool,
         object: ObjectId,
         range: Range<u64>,
     ) -> Result<(Vec<(u64, u64)>, u64), CallError> {
-        let groups = asker.groups.clone();
+        let groups = target.groups.clone();
         let request = FindStripes { groups, primary, object, from: range.start, to: range.end };
-        let epoch = asker.route.epoch;
-        let call = self.peers.call_within(PATIENCE_US, &asker.address, epoch, &request, Buf::empty());
-        match select(std::pin::pin!(call), std::pin::pin!(self.mount.moved(&asker.route))).await {
+        let epoch = target.route.epoch;
+        let call = self.peers.call_within(RETRY_BUDGET_US, &target.address, epoch, &request, Buf::empty());
+        match select(std::pin::pin!(call), std::pin::pin!(self.mount.epoch_changed(&target.route))).await {
             Either::Left((Ok((found, _)), _)) if found.upto > range.start => Ok((found.words, found.upto)),
             Either::Left((Ok(_), _)) => Err(CallError::BadReply),
             Either::Left((Err(error), _)) => {
                 if error == CallError::Unreachable {
-                    self.mount.suspect(asker.brick, self.world.now());
+                    self.mount.suspect(target.brick, self.world.now());
                 }
                 Err(error)
             }

@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use types::{BrickId, ClientSeq, Epoch, InodeId};
-use world::Signal;
+use world::Notify;
 
 use crate::error::ClientError;
 use crate::gather::Change;
 use crate::mount::lock;
-use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
+use crate::seq_tracker::SeqTracker;
 use crate::write_behind::AGE_MAX_US;
 
 /// Pieces that may be on the way before partial stripes are held back.
@@ -28,7 +28,7 @@ const PIECES_MAX: i64 = 128;
 const PIECES_FEW: i64 = 96;
 /// How long the bricks have for an accepted piece before they are asked for it, if many wait: by then most are stable,
 /// and asking costs nothing but the question. In microseconds.
-pub(crate) const SETTLE_US: u64 = 20_000;
+pub(crate) const SYNC_DELAY_US: u64 = 20_000;
 
 /// A stripe of a file.
 pub(crate) type StripeOf = (Arc<OpenFile>, u64);
@@ -41,9 +41,9 @@ pub(crate) struct Flow {
     ready: async_channel::Sender<StripeOf>,
     queue: async_channel::Receiver<StripeOf>,
     /// Given when there is something to look after before its time.
-    pub(crate) tend: Signal,
+    pub(crate) timers: Notify,
     /// Given when the service may have to be told something.
-    pub(crate) settle: Signal,
+    pub(crate) report_wanted: Notify,
 }
 
 /// What the lock of a [`Flow`] protects.
@@ -63,16 +63,16 @@ pub(crate) struct FlowState {
     /// Partial stripes by the time when they began. Entries may be out of date.
     aging: VecDeque<(u64, Arc<OpenFile>, u64)>,
     /// Stripes that are to be sent again, by the time when.
-    resting: BTreeMap<(u64, u64), StripeOf>,
+    backing_off: BTreeMap<(u64, u64), StripeOf>,
     rests: u64,
     /// What waits for stability, by group.
     pub(crate) ledger: BTreeMap<u32, Vec<Accepted>>,
     /// How the background gets on with having it made stable, by primary.
     pub(crate) syncs: BTreeMap<Option<BrickId>, Syncing>,
     /// Numbers of the writes.
-    pub(crate) seqs: Numbers,
+    pub(crate) seqs: SeqTracker,
     /// Files that the service may have to hear of.
-    pub(crate) settling: BTreeMap<InodeId, Arc<OpenFile>>,
+    pub(crate) to_report: BTreeMap<InodeId, Arc<OpenFile>>,
 }
 
 /// The background's questions to one primary: one at a time.
@@ -80,7 +80,7 @@ pub(crate) struct FlowState {
 pub(crate) struct Syncing {
     asking: bool,
     /// Not asked again before this time.
-    pub(crate) rest_until: u64,
+    pub(crate) backoff_until: u64,
     tries: u32,
 }
 
@@ -90,7 +90,7 @@ struct Waiter {
     bytes: i64,
     /// The bytes are its own.
     granted: bool,
-    signal: Signal,
+    signal: Notify,
 }
 
 impl Waiter {
@@ -113,12 +113,12 @@ pub(crate) struct Accepted {
 }
 
 /// A writer's place in the queue for room. Given up when dropped, with what is left of its room.
-pub(crate) struct Room<'a> {
+pub(crate) struct Reservation<'a> {
     flow: &'a Flow,
     number: u64,
 }
 
-impl Drop for Room<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let mut state = self.flow.lock();
         state.holds.used -= state.waiters.remove(&self.number).map_or(0, |w| w.owned());
@@ -128,13 +128,13 @@ impl Drop for Room<'_> {
 
 /// Accepted pieces of one group that somebody is having made stable; what is left of them when this is dropped goes
 /// back.
-pub(crate) struct Taken<'a> {
+pub(crate) struct SyncBatch<'a> {
     flow: &'a Flow,
     pub(crate) group: u32,
     pub(crate) entries: Vec<Accepted>,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for SyncBatch<'_> {
     fn drop(&mut self) {
         if !self.entries.is_empty() {
             self.flow.return_accepted(self.group, std::mem::take(&mut self.entries));
@@ -145,7 +145,14 @@ impl Drop for Taken<'_> {
 impl Flow {
     pub(crate) fn new(budget: u64) -> Flow {
         let (ready, queue) = async_channel::unbounded();
-        Flow { budget, state: Mutex::default(), ready, queue, tend: Signal::new(), settle: Signal::new() }
+        Flow {
+            budget,
+            state: Mutex::default(),
+            ready,
+            queue,
+            timers: Notify::new(),
+            report_wanted: Notify::new(),
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, FlowState> {
@@ -159,7 +166,7 @@ impl Flow {
 
     /// Takes room for buffers that grow by `grown`, first from `room`. Says whether there was enough; who has waited
     /// longer goes first.
-    pub(crate) fn gather(&self, room: Option<&Room<'_>>, grown: i64) -> bool {
+    pub(crate) fn gather(&self, room: Option<&Reservation<'_>>, grown: i64) -> bool {
         let mut state = self.lock();
         let number = room.as_ref().map_or(0, |room| room.number);
         let held = state.waiters.get(&number).map_or(0, Waiter::owned);
@@ -185,15 +192,15 @@ impl Flow {
     }
 
     /// Waits until `bytes` of the budget are free, and takes them.
-    pub(crate) async fn reserve(&self, bytes: i64) -> Result<Room<'_>, ClientError> {
-        let signal = Signal::new();
+    pub(crate) async fn reserve(&self, bytes: i64) -> Result<Reservation<'_>, ClientError> {
+        let signal = Notify::new();
         let room = {
             let mut state = self.lock();
             state.waits += 1;
             let number = state.waits;
             state.waiters.insert(number, Waiter { bytes, granted: false, signal: signal.clone() });
             self.grant(state);
-            Room { flow: self, number }
+            Reservation { flow: self, number }
         };
         loop {
             let changed = signal.wait();
@@ -201,9 +208,9 @@ impl Flow {
                 return Ok(room);
             }
             if self.ready.is_closed() {
-                return Err(ClientError::Left);
+                return Err(ClientError::Unmounted);
             }
-            self.tend.notify();
+            self.timers.notify();
             changed.await;
         }
     }
@@ -227,7 +234,7 @@ impl Flow {
         state.holds += change;
         if state.crowded && state.holds.pieces <= PIECES_FEW {
             state.crowded = false;
-            self.tend.notify();
+            self.timers.notify();
         }
         if change.used < 0 {
             self.grant(state);
@@ -249,24 +256,24 @@ impl Flow {
     pub(crate) fn close(&self) {
         self.ready.close();
         self.lock().waiters.values().for_each(|waiter| waiter.signal.notify());
-        self.tend.notify();
-        self.settle.notify();
+        self.timers.notify();
+        self.report_wanted.notify();
     }
 
     /// Has a stripe queued again at the time `due`.
-    pub(crate) fn rest(&self, due: u64, stripe: StripeOf) {
+    pub(crate) fn back_off(&self, due: u64, stripe: StripeOf) {
         let mut state = self.lock();
         state.rests += 1;
         let number = state.rests;
-        state.resting.insert((due, number), stripe);
+        state.backing_off.insert((due, number), stripe);
         drop(state);
-        self.tend.notify();
+        self.timers.notify();
     }
 
     /// The next stripe whose rest is over.
-    pub(crate) fn take_rested(&self, now: u64) -> Option<StripeOf> {
+    pub(crate) fn take_backed_off(&self, now: u64) -> Option<StripeOf> {
         let mut state = self.lock();
-        let first = state.resting.first_entry()?;
+        let first = state.backing_off.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
@@ -280,7 +287,7 @@ impl Flow {
         }
         if !state.crowded && state.holds.pieces >= PIECES_MAX {
             state.crowded = true;
-            self.tend.notify();
+            self.timers.notify();
         }
         if state.crowded { None } else { state.aging.pop_front() }
     }
@@ -299,7 +306,7 @@ impl Flow {
     /// When the next rest is over or the next partial stripe too old.
     pub(crate) fn next_timer(&self) -> u64 {
         let state = self.lock();
-        let rested = state.resting.first_key_value().map_or(u64::MAX, |((due, _), _)| *due);
+        let rested = state.backing_off.first_key_value().map_or(u64::MAX, |((due, _), _)| *due);
         // Who is held back by a crowd is woken when it is gone.
         let oldest = state.aging.front().filter(|_| !state.crowded);
         rested.min(oldest.map_or(u64::MAX, |(since, ..)| since + AGE_MAX_US))
@@ -309,12 +316,12 @@ impl Flow {
     pub(crate) fn accept(&self, group: u32, accepted: Accepted) {
         let mut state = self.lock();
         state.accepted += accepted.bytes;
-        let due = accepted.since + SETTLE_US;
+        let due = accepted.since + SYNC_DELAY_US;
         state.ledger.entry(group).or_default().push(accepted);
         let early = self.is_pressed(&state) && due < state.looks_at;
         drop(state);
         if early {
-            self.tend.notify();
+            self.timers.notify();
         }
     }
 
@@ -334,23 +341,23 @@ impl Flow {
     }
 
     /// Takes out what waits for stability in a group and was accepted no later than `since`.
-    pub(crate) fn take_accepted(&self, group: u32, since: u64) -> Taken<'_> {
+    pub(crate) fn take_accepted(&self, group: u32, since: u64) -> SyncBatch<'_> {
         self.take_entries(group, |entry| entry.since <= since)
     }
 
     /// Takes out what a primary had accepted in `epoch` before the time `asked`, if it is stable with everything up to
     /// `seq`.
-    pub(crate) fn take_stable(&self, group: u32, epoch: Epoch, seq: ClientSeq, asked: u64) -> Taken<'_> {
+    pub(crate) fn take_stable(&self, group: u32, epoch: Epoch, seq: ClientSeq, asked: u64) -> SyncBatch<'_> {
         self.take_entries(group, |entry| entry.epoch == epoch && entry.seq <= seq && entry.since < asked)
     }
 
-    fn take_entries(&self, group: u32, wanted: impl Fn(&Accepted) -> bool) -> Taken<'_> {
+    fn take_entries(&self, group: u32, wanted: impl Fn(&Accepted) -> bool) -> SyncBatch<'_> {
         let mut state = self.lock();
         let waiting = state.ledger.get_mut(&group);
         let entries: Vec<Accepted> =
             waiting.map(|entries| entries.extract_if(.., |e| wanted(e)).collect()).unwrap_or_default();
         state.accepted -= entries.iter().map(|e| e.bytes).sum::<u64>();
-        Taken { flow: self, group, entries }
+        SyncBatch { flow: self, group, entries }
     }
 
     /// Puts back what could not be made stable.
@@ -371,9 +378,9 @@ impl Flow {
     ) -> (BTreeMap<Option<BrickId>, Vec<u32>>, u64) {
         let mut state = self.lock();
         let patience = match self.is_pressed(&state) {
-            _ if !state.waiters.is_empty() => SETTLE_US,
+            _ if !state.waiters.is_empty() => SYNC_DELAY_US,
             // So that much is asked for at once.
-            true => 2 * SETTLE_US,
+            true => 2 * SYNC_DELAY_US,
             false => AGE_MAX_US,
         };
         let (mut shares, mut next) = (BTreeMap::<_, (u64, Vec<u32>)>::new(), u64::MAX);
@@ -385,7 +392,7 @@ impl Flow {
         }
         shares.retain(|primary, (due, _)| {
             let syncing = state.syncs.entry(*primary).or_default();
-            let when = syncing.rest_until.max(*due);
+            let when = syncing.backoff_until.max(*due);
             if syncing.asking {
                 return false;
             }
@@ -405,24 +412,24 @@ impl Flow {
         let syncing = state.syncs.entry(primary).or_default();
         syncing.asking = false;
         syncing.tries = if failed { syncing.tries + 1 } else { 0 };
-        syncing.rest_until = rest(syncing.tries);
+        syncing.backoff_until = rest(syncing.tries);
         drop(state);
-        self.tend.notify();
+        self.timers.notify();
     }
 
     /// Has the background look whether the service must be told something of a file, unless there is nothing: a write and
     /// an fsync that has told of it need not wake anybody.
-    pub(crate) fn settle(&self, file: &Arc<OpenFile>) {
-        if !file.lock().is_owing() {
+    pub(crate) fn queue_report(&self, file: &Arc<OpenFile>) {
+        if !file.lock().has_unreported() {
             return;
         }
-        self.lock().settling.insert(file.inode, file.clone());
-        self.settle.notify();
+        self.lock().to_report.insert(file.inode, file.clone());
+        self.report_wanted.notify();
     }
 
     /// Some of the files that the service may have to hear of.
-    pub(crate) fn take_settling(&self, count: usize) -> Vec<Arc<OpenFile>> {
+    pub(crate) fn take_to_report(&self, count: usize) -> Vec<Arc<OpenFile>> {
         let mut state = self.lock();
-        std::iter::from_fn(|| state.settling.pop_first()).take(count).map(|(_, file)| file).collect()
+        std::iter::from_fn(|| state.to_report.pop_first()).take(count).map(|(_, file)| file).collect()
     }
 }

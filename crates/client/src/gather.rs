@@ -89,7 +89,7 @@ impl Segment {
         } else {
             (self.buf.freeze().slice(0..len), capacity)
         };
-        Part { patch: Patch { offset, len, body: Body::Bytes(buf) }, charge }
+        Part { dirty: DirtyRange { offset, len, body: Body::Bytes(buf) }, charge }
     }
 }
 
@@ -113,7 +113,7 @@ impl Body {
 
 /// What is put in one place of a stripe.
 #[derive(Clone, Debug)]
-pub(crate) struct Patch {
+pub(crate) struct DirtyRange {
     /// Place in the stripe.
     pub(crate) offset: usize,
     /// Bytes.
@@ -122,17 +122,17 @@ pub(crate) struct Patch {
     pub(crate) body: Body,
 }
 
-impl Patch {
+impl DirtyRange {
     fn end(&self) -> usize {
         self.offset + self.len
     }
 
     /// The part of it that lies in `from..to`.
-    fn within(&self, from: usize, to: usize) -> Option<Patch> {
+    fn within(&self, from: usize, to: usize) -> Option<DirtyRange> {
         let (start, end) = (self.offset.max(from), self.end().min(to));
         (start < end).then(|| {
             let body = self.body.slice(start - self.offset, end - self.offset);
-            Patch { offset: start, len: end - start, body }
+            DirtyRange { offset: start, len: end - start, body }
         })
     }
 }
@@ -140,7 +140,7 @@ impl Patch {
 /// One span of a piece.
 #[derive(Debug)]
 struct Part {
-    patch: Patch,
+    dirty: DirtyRange,
     /// Bytes of the budget that its buffer holds.
     charge: u64,
 }
@@ -169,7 +169,7 @@ impl Piece {
 
     /// Adds a part that lies behind the others, unless the piece would become too large.
     fn join(&mut self, part: Part) -> Option<Part> {
-        if self.parts.len() == SPANS_MAX || self.len() + part.patch.len > JOINED_MAX {
+        if self.parts.len() == SPANS_MAX || self.len() + part.dirty.len > JOINED_MAX {
             return Some(part);
         }
         self.parts.push(part);
@@ -178,7 +178,7 @@ impl Piece {
 
     /// Bytes that it writes.
     pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.patch.len).sum()
+        self.parts.iter().map(|part| part.dirty.len).sum()
     }
 
     /// Bytes of the budget that it holds.
@@ -188,32 +188,32 @@ impl Piece {
 
     /// End of what it writes.
     pub(crate) fn end(&self) -> usize {
-        self.parts.last().map_or(0, |part| part.patch.end())
+        self.parts.last().map_or(0, |part| part.dirty.end())
     }
 
     fn start(&self) -> usize {
-        self.parts.first().map_or(0, |part| part.patch.offset)
+        self.parts.first().map_or(0, |part| part.dirty.offset)
     }
 
     /// What it writes, and the bytes of each range, one after the other; none for zeros.
     pub(crate) fn spans(&self) -> (Vec<Span>, Vec<Buf>) {
-        let patches = || self.parts.iter().map(|part| &part.patch);
-        let bytes = |patch: &Patch| match &patch.body {
+        let dirty_ranges = || self.parts.iter().map(|part| &part.dirty);
+        let bytes = |dirty: &DirtyRange| match &dirty.body {
             Body::Bytes(bytes) => Some(bytes.clone()),
             Body::Zeros => None,
         };
-        let span = |patch: &Patch| Span { offset: patch.offset as u32, len: patch.len as u32 };
-        (patches().map(span).collect(), patches().filter_map(bytes).collect())
+        let span = |dirty: &DirtyRange| Span { offset: dirty.offset as u32, len: dirty.len as u32 };
+        (dirty_ranges().map(span).collect(), dirty_ranges().filter_map(bytes).collect())
     }
 
     /// Drops what lies from `at` on. Returns the bytes of the budget that it no longer holds.
     fn cut(&mut self, at: usize) -> u64 {
         let before = self.charge();
-        self.parts.retain(|part| part.patch.offset < at);
+        self.parts.retain(|part| part.dirty.offset < at);
         if let Some(last) = self.parts.last_mut()
-            && let Some(kept) = last.patch.within(0, at)
+            && let Some(kept) = last.dirty.within(0, at)
         {
-            last.patch = kept;
+            last.dirty = kept;
         }
         before - self.charge()
     }
@@ -231,7 +231,7 @@ pub(crate) struct StripeWrites {
     /// Stands in the queue of stripes to be sent.
     pub(crate) queued: bool,
     /// Nothing is sent before a timer has run out.
-    pub(crate) resting: bool,
+    pub(crate) backing_off: bool,
 }
 
 /// How a write goes into the segments when it does not fit into one as it is.
@@ -293,8 +293,8 @@ impl StripeWrites {
     /// Puts zeros behind everything written so far.
     pub(crate) fn lay_zeros(&mut self, at: usize, len: usize, next_order: &mut u64) -> Change {
         *next_order += 1;
-        let patch = Patch { offset: at, len, body: Body::Zeros };
-        self.pieces.push_back(Piece::new(*next_order, Part { patch, charge: 0 }));
+        let dirty = DirtyRange { offset: at, len, body: Body::Zeros };
+        self.pieces.push_back(Piece::new(*next_order, Part { dirty, charge: 0 }));
         Change { pieces: 1, ..Change::default() }
     }
 
@@ -421,21 +421,21 @@ impl StripeWrites {
     }
 
     /// What is known here of `from..to`, oldest first.
-    pub(crate) fn patches(&self, from: usize, to: usize) -> Vec<Patch> {
-        let mut patches = Vec::new();
+    pub(crate) fn dirty_ranges(&self, from: usize, to: usize) -> Vec<DirtyRange> {
+        let mut dirty_ranges = Vec::new();
         for piece in &self.pieces {
-            let first = piece.parts.partition_point(|part| part.patch.end() <= from);
-            patches.extend(piece.parts[first..].iter().map_while(|part| part.patch.within(from, to)));
+            let first = piece.parts.partition_point(|part| part.dirty.end() <= from);
+            dirty_ranges.extend(piece.parts[first..].iter().map_while(|part| part.dirty.within(from, to)));
         }
         for segment in &self.segments {
             let (start, end) = (segment.start.max(from), segment.end().min(to));
             if start < end {
                 let bytes = &segment.buf[start - segment.start..end - segment.start];
                 let body = Body::Bytes(Buf::copy_of(bytes));
-                patches.push(Patch { offset: start, len: end - start, body });
+                dirty_ranges.push(DirtyRange { offset: start, len: end - start, body });
             }
         }
-        patches
+        dirty_ranges
     }
 }
 
@@ -460,9 +460,9 @@ mod tests {
     const STRIPE: usize = 1 << 16;
 
     fn seen(writes: &StripeWrites, model: &mut [u8], known: &mut [bool]) {
-        for patch in writes.patches(0, STRIPE) {
-            let place = patch.offset..patch.offset + patch.len;
-            match &patch.body {
+        for dirty in writes.dirty_ranges(0, STRIPE) {
+            let place = dirty.offset..dirty.offset + dirty.len;
+            match &dirty.body {
                 Body::Bytes(bytes) => model[place.clone()].copy_from_slice(bytes),
                 Body::Zeros => model[place.clone()].fill(0),
             }
@@ -553,7 +553,7 @@ mod tests {
                 sealed += spans.len();
             }
             prop_assert_eq!(segments, sealed);
-            let joined = |a: &Piece, b: &Piece| a.len() + b.parts[0].patch.len > JOINED_MAX;
+            let joined = |a: &Piece, b: &Piece| a.len() + b.parts[0].dirty.len > JOINED_MAX;
             prop_assert!(writes.pieces.iter().zip(writes.pieces.iter().skip(1)).all(|(a, b)| joined(a, b)));
         }
 

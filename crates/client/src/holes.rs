@@ -43,7 +43,7 @@ impl Session {
     /// Without a live parity slot nobody knows, and everything counts as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let file = self.mount.handle(handle)?.file.clone();
-        self.follow_if_shared(&file).await?;
+        self.revalidate_if_shared(&file).await?;
         let range = range.start..range.end.min(file.lock().size);
         self.find_in(&file, range).await
     }
@@ -103,7 +103,7 @@ impl Session {
     /// block, and everything while no parity slot lives.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
         let file = self.mount.handle(handle)?.file.clone();
-        self.follow_if_shared(&file).await?;
+        self.revalidate_if_shared(&file).await?;
         let size = file.lock().size;
         let extent = u64::from(self.mount.geometry().extent_stripes()) * self.stripe_bytes() as u64;
         let mut at = offset;
@@ -161,11 +161,11 @@ impl Session {
             return Err(ClientError::BadHandle);
         }
         let file = &handle.file;
-        let lost = handle.heard.before_write(&file.lock().losses)?;
+        let lost = handle.error_cursor.before_write(&file.lock().wb_errors)?;
         let mut at = range.start;
         loop {
             let end = {
-                let _access = self.begin_access(file).await?;
+                let _io = self.begin_io(file).await?;
                 range.end.min(file.lock().size)
             };
             if at >= end {
@@ -194,7 +194,7 @@ impl Session {
         lost: u64,
     ) -> Result<(), ClientError> {
         let file = &handle.file;
-        let _access = self.begin_access(file).await?;
+        let _io = self.begin_io(file).await?;
         let stripe_bytes = self.stripe_bytes() as u64;
         let upto = {
             let mut state = file.lock();
@@ -211,7 +211,7 @@ impl Session {
         self.make_answered(file, upto).await;
         let may_buffer = file.lock().may_buffer();
         if may_buffer {
-            handle.heard.after_write(&file.lock().losses, lost)?;
+            handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
         } else {
             // It makes no file longer, so it tells of no size.
             self.write_through(handle, 0, 0, lost).await?;

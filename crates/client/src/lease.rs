@@ -5,43 +5,43 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use types::limits::{BEAT_US, LEASE_US};
-use types::messages::cluster::{ClientJoin, ClientJoined, ClientLeave, ClientPoll, Mode, ModeTaken, Recall};
-use types::rare::{Rare, reached};
+use types::code_probe::{CodeProbe, hit};
+use types::limits::{HEARTBEAT_US, LEASE_US};
+use types::messages::cluster::{ClientJoin, ClientJoined, ClientLeave, ClientPoll, Mode, Recall, RecallAck};
 use types::{ClientId, InodeId, Refusal};
 use world::CallError;
 
 use crate::error::ClientError;
 use crate::mount::{Mount, Recalled, lock};
-use crate::numbers::Numbers;
 use crate::open_file::OpenFile;
-use crate::retry::Patience;
+use crate::retry::RetryBudget;
+use crate::seq_tracker::SeqTracker;
 use crate::session::Session;
 use crate::write_behind::AGE_MAX_US;
 
 /// How long one poll may take: the service holds it for a beat, and the lease must not run out meanwhile.
-const POLL_US: u64 = 2 * BEAT_US;
+const POLL_US: u64 = 2 * HEARTBEAT_US;
 /// How often the service is told that the mount ends, if it does not answer.
 const LEAVE_TRIES: u32 = 3;
 /// Pause after a poll that failed, in microseconds.
 const POLL_PAUSE_US: u64 = 100_000;
 
 /// Who this client is to the service, and until when.
-pub(crate) struct Lives {
+pub(crate) struct LeaseState {
     client: AtomicU64,
     /// Counts how often the client has joined.
-    life: AtomicU64,
+    generation: AtomicU64,
     leased_until: AtomicU64,
     left: AtomicBool,
     /// The lease of an exclusive mount has run out.
     lost: AtomicBool,
 }
 
-impl Lives {
-    pub(crate) fn new(client: ClientId, leased_until: u64) -> Lives {
-        Lives {
+impl LeaseState {
+    pub(crate) fn new(client: ClientId, leased_until: u64) -> LeaseState {
+        LeaseState {
             client: AtomicU64::new(client.0),
-            life: AtomicU64::new(1),
+            generation: AtomicU64::new(1),
             leased_until: AtomicU64::new(leased_until),
             left: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -53,8 +53,8 @@ impl Lives {
     }
 
     /// How often this client has joined.
-    pub(crate) fn life(&self) -> u64 {
-        self.life.load(Ordering::Acquire)
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// The service has not let anybody else in: modes hold.
@@ -83,18 +83,18 @@ impl Lives {
     fn begin(&self, client: ClientId, sent: u64) {
         self.client.store(client.0, Ordering::Release);
         self.renew(sent);
-        self.life.fetch_add(1, Ordering::AcqRel);
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 }
 
 /// Opens on their way, and the recalls that arrived meanwhile: an answer may be overtaken by a recall of what it grants.
 #[derive(Default)]
-pub(crate) struct Openings {
-    numbers: Numbers,
+pub(crate) struct InflightOpens {
+    numbers: SeqTracker,
     recalls: BTreeMap<InodeId, (u64, Mode)>,
 }
 
-impl Openings {
+impl InflightOpens {
     pub(crate) fn begin(&mut self) -> u64 {
         self.numbers.begin()
     }
@@ -127,13 +127,13 @@ impl Mount {
         let session = self.session(world);
         let world = &session.world;
         let watch = world.named("lease", session.watch());
-        let tend = world.named("flow", session.tend_flow());
-        let settle = world.named("sizes", session.settle_files());
-        let accesses = world.named("accesses", session.tell_accesses());
+        let timers = world.named("flow", session.run_timers());
+        let settle = world.named("sizes", session.run_reports());
+        let accesses = world.named("accesses", session.report_atimes());
         let sizes = futures_util::future::join(settle, accesses);
         let flush = world.named("write-behind", session.flush_queue());
         let zero = world.named("zeroing", session.zero_files());
-        futures_util::future::join5(watch, tend, sizes, flush, zero).await;
+        futures_util::future::join5(watch, timers, sizes, flush, zero).await;
     }
 
     /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
@@ -148,11 +148,11 @@ impl Mount {
     pub async fn leave(self: &Arc<Mount>, world: &world::World) -> Result<(), ClientError> {
         let session = self.session(world.clone());
         let outcome = session.finish().await;
-        self.lives.left.store(true, Ordering::Release);
+        self.lease.left.store(true, Ordering::Release);
         self.flow.close();
         self.zeroing_wanted.notify();
-        self.accesses.hurry.notify();
-        let client = self.lives.client();
+        self.atimes.flush_now.notify();
+        let client = self.lease.client();
         if let Err(error) = outcome {
             // What is under way may still reach a brick: others are let in only when the lease has run out, as if this
             // mount were lost.
@@ -176,38 +176,38 @@ impl Session {
     async fn finish(&self) -> Result<(), ClientError> {
         let mut outcome = Ok(());
         for file in self.mount.files() {
-            let mark = self.mount.hurry(&file);
+            let mark = self.mount.seal_all(&file);
             let told = match self.make_stable(&file, mark.upto).await {
-                Ok(()) => self.tell_growth(&file, Some(mark)).await,
+                Ok(()) => self.report_size(&file, Some(mark)).await,
                 Err(error) => Err(error),
             };
-            outcome = outcome.and(told).and(file.lock().losses.untold());
+            outcome = outcome.and(told).and(file.lock().wb_errors.unreported());
         }
-        self.settle_batch(&self.mount.files()).await;
-        while self.mount.accesses.are_waiting() {
-            self.tell_some_accesses().await;
+        self.report_batch(&self.mount.files()).await;
+        while self.mount.atimes.are_waiting() {
+            self.report_some_atimes().await;
         }
-        outcome.and(lock(&self.mount.untold).map_or(Ok(()), Err))
+        outcome.and(lock(&self.mount.unreported).map_or(Ok(()), Err))
     }
 
     /// Renews the lease, follows the map and the recalls.
     async fn watch(&self) {
-        while !self.mount.lives.has_left() && !self.mount.lives.is_lost() {
-            let (sent, life) = (self.world.now(), self.mount.lives.life());
-            let client = self.mount.lives.client();
+        while !self.mount.lease.has_left() && !self.mount.lease.is_lost() {
+            let (sent, generation) = (self.world.now(), self.mount.lease.generation());
+            let client = self.mount.lease.client();
             let poll = ClientPoll { client, map: self.mount.map().version };
             match self.ask_once(POLL_US, &poll).await {
                 Ok(news) => {
-                    self.mount.lives.renew(sent);
+                    self.mount.lease.renew(sent);
                     let have = self.mount.map().version;
                     if news.map > have {
                         self.refresh_map(have).await;
                     }
                     news.recalls.into_iter().for_each(|recall| self.begin_recall(recall));
-                    news.stops.into_iter().for_each(|stop| self.begin_stop(stop));
+                    news.quiesces.into_iter().for_each(|stop| self.begin_quiesce(stop));
                 }
                 Err(CallError::Refused(Refusal::Unknown | Refusal::Fenced)) => {
-                    if let Err(error) = self.rejoin(life).await {
+                    if let Err(error) = self.rejoin(generation).await {
                         tracing::debug!(%error, "cannot join again");
                         self.world.sleep(POLL_PAUSE_US).await;
                     }
@@ -223,46 +223,46 @@ impl Session {
     /// For how long from now on nobody else is let in, in microseconds: so long may be believed what a mode allows to
     /// believe.
     pub fn lease_left_us(&self) -> u64 {
-        self.mount.lives.left(self.world.now())
+        self.mount.lease.left(self.world.now())
     }
 
     /// Waits until the modes hold again, if the lease has run out.
     pub(crate) async fn wait_for_lease(&self) -> Result<(), ClientError> {
-        if self.mount.lives.is_leased(self.world.now()) {
+        if self.mount.lease.is_leased(self.world.now()) {
             return Ok(());
         }
-        reached(Rare::LeaseWait);
-        let mut patience = Patience::new(&self.world);
-        while !self.mount.lives.is_leased(self.world.now()) {
-            if self.mount.lives.has_left() {
-                return Err(ClientError::Left);
+        hit(CodeProbe::LeaseWait);
+        let mut budget = RetryBudget::new(&self.world);
+        while !self.mount.lease.is_leased(self.world.now()) {
+            if self.mount.lease.has_left() {
+                return Err(ClientError::Unmounted);
             }
-            if self.mount.lives.is_lost() {
+            if self.mount.lease.is_lost() {
                 return Err(ClientError::Refused(Refusal::Fenced));
             }
-            patience.pause().await?;
+            budget.backoff().await?;
         }
         Ok(())
     }
 
-    /// Joins again if nobody has since `life`: the service has restarted, or has given this client up.
-    pub(crate) async fn rejoin(&self, life: u64) -> Result<(), ClientError> {
+    /// Joins again if nobody has since `generation`: the service has restarted, or has given this client up.
+    pub(crate) async fn rejoin(&self, generation: u64) -> Result<(), ClientError> {
         let _turn = self.mount.joining.lock().await;
-        if self.mount.lives.life() != life || self.mount.lives.has_left() {
+        if self.mount.lease.generation() != generation || self.mount.lease.has_left() {
             return Ok(());
         }
-        if self.mount.lives.is_lost() {
+        if self.mount.lease.is_lost() {
             return Err(ClientError::Refused(Refusal::Fenced));
         }
-        reached(Rare::Rejoined);
-        let known = Some(self.mount.lives.client());
+        hit(CodeProbe::Rejoined);
+        let known = Some(self.mount.lease.client());
         match self.join(known).await {
             Ok(()) => Ok(()),
             Err(CallError::Refused(Refusal::Fenced | Refusal::Unknown)) => {
                 // The handles die with the lease; what is opened from now on belongs to a new life.
                 self.mount.lose_everything();
                 if self.mount.options.exclusive {
-                    self.mount.lives.lost.store(true, Ordering::Release);
+                    self.mount.lease.lost.store(true, Ordering::Release);
                     tracing::error!("the lease has run out: this exclusive mount is over, unmount it");
                     return Err(ClientError::Refused(Refusal::Fenced));
                 }
@@ -284,12 +284,12 @@ impl Session {
             self.mount.lose_everything();
         }
         tracing::info!(client = %now, "joined again");
-        self.mount.lives.begin(now, sent);
+        self.mount.lease.begin(now, sent);
         Ok(())
     }
 
     fn begin_recall(&self, recall: Recall) {
-        self.mount.openings().recall(recall.inode, recall.mode);
+        self.mount.inflight_opens().recall(recall.inode, recall.mode);
         let file = self.mount.file(recall.inode);
         if let Some(file) = &file {
             let mut state = file.lock();
@@ -305,25 +305,25 @@ impl Session {
     /// Makes stable what the new mode does not allow to be held back, then confirms the mode.
     async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
         if let Some(file) = &file {
-            self.give_way(file).await;
-            self.take(file, recall.mode, Some(recall.number)).await;
+            self.flush_for_recall(file).await;
+            self.adopt_mode(file, recall.mode, Some(recall.number)).await;
             tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
         }
         self.mount.call_hook(recall.inode, Recalled::To(recall.mode));
-        let client = self.mount.lives.client();
-        let taken = ModeTaken { client, inode: recall.inode, number: recall.number };
+        let client = self.mount.lease.client();
+        let taken = RecallAck { client, inode: recall.inode, number: recall.number };
         if let Err(error) = self.ask(&taken).await {
             tracing::debug!(inode = %recall.inode, %error, "a mode could not be confirmed");
         }
         if let Some(file) = &file {
             file.lock().recalled.take_if(|number| *number == recall.number);
-            self.mount.flow.settle(file);
+            self.mount.flow.queue_report(file);
         }
     }
 
     /// From now on the file has this mode: not before zeros that were laid alone are stable; and not if it is recalled by
     /// this number, and was recalled anew meanwhile.
-    pub(crate) async fn take(&self, file: &Arc<OpenFile>, mode: Mode, recall: Option<u64>) {
+    pub(crate) async fn adopt_mode(&self, file: &Arc<OpenFile>, mode: Mode, recall: Option<u64>) {
         loop {
             let changed = file.changed.wait();
             {
@@ -331,7 +331,7 @@ impl Session {
                 if recall.is_some() && state.recalled != recall {
                     return;
                 }
-                if state.mode != Mode::Alone || !state.zeroing.runs || self.mount.lives.has_left() {
+                if state.mode != Mode::Alone || !state.zeroing.runs || self.mount.lease.has_left() {
                     state.mode = mode;
                     return;
                 }
@@ -341,19 +341,19 @@ impl Session {
     }
 
     /// Makes everything written to a file stable and known. If patience runs out, what becomes stable later is told then.
-    pub(crate) async fn give_way(&self, file: &Arc<OpenFile>) {
-        let mut patience = Patience::new(&self.world);
+    pub(crate) async fn flush_for_recall(&self, file: &Arc<OpenFile>) {
+        let mut budget = RetryBudget::new(&self.world);
         loop {
-            let mark = self.mount.hurry(file);
+            let mark = self.mount.seal_all(file);
             let stable = self.make_stable(file, mark.upto).await;
             // Whoever writes meanwhile tells the end of that: it is written through.
-            let told = self.tell_growth(file, Some(mark)).await;
+            let told = self.report_size(file, Some(mark)).await;
             match stable.and(told) {
                 Ok(()) => return,
                 Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),
             }
-            if self.mount.lives.has_left() || patience.pause().await.is_err() {
-                file.lock().owe();
+            if self.mount.lease.has_left() || budget.backoff().await.is_err() {
+                file.lock().keep_owed_end();
                 return;
             }
         }
@@ -367,7 +367,7 @@ impl Mount {
             let mut state = file.lock();
             tracing::debug!(inode = %file.inode, stable = state.is_stable(), "fenced");
             state.fenced = true;
-            state.losses.add(ClientError::Refused(Refusal::Fenced));
+            state.wb_errors.add(ClientError::Refused(Refusal::Fenced));
             state.releases.clear();
             self.drop_unstable(&mut state);
             drop(state);
@@ -386,26 +386,30 @@ mod tests {
     /// A recall counts for every open that had begun by then, until that has been taken over.
     #[test]
     fn a_recall_that_overtakes_an_answer_is_kept() {
-        let mut openings = Openings::default();
-        openings.recall(FILE, Mode::Shared);
-        let first = openings.begin();
-        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Alone, "it begins after the recall");
-        openings.recall(FILE, Mode::Shared);
-        let second = openings.begin();
-        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Shared);
-        assert_eq!(openings.left(first, FILE, Mode::Alone), Mode::Shared, "however often it is asked for");
-        assert_eq!(openings.left(second, FILE, Mode::Alone), Mode::Alone);
-        assert_eq!(openings.left(first, InodeId(6), Mode::Alone), Mode::Alone);
-        openings.finish(first);
-        openings.finish(second);
-        assert!(openings.recalls.is_empty());
+        let mut inflight_opens = InflightOpens::default();
+        inflight_opens.recall(FILE, Mode::Shared);
+        let first = inflight_opens.begin();
+        assert_eq!(inflight_opens.left(first, FILE, Mode::Alone), Mode::Alone, "it begins after the recall");
+        inflight_opens.recall(FILE, Mode::Shared);
+        let second = inflight_opens.begin();
+        assert_eq!(inflight_opens.left(first, FILE, Mode::Alone), Mode::Shared);
+        assert_eq!(
+            inflight_opens.left(first, FILE, Mode::Alone),
+            Mode::Shared,
+            "however often it is asked for"
+        );
+        assert_eq!(inflight_opens.left(second, FILE, Mode::Alone), Mode::Alone);
+        assert_eq!(inflight_opens.left(first, InodeId(6), Mode::Alone), Mode::Alone);
+        inflight_opens.finish(first);
+        inflight_opens.finish(second);
+        assert!(inflight_opens.recalls.is_empty());
     }
 
     #[test]
     fn what_a_mode_allows_is_believed_as_long_as_the_lease() {
-        let lives = Lives::new(ClientId(1), 100);
-        assert_eq!((lives.left(40), lives.left(100), lives.left(500)), (60, 0, 0));
-        lives.renew(200);
-        assert_eq!(lives.left(300), LEASE_US - 100);
+        let lease = LeaseState::new(ClientId(1), 100);
+        assert_eq!((lease.left(40), lease.left(100), lease.left(500)), (60, 0, 0));
+        lease.renew(200);
+        assert_eq!(lease.left(300), LEASE_US - 100);
     }
 }

@@ -15,18 +15,18 @@ use layout::Coder;
 use types::limits::{LEASE_US, OPEN_FILES_MAX, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::{BrickId, Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
-use world::{CallError, Identity, Peers, Signal, World};
+use world::{CallError, Identity, Notify, Peers, World};
 
-use crate::access::Accesses;
+use crate::atime::PendingAtimes;
 use crate::error::{ClientError, MountError};
 use crate::flow::Flow;
-use crate::lease::{Lives, Openings};
-use crate::losses::Heard;
-use crate::numbers::Numbers;
+use crate::lease::{InflightOpens, LeaseState};
 use crate::open_file::OpenFile;
 use crate::route::MapView;
+use crate::seq_tracker::SeqTracker;
 use crate::session::Session;
 use crate::stage::Encode;
+use crate::wb_errors::ErrorCursor;
 
 /// How long the metadata service may take to answer a mount that begins, in microseconds.
 const JOIN_US: u64 = 5_000_000;
@@ -53,7 +53,7 @@ pub struct MountOptions {
     /// [`Session::setattr`] does.
     pub keeps_times: bool,
     /// What is read gets a new time of its last access.
-    pub notes_accesses: bool,
+    pub updates_atime: bool,
     /// Where the volume is shown, for people; longer ones than [`PLACE_MAX`](types::limits::PLACE_MAX) bytes are cut.
     pub place: String,
 }
@@ -70,7 +70,7 @@ impl MountOptions {
             encode: Encode::default(),
             exclusive: false,
             keeps_times: false,
-            notes_accesses: true,
+            updates_atime: true,
             place: String::new(),
         }
     }
@@ -126,9 +126,9 @@ pub(crate) enum Counter {
 pub(crate) struct Handle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) write: bool,
-    pub(crate) heard: Heard,
+    pub(crate) error_cursor: ErrorCursor,
     /// Reads through it are no accesses.
-    pub(crate) overlooked: AtomicBool,
+    pub(crate) noatime: AtomicBool,
 }
 
 /// Why what is cached of a file no longer counts.
@@ -151,7 +151,7 @@ pub struct Mount {
     pub(crate) volume: VolumeId,
     root: InodeId,
     /// Given with every new map.
-    pub(crate) map_changed: Signal,
+    pub(crate) map_changed: Notify,
     /// Held by whoever fetches the map.
     pub(crate) refreshing: async_lock::Mutex<()>,
     /// Held by whoever joins again.
@@ -159,26 +159,26 @@ pub struct Mount {
     pub(crate) flow: Flow,
     /// Makes the parity of whole stripes.
     pub(crate) coder: Coder,
-    pub(crate) lives: Lives,
+    pub(crate) lease: LeaseState,
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
     suspects: Mutex<BTreeMap<BrickId, u64>>,
     files: Mutex<BTreeMap<InodeId, Arc<OpenFile>>>,
     handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     next_handle: AtomicU64,
-    ops: Mutex<Numbers>,
-    openings: Mutex<Openings>,
+    ops: Mutex<SeqTracker>,
+    inflight_opens: Mutex<InflightOpens>,
     counters: [AtomicU64; 11],
     hook: Mutex<Option<Arc<RecallHook>>>,
-    pub(crate) accesses: Accesses,
+    pub(crate) atimes: PendingAtimes,
     /// Files of which the background is to zero what is stale.
     zeroings: Mutex<Vec<Arc<OpenFile>>>,
     /// Given with each of them, and when the mount ends.
-    pub(crate) zeroing_wanted: Signal,
+    pub(crate) zeroing_wanted: Notify,
     /// The first loss that nobody was told of before its file was forgotten.
-    pub(crate) untold: Mutex<Option<ClientError>>,
-    /// How many stops of reads and writes there are now (`stop.rs`).
-    pub(crate) stops: AtomicUsize,
+    pub(crate) unreported: Mutex<Option<ClientError>>,
+    /// How many stops of reads and writes there are now (`quiesce.rs`).
+    pub(crate) active_quiesces: AtomicUsize,
 }
 
 impl Mount {
@@ -203,7 +203,7 @@ impl Mount {
                     peers.call_within(JOIN_US, &meta, Epoch::default(), &ClusterStatus {}, Buf::empty());
                 let report = asked.await.map_err(wrong)?.0;
                 let map = map_of(&peers, &meta, None).await.map_err(wrong)?;
-                return Err(MountError::taken(&volume, &map, report));
+                return Err(MountError::already_mounted(&volume, &map, report));
             }
             Err(error) => return Err(wrong(error)),
         };
@@ -217,12 +217,12 @@ impl Mount {
         Ok(Arc::new(Mount {
             volume: joined.volume,
             root: joined.root,
-            map_changed: Signal::new(),
+            map_changed: Notify::new(),
             refreshing: async_lock::Mutex::new(()),
             joining: async_lock::Mutex::new(()),
             flow: Flow::new(budget),
             coder: Coder::new(view.geometry.code()),
-            lives: Lives::new(joined.client, sent + LEASE_US),
+            lease: LeaseState::new(joined.client, sent + LEASE_US),
             map: Mutex::new(Arc::new(view)),
             refreshes: AtomicU64::new(0),
             suspects: Mutex::default(),
@@ -230,14 +230,14 @@ impl Mount {
             handles: Mutex::default(),
             next_handle: AtomicU64::new(1),
             ops: Mutex::default(),
-            openings: Mutex::default(),
+            inflight_opens: Mutex::default(),
             counters: Default::default(),
             hook: Mutex::default(),
-            accesses: Accesses::default(),
+            atimes: PendingAtimes::default(),
             zeroings: Mutex::default(),
-            untold: Mutex::default(),
-            zeroing_wanted: Signal::new(),
-            stops: AtomicUsize::new(0),
+            unreported: Mutex::default(),
+            zeroing_wanted: Notify::new(),
+            active_quiesces: AtomicUsize::new(0),
             options,
         }))
     }
@@ -253,8 +253,8 @@ impl Mount {
     }
 
     /// Reads and writes of some file wait until it has been cut.
-    pub fn is_cut_somewhere(&self) -> bool {
-        self.stops.load(Ordering::Acquire) > 0
+    pub fn has_quiesced_files(&self) -> bool {
+        self.active_quiesces.load(Ordering::Acquire) > 0
     }
 
     /// The volume.
@@ -269,7 +269,7 @@ impl Mount {
 
     /// This mount's id; another one after the service has fenced it.
     pub fn client(&self) -> ClientId {
-        self.lives.client()
+        self.lease.client()
     }
 
     /// No other mount of the volume lives beside this one.
@@ -289,7 +289,7 @@ impl Mount {
 
     /// The lease of this exclusive mount has run out: nothing works any more.
     pub fn is_lost(&self) -> bool {
-        self.lives.is_lost()
+        self.lease.is_lost()
     }
 
     /// The disk of a block volume has at least `size` bytes, says the metadata service.
@@ -297,8 +297,8 @@ impl Mount {
         for file in self.files() {
             let mut state = file.lock();
             state.size = state.size.max(size);
-            state.told = state.told.max(size);
-            state.kept = state.kept.max(size);
+            state.reported_size = state.reported_size.max(size);
+            state.durable_size = state.durable_size.max(size);
         }
     }
 
@@ -376,12 +376,12 @@ impl Mount {
         lock(&self.suspects)
     }
 
-    pub(crate) fn ops(&self) -> MutexGuard<'_, Numbers> {
+    pub(crate) fn ops(&self) -> MutexGuard<'_, SeqTracker> {
         lock(&self.ops)
     }
 
-    pub(crate) fn openings(&self) -> MutexGuard<'_, Openings> {
-        lock(&self.openings)
+    pub(crate) fn inflight_opens(&self) -> MutexGuard<'_, InflightOpens> {
+        lock(&self.inflight_opens)
     }
 
     /// Has the background zero what is stale of a file.
@@ -397,8 +397,8 @@ impl Mount {
 
     /// What a handle stands for.
     pub(crate) fn handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
-        if self.lives.has_left() {
-            return Err(ClientError::Left);
+        if self.lease.has_left() {
+            return Err(ClientError::Unmounted);
         }
         let handle = lock(&self.handles).get(&handle).cloned().ok_or(ClientError::BadHandle)?;
         let fenced = handle.file.lock().fenced;
@@ -442,7 +442,7 @@ impl Mount {
     }
 
     /// Becomes a user of an inode's file; also says whether the mount knew nothing of it.
-    pub(crate) fn enter(&self, inode: InodeId) -> (Arc<OpenFile>, bool) {
+    pub(crate) fn get_file(&self, inode: InodeId) -> (Arc<OpenFile>, bool) {
         let mut files = lock(&self.files);
         let mut fresh = false;
         let file = files.entry(inode).or_insert_with(|| {
@@ -454,21 +454,21 @@ impl Mount {
     }
 
     /// Stops being a user.
-    pub(crate) fn exit(&self, file: &Arc<OpenFile>) {
+    pub(crate) fn put_file(&self, file: &Arc<OpenFile>) {
         let mut state = file.lock();
         state.users = state.users.checked_sub(1).expect("whoever leaves has entered");
         drop(state);
-        self.forget_settled(file);
+        self.forget_if_clean(file);
     }
 
     /// Takes a file out of the table if nobody uses it and it owes nothing.
-    pub(crate) fn forget_settled(&self, file: &Arc<OpenFile>) {
+    pub(crate) fn forget_if_clean(&self, file: &Arc<OpenFile>) {
         let mut files = lock(&self.files);
         let state = file.lock();
         let known = files.get(&file.inode).is_some_and(|known| Arc::ptr_eq(known, file));
-        if known && state.users == 0 && state.is_settled() && state.readers + state.writers == 0 {
-            if let Err(error) = state.losses.untold() {
-                lock(&self.untold).get_or_insert(error);
+        if known && state.users == 0 && state.is_clean() && state.readers + state.writers == 0 {
+            if let Err(error) = state.wb_errors.unreported() {
+                lock(&self.unreported).get_or_insert(error);
             }
             drop(state);
             files.remove(&file.inode);

@@ -100,7 +100,7 @@ impl Session {
                     let (stable, attr) = (state.is_stable(), state.view(attr));
                     drop(state);
                     if stable {
-                        self.mount.flow.settle(&file);
+                        self.mount.flow.queue_report(&file);
                     }
                     return Ok(attr);
                 }
@@ -118,10 +118,10 @@ impl Session {
         };
         // A report of the old time that arrived later would undo the new one.
         let _turn = file.turn.lock().await;
-        let _held = self.hold(&file).await;
+        let _paused = self.pause_writeback(&file).await;
         let attr = self.change_attr(inode, changes, 0).await?;
         let mut state = file.lock();
-        state.mtime_is_kept(attr.mtime);
+        state.set_durable_mtime(attr.mtime);
         Ok(state.view(attr))
     }
 
@@ -137,7 +137,7 @@ impl Session {
         let request =
             |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end, atime, mtime, now };
         if atime.is_some() {
-            self.mount.accesses.forget(inode);
+            self.mount.atimes.forget(inode);
         }
         let AttrReply { attr } = self.change(request).await?;
         if let Some(file) = self.mount.file(inode) {

@@ -8,11 +8,11 @@ use types::messages::cluster::Mode;
 use types::messages::names::{self, Attr, AttrReply, Create, Created, FileKind, GetAttr, Owner};
 
 use crate::error::ClientError;
-use crate::losses::Heard;
 use crate::mount::{Handle, Mount};
 use crate::names::SetAttrs;
 use crate::open_file::OpenFile;
 use crate::session::Session;
+use crate::wb_errors::ErrorCursor;
 
 /// An open file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,13 +35,13 @@ struct Opening<'a> {
 
 impl<'a> Opening<'a> {
     fn begin(mount: &'a Mount) -> Opening<'a> {
-        let number = Some(mount.openings().begin());
+        let number = Some(mount.inflight_opens().begin());
         Opening { mount, number }
     }
 
     /// The mode that is left of the granted one so far.
     fn left(&self, attr: &Attr, granted: Mode) -> Mode {
-        self.number.map_or(granted, |number| self.mount.openings().left(number, attr.inode, granted))
+        self.number.map_or(granted, |number| self.mount.inflight_opens().left(number, attr.inode, granted))
     }
 
     /// The mode that is left of the granted one. Recalls that come later find the file as the caller leaves it: the
@@ -49,7 +49,7 @@ impl<'a> Opening<'a> {
     fn end(mut self, attr: &Attr, granted: Mode) -> Mode {
         let mode = self.left(attr, granted);
         if let Some(number) = self.number.take() {
-            self.mount.openings().finish(number);
+            self.mount.inflight_opens().finish(number);
         }
         mode
     }
@@ -58,7 +58,7 @@ impl<'a> Opening<'a> {
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number.take() {
-            self.mount.openings().finish(number);
+            self.mount.inflight_opens().finish(number);
         }
     }
 }
@@ -72,7 +72,7 @@ struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            self.mount.exit(&file);
+            self.mount.put_file(&file);
         }
     }
 }
@@ -81,7 +81,7 @@ impl Session {
     /// Opens a file, after whoever it conflicts with has given way.
     pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
         self.mount.check_open_files(Some(inode))?;
-        let (file, fresh) = self.mount.enter(inode);
+        let (file, fresh) = self.mount.get_file(inode);
         let mut entered = Entered { mount: &self.mount, file: Some(file.clone()) };
         let opening = Opening::begin(&self.mount);
         let (volume, now) = (self.mount.volume, self.world.wall());
@@ -117,8 +117,8 @@ impl Session {
             }
             state.yielding = true;
         }
-        self.give_way(file).await;
-        self.take(file, mode, None).await;
+        self.flush_for_recall(file).await;
+        self.adopt_mode(file, mode, None).await;
         file.lock().yielding = false;
         let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
         Ok(attr)
@@ -132,7 +132,7 @@ impl Session {
         let kind = FileKind::File;
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
         let Created { attr, mode, parent } = self.change(request).await?;
-        let (file, _) = self.mount.enter(attr.inode);
+        let (file, _) = self.mount.get_file(attr.inode);
         Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
     }
 
@@ -158,9 +158,10 @@ impl Session {
         state.count_open(write);
         state.write_handles += u32::from(write);
         let attr = state.view(attr);
-        let heard = Heard::begin(&state.losses);
+        let error_cursor = ErrorCursor::begin(&state.wb_errors);
         drop(state);
-        let handle = self.mount.add_handle(Handle { file, write, heard, overlooked: AtomicBool::new(false) });
+        let handle =
+            self.mount.add_handle(Handle { file, write, error_cursor, noatime: AtomicBool::new(false) });
         Opened { handle, attr, mode, parent: None }
     }
 
@@ -169,7 +170,7 @@ impl Session {
         let handle = self.mount.take_handle(handle)?;
         let (file, write) = (&handle.file, handle.write);
         if write {
-            self.mount.hurry(file);
+            self.mount.seal_all(file);
             self.mount.enqueue_all(file);
         }
         {
@@ -179,13 +180,13 @@ impl Session {
                 state.releases.push(write);
             }
         }
-        self.mount.exit(file);
-        self.mount.flow.settle(file);
+        self.mount.put_file(file);
+        self.mount.flow.queue_report(file);
         Ok(())
     }
 
     /// Takes the newest attributes over if others may change the file, or fails if it is gone.
-    pub(crate) async fn follow_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+    pub(crate) async fn revalidate_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         self.wait_for_lease().await?;
         if file.lock().mode != Mode::Shared {
             return Ok(());

@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use types::messages::cluster::{Mode, OpenInode};
 use types::messages::names::{Attr, SizeUpdate};
 use types::{Epoch, Geometry, InodeId, ObjectId, StripeKey};
-use world::Signal;
+use world::Notify;
 
 use crate::gather::{Change, StripeWrites};
-use crate::losses::Losses;
+use crate::wb_errors::WritebackErrors;
 use crate::zeroing::Zeroing;
 
 /// A file that is open, or still owes something to the service.
@@ -20,7 +20,7 @@ pub(crate) struct OpenFile {
     pub(crate) inode: InodeId,
     state: Mutex<FileState>,
     /// Given whenever a piece is accepted, stable or lost, and when claims and growth end.
-    pub(crate) changed: Signal,
+    pub(crate) changed: Notify,
     /// Held by whoever truncates, or zeroes what lies beyond the end.
     pub(crate) turn: async_lock::Mutex<()>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Mark {
     /// Its size.
     end: u64,
     /// How often it had been cut.
-    cuts: u64,
+    truncate_seq: u64,
 }
 
 /// What the lock of an [`OpenFile`] protects.
@@ -42,9 +42,9 @@ pub(crate) struct FileState {
     /// Bytes of the file as this mount sees it.
     pub(crate) size: u64,
     /// The size that the service shows to others.
-    pub(crate) told: u64,
+    pub(crate) reported_size: u64,
     /// The size that the service keeps for good.
-    pub(crate) kept: u64,
+    pub(crate) durable_size: u64,
     /// End of what was written alone and could not be told before others were let in: it is told once it is stable.
     owed_end: u64,
     /// End of what the bricks may hold beyond `size` and must be zeroed before the file grows.
@@ -52,16 +52,16 @@ pub(crate) struct FileState {
     /// End of everything that was ever sent.
     pub(crate) sent_end: u64,
     /// How often the service has cut it: a size from before says nothing.
-    pub(crate) cuts: u64,
+    pub(crate) truncate_seq: u64,
     /// Last change of the contents.
     pub(crate) mtime: i64,
-    /// Last access, and last change of anything, as far as is known: what they are for, see `access.rs`.
+    /// Last access, and last change of anything, as far as is known: what they are for, see `atime.rs`.
     pub(crate) atime: i64,
     pub(crate) ctime: i64,
     /// The service has heard of `mtime`.
-    pub(crate) mtime_told: bool,
+    pub(crate) mtime_reported: bool,
     /// The service keeps `mtime` for good.
-    pub(crate) mtime_kept: bool,
+    pub(crate) mtime_durable: bool,
     /// `mtime` was set by the mount's user and counts whatever the service knows.
     pub(crate) mtime_set: bool,
     pub(crate) mode: Mode,
@@ -93,17 +93,17 @@ pub(crate) struct FileState {
     /// Callers of `fsync`: they tell the service of the size themselves.
     pub(crate) fsyncs: u32,
     /// Nothing may be sent or reported.
-    pub(crate) held: bool,
+    pub(crate) writeback_paused: bool,
     /// Reads and writes between their look at the attributes and their end.
-    pub(crate) accesses: u32,
+    pub(crate) inflight_io: u32,
     /// Cuts for which no read or write may begin.
-    pub(crate) stopped: u32,
+    pub(crate) quiesced: u32,
     /// How often they have been stopped.
-    pub(crate) stops: u64,
+    pub(crate) quiesce_seq: u64,
     /// The cut of somebody else for which they are stopped, or about to be.
-    pub(crate) stop_asked: Option<u64>,
+    pub(crate) quiesce_asked: Option<u64>,
     pub(crate) zeroing: Zeroing,
-    pub(crate) losses: Losses,
+    pub(crate) wb_errors: WritebackErrors,
     /// The service has let others in: nothing can be done with this any more.
     pub(crate) fenced: bool,
     /// Handles that may write.
@@ -115,17 +115,17 @@ impl OpenFile {
         let state = FileState {
             object: ObjectId::default(),
             size: 0,
-            told: 0,
-            kept: 0,
+            reported_size: 0,
+            durable_size: 0,
             owed_end: 0,
             stale_end: 0,
             sent_end: 0,
-            cuts: 0,
+            truncate_seq: 0,
             mtime: 0,
             atime: 0,
             ctime: 0,
-            mtime_told: true,
-            mtime_kept: true,
+            mtime_reported: true,
+            mtime_durable: true,
             mtime_set: false,
             mode: Mode::Shared,
             recalled: None,
@@ -142,17 +142,17 @@ impl OpenFile {
             claims: 0,
             growing: 0,
             fsyncs: 0,
-            held: false,
-            accesses: 0,
-            stopped: 0,
-            stops: 0,
-            stop_asked: None,
+            writeback_paused: false,
+            inflight_io: 0,
+            quiesced: 0,
+            quiesce_seq: 0,
+            quiesce_asked: None,
             zeroing: Zeroing::default(),
-            losses: Losses::default(),
+            wb_errors: WritebackErrors::default(),
             fenced: false,
             write_handles: 0,
         };
-        OpenFile { inode, state: Mutex::new(state), changed: Signal::new(), turn: async_lock::Mutex::new(()) }
+        OpenFile { inode, state: Mutex::new(state), changed: Notify::new(), turn: async_lock::Mutex::new(()) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, FileState> {
@@ -167,25 +167,25 @@ impl FileState {
     }
 
     /// The service knows everything and no bytes are left.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.may_close() && self.releases.is_empty()
     }
 
     /// The service may be told that a writer has closed it.
     pub(crate) fn may_close(&self) -> bool {
-        self.is_stable() && self.is_told() && !self.zeroing.runs
+        self.is_stable() && self.is_reported() && !self.zeroing.runs
     }
 
     /// The service knows the size and the time for good, as far as they are this mount's to tell.
-    pub(crate) fn is_told(&self) -> bool {
-        self.mtime_kept && self.own_end() <= self.kept
+    pub(crate) fn is_reported(&self) -> bool {
+        self.mtime_durable && self.own_end() <= self.durable_size
     }
 
     /// Whether the background has something to do for the service's sake: to tell, to close, to forget. May be true for
     /// nothing, never false for something.
-    pub(crate) fn is_owing(&self) -> bool {
+    pub(crate) fn has_unreported(&self) -> bool {
         let told_elsewhere = self.fsyncs > 0;
-        self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_told())
+        self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_reported())
     }
 
     /// End of what this mount, and nobody else, has to tell of.
@@ -194,18 +194,18 @@ impl FileState {
     }
 
     /// Others are let in although not everything is stable and told.
-    pub(crate) fn owe(&mut self) {
-        if self.mode == Mode::Alone && self.size > self.kept {
+    pub(crate) fn keep_owed_end(&mut self) {
+        if self.mode == Mode::Alone && self.size > self.durable_size {
             self.owed_end = self.size;
         }
     }
 
     /// The service has cut the file so often.
-    pub(crate) fn count_cuts(&mut self, cuts: u64) {
-        if cuts != self.cuts {
+    pub(crate) fn set_truncate_seq(&mut self, truncate_seq: u64) {
+        if truncate_seq != self.truncate_seq {
             self.owed_end = 0;
         }
-        self.cuts = cuts;
+        self.truncate_seq = truncate_seq;
     }
 
     /// Writes may stay here for a while.
@@ -220,7 +220,7 @@ impl FileState {
             // What is here is newer; nobody else may write meanwhile.
             return;
         }
-        if attr.cuts < self.cuts {
+        if attr.truncate_seq < self.truncate_seq {
             // The answer was overtaken by that of a cut.
             return;
         }
@@ -229,11 +229,11 @@ impl FileState {
             self.sent_end = 0;
         }
         self.size = attr.size;
-        self.told = attr.size;
-        self.kept = attr.size;
+        self.reported_size = attr.size;
+        self.durable_size = attr.size;
         self.stale_end = attr.stale_end;
-        self.count_cuts(attr.cuts);
-        if self.mtime_kept {
+        self.set_truncate_seq(attr.truncate_seq);
+        if self.mtime_durable {
             self.mtime = attr.mtime;
         }
     }
@@ -245,10 +245,10 @@ impl FileState {
         }
         if self.mode == Mode::Alone {
             attr.size = self.size;
-        } else if self.size > self.kept {
+        } else if self.size > self.durable_size {
             attr.size = attr.size.max(self.size);
         }
-        if !self.mtime_kept {
+        if !self.mtime_durable {
             attr.mtime = self.mtime;
         }
         attr
@@ -256,7 +256,7 @@ impl FileState {
 
     /// The stripe has something that may be sent now to the primary of `epoch`.
     pub(crate) fn is_sendable(&self, stripe: u64, epoch: Epoch) -> bool {
-        !self.held && self.stripes.get(&stripe).is_some_and(|s| !s.resting && s.is_due(epoch))
+        !self.writeback_paused && self.stripes.get(&stripe).is_some_and(|s| !s.backing_off && s.is_due(epoch))
     }
 
     /// The place of a stripe.
@@ -291,7 +291,7 @@ impl FileState {
 
     /// Everything written so far.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { upto: self.order, end: self.size, cuts: self.cuts }
+        Mark { upto: self.order, end: self.size, truncate_seq: self.truncate_seq }
     }
 
     /// A size that may be told to the service: the durable one if `stable`. `None` if there is nothing to tell. All pieces
@@ -302,18 +302,18 @@ impl FileState {
         stable: Option<Mark>,
         inode: InodeId,
     ) -> Option<SizeUpdate> {
-        if self.held || self.fenced {
+        if self.writeback_paused || self.fenced {
             return None;
         }
-        let (cuts, mtime, set_time) = (self.cuts, self.mtime, self.mtime_set);
-        let tell = |size| Some(SizeUpdate { inode, cuts, size, mtime, set_time });
-        if self.mode != Mode::Alone && (stable.is_none() || self.owed_end <= self.kept) {
+        let (truncate_seq, mtime, set_time) = (self.truncate_seq, self.mtime, self.mtime_set);
+        let tell = |size| Some(SizeUpdate { inode, truncate_seq, size, mtime, set_time });
+        if self.mode != Mode::Alone && (stable.is_none() || self.owed_end <= self.durable_size) {
             // Somebody else may have cut the file since: every write has told its own end (write-through).
-            return if self.mtime_kept || !self.is_stable() { None } else { tell(0) };
+            return if self.mtime_durable || !self.is_stable() { None } else { tell(0) };
         }
         let Some(mark) = stable else {
-            return if self.size > self.told || !self.mtime_told {
-                tell(self.size.max(self.told))
+            return if self.size > self.reported_size || !self.mtime_reported {
+                tell(self.size.max(self.reported_size))
             } else {
                 None
             };
@@ -321,54 +321,54 @@ impl FileState {
         let stripe = geometry.stripe() as u64;
         let first = |(number, s): (&u64, &StripeWrites)| s.first_byte().map(|b| number * stripe + b as u64);
         let unstable = self.stripes.iter().filter_map(first).min();
-        let marked = if mark.cuts == self.cuts { mark.end } else { 0 };
+        let marked = if mark.truncate_seq == self.truncate_seq { mark.end } else { 0 };
         let own = self.own_end();
         let end = unstable.map_or(own, |first| first.max(marked).min(own));
-        let only_time = !self.mtime_kept && unstable.is_none();
-        if end > self.kept || only_time { tell(end.max(self.kept)) } else { None }
+        let only_time = !self.mtime_durable && unstable.is_none();
+        if end > self.durable_size || only_time { tell(end.max(self.durable_size)) } else { None }
     }
 
     /// The time of the last change is `mtime`, says the mount's user; the service is told with the next report.
     pub(crate) fn set_mtime(&mut self, mtime: i64) {
         self.mtime = mtime;
-        self.mtime_told = false;
-        self.mtime_kept = false;
+        self.mtime_reported = false;
+        self.mtime_durable = false;
         self.mtime_set = true;
     }
 
     /// The service keeps this time.
-    pub(crate) fn mtime_is_kept(&mut self, mtime: i64) {
+    pub(crate) fn set_durable_mtime(&mut self, mtime: i64) {
         self.mtime = mtime;
-        self.mtime_told = true;
-        self.mtime_kept = true;
+        self.mtime_reported = true;
+        self.mtime_durable = true;
         self.mtime_set = false;
     }
 
     /// The service has taken a report.
     pub(crate) fn has_grown(&mut self, update: &SizeUpdate, stable: bool) {
-        if update.cuts != self.cuts {
+        if update.truncate_seq != self.truncate_seq {
             return;
         }
-        self.told = self.told.max(update.size);
-        self.mtime_told |= update.mtime == self.mtime;
+        self.reported_size = self.reported_size.max(update.size);
+        self.mtime_reported |= update.mtime == self.mtime;
         if stable {
-            self.kept = self.kept.max(update.size);
-            self.mtime_kept |= update.mtime == self.mtime;
-            self.mtime_set &= !self.mtime_kept;
+            self.durable_size = self.durable_size.max(update.size);
+            self.mtime_durable |= update.mtime == self.mtime;
+            self.mtime_set &= !self.mtime_durable;
         }
     }
 
     /// The service has not taken a report: the file, with these attributes now, was cut after what the report tells of.
     /// What is left to be told is told anew.
-    pub(crate) fn was_cut(&mut self, attr: &Attr) {
+    pub(crate) fn was_truncated(&mut self, attr: &Attr) {
         self.adopt(attr);
         // A file that is this mount's alone is cut by nobody else; whatever it is, the next report must count.
-        self.count_cuts(self.cuts.max(attr.cuts));
+        self.set_truncate_seq(self.truncate_seq.max(attr.truncate_seq));
     }
 
     /// What the service must hear of when this client comes back to it.
     pub(crate) fn open_inode(&mut self, inode: InodeId) -> OpenInode {
-        self.zeroing.announced = true;
+        self.zeroing.reclaimed = true;
         let zeroing = self.zeroing.number;
         OpenInode { inode, readers: self.readers, writers: self.writers, zeroing }
     }
@@ -390,8 +390,8 @@ mod tests {
     use super::*;
     use types::messages::names::FileKind;
 
-    fn attr(size: u64, cuts: u64) -> Attr {
-        let (inode, kind, object) = (InodeId(5), FileKind::File, ObjectId(cuts));
+    fn attr(size: u64, truncate_seq: u64) -> Attr {
+        let (inode, kind, object) = (InodeId(5), FileKind::File, ObjectId(truncate_seq));
         let (mode, links, uid, gid, rdev) = (0o644, 1, 0, 0, 0);
         let (atime, mtime, ctime, stale_end, changes) = (0, 0, 0, 0, 0);
         Attr {
@@ -408,7 +408,7 @@ mod tests {
             ctime,
             object,
             stale_end,
-            cuts,
+            truncate_seq,
             changes,
         }
     }
@@ -417,7 +417,7 @@ mod tests {
         Geometry::new("2+1".parse().expect("a code"), 4096, 2).expect("a geometry")
     }
 
-    /// Who is not woken by [`FileState::is_owing`] has nothing to tell.
+    /// Who is not woken by [`FileState::has_unreported`] has nothing to tell.
     #[test]
     fn whatever_can_be_told_is_owed() {
         let geometry = geometry();
@@ -427,15 +427,15 @@ mod tests {
             let mut state = file.lock();
             state.users = 1;
             state.mode = if is(0) { Mode::Alone } else { Mode::Shared };
-            (state.size, state.told, state.kept) = (70, 70, if is(1) { 70 } else { 30 });
-            (state.mtime_kept, state.owed_end) = (is(2), if is(3) { 50 } else { 0 });
+            (state.size, state.reported_size, state.durable_size) = (70, 70, if is(1) { 70 } else { 30 });
+            (state.mtime_durable, state.owed_end) = (is(2), if is(3) { 50 } else { 0 });
             state.fsyncs = u32::from(is(4));
             if is(5) {
                 state.stripes.entry(0).or_default().lay(40, &[1], geometry.stripe());
             }
             let mark = Some(Mark::default());
             let tells = !is(4) && state.growth(&geometry, mark, InodeId(5)).is_some();
-            assert!(state.is_owing() || !tells, "{bits:06b}");
+            assert!(state.has_unreported() || !tells, "{bits:06b}");
         }
     }
 
@@ -443,22 +443,22 @@ mod tests {
     fn a_file_of_which_all_is_told_wakes_nobody() {
         let file = OpenFile::new(InodeId(5));
         let mut state = file.lock();
-        (state.mode, state.users, state.size, state.kept) = (Mode::Alone, 1, 70, 70);
-        assert!(!state.is_owing());
-        state.mtime_kept = false;
-        assert!(state.is_owing());
+        (state.mode, state.users, state.size, state.durable_size) = (Mode::Alone, 1, 70, 70);
+        assert!(!state.has_unreported());
+        state.mtime_durable = false;
+        assert!(state.has_unreported());
         state.fsyncs = 1;
-        assert!(!state.is_owing(), "fsync tells");
+        assert!(!state.has_unreported(), "fsync tells");
         state.releases.push(true);
-        assert!(state.is_owing(), "a close");
+        assert!(state.has_unreported(), "a close");
     }
 
     /// A file of 70 bytes written alone, none of them told of, that others have open now.
     fn let_in_too_early() -> OpenFile {
         let file = OpenFile::new(InodeId(5));
         let mut state = file.lock();
-        (state.mode, state.size, state.mtime_kept) = (Mode::Alone, 70, true);
-        state.owe();
+        (state.mode, state.size, state.mtime_durable) = (Mode::Alone, 70, true);
+        state.keep_owed_end();
         state.mode = Mode::Shared;
         drop(state);
         file
@@ -471,7 +471,7 @@ mod tests {
         state.adopt(&attr(100, 1));
         state.adopt(&attr(10, 2));
         state.adopt(&attr(100, 1));
-        assert_eq!((state.size, state.object, state.cuts), (10, ObjectId(2), 2));
+        assert_eq!((state.size, state.object, state.truncate_seq), (10, ObjectId(2), 2));
         state.adopt(&attr(20, 2));
         assert_eq!(state.size, 20);
     }
@@ -484,11 +484,11 @@ mod tests {
         state.adopt(&attr(0, 0));
         (state.mode, state.size) = (Mode::Alone, 70);
         let update = state.growth(&geometry(), Some(Mark::default()), InodeId(5)).expect("it has grown");
-        assert_eq!((update.size, update.cuts), (70, 0));
-        state.was_cut(&attr(10, 1));
+        assert_eq!((update.size, update.truncate_seq), (70, 0));
+        state.was_truncated(&attr(10, 1));
         state.has_grown(&update, true);
         let again = state.growth(&geometry(), Some(Mark::default()), InodeId(5)).expect("not told yet");
-        assert_eq!((again.size, again.cuts), (70, 1));
+        assert_eq!((again.size, again.truncate_seq), (70, 1));
         state.has_grown(&again, true);
         assert_eq!(state.growth(&geometry(), Some(Mark::default()), InodeId(5)), None);
     }
@@ -499,12 +499,12 @@ mod tests {
         let file = let_in_too_early();
         let mut state = file.lock();
         state.adopt(&attr(10, 0));
-        assert!(!state.is_told());
+        assert!(!state.is_reported());
         let mark = state.mark();
         let update = state.growth(&geometry(), Some(mark), InodeId(5)).expect("it is owed");
-        assert_eq!((update.size, update.cuts), (70, 0));
+        assert_eq!((update.size, update.truncate_seq), (70, 0));
         state.has_grown(&update, true);
-        assert!(state.is_told());
+        assert!(state.is_reported());
         assert_eq!(state.growth(&geometry(), Some(mark), InodeId(5)), None);
     }
 
@@ -513,7 +513,7 @@ mod tests {
         let file = let_in_too_early();
         let mut state = file.lock();
         state.adopt(&attr(10, 1));
-        assert!(state.is_told());
+        assert!(state.is_reported());
         assert_eq!(state.growth(&geometry(), Some(Mark::default()), InodeId(5)), None);
     }
 }

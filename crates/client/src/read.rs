@@ -3,7 +3,7 @@
 //! ```text
 //!   Session::read
 //!        |
-//!     Cut .................. at the end of the file; a shared file's end is asked for, and cuts wait until   (stop.rs)
+//!     Cut .................. at the end of the file; a shared file's end is asked for, and cuts wait until   (quiesce.rs)
 //!        |                   the read is done; one that did not has it done anew
 //!     Own .................. what this mount wrote and is not stable yet lies over everything else
 //!        |                   the rest is cut into units
@@ -72,7 +72,7 @@ pub(crate) struct Part {
 
 /// What a read finds here, and what it must fetch.
 struct Plan {
-    patches: Vec<(usize, usize, Body)>,
+    dirty_ranges: Vec<(usize, usize, Body)>,
     parts: Vec<Part>,
 }
 
@@ -82,16 +82,16 @@ impl Session {
         let handle = self.mount.handle(handle)?;
         let file = handle.file.clone();
         loop {
-            let access = self.begin_access(&file).await?;
+            let io = self.begin_io(&file).await?;
             let bytes = self.read_once(&file, offset, len).await?;
             // A cut does not wait for the reads of a client that was given up, nor for those of one that makes it alone.
-            let is_leased = self.mount.lives.is_leased(self.world.now());
+            let is_leased = self.mount.lease.is_leased(self.world.now());
             let is_good = {
                 let state = file.lock();
-                is_leased && !state.fenced && state.cuts == access.cuts
+                is_leased && !state.fenced && state.truncate_seq == io.truncate_seq
             };
             if is_good {
-                if !bytes.is_empty() && !handle.overlooked.load(Ordering::Relaxed) {
+                if !bytes.is_empty() && !handle.noatime.load(Ordering::Relaxed) {
                     self.note_read(&file);
                 }
                 return Ok(bytes);
@@ -102,11 +102,11 @@ impl Session {
     /// Reads by the attributes as they are.
     async fn read_once(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> Result<Buf, ClientError> {
         let (len, plan) = self.plan(file, offset, len);
-        let (own, fetched) = (plan.patches.len(), plan.parts.len());
+        let (own, fetched) = (plan.dirty_ranges.len(), plan.parts.len());
         tracing::debug!(stage = %ReadStage::Own, inode = %file.inode, offset, len, own, fetched, "reading");
         self.mount.count(Counter::ReadBytes, len as u64);
         let mut fetched = self.fetch(&plan.parts).await?;
-        if let (true, [(_, bytes)]) = (plan.patches.is_empty(), fetched.as_mut_slice())
+        if let (true, [(_, bytes)]) = (plan.dirty_ranges.is_empty(), fetched.as_mut_slice())
             && bytes.len() == len
         {
             return Ok(std::mem::take(bytes));
@@ -117,7 +117,7 @@ impl Session {
             here.copy_from_slice(bytes);
             missing.fill(0);
         }
-        for (at, len, body) in &plan.patches {
+        for (at, len, body) in &plan.dirty_ranges {
             match body {
                 Body::Bytes(bytes) => out[*at..at + len].copy_from_slice(bytes),
                 Body::Zeros => out[*at..at + len].fill(0),
@@ -129,15 +129,16 @@ impl Session {
     /// Cuts the range at the end of the file and splits it into what is here and what must be fetched.
     fn plan(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> (usize, Plan) {
         let geometry = self.mount.geometry();
-        let mut plan = Plan { patches: Vec::new(), parts: Vec::new() };
+        let mut plan = Plan { dirty_ranges: Vec::new(), parts: Vec::new() };
         let state = file.lock();
         let len = (len as u64).min(state.size.saturating_sub(offset)) as usize;
         let mut at = 0;
         for (stripe, within, take) in geometry.split(offset, len) {
             // In a shared file somebody's later write may be on the bricks already: own bytes would hide it.
             let own = state.stripes.get(&stripe).filter(|_| state.mode != Mode::Shared);
-            let patches = own.map(|writes| writes.patches(within, within + take)).unwrap_or_default();
-            let mut covered: Vec<_> = patches.iter().map(|p| (p.offset, p.offset + p.len)).collect();
+            let dirty_ranges =
+                own.map(|writes| writes.dirty_ranges(within, within + take)).unwrap_or_default();
+            let mut covered: Vec<_> = dirty_ranges.iter().map(|p| (p.offset, p.offset + p.len)).collect();
             covered.sort_unstable();
             for (from, to) in uncovered(within, within + take, &covered) {
                 let mut in_stripe = from;
@@ -147,7 +148,8 @@ impl Session {
                     in_stripe += len;
                 }
             }
-            plan.patches.extend(patches.into_iter().map(|p| (at + p.offset - within, p.len, p.body)));
+            plan.dirty_ranges
+                .extend(dirty_ranges.into_iter().map(|p| (at + p.offset - within, p.len, p.body)));
             at += take;
         }
         let fetched: usize = plan.parts.iter().map(|p| p.len).sum();

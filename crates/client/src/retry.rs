@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use types::messages::brick::ReadStripe;
 use types::wire::Request;
-use types::{Buf, GroupId, Recovery, Refusal, StripeKey};
+use types::{Buf, GroupId, Refusal, RetryAction, StripeKey};
 use world::{CallError, World};
 
 use crate::error::ClientError;
@@ -12,7 +12,7 @@ use crate::read::Part;
 use crate::session::Session;
 
 /// How long the client goes on trying before it says that nobody answers, in microseconds.
-pub(crate) const PATIENCE_US: u64 = 60_000_000;
+pub(crate) const RETRY_BUDGET_US: u64 = 60_000_000;
 /// First pause between two tries; each is twice as long as the one before.
 const PAUSE_MIN_US: u64 = 5_000;
 /// Longest pause between two tries.
@@ -33,34 +33,34 @@ pub(crate) enum Verdict {
 pub(crate) fn verdict(error: CallError) -> Verdict {
     match error {
         CallError::Unreachable => Verdict::Refresh,
-        CallError::Refused(refusal) => match refusal.recovery() {
-            Recovery::RefreshMap => Verdict::Refresh,
+        CallError::Refused(refusal) => match refusal.retry_action() {
+            RetryAction::RefreshMap => Verdict::Refresh,
             // A primary that serves again may do so in a new epoch.
-            Recovery::Wait => Verdict::Refresh,
-            Recovery::AskPrimary if refusal == Refusal::Corrupt => Verdict::GiveUp(error.into()),
-            Recovery::AskPrimary => Verdict::Again,
-            Recovery::GiveUp => Verdict::GiveUp(error.into()),
+            RetryAction::Wait => Verdict::Refresh,
+            RetryAction::AskPrimary if refusal == Refusal::Corrupt => Verdict::GiveUp(error.into()),
+            RetryAction::AskPrimary => Verdict::Again,
+            RetryAction::GiveUp => Verdict::GiveUp(error.into()),
         },
         other => Verdict::GiveUp(other.into()),
     }
 }
 
 /// The pause before try number `tries + 1`.
-pub(crate) fn pause_us(tries: u32, chance: u64) -> u64 {
+pub(crate) fn backoff_us(tries: u32, chance: u64) -> u64 {
     let whole = (PAUSE_MIN_US << tries.min(10)).min(PAUSE_MAX_US);
     whole / 2 + chance % (whole / 2)
 }
 
 /// One caller's patience.
-pub(crate) struct Patience {
+pub(crate) struct RetryBudget {
     world: World,
     until: u64,
     tries: u32,
 }
 
-impl Patience {
-    pub(crate) fn new(world: &World) -> Patience {
-        Patience { world: world.clone(), until: world.now() + PATIENCE_US, tries: 0 }
+impl RetryBudget {
+    pub(crate) fn new(world: &World) -> RetryBudget {
+        RetryBudget { world: world.clone(), until: world.now() + RETRY_BUDGET_US, tries: 0 }
     }
 
     /// Fails when patience has run out.
@@ -69,9 +69,9 @@ impl Patience {
     }
 
     /// Waits a little longer each time; fails when patience has run out.
-    pub(crate) async fn pause(&mut self) -> Result<(), ClientError> {
+    pub(crate) async fn backoff(&mut self) -> Result<(), ClientError> {
         self.check()?;
-        self.world.sleep(pause_us(self.tries, self.world.random())).await;
+        self.world.sleep(backoff_us(self.tries, self.world.random())).await;
         self.tries += 1;
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Session {
         key: StripeKey,
         request: impl Fn(GroupId) -> R,
     ) -> Result<(R::Reply, Buf), ClientError> {
-        let mut patience = Patience::new(&self.world);
+        let mut budget = RetryBudget::new(&self.world);
         loop {
             let route = self.mount.route(key);
             let error = match self.ask_primary(&route, &request(route.group), Buf::empty()).await {
@@ -138,7 +138,7 @@ impl Session {
                 Verdict::Again => {}
                 Verdict::GiveUp(error) => return Err(error),
             }
-            patience.pause().await?;
+            budget.backoff().await?;
         }
     }
 }
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_limit() {
-        assert!(pause_us(0, 7) < PAUSE_MIN_US);
-        assert!((0..40).all(|tries| pause_us(tries, u64::MAX) <= PAUSE_MAX_US));
-        assert!(pause_us(40, 0) >= PAUSE_MAX_US / 2);
+        assert!(backoff_us(0, 7) < PAUSE_MIN_US);
+        assert!((0..40).all(|tries| backoff_us(tries, u64::MAX) <= PAUSE_MAX_US));
+        assert!(backoff_us(40, 0) >= PAUSE_MAX_US / 2);
     }
 
     #[test]

@@ -85,11 +85,11 @@ impl MapView {
     ///
     /// A parity slot has a unit of every stripe. Where the primary is a data slot, no parity is live, and then all the data
     /// slots are: what one of them does not have another one may.
-    pub(crate) fn askers(
+    pub(crate) fn query_targets(
         self: &Arc<MapView>,
         object: ObjectId,
         stripes: &Range<u64>,
-    ) -> Option<(Vec<Asker>, Vec<Asker>)> {
+    ) -> Option<(Vec<QueryTarget>, Vec<QueryTarget>)> {
         let (mut primaries, mut others) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
         for index in self.groups_of(object, stripes) {
             let group = self.groups.get(index as usize)?;
@@ -102,12 +102,13 @@ impl MapView {
                 live.for_each(|(_, slot)| others.entry(slot.brick).or_default().push(asked));
             }
         }
-        let asker = |(brick, groups): (BrickId, Vec<(GroupId, Epoch)>)| {
+        let target = |(brick, groups): (BrickId, Vec<(GroupId, Epoch)>)| {
             let route = self.route_to(groups.first()?.0);
-            Some(Asker { brick, address: self.address(brick)?.1.to_owned(), route, groups })
+            Some(QueryTarget { brick, address: self.address(brick)?.1.to_owned(), route, groups })
         };
-        let askers = |by_brick: BTreeMap<_, _>| by_brick.into_iter().map(asker).collect::<Option<Vec<_>>>();
-        Some((askers(primaries)?, askers(others)?))
+        let query_targets =
+            |by_brick: BTreeMap<_, _>| by_brick.into_iter().map(target).collect::<Option<Vec<_>>>();
+        Some((query_targets(primaries)?, query_targets(others)?))
     }
 
     /// The groups of a range of an object's stripes.
@@ -128,7 +129,7 @@ impl MapView {
 }
 
 /// A brick that knows of some groups' stripes.
-pub(crate) struct Asker {
+pub(crate) struct QueryTarget {
     pub(crate) brick: BrickId,
     pub(crate) address: String,
     /// The way to the first of its groups.
@@ -185,7 +186,7 @@ impl Mount {
     }
 
     /// Ends when the group has another epoch than the route says.
-    pub(crate) async fn moved(&self, route: &Route) {
+    pub(crate) async fn epoch_changed(&self, route: &Route) {
         loop {
             let changed = self.map_changed.wait();
             if self.map().epoch(route.group) != Some(route.epoch) {
@@ -216,7 +217,7 @@ impl Mount {
         tracing::debug!(%version, "new map");
         // Who was away may have come back under the new map.
         self.suspects().clear();
-        self.resend_moved();
+        self.resend_old_epochs();
         self.map_changed.notify();
     }
 }
@@ -259,7 +260,7 @@ impl Session {
             return Err(CallError::Unreachable);
         }
         let call = std::pin::pin!(self.peers.call(address, route.epoch, request, payload));
-        let moved = std::pin::pin!(self.mount.moved(route));
+        let moved = std::pin::pin!(self.mount.epoch_changed(route));
         match futures_util::future::select(call, moved).await {
             futures_util::future::Either::Left((answer, _)) => {
                 if matches!(answer, Err(CallError::Unreachable)) {

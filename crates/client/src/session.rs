@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use types::messages::names::Caller;
 use types::wire::Request;
-use types::{Buf, Epoch, Recovery, Refusal};
+use types::{Buf, Epoch, Refusal, RetryAction};
 use world::{CallError, Peers, World};
 
 use crate::error::ClientError;
 use crate::mount::Mount;
-use crate::retry::Patience;
+use crate::retry::RetryBudget;
 
 /// A thread's own way into the mount: carries its requests to the end on its own connections. Cheap to clone; stays
 /// on its thread.
@@ -58,16 +58,16 @@ impl Session {
 
     /// Asks the metadata service for as long as there is patience: joins again if it has restarted.
     pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, ClientError> {
-        let mut patience = Patience::new(&self.world);
+        let mut budget = RetryBudget::new(&self.world);
         let client = self.mount.client();
         loop {
-            if self.mount.lives.has_left() {
-                return Err(ClientError::Left);
+            if self.mount.lease.has_left() {
+                return Err(ClientError::Unmounted);
             }
-            if self.mount.lives.is_lost() {
+            if self.mount.lease.is_lost() {
                 return Err(ClientError::Refused(Refusal::Fenced));
             }
-            let life = self.mount.lives.life();
+            let generation = self.mount.lease.generation();
             let error = match self.ask_once(types::limits::CALL_TIMEOUT_US, request).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
@@ -77,7 +77,7 @@ impl Session {
                 CallError::Unreachable => {}
                 CallError::Refused(Refusal::Unknown | Refusal::Fenced) => {
                     let is_another = || client != self.mount.client();
-                    let joined = if is_another() { Ok(()) } else { self.rejoin(life).await };
+                    let joined = if is_another() { Ok(()) } else { self.rejoin(generation).await };
                     if joined.is_err_and(|e| e != ClientError::Unreachable) {
                         return Err(error.into());
                     }
@@ -86,10 +86,10 @@ impl Session {
                         return Err(ClientError::Refused(Refusal::Fenced));
                     }
                 }
-                CallError::Refused(refusal) if refusal.recovery() == Recovery::Wait => {}
+                CallError::Refused(refusal) if refusal.retry_action() == RetryAction::Wait => {}
                 other => return Err(other.into()),
             }
-            patience.pause().await?;
+            budget.backoff().await?;
         }
     }
 
@@ -103,7 +103,7 @@ impl Session {
             (ops.begin(), ops.finished())
         };
         let op = Op { mount: &self.mount, number: op };
-        let caller = Caller { client: self.mount.lives.client(), op: op.number, acked };
+        let caller = Caller { client: self.mount.lease.client(), op: op.number, acked };
         self.ask(&request(caller)).await
     }
 }

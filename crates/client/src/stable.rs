@@ -14,10 +14,10 @@ use types::messages::brick::Sync;
 use types::{BrickId, Buf, ClientSeq, GroupId, Refusal};
 
 use crate::error::ClientError;
-use crate::flow::{Accepted, SETTLE_US, Taken};
+use crate::flow::{Accepted, SYNC_DELAY_US, SyncBatch};
 use crate::mount::{Counter, Mount};
 use crate::open_file::{FileState, OpenFile};
-use crate::retry::{Patience, Verdict, pause_us, verdict};
+use crate::retry::{RetryBudget, Verdict, backoff_us, verdict};
 use crate::route::Route;
 use crate::session::Session;
 use crate::write::WriteStage;
@@ -45,7 +45,7 @@ impl Session {
     /// # Errors
     /// If that does not happen for as long as there is patience; the bytes are kept and go on being tried.
     pub(crate) async fn make_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
-        let mut patience = Patience::new(&self.world);
+        let mut budget = RetryBudget::new(&self.world);
         {
             let mut state = file.lock();
             if state.unanswered.range(..=upto).nth(ASKING_MAX).is_none() {
@@ -66,9 +66,9 @@ impl Session {
                 Synced::Stable => {}
                 Synced::Nothing => {
                     self.world.timeout(AGE_MAX_US, changed).await;
-                    patience.check()?;
+                    budget.check()?;
                 }
-                Synced::NotYet => patience.pause().await?,
+                Synced::NotYet => budget.backoff().await?,
                 Synced::Refused(error) => return Err(error),
             }
         }
@@ -95,33 +95,33 @@ impl Session {
     }
 
     /// What waits in these groups, by primary. What was accepted in an epoch that has passed is queued to be sent again.
-    fn shares(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Vec<Vec<(Route, Taken<'_>)>> {
+    fn shares(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Vec<Vec<(Route, SyncBatch<'_>)>> {
         let map = self.mount.map();
-        let mut shares: BTreeMap<Option<BrickId>, Vec<(Route, Taken<'_>)>> = BTreeMap::new();
+        let mut shares: BTreeMap<Option<BrickId>, Vec<(Route, SyncBatch<'_>)>> = BTreeMap::new();
         for index in groups {
-            let mut taken = self.mount.flow.take_accepted(index, since);
+            let mut batch = self.mount.flow.take_accepted(index, since);
             let route = map.route_to(GroupId { volume: self.mount.volume, index });
-            for old in taken.entries.extract_if(.., |e| e.epoch != route.epoch) {
+            for old in batch.entries.extract_if(.., |e| e.epoch != route.epoch) {
                 self.mount.enqueue_due(&old.file, &mut old.file.lock(), old.stripe);
             }
-            if !taken.entries.is_empty() {
-                shares.entry(route.primary().map(|(brick, _)| brick)).or_default().push((route, taken));
+            if !batch.entries.is_empty() {
+                shares.entry(route.primary().map(|(brick, _)| brick)).or_default().push((route, batch));
             }
         }
         shares.into_values().collect()
     }
 
     /// Has the accepted pieces of one primary's groups made stable.
-    async fn sync_share(&self, mut share: Vec<(Route, Taken<'_>)>) -> Synced {
+    async fn sync_share(&self, mut share: Vec<(Route, SyncBatch<'_>)>) -> Synced {
         let Some((route, _)) = share.first() else { return Synced::Nothing };
         let route = route.clone();
-        let upto = share.iter().flat_map(|(_, taken)| &taken.entries).map(|e| e.seq).max();
+        let upto = share.iter().flat_map(|(_, batch)| &batch.entries).map(|e| e.seq).max();
         let groups = share.iter().map(|(route, _)| (route.group, route.epoch)).collect();
-        let client = self.mount.lives.client();
+        let client = self.mount.lease.client();
         let request = Sync { client, upto: upto.unwrap_or(ClientSeq(0)), groups };
         let error = match self.ask_primary(&route, &request, Buf::empty()).await {
             Ok(_) => {
-                let entries = share.iter_mut().flat_map(|(_, taken)| taken.entries.drain(..));
+                let entries = share.iter_mut().flat_map(|(_, batch)| batch.entries.drain(..));
                 self.mount.are_stable(entries);
                 return Synced::Stable;
             }
@@ -136,7 +136,7 @@ impl Session {
                 Synced::NotYet
             }
             Verdict::GiveUp(error @ ClientError::Refused(Refusal::Fenced)) => {
-                for lost in share.iter_mut().flat_map(|(_, taken)| taken.entries.drain(..)) {
+                for lost in share.iter_mut().flat_map(|(_, batch)| batch.entries.drain(..)) {
                     self.mount.lose(&mut lost.file.lock(), lost.stripe, lost.order, error);
                     lost.file.changed.notify();
                 }
@@ -155,11 +155,11 @@ impl Session {
         for (primary, groups) in shares {
             let session = self.clone();
             self.world.spawn("sync", async move {
-                let done = session.sync_groups(groups, now.saturating_sub(SETTLE_US)).await;
+                let done = session.sync_groups(groups, now.saturating_sub(SYNC_DELAY_US)).await;
                 let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
                 let (now, chance) = (session.world.now(), session.world.random());
                 // A little later more of it can be asked for at once.
-                let rest = |tries| now + if failed { pause_us(tries, chance) } else { SETTLE_US / 2 };
+                let rest = |tries| now + if failed { backoff_us(tries, chance) } else { SYNC_DELAY_US / 2 };
                 session.mount.flow.end_sync(primary, failed, rest);
             });
         }
@@ -178,7 +178,7 @@ impl Mount {
         }
         for file in files.into_values() {
             file.changed.notify();
-            self.flow.settle(&file);
+            self.flow.queue_report(&file);
         }
     }
 }

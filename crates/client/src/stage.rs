@@ -10,17 +10,17 @@
 
 use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
-use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
+use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::Stage;
 use types::{Buf, BufMut, Geometry};
 
 use crate::session::Session;
-use crate::write::Parcel;
+use crate::write::OutgoingWrite;
 
 /// How long the bricks may take before the stripe goes through its primary, in microseconds: longer than a silent brick
 /// keeps its lease, because until that is over the primary would wait for it as well.
 const STAGE_US: u64 = 5_000_000;
-const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + BEAT_US);
+const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + HEARTBEAT_US);
 /// Units from so many bytes on are worth a message to each brick of their own.
 const UNIT_WORTH: usize = 16 << 10;
 
@@ -49,11 +49,11 @@ impl Encode {
 
 impl Session {
     /// Lays a stripe's units on the bricks of its live slots. True if all have them.
-    pub(crate) async fn stage(&self, parcel: &Parcel, stripe: &Buf) -> bool {
+    pub(crate) async fn stage(&self, outgoing: &OutgoingWrite, stripe: &Buf) -> bool {
         let now = self.world.now();
         let code = self.mount.geometry().code();
         let live: Vec<(usize, _)> =
-            (0..code.slots()).filter_map(|slot| Some((slot, parcel.route.live(slot)?))).collect();
+            (0..code.slots()).filter_map(|slot| Some((slot, outgoing.route.live(slot)?))).collect();
         if live.iter().any(|(_, (brick, _))| self.mount.is_suspect(*brick, now)) {
             return false;
         }
@@ -61,17 +61,17 @@ impl Session {
         let sends = live.into_iter().map(|(slot, (brick, address))| {
             let unit = units[slot].clone();
             let request = Stage {
-                group: parcel.route.group,
-                key: parcel.key,
-                client: self.mount.lives.client(),
-                seq: parcel.seq,
+                group: outgoing.route.group,
+                key: outgoing.key,
+                client: self.mount.lease.client(),
+                seq: outgoing.seq,
                 slot: slot as u8,
                 crcs: crc_blocks(&unit),
             };
             async move {
-                let answer = self.peers.call(address, parcel.route.epoch, &request, unit).await;
+                let answer = self.peers.call(address, outgoing.route.epoch, &request, unit).await;
                 if let Err(error) = &answer {
-                    tracing::debug!(key = %parcel.key, slot, %error, "not staged");
+                    tracing::debug!(key = %outgoing.key, slot, %error, "not staged");
                     if *error == world::CallError::Unreachable {
                         self.mount.suspect(brick, self.world.now());
                     }
@@ -80,7 +80,7 @@ impl Session {
             }
         });
         let all = std::pin::pin!(self.world.timeout(STAGE_US, join_all(sends)));
-        let moved = std::pin::pin!(self.mount.moved(&parcel.route));
+        let moved = std::pin::pin!(self.mount.epoch_changed(&outgoing.route));
         match select(all, moved).await {
             Either::Left((Some(staged), _)) => staged.into_iter().all(|staged| staged),
             // Too slow, or for nothing: the group has another epoch.

@@ -2,7 +2,7 @@
 //!
 //! Truncation to nothing gives the file a new object. Any other one leaves bytes beyond the end on the bricks: the
 //! service remembers how far they may reach (`stale_end`), and whoever makes the file longer zeroes them first
-//! (zeroing.rs). While a file that others have open too is cut, nobody reads or writes it (stop.rs).
+//! (zeroing.rs). While a file that others have open too is cut, nobody reads or writes it (quiesce.rs).
 
 use std::sync::Arc;
 
@@ -15,36 +15,36 @@ use crate::gather::{Change, Piece};
 use crate::mount::Mount;
 use crate::names::SetAttrs;
 use crate::open_file::{FileState, OpenFile};
-use crate::retry::{PATIENCE_US, Patience};
+use crate::retry::{RETRY_BUDGET_US, RetryBudget};
 use crate::session::Session;
 
 /// Nothing of the file is sent or reported while this lives.
-pub(crate) struct Held<'a> {
+pub(crate) struct WritebackPause<'a> {
     mount: &'a Mount,
     file: &'a Arc<OpenFile>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for WritebackPause<'_> {
     fn drop(&mut self) {
-        self.file.lock().held = false;
+        self.file.lock().writeback_paused = false;
         self.mount.enqueue_all(self.file);
         // What became stable meanwhile could not be told.
-        self.mount.flow.settle(self.file);
+        self.mount.flow.queue_report(self.file);
         self.file.changed.notify();
     }
 }
 
 impl Session {
     /// Holds a file, and waits for what is on its way.
-    pub(crate) async fn hold<'a>(&'a self, file: &'a Arc<OpenFile>) -> Held<'a> {
-        file.lock().held = true;
-        let held = Held { mount: &self.mount, file };
+    pub(crate) async fn pause_writeback<'a>(&'a self, file: &'a Arc<OpenFile>) -> WritebackPause<'a> {
+        file.lock().writeback_paused = true;
+        let writeback_paused = WritebackPause { mount: &self.mount, file };
         loop {
             let changed = file.changed.wait();
             {
                 let state = file.lock();
                 if state.claims == 0 && state.growing == 0 {
-                    return held;
+                    return writeback_paused;
                 }
             }
             changed.await;
@@ -58,15 +58,15 @@ impl Session {
         size: u64,
         changes: &SetAttrs,
     ) -> Result<Attr, ClientError> {
-        let mut patience = Patience::new(&self.world);
+        let mut budget = RetryBudget::new(&self.world);
         loop {
-            self.follow_if_shared(file).await?;
+            self.revalidate_if_shared(file).await?;
             if size > file.lock().size {
                 self.zero_stale(file).await?;
             }
             match self.truncate_once(file, changes).await {
                 // Somebody else has cut it since.
-                Err(ClientError::Refused(Refusal::Busy)) => patience.pause().await?,
+                Err(ClientError::Refused(Refusal::Busy)) => budget.backoff().await?,
                 outcome => return outcome,
             }
         }
@@ -74,11 +74,11 @@ impl Session {
 
     /// As [`Session::truncate`], once there is nothing stale below the new size.
     async fn truncate_once(&self, file: &Arc<OpenFile>, changes: &SetAttrs) -> Result<Attr, ClientError> {
-        let turn = self.world.timeout(PATIENCE_US, file.turn.lock()).await;
+        let turn = self.world.timeout(RETRY_BUDGET_US, file.turn.lock()).await;
         let _turn = turn.ok_or(ClientError::Unreachable)?;
         let alone = file.lock().mode == Mode::Alone;
-        let _stopped = if alone { None } else { Some(self.stop(file).await?) };
-        let _held = self.hold(file).await;
+        let _stopped = if alone { None } else { Some(self.quiesce(file).await?) };
+        let _paused = self.pause_writeback(file).await;
         // The service may have heard of bytes that were sent, and forgotten them in a restart.
         let sent_end = file.lock().sent_end;
         let attr = self.change_attr(file.inode, changes, sent_end).await?;
@@ -100,12 +100,12 @@ impl Mount {
         }
         // What was sent beyond the end is the service's `stale_end` from now on.
         state.sent_end = state.sent_end.min(attr.size);
-        state.count_cuts(attr.cuts);
+        state.set_truncate_seq(attr.truncate_seq);
         state.size = attr.size;
-        state.told = attr.size;
-        state.kept = attr.size;
+        state.reported_size = attr.size;
+        state.durable_size = attr.size;
         state.stale_end = attr.stale_end;
-        state.mtime_is_kept(attr.mtime);
+        state.set_durable_mtime(attr.mtime);
     }
 
     /// Drops what has not been sent and lies beyond `size`.

@@ -18,8 +18,8 @@
 //!        |                   waits for asks for stability itself
 //!        |       <--------- Done
 //!     Stable ............... the buffer goes back to the pool, the budget to the next writer
-//!        |  Grow ----------> metadata service, for many files at once       (settle.rs)
-//!     Told
+//!        |  UpdateSizes ---> metadata service, for many files at once       (size_reports.rs)
+//!     SizeReported
 //! ```
 //!
 //! Pieces of one stripe leave in the order in which they were written, one at a time; stripes are independent.
@@ -34,7 +34,7 @@ use crate::error::ClientError;
 use crate::flow::Accepted;
 use crate::mount::{Counter, Mount};
 use crate::open_file::OpenFile;
-use crate::retry::{PATIENCE_US, Verdict, pause_us, verdict};
+use crate::retry::{RETRY_BUDGET_US, Verdict, backoff_us, verdict};
 use crate::route::Route;
 use crate::session::Session;
 
@@ -52,7 +52,7 @@ pub enum WriteStage {
     /// Durable on every live slot that takes part.
     Stable,
     /// The metadata service knows the size for good.
-    Told,
+    SizeReported,
 }
 
 impl std::fmt::Display for WriteStage {
@@ -62,7 +62,7 @@ impl std::fmt::Display for WriteStage {
 }
 
 /// One `Write`, ready to go.
-pub(crate) struct Parcel {
+pub(crate) struct OutgoingWrite {
     order: u64,
     pub(crate) key: StripeKey,
     pub(crate) seq: ClientSeq,
@@ -77,7 +77,7 @@ pub(crate) struct Parcel {
     fresh: bool,
 }
 
-impl Parcel {
+impl OutgoingWrite {
     /// The bytes, if they are a whole stripe of this length.
     fn stripe(&self, length: usize) -> Option<&Buf> {
         match self.bytes.as_slice() {
@@ -108,18 +108,18 @@ impl Session {
     pub(crate) async fn send_stripe(&self, file: &Arc<OpenFile>, stripe: u64) {
         let Some(claim) = Claim::take(&self.mount, file, stripe) else { return };
         tracing::debug!(stage = %WriteStage::Claimed, inode = %file.inode, stripe, "sending");
-        while let Some(parcel) = self.next_parcel(&claim) {
-            match self.send(&parcel).await {
-                Ok(asked) => self.accepted(&claim, &parcel, asked),
-                Err(error) => self.failed(&claim, &parcel, error).await,
+        while let Some(outgoing) = self.next_outgoing(&claim) {
+            match self.send(&outgoing).await {
+                Ok(asked) => self.accepted(&claim, &outgoing, asked),
+                Err(error) => self.failed(&claim, &outgoing, error).await,
             }
         }
     }
 
     /// The stripe's first piece that its primary has not accepted.
-    fn next_parcel(&self, claim: &Claim<'_>) -> Option<Parcel> {
+    fn next_outgoing(&self, claim: &Claim<'_>) -> Option<OutgoingWrite> {
         let now = self.world.now();
-        let leased = self.mount.lives.is_leased(now);
+        let leased = self.mount.lease.is_leased(now);
         let mut state = claim.file.lock();
         let key = state.key(claim.stripe);
         let route = self.mount.route(key);
@@ -128,7 +128,12 @@ impl Session {
         }
         if !leased {
             // Somebody else may have been let in: nothing leaves until the service knows this client again.
-            self.mount.rest(claim.file, &mut state, claim.stripe, now + pause_us(4, self.world.random()));
+            self.mount.back_off(
+                claim.file,
+                &mut state,
+                claim.stripe,
+                now + backoff_us(4, self.world.random()),
+            );
             return None;
         }
         let wanted = state.wanted_stable;
@@ -152,104 +157,104 @@ impl Session {
         let end = claim.stripe * self.stripe_bytes() as u64 + piece.end() as u64;
         // What lies beyond the size was cut off since: the service knows of it as `stale_end`.
         state.sent_end = state.sent_end.max(state.size.min(end));
-        Some(Parcel { order, key, seq, acked, spans, bytes, stable, route, fresh })
+        Some(OutgoingWrite { order, key, seq, acked, spans, bytes, stable, route, fresh })
     }
 
     /// Has the primary accept a piece. Returns when it was asked.
-    async fn send(&self, parcel: &Parcel) -> Result<u64, CallError> {
+    async fn send(&self, outgoing: &OutgoingWrite) -> Result<u64, CallError> {
         self.mount.count(Counter::Pieces, 1);
-        self.mount.count(Counter::Spans, parcel.spans.len() as u64);
-        let staged = match parcel.stripe(self.stripe_bytes()) {
+        self.mount.count(Counter::Spans, outgoing.spans.len() as u64);
+        let staged = match outgoing.stripe(self.stripe_bytes()) {
             Some(stripe) => {
-                let staged = self.stages(parcel) && self.stage(parcel, stripe).await;
+                let staged = self.stages(outgoing) && self.stage(outgoing, stripe).await;
                 self.mount.count(if staged { Counter::StagedStripes } else { Counter::SentStripes }, 1);
                 staged
             }
             None => false,
         };
         let request = Write {
-            group: parcel.route.group,
-            key: parcel.key,
-            client: self.mount.lives.client(),
-            seq: parcel.seq,
-            acked: parcel.acked,
-            spans: parcel.spans.clone(),
-            zero: parcel.bytes.is_empty(),
-            stable: parcel.stable,
+            group: outgoing.route.group,
+            key: outgoing.key,
+            client: self.mount.lease.client(),
+            seq: outgoing.seq,
+            acked: outgoing.acked,
+            spans: outgoing.spans.clone(),
+            zero: outgoing.bytes.is_empty(),
+            stable: outgoing.stable,
             staged,
         };
-        let payload = if staged { Buf::empty() } else { parcel.payload() };
+        let payload = if staged { Buf::empty() } else { outgoing.payload() };
         let asked = self.world.now();
-        self.ask_primary(&parcel.route, &request, payload).await.map(|_| asked)
+        self.ask_primary(&outgoing.route, &request, payload).await.map(|_| asked)
     }
 
     /// Whether a stripe goes straight to its bricks.
-    fn stages(&self, parcel: &Parcel) -> bool {
-        parcel.fresh && self.mount.options.encode.is_here(&self.mount.geometry())
+    fn stages(&self, outgoing: &OutgoingWrite) -> bool {
+        outgoing.fresh && self.mount.options.encode.is_here(&self.mount.geometry())
     }
 
     /// The primary holds the piece, and has made it stable if it was asked to.
-    fn accepted(&self, claim: &Claim<'_>, parcel: &Parcel, asked: u64) {
+    fn accepted(&self, claim: &Claim<'_>, outgoing: &OutgoingWrite, asked: u64) {
         let mut state = claim.file.lock();
-        let epoch = parcel.route.epoch;
-        let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(parcel.order)) else {
+        let epoch = outgoing.route.epoch;
+        let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(outgoing.order)) else {
             return;
         };
         piece.accepted = Some(epoch);
         piece.tries = 0;
         let bytes = piece.charge();
-        state.unanswered.remove(&parcel.order);
+        state.unanswered.remove(&outgoing.order);
         let (file, stripe, since) = (claim.file.clone(), claim.stripe, self.world.now());
-        let entry = Accepted { file, stripe, order: parcel.order, seq: parcel.seq, epoch, bytes, since };
-        let group = parcel.route.group.index;
-        if parcel.stable {
+        let entry = Accepted { file, stripe, order: outgoing.order, seq: outgoing.seq, epoch, bytes, since };
+        let group = outgoing.route.group.index;
+        if outgoing.stable {
             drop(state);
             // What the primary had accepted before it was asked is stable as well. What it accepted since, it may have
             // got only when this answer had left, whatever its number.
-            let mut earlier = self.mount.flow.take_stable(group, epoch, parcel.seq, asked);
+            let mut earlier = self.mount.flow.take_stable(group, epoch, outgoing.seq, asked);
             self.mount.are_stable(earlier.entries.drain(..).chain([entry]));
             return;
         }
         self.mount.flow.accept(group, entry);
         drop(state);
-        tracing::debug!(stage = %WriteStage::Accepted, key = %parcel.key, seq = %parcel.seq, "unstable");
+        tracing::debug!(stage = %WriteStage::Accepted, key = %outgoing.key, seq = %outgoing.seq, "unstable");
         claim.file.changed.notify();
     }
 
     /// The piece did not arrive: it rests and is sent again, or it is lost.
-    async fn failed(&self, claim: &Claim<'_>, parcel: &Parcel, error: CallError) {
-        tracing::debug!(stage = %WriteStage::Routed, key = %parcel.key, seq = %parcel.seq, %error, "write failed");
+    async fn failed(&self, claim: &Claim<'_>, outgoing: &OutgoingWrite, error: CallError) {
+        tracing::debug!(stage = %WriteStage::Routed, key = %outgoing.key, seq = %outgoing.seq, %error, "write failed");
         let again = match verdict(error) {
             Verdict::GiveUp(error) => Err(error),
             Verdict::Again => Ok(()),
             Verdict::Refresh => {
-                self.refresh_map(parcel.route.map_version()).await;
+                self.refresh_map(outgoing.route.map_version()).await;
                 Ok(())
             }
         };
         let now = self.world.now();
         let mut state = claim.file.lock();
-        let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(parcel.order)) else {
+        let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(outgoing.order)) else {
             return;
         };
-        let spent = piece.first_sent.is_some_and(|first| now > first + PATIENCE_US);
+        let spent = piece.first_sent.is_some_and(|first| now > first + RETRY_BUDGET_US);
         piece.tries += 1;
         let tries = piece.tries;
         // Zeros that came late would undo what others write.
-        let spent = spent && !(state.zeroing.runs && parcel.bytes.is_empty());
+        let spent = spent && !(state.zeroing.runs && outgoing.bytes.is_empty());
         match again {
             Ok(()) if !spent => {
                 self.mount.count(Counter::Retries, 1);
-                let moved = self.mount.route(parcel.key).epoch != parcel.route.epoch;
+                let moved = self.mount.route(outgoing.key).epoch != outgoing.route.epoch;
                 // A new epoch is worth a try at once, one time.
-                let pause = if moved && tries == 1 { 1 } else { pause_us(tries, self.world.random()) };
-                self.mount.rest(claim.file, &mut state, claim.stripe, now + pause);
+                let pause = if moved && tries == 1 { 1 } else { backoff_us(tries, self.world.random()) };
+                self.mount.back_off(claim.file, &mut state, claim.stripe, now + pause);
             }
-            Ok(()) => self.mount.lose(&mut state, claim.stripe, parcel.order, ClientError::Unreachable),
-            Err(error) => self.mount.lose(&mut state, claim.stripe, parcel.order, error),
+            Ok(()) => self.mount.lose(&mut state, claim.stripe, outgoing.order, ClientError::Unreachable),
+            Err(error) => self.mount.lose(&mut state, claim.stripe, outgoing.order, error),
         }
         drop(state);
-        self.mount.flow.settle(claim.file);
+        self.mount.flow.queue_report(claim.file);
         claim.file.changed.notify();
     }
 }

@@ -3,7 +3,7 @@
 //! Whole stripes leave at once. Partial ones leave when their file is closed or synced, one second after they began,
 //! or when they take half of the budget; the latter two wait while many pieces are on their way (flow.rs). Flushing is
 //! self-clocked: each worker takes the next stripe when its last one is accepted. Errors are kept with the file and
-//! come out at its next write, and at fsync and close (losses.rs).
+//! come out at its next write, and at fsync and close (wb_errors.rs).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::gather::{Change, Piece, StripeWrites};
 use crate::mount::{Counter, Handle, Mount};
 use crate::open_file::{FileState, Mark, OpenFile};
 use crate::session::Session;
-use crate::settle::Told;
+use crate::size_reports::ReportOutcome;
 use crate::write::WriteStage;
 
 /// Stripes that one flushing loop has in flight at most.
@@ -28,22 +28,22 @@ pub(crate) const AGE_MAX_US: u64 = 1_000_000;
 const LOOK_US: u64 = 200_000;
 
 /// Keeps the background from telling the service of a file's size: the caller of `fsync` is about to.
-struct Telling<'a> {
+struct FsyncGuard<'a> {
     mount: &'a Arc<Mount>,
     file: &'a Arc<OpenFile>,
 }
 
-impl<'a> Telling<'a> {
-    fn begin(mount: &'a Arc<Mount>, file: &'a Arc<OpenFile>) -> Telling<'a> {
+impl<'a> FsyncGuard<'a> {
+    fn begin(mount: &'a Arc<Mount>, file: &'a Arc<OpenFile>) -> FsyncGuard<'a> {
         file.lock().fsyncs += 1;
-        Telling { mount, file }
+        FsyncGuard { mount, file }
     }
 }
 
-impl Drop for Telling<'_> {
+impl Drop for FsyncGuard<'_> {
     fn drop(&mut self) {
         self.file.lock().fsyncs -= 1;
-        self.mount.flow.settle(self.file);
+        self.mount.flow.queue_report(self.file);
     }
 }
 
@@ -58,7 +58,7 @@ impl Session {
             return Err(ClientError::BadHandle);
         }
         let file = &handle.file;
-        let lost = handle.heard.before_write(&file.lock().losses)?;
+        let lost = handle.error_cursor.before_write(&file.lock().wb_errors)?;
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -73,7 +73,7 @@ impl Session {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
         // Where somebody cuts a shared file meanwhile, the write comes after that.
-        while self.write_once(&handle, offset, bytes, lost).await? == Told::Cut {}
+        while self.write_once(&handle, offset, bytes, lost).await? == ReportOutcome::Truncated {}
         self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
     }
@@ -85,12 +85,12 @@ impl Session {
         offset: u64,
         bytes: &[u8],
         lost: u64,
-    ) -> Result<Told, ClientError> {
+    ) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
         let end = offset + bytes.len() as u64;
-        let access = loop {
+        let io = loop {
             match self.begin_write(file, end).await? {
-                Some(access) => break access,
+                Some(io) => break io,
                 None => self.zero_stale(file).await?,
             }
         };
@@ -102,9 +102,9 @@ impl Session {
         }
         tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
         if file.lock().may_buffer() {
-            Ok(Told::All)
+            Ok(ReportOutcome::Accepted)
         } else {
-            self.write_through(handle, end, access.cuts, lost).await
+            self.write_through(handle, end, io.truncate_seq, lost).await
         }
     }
 
@@ -162,27 +162,27 @@ impl Session {
     pub(crate) fn touch(&self, state: &mut FileState) {
         if !self.mount.options.keeps_times {
             state.mtime = self.world.wall();
-            state.mtime_told = false;
-            state.mtime_kept = false;
+            state.mtime_reported = false;
+            state.mtime_durable = false;
         }
     }
 
     /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
     /// does not know. Others may change the size too, so this mount's idea of it does not count. What is there was written
-    /// when the file had been cut `cuts` times and `lost` of its writes had been lost.
+    /// when the file had been cut `truncate_seq` times and `lost` of its writes had been lost.
     pub(crate) async fn write_through(
         &self,
         handle: &Handle,
         end: u64,
-        cuts: u64,
+        truncate_seq: u64,
         lost: u64,
-    ) -> Result<Told, ClientError> {
+    ) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
-        let mark = self.mount.hurry(file);
+        let mark = self.mount.seal_all(file);
         self.make_stable(file, mark.upto).await?;
-        handle.heard.after_write(&file.lock().losses, lost)?;
-        let told = self.tell_end(file, end, cuts).await?;
-        self.mount.flow.settle(file);
+        handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
+        let told = self.report_end(file, end, truncate_seq).await?;
+        self.mount.flow.queue_report(file);
         Ok(told)
     }
 
@@ -196,25 +196,25 @@ impl Session {
             return Ok(());
         }
         if file.lock().mode != Mode::Alone {
-            return handle.heard.at_close(&mut file.lock().losses);
+            return handle.error_cursor.at_close(&mut file.lock().wb_errors);
         }
-        let mark = self.mount.hurry(file);
+        let mark = self.mount.seal_all(file);
         self.make_answered(file, mark.upto).await;
         // What was not lost counts all the same.
-        let told = self.tell_growth(file, None).await;
-        handle.heard.at_close(&mut file.lock().losses).and(told)
+        let told = self.report_size(file, None).await;
+        handle.error_cursor.at_close(&mut file.lock().wb_errors).and(told)
     }
 
     /// Returns when everything written to the file so far is stable, with its size.
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.mount.handle(handle)?;
         let file = &handle.file;
-        let lost = file.lock().losses.count();
-        let _telling = Telling::begin(&self.mount, file);
-        let mark = self.mount.hurry(file);
+        let lost = file.lock().wb_errors.count();
+        let _fsync = FsyncGuard::begin(&self.mount, file);
+        let mark = self.mount.seal_all(file);
         self.make_stable(file, mark.upto).await?;
-        let told = self.tell_growth(file, Some(mark)).await;
-        handle.heard.at_fsync(&mut file.lock().losses, lost).and(told)
+        let told = self.report_size(file, Some(mark)).await;
+        handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
     }
 
     /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
@@ -259,9 +259,9 @@ impl Session {
 
     /// Looks after timers and limits, until the mount ends: has old partial stripes sent, and accepted bytes made
     /// stable.
-    pub(crate) async fn tend_flow(&self) {
-        while !self.mount.lives.has_left() {
-            let woken = self.mount.flow.tend.wait();
+    pub(crate) async fn run_timers(&self) {
+        while !self.mount.lease.has_left() {
+            let woken = self.mount.flow.timers.wait();
             self.mount.flow.looks_at(u64::MAX);
             let now = self.world.now();
             let next = self.mount.wake_stripes(now).min(self.sync_what_is_due(now));
@@ -301,10 +301,10 @@ impl Mount {
     }
 
     /// Keeps a stripe from being sent until `due`.
-    pub(crate) fn rest(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, due: u64) {
+    pub(crate) fn back_off(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, due: u64) {
         if let Some(writes) = state.stripes.get_mut(&stripe) {
-            writes.resting = true;
-            self.flow.rest(due, (file.clone(), stripe));
+            writes.backing_off = true;
+            self.flow.back_off(due, (file.clone(), stripe));
         }
     }
 
@@ -316,7 +316,7 @@ impl Mount {
     }
 
     /// Makes pieces of everything that a file has gathered.
-    pub(crate) fn hurry(&self, file: &Arc<OpenFile>) -> Mark {
+    pub(crate) fn seal_all(&self, file: &Arc<OpenFile>) -> Mark {
         let mut state = file.lock();
         let gathering = |(stripe, s): (&u64, &StripeWrites)| s.is_gathering().then_some(*stripe);
         let stripes: Vec<u64> = state.stripes.iter().filter_map(gathering).collect();
@@ -328,10 +328,10 @@ impl Mount {
 
     /// Queues stripes whose time has come. Returns when to look again.
     fn wake_stripes(&self, now: u64) -> u64 {
-        while let Some((file, stripe)) = self.flow.take_rested(now) {
+        while let Some((file, stripe)) = self.flow.take_backed_off(now) {
             let mut state = file.lock();
             if let Some(writes) = state.stripes.get_mut(&stripe) {
-                writes.resting = false;
+                writes.backing_off = false;
             }
             self.enqueue_due(&file, &mut state, stripe);
         }
@@ -351,13 +351,13 @@ impl Mount {
     }
 
     /// Queues every stripe whose bytes were accepted in an epoch that has passed.
-    pub(crate) fn resend_moved(&self) {
+    pub(crate) fn resend_old_epochs(&self) {
         let map = self.map();
         let mut moved = Vec::new();
         {
             let mut flow = self.flow.lock();
             let mut freed = 0;
-            flow.syncs.values_mut().for_each(|syncing| syncing.rest_until = 0);
+            flow.syncs.values_mut().for_each(|syncing| syncing.backoff_until = 0);
             for (index, entries) in &mut flow.ledger {
                 let group = types::GroupId { volume: self.volume, index: *index };
                 let epoch: Option<Epoch> = map.epoch(group);
@@ -381,7 +381,7 @@ impl Mount {
         } else {
             tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
         }
-        state.losses.add(error);
+        state.wb_errors.add(error);
         self.drop_piece(state, stripe, order);
     }
 

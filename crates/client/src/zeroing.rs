@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use types::Refusal;
 use types::messages::cluster::Mode;
-use types::messages::names::{Caller, MayZero, Zero, Zeroed};
+use types::messages::names::{Caller, ZeroBegin, ZeroBeginReply, Zeroed};
 
 use crate::error::ClientError;
 use crate::find::Rows;
 use crate::open_file::OpenFile;
-use crate::retry::{Patience, pause_us};
+use crate::retry::{RetryBudget, backoff_us};
 use crate::session::Session;
 use crate::write_behind::AGE_MAX_US;
 
@@ -29,7 +29,7 @@ pub(crate) struct Zeroing {
     /// The service's leave, if the mount needs one and has it.
     pub(crate) number: Option<u64>,
     /// The service was told after a restart what there was of it.
-    pub(crate) announced: bool,
+    pub(crate) reclaimed: bool,
     /// Steps made.
     steps: u64,
     /// How often it ended with an error, and the last one.
@@ -40,15 +40,15 @@ pub(crate) struct Zeroing {
 impl Session {
     /// Returns when there is nothing stale beyond the end of the file.
     pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        let mut patience = Patience::new(&self.world);
+        let mut budget = RetryBudget::new(&self.world);
         let (mut steps, failures) = {
             let state = file.lock();
             (state.zeroing.steps, state.zeroing.failures)
         };
         loop {
             let changed = file.changed.wait();
-            if self.mount.lives.has_left() {
-                return Err(ClientError::Left);
+            if self.mount.lease.has_left() {
+                return Err(ClientError::Unmounted);
             }
             {
                 let mut state = file.lock();
@@ -64,17 +64,17 @@ impl Session {
                 }
                 if state.zeroing.steps != steps {
                     steps = state.zeroing.steps;
-                    patience = Patience::new(&self.world);
+                    budget = RetryBudget::new(&self.world);
                 }
             }
             self.world.timeout(AGE_MAX_US, changed).await;
-            patience.check()?;
+            budget.check()?;
         }
     }
 
     /// Zeroes what is stale of files as they come, until the mount ends.
     pub(crate) async fn zero_files(&self) {
-        while !self.mount.lives.has_left() {
+        while !self.mount.lease.has_left() {
             let wanted = self.mount.zeroing_wanted.wait();
             let files = self.mount.take_zeroings();
             if files.is_empty() {
@@ -101,7 +101,7 @@ impl Session {
         }
         drop(state);
         file.changed.notify();
-        self.mount.flow.settle(file);
+        self.mount.flow.queue_report(file);
     }
 
     async fn zero_in_turn(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
@@ -110,9 +110,9 @@ impl Session {
             self.ask_to_zero(file).await?;
         }
         let zeroed = self.zero_what_is_stale(file).await;
-        let (cuts, to) = *zeroed.as_ref().unwrap_or(&(0, 0));
+        let (truncate_seq, to) = *zeroed.as_ref().unwrap_or(&(0, 0));
         if to > 0 || file.lock().zeroing.number.is_some() {
-            self.tell_zeroed(file, cuts, to).await?;
+            self.tell_zeroed(file, truncate_seq, to).await?;
         }
         zeroed.map(drop)
     }
@@ -123,22 +123,22 @@ impl Session {
         let mut tries = 0;
         while !self.is_over(file) {
             tries += 1;
-            file.lock().zeroing.announced = false;
+            file.lock().zeroing.reclaimed = false;
             let mut number = 0;
             let request = |caller: Caller| {
                 number = caller.op;
-                Zero { caller, volume, inode }
+                ZeroBegin { caller, volume, inode }
             };
             match self.change(request).await {
-                Ok(MayZero { granted: true }) => {
+                Ok(ZeroBeginReply { granted: true }) => {
                     let mut state = file.lock();
                     // A service that has restarted since does not know of it.
-                    if !state.zeroing.announced {
+                    if !state.zeroing.reclaimed {
                         state.zeroing.number = Some(number);
                         return Ok(());
                     }
                 }
-                Ok(_) => self.world.sleep(pause_us(tries.min(MANY), self.world.random())).await,
+                Ok(_) => self.world.sleep(backoff_us(tries.min(MANY), self.world.random())).await,
                 // It may be granted: it is asked for again, and given back then.
                 Err(ClientError::Unreachable) => {}
                 Err(error) => return Err(error),
@@ -150,26 +150,26 @@ impl Session {
     /// Lays zeros from the end of the file on, where there may be something, until they are stable. Returns how often the
     /// file had been cut, and the end of the zeros: 0 if it was cut meanwhile, or there was nothing to do.
     async fn zero_what_is_stale(&self, file: &Arc<OpenFile>) -> Result<(u64, u64), ClientError> {
-        let (cuts, from, to) = {
+        let (truncate_seq, from, to) = {
             // Of a file that others have open too, this asks for the attributes: what is known here may be older.
-            let _access = self.begin_access(file).await?;
+            let _io = self.begin_io(file).await?;
             let state = file.lock();
-            (state.cuts, state.size, state.stale_end)
+            (state.truncate_seq, state.size, state.stale_end)
         };
         let mut at = from;
         while at < to {
             let (found, upto) = self.find_stripes(file, at..to).await?;
             let mut rows = Rows::new(self.mount.geometry(), found, at..upto);
             while let Some(row) = rows.next() {
-                if !self.zero_row(file, cuts, to, row).await? {
-                    return Ok((cuts, 0));
+                if !self.zero_row(file, truncate_seq, to, row).await? {
+                    return Ok((truncate_seq, 0));
                 }
             }
             at = upto;
         }
         let state = file.lock();
-        let is_as_it_was = state.cuts == cuts && state.size < to;
-        Ok((cuts, if is_as_it_was { to } else { 0 }))
+        let is_as_it_was = state.truncate_seq == truncate_seq && state.size < to;
+        Ok((truncate_seq, if is_as_it_was { to } else { 0 }))
     }
 
     /// Lays zeros over some stripes until they are stable. False if there is nothing to do any more: the file was cut, or
@@ -177,14 +177,14 @@ impl Session {
     async fn zero_row(
         &self,
         file: &Arc<OpenFile>,
-        cuts: u64,
+        truncate_seq: u64,
         to: u64,
         row: Vec<(u64, usize, usize)>,
     ) -> Result<bool, ClientError> {
-        let access = self.begin_access(file).await?;
+        let io = self.begin_io(file).await?;
         let (upto, lost) = {
             let mut state = file.lock();
-            if state.cuts != cuts || to <= state.size {
+            if state.truncate_seq != truncate_seq || to <= state.size {
                 return Ok(false);
             }
             let stripe_bytes = self.stripe_bytes() as u64;
@@ -196,12 +196,12 @@ impl Session {
                     self.mount.flow.change(state.lay_zeros(stripe, within + grown, take - grown));
                 }
             }
-            (state.order, state.losses.count())
+            (state.order, state.wb_errors.count())
         };
         self.make_zeros_stable(file, upto).await?;
-        drop(access);
+        drop(io);
         let mut state = file.lock();
-        state.losses.since(lost)?;
+        state.wb_errors.since(lost)?;
         state.zeroing.steps += 1;
         drop(state);
         file.changed.notify();
@@ -214,21 +214,21 @@ impl Session {
             if self.is_over(file) {
                 return Err(error);
             }
-            self.world.sleep(pause_us(MANY, self.world.random())).await;
+            self.world.sleep(backoff_us(MANY, self.world.random())).await;
         }
         Ok(())
     }
 
     /// Tells the service how far zeros are stable, and that none is on its way.
-    async fn tell_zeroed(&self, file: &Arc<OpenFile>, cuts: u64, to: u64) -> Result<(), ClientError> {
-        let (client, volume, inode) = (self.mount.lives.client(), self.mount.volume, file.inode);
+    async fn tell_zeroed(&self, file: &Arc<OpenFile>, truncate_seq: u64, to: u64) -> Result<(), ClientError> {
+        let (client, volume, inode) = (self.mount.lease.client(), self.mount.volume, file.inode);
         loop {
             let number = {
                 let mut state = file.lock();
-                state.zeroing.announced = false;
+                state.zeroing.reclaimed = false;
                 state.zeroing.number
             };
-            match self.ask(&Zeroed { client, volume, inode, number, cuts, stale_end: to }).await {
+            match self.ask(&Zeroed { client, volume, inode, number, truncate_seq, stale_end: to }).await {
                 Ok(_) => {}
                 Err(ClientError::Unreachable) if !self.is_over(file) => continue,
                 Err(error) => {
@@ -238,11 +238,11 @@ impl Session {
             }
             let mut state = file.lock();
             // A service that has restarted since has heard of it again.
-            if state.zeroing.announced && number.is_some() {
+            if state.zeroing.reclaimed && number.is_some() {
                 continue;
             }
             state.zeroing.number = None;
-            if state.cuts == cuts && state.stale_end == to {
+            if state.truncate_seq == truncate_seq && state.stale_end == to {
                 state.stale_end = 0;
             }
             return Ok(());

@@ -11,7 +11,7 @@ pub fn errno(error: ClientError) -> i32 {
         ClientError::WrongKey | ClientError::WrongCluster => libc::EACCES,
         ClientError::BadReply => libc::EPROTO,
         ClientError::BadHandle => libc::EBADF,
-        ClientError::Left => libc::ENOTCONN,
+        ClientError::Unmounted => libc::ENOTCONN,
     }
 }
 
@@ -56,7 +56,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::TooFewLive
         | Refusal::Fenced
         | Refusal::Unknown
-        | Refusal::Dropped
+        | Refusal::ObjectRemoved
         | Refusal::ServedTwice
         | Refusal::DiskFailed
         | Refusal::NotStaged
@@ -78,6 +78,6 @@ mod tests {
         assert_eq!(errno(ClientError::Unreachable), libc::ETIMEDOUT);
         let codes = [Refusal::NoSpace, Refusal::Corrupt, Refusal::FileTooLarge].map(ClientError::Refused);
         assert_eq!(codes.map(nbd_code), [28, 5, 28]);
-        assert_eq!((nbd_code(ClientError::Left), nbd_code(ClientError::WrongKey)), (108, 1));
+        assert_eq!((nbd_code(ClientError::Unmounted), nbd_code(ClientError::WrongKey)), (108, 1));
     }
 }

@@ -9,4 +9,4 @@ pub mod errno;
 pub mod fuse;
 pub mod nbd;
 pub mod nfs;
-mod outlet;
+mod reply_queue;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::error::{Result, doing};
 use crate::network::Network;
 use crate::node::Program;
-use crate::sandbox::ROOM;
+use crate::sandbox::SANDBOX_DIR;
 use crate::topology;
 
 /// Port of the metadata service.
@@ -84,7 +84,7 @@ impl<'n> Cluster<'n> {
     /// # Errors
     /// What a daemon said before it ended.
     pub fn start(shoal: &Path, network: &'n Network, plan: ClusterPlan, disk: u64) -> Result<Cluster<'n>> {
-        let dir = Path::new(ROOM).join("cluster");
+        let dir = Path::new(SANDBOX_DIR).join("cluster");
         std::fs::create_dir(&dir).map_err(doing(format!("make {}", dir.display())))?;
         let programs = Vec::new();
         let mut cluster = Cluster { shoal: shoal.to_owned(), network, plan, dir, programs };

@@ -12,10 +12,11 @@
 //! | [`cluster`] | Shoal's own daemons on the nodes |
 //! | [`meter`] | how busy the machine was |
 //! | [`paper001`] | single I/O space of network block devices, software RAID and NFS |
-//! | [`picture`] | plain SVG |
+//! | [`chart`] | plain SVG |
 
 #![forbid(unsafe_code)]
 
+pub mod chart;
 pub mod cluster;
 mod error;
 pub mod load;
@@ -23,7 +24,6 @@ pub mod meter;
 pub mod network;
 pub mod node;
 pub mod paper001;
-pub mod picture;
 pub mod sandbox;
 pub mod topology;
 

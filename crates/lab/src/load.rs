@@ -5,16 +5,16 @@
 //! What is read is compared with what was written.
 
 mod disk;
-mod export;
 mod file;
+mod nfs;
 mod window;
 
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::time::{Duration, Instant};
 
 pub use disk::NbdDisk;
-pub use export::NfsFile;
 pub use file::LocalFile;
+pub use nfs::NfsFile;
 
 use crate::error::{LabError, Result, doing};
 
@@ -80,18 +80,18 @@ impl Item {
 
 /// From when to when a load ran.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
+pub struct Interval {
     /// Its first byte.
     pub start: Instant,
     /// Its last one stable, or read and compared.
     pub end: Instant,
 }
 
-impl Span {
+impl Interval {
     /// From the first start to the last end of several.
-    pub fn over(spans: &[Span]) -> Duration {
-        let start = spans.iter().map(|span| span.start).min();
-        let end = spans.iter().map(|span| span.end).max();
+    pub fn over(intervals: &[Interval]) -> Duration {
+        let start = intervals.iter().map(|interval| interval.start).min();
+        let end = intervals.iter().map(|interval| interval.end).max();
         start.zip(end).map(|(start, end)| end - start).unwrap_or_default()
     }
 }
@@ -100,7 +100,7 @@ impl Span {
 ///
 /// # Errors
 /// Something could not be written.
-pub fn write(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Sink>>) -> Result<Span> {
+pub fn write(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Sink>>) -> Result<Interval> {
     let start = Instant::now();
     let mut sink = open()?;
     let written = match item {
@@ -109,14 +109,14 @@ pub fn write(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Sink>
     };
     written.and_then(|()| sink.finish()).map_err(doing(item.title()))?;
     drop(sink);
-    Ok(Span { start, end: Instant::now() })
+    Ok(Interval { start, end: Instant::now() })
 }
 
 /// Reads `bytes` bytes by an item, and compares them.
 ///
 /// # Errors
 /// Something could not be read, or is not what was written.
-pub fn read(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Read>>) -> Result<Span> {
+pub fn read(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Read>>) -> Result<Interval> {
     let start = Instant::now();
     let mut source = open()?;
     let wrong = match item {
@@ -124,7 +124,7 @@ pub fn read(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Read>>
         _ => read_blocks(&mut *source, bytes),
     };
     match wrong.map_err(doing(item.title()))? {
-        None => Ok(Span { start, end: Instant::now() }),
+        None => Ok(Interval { start, end: Instant::now() }),
         Some(at) => Err(LabError::WrongBytes { place: item.title().to_owned(), at }),
     }
 }
@@ -250,9 +250,11 @@ mod tests {
     #[test]
     fn time_of_several_is_from_the_first_start_to_the_last_end() {
         let now = Instant::now();
-        let span =
-            |from, to| Span { start: now + Duration::from_secs(from), end: now + Duration::from_secs(to) };
-        assert_eq!(Span::over(&[span(3, 9), span(2, 5)]), Duration::from_secs(7));
-        assert_eq!(Span::over(&[]), Duration::ZERO);
+        let interval = |from, to| Interval {
+            start: now + Duration::from_secs(from),
+            end: now + Duration::from_secs(to),
+        };
+        assert_eq!(Interval::over(&[interval(3, 9), interval(2, 5)]), Duration::from_secs(7));
+        assert_eq!(Interval::over(&[]), Duration::ZERO);
     }
 }

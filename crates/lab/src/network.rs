@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::error::{LabError, Result, doing};
 use crate::node::Node;
-use crate::topology::{self, Link, PORT, SWITCH, Step};
+use crate::topology::{self, INTERFACE, Link, SWITCH, Step};
 
 /// Nodes on a switch; to be made within a [sandbox](crate::sandbox), which clears it away.
 pub struct Network {
@@ -56,7 +56,7 @@ impl Network {
     pub fn build(nodes: u32, link: Link) -> Result<Network> {
         topology::build(nodes, link).iter().try_for_each(carry_out)?;
         let nodes: Vec<Node> = (1..=nodes).map(Node::find).collect::<Result<_>>()?;
-        nodes.iter().try_for_each(Node::settle)?;
+        nodes.iter().try_for_each(Node::configure)?;
         Ok(Network { nodes })
     }
 
@@ -88,7 +88,7 @@ impl Network {
     pub fn traffic(&self) -> Result<Vec<Traffic>> {
         let switch = queues(SWITCH)?;
         let of_node = |node: &Node| {
-            let (down, up) = (counts(&switch, node.name()), counts(&queues(node.name())?, PORT));
+            let (down, up) = (counts(&switch, node.name()), counts(&queues(node.name())?, INTERFACE));
             Ok(Traffic {
                 sent: up.bytes,
                 received: down.bytes,
@@ -103,7 +103,7 @@ impl Network {
     ///
     /// # Errors
     /// What `tc` said.
-    pub fn passed_on(&self) -> Result<Traffic> {
+    pub fn forwarded(&self) -> Result<Traffic> {
         let counts = queues(SWITCH)?.into_iter().map(|queue| queue.counts);
         Ok(counts.fold(Traffic::default(), |sum, counts| Traffic {
             sent: sum.sent + counts.bytes,

@@ -36,7 +36,7 @@ impl Node {
     }
 
     /// Makes the settings of the node's own.
-    pub(crate) fn settle(&self) -> Result<()> {
+    pub(crate) fn configure(&self) -> Result<()> {
         let file = "/proc/sys/net/ipv4/tcp_congestion_control";
         self.inside(|| std::fs::write(file, CONGESTION_CONTROL))?.map_err(doing(format!("set {file}")))
     }

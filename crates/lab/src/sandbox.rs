@@ -9,7 +9,7 @@
 //! gives itself private mounts and a network of its own ([`enter`]), and everything else is started and mounted there.
 //! When the owner ends, by whatever signal, the pipe between them closes and the first process ends; the kernel then
 //! kills every other process of the namespace, and with the last of them go mounts, network namespaces and the RAM below
-//! [`ROOM`]. So there is nothing that a later run would have to find and clear.
+//! [`SANDBOX_DIR`]. So there is nothing that a later run would have to find and clear.
 
 use std::io::Read;
 use std::path::Path;
@@ -21,7 +21,7 @@ use nix::sched::{CloneFlags, unshare};
 use crate::error::{LabError, Result, doing};
 
 /// Where a sandbox keeps its files: RAM that nobody outside sees.
-pub const ROOM: &str = "/run/lab";
+pub const SANDBOX_DIR: &str = "/run/lab";
 
 /// A sandbox, seen from its owner; it ends when this is dropped.
 pub struct Sandbox {
@@ -51,7 +51,7 @@ impl Sandbox {
     }
 
     /// The first process, whose output can be read.
-    pub fn first(&mut self) -> &mut Child {
+    pub fn init(&mut self) -> &mut Child {
         &mut self.first
     }
 }
@@ -64,7 +64,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// Gives this process, the first of a sandbox, its own mounts and network, and `size` bytes of RAM below [`ROOM`] at
+/// Gives this process, the first of a sandbox, its own mounts and network, and `size` bytes of RAM below [`SANDBOX_DIR`] at
 /// most. Standard input must be the owner's pipe. Call it before other threads start.
 ///
 /// # Errors
@@ -82,7 +82,7 @@ pub fn enter(size: u64) -> Result<()> {
     let size = format!("size={size}");
     mount(Some("lab"), "/run", Some("tmpfs"), MsFlags::empty(), Some(&*size))
         .map_err(doing("mount a tmpfs at /run"))?;
-    std::fs::create_dir(Path::new(ROOM)).map_err(doing(format!("make {ROOM}")))?;
+    std::fs::create_dir(Path::new(SANDBOX_DIR)).map_err(doing(format!("make {SANDBOX_DIR}")))?;
     end_with_owner()
 }
 

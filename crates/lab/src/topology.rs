@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 /// Namespace of the switch.
 pub const SWITCH: &str = "switch";
 /// The interface of a node.
-pub const PORT: &str = "eth0";
+pub const INTERFACE: &str = "eth0";
 /// Addresses of nodes: 198.18.0.0/15, set aside for measurements by RFC 2544.
 const FIRST: u32 = 0xc612_0000;
 const PREFIX: u32 = 15;
@@ -70,11 +70,11 @@ pub fn build(nodes: u32, link: Link) -> Vec<Step> {
         let (name, address) = (name(node), address(node));
         steps.extend([
             step("ip", &format!("netns add {name}")),
-            step("ip", &format!("-n {SWITCH} link add {name} type veth peer name {PORT} netns {name}")),
+            step("ip", &format!("-n {SWITCH} link add {name} type veth peer name {INTERFACE} netns {name}")),
             step("ip", &format!("-n {SWITCH} link set {name} master hub up")),
-            step("ip", &format!("-n {name} address add {address}/{PREFIX} dev {PORT}")),
+            step("ip", &format!("-n {name} address add {address}/{PREFIX} dev {INTERFACE}")),
             step("ip", &format!("-n {name} link set lo up")),
-            step("ip", &format!("-n {name} link set {PORT} up")),
+            step("ip", &format!("-n {name} link set {INTERFACE} up")),
         ]);
     }
     steps.extend(shape(nodes, link));
@@ -87,7 +87,7 @@ pub fn shape(nodes: u32, link: Link) -> Vec<Step> {
     let mut steps = Vec::new();
     for node in 1..=nodes.min(NODES_MAX) {
         let name = name(node);
-        for (space, port) in [(SWITCH, &*name), (&*name, PORT)] {
+        for (space, port) in [(SWITCH, &*name), (&*name, INTERFACE)] {
             let line = format!(
                 "-n {space} qdisc replace dev {port} root tbf rate {mbit}mbit burst {BURST} limit {queue}"
             );

@@ -78,7 +78,7 @@ fn inside_of_three_nodes() {
 fn a_link_carries_its_rate_and_counts_it() {
     let mut sandbox =
         Sandbox::start(&mut again("inside_of_three_nodes")).expect("a sandbox: run the tests as root");
-    let status = sandbox.first().wait().expect("it ends");
+    let status = sandbox.init().wait().expect("it ends");
     assert!(status.success(), "what it says is above: {status}");
 }
 
@@ -98,7 +98,7 @@ fn inside_for_ever() {
 #[ignore = "the owner of a sandbox, which the next test kills"]
 fn owner() {
     let mut sandbox = Sandbox::start(&mut again("inside_for_ever")).expect("a sandbox");
-    let _ = sandbox.first().wait();
+    let _ = sandbox.init().wait();
 }
 
 #[test]

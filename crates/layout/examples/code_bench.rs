@@ -21,15 +21,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut lines: BTreeMap<_, BTreeMap<_, String>> = BTreeMap::new();
     for row in rows {
         let speed = row.speed.map_or_else(|error| error.to_string(), |speed| format!("{speed:.1}"));
-        let line = lines.entry((row.code, row.stripe, row.body.name(), row.access.name())).or_default();
+        let line = lines.entry((row.code, row.stripe, row.backend.name(), row.access.name())).or_default();
         line.insert(row.operation.name(), speed);
     }
     let operations = [Operation::Encode, Operation::DecodeOne, Operation::DecodeTwo].map(Operation::name);
-    println!("| code | stripe | body | access | {} |", operations.join(" | "));
+    println!("| code | stripe | backend | access | {} |", operations.join(" | "));
     println!("|---|---|---|---|---|---|---|");
-    for ((code, stripe, body, access), speeds) in lines {
+    for ((code, stripe, backend, access), speeds) in lines {
         let speeds = operations.map(|name| speeds.get(name).map_or("", String::as_str));
-        println!("| {code} | {stripe} | {body} | {access} | {} |", speeds.join(" | "));
+        println!("| {code} | {stripe} | {backend} | {access} | {} |", speeds.join(" | "));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use types::{BufMut, Code};
 
-use crate::{Body, Coder, DecodeError};
+use crate::{Backend, Coder, DecodeError};
 
 /// Data of the stripes that a run of [`Access::Memory`] walks, in bytes.
 const WALK: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
@@ -94,8 +94,8 @@ pub struct Row {
     pub code: Code,
     /// Bytes of data in a stripe: K whole units, so at most what was asked for.
     pub stripe: usize,
-    /// Which body.
-    pub body: Body,
+    /// Which backend.
+    pub backend: Backend,
     /// Where the stripes lay.
     pub access: Access,
     /// What was done.
@@ -104,7 +104,7 @@ pub struct Row {
     pub speed: Result<f64, BenchError>,
 }
 
-/// Measures every code at every stripe size (bytes of data), each body, hot and in memory, for `seconds` a row.
+/// Measures every code at every stripe size (bytes of data), each backend, hot and in memory, for `seconds` a row.
 /// `now` is a clock in microseconds. Stripes with less than one byte a unit are left out, and so are losses that
 /// the code does not bear.
 pub fn code_bench(codes: &[Code], stripes: &[usize], seconds: f64, now: &dyn Fn() -> u64) -> Vec<Row> {
@@ -137,12 +137,12 @@ fn measure(
     let stripe = unit * code.k();
     let mut walk =
         Walk::new(code, unit, if access == Access::Hot { 1 } else { (WALK / stripe).clamp(1, STRIPES_MAX) });
-    for body in Body::ALL {
-        let coder = Coder::with_body(code, body);
+    for backend in Backend::ALL {
+        let coder = Coder::with_backend(code, backend);
         for operation in [Operation::Encode, Operation::DecodeOne, Operation::DecodeTwo] {
             if operation.lost() <= code.m() {
                 let speed = walk.run(&coder, operation, seconds, now);
-                rows.push(Row { code, stripe, body, access, operation, speed });
+                rows.push(Row { code, stripe, backend, access, operation, speed });
             }
         }
     }
@@ -156,7 +156,7 @@ struct Walk {
     data: BufMut,
     parity: BufMut,
     out: BufMut,
-    /// What the parity must be, by the plain body.
+    /// What the parity must be, by the plain backend.
     right: Vec<u8>,
 }
 
@@ -169,7 +169,7 @@ impl Walk {
         let parity = BufMut::zeroed(stripes * unit * code.m());
         let out = BufMut::zeroed(stripes * unit * 2);
         let mut walk = Walk { code, unit, stripes, data, parity, out, right: Vec::new() };
-        let oracle = Coder::with_body(code, Body::Scalar);
+        let oracle = Coder::with_backend(code, Backend::Scalar);
         (0..stripes).for_each(|stripe| walk.encode(&oracle, stripe));
         walk.right = walk.parity.to_vec();
         walk
@@ -277,7 +277,7 @@ mod tests {
         };
         let codes = ["8+2", "1+2", "3+1", "2+0"].map(|code| code.parse().expect("code"));
         let rows = code_bench(&codes, &[4, 65_536], 0.001, &now);
-        // Two places, two bodies; three operations with two parity units, two with one. 8+2 has no units in a
+        // Two places, two backends; three operations with two parity units, two with one. 8+2 has no units in a
         // stripe of four bytes.
         assert_eq!(rows.len(), 4 * (3 + 2 * 3 + 2 * 2));
         for row in &rows {

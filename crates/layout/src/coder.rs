@@ -1,6 +1,6 @@
 //! The code: parity from data, and any K units give back the rest.
 //!
-//! One mechanism for every `K+M`: rows of numbers over GF(2^8) from [`crate::Matrix`], and a body that multiplies
+//! One mechanism for every `K+M`: rows of numbers over GF(2^8) from [`crate::Matrix`], and a backend that multiplies
 //! and adds. Encoding applies the parity rows; decoding applies rows of an inverted matrix; copies, XOR and RAID-6
 //! are only rows that happen to have faster kernels.
 //!
@@ -56,24 +56,24 @@ pub enum DecodeError {
     },
 }
 
-/// Which body does the arithmetic. Bytes never depend on it.
+/// Which backend does the arithmetic. Bytes never depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Body {
+pub enum Backend {
     /// Plain scalar code.
     Scalar,
     /// The fastest kernels that this CPU has.
     Fast,
 }
 
-impl Body {
-    /// Every body.
-    pub const ALL: [Body; 2] = [Body::Scalar, Body::Fast];
+impl Backend {
+    /// Every backend.
+    pub const ALL: [Backend; 2] = [Backend::Scalar, Backend::Fast];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Body::Scalar => "scalar",
-            Body::Fast => "fast",
+            Backend::Scalar => "scalar",
+            Backend::Fast => "fast",
         }
     }
 }
@@ -86,30 +86,30 @@ pub struct Coder {
 
 struct Inner {
     code: Code,
-    body: Body,
+    backend: Backend,
     parity: Product,
     /// By the set of sources, then of wanted units.
     decodes: Mutex<BTreeMap<(u64, u64), Arc<Product>>>,
 }
 
 impl Coder {
-    /// A coder for `code` with the fastest body, which is compared with the plain one first (some microseconds).
+    /// A coder for `code` with the fastest backend, which is compared with the plain one first (some microseconds).
     pub fn new(code: Code) -> Coder {
-        Coder::with_body(code, Body::Fast)
+        Coder::with_backend(code, Backend::Fast)
     }
 
-    /// A coder for `code` with this body.
+    /// A coder for `code` with this backend.
     ///
     /// # Panics
-    /// If the fast body does not make the plain one's bytes on this CPU: better no I/O than wrong I/O.
-    pub fn with_body(code: Code, body: Body) -> Coder {
+    /// If the fast backend does not make the plain one's bytes on this CPU: better no I/O than wrong I/O.
+    pub fn with_backend(code: Code, backend: Backend) -> Coder {
         let rows = matrix::parity_rows(code);
         assert!(
-            body == Body::Scalar || rows.is_empty() || fast::agrees(&rows, code.k()),
-            "the fast body makes other bytes than the plain one on this CPU"
+            backend == Backend::Scalar || rows.is_empty() || fast::agrees(&rows, code.k()),
+            "the fast backend makes other bytes than the plain one on this CPU"
         );
-        let parity = Product::new(rows, code.k(), body);
-        Coder { inner: Arc::new(Inner { code, body, parity, decodes: Mutex::new(BTreeMap::new()) }) }
+        let parity = Product::new(rows, code.k(), backend);
+        Coder { inner: Arc::new(Inner { code, backend, parity, decodes: Mutex::new(BTreeMap::new()) }) }
     }
 
     /// The code.
@@ -231,7 +231,7 @@ impl Coder {
             return product.clone();
         }
         let rows = matrix::decode_rows(self.code(), sources, wanted);
-        let product = Arc::new(Product::new(rows, self.code().k(), self.inner.body));
+        let product = Arc::new(Product::new(rows, self.code().k(), self.inner.backend));
         let mut decodes = lock();
         if decodes.len() >= CACHED_MAX {
             decodes.clear();
@@ -241,7 +241,7 @@ impl Coder {
     }
 }
 
-/// Rows of numbers and the body that applies them.
+/// Rows of numbers and the backend that applies them.
 struct Product {
     rows: Vec<u8>,
     sources: usize,
@@ -250,9 +250,9 @@ struct Product {
 }
 
 impl Product {
-    fn new(rows: Vec<u8>, sources: usize, body: Body) -> Product {
-        let prepared = match body {
-            Body::Fast if !rows.is_empty() => Some(Prepared::new(&rows, sources)),
+    fn new(rows: Vec<u8>, sources: usize, backend: Backend) -> Product {
+        let prepared = match backend {
+            Backend::Fast if !rows.is_empty() => Some(Prepared::new(&rows, sources)),
             _ => None,
         };
         Product { rows, sources, prepared }
@@ -284,9 +284,9 @@ impl Product {
             } else {
                 let rows = self.rows.chunks(self.sources);
                 let rows = rows.flat_map(|row| present.iter().map(|&i| row[i])).collect();
-                let body = if self.prepared.is_some() { Body::Fast } else { Body::Scalar };
+                let backend = if self.prepared.is_some() { Backend::Fast } else { Backend::Scalar };
                 let sources: Vec<&[u8]> = present.iter().map(|&i| &sources[i][start..end]).collect();
-                Product::new(rows, present.len(), body).apply(&sources, &mut pieces);
+                Product::new(rows, present.len(), backend).apply(&sources, &mut pieces);
             }
             start = end;
         }

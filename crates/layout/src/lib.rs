@@ -11,8 +11,8 @@
 //! | `groups.rs` | the table of groups over failure domains |
 //! | `coder.rs` | encode, decode, update of one code |
 //! | `matrix.rs`, `gf.rs` | the numbers behind the parity; they decide bytes on disk |
-//! | `oracle.rs`, `fast.rs` | the two bodies that multiply and add: plain, and as fast as the memory |
-//! | `bench.rs` | how fast the bodies are here |
+//! | `oracle.rs`, `fast.rs` | the two backends that multiply and add: plain, and as fast as the memory |
+//! | `bench.rs` | how fast the backends are here |
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ mod oracle;
 mod place;
 
 pub use bench::{Access, BenchError, Operation, Row, code_bench};
-pub use coder::{Body, Coder, DecodeError};
+pub use coder::{Backend, Coder, DecodeError};
 pub use groups::{Domain, PlacementError, build_groups, groups_for};
 pub use matrix::Matrix;
 pub use place::group_of;

@@ -1,4 +1,4 @@
-//! The code in its plainest form: what every faster body must equal byte for byte.
+//! The code in its plainest form: what every faster backend must equal byte for byte.
 
 use crate::gf;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use meta::{Engine, MetaOptions, Service, create_cluster};
 use types::messages::cluster::{BrickJoin, ClientJoin, ClientPoll, VolumeCreate};
-use types::messages::names::{Caller, Create, FileKind, Grow, Owner, Release, SizeUpdate, Unlink};
+use types::messages::names::{Caller, Create, FileKind, Owner, Release, SizeUpdate, Unlink, UpdateSizes};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, Incarnation, InodeId, MapVersion, NodeId};
@@ -139,12 +139,13 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
                     let attr = ask.ask(&create).await.attr;
                     let size = SizeUpdate {
                         inode: attr.inode,
-                        cuts: attr.cuts,
+                        truncate_seq: attr.truncate_seq,
                         size: 1024,
                         mtime: 2,
                         set_time: false,
                     };
-                    ask.ask(&Grow { client: joined.client, volume, sizes: vec![size], stable: true }).await;
+                    ask.ask(&UpdateSizes { client: joined.client, volume, sizes: vec![size], stable: true })
+                        .await;
                     ask.ask(&Release { caller: caller(), volume, inode: attr.inode, write: true }).await;
                 }
             }

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use futures_util::future::join_all;
-use types::limits::BEAT_US;
+use types::limits::HEARTBEAT_US;
 use types::messages::cluster::{ClientJoin, ClientLeave, ClientPoll};
 use types::messages::names::{Caller, Create, FileKind, Lookup, Mkdir, Owner};
 use types::messages::session::Role;
@@ -76,7 +76,7 @@ impl Session {
         let (beat, client, pause) = (Rc::clone(&filler), joined.client, world.clone());
         world.spawn("beat", async move {
             while beat.ask(&ClientPoll { client, map: MapVersion(u64::MAX) }).await.is_ok() {
-                pause.sleep(BEAT_US / 4).await;
+                pause.sleep(HEARTBEAT_US / 4).await;
             }
         });
         Ok(Session { filler, client, volume: joined.volume, next: 1, acked: 0 })

@@ -6,11 +6,11 @@ use types::messages::cluster::{ClientJoin, ClientJoined, OpenInode};
 use types::{ClientId, InodeId, Refusal, VolumeId};
 
 use crate::keys;
-use crate::live::Place;
 use crate::ops;
 use crate::records::ClientRecord;
 use crate::sessions::Session;
 use crate::state::{Change, State};
+use crate::volatile::VolumeInode;
 
 /// Files, or answers, that are dealt with in one turn: a transaction is held in memory, and one record holds it.
 pub(crate) const TURN: usize = 1024;
@@ -56,7 +56,7 @@ impl State {
         let (exclusive, place) = (request.exclusive, request.place.clone());
         let record = ClientRecord { volume, exclusive, place, since: wall, lost: false };
         let kept = record.clone();
-        let change = Change::again(move |txn| {
+        let change = Change::idempotent(move |txn| {
             let client = ClientId(txn.new_id()?);
             txn.put(keys::client(client), &kept);
             Ok(client)
@@ -80,11 +80,11 @@ impl State {
             return Err(Refusal::Invalid);
         }
         session.heard = now;
-        if session.announced {
+        if session.reclaim_complete {
             return Ok(client);
         }
-        self.announce(client, volume, &request.opens)?;
-        self.sessions.known(client, volume)?.announced = true;
+        self.reclaim(client, volume, &request.opens)?;
+        self.sessions.known(client, volume)?.reclaim_complete = true;
         Ok(client)
     }
 
@@ -92,16 +92,16 @@ impl State {
     ///
     /// # Errors
     /// `Fenced`: its lease has run out.
-    fn announce(&mut self, client: ClientId, volume: VolumeId, opens: &[OpenInode]) -> Result<(), Refusal> {
-        if self.sessions.known(client, volume)?.announced {
+    fn reclaim(&mut self, client: ClientId, volume: VolumeId, opens: &[OpenInode]) -> Result<(), Refusal> {
+        if self.sessions.known(client, volume)?.reclaim_complete {
             return Ok(());
         }
         for open in opens {
             // What is gone stays gone: the client will be told that it is stale.
             if self.store.get(&keys::inode(volume, open.inode), |_| ()).is_ok_and(|found| found.0.is_some()) {
                 let place = (volume, open.inode);
-                self.live.opens.announce(place, client, open.readers, open.writers);
-                open.zeroing.map(|number| self.live.cuts.may_zero(place, client, number));
+                self.volatile.opens.reclaim(place, client, open.readers, open.writers);
+                open.zeroing.map(|number| self.volatile.truncations.may_zero(place, client, number));
             }
         }
         Ok(())
@@ -109,44 +109,44 @@ impl State {
 
     /// Takes what a client that comes back has open, but for a bounded rest that [`State::client_join`] takes. False when
     /// nothing but that is left: called again and again, each is a turn.
-    pub(crate) fn hear_opens(&mut self, request: &mut ClientJoin, now: u64) -> Result<bool, Refusal> {
+    pub(crate) fn reclaim_opens(&mut self, request: &mut ClientJoin, now: u64) -> Result<bool, Refusal> {
         let (Some(client), true) = (request.client, request.opens.len() > TURN) else { return Ok(false) };
         let volume = self.cluster.map().volume_named(&request.volume).ok_or(Refusal::Unknown)?.id;
         let session = self.sessions.known(client, volume)?;
-        if session.announced {
+        if session.reclaim_complete {
             return Ok(false);
         }
         session.heard = now;
         let part = request.opens.split_off(request.opens.len() - TURN);
-        self.announce(client, volume, &part)?;
+        self.reclaim(client, volume, &part)?;
         Ok(true)
     }
 
     /// Once every client is back or lost, it is known what is open. Returns what nobody can reach any more then.
-    pub(crate) fn opens_settled(&mut self) -> Vec<Place> {
-        if !self.live.unsure || !self.sessions.all_announced() {
+    pub(crate) fn end_grace(&mut self) -> Vec<VolumeInode> {
+        if !self.volatile.in_grace || !self.sessions.all_reclaimed() {
             return Vec::new();
         }
-        self.live.unsure = false;
-        self.live.orphans.iter().copied().collect()
+        self.volatile.in_grace = false;
+        self.volatile.orphans.iter().copied().collect()
     }
 
     /// A client renews its lease.
     ///
     /// # Errors
     /// `Unknown`: join again.
-    pub(crate) fn client_heard(&mut self, client: ClientId, now: u64) -> Result<(), Refusal> {
-        let session = self.sessions.get_mut(client).filter(|session| session.announced);
+    pub(crate) fn renew_client_lease(&mut self, client: ClientId, now: u64) -> Result<(), Refusal> {
+        let session = self.sessions.get_mut(client).filter(|session| session.reclaim_complete);
         session.ok_or(Refusal::Unknown)?.heard = now;
         Ok(())
     }
 
     /// A mount has ended, or is lost and no brick accepts its writes: what it had open is closed, what it told of that is
-    /// not stable is stale. That is done by [`State::go_on`]. `None` if it is gone already.
-    pub(crate) fn client_goes(&mut self, client: ClientId) -> Option<Parting> {
+    /// not stable is stale. That is done by [`State::continue_teardown`]. `None` if it is gone already.
+    pub(crate) fn begin_client_teardown(&mut self, client: ClientId) -> Option<ClientTeardown> {
         let session = self.sessions.remove(client)?;
-        let growth = self.live.growth.iter().filter(|(_, growth)| growth.client == client);
-        Some(Parting {
+        let growth = self.volatile.growth.iter().filter(|(_, growth)| growth.client == client);
+        Some(ClientTeardown {
             client,
             growth: growth.map(|(place, _)| *place).collect(),
             answers: session.stored_up_to(u64::MAX).collect(),
@@ -156,20 +156,20 @@ impl State {
     }
 
     /// Does the next part of what a client's going brings with it, a turn. False when all is done.
-    pub(crate) fn go_on(&mut self, parting: &mut Parting) -> bool {
-        let client = parting.client;
-        let growth = some_of(&mut parting.growth);
-        let answers = some_of(&mut parting.answers);
+    pub(crate) fn continue_teardown(&mut self, teardown: &mut ClientTeardown) -> bool {
+        let client = teardown.client;
+        let growth = some_of(&mut teardown.growth);
+        let answers = some_of(&mut teardown.answers);
         if !growth.is_empty() || !answers.is_empty() {
-            self.run_batch(vec![Change::again(move |txn| {
+            self.run_batch(vec![Change::idempotent(move |txn| {
                 ops::settle_growth(txn, client, &growth)?;
                 answers.iter().for_each(|op| txn.remove(keys::done(client, *op)));
                 Ok(Done {})
             })]);
-        } else if !parting.is_closed {
-            self.close_all(parting);
-        } else if !parting.orphans.is_empty() {
-            let orphans = some_of(&mut parting.orphans);
+        } else if !teardown.is_closed {
+            self.close_all(teardown);
+        } else if !teardown.orphans.is_empty() {
+            let orphans = some_of(&mut teardown.orphans);
             self.drop_orphans(&orphans);
         } else {
             return false;
@@ -179,27 +179,27 @@ impl State {
     }
 
     /// Closes everything that a client had open, and forgets it.
-    fn close_all(&mut self, parting: &mut Parting) {
-        let client = parting.client;
-        let closed = self.live.opens.drop_client(client);
-        closed.iter().for_each(|place| self.live.cuts.closed(*place, client));
-        self.run_batch(vec![Change::again(move |txn| {
+    fn close_all(&mut self, teardown: &mut ClientTeardown) {
+        let client = teardown.client;
+        let closed = self.volatile.opens.drop_client(client);
+        closed.iter().for_each(|place| self.volatile.truncations.closed(*place, client));
+        self.run_batch(vec![Change::idempotent(move |txn| {
             txn.remove(keys::client(client));
             Ok(Done {})
         })]);
-        parting.is_closed = true;
-        parting.orphans = closed.into_iter().filter(|place| self.live.orphans.contains(place)).collect();
-        parting.orphans.extend(self.opens_settled());
+        teardown.is_closed = true;
+        teardown.orphans = closed.into_iter().filter(|place| self.volatile.orphans.contains(place)).collect();
+        teardown.orphans.extend(self.end_grace());
     }
 
-    /// As [`State::client_goes`] and all that it brings with it, in one turn.
+    /// As [`State::begin_client_teardown`] and all that it brings with it, in one turn.
     #[cfg(test)]
-    pub(crate) fn client_gone(&mut self, client: ClientId) {
-        let Some(mut parting) = self.client_goes(client) else { return };
-        while self.go_on(&mut parting) {}
+    pub(crate) fn tear_down_client(&mut self, client: ClientId) {
+        let Some(mut teardown) = self.begin_client_teardown(client) else { return };
+        while self.continue_teardown(&mut teardown) {}
     }
 
-    /// Fences the clients whose leases have run out. Returns how many. They go, by [`State::client_goes`], when the bricks
+    /// Fences the clients whose leases have run out. Returns how many. They go, by [`State::begin_client_teardown`], when the bricks
     /// have fenced them too.
     pub(crate) fn expire_clients(&mut self, now: u64) -> usize {
         let silent = self.sessions.silent_since(now.saturating_sub(LEASE_US + LEASE_MARGIN_US));
@@ -207,7 +207,7 @@ impl State {
             tracing::info!(%client, "the client's lease has run out");
             let Some(record) = self.sessions.lose(*client) else { continue };
             let key = keys::client(*client);
-            let change = Change::again(move |txn| {
+            let change = Change::idempotent(move |txn| {
                 txn.put(key, &record);
                 Ok(Done {})
             });
@@ -220,26 +220,26 @@ impl State {
     }
 
     /// Removes those of `places`, a bounded number, that have no names and that nobody has open.
-    pub(crate) fn drop_orphans(&mut self, places: &[Place]) {
-        let places: Vec<Place> =
-            places.iter().copied().filter(|place| self.live.orphans.contains(place)).collect();
+    pub(crate) fn drop_orphans(&mut self, places: &[VolumeInode]) {
+        let places: Vec<VolumeInode> =
+            places.iter().copied().filter(|place| self.volatile.orphans.contains(place)).collect();
         if !places.is_empty() {
-            self.run_batch(vec![Change::again(move |txn| ops::drop_orphans(txn, &places))]);
+            self.run_batch(vec![Change::idempotent(move |txn| ops::drop_orphans(txn, &places))]);
         }
     }
 }
 
 /// A client that goes, and what is left to do about it.
-pub(crate) struct Parting {
+pub(crate) struct ClientTeardown {
     client: ClientId,
     /// Files that have grown, and whose new bytes are not stable.
-    growth: Vec<Place>,
+    growth: Vec<VolumeInode>,
     /// Answers in the store that it could have asked for again.
     answers: Vec<u64>,
     /// What it had open is closed.
     is_closed: bool,
     /// Files without names that nobody has open any more.
-    orphans: Vec<Place>,
+    orphans: Vec<VolumeInode>,
 }
 
 /// Takes as many out as are dealt with in one turn.

@@ -83,7 +83,7 @@ impl Fixture {
             place: String::new(),
         };
         self.state.client_join(&join, 0, 0).expect("it has a lease");
-        let orphans = self.state.opens_settled();
+        let orphans = self.state.end_grace();
         self.state.drop_orphans(&orphans);
         self
     }
@@ -108,11 +108,11 @@ impl Fixture {
         self.run(change)
     }
 
-    pub(crate) fn again<R: Codec>(
+    pub(crate) fn idempotent<R: Codec>(
         &mut self,
         f: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal> + 'static,
     ) -> Result<R, Refusal> {
-        self.run(Change::again(f))
+        self.run(Change::idempotent(f))
     }
 
     fn run<R: Codec>(&mut self, change: Change) -> Result<R, Refusal> {
@@ -227,11 +227,16 @@ impl Fixture {
 
     pub(crate) fn grow(&mut self, attr: &Attr, size: u64, stable: bool) -> Result<(), Refusal> {
         self.now += 10;
-        let update =
-            SizeUpdate { inode: attr.inode, cuts: attr.cuts, size, mtime: self.now, set_time: false };
-        let request = Grow { client: self.client, volume: self.volume, sizes: vec![update], stable };
+        let update = SizeUpdate {
+            inode: attr.inode,
+            truncate_seq: attr.truncate_seq,
+            size,
+            mtime: self.now,
+            set_time: false,
+        };
+        let request = UpdateSizes { client: self.client, volume: self.volume, sizes: vec![update], stable };
         if stable {
-            self.again(move |txn| ops::grow(txn, &request)).map(|_| ())
+            self.idempotent(move |txn| ops::grow(txn, &request)).map(|_| ())
         } else {
             self.state.effect_only(|txn| ops::grow(txn, &request)).0.map(|_| ())
         }
@@ -240,9 +245,9 @@ impl Fixture {
     /// What `attr` tells as stale is zeroed.
     pub(crate) fn zeroed(&mut self, attr: &Attr) -> Result<(), Refusal> {
         let (client, volume) = (self.client, self.volume);
-        let Attr { inode, cuts, stale_end, .. } = *attr;
-        let request = Zeroed { client, volume, inode, number: None, cuts, stale_end };
-        self.again(move |txn| ops::zeroed(txn, &request)).map(|_| ())
+        let Attr { inode, truncate_seq, stale_end, .. } = *attr;
+        let request = Zeroed { client, volume, inode, number: None, truncate_seq, stale_end };
+        self.idempotent(move |txn| ops::zeroed(txn, &request)).map(|_| ())
     }
 
     pub(crate) fn lookup(&self, parent: InodeId, name: &str) -> Result<Attr, Refusal> {
@@ -253,7 +258,7 @@ impl Fixture {
     pub(crate) fn accessed(&mut self, inode: InodeId, known: i64, atime: i64) -> Result<Done, Refusal> {
         let times = vec![AccessTime { inode, known, atime }];
         let request = Accessed { client: self.client, volume: self.volume, times };
-        self.again(move |txn| ops::accessed(txn, &request))
+        self.idempotent(move |txn| ops::accessed(txn, &request))
     }
 
     pub(crate) fn getattr(&self, inode: InodeId) -> Result<Attr, Refusal> {
@@ -278,7 +283,7 @@ impl Fixture {
         let pairs = self.state.read(|txn| txn.range(&prefix, &end, 10_000)).expect("readable");
         let purges: Vec<_> =
             pairs.iter().map(|(key, _)| ObjectId(crate::keys::last_u64(key).expect("an object"))).collect();
-        assert_eq!(self.state.live.purges, purges.len() as u64);
+        assert_eq!(self.state.volatile.purges, purges.len() as u64);
         purges
     }
 

@@ -1,7 +1,7 @@
 //! The metadata service: the arbiter (cluster map, epochs, leases, ids, volumes, modes) and the name space.
 //!
 //! ```text
-//!          requests                             reads: committed state and what is live beside it
+//!          requests                             reads: committed state and volatile state beside it
 //! client ----------> service --- Change ---> queue -> batch -> one durable commit -> answers
 //! brick              (waits for modes,            (state.rs: each change in a Txn of its own)
 //!                     leases, news)
@@ -12,7 +12,7 @@
 //! | `kv/` | the transactional store of ordered keys, over redb or memory |
 //! | `keys.rs`, `records.rs` | the key table, and the values |
 //! | `ops/`, `tree.rs` | one file per operation of the name space, and what they share |
-//! | `live.rs`, `opens.rs`, `cuts.rs` | unstable sizes; who has what open, in what mode; cuts of shared files |
+//! | `volatile.rs`, `opens.rs`, `truncations.rs` | unstable sizes; who has what open, in what mode; cuts of shared files |
 //! | `state.rs`, `sessions.rs`, `clients.rs`, `volumes.rs` | batches; dedupe and leases of clients; volumes |
 //! | `cluster/` | the arbiter: bricks, groups, the map |
 //! | `service/` | requests, the committing task, expiry, the purger |
@@ -23,13 +23,11 @@
 
 mod clients;
 mod cluster;
-mod cuts;
 mod error;
 #[cfg(test)]
 mod fixture;
 mod keys;
 pub mod kv;
-mod live;
 pub mod measure;
 mod opens;
 mod ops;
@@ -38,6 +36,8 @@ mod service;
 mod sessions;
 mod state;
 mod tree;
+mod truncations;
+mod volatile;
 mod volumes;
 
 pub use error::MetaError;

@@ -11,7 +11,7 @@ use crate::kv::{Engine, Journal, writes_of};
 use crate::ops;
 use crate::state::{Change, State};
 use crate::{MetaError, create_cluster};
-use world::{Signal, World};
+use world::{Notify, World};
 
 /// What one kind of operation cost.
 pub struct Measured {
@@ -48,7 +48,7 @@ pub fn creates(
 ) -> Result<Vec<(&'static str, Measured)>, MetaError> {
     let cluster = ClusterId([1; 16]);
     create_cluster(&engine, cluster)?;
-    let (budget, work) = (crate::MEMORY_BUDGET_DEFAULT, Signal::new());
+    let (budget, work) = (crate::MEMORY_BUDGET_DEFAULT, Notify::new());
     let recovered = crate::service::recover(world, engine, cluster, budget, &work);
     let (mut state, journal) = world.block_on(recovered)?;
     let refused = |_: Refusal| MetaError::Damaged;
@@ -89,8 +89,8 @@ async fn write(state: &mut State, journal: Option<&mut Journal>) -> Result<(), R
             if let Some((table, _)) = state.store.frozen() {
                 state.store.engine().commit(writes_of(&table)).map_err(failed)?;
             }
-            state.store.thaw().map_err(failed)?;
-            journal.turn();
+            state.store.take_flushed().map_err(failed)?;
+            journal.switch_half();
         }
         journal.append(&record).await.map_err(|_| Refusal::MetaFailed)?;
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use types::messages::cluster::{Mode, Recall};
 use types::{ClientId, cost};
 
-use crate::live::Place;
+use crate::volatile::VolumeInode;
 
 /// A client that has an inode open.
 #[derive(Debug)]
@@ -101,9 +101,9 @@ impl Holders {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTable {
-    inodes: BTreeMap<Place, Holders>,
+    inodes: BTreeMap<VolumeInode, Holders>,
     /// Where each client has a recall, and whether it has been told.
-    recalled: BTreeMap<ClientId, BTreeMap<Place, bool>>,
+    recalled: BTreeMap<ClientId, BTreeMap<VolumeInode, bool>>,
     /// The number of the last recall.
     last: u64,
 }
@@ -114,24 +114,24 @@ impl OpenTable {
         self.last = number;
     }
 
-    pub(crate) fn is_open(&self, place: Place) -> bool {
+    pub(crate) fn is_open(&self, place: VolumeInode) -> bool {
         self.inodes.contains_key(&place)
     }
 
     /// Whether a client has an inode open.
-    pub(crate) fn has(&self, place: Place, client: ClientId) -> bool {
+    pub(crate) fn has(&self, place: VolumeInode, client: ClientId) -> bool {
         self.inodes.get(&place).is_some_and(|holders| holders.by_client.contains_key(&client))
     }
 
     /// Clients that have an inode open, and know it.
-    pub(crate) fn openers(&self, place: Place) -> impl Iterator<Item = ClientId> + '_ {
+    pub(crate) fn openers(&self, place: VolumeInode) -> impl Iterator<Item = ClientId> + '_ {
         let holders = self.inodes.get(&place).into_iter().flat_map(|holders| &holders.by_client);
         holders.filter(|(_, holder)| holder.opens() > holder.waiting).map(|(client, _)| *client)
     }
 
     /// Counts an open and recalls what it conflicts with. It may be answered when [`OpenTable::may_proceed`] says so,
     /// by [`OpenTable::granted`]; or be taken back by [`OpenTable::give_up`].
-    pub(crate) fn open(&mut self, place: Place, client: ClientId, write: bool) {
+    pub(crate) fn open(&mut self, place: VolumeInode, client: ClientId, write: bool) {
         let holders = self.inodes.entry(place).or_default();
         let holder = holders.by_client.entry(client).or_insert_with(|| Holder::new(Mode::Readers));
         *holder.count(write) += 1;
@@ -147,13 +147,13 @@ impl OpenTable {
     }
 
     /// A client has made a file and has it open for writing.
-    pub(crate) fn open_new(&mut self, place: Place, client: ClientId) {
+    pub(crate) fn open_new(&mut self, place: VolumeInode, client: ClientId) {
         self.open(place, client, true);
         self.granted(place, client);
     }
 
     /// A client that came back has this open. What it may do, it knows; it keeps it until somebody conflicts.
-    pub(crate) fn announce(&mut self, place: Place, client: ClientId, readers: u32, writers: u32) {
+    pub(crate) fn reclaim(&mut self, place: VolumeInode, client: ClientId, readers: u32, writers: u32) {
         if readers == 0 && writers == 0 {
             return;
         }
@@ -172,7 +172,7 @@ impl OpenTable {
 
     /// `client` is about to cut the file, open or not: recalls what others may not do beside a writer. The cut may be
     /// made when [`OpenTable::may_proceed`] says so.
-    pub(crate) fn begin_cut(&mut self, place: Place, client: ClientId) {
+    pub(crate) fn begin_truncate(&mut self, place: VolumeInode, client: ClientId) {
         let holders = self.inodes.entry(place).or_default();
         holders.cutters.push(client);
         let recalled = holders.settle(client, &mut self.last);
@@ -180,7 +180,7 @@ impl OpenTable {
     }
 
     /// The cut is made, or given up.
-    pub(crate) fn end_cut(&mut self, place: Place, client: ClientId) {
+    pub(crate) fn end_truncate(&mut self, place: VolumeInode, client: ClientId) {
         let Some(holders) = self.inodes.get_mut(&place) else { return };
         if let Some(at) = holders.cutters.iter().position(|cutter| *cutter == client) {
             holders.cutters.remove(at);
@@ -191,14 +191,14 @@ impl OpenTable {
     }
 
     /// Whether nobody but `client` still acts by a recalled mode.
-    pub(crate) fn may_proceed(&self, place: Place, client: ClientId) -> bool {
+    pub(crate) fn may_proceed(&self, place: VolumeInode, client: ClientId) -> bool {
         self.inodes.get(&place).is_none_or(|holders| {
             holders.by_client.iter().all(|(id, holder)| *id == client || holder.recall.is_none())
         })
     }
 
     /// The mode that an open is answered with.
-    pub(crate) fn granted(&mut self, place: Place, client: ClientId) -> Mode {
+    pub(crate) fn granted(&mut self, place: VolumeInode, client: ClientId) -> Mode {
         let Some(holders) = self.inodes.get_mut(&place) else { return Mode::Shared };
         let mode = holders.mode();
         let Some(holder) = holders.by_client.get_mut(&client) else { return Mode::Shared };
@@ -212,7 +212,7 @@ impl OpenTable {
     }
 
     /// An open is not going to be answered.
-    pub(crate) fn give_up(&mut self, place: Place, client: ClientId, write: bool) {
+    pub(crate) fn give_up(&mut self, place: VolumeInode, client: ClientId, write: bool) {
         if let Some(holder) = self.holder(place, client) {
             holder.waiting = holder.waiting.saturating_sub(1);
             self.release(place, client, write);
@@ -220,7 +220,7 @@ impl OpenTable {
     }
 
     /// Counts a close.
-    pub(crate) fn release(&mut self, place: Place, client: ClientId, write: bool) {
+    pub(crate) fn release(&mut self, place: VolumeInode, client: ClientId, write: bool) {
         let Some(holder) = self.holder(place, client) else { return };
         let count = holder.count(write);
         *count = count.saturating_sub(1);
@@ -230,7 +230,7 @@ impl OpenTable {
     }
 
     /// A client acts by a recalled mode from now on.
-    pub(crate) fn taken(&mut self, place: Place, client: ClientId, number: u64) {
+    pub(crate) fn taken(&mut self, place: VolumeInode, client: ClientId, number: u64) {
         let Some(holder) = self.holder(place, client) else { return };
         if let Some((mode, _)) = holder.recall.take_if(|(_, asked)| *asked == number) {
             holder.mode = mode;
@@ -260,20 +260,21 @@ impl OpenTable {
     }
 
     /// Forgets a client; returns the inodes that it had open.
-    pub(crate) fn drop_client(&mut self, client: ClientId) -> Vec<Place> {
-        let held =
-            |(place, holders): (&Place, &Holders)| holders.by_client.contains_key(&client).then_some(*place);
-        let places: Vec<Place> = cost::walked(&self.inodes).filter_map(held).collect();
+    pub(crate) fn drop_client(&mut self, client: ClientId) -> Vec<VolumeInode> {
+        let held = |(place, holders): (&VolumeInode, &Holders)| {
+            holders.by_client.contains_key(&client).then_some(*place)
+        };
+        let places: Vec<VolumeInode> = cost::walked(&self.inodes).filter_map(held).collect();
         places.iter().for_each(|place| self.remove(*place, client));
         self.recalled.remove(&client);
         places
     }
 
-    fn holder(&mut self, place: Place, client: ClientId) -> Option<&mut Holder> {
+    fn holder(&mut self, place: VolumeInode, client: ClientId) -> Option<&mut Holder> {
         self.inodes.get_mut(&place)?.by_client.get_mut(&client)
     }
 
-    fn remove(&mut self, place: Place, client: ClientId) {
+    fn remove(&mut self, place: VolumeInode, client: ClientId) {
         let Some(holders) = self.inodes.get_mut(&place) else { return };
         holders.by_client.remove(&client);
         if holders.is_empty() {
@@ -287,7 +288,7 @@ impl OpenTable {
         }
     }
 
-    fn tell(&mut self, place: Place, clients: Vec<ClientId>) {
+    fn tell(&mut self, place: VolumeInode, clients: Vec<ClientId>) {
         for client in clients {
             self.recalled.entry(client).or_default().insert(place, false);
         }
@@ -299,7 +300,7 @@ mod tests {
     use super::*;
     use types::{InodeId, VolumeId};
 
-    const FILE: Place = (VolumeId(1), InodeId(7));
+    const FILE: VolumeInode = (VolumeId(1), InodeId(7));
     const A: ClientId = ClientId(1);
     const B: ClientId = ClientId(2);
     const C: ClientId = ClientId(3);
@@ -397,13 +398,13 @@ mod tests {
     #[test]
     fn announced_writers_are_recalled() {
         let mut table = OpenTable::default();
-        table.announce(FILE, A, 1, 1);
+        table.reclaim(FILE, A, 1, 1);
         table.open(FILE, B, false);
         assert!(!table.may_proceed(FILE, B));
         assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
         let mut table = OpenTable::default();
-        table.announce(FILE, A, 1, 0);
-        table.announce(FILE, B, 0, 1);
+        table.reclaim(FILE, A, 1, 0);
+        table.reclaim(FILE, B, 0, 1);
         table.open(FILE, C, false);
         assert!(table.may_proceed(FILE, C));
     }
@@ -412,10 +413,10 @@ mod tests {
     fn cutting_recalls_the_others_only() {
         let mut table = OpenTable::default();
         table.open_new(FILE, A);
-        table.begin_cut(FILE, A);
+        table.begin_truncate(FILE, A);
         assert!(table.may_proceed(FILE, A) && !table.has_news(A));
-        table.end_cut(FILE, A);
-        table.begin_cut(FILE, B);
+        table.end_truncate(FILE, A);
+        table.begin_truncate(FILE, B);
         assert!(!table.may_proceed(FILE, B));
         assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
         table.release(FILE, A, true);
@@ -423,7 +424,7 @@ mod tests {
         table.open(FILE, C, true);
         assert_eq!(table.granted(FILE, C), Mode::Shared);
         table.release(FILE, C, true);
-        table.end_cut(FILE, B);
+        table.end_truncate(FILE, B);
         assert!(!table.is_open(FILE));
     }
 
@@ -434,9 +435,9 @@ mod tests {
             table.open(FILE, client, false);
             table.granted(FILE, client);
         }
-        table.begin_cut(FILE, A);
+        table.begin_truncate(FILE, A);
         table.taken(FILE, B, 1);
-        table.end_cut(FILE, A);
+        table.end_truncate(FILE, A);
         // It believes that it may cache, so it is asked when somebody writes.
         table.open(FILE, C, true);
         assert!(!table.may_proceed(FILE, C));

@@ -41,7 +41,7 @@ types::records! {
         /// End of the bytes beyond `size` that must be zeroed before the file grows; 0 if there are none.
         stale_end: u64,
         /// How often a file has become shorter. A new object is one cut more.
-        cuts: u64,
+        truncate_seq: u64,
         /// Grows with every change of the contents.
         changes: u64,
         /// Of a directory: the one that it is in (itself for the root).
@@ -132,7 +132,7 @@ impl Inode {
             timed: now,
             object: ObjectId(0),
             stale_end: 0,
-            cuts: 0,
+            truncate_seq: 0,
             changes: 0,
             parent: InodeId(0),
             cookie_next: COOKIE_FIRST,
@@ -164,7 +164,7 @@ impl Inode {
             ctime: self.ctime,
             object: self.object,
             stale_end: self.stale_end,
-            cuts: self.cuts,
+            truncate_seq: self.truncate_seq,
             changes: self.changes,
         }
     }
@@ -173,14 +173,14 @@ impl Inode {
     /// left does not zero all of that.
     pub(crate) fn leave_stale(&mut self, end: u64) {
         self.stale_end = self.stale_end.max(end);
-        self.cuts += 1;
+        self.truncate_seq += 1;
     }
 
     /// The file has no bytes any more; the ones to come are another object's.
     pub(crate) fn begin_anew(&mut self, object: ObjectId) {
         self.object = object;
         self.stale_end = 0;
-        self.cuts += 1;
+        self.truncate_seq += 1;
     }
 
     /// The contents changed now.

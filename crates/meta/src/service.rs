@@ -35,7 +35,7 @@ use std::rc::Rc;
 
 use futures_util::future::{Either, join, join5, select};
 use types::ClusterId;
-use world::{Handler, Identity, Listener, Peers, Signal, World, serve};
+use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
 
 use crate::kv::{Engine, Journal};
 use crate::state::State;
@@ -60,24 +60,24 @@ struct Shared {
     /// Whether pid and memory are told: in a simulation they would make runs differ.
     accountable: bool,
     /// How far changes are durable.
-    tide: committer::Tide,
+    watermark: committer::DurableWatermark,
     state: RefCell<State>,
     /// A change waits to be written.
-    work: Signal,
+    work: Notify,
     /// The engine is to get something.
-    frozen: Signal,
+    flush_wanted: Notify,
     /// The engine has got it.
-    thawed: Signal,
+    flush_done: Notify,
     /// The map is newer, or a mode is recalled.
-    news: Signal,
+    news: Notify,
     /// A mode was taken, a file was closed, a client came back or is lost, has stopped, an open or a cut has ended.
-    settled: Signal,
+    settled: Notify,
     /// An object waits to be purged, or a brick to purge it from is back.
-    purges: Signal,
+    purges: Notify,
     /// A client is lost, or has left.
-    departed: Signal,
+    departed: Notify,
     /// A commit failed.
-    failed: Signal,
+    failed: Notify,
 }
 
 /// A metadata service that listens.
@@ -97,28 +97,28 @@ impl Service {
             return Err(MetaError::WrongCluster { found, expected });
         }
         let accountable = !engine.is_memory();
-        let work = Signal::new();
+        let work = Notify::new();
         let (mut state, journal) = recover(&world, engine, found, options.memory_budget, &work).await?;
         let listener = world.listen(&options.listen).await;
         let listener = listener.map_err(|error| MetaError::Listen { address: options.listen, error })?;
         let identity = Identity { cluster: found, ..options.identity };
-        state.live.opens.count_from(world.random());
-        state.live.cuts.count_from(world.random());
+        state.volatile.opens.count_from(world.random());
+        state.volatile.truncations.count_from(world.random());
         let shared = Shared {
             peers: Peers::new(world.clone(), identity.clone()),
             world,
             memory_budget: options.memory_budget,
             accountable,
-            tide: committer::Tide::at(state.store.last()),
+            watermark: committer::DurableWatermark::at(state.store.last()),
             state: RefCell::new(state),
             work,
-            frozen: Signal::new(),
-            thawed: Signal::new(),
-            news: Signal::new(),
-            settled: Signal::new(),
-            purges: Signal::new(),
-            departed: Signal::new(),
-            failed: Signal::new(),
+            flush_wanted: Notify::new(),
+            flush_done: Notify::new(),
+            news: Notify::new(),
+            settled: Notify::new(),
+            purges: Notify::new(),
+            departed: Notify::new(),
+            failed: Notify::new(),
         };
         Ok(Service { shared: Rc::new(shared), listener, identity, journal })
     }

@@ -19,7 +19,7 @@ pub(crate) struct Session {
     /// When its lease was last renewed.
     pub(crate) heard: u64,
     /// It has joined in this life of the service; before, what it has open is not known.
-    pub(crate) announced: bool,
+    pub(crate) reclaim_complete: bool,
     /// Answers that it may ask for again, by its number for the change.
     answers: BTreeMap<u64, Vec<u8>>,
     /// Those of them that are in the store.
@@ -33,11 +33,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(record: ClientRecord, heard: u64, announced: bool) -> Session {
+    pub(crate) fn new(record: ClientRecord, heard: u64, reclaim_complete: bool) -> Session {
         Session {
             record,
             heard,
-            announced,
+            reclaim_complete,
             answers: BTreeMap::new(),
             stored: BTreeSet::new(),
             opened: BTreeSet::new(),
@@ -53,12 +53,12 @@ impl Session {
     }
 
     /// The answer of a change that has been done.
-    pub(crate) fn answer(&self, op: u64) -> Option<&Vec<u8>> {
+    pub(crate) fn cached_reply(&self, op: u64) -> Option<&Vec<u8>> {
         self.answers.get(&op)
     }
 
     /// Keeps an answer until the client knows it.
-    pub(crate) fn keep(&mut self, op: u64, answer: Vec<u8>, stored: bool) {
+    pub(crate) fn cache_reply(&mut self, op: u64, answer: Vec<u8>, stored: bool) {
         self.answers.insert(op, answer);
         if stored {
             self.stored.insert(op);
@@ -166,10 +166,14 @@ impl Sessions {
     }
 
     /// The answer that a caller has already been given.
-    pub(crate) fn answered(&mut self, caller: &Caller, volume: VolumeId) -> Result<Option<Vec<u8>>, Refusal> {
+    pub(crate) fn cached_reply(
+        &mut self,
+        caller: &Caller,
+        volume: VolumeId,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
         let session = self.known(caller.client, volume)?;
         session.check_wanted(caller.op)?;
-        Ok(session.answer(caller.op).cloned())
+        Ok(session.cached_reply(caller.op).cloned())
     }
 
     /// Mounts, and lost ones that the bricks may not refuse yet.
@@ -215,12 +219,12 @@ impl Sessions {
 
     /// Whether every client has joined in this life of the service, so that what is open is known, and the bricks refuse
     /// those that will not.
-    pub(crate) fn all_announced(&self) -> bool {
-        self.lost.values().chain(self.by_client.values()).all(|session| session.announced)
+    pub(crate) fn all_reclaimed(&self) -> bool {
+        self.lost.values().chain(self.by_client.values()).all(|session| session.reclaim_complete)
     }
 
     /// Counts every lease from `us` later than it was heard.
-    pub(crate) fn forgive(&mut self, us: u64) {
+    pub(crate) fn extend_leases(&mut self, us: u64) {
         self.by_client.values_mut().for_each(|session| session.heard += us);
     }
 
@@ -243,12 +247,12 @@ mod tests {
         let mut sessions = Sessions::default();
         sessions.insert(client, Session::new(record, 0, true));
         let copy = |op| Caller { client, op, acked: 0 };
-        assert_eq!(sessions.answered(&copy(1), volume), Ok(None));
+        assert_eq!(sessions.cached_reply(&copy(1), volume), Ok(None));
         let session = sessions.known(client, volume).expect("it has a lease");
-        session.keep(1, vec![7], true);
-        assert_eq!(sessions.answered(&copy(1), volume), Ok(Some(vec![7])), "its answer was lost");
+        session.cache_reply(1, vec![7], true);
+        assert_eq!(sessions.cached_reply(&copy(1), volume), Ok(Some(vec![7])), "its answer was lost");
         sessions.known(client, volume).expect("it has a lease").trim(1);
-        assert_eq!(sessions.answered(&copy(1), volume), Err(Refusal::Stale));
-        assert_eq!(sessions.answered(&copy(2), volume), Ok(None));
+        assert_eq!(sessions.cached_reply(&copy(1), volume), Err(Refusal::Stale));
+        assert_eq!(sessions.cached_reply(&copy(2), volume), Ok(None));
     }
 }

@@ -7,24 +7,24 @@
 //!
 //! What a change did is seen by the next one at once, but nobody may be told of it before its record is durable: a
 //! client that was shown a file, which is gone after a crash, would hold an id that is given to another file then. So
-//! whatever is read comes with the number of the record that must be durable first ([`State::look`]).
+//! whatever is read comes with the number of the record that must be durable first ([`State::read_with_record`]).
 
 use types::messages::names::Caller;
 use types::wire::{Codec, Record, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
 
 use crate::cluster::Cluster;
-use crate::kv::{Engine, EngineError, Pair, Store, Txn, Writes};
-use crate::live::{Effect, Live};
+use crate::kv::{Engine, EngineError, KeyValue, Store, Txn, Writes};
 use crate::records::{VERSION, from_value};
 use crate::sessions::{Session, Sessions};
+use crate::volatile::{Effect, VolatileState};
 use crate::{MetaError, keys};
 
 /// The answer of a change: the record's bytes.
 pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
 
 /// What was read or done, and the record that must be durable before anybody is told.
-pub(crate) type Seen<R> = (Result<R, Refusal>, u64);
+pub(crate) type DurableAfter<R> = (Result<R, Refusal>, u64);
 
 type Apply = Box<dyn FnOnce(&mut Txn<'_>) -> Outcome>;
 
@@ -42,11 +42,11 @@ impl Change {
         volume: VolumeId,
         apply: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal> + 'static,
     ) -> Change {
-        Change { caller: Some((caller.clone(), volume)), ..Change::again(apply) }
+        Change { caller: Some((caller.clone(), volume)), ..Change::idempotent(apply) }
     }
 
     /// A change that may be done again.
-    pub(crate) fn again<R: Codec>(
+    pub(crate) fn idempotent<R: Codec>(
         apply: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal> + 'static,
     ) -> Change {
         Change { caller: None, apply: Box::new(|txn| apply(txn).map(|reply| to_bytes(&reply))) }
@@ -56,7 +56,7 @@ impl Change {
 /// See the module.
 pub(crate) struct State {
     pub(crate) store: Store,
-    pub(crate) live: Live,
+    pub(crate) volatile: VolatileState,
     pub(crate) sessions: Sessions,
     pub(crate) cluster: Cluster,
     /// The last record that holds a decision of the arbiter, or the coming or going of a client: these are seen beside
@@ -78,7 +78,7 @@ impl State {
         let cluster = Cluster::load(&store, now)?;
         let mut state = State {
             store,
-            live: Live::default(),
+            volatile: VolatileState::default(),
             sessions: Sessions::default(),
             cluster,
             decided: 0,
@@ -89,7 +89,7 @@ impl State {
         state.volumes_changed();
         state.load_clients(now)?;
         state.load_orphans_and_purges()?;
-        state.live.unsure = !state.sessions.all_announced();
+        state.volatile.in_grace = !state.sessions.all_reclaimed();
         Ok(state)
     }
 
@@ -102,7 +102,7 @@ impl State {
             let record = from_value(&value).map_err(|_| MetaError::Damaged)?;
             let mut session = Session::new(record, now, false);
             for (key, answer) in self.pairs(&keys::all::done(client))? {
-                session.keep(keys::last_u64(&key).ok_or(MetaError::Damaged)?, answer, true);
+                session.cache_reply(keys::last_u64(&key).ok_or(MetaError::Damaged)?, answer, true);
             }
             self.sessions.insert(client, session);
         }
@@ -111,14 +111,14 @@ impl State {
 
     fn load_orphans_and_purges(&mut self) -> Result<(), MetaError> {
         let prefix = keys::all::orphans();
-        let orphans = &mut self.live.orphans;
+        let orphans = &mut self.volatile.orphans;
         self.store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, _| {
             orphans
                 .extend(keys::volume_and_number(key).map(|(volume, inode)| (volume, types::InodeId(inode))));
             true
         })?;
         let prefix = keys::all::purges();
-        let purges = &mut self.live.purges;
+        let purges = &mut self.volatile.purges;
         self.store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |_, _| {
             *purges += 1;
             true
@@ -126,7 +126,7 @@ impl State {
         Ok(())
     }
 
-    fn pairs(&self, prefix: &[u8]) -> Result<Vec<Pair>, EngineError> {
+    fn pairs(&self, prefix: &[u8]) -> Result<Vec<KeyValue>, EngineError> {
         let mut pairs = Vec::new();
         self.store.range(prefix, &keys::after_all(prefix), &Writes::new(), &mut |key, value| {
             pairs.push((key.to_vec(), value.to_vec()));
@@ -142,28 +142,34 @@ impl State {
 
     /// What a read makes of the state, for the service's own use.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&Txn<'_>) -> Result<R, Refusal>) -> Result<R, Refusal> {
-        self.look(f).0
+        self.read_with_record(f).0
     }
 
     /// What a read makes of the state, and the record that must be durable before anybody is told.
-    pub(crate) fn look<R>(&self, f: impl FnOnce(&Txn<'_>) -> Result<R, Refusal>) -> Seen<R> {
+    pub(crate) fn read_with_record<R>(
+        &self,
+        f: impl FnOnce(&Txn<'_>) -> Result<R, Refusal>,
+    ) -> DurableAfter<R> {
         if self.failed {
             return (Err(Refusal::MetaFailed), 0);
         }
-        let txn = Txn::new(&self.store, &self.live);
+        let txn = Txn::new(&self.store, &self.volatile);
         let result = f(&txn);
         (result, txn.seen().max(self.decided))
     }
 
     /// Does a change that touches nothing in the store, at once.
-    pub(crate) fn effect_only<R>(&mut self, f: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal>) -> Seen<R> {
-        let mut txn = Txn::new(&self.store, &self.live);
+    pub(crate) fn effect_only<R>(
+        &mut self,
+        f: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal>,
+    ) -> DurableAfter<R> {
+        let mut txn = Txn::new(&self.store, &self.volatile);
         let result = f(&mut txn);
         let seen = txn.seen().max(self.decided);
         if result.is_ok() {
             let (writes, effects) = txn.keep();
             assert!(writes.is_empty(), "what touches the store goes through a batch");
-            effects.into_iter().for_each(|effect| self.live.apply(effect));
+            effects.into_iter().for_each(|effect| self.volatile.apply(effect));
         }
         (result, seen)
     }
@@ -186,7 +192,7 @@ impl State {
     }
 
     /// Does one change. Its answer, or that it is refused, may be told when the record is durable.
-    pub(crate) fn run_one(&mut self, change: Change) -> Seen<Vec<u8>> {
+    pub(crate) fn run_one(&mut self, change: Change) -> DurableAfter<Vec<u8>> {
         if self.failed {
             return (Err(Refusal::MetaFailed), 0);
         }
@@ -194,15 +200,15 @@ impl State {
         if self.end_batch() { (outcome, seen) } else { (Err(Refusal::MetaFailed), 0) }
     }
 
-    fn run(&mut self, change: Change) -> Seen<Vec<u8>> {
+    fn run(&mut self, change: Change) -> DurableAfter<Vec<u8>> {
         if let Some((caller, volume)) = &change.caller {
-            match self.sessions.answered(caller, *volume) {
+            match self.sessions.cached_reply(caller, *volume) {
                 Ok(None) => {}
                 Ok(Some(answer)) => return (Ok(answer), self.store.last()),
                 Err(refusal) => return (Err(refusal), self.decided),
             }
         }
-        let mut txn = Txn::new(&self.store, &self.live);
+        let mut txn = Txn::new(&self.store, &self.volatile);
         let answer = match (change.apply)(&mut txn) {
             Ok(answer) => answer,
             Err(refusal) => return (Err(refusal), txn.seen().max(self.decided)),
@@ -216,7 +222,7 @@ impl State {
         self.store.gather(writes);
         self.changes += 1;
         self.keep_answer(&change.caller, &answer, &effects);
-        effects.into_iter().for_each(|effect| self.live.apply(effect));
+        effects.into_iter().for_each(|effect| self.volatile.apply(effect));
         (Ok(answer), self.store.last())
     }
 
@@ -225,7 +231,7 @@ impl State {
         let Some(session) = self.sessions.get_mut(caller.client) else { return };
         session.trim(caller.acked);
         session.forget_stored(caller.acked);
-        session.keep(caller.op, answer.to_vec(), true);
+        session.cache_reply(caller.op, answer.to_vec(), true);
         if effects.iter().any(|effect| matches!(effect, Effect::Opened(..))) {
             session.count_open(caller.op);
         }

@@ -6,15 +6,15 @@ use types::{Geometry, InodeId, ObjectId, Refusal, VolumeId};
 
 use crate::keys;
 use crate::kv::Txn;
-use crate::live::{Effect, Place};
 use crate::records::{Entry, Inode, Listed, ToPurge};
+use crate::volatile::{Effect, VolumeInode};
 
 /// Permission bit of a directory that gives its group to what is made in it.
 pub(crate) const SET_GROUP: u32 = 0o2000;
 
 /// A directory that an operation looks into or changes.
 pub(crate) struct Directory {
-    pub(crate) place: Place,
+    pub(crate) place: VolumeInode,
     pub(crate) inode: Inode,
 }
 
@@ -39,25 +39,25 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Refusal> {
 impl Txn<'_> {
     /// The geometry of a volume that is in use.
     pub(crate) fn geometry(&self, volume: VolumeId) -> Result<Geometry, Refusal> {
-        self.live().volumes.get(&volume).copied().ok_or(Refusal::Unknown)
+        self.volatile().volumes.get(&volume).copied().ok_or(Refusal::Unknown)
     }
 
     /// An inode that must exist.
-    pub(crate) fn inode(&self, (volume, inode): Place) -> Result<Inode, Refusal> {
+    pub(crate) fn inode(&self, (volume, inode): VolumeInode) -> Result<Inode, Refusal> {
         self.get(&keys::inode(volume, inode))?.ok_or(Refusal::Stale)
     }
 
-    pub(crate) fn put_inode(&mut self, (volume, inode): Place, value: &Inode) {
+    pub(crate) fn put_inode(&mut self, (volume, inode): VolumeInode, value: &Inode) {
         self.put(keys::inode(volume, inode), value);
     }
 
     /// The attributes that everybody is shown.
-    pub(crate) fn attr(&self, place: Place, inode: &Inode) -> Attr {
-        self.live().attr(place, inode)
+    pub(crate) fn attr(&self, place: VolumeInode, inode: &Inode) -> Attr {
+        self.volatile().attr(place, inode)
     }
 
     /// A directory that must exist.
-    pub(crate) fn directory(&self, place: Place) -> Result<Directory, Refusal> {
+    pub(crate) fn directory(&self, place: VolumeInode) -> Result<Directory, Refusal> {
         self.geometry(place.0)?;
         let inode = self.inode(place)?;
         if !inode.is_directory() {
@@ -73,7 +73,7 @@ impl Txn<'_> {
     }
 
     /// A directory and a name in it that must be good and free.
-    pub(crate) fn vacant(&self, place: Place, name: &[u8]) -> Result<Directory, Refusal> {
+    pub(crate) fn vacant(&self, place: VolumeInode, name: &[u8]) -> Result<Directory, Refusal> {
         let directory = self.directory(place)?;
         self.check_not_a_disk(place.0)?;
         check_name(name)?;
@@ -86,17 +86,21 @@ impl Txn<'_> {
 
     /// Refuses to change the names of a block volume: it has its disk, and nothing else.
     pub(crate) fn check_not_a_disk(&self, volume: VolumeId) -> Result<(), Refusal> {
-        if self.live().disks.contains(&volume) { Err(Refusal::NotPermitted) } else { Ok(()) }
+        if self.volatile().disks.contains(&volume) { Err(Refusal::NotPermitted) } else { Ok(()) }
     }
 
     /// A directory, and what a name in it names, which is about to change.
-    pub(crate) fn named(&self, place: Place, name: &[u8]) -> Result<(Directory, Entry, Inode), Refusal> {
+    pub(crate) fn named(
+        &self,
+        place: VolumeInode,
+        name: &[u8],
+    ) -> Result<(Directory, Entry, Inode), Refusal> {
         self.check_not_a_disk(place.0)?;
         self.find(place, name)
     }
 
     /// A directory, and what a name in it names.
-    pub(crate) fn find(&self, place: Place, name: &[u8]) -> Result<(Directory, Entry, Inode), Refusal> {
+    pub(crate) fn find(&self, place: VolumeInode, name: &[u8]) -> Result<(Directory, Entry, Inode), Refusal> {
         let directory = self.directory(place)?;
         check_name(name)?;
         let entry = self.entry(&directory, name)?.ok_or(Refusal::NotFound)?;
@@ -151,14 +155,19 @@ impl Txn<'_> {
     }
 
     /// Takes one name off an inode that is no directory. With the last one it goes, unless it may be open.
-    pub(crate) fn drop_link(&mut self, place: Place, mut inode: Inode, now: i64) -> Result<(), Refusal> {
+    pub(crate) fn drop_link(
+        &mut self,
+        place: VolumeInode,
+        mut inode: Inode,
+        now: i64,
+    ) -> Result<(), Refusal> {
         inode.links = inode.links.saturating_sub(1);
         inode.ctime = now;
         if inode.links > 0 {
             self.put_inode(place, &inode);
             return Ok(());
         }
-        if inode.is_file() && self.live().maybe_open(place) {
+        if inode.is_file() && self.volatile().maybe_open(place) {
             self.put_inode(place, &inode);
             self.put(keys::orphan(place.0, place.1), &[0; 0]);
             self.effect(Effect::Orphaned(place));
@@ -168,7 +177,7 @@ impl Txn<'_> {
     }
 
     /// Removes an inode, and its bytes.
-    pub(crate) fn forget_inode(&mut self, place: Place, inode: &Inode) -> Result<(), Refusal> {
+    pub(crate) fn forget_inode(&mut self, place: VolumeInode, inode: &Inode) -> Result<(), Refusal> {
         self.queue_purge(place, inode, 0)?;
         self.remove(keys::inode(place.0, place.1));
         self.count_inodes(place.0, -1)?;
@@ -178,8 +187,13 @@ impl Txn<'_> {
 
     /// Queues a file's object, if it may have bytes, to be purged. A client may have sent some, up to `sent_end`, without
     /// having told of them.
-    pub(crate) fn queue_purge(&mut self, place: Place, inode: &Inode, sent_end: u64) -> Result<(), Refusal> {
-        let end = self.live().size(place, inode).max(inode.stale_end).max(sent_end);
+    pub(crate) fn queue_purge(
+        &mut self,
+        place: VolumeInode,
+        inode: &Inode,
+        sent_end: u64,
+    ) -> Result<(), Refusal> {
+        let end = self.volatile().size(place, inode).max(inode.stale_end).max(sent_end);
         if !inode.is_file() || end == 0 {
             return Ok(());
         }

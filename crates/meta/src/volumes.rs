@@ -49,8 +49,8 @@ impl State {
 
     /// Takes over which volumes there are.
     pub(crate) fn volumes_changed(&mut self) {
-        self.live.volumes = self.cluster.geometries();
-        self.live.disks = self.cluster.disks();
+        self.volatile.volumes = self.cluster.geometries();
+        self.volatile.disks = self.cluster.disks();
     }
 
     /// Takes a volume away; [`State::sweep_volume`] then removes what is in it.
@@ -70,10 +70,10 @@ impl State {
         if !self.cluster.is_deleted(volume) {
             return Ok(false);
         }
-        types::cost::entries(self.live.orphans.len() + self.live.growth.len());
-        self.live.orphans.retain(|place| place.0 != volume);
-        self.live.growth.retain(|place, _| place.0 != volume);
-        let change = Change::again(move |txn| ops::sweep(txn, volume));
+        types::cost::entries(self.volatile.orphans.len() + self.volatile.growth.len());
+        self.volatile.orphans.retain(|place| place.0 != volume);
+        self.volatile.growth.retain(|place, _| place.0 != volume);
+        let change = Change::idempotent(move |txn| ops::sweep(txn, volume));
         let answer = self.run_batch(vec![change]).pop().expect("a batch of one has one answer")?;
         types::wire::from_bytes(&answer).map_err(|_| Refusal::MetaFailed)
     }

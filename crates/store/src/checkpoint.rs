@@ -5,14 +5,14 @@
 
 use std::rc::Rc;
 
+use types::code_probe::{CodeProbe, hit};
 use types::limits::{BLOCK, UNIT_DEFAULT};
-use types::rare::{Rare, reached};
 use types::{Buf, Refusal, Seq, StripeKey};
 
 use crate::error::BrickError;
-use crate::journal::{Claim, DiskFailed};
+use crate::journal::{DiskFailed, Priority};
 use crate::server::Server;
-use crate::slot::Forward;
+use crate::slot::LiveRecord;
 use crate::table::{Change, UNSYNCED_PAGES_MAX};
 
 /// Time between looks, in microseconds.
@@ -54,7 +54,7 @@ impl Server {
     /// Whether less than half of the oldest segment would have to be copied. Folds make it so.
     fn is_oldest_mostly_free(&self) -> bool {
         let (oldest, _) = self.journal.oldest();
-        self.slot.borrow().forward_bytes(oldest) < self.superblock.segment / 2
+        self.slot.borrow().live_bytes(oldest) < self.superblock.segment / 2
     }
 
     /// Whether few more descriptors find room, and some that are there are no longer needed.
@@ -90,7 +90,7 @@ impl Server {
         let current = self.journal.serial();
         let short_of_ram = self.slot.borrow().resident_units() > self.resident_max();
         let upto = if short_of_ram || live <= 1 || self.is_short_of_places() {
-            reached(Rare::CheckpointShort);
+            hit(CodeProbe::CheckpointShort);
             current
         } else {
             oldest
@@ -98,8 +98,8 @@ impl Server {
         // The journal may go on in another segment meanwhile; records and states in what is the current one now are not
         // looked after here.
         let freed = upto.min(current.saturating_sub(1));
-        let forwards = self.slot.borrow().forwards(freed);
-        for (key, seq) in forwards {
+        let live_records = self.slot.borrow().live_records(freed);
+        for (key, seq) in live_records {
             self.copy_forward(key, seq).await?;
         }
         self.snapshot_groups(upto).await?;
@@ -111,7 +111,7 @@ impl Server {
             }
             self.write_changes(changes).await?;
         }
-        self.journal.want();
+        self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         self.journal.free_upto(freed);
         Ok(())
@@ -141,7 +141,7 @@ impl Server {
     /// Writes descriptors, durably.
     async fn write_changes(&self, changes: Vec<Change>) -> Result<(), BrickError> {
         // A descriptor must not say more than the journal: a lost decision would be decided anew.
-        self.journal.want();
+        self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         let erased: Vec<_> = changes.iter().filter(|c| c.descriptor.is_none()).map(|c| c.key).collect();
         self.table.write(changes).await?;
@@ -153,18 +153,18 @@ impl Server {
 
     /// Copies a record that is still needed to the end of the journal.
     async fn copy_forward(&self, key: StripeKey, seq: Seq) -> Result<(), BrickError> {
-        let forward = self.slot.borrow().forward(key, seq);
+        let live = self.slot.borrow().live_record(key, seq);
         // Folded meanwhile.
-        let Some(Forward { hold, position }) = forward else { return Ok(()) };
+        let Some(LiveRecord { record, position }) = live else { return Ok(()) };
         let bytes = if position.len == 0 { Buf::empty() } else { self.journal.read(position).await? };
-        self.journal.room(Claim::Housekeeping, bytes.len() + 4096).await?;
-        if !self.slot.borrow().is_kept(hold.key, hold.seq) {
+        self.journal.wait_for_space(Priority::Housekeeping, bytes.len() + 4096).await?;
+        if !self.slot.borrow().is_record_live(record.key, record.seq) {
             return Ok(());
         }
-        reached(Rare::CopiedForward);
-        let appended = self.journal.append(&hold, &bytes);
+        hit(CodeProbe::CopiedForward);
+        let appended = self.journal.append(&record, &bytes);
         let stamp = self.stamp(appended);
-        self.slot.borrow_mut().forwarded(hold.key, hold.seq, appended.position, stamp);
+        self.slot.borrow_mut().relocated(record.key, record.seq, appended.position, stamp);
         Ok(())
     }
 
@@ -172,7 +172,7 @@ impl Server {
     async fn snapshot_groups(&self, upto: u64) -> Result<(), BrickError> {
         let stale = self.slot.borrow().stale_groups(upto);
         for id in stale {
-            self.journal.room(Claim::Housekeeping, 64 << 10).await?;
+            self.journal.wait_for_space(Priority::Housekeeping, 64 << 10).await?;
             let Some(snapshot) = self.slot.borrow().snapshot(id) else { continue };
             let appended = self.journal.append(&snapshot, &Buf::empty());
             self.slot.borrow_mut().snapshotted(id, self.stamp(appended));

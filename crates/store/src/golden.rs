@@ -12,7 +12,7 @@ use world::{Disk, World};
 
 use crate::descriptor::Descriptor;
 use crate::journal::Journal;
-use crate::record::{Decided, Drop, Forget, Hold, Promise, Settle, Snapshot, Torn};
+use crate::record::{Decided, Drop, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn};
 use crate::superblock::Superblock;
 use crate::table::{Change, PAGE, Table};
 
@@ -46,7 +46,7 @@ async fn disk_as_text(world: &World) -> String {
     let step = 0x1111_1111;
     let journal = Journal::open(disk.clone(), &superblock, step, async |_| Ok(())).await.expect("empty");
     let (mut n, mut at) = (0, superblock.journal_start + BLOCK as u64);
-    record::<Hold>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<PrepareRecord>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Decided>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Promise>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Settle>(&mut lines, &journal, &disk, &mut n, &mut at).await;

@@ -28,15 +28,15 @@ use std::rc::Rc;
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
+use types::code_probe::{CodeProbe, hit};
 use types::messages::brick::{BrickStatus, Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
 use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
-use types::rare::{Rare, reached};
 use types::wire::Request;
 use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
 use world::CallError;
 
 use crate::ops::stripe::Stripe;
-use crate::primary::{Attempt, Offer, Taken};
+use crate::primary::{Attempt, Offer, OfferOutcome};
 use crate::server::{Server, count};
 use need::{Need, expected, need};
 
@@ -67,11 +67,11 @@ const ADMIT_US: u64 = 1_000_000;
 /// Pause before something is tried again, in microseconds.
 const RETRY_US: u64 = 20_000;
 /// Pauses after a failure, in microseconds: the first, and the longest.
-const PAUSE_US: (u64, u64) = (500_000, 10_000_000);
+const BACKOFF_US: (u64, u64) = (500_000, 10_000_000);
 
 /// A slot that could not be brought level.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pause {
+pub(crate) struct Backoff {
     until: u64,
     us: u64,
 }
@@ -95,7 +95,7 @@ struct Join<'a> {
     attempt: Attempt,
     address: String,
     /// The life of the slot's brick. With another one it begins again.
-    life: Cell<Option<Incarnation>>,
+    incarnation: Cell<Option<Incarnation>>,
 }
 
 impl Server {
@@ -106,7 +106,7 @@ impl Server {
             let now = self.world.now();
             let map = self.map.borrow().clone();
             let candidates = self.primary.borrow().joinable(|id, slot, brick| {
-                is_up(&map, brick) && self.pauses.borrow().get(&(id, slot)).is_none_or(|p| p.until <= now)
+                is_up(&map, brick) && self.backoffs.borrow().get(&(id, slot)).is_none_or(|p| p.until <= now)
             });
             for (id, epoch, slot) in candidates {
                 if self.primary.borrow().joins() >= JOINS_MAX || self.check_lease().is_err() {
@@ -127,11 +127,11 @@ impl Server {
         self.primary.borrow_mut().end_join(&attempt);
         self.pressure.borrow_mut().remove(&brick);
         self.progress.notify();
-        let mut pauses = self.pauses.borrow_mut();
+        let mut backoffs = self.backoffs.borrow_mut();
         match ended {
             Ok(()) => {
                 tracing::info!(group = %id, %epoch, slot, %brick, "a slot is live again");
-                pauses.remove(&(id, slot));
+                backoffs.remove(&(id, slot));
                 return;
             }
             Err(Failure::Over) => tracing::debug!(group = %id, %epoch, slot, "a slot is not level yet"),
@@ -140,16 +140,16 @@ impl Server {
             }
             Err(failure) => tracing::warn!(group = %id, slot, %brick, ?failure, "a slot stays out for now"),
         }
-        let us = match pauses.get(&(id, slot)) {
-            Some(pause) if ended != Err(Failure::Over) => (pause.us * 2).min(PAUSE_US.1),
-            _ => PAUSE_US.0,
+        let us = match backoffs.get(&(id, slot)) {
+            Some(pause) if ended != Err(Failure::Over) => (pause.us * 2).min(BACKOFF_US.1),
+            _ => BACKOFF_US.0,
         };
-        pauses.insert((id, slot), Pause { until: self.world.now() + us, us });
+        backoffs.insert((id, slot), Backoff { until: self.world.now() + us, us });
     }
 
     async fn bring_level(&self, attempt: Attempt) -> Result<(), Failure> {
         let address = self.address_of(attempt.brick).ok_or(Failure::Over)?;
-        let join = Join { server: self, attempt, address, life: Cell::new(None) };
+        let join = Join { server: self, attempt, address, incarnation: Cell::new(None) };
         join.start_clean().await?;
         join.compare().await?;
         join.catch_up().await?;
@@ -201,17 +201,17 @@ impl Server {
         let taken = match answer {
             Ok((prepared, _)) => {
                 self.note_pressure(offer.brick, prepared.free, prepared.journal_fill);
-                Taken::Held
+                OfferOutcome::Prepared
             }
-            Err(CallError::Refused(Refusal::Dropped)) => Taken::Held,
-            Err(CallError::Refused(refusal)) => Taken::Refused(refusal),
-            Err(_) => Taken::Silent,
+            Err(CallError::Refused(Refusal::ObjectRemoved)) => OfferOutcome::Prepared,
+            Err(CallError::Refused(refusal)) => OfferOutcome::Refused(refusal),
+            Err(_) => OfferOutcome::NoAnswer,
         };
-        if taken != Taken::Held {
+        if taken != OfferOutcome::Prepared {
             tracing::debug!(key = %prepare.key, %seq, slot = offer.slot, ?taken, "a stripe falls behind");
         }
         self.primary.borrow_mut().offered(id, seq, taken, whole);
-        self.news.notify();
+        self.undelivered.notify();
         self.progress.notify();
     }
 }
@@ -263,8 +263,8 @@ impl Join<'_> {
         };
         let new = NewEpoch { group: id, config, map: server.map.borrow().version };
         let tail = self.ask(STEP_US, &new, Buf::empty()).await?;
-        let verdict = server.primary.borrow().verdict(&self.attempt);
-        let (upto, windows) = verdict.ok_or(Failure::Over)?;
+        let decided_state = server.primary.borrow().decided_state(&self.attempt);
+        let (upto, windows) = decided_state.ok_or(Failure::Over)?;
         let aborted = tail.held.iter().map(|op| op.seq).collect();
         let decide = Decide { group: id, upto, aborted, windows };
         self.ask(STEP_US, &decide, Buf::empty()).await?;
@@ -383,12 +383,12 @@ impl Join<'_> {
     ) -> Result<UnitPage, Failure> {
         let Attempt { id, slot, .. } = self.attempt;
         let slot = slot as u8;
-        let decided = self.server.primary.borrow().tellable(&self.attempt).ok_or(Failure::Over)?;
+        let decided = self.server.primary.borrow().decided_limit(&self.attempt).ok_or(Failure::Over)?;
         let list = UnitList { group: id, slot, of: slot, after, limit: PAGE, only, decided };
         let page = self.ask(LIST_US, &list, Buf::empty()).await?;
         // A brick that has restarted forgot what was not durable. What counts here was, but it is simpler to begin again
         // than to be sure of that.
-        if self.life.replace(Some(page.life)).is_some_and(|life| life != page.life) {
+        if self.incarnation.replace(Some(page.incarnation)).is_some_and(|life| life != page.incarnation) {
             return Err(Failure::Over);
         }
         Ok(page)
@@ -448,8 +448,8 @@ impl Join<'_> {
     /// Makes the slot level on one stripe.
     async fn level(&self, key: StripeKey) -> Result<(), Failure> {
         let (server, Attempt { id, epoch, .. }) = (self.server, self.attempt);
-        let turn = server.lanes.enter(key);
-        turn.come().await;
+        let ticket = server.lanes.enter(key);
+        ticket.wait().await;
         if !server.primary.borrow().is_behind(&self.attempt, key) {
             return self.goes_on();
         }
@@ -458,7 +458,7 @@ impl Join<'_> {
             refusal => Failure::Stripe(key, refusal),
         };
         let told = self.wait_told().await?;
-        let stripe = Stripe::look(server, id, epoch, key).await.map_err(of_stripe)?;
+        let stripe = Stripe::load(server, id, epoch, key).await.map_err(of_stripe)?;
         let dropped = server.slot.borrow().is_dropped(key.object);
         let pages = if dropped { Vec::new() } else { self.list_live(None, vec![key]).await? };
         let found = self.list_joining(None, vec![key]).await?;
@@ -493,7 +493,7 @@ impl Join<'_> {
         let give_up = server.world.now() + STEP_US;
         loop {
             let progress = server.progress.wait();
-            let told = server.primary.borrow().tellable(&self.attempt).ok_or(Failure::Over)?;
+            let told = server.primary.borrow().decided_limit(&self.attempt).ok_or(Failure::Over)?;
             if told >= last {
                 return Ok(told);
             }
@@ -514,7 +514,7 @@ impl Join<'_> {
         let units = stripe.units().await.map_err(of_stripe)?;
         let bytes: u64 = units.iter().map(|unit| unit.len() as u64).max().unwrap_or(0);
         let plan = server.plan_full(stripe, units);
-        server.carry(stripe, plan, Vec::new()).await.map_err(of_stripe)?;
+        server.replicate(stripe, plan, Vec::new()).await.map_err(of_stripe)?;
         server.unpatched.borrow_mut().remove(&key);
         count(&server.counters.folded);
         if server.primary.borrow().is_behind(&self.attempt, key) {
@@ -577,7 +577,7 @@ impl Join<'_> {
         match self.ask(STEP_US, &fill, payload).await {
             Ok(told) => self.server.note_pressure(self.attempt.brick, told.free, told.journal_fill),
             // Forgotten there, and soon here.
-            Err(Failure::Brick(Some(Refusal::Dropped))) => {}
+            Err(Failure::Brick(Some(Refusal::ObjectRemoved))) => {}
             Err(Failure::Brick(Some(Refusal::NoSpace))) => {
                 return Err(Failure::Stripe(key, Refusal::NoSpace));
             }
@@ -587,7 +587,7 @@ impl Join<'_> {
     }
 
     fn filled(&self, bytes: u64) {
-        reached(Rare::SlotFilled);
+        hit(CodeProbe::SlotFilled);
         self.server.primary.borrow_mut().report_join(&self.attempt, |report| {
             report.filled += 1;
             report.bytes += bytes;
@@ -605,7 +605,7 @@ impl Join<'_> {
             self.goes_on()?;
             let sealed = server.primary.borrow_mut().seal(&self.attempt);
             if let Some(sealed) = sealed {
-                reached(Rare::DrainClosed);
+                hit(CodeProbe::DrainClosed);
                 break sealed;
             }
             if server.world.now() >= give_up {
@@ -674,7 +674,7 @@ impl Join<'_> {
                 }
                 Err(error) => {
                     tracing::debug!(group = %id, %error, "no answer to an admission");
-                    reached(Rare::AdmissionUnsure);
+                    hit(CodeProbe::AdmissionUnsure);
                     unsure = true;
                 }
             }
@@ -685,7 +685,7 @@ impl Join<'_> {
         if !admitted {
             return Err(Failure::Over);
         }
-        reached(Rare::Admitted);
+        hit(CodeProbe::Admitted);
         Ok(())
     }
 }

@@ -19,6 +19,12 @@
 //!
 //! Of a segment that was never durable the records may survive although its header does not. So that a later life
 //! never takes them for its own, the serials of every life begin a random step behind those found.
+//!
+//! # Invariants
+//! - Numbers and serials grow. What was synced stays synced: told and proven ≤ synced ≤ durable ≤ the last number.
+//! - A segment is live, freed by a header that is not durable yet, or free: one of these, and none is ever lost.
+//! - A record lies within one segment, behind its header, and carries its serial.
+//! - Freed are the oldest ones, when all that they hold is durable; the current one never.
 
 mod segment;
 #[cfg(test)]
@@ -28,16 +34,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use types::checksum::{crc, crc_append};
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
-use types::rare::{Rare, reached};
 use types::wire::{Record, to_bytes};
 use types::{Buf, BufMut};
-use world::{Disk, Signal, World};
+use world::{Disk, Notify, World};
 
 use crate::error::BrickError;
 use crate::superblock::Superblock;
 pub(crate) use segment::format;
-use segment::{SegmentHeader, replay};
+use segment::{SegmentHeader, headers, replay};
 
 /// Bytes of a record before its body.
 const RECORD_HEADER: usize = 32;
@@ -72,7 +78,7 @@ pub(crate) struct Appended {
 
 /// A record found by a replay.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ReplayedRecord {
     pub(crate) lsn: u64,
     pub(crate) kind: u16,
     pub(crate) body: Vec<u8>,
@@ -81,7 +87,7 @@ pub(crate) struct Found {
 
 /// What an append may leave of the free segments: the less pressing, the more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Claim {
+pub(crate) enum Priority {
     /// New overlays: they fill the journal.
     Overlay,
     /// Whole units: they empty it.
@@ -99,13 +105,15 @@ pub(crate) struct Journal {
     disk: Disk,
     start: u64,
     segment: u64,
+    /// Number of segments.
+    segments: usize,
     state: RefCell<State>,
     /// One writer at a time puts pending records on the disk.
     writing: async_lock::Mutex<()>,
     /// Given when something became durable, free, or failed.
-    changed: Signal,
+    changed: Notify,
     /// Given when the syncer has something to do.
-    demand: Signal,
+    demand: Notify,
     failed: Cell<bool>,
 }
 
@@ -156,17 +164,10 @@ impl Journal {
         disk: Disk,
         superblock: &Superblock,
         step: u32,
-        mut found: impl AsyncFnMut(Found) -> Result<(), BrickError>,
+        mut found: impl AsyncFnMut(ReplayedRecord) -> Result<(), BrickError>,
     ) -> Result<Journal, BrickError> {
         let journal_start = superblock.journal_start;
-        let mut headers = Vec::new();
-        for index in 0..superblock.segments {
-            let block = disk.read(journal_start + u64::from(index) * superblock.segment, BLOCK).await?;
-            if let Some(header) = SegmentHeader::parse(&block) {
-                headers.push((header, index));
-            }
-        }
-        headers.sort_by_key(|(header, _)| header.serial);
+        let mut headers = headers(&disk, superblock).await?;
         let (tail, mut lsn) = headers.last().map_or((1, 0), |(header, _)| (header.tail, header.lsn_tail - 1));
         headers.retain(|(header, _)| header.serial >= tail);
         let mut live = VecDeque::new();
@@ -179,6 +180,7 @@ impl Journal {
             }
             let segment_start = journal_start + u64::from(*index) * superblock.segment;
             let bytes = disk.read(segment_start, superblock.segment as usize).await?;
+            assert_eq!(bytes.len() as u64, superblock.segment, "records at the end would look torn");
             let replayed = replay(header.serial, lsn, segment_start, &bytes, &mut found).await?;
             if replayed.lsn > lsn {
                 let SegmentHeader { serial, lsn_first, .. } = *header;
@@ -194,36 +196,19 @@ impl Journal {
         let serial_next = headers.last().map_or(0, |(header, _)| header.serial) + 1 + u64::from(step);
         let taken: Vec<u32> = live.iter().map(|segment| segment.index).collect();
         let free: VecDeque<u32> = (0..superblock.segments).filter(|index| !taken.contains(index)).collect();
+        let state = State::found(live, free, serial_next, superblock.segment, lsn, synced);
         let journal = Journal {
             disk,
             start: journal_start,
             segment: superblock.segment,
-            state: RefCell::new(State {
-                live,
-                free,
-                freed: Vec::new(),
-                headers: 0,
-                serial: 0,
-                serial_next,
-                at: superblock.segment,
-                lsn,
-                durable: lsn,
-                synced,
-                // What was found is synced before anything is served.
-                units: lsn,
-                told: synced,
-                proven: synced,
-                pending: Vec::new(),
-                leaving: VecDeque::new(),
-                pending_bytes: 0,
-                unsynced: 0,
-                urgent: false,
-            }),
+            segments: superblock.segments as usize,
+            state: RefCell::new(state),
             writing: async_lock::Mutex::new(()),
-            changed: Signal::new(),
-            demand: Signal::new(),
+            changed: Notify::new(),
+            demand: Notify::new(),
             failed: Cell::new(false),
         };
+        journal.assert_no_segment_is_lost(&journal.state.borrow());
         if journal.state.borrow().free.is_empty() {
             journal.go_on_behind(end).await?;
         } else {
@@ -235,6 +220,10 @@ impl Journal {
     /// No segment is free: the records of this life follow those of the last one in its segment. What may lie there
     /// of it is wiped first.
     async fn go_on_behind(&self, at: u64) -> std::io::Result<()> {
+        assert!(
+            (BLOCK as u64..=self.segment).contains(&at),
+            "the header of this segment, or the next segment, would be wiped"
+        );
         let place = self.place(&self.state.borrow());
         let wiped = BufMut::zeroed((self.segment - at) as usize).freeze();
         self.disk.write(place + at, vec![wiped]).await?;
@@ -245,11 +234,19 @@ impl Journal {
         Ok(())
     }
 
+    /// Every segment is live, freed or free.
+    fn assert_no_segment_is_lost(&self, state: &State) {
+        assert_eq!(
+            state.live.len() + state.freed.len() + state.free.len(),
+            self.segments,
+            "a segment that is in no list is never used again, and one in two would be written twice"
+        );
+    }
+
     /// How full the journal is, in per cent.
     pub(crate) fn fill(&self) -> u8 {
         let state = self.state.borrow();
-        let total = state.live.len() + state.free.len() + state.freed.len();
-        ((state.live.len() + state.freed.len()) * 100 / total) as u8
+        ((state.live.len() + state.freed.len()) * 100 / self.segments) as u8
     }
 
     /// The serial of the segment being appended to.
@@ -275,8 +272,8 @@ impl Journal {
         state.free.len() > 1 || state.at + 4096 <= self.segment
     }
 
-    /// Waits until a record of this claim may be appended.
-    pub(crate) async fn room(&self, claim: Claim, len: usize) -> Result<(), DiskFailed> {
+    /// Waits until a record of this priority may be appended.
+    pub(crate) async fn wait_for_space(&self, priority: Priority, len: usize) -> Result<(), DiskFailed> {
         loop {
             let changed = self.changed.wait();
             if self.failed.get() {
@@ -284,11 +281,10 @@ impl Journal {
             }
             {
                 let state = self.state.borrow();
-                let total = state.live.len() + state.free.len() + state.freed.len();
-                let keep = match claim {
-                    Claim::Overlay => (total / 4).max(3),
-                    Claim::Unit => (total / 8).max(2),
-                    Claim::Housekeeping => 0,
+                let keep = match priority {
+                    Priority::Overlay => (self.segments / 4).max(3),
+                    Priority::Unit => (self.segments / 8).max(2),
+                    Priority::Housekeeping => 0,
                 };
                 let fits = state.at + (RECORD_HEADER + len) as u64 <= self.segment;
                 if state.free.len() > keep || (fits && state.free.len() == keep) {
@@ -302,7 +298,7 @@ impl Journal {
     /// Appends a record. It is durable once [`Journal::durable`] says so.
     ///
     /// # Panics
-    /// If no segment is free: whoever appends has waited for [`Journal::room`].
+    /// If no segment is free: whoever appends has waited for [`Journal::wait_for_space`].
     pub(crate) fn append<R: Record>(&self, record: &R, payload: &Buf) -> Appended {
         let body = to_bytes(record);
         let len = (RECORD_HEADER + body.len() + payload.len()) as u64;
@@ -311,7 +307,13 @@ impl Journal {
             self.open_segment();
         }
         let mut state = self.state.borrow_mut();
+        assert!(state.at + len <= self.segment, "the record would lie over the header of the next segment");
+        assert!(
+            state.live.back().is_some_and(|current| current.serial == state.serial),
+            "a replay would not take a record with the serial of another segment"
+        );
         state.lsn += 1;
+        assert!(state.lsn > state.durable, "the record would count as durable before it is written");
         let mut head = Vec::with_capacity(RECORD_HEADER + body.len());
         head.extend_from_slice(&[0; 4]);
         head.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -349,6 +351,10 @@ impl Journal {
         let serial = state.serial_next;
         (state.serial, state.serial_next) = (serial, serial + 1);
         let lsn_first = state.lsn + 1;
+        assert!(
+            state.live.back().is_none_or(|last| last.serial < serial && last.lsn_first < lsn_first),
+            "a replay would read the segments in another order than they were written in"
+        );
         state.live.push_back(Segment { serial, index, lsn_first });
         state.at = BLOCK as u64;
         self.queue_header(&mut state);
@@ -364,6 +370,7 @@ impl Journal {
             lsn_tail: first.lsn_first,
             durable: state.synced,
         };
+        assert!(header.durable <= state.lsn, "the next start would miss records that there never were");
         let place = self.place(state);
         state.pending.push((place, vec![header.encode()]));
         state.headers += 1;
@@ -373,27 +380,38 @@ impl Journal {
     /// The last record is that of a unit, whose bytes a restart compares unless it is known that they were synced.
     pub(crate) fn holds_unit(&self) {
         let mut state = self.state.borrow_mut();
+        assert!(state.lsn > state.durable, "a unit that another record stands for would never be compared");
         state.units = state.lsn;
     }
 
     /// Frees every segment up to `serial`; the current one stays.
     pub(crate) fn free_upto(&self, serial: u64) {
         let mut state = self.state.borrow_mut();
+        assert!(serial < state.serial, "records would be lost that came while what was before was looked at");
         let number = state.headers + 1;
         while let Some(first) = state.live.front().copied()
             && first.serial <= serial
             && state.live.len() > 1
         {
             state.live.pop_front();
+            assert!(
+                state.live.front().is_some_and(|next| next.lsn_first <= state.durable + 1),
+                "what took the place of its records might not be durable: a crash would lose both"
+            );
+            assert!(
+                state.freed.last().is_none_or(|(_, last)| last.serial < first.serial),
+                "a replay would begin behind a segment that is still needed"
+            );
             state.freed.push((number, first));
         }
+        self.assert_no_segment_is_lost(&state);
         self.queue_header(&mut state);
         drop(state);
-        self.want();
+        self.request_sync();
     }
 
     /// Starts a sync now.
-    pub(crate) fn want(&self) {
+    pub(crate) fn request_sync(&self) {
         self.state.borrow_mut().urgent = true;
         self.demand.notify();
     }
@@ -434,7 +452,7 @@ impl Journal {
 
     /// Declares the disk lost: whoever waits learns it.
     pub(crate) fn fail(&self) {
-        reached(Rare::DiskLost);
+        hit(CodeProbe::DiskLost);
         self.failed.set(true);
         self.changed.notify();
         self.demand.notify();
@@ -446,7 +464,9 @@ impl Journal {
         if self.state.borrow().holds(position.offset) || self.writing.try_lock().is_none() {
             self.write_pending().await?;
         }
-        self.disk.read(position.offset, position.len as usize).await
+        let bytes = self.disk.read(position.offset, position.len as usize).await?;
+        assert_eq!(bytes.len(), position.len as usize, "an overlay would be cut off without anybody noticing");
+        Ok(bytes)
     }
 
     /// Writes what has been appended, in order.
@@ -462,6 +482,8 @@ impl Journal {
         }
         loop {
             let Some((place, parts)) = self.state.borrow().leaving.front().cloned() else { return Ok(()) };
+            let zone = self.start..self.start + self.segments as u64 * self.segment;
+            assert!(zone.contains(&place), "a record would lie over the superblock, descriptors or data");
             // What did not reach the disk is lost, whatever comes of it later: no sync may count it.
             self.disk.write(place, parts).await.inspect_err(|_| self.fail())?;
             self.state.borrow_mut().leaving.pop_front();
@@ -524,9 +546,9 @@ impl Journal {
 
     /// Nothing was appended since the last sync: the header tells of it.
     fn prove(&self) {
-        reached(Rare::SyncProven);
+        hit(CodeProbe::SyncProven);
         self.queue_header(&mut self.state.borrow_mut());
-        self.want();
+        self.request_sync();
     }
 
     async fn sync(&self) -> std::io::Result<()> {
@@ -539,11 +561,20 @@ impl Journal {
         self.write_pending().await?;
         self.disk.sync().await?;
         let mut state = self.state.borrow_mut();
+        assert!(
+            state.synced <= state.durable && state.durable <= upto && upto <= state.lsn,
+            "what somebody was told is durable would not be, or what is not written would be"
+        );
+        assert!(
+            state.proven <= told && told <= upto,
+            "a restart would believe units that no sync has covered, or doubt those that it knew of"
+        );
         (state.durable, state.synced, state.proven) = (upto, upto, told);
         let (durable, waiting) = state.freed.iter().partition(|(header, _)| *header <= headers);
         let durable: Vec<(u64, Segment)> = durable;
         state.free.extend(durable.into_iter().map(|(_, segment)| segment.index));
         state.freed = waiting;
+        self.assert_no_segment_is_lost(&state);
         Ok(())
     }
 
@@ -555,6 +586,40 @@ impl Journal {
 }
 
 impl State {
+    /// What a replay has found: segments up to record `lsn`, known to be synced up to `synced`. A new segment is to be
+    /// opened, or the last one gone on with: until then it counts as full.
+    fn found(
+        live: VecDeque<Segment>,
+        free: VecDeque<u32>,
+        serial_next: u64,
+        segment: u64,
+        lsn: u64,
+        synced: u64,
+    ) -> State {
+        assert!(synced <= lsn, "a restart would believe units whose records are not there");
+        State {
+            live,
+            free,
+            freed: Vec::new(),
+            headers: 0,
+            serial: 0,
+            serial_next,
+            at: segment,
+            lsn,
+            durable: lsn,
+            synced,
+            // What was found is synced before anything is served.
+            units: lsn,
+            told: synced,
+            proven: synced,
+            pending: Vec::new(),
+            leaving: VecDeque::new(),
+            pending_bytes: 0,
+            unsynced: 0,
+            urgent: false,
+        }
+    }
+
     /// Somebody waits, or enough has gathered.
     fn is_pressed(&self) -> bool {
         self.urgent || self.unsynced >= SYNC_BYTES || self.pending_bytes >= PENDING_MAX

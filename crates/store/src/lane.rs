@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use types::{ObjectId, StripeKey};
-use world::Signal;
+use world::Notify;
 
 #[derive(Default)]
 struct Lane {
     /// Places, first come first: a number, and whether it shares with other sharing ones.
     queue: VecDeque<(u64, bool)>,
-    moved: Signal,
+    moved: Notify,
 }
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ struct State {
 pub(crate) struct Lanes(Rc<RefCell<State>>);
 
 /// A place in a lane, given up when dropped.
-pub(crate) struct Turn {
+pub(crate) struct Ticket {
     lanes: Lanes,
     key: StripeKey,
     number: u64,
@@ -36,33 +36,33 @@ pub(crate) struct Turn {
 
 impl Lanes {
     /// Takes a place that nobody shares.
-    pub(crate) fn enter(&self, key: StripeKey) -> Turn {
+    pub(crate) fn enter(&self, key: StripeKey) -> Ticket {
         self.place(key, false)
     }
 
     /// Takes a place that is shared with neighbours of the same kind.
-    pub(crate) fn enter_shared(&self, key: StripeKey) -> Turn {
+    pub(crate) fn enter_shared(&self, key: StripeKey) -> Ticket {
         self.place(key, true)
     }
 
     /// Stripes of a part of an object on which an operation is, or waits.
-    pub(crate) fn taken(&self, object: ObjectId, stripes: Range<u64>) -> Vec<u64> {
+    pub(crate) fn occupied(&self, object: ObjectId, stripes: Range<u64>) -> Vec<u64> {
         let key = |stripe| StripeKey { object, stripe };
         self.0.borrow().lanes.range(key(stripes.start)..key(stripes.end)).map(|(key, _)| key.stripe).collect()
     }
 
-    fn place(&self, key: StripeKey, shared: bool) -> Turn {
+    fn place(&self, key: StripeKey, shared: bool) -> Ticket {
         let mut state = self.0.borrow_mut();
         state.next += 1;
         let number = state.next;
         state.lanes.entry(key).or_default().queue.push_back((number, shared));
-        Turn { lanes: self.clone(), key, number }
+        Ticket { lanes: self.clone(), key, number }
     }
 }
 
-impl Turn {
+impl Ticket {
     /// Waits until nothing stands before this place that it may not share with.
-    pub(crate) async fn come(&self) {
+    pub(crate) async fn wait(&self) {
         loop {
             let moved = {
                 let state = self.lanes.0.borrow();
@@ -80,7 +80,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.lanes.0.borrow_mut();
         let Some(lane) = state.lanes.get_mut(&self.key) else { return };
@@ -104,13 +104,13 @@ mod tests {
         let key = StripeKey::default();
         let (first, second) = (lanes.enter(key), lanes.enter(key));
         let (third, fourth) = (lanes.enter_shared(key), lanes.enter_shared(key));
-        assert!(second.come().now_or_never().is_none());
-        assert!(first.come().now_or_never().is_some());
+        assert!(second.wait().now_or_never().is_none());
+        assert!(first.wait().now_or_never().is_some());
         drop(first);
-        assert!(third.come().now_or_never().is_none());
-        assert!(second.come().now_or_never().is_some());
+        assert!(third.wait().now_or_never().is_none());
+        assert!(second.wait().now_or_never().is_some());
         drop(second);
-        assert!(third.come().now_or_never().is_some());
-        assert!(fourth.come().now_or_never().is_some());
+        assert!(third.wait().now_or_never().is_some());
+        assert!(fourth.wait().now_or_never().is_some());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use types::limits::{BEAT_US, LEASE_US};
-use types::messages::cluster::{BeatReply, BrickBeat, BrickJoin, BrickJoined, MapFetch};
+use types::limits::{HEARTBEAT_US, LEASE_US};
+use types::messages::cluster::{BrickHeartbeat, BrickJoin, BrickJoined, HeartbeatReply, MapFetch};
 use types::{Buf, Epoch, MapVersion, Refusal};
 use world::CallError;
 
@@ -47,7 +47,7 @@ impl Server {
             address: self.address.clone(),
             capacity: self.capacity_bytes(),
             free: self.free_bytes(),
-            incarnation: self.life,
+            incarnation: self.incarnation,
         };
         let (reply, _): (BrickJoined, Buf) =
             self.peers.call(&self.options.meta, Epoch(0), &join, Buf::empty()).await?;
@@ -60,25 +60,28 @@ impl Server {
 
     /// Renews the lease until the disk fails.
     pub(crate) async fn beat_for_ever(self: Rc<Server>) -> Result<(), BrickError> {
-        let mut pause = BEAT_US;
+        let mut pause = HEARTBEAT_US;
         loop {
             let wanted = self.map_wanted.wait();
             let early = self.world.timeout(pause, wanted).await.is_some();
-            pause = BEAT_US;
+            pause = HEARTBEAT_US;
             if self.journal.has_failed() {
                 return Err(BrickError::Disk(std::io::Error::other(
                     "the disk failed: the brick counts as lost",
                 )));
             }
             let sent = self.world.now();
-            let beat =
-                BrickBeat { brick: self.options.brick, incarnation: self.life, free: self.free_bytes() };
+            let beat = BrickHeartbeat {
+                brick: self.options.brick,
+                incarnation: self.incarnation,
+                free: self.free_bytes(),
+            };
             match self
                 .peers
                 .call_within(LEASE_US / 2, &self.options.meta, Epoch(0), &beat, Buf::empty())
                 .await
             {
-                Ok((BeatReply { map }, _)) => {
+                Ok((HeartbeatReply { map }, _)) => {
                     // The lease counts from when it was asked for, never from the answer.
                     self.lease_until.set(sent + LEASE_US);
                     if let Err(error) = self.fetch_map(map).await {

@@ -5,19 +5,19 @@
 //! retries there (`ops/*.rs`, `take_over.rs`, `recover.rs`) is told again here as steps that may happen in any order; each
 //! names the function that it stands for. A block has four bytes, its checksum is the bytes themselves.
 //!
-//! Reading order: `cluster` (the state, and what may happen), `brick` (one slot: journal, disk, crash), `lead` (a primary),
-//! `joins` (a slot comes back), `ghost` (what the outside may expect), `judge` (what must hold in every state), `calm` (what
+//! Reading order: `cluster` (the state, and what may happen), `brick` (one slot: journal, disk, crash), `primary` (a primary),
+//! `joins` (a slot comes back), `oracle` (what the outside may expect), `invariants` (what must hold in every state), `liveness` (what
 //! must come of every state), `scopes` and `mutants` (the tests).
 
 mod brick;
 mod bytes;
-mod calm;
 mod cluster;
-mod ghost;
+mod fingerprints;
+mod invariants;
 mod joins;
-mod judge;
-mod lead;
+mod liveness;
 mod mutants;
-mod prints;
+mod oracle;
+mod primary;
 mod scopes;
 mod steps;

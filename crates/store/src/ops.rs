@@ -22,8 +22,8 @@ mod verify;
 mod write;
 
 #[cfg(test)]
-pub(crate) use prepare::hold_of;
+pub(crate) use prepare::prepare_record;
 #[cfg(test)]
 pub(crate) use read::UnitRead;
 #[cfg(test)]
-pub(crate) use write::blank;
+pub(crate) use write::empty_prepare;

@@ -1,6 +1,6 @@
 //! How full bricks are, as far as is known here: writers wait and primaries fold because of it.
 
-use types::messages::brick::Nudge;
+use types::messages::brick::Flush;
 use types::{BrickId, Buf, Epoch};
 
 use crate::server::Server;
@@ -69,7 +69,7 @@ impl Server {
         }
         let Some(address) = self.address_of(brick) else { return };
         if let Ok((told, _)) =
-            self.peers.call_within(TELL_US, &address, Epoch(0), &Nudge {}, Buf::empty()).await
+            self.peers.call_within(TELL_US, &address, Epoch(0), &Flush {}, Buf::empty()).await
         {
             self.note_pressure(brick, told.free, told.journal_fill);
         }

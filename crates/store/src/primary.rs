@@ -21,14 +21,14 @@ mod join;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::brick::{GroupDecision, HeldOp, Origin, Tail, Window};
+use types::code_probe::{CodeProbe, hit};
+use types::messages::brick::{DedupWindow, GroupDecision, PreparedOp, Tail, WriteId};
 use types::messages::cluster::GroupConfig;
-use types::rare::{Rare, reached};
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
-pub(crate) use join::{Attempt, Offer, Taken};
+pub(crate) use join::{Attempt, Offer, OfferOutcome};
 
-use crate::slot::Clients;
+use crate::slot::ClientTable;
 use join::Joining;
 
 /// Where a group stands with its primary.
@@ -53,12 +53,12 @@ struct Op {
     key: StripeKey,
     /// Live slots that must hold it.
     awaited: u64,
-    origins: Vec<Origin>,
+    origins: Vec<WriteId>,
 }
 
 /// What a slot was given and told.
 #[derive(Clone, Copy, Debug, Default)]
-struct News {
+struct SlotProgress {
     /// The last operation that it was given.
     given: Seq,
     /// It was told that everything up to here is decided.
@@ -70,7 +70,7 @@ struct News {
 pub(crate) struct Settlement {
     pub(crate) upto: Seq,
     pub(crate) aborted: Vec<Seq>,
-    pub(crate) windows: Vec<Window>,
+    pub(crate) windows: Vec<DedupWindow>,
 }
 
 /// A place in the order, and who must hold the operation.
@@ -91,7 +91,7 @@ pub(crate) struct Order {
 /// A group of which this brick is the primary.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
-pub(crate) struct Ordered {
+pub(crate) struct PrimaryGroup {
     pub(crate) config: GroupConfig,
     pub(crate) code: Code,
     /// This brick's slot.
@@ -103,9 +103,9 @@ pub(crate) struct Ordered {
     /// Committed, but something before them is not.
     committed: BTreeMap<Seq, StripeKey>,
     /// What each slot was given and told.
-    news: Vec<News>,
+    progress: Vec<SlotProgress>,
     /// Writes that are part of committed operations.
-    clients: Clients,
+    clients: ClientTable,
     /// Writes accepted and not yet committed.
     unstable: BTreeSet<(ClientId, ClientSeq)>,
     /// A slot that is brought level.
@@ -116,7 +116,7 @@ pub(crate) struct Ordered {
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryCore {
-    groups: BTreeMap<GroupId, Ordered>,
+    groups: BTreeMap<GroupId, PrimaryGroup>,
     /// Attempts to bring a slot level, so far.
     attempts: u64,
 }
@@ -124,8 +124,8 @@ pub(crate) struct PrimaryCore {
 impl PrimaryCore {
     /// Begins a take-over. Whatever was on its way in an older epoch is forgotten: its writers send it again.
     pub(crate) fn begin(&mut self, id: GroupId, config: GroupConfig, code: Code, me: usize) {
-        let group = Ordered {
-            news: vec![News::default(); config.slots.len()],
+        let group = PrimaryGroup {
+            progress: vec![SlotProgress::default(); config.slots.len()],
             config,
             code,
             me,
@@ -134,7 +134,7 @@ impl PrimaryCore {
             ops: BTreeMap::new(),
             decided: Seq::NONE,
             committed: BTreeMap::new(),
-            clients: Clients::default(),
+            clients: ClientTable::default(),
             unstable: BTreeSet::new(),
             joining: None,
         };
@@ -149,16 +149,16 @@ impl PrimaryCore {
     }
 
     /// The group in this epoch, in whatever phase.
-    pub(crate) fn in_epoch(&self, id: GroupId, epoch: Epoch) -> Option<&Ordered> {
+    pub(crate) fn in_epoch(&self, id: GroupId, epoch: Epoch) -> Option<&PrimaryGroup> {
         self.groups.get(&id).filter(|group| group.config.epoch == epoch)
     }
 
     /// The group in this epoch, if it is served.
-    pub(crate) fn serving(&self, id: GroupId, epoch: Epoch) -> Option<&Ordered> {
+    pub(crate) fn serving(&self, id: GroupId, epoch: Epoch) -> Option<&PrimaryGroup> {
         self.in_epoch(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))
     }
 
-    fn in_epoch_mut(&mut self, id: GroupId, epoch: Epoch) -> Option<&mut Ordered> {
+    fn in_epoch_mut(&mut self, id: GroupId, epoch: Epoch) -> Option<&mut PrimaryGroup> {
         self.groups.get_mut(&id).filter(|group| group.config.epoch == epoch)
     }
 
@@ -168,7 +168,7 @@ impl PrimaryCore {
     }
 
     /// Groups that are served.
-    pub(crate) fn served(&self) -> impl Iterator<Item = (GroupId, &Ordered)> {
+    pub(crate) fn served(&self) -> impl Iterator<Item = (GroupId, &PrimaryGroup)> {
         self.groups
             .iter()
             .filter(|(_, group)| matches!(group.phase, Phase::Serving))
@@ -212,13 +212,13 @@ impl PrimaryCore {
     }
 
     /// Accepts a write, unless it is one that was seen already.
-    pub(crate) fn admit(&mut self, id: GroupId, client: ClientId, seq: ClientSeq, acked: ClientSeq) -> bool {
+    pub(crate) fn accept(&mut self, id: GroupId, client: ClientId, seq: ClientSeq, acked: ClientSeq) -> bool {
         let Some(group) = self.groups.get_mut(&id) else { return false };
         let seen = group.clients.0.entry(client).or_default();
         seen.acknowledge(acked);
         let fresh = !seen.has(seq) && group.unstable.insert((client, seq));
         if !fresh {
-            reached(Rare::DedupeHit);
+            hit(CodeProbe::DedupeHit);
         }
         fresh
     }
@@ -234,9 +234,9 @@ impl PrimaryCore {
         key: StripeKey,
         touched: u64,
         whole: bool,
-        origins: Vec<Origin>,
+        origins: Vec<WriteId>,
     ) -> Option<Order> {
-        if self.is_free(id, key) { self.place(id, epoch, key, touched, whole, origins) } else { None }
+        if self.is_free(id, key) { self.force_order(id, epoch, key, touched, whole, origins) } else { None }
     }
 
     /// Every operation of a stripe is committed.
@@ -247,14 +247,14 @@ impl PrimaryCore {
     }
 
     /// As [`PrimaryCore::order`], whatever came before.
-    pub(crate) fn place(
+    pub(crate) fn force_order(
         &mut self,
         id: GroupId,
         epoch: Epoch,
         key: StripeKey,
         touched: u64,
         whole: bool,
-        origins: Vec<Origin>,
+        origins: Vec<WriteId>,
     ) -> Option<Order> {
         let group = self.in_epoch_mut(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))?;
         if group.joining.as_ref().is_some_and(Joining::is_sealed) {
@@ -273,13 +273,13 @@ impl PrimaryCore {
         );
         let targets = (0..group.code.slots()).filter(|slot| live & 1 << slot != 0);
         for slot in targets.clone() {
-            group.news[slot] = News { given: seq, told: group.decided };
+            group.progress[slot] = SlotProgress { given: seq, told: group.decided };
         }
         let targets = targets.map(|slot| (slot, group.config.slots[slot].brick)).collect();
         let joining = group.joining.as_mut().filter(|joining| participants & 1 << joining.slot() != 0);
         let offer = joining.and_then(|joining| joining.offer(seq, key, whole, group.decided));
         if let Some(offer) = &offer {
-            group.news[offer.slot] = News { given: seq, told: offer.decided };
+            group.progress[offer.slot] = SlotProgress { given: seq, told: offer.decided };
         }
         let acked =
             origins.iter().filter_map(|o| Some((o.client, group.clients.0.get(&o.client)?.acked))).collect();
@@ -298,7 +298,7 @@ impl PrimaryCore {
         let op = group.ops.remove(&seq).expect("just found");
         for origin in &op.origins {
             group.unstable.remove(&(origin.client, origin.seq));
-            group.clients.0.entry(origin.client).or_default().saw(origin.seq);
+            group.clients.0.entry(origin.client).or_default().mark_seen(origin.seq);
         }
         group.committed.insert(seq, op.key);
         let first_open = group.ops.first_key_value().map(|(seq, _)| *seq);
@@ -322,23 +322,23 @@ impl PrimaryCore {
     }
 
     /// Decisions that slots wait for and that no operation has carried to them, by brick. They count as told.
-    pub(crate) fn news(&mut self) -> BTreeMap<BrickId, Vec<GroupDecision>> {
+    pub(crate) fn undelivered(&mut self) -> BTreeMap<BrickId, Vec<GroupDecision>> {
         let mut by_brick: BTreeMap<BrickId, Vec<GroupDecision>> = BTreeMap::new();
         let serving =
             types::cost::walked(&mut self.groups).filter(|(_, group)| matches!(group.phase, Phase::Serving));
         for (id, group) in serving {
             let live = group.config.live();
-            let joining = group.joining.as_ref().and_then(|joining| joining.news(group.decided));
-            for (slot, news) in group.news.iter_mut().enumerate() {
+            let joining = group.joining.as_ref().and_then(|joining| joining.slot_limit(group.decided));
+            for (slot, progress) in group.progress.iter_mut().enumerate() {
                 let upto = match joining {
                     Some((joining, upto)) if joining == slot => upto,
                     _ if live & 1 << slot != 0 => group.decided,
                     _ => continue,
                 };
-                if news.told >= news.given.min(upto) {
+                if progress.told >= progress.given.min(upto) {
                     continue;
                 }
-                news.told = upto;
+                progress.told = upto;
                 let decision = GroupDecision { group: *id, epoch: group.config.epoch, upto };
                 by_brick.entry(group.config.slots[slot].brick).or_default().push(decision);
             }
@@ -347,12 +347,12 @@ impl PrimaryCore {
     }
 
     /// News of these groups did not reach a brick, or it has forgotten them.
-    pub(crate) fn untold(&mut self, brick: BrickId, groups: impl IntoIterator<Item = (GroupId, Epoch)>) {
+    pub(crate) fn resend(&mut self, brick: BrickId, groups: impl IntoIterator<Item = (GroupId, Epoch)>) {
         for (id, epoch) in groups {
             let Some(group) = self.in_epoch_mut(id, epoch) else { continue };
-            for (slot, news) in group.news.iter_mut().enumerate() {
+            for (slot, progress) in group.progress.iter_mut().enumerate() {
                 if group.config.slots[slot].brick == brick {
-                    news.told = Seq::NONE;
+                    progress.told = Seq::NONE;
                 }
             }
         }
@@ -392,7 +392,7 @@ impl PrimaryCore {
 #[cfg(test)]
 impl PrimaryCore {
     /// Whose writes were seen.
-    pub(crate) fn windows(&self, id: GroupId) -> Vec<Window> {
+    pub(crate) fn windows(&self, id: GroupId) -> Vec<DedupWindow> {
         self.groups.get(&id).map_or_else(Vec::new, |group| group.clients.windows())
     }
 
@@ -421,8 +421,8 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
     let decided = tails.values().map(|tail| tail.decided).max().unwrap_or(Seq::NONE);
     // A take-over that did not come to its end may have told one slot what it aborted, and others hold it still.
     let gone: BTreeSet<Seq> = tails.values().flat_map(|tail| tail.aborted.iter().copied()).collect();
-    let mut ops: BTreeMap<Seq, (&HeldOp, u64)> = BTreeMap::new();
-    let mut clients = Clients::default();
+    let mut ops: BTreeMap<Seq, (&PreparedOp, u64)> = BTreeMap::new();
+    let mut clients = ClientTable::default();
     tails.values().for_each(|tail| clients.merge(&tail.windows));
     for (slot, tail) in tails {
         for op in &tail.held {
@@ -430,7 +430,7 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
                 ops.entry(op.seq).or_insert((op, 0)).1 |= 1 << slot;
             } else {
                 // Who knows that it is decided need not have taken part, and does not know whose writes it carries.
-                op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
+                op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().mark_seen(o.seq));
             }
         }
     }
@@ -440,13 +440,13 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
         let needed = op.participants & live;
         let held = needed & held_by == needed;
         if held && !cut.contains(&op.key) && !gone.contains(&seq) {
-            reached(Rare::Forwarded);
-            op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().saw(o.seq));
+            hit(CodeProbe::Forwarded);
+            op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().mark_seen(o.seq));
         } else {
-            reached(match held {
-                _ if gone.contains(&seq) => Rare::AbortedAgain,
-                true => Rare::AbortedFollower,
-                false => Rare::AbortedHeld,
+            hit(match held {
+                _ if gone.contains(&seq) => CodeProbe::AbortedAgain,
+                true => CodeProbe::AbortedFollower,
+                false => CodeProbe::AbortedPrepared,
             });
             cut.insert(op.key);
             aborted.push(seq);
@@ -476,7 +476,7 @@ mod tests {
         StripeKey { object: ObjectId(9), stripe }
     }
 
-    fn tail(decided: Seq, held: Vec<HeldOp>) -> Tail {
+    fn tail(decided: Seq, held: Vec<PreparedOp>) -> Tail {
         Tail { decided, held, aborted: Vec::new(), windows: Vec::new(), free: 0 }
     }
 
@@ -497,10 +497,10 @@ mod tests {
     #[test]
     fn commits_when_every_live_participant_holds_it() {
         let mut core = serving(&[3]);
-        let origin = Origin { client: ClientId(5), seq: ClientSeq(1) };
-        assert!(core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)));
+        let origin = WriteId { client: ClientId(5), seq: ClientSeq(1) };
+        assert!(core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)));
         assert!(
-            !core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)),
+            !core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)),
             "a repeated write is recognised"
         );
         let order = core.order(GROUP, Epoch(1), key(0), 0b01, false, vec![origin.clone()]).expect("serving");
@@ -510,7 +510,7 @@ mod tests {
         assert!(!core.acked(GROUP, order.seq, 0));
         assert!(core.acked(GROUP, order.seq, 2));
         assert!(core.is_stable(GROUP, origin.client, ClientSeq(1)));
-        assert!(!core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)), "also after it is committed");
+        assert!(!core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)), "also after it is committed");
         assert_eq!(core.decided(GROUP), order.seq);
     }
 
@@ -519,9 +519,9 @@ mod tests {
         let mut core = serving(&[]);
         let of = |client| move |id| id == ClientId(client);
         for (client, seq) in [(5, 1), (5, 2), (6, 1)] {
-            assert!(core.admit(GROUP, ClientId(client), ClientSeq(seq), ClientSeq(0)));
+            assert!(core.accept(GROUP, ClientId(client), ClientSeq(seq), ClientSeq(0)));
         }
-        let origin = Origin { client: ClientId(5), seq: ClientSeq(1) };
+        let origin = WriteId { client: ClientId(5), seq: ClientSeq(1) };
         let order = core.order(GROUP, Epoch(1), key(0), 1, false, vec![origin]).expect("serving");
         assert!(core.has_accepted_of(of(5)) && !core.has_accepted_of(of(7)));
         for slot in [0, 2, 3] {
@@ -530,10 +530,10 @@ mod tests {
         assert!(core.has_accepted_of(of(5)));
         core.give_up(GROUP, Epoch(1), ClientId(5), ClientSeq(2));
         assert!(!core.has_accepted_of(of(5)) && core.has_accepted_of(of(6)));
-        assert!(!core.admit(GROUP, ClientId(5), ClientSeq(1), ClientSeq(0)), "it is still recognised");
+        assert!(!core.accept(GROUP, ClientId(5), ClientSeq(1), ClientSeq(0)), "it is still recognised");
         core.forget_clients(of(5));
-        assert!(core.admit(GROUP, ClientId(5), ClientSeq(1), ClientSeq(0)));
-        assert!(!core.admit(GROUP, ClientId(6), ClientSeq(1), ClientSeq(0)));
+        assert!(core.accept(GROUP, ClientId(5), ClientSeq(1), ClientSeq(0)));
+        assert!(!core.accept(GROUP, ClientId(6), ClientSeq(1), ClientSeq(0)));
         // An epoch that has ended has nothing under way.
         core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
         assert!(!core.has_accepted_of(|_| true));
@@ -574,32 +574,32 @@ mod tests {
     fn news_goes_to_who_holds_something_and_was_not_told_by_an_operation() {
         let mut core = serving(&[]);
         let first = core.order(GROUP, Epoch(1), key(0), 0b01, false, Vec::new()).expect("serving");
-        assert!(core.news().is_empty(), "nothing is decided");
+        assert!(core.undelivered().is_empty(), "nothing is decided");
         for slot in [0, 2, 3] {
             core.acked(GROUP, first.seq, slot);
         }
         // Carries the decision to slots 1, 2 and 3, so only slot 0 has to be told.
         let second = core.order(GROUP, Epoch(1), key(1), 0b10, false, Vec::new()).expect("serving");
         assert_eq!(second.decided, first.seq);
-        let news = core.news();
+        let news = core.undelivered();
         assert_eq!(news.keys().collect::<Vec<_>>(), [&BrickId(0)]);
-        assert!(core.news().is_empty(), "once");
-        core.untold(BrickId(0), [(GROUP, Epoch(1))]);
-        assert_eq!(core.news(), news, "what was lost is told again");
+        assert!(core.undelivered().is_empty(), "once");
+        core.resend(BrickId(0), [(GROUP, Epoch(1))]);
+        assert_eq!(core.undelivered(), news, "what was lost is told again");
         for slot in [1, 2, 3] {
             core.acked(GROUP, second.seq, slot);
         }
-        assert_eq!(core.news().into_keys().collect::<Vec<_>>(), [BrickId(1), BrickId(2), BrickId(3)]);
+        assert_eq!(core.undelivered().into_keys().collect::<Vec<_>>(), [BrickId(1), BrickId(2), BrickId(3)]);
     }
 
     #[test]
     fn amendment_2_a_take_over_forwards_what_all_hold_and_aborts_the_rest_with_its_followers() {
-        let held = |counter, stripe, participants| HeldOp {
+        let held = |counter, stripe, participants| PreparedOp {
             seq: Seq::new(Epoch(1), counter),
             key: key(stripe),
             kind: OpKind::Overlay,
             participants,
-            origins: vec![Origin { client: ClientId(7), seq: ClientSeq(counter) }],
+            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(counter) }],
         };
         let all = [held(1, 0, 0b1101), held(2, 0, 0b1101), held(3, 1, 0b1101), held(4, 0, 0b1110)];
         let mut core = PrimaryCore::default();
@@ -622,12 +622,12 @@ mod tests {
         for slot in 0..3 {
             core.promised(GROUP, Epoch(2), slot, tail(Seq::NONE, Vec::new()));
         }
-        let held = HeldOp {
+        let held = PreparedOp {
             seq: Seq::new(Epoch(1), 8),
             key: key(0),
             kind: OpKind::Full,
             participants: 0b1111,
-            origins: vec![Origin { client: ClientId(7), seq: ClientSeq(1) }],
+            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(1) }],
         };
         let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");
         assert!(settlement.aborted.is_empty());
@@ -640,8 +640,8 @@ mod tests {
         let mut core = PrimaryCore::default();
         core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
         let seq = Seq::new(Epoch(1), 8);
-        let origin = Origin { client: ClientId(7), seq: ClientSeq(4) };
-        let held = || HeldOp {
+        let origin = WriteId { client: ClientId(7), seq: ClientSeq(4) };
+        let held = || PreparedOp {
             seq,
             key: key(0),
             kind: OpKind::Overlay,
@@ -659,7 +659,7 @@ mod tests {
             core.settled(GROUP, Epoch(2), slot);
         }
         assert!(
-            !core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)),
+            !core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)),
             "a repeated write is recognised"
         );
     }
@@ -670,12 +670,12 @@ mod tests {
         let mut core = PrimaryCore::default();
         core.begin(GROUP, config(3, &[]), Code::new(2, 2).expect("2+2"), 2);
         let lost = Seq::new(Epoch(1), 8);
-        let held = |seq| HeldOp {
+        let held = |seq| PreparedOp {
             seq,
             key: key(0),
             kind: OpKind::Full,
             participants: 0b1111,
-            origins: vec![Origin { client: ClientId(7), seq: ClientSeq(1) }],
+            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(1) }],
         };
         let knows = Tail { aborted: vec![lost], ..tail(Seq::new(Epoch(2), 0), Vec::new()) };
         core.promised(GROUP, Epoch(3), 0, knows);

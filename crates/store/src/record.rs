@@ -1,6 +1,6 @@
 //! What the journal holds: every change of a brick's state, in order.
 
-use types::messages::brick::{OpKind, Origin, Span, Window};
+use types::messages::brick::{DedupWindow, OpKind, Span, WriteId};
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Seq, StripeKey, records};
 
 use crate::space::Run;
@@ -8,7 +8,7 @@ use crate::space::Run;
 records! {
     /// An operation is held. The bytes of an overlay's ranges follow as payload, one after the other; those of a unit lie
     /// at `runs`.
-    1 Hold {
+    1 PrepareRecord {
         /// The group.
         group: GroupId,
         /// The operation.
@@ -38,7 +38,7 @@ records! {
         /// Checksum of every block of this unit, or of every range of an overlay.
         crcs: Vec<u32>,
         /// The writes that it carries.
-        origins: Vec<Origin>,
+        origins: Vec<WriteId>,
         /// The writers' acknowledged numbers.
         acked: Vec<(ClientId, ClientSeq)>,
     };
@@ -67,7 +67,7 @@ records! {
         /// The aborted operations.
         aborted: Vec<Seq>,
         /// Writes seen.
-        windows: Vec<Window>,
+        windows: Vec<DedupWindow>,
     };
     /// The state of a group as a whole, in place of older records.
     5 Snapshot {
@@ -82,7 +82,7 @@ records! {
         /// What the last take-over aborted.
         aborted: Vec<Seq>,
         /// Writes seen.
-        windows: Vec<Window>,
+        windows: Vec<DedupWindow>,
     };
     /// An object is forgotten.
     6 Drop {

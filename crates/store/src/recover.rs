@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use types::checksum::crc;
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::cluster::ClusterMap;
-use types::rare::{Rare, reached};
 use types::wire::{Record, from_bytes};
 use types::{BrickId, Buf, ClusterId, Incarnation, StripeKey};
-use world::{Disk, Peers, Signal, World};
+use world::{Disk, Notify, Peers, World};
 
 use crate::error::BrickError;
-use crate::journal::{self, Found, Journal};
+use crate::journal::{self, Journal, ReplayedRecord};
 use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
-use crate::record::{Decided, Drop, Forget, Hold, Promise, Settle, Snapshot, Torn};
+use crate::record::{Decided, Drop, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn};
 use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::slot::{SlotCore, Stamp, expand};
 use crate::superblock::Superblock;
@@ -74,7 +74,7 @@ impl Brick {
             peers: Peers::new(world.clone(), options.identity.clone()),
             map: RefCell::new(Rc::new(ClusterMap::empty(superblock.cluster))),
             address,
-            life: Incarnation(world.random()),
+            incarnation: Incarnation(world.random()),
             superblock,
             disk,
             journal,
@@ -88,8 +88,8 @@ impl Brick {
             urgent: RefCell::new(BTreeMap::new()),
             fences: RefCell::new(types::messages::cluster::Fences::none()),
             pressure: RefCell::new(BTreeMap::new()),
-            progress: Signal::new(),
-            news: Signal::new(),
+            progress: Notify::new(),
+            undelivered: Notify::new(),
             unpatched: RefCell::new(BTreeSet::new()),
             unfolded: RefCell::default(),
             counters: Counters::default(),
@@ -97,8 +97,8 @@ impl Brick {
             checkpointing: async_lock::Mutex::new(()),
             purging: async_lock::Mutex::new(()),
             listing: async_lock::Mutex::new(()),
-            pauses: Default::default(),
-            map_wanted: Signal::new(),
+            backoffs: Default::default(),
+            map_wanted: Notify::new(),
             world,
             options,
         });
@@ -124,7 +124,7 @@ async fn recover(
     )
     .await?;
     let slot = RefCell::new(SlotCore::new(superblock.data_blocks));
-    let apply = async |found: Found| apply(&slot, &table, found).await;
+    let apply = async |found: ReplayedRecord| apply(&slot, &table, found).await;
     let journal = Journal::open(disk.clone(), superblock, world.random() as u32, apply).await?;
     let undecided = slot.borrow().undecided_units();
     // What the journal knows to be synced was written whole, and may have been answered for: if it looks otherwise it is
@@ -132,7 +132,7 @@ async fn recover(
     let synced = journal.synced_upto();
     for (hold, lsn) in undecided {
         if lsn > synced && !is_whole(disk, superblock, &hold).await? {
-            reached(Rare::TornUnit);
+            hit(CodeProbe::TornUnit);
             let brick = superblock.brick;
             tracing::info!(%brick, key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
             if !journal.has_room() {
@@ -163,13 +163,13 @@ async fn recover(
 }
 
 /// Applies one record of the journal.
-async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<(), BrickError> {
+async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -> Result<(), BrickError> {
     let stamp = Stamp { lsn: found.lsn, serial: found.position.serial };
     match found.kind {
-        Hold::KIND => {
-            let hold: Hold = parse(&found)?;
+        PrepareRecord::KIND => {
+            let hold: PrepareRecord = parse(&found)?;
             load(slot, table, hold.key).await?;
-            slot.borrow_mut().apply_hold(hold, found.position, stamp);
+            slot.borrow_mut().apply_prepare(hold, found.position, stamp);
         }
         Decided::KIND => {
             let decided: Decided = parse(&found)?;
@@ -203,20 +203,20 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: Found) -> Result<
     Ok(())
 }
 
-fn parse<R: Record>(found: &Found) -> Result<R, BrickError> {
+fn parse<R: Record>(found: &ReplayedRecord) -> Result<R, BrickError> {
     from_bytes(&found.body).map_err(|_| BrickError::JournalDamaged("a record that cannot be read"))
 }
 
 /// Brings a unit's state into RAM if it is at rest only.
 pub(crate) async fn load(slot: &RefCell<SlotCore>, table: &Table, key: StripeKey) -> Result<(), BrickError> {
     loop {
-        let forgotten = slot.borrow().forgotten();
+        let evictions = slot.borrow().evictions();
         if slot.borrow().is_resident(key) {
             return Ok(());
         }
         let found = table.find(key).await?;
         // If units were forgotten while we searched, what we found may be older than what was forgotten.
-        if slot.borrow().forgotten() == forgotten {
+        if slot.borrow().evictions() == evictions {
             if let Some(descriptor) = found {
                 slot.borrow_mut().loaded(descriptor);
             }
@@ -226,7 +226,7 @@ pub(crate) async fn load(slot: &RefCell<SlotCore>, table: &Table, key: StripeKey
 }
 
 /// Whether the bytes that were written for a record are what it says.
-async fn is_whole(disk: &Disk, superblock: &Superblock, hold: &Hold) -> Result<bool, BrickError> {
+async fn is_whole(disk: &Disk, superblock: &Superblock, hold: &PrepareRecord) -> Result<bool, BrickError> {
     let sums: BTreeMap<u64, u32> = expand(&hold.runs).into_iter().zip(hold.crcs.iter().copied()).collect();
     for run in &hold.fresh {
         let offset = superblock.data_start + run.start * BLOCK as u64;

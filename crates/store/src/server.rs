@@ -7,17 +7,17 @@ use std::rc::Rc;
 
 use futures_util::future::{Either, select};
 use layout::Coder;
+use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
 use types::messages::cluster::{ClusterMap, Fences, VolumeInfo};
-use types::rare::{Rare, reached};
 use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
 };
-use world::{Answer, Call, Disk, Handler, Identity, Listener, Peers, Signal, World};
+use world::{Answer, Call, Disk, Handler, Identity, Listener, Notify, Peers, World};
 
 use crate::error::BrickError;
-use crate::join::Pause;
+use crate::join::Backoff;
 use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
 use crate::pressure::Pressure;
@@ -74,7 +74,7 @@ pub(crate) struct Server {
     pub(crate) options: BrickOptions,
     pub(crate) address: String,
     /// Random: this life of the server.
-    pub(crate) life: Incarnation,
+    pub(crate) incarnation: Incarnation,
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
     pub(crate) journal: Journal,
@@ -97,9 +97,9 @@ pub(crate) struct Server {
     /// What other bricks told last.
     pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
     /// Given when an operation committed, an epoch changed, or something coming has arrived.
-    pub(crate) progress: Signal,
+    pub(crate) progress: Notify,
     /// Given when a decision waits to be told.
-    pub(crate) news: Signal,
+    pub(crate) undelivered: Notify,
     /// Stripes that a patch could not be made of: a block is damaged. The next fold writes them whole.
     pub(crate) unpatched: RefCell<BTreeSet<StripeKey>>,
     /// Stripes with overlays that others have told of.
@@ -114,9 +114,9 @@ pub(crate) struct Server {
     /// Listings run one at a time.
     pub(crate) listing: async_lock::Mutex<()>,
     /// Slots that could not be brought level, and when that is tried again.
-    pub(crate) pauses: RefCell<BTreeMap<(GroupId, usize), Pause>>,
+    pub(crate) backoffs: RefCell<BTreeMap<(GroupId, usize), Backoff>>,
     /// Given when the map should be fetched at once.
-    pub(crate) map_wanted: Signal,
+    pub(crate) map_wanted: Notify,
 }
 
 /// A brick, recovered and listening.
@@ -210,9 +210,9 @@ impl Server {
                 let stage = call.parse()?;
                 reply(self.stage(epoch, stage, call.payload).await?)
             }
-            messages::Nudge::KIND => reply(self.nudge().await?),
+            messages::Flush::KIND => reply(self.nudge().await?),
             messages::Decided::KIND => reply(self.decided(call.parse()?).await?),
-            messages::Remind::KIND => reply(self.remind(&call.parse()?)),
+            messages::QueryDecisions::KIND => reply(self.remind(&call.parse()?)),
             messages::Unfolded::KIND => reply(self.unfolded(call.parse()?)?),
             messages::NewEpoch::KIND => reply(self.new_epoch(call.parse()?).await?),
             messages::Decide::KIND => reply(self.decide(epoch, call.parse()?).await?),
@@ -238,7 +238,7 @@ impl Server {
         if self.world.now() < self.lease_until.get() {
             return Ok(());
         }
-        reached(Rare::NoLease);
+        hit(CodeProbe::NoLease);
         Err(Refusal::NotServing)
     }
 
@@ -249,19 +249,19 @@ impl Server {
         match primary.epoch(id) {
             _ if primary.serving(id, epoch).is_some() => Ok(()),
             Some(known) if known > epoch => Err(Refusal::StaleEpoch),
-            Some(_) => self.not_yet(),
+            Some(_) => self.refuse_and_fetch_map(),
             None if self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch > epoch) => {
                 Err(Refusal::StaleEpoch)
             }
             None if self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch == epoch) => {
                 Err(Refusal::NotPrimary)
             }
-            None => self.not_yet(),
+            None => self.refuse_and_fetch_map(),
         }
     }
 
     /// The asker knows a newer map than this brick: fetch it.
-    pub(crate) fn not_yet(&self) -> Result<(), Refusal> {
+    pub(crate) fn refuse_and_fetch_map(&self) -> Result<(), Refusal> {
         self.map_wanted.notify();
         Err(Refusal::NotServing)
     }

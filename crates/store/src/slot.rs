@@ -17,35 +17,35 @@
 //! - An empty base is remembered for as long as the journal may hold records of operations before it: copied forward,
 //!   they may stand behind the one that emptied it.
 
-#[cfg(test)]
-mod census;
+mod checkpoint;
 mod fill;
 mod group;
 mod list;
+#[cfg(test)]
+mod model_hooks;
 mod patch;
 mod read;
-mod rest;
 mod staged;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use types::code_probe::{CodeProbe, hit};
 use types::limits::{BLOCK, STRIPE_MAX, UNIT_MAX};
-use types::messages::brick::{HeldOp, OpKind, Prepare, Tail, spans_len};
-use types::rare::{Rare, reached};
+use types::messages::brick::{OpKind, Prepare, PreparedOp, Tail, spans_len};
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
-pub(crate) use fill::{FillStep, hold_of_fill};
-pub(crate) use group::{Clients, SlotGroup};
-pub(crate) use list::Asked;
-pub(crate) use patch::{Patched, expand, join, touched_rows};
+pub(crate) use checkpoint::LiveRecord;
+pub(crate) use fill::{FillStep, fill_record};
+pub(crate) use group::{ClientTable, SlotGroup};
+pub(crate) use list::UnitQuery;
+pub(crate) use patch::{PatchInput, coalesce, expand, touched_rows};
 pub(crate) use read::{OverlayPiece, ReadPlan, Shape};
-pub(crate) use rest::Forward;
 pub(crate) use staged::{STAGED_US, StagedUnit};
 
 use crate::descriptor::{Base, descriptor_max};
 use crate::journal::Position;
-use crate::record::Hold;
-use crate::slot::group::Past;
+use crate::record::PrepareRecord;
+use crate::slot::group::AppliedOp;
 use crate::slot::staged::Staged;
 use crate::space::{Run, Space};
 use crate::table::class_for;
@@ -65,8 +65,8 @@ pub(crate) struct Stamp {
 /// An operation on a unit, held or decided, that is not part of the base.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) hold: Hold,
+pub(crate) struct LogEntry {
+    pub(crate) record: PrepareRecord,
     /// The bytes of an overlay.
     pub(crate) position: Position,
     /// Serial of the segment with its record.
@@ -76,14 +76,14 @@ pub(crate) struct Kept {
 }
 
 /// Bytes of RAM that an operation takes, about, its ranges left out.
-const KEPT_BYTES: usize = 768;
+const ENTRY_BYTES: usize = 768;
 /// Bytes of RAM that a range of an overlay takes: its place and its checksum, in lists that may be half empty.
 const SPAN_BYTES: usize = 24;
 
-impl Kept {
+impl LogEntry {
     /// Bytes of RAM, about; the same as long as it is kept.
     fn weight(&self) -> usize {
-        KEPT_BYTES + SPAN_BYTES * self.hold.spans.len()
+        ENTRY_BYTES + SPAN_BYTES * self.record.spans.len()
     }
 }
 
@@ -96,9 +96,9 @@ pub(crate) struct Unit {
     /// The decided bytes without overlays; `None` if the unit is absent (zeros).
     pub(crate) base: Option<Base>,
     /// Full writes and patches whose decision is not known.
-    pub(crate) pend: BTreeMap<Seq, Box<Kept>>,
+    pub(crate) pending: BTreeMap<Seq, Box<LogEntry>>,
     /// Overlays over the base, decided or not.
-    pub(crate) overlays: BTreeMap<Seq, Box<Kept>>,
+    pub(crate) overlays: BTreeMap<Seq, Box<LogEntry>>,
     /// Serial of the first segment with a change that the descriptor at rest lacks.
     dirty: Option<u64>,
     /// A descriptor is at rest.
@@ -113,7 +113,7 @@ impl Unit {
             group,
             slot,
             base: None,
-            pend: BTreeMap::new(),
+            pending: BTreeMap::new(),
             overlays: BTreeMap::new(),
             dirty: None,
             at_rest: false,
@@ -123,7 +123,7 @@ impl Unit {
 
     /// Nothing but what is at rest, and worth being there.
     fn is_clean(&self) -> bool {
-        self.dirty.is_none() && self.pend.is_empty() && self.overlays.is_empty() && !self.is_empty()
+        self.dirty.is_none() && self.pending.is_empty() && self.overlays.is_empty() && !self.is_empty()
     }
 
     /// Whether its decided bytes, overlays left out, are zeros by a full write.
@@ -140,14 +140,14 @@ impl Unit {
 /// What to do with a `Prepare`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PrepareStep {
-    /// Write the bytes to these runs (none for an overlay), append the record, then [`SlotCore::apply_hold`].
-    Hold(Vec<Run>),
-    /// The unit was staged: its bytes lie here. Append the record, then [`SlotCore::apply_hold`].
+    /// Write the bytes to these runs (none for an overlay), append the record, then [`SlotCore::apply_prepare`].
+    Write(Vec<Run>),
+    /// The unit was staged: its bytes lie here. Append the record, then [`SlotCore::apply_prepare`].
     Adopt(StagedUnit),
     /// It is held already: answer when everything appended is durable.
-    Held,
+    Prepared,
     /// The same operation is on its way: look again when that has ended.
-    Coming,
+    InFlight,
 }
 
 /// The state of a brick.
@@ -169,13 +169,13 @@ pub(crate) struct SlotCore {
     space: Space,
     /// Blocks to be freed once a record is durable.
     released: VecDeque<(u64, Vec<Run>)>,
-    coming: BTreeMap<(GroupId, Seq), Vec<Run>>,
+    in_flight: BTreeMap<(GroupId, Seq), Vec<Run>>,
     /// Units that wait for their operation.
     staged: Staged,
     /// During a replay blocks have no owners yet.
     replaying: bool,
     /// How often units were forgotten that may have had newer state than the descriptors.
-    forgotten: u64,
+    evictions: u64,
 }
 
 impl SlotCore {
@@ -192,10 +192,10 @@ impl SlotCore {
             dropped_order: VecDeque::new(),
             space: Space::new(data_blocks),
             released: VecDeque::new(),
-            coming: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             staged: Staged::default(),
             replaying: true,
-            forgotten: 0,
+            evictions: 0,
         }
     }
 
@@ -243,17 +243,17 @@ impl SlotCore {
             return Err(Refusal::Malformed);
         }
         if self.dropped.contains(&p.key.object) {
-            reached(Rare::DropMet);
-            return Err(Refusal::Dropped);
+            hit(CodeProbe::RemovedObject);
+            return Err(Refusal::ObjectRemoved);
         }
         let group = self.groups.get(&p.group).ok_or(Refusal::NotServing)?;
         if p.seq <= group.decided || group.held.contains_key(&p.seq) {
-            reached(Rare::HeldAgain);
-            return Ok(PrepareStep::Held);
+            hit(CodeProbe::PrepareRepeated);
+            return Ok(PrepareStep::Prepared);
         }
-        if self.coming.contains_key(&(p.group, p.seq)) {
-            reached(Rare::ComingAgain);
-            return Ok(PrepareStep::Coming);
+        if self.in_flight.contains_key(&(p.group, p.seq)) {
+            hit(CodeProbe::PrepareRepeatedInFlight);
+            return Ok(PrepareStep::InFlight);
         }
         if p.staged {
             return self.take_staged(p, places);
@@ -266,7 +266,7 @@ impl SlotCore {
         let runs = match p.kind {
             OpKind::Full => self.space.allocate((payload / BLOCK) as u32).ok_or(Refusal::NoSpace)?,
             OpKind::Patch => {
-                let patched = self.patched(p, unit)?;
+                let patched = self.patch_input(p, unit)?;
                 // A data slot has all that it needs; a parity slot must be told what changes.
                 let told = if p.identities.is_empty() { 0 } else { patched.rows.len() * BLOCK };
                 if payload != told {
@@ -276,35 +276,35 @@ impl SlotCore {
             }
             OpKind::Overlay | OpKind::Zero => Vec::new(),
         };
-        self.coming.insert((p.group, p.seq), runs.clone());
-        Ok(PrepareStep::Hold(runs))
+        self.in_flight.insert((p.group, p.seq), runs.clone());
+        Ok(PrepareStep::Write(runs))
     }
 
     /// Whether an operation that was coming may be held now. If not, its blocks are free again: while its bytes were
     /// written, the epoch has moved on, and the take-over was told that it is not here; or its object was dropped.
     pub(crate) fn may_hold(&mut self, group: GroupId, key: StripeKey, seq: Seq) -> Result<(), Refusal> {
         let may = match self.check_epoch(group, seq.epoch()) {
-            Ok(()) if self.dropped.contains(&key.object) => Err(Refusal::Dropped),
+            Ok(()) if self.dropped.contains(&key.object) => Err(Refusal::ObjectRemoved),
             // It was decided without this slot, which joins and has had it in another way since.
             Ok(()) if seq <= self.decided(group) => Err(Refusal::NotServing),
             checked => checked,
         };
         may.inspect_err(|_| {
-            reached(Rare::HeldTooLate);
+            hit(CodeProbe::PreparedTooLate);
             self.give_up(group, seq);
         })
     }
 
     /// Forgets an operation that was coming.
     pub(crate) fn give_up(&mut self, group: GroupId, seq: Seq) {
-        if let Some(runs) = self.coming.remove(&(group, seq)) {
+        if let Some(runs) = self.in_flight.remove(&(group, seq)) {
             runs.iter().for_each(|run| self.space.release(run));
         }
     }
 
     /// The operation is in the journal: held, or decided at once if a replay knows already that it is.
-    pub(crate) fn apply_hold(&mut self, hold: Hold, position: Position, stamp: Stamp) {
-        self.coming.remove(&(hold.group, hold.seq));
+    pub(crate) fn apply_prepare(&mut self, hold: PrepareRecord, position: Position, stamp: Stamp) {
+        self.in_flight.remove(&(hold.group, hold.seq));
         let (id, key, seq, kind) = (hold.group, hold.key, hold.seq, hold.kind);
         let group = self.groups.entry(id).or_insert_with(|| SlotGroup::new(stamp.serial));
         for (client, acked) in &hold.acked {
@@ -319,23 +319,23 @@ impl SlotCore {
         if unit.base.as_ref().is_some_and(|base| seq <= base.identity) {
             // A replayed record whose effect is at rest already: only its writers are still to be remembered.
             match decided {
-                true => group.saw_all(&hold.origins, stamp.serial),
-                false => {
-                    drop(group.past.insert(seq, Past { key, origins: hold.origins, serial: stamp.serial }))
-                }
+                true => group.mark_all_seen(&hold.origins, stamp.serial),
+                false => drop(
+                    group.applied.insert(seq, AppliedOp { key, origins: hold.origins, serial: stamp.serial }),
+                ),
             }
             return;
         }
         let class = class_for(descriptor_max(hold.blocks, hold.unit_blocks.len()));
         // In boxes: a node of the map would take the space of many where there is one.
-        let lsn = unit.pend.get(&seq).map_or(stamp.lsn, |older| older.lsn.min(stamp.lsn));
-        let kept = Box::new(Kept { hold, position, serial: stamp.serial, lsn });
+        let lsn = unit.pending.get(&seq).map_or(stamp.lsn, |older| older.lsn.min(stamp.lsn));
+        let entry = Box::new(LogEntry { record: hold, position, serial: stamp.serial, lsn });
         match kind {
-            OpKind::Full | OpKind::Patch => drop(unit.pend.insert(seq, kept)),
+            OpKind::Full | OpKind::Patch => drop(unit.pending.insert(seq, entry)),
             OpKind::Overlay | OpKind::Zero => {
-                self.overlay_bytes += kept.weight();
-                let older = unit.overlays.insert(seq, kept);
-                self.overlay_bytes -= older.map_or(0, |kept| kept.weight());
+                self.overlay_bytes += entry.weight();
+                let older = unit.overlays.insert(seq, entry);
+                self.overlay_bytes -= older.map_or(0, |entry| entry.weight());
             }
         }
         if !decided {
@@ -357,7 +357,7 @@ impl SlotCore {
             return;
         }
         group.decided = upto;
-        group.saw_past(upto);
+        group.mark_applied_seen(upto);
         let rest = group.held.split_off(&upto.next());
         let committed = std::mem::replace(&mut group.held, rest);
         for (seq, key) in committed {
@@ -370,13 +370,13 @@ impl SlotCore {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let mut freed = Vec::new();
         let (mut origins, mut told) = (Vec::new(), 0);
-        if let Some(kept) = unit.pend.remove(&seq) {
-            let Kept { hold, serial, .. } = *kept;
+        if let Some(entry) = unit.pending.remove(&seq) {
+            let LogEntry { record: hold, serial, .. } = *entry;
             let newer = unit.overlays.split_off(&seq.next());
             let hidden = std::mem::replace(&mut unit.overlays, newer);
-            self.overlay_bytes -= hidden.values().map(|kept| kept.weight()).sum::<usize>();
+            self.overlay_bytes -= hidden.values().map(|entry| entry.weight()).sum::<usize>();
             let old = unit.base.take();
-            let Hold { kind, base, blocks, runs, crcs, unit_blocks, identities, .. } = hold;
+            let PrepareRecord { kind, base, blocks, runs, crcs, unit_blocks, identities, .. } = hold;
             if kind == OpKind::Patch && !self.replaying {
                 let found = old.as_ref().map(|old| old.identity);
                 assert_eq!(found, Some(base), "a patch takes the place of the base that it was made of");
@@ -392,22 +392,22 @@ impl SlotCore {
             // The record with the bytes' place is needed until the descriptor is at rest, and may be older than the
             // decision's.
             unit.touch(serial);
-        } else if let Some(kept) = unit.overlays.get_mut(&seq) {
-            (origins, told) = (std::mem::take(&mut kept.hold.origins), kept.serial);
+        } else if let Some(entry) = unit.overlays.get_mut(&seq) {
+            (origins, told) = (std::mem::take(&mut entry.record.origins), entry.serial);
         }
         self.forget_if_nothing(key, stamp);
         self.release(freed, stamp.lsn);
         if let Some(group) = self.groups.get_mut(&id) {
-            group.saw_all(&origins, told);
+            group.mark_all_seen(&origins, told);
         }
     }
 
     /// A take-over decided against an operation.
     fn abort(&mut self, key: StripeKey, seq: Seq, stamp: Stamp) {
         let Some(unit) = self.units.get_mut(&key) else { return };
-        let freed = unit.pend.remove(&seq).map(|kept| kept.hold.fresh);
-        self.overlay_bytes -= unit.overlays.remove(&seq).map_or(0, |kept| kept.weight());
-        if unit.pend.is_empty() && unit.dirty.is_none() {
+        let freed = unit.pending.remove(&seq).map(|entry| entry.record.fresh);
+        self.overlay_bytes -= unit.overlays.remove(&seq).map_or(0, |entry| entry.weight());
+        if unit.pending.is_empty() && unit.dirty.is_none() {
             self.unplaced.remove(&key);
         }
         self.forget_if_nothing(key, stamp);
@@ -417,7 +417,7 @@ impl SlotCore {
     /// Drops a unit that has neither base nor operations; its descriptor at rest goes with the next checkpoint.
     fn forget_if_nothing(&mut self, key: StripeKey, stamp: Stamp) {
         let Some(unit) = self.units.get(&key) else { return };
-        if unit.base.is_none() && unit.pend.is_empty() && unit.overlays.is_empty() {
+        if unit.base.is_none() && unit.pending.is_empty() && unit.overlays.is_empty() {
             if unit.at_rest {
                 self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
             }
@@ -442,7 +442,7 @@ impl SlotCore {
         self.apply_promise(settle.group, settle.epoch, stamp);
         for seq in &settle.aborted {
             let key = self.groups.get_mut(&settle.group).and_then(|group| {
-                group.past.remove(seq);
+                group.applied.remove(seq);
                 group.held.remove(seq)
             });
             if let Some(key) = key {
@@ -465,7 +465,7 @@ impl SlotCore {
             group.merge(&snapshot.windows);
             group.aborted.clone_from(&snapshot.aborted);
             group.served = (snapshot.served != Epoch(0)).then_some(snapshot.served);
-            group.stands(stamp.serial);
+            group.note_snapshot(stamp.serial);
         }
     }
 
@@ -510,7 +510,7 @@ impl SlotCore {
     fn check_epoch(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
         let group = self.groups.get(&id).ok_or(Refusal::NotServing)?;
         if epoch < group.promised {
-            reached(Rare::FenceMet);
+            hit(CodeProbe::StaleEpochRefused);
             return Err(Refusal::StaleEpoch);
         }
         if group.served != Some(epoch) {
@@ -559,8 +559,8 @@ impl SlotCore {
         };
         let held = group.held.iter().filter_map(|(seq, key)| {
             let unit = self.units.get(key)?;
-            let hold = &unit.pend.get(seq).or_else(|| unit.overlays.get(seq))?.hold;
-            Some(HeldOp {
+            let hold = &unit.pending.get(seq).or_else(|| unit.overlays.get(seq))?.record;
+            Some(PreparedOp {
                 seq: *seq,
                 key: *key,
                 kind: hold.kind,

@@ -1,4 +1,9 @@
 //! Which data blocks are free: one bit per 4-KiB block, rebuilt at start from what refers to blocks.
+//!
+//! # Invariants
+//! - A block has one owner: it is taken while it is free, and given back once.
+//! - What is counted as free, in all and in each region, is what the bits say.
+//! - An allocation takes as many blocks as were asked for, in at most [`RUNS_MAX`] runs, or none.
 
 use std::ops::Range;
 
@@ -65,7 +70,14 @@ impl Space {
             Some(runs) => runs,
             None => self.find(count, RUNS_MAX)?,
         };
+        assert!(runs.len() <= RUNS_MAX, "a descriptor has room for so many runs: blocks of more would be lost");
+        let before = self.free;
         runs.iter().for_each(|run| self.mark(run));
+        assert_eq!(
+            before - self.free,
+            u64::from(count),
+            "a unit that gets fewer blocks than it has bytes would end in those of another one"
+        );
         if let Some(last) = runs.last() {
             self.next = last.start + u64::from(last.blocks);
         }
@@ -165,7 +177,9 @@ impl Space {
                 break;
             }
         }
-        Some(Run { start: at, blocks: (stop.min(end) - at) as u32 })
+        let blocks = (stop.min(end) - at) as u32;
+        assert!(blocks > 0, "a search that finds empty runs would never come to its end");
+        Some(Run { start: at, blocks })
     }
 
     /// Marks a run as used.
@@ -178,7 +192,9 @@ impl Space {
             let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
             assert!(self.used[word] & bit == 0, "a block has one owner");
             self.used[word] |= bit;
-            self.free_in[(block / REGION) as usize] -= 1;
+            let left = &mut self.free_in[(block / REGION) as usize];
+            assert!(*left > 0, "a region that counts as full would never be searched again");
+            *left -= 1;
         }
         self.free -= u64::from(run.blocks);
     }
@@ -188,13 +204,16 @@ impl Space {
     /// # Panics
     /// If a block of it is free already.
     pub(crate) fn release(&mut self, run: &Run) {
-        for block in run.start..run.start + u64::from(run.blocks) {
+        let end = run.start + u64::from(run.blocks);
+        assert!(end <= self.blocks, "what lies behind the data zone would be given out");
+        for block in run.start..end {
             let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
             assert!(self.used[word] & bit != 0, "a block is given back once");
             self.used[word] &= !bit;
             self.free_in[(block / REGION) as usize] += 1;
         }
         self.free += u64::from(run.blocks);
+        assert!(self.free <= self.blocks, "writers would be let in for whom there is no space");
     }
 }
 

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use types::code_probe::{CodeProbe, hit};
 use types::messages::Done;
-use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Remind};
+use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, QueryDecisions};
 use types::messages::cluster::{ClusterMap, GroupConfig};
-use types::rare::{Rare, reached};
 use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq};
 use world::CallError;
 
@@ -72,14 +72,14 @@ impl Server {
         };
         let promises = live.iter().map(|(slot, brick)| self.promise(id, &config, *slot, *brick));
         let Some(settlement) = join_all(promises).await.into_iter().flatten().next() else {
-            return reached(Rare::TakeOverDied);
+            return hit(CodeProbe::TakeOverDied);
         };
         tracing::debug!(group = %id, %epoch, aborted = settlement.aborted.len(), "settled");
         let tells = live.iter().map(|(slot, brick)| self.tell_fate(id, epoch, *slot, *brick, &settlement));
         if join_all(tells).await.into_iter().any(|serving| serving) {
             tracing::debug!(group = %id, %epoch, "serving");
         } else {
-            reached(Rare::TakeOverDied);
+            hit(CodeProbe::TakeOverDied);
         }
         self.progress.notify();
     }
@@ -151,9 +151,9 @@ impl Server {
     /// Tells slots the decisions that no operation has carried to them.
     pub(crate) async fn tell_decisions(self: Rc<Server>) {
         while !self.journal.has_failed() {
-            self.news.wait().await;
+            self.undelivered.wait().await;
             self.world.sleep(TELL_US).await;
-            let by_brick = self.primary.borrow_mut().news();
+            let by_brick = self.primary.borrow_mut().undelivered();
             for (brick, groups) in by_brick {
                 self.clone().tell(brick, groups);
             }
@@ -161,10 +161,10 @@ impl Server {
     }
 
     /// A slot has not heard what was decided, or has forgotten it: it is told again.
-    pub(crate) fn remind(&self, remind: &Remind) -> Done {
-        reached(Rare::Reminded);
-        self.primary.borrow_mut().untold(remind.brick, remind.groups.iter().copied());
-        self.news.notify();
+    pub(crate) fn remind(&self, remind: &QueryDecisions) -> Done {
+        hit(CodeProbe::DecisionsQueried);
+        self.primary.borrow_mut().resend(remind.brick, remind.groups.iter().copied());
+        self.undelivered.notify();
         Done {}
     }
 
@@ -178,7 +178,7 @@ impl Server {
             let undecided: BTreeSet<_> = self.slot.borrow().undecided().collect();
             let overdue = waiting.intersection(&undecided).map(|(id, epoch, _)| (*id, *epoch));
             for (brick, groups) in self.by_primary(overdue) {
-                let remind = Remind { brick: self.options.brick, groups };
+                let remind = QueryDecisions { brick: self.options.brick, groups };
                 if brick == self.options.brick {
                     self.remind(&remind);
                 } else if let Some(address) = self.address_of(brick) {
@@ -223,8 +223,8 @@ impl Server {
                 if self.peers.call(&address, Epoch(0), &decided, Buf::empty()).await.is_err() {
                     self.world.sleep(RETRY_US).await;
                     let groups = decided.groups.iter().map(|decision| (decision.group, decision.epoch));
-                    self.primary.borrow_mut().untold(brick, groups);
-                    self.news.notify();
+                    self.primary.borrow_mut().resend(brick, groups);
+                    self.undelivered.notify();
                 }
             });
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-pub use pool::{keep_pages, pages_held};
+pub use pool::{pool_bytes, set_pool_limit};
 
 use pool::Pages;
 

@@ -21,12 +21,12 @@
 
 pub mod buf;
 pub mod checksum;
+pub mod code_probe;
 pub mod cost;
 mod geometry;
 mod ids;
 pub mod limits;
 pub mod messages;
-pub mod rare;
 mod refusal;
 mod stripe_set;
 pub mod wire;
@@ -34,5 +34,5 @@ pub mod wire;
 pub use buf::{Buf, BufMut};
 pub use geometry::{Code, Geometry, GeometryError};
 pub use ids::*;
-pub use refusal::{Recovery, Refusal};
+pub use refusal::{Refusal, RetryAction};
 pub use stripe_set::StripeSet;

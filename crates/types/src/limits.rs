@@ -44,7 +44,7 @@ pub const MOUNTS_MAX: usize = 2048;
 /// them in one record when it has restarted.
 pub const OPEN_FILES_MAX: usize = 1 << 17;
 /// Most files of whose sizes the service is told in one message.
-pub const GROWN_MAX: usize = 1024;
+pub const SIZE_UPDATES_MAX: usize = 1024;
 /// Largest payload of a frame, in bytes: the widest stripe's data in units of [`UNIT_MAX`] goes in several.
 pub const PAYLOAD_MAX: usize = 32 << 20;
 /// Largest stripe (its data), in bytes.
@@ -64,7 +64,7 @@ pub const LEASE_US: u64 = 3_000_000;
 /// How much longer than the lease the arbiter waits: clocks may run apart by this in a lease's time.
 pub const LEASE_MARGIN_US: u64 = 500_000;
 /// Time between the renewals of a lease, in microseconds.
-pub const BEAT_US: u64 = LEASE_US / 3;
+pub const HEARTBEAT_US: u64 = LEASE_US / 3;
 /// How long a request may take before its connection counts as broken, in microseconds.
 pub const CALL_TIMEOUT_US: u64 = 10_000_000;
 
@@ -73,4 +73,4 @@ const _: () = assert!(UNIT_MAX as usize * 8 <= STRIPE_MAX && STRIPE_MAX <= PAYLO
 const _: () = assert!(MAP_MAX + MOUNTS_MAX * (PLACE_MAX + 64) + (64 << 10) <= RECORD_MAX);
 const _: () = assert!(OPEN_FILES_MAX * 25 + (64 << 10) <= RECORD_MAX);
 const _: () = assert!(SLOTS_MAX <= 64);
-const _: () = assert!(BEAT_US * 2 < LEASE_US);
+const _: () = assert!(HEARTBEAT_US * 2 < LEASE_US);

@@ -4,7 +4,7 @@ use crate::coded_enum;
 
 /// What the caller can do after a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Recovery {
+pub enum RetryAction {
     /// Fetch the cluster map, then ask again, perhaps somebody else.
     RefreshMap,
     /// Ask the same server again a little later.
@@ -47,7 +47,7 @@ coded_enum! {
         /// The unit that an operation refers to is not, or no longer, staged here.
         NotStaged = 15,
         /// The object has been removed; nobody will miss the operation.
-        Dropped = 16,
+        ObjectRemoved = 16,
         /// The brick that is meant holds no lease.
         NotUp = 17,
         /// No such file or directory.
@@ -93,12 +93,12 @@ coded_enum! {
 
 impl Refusal {
     /// What the caller can do.
-    pub fn recovery(self) -> Recovery {
+    pub fn retry_action(self) -> RetryAction {
         match self {
-            Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => Recovery::RefreshMap,
-            Refusal::NotServing | Refusal::TooFewLive | Refusal::NotUp => Recovery::Wait,
-            Refusal::Pending | Refusal::Corrupt => Recovery::AskPrimary,
-            _ => Recovery::GiveUp,
+            Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => RetryAction::RefreshMap,
+            Refusal::NotServing | Refusal::TooFewLive | Refusal::NotUp => RetryAction::Wait,
+            Refusal::Pending | Refusal::Corrupt => RetryAction::AskPrimary,
+            _ => RetryAction::GiveUp,
         }
     }
 }
@@ -120,7 +120,7 @@ impl std::fmt::Display for Refusal {
             Refusal::ServedTwice => "the brick is already served by another process",
             Refusal::DiskFailed => "the brick's disk failed",
             Refusal::NotStaged => "the unit is not staged here",
-            Refusal::Dropped => "the object has been removed",
+            Refusal::ObjectRemoved => "the object has been removed",
             Refusal::NotUp => "the brick holds no lease",
             Refusal::NotFound => "no such file or directory",
             Refusal::Exists => "exists already",

@@ -17,7 +17,7 @@ use types::checksum::crc;
 use types::messages::session::{Hello, Proved, Role, Welcome};
 use types::wire::{self, Flags, FrameHeader, HEADER_LEN, Key, Record, VERSION, prove};
 use types::{Buf, BufMut, ClusterId, Epoch};
-use world::{Answer, Handler, Identity, Peers, Signal, World, serve};
+use world::{Answer, Handler, Identity, Notify, Peers, World, serve};
 
 /// A load: payloads of request and answer in bytes, beside 72 of header and record; connections; calls at once on each.
 const LOADS: [(usize, usize, usize, usize); 6] = [
@@ -192,7 +192,7 @@ fn turn(kind: &str, load: Load) -> Figures {
 
 /// Makes `each` calls one after the other, `depth` times at once on each connection; how long every one took.
 async fn calls(world: &World, peers: &[Rc<Peers>], address: &str, load: Load, each: usize) -> Vec<f64> {
-    let (done, times) = (Signal::new(), Rc::new(Cell::new(Vec::new())));
+    let (done, times) = (Notify::new(), Rc::new(Cell::new(Vec::new())));
     let left = Rc::new(Cell::new(load.connections * load.depth));
     let payload = BufMut::zeroed(load.request).freeze();
     let all_done = done.wait();

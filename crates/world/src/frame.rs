@@ -47,7 +47,7 @@ impl Frame {
     ///
     /// # Errors
     /// `InvalidInput` if the frame is larger than a receiver would take.
-    pub(crate) fn seal(&mut self) -> io::Result<[u8; HEADER_LEN]> {
+    pub(crate) fn encode_header(&mut self) -> io::Result<[u8; HEADER_LEN]> {
         use types::limits::{PAYLOAD_MAX, RECORD_MAX};
         if self.record.len() > RECORD_MAX || self.payload.len() > PAYLOAD_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "frame larger than allowed"));
@@ -61,7 +61,7 @@ impl Frame {
     }
 
     /// Reads a header off the wire, of a frame of `most` bytes at most; an error carries the [`HeaderError`].
-    pub(crate) fn open(bytes: &[u8; HEADER_LEN], most: usize) -> io::Result<FrameHeader> {
+    pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN], most: usize) -> io::Result<FrameHeader> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let header = FrameHeader::decode(bytes).map_err(invalid)?;
         let (record, payload) = (header.record_len, header.payload_len);
@@ -73,7 +73,7 @@ impl Frame {
 
     /// The frame of a received header and the bytes that followed it, if they are what was sent. A payload that its record
     /// covers is left to whoever reads the record.
-    pub(crate) fn join(header: FrameHeader, record: Vec<u8>, payload: Buf) -> io::Result<Frame> {
+    pub(crate) fn from_parts(header: FrameHeader, record: Vec<u8>, payload: Buf) -> io::Result<Frame> {
         assert_eq!(record.len(), header.record_len as usize, "a record was read to its length");
         assert_eq!(payload.len(), header.payload_len as usize, "a payload was read to its length");
         let payload_crc = if header.flags.is_covered() { 0 } else { crc(&payload) };

@@ -7,10 +7,10 @@
 
 mod frame;
 pub mod nbd;
+mod notify;
 mod real;
 mod remote;
 pub mod rpc;
-mod signal;
 pub mod sim;
 pub mod turns;
 
@@ -21,9 +21,9 @@ use std::io;
 use std::rc::Rc;
 
 pub use frame::Frame;
+pub use notify::Notify;
 pub use real::bind_port;
 pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, serve};
-pub use signal::Signal;
 pub use sim::{SimOptions, Simulation};
 use types::Buf;
 use types::messages::LongTurn;
@@ -31,7 +31,7 @@ use types::messages::LongTurn;
 /// How long whoever opens what another process has locked waits for it, in microseconds.
 pub const LOCK_WAIT_US: u64 = 5_000_000;
 /// Time between two looks at such a lock, in microseconds.
-pub const LOCK_LOOK_US: u64 = 100_000;
+pub const LOCK_POLL_US: u64 = 100_000;
 
 /// One thread's view of the machine, or a simulated node's. Cheap to clone; stays on its thread.
 #[derive(Clone)]
@@ -205,10 +205,10 @@ impl World {
     ///
     /// # Errors
     /// `Unsupported` in a simulated world.
-    pub fn listen_beside(&self, place: &Place) -> io::Result<Listener> {
+    pub fn listen_shared(&self, listen_socket: &ListenSocket) -> io::Result<Listener> {
         match &self.0 {
             WorldBody::Real(world) => {
-                Ok(Listener(ListenerBody::Real(world.listen_beside(std::sync::Arc::clone(&place.0)))))
+                Ok(Listener(ListenerBody::Real(world.listen_shared(std::sync::Arc::clone(&listen_socket.0)))))
             }
             WorldBody::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -259,7 +259,7 @@ impl World {
                         tracing::warn!("{path} is in use by another process: waiting until it is free");
                         waits = true;
                     }
-                    self.sleep(LOCK_LOOK_US).await;
+                    self.sleep(LOCK_POLL_US).await;
                 }
                 opened => return opened,
             }
@@ -285,7 +285,7 @@ impl World {
 
 /// An address that is listened at, for threads to share.
 #[derive(Clone)]
-pub struct Place(std::sync::Arc<real::Place>);
+pub struct ListenSocket(std::sync::Arc<real::ListenSocket>);
 
 /// Where connections come in.
 pub struct Listener(ListenerBody);
@@ -303,9 +303,9 @@ impl Listener {
 
     /// For other threads that shall accept here too; the address is given back when the last of them has ended. [`None`] in
     /// a simulated world, whose nodes have one thread.
-    pub fn place(&self) -> Option<Place> {
+    pub fn listen_socket(&self) -> Option<ListenSocket> {
         match &self.0 {
-            ListenerBody::Real(listener) => Some(Place(listener.place())),
+            ListenerBody::Real(listener) => Some(ListenSocket(listener.listen_socket())),
             ListenerBody::Sim(_) => None,
         }
     }
@@ -335,9 +335,9 @@ impl Conn {
     ///
     /// # Errors
     /// If it is broken already.
-    pub fn outlast(&self, silence_us: u64) -> io::Result<()> {
+    pub fn set_user_timeout(&self, silence_us: u64) -> io::Result<()> {
         match &self.0 {
-            ConnBody::Real(conn) => conn.outlast(silence_us),
+            ConnBody::Real(conn) => conn.set_user_timeout(silence_us),
             ConnBody::Sim(_) => Ok(()),
         }
     }
@@ -509,7 +509,7 @@ pub struct Disk {
 
 /// For so long a disk may leave a request unanswered, in microseconds. One that takes longer hangs, and is lost. (Linux gives
 /// a SCSI disk 30 s for a command before it resets it, drivers/scsi/sd.h, and one that came back after that is no use.)
-pub const DISK_HANGS_US: u64 = 60_000_000;
+pub const DISK_TIMEOUT_US: u64 = 60_000_000;
 
 /// Requests that a disk has not answered.
 #[derive(Default)]
@@ -598,7 +598,7 @@ impl Disk {
     }
 
     /// Waits until nothing can be had of the disk any more, and says why: a server that lends it is gone, or the disk has
-    /// left a request unanswered for [`DISK_HANGS_US`]. Other errors are those of what it is asked.
+    /// left a request unanswered for [`DISK_TIMEOUT_US`]. Other errors are those of what it is asked.
     pub async fn lost(&self) -> io::Error {
         match &self.body {
             DiskBody::Remote(disk) => disk.lost().await,
@@ -610,9 +610,9 @@ impl Disk {
         loop {
             let now = self.world.now();
             let oldest = self.under_way.begun.borrow().values().next().copied();
-            let until = oldest.unwrap_or(now) + DISK_HANGS_US;
+            let until = oldest.unwrap_or(now) + DISK_TIMEOUT_US;
             if until <= now {
-                let text = format!("{} has not answered for {} s", self.name(), DISK_HANGS_US / 1_000_000);
+                let text = format!("{} has not answered for {} s", self.name(), DISK_TIMEOUT_US / 1_000_000);
                 return io::Error::new(io::ErrorKind::TimedOut, text);
             }
             self.world.sleep(until - now).await;

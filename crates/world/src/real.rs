@@ -27,7 +27,7 @@ use compio::runtime::{Runtime, RuntimeBuilder};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use disk::Disk;
-pub(crate) use net::{Conn, Listener, Place};
+pub(crate) use net::{Conn, ListenSocket, Listener};
 pub(crate) use receive::Receiver;
 pub(crate) use send::Sender;
 
@@ -192,8 +192,8 @@ impl World {
     }
 
     /// Accepts where another thread does so already.
-    pub(crate) fn listen_beside(&self, place: Arc<Place>) -> Listener {
-        Listener::beside(place, self.polls())
+    pub(crate) fn listen_shared(&self, listen_socket: Arc<ListenSocket>) -> Listener {
+        Listener::shared(listen_socket, self.polls())
     }
 
     /// Listens at a socket in the file system.

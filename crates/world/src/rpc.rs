@@ -5,8 +5,8 @@
 mod covered;
 mod handshake;
 mod latch;
-mod outbox;
 mod peers;
+mod send_queue;
 mod server;
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ impl Call {
             return Err(Refusal::Unsupported);
         }
         let record = wire::from_bytes(&self.record).map_err(|_| Refusal::Malformed)?;
-        if covered::as_promised(&record, self.covered) && covered::is_whole(&record, &self.payload) {
+        if covered::matches_header(&record, self.covered) && covered::is_whole(&record, &self.payload) {
             return Ok(record);
         }
         tracing::warn!(peer = self.peer, kind = R::NAME, "a payload does not match its record");

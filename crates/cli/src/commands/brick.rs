@@ -14,8 +14,8 @@ use types::{BrickId, ClusterId, NodeId, Refusal};
 use world::{Disk, Identity, World};
 
 use crate::daemon::{self, DaemonArgs, LISTENING};
-use crate::holder;
 use crate::home::read_key;
+use crate::lock_holder;
 use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::{Remote, Target, real_world};
@@ -149,7 +149,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
 async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
     world.open_disk_when_free(path).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => problem(
-            format!("{path} is served by another process already: {}", holder::of(Path::new(path))),
+            format!("{path} is served by another process already: {}", lock_holder::of(Path::new(path))),
             "leave that one alone, or stop it first: a disk has one server",
         ),
         std::io::ErrorKind::NotFound => {

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CodeArgs, output: &Output) -> anyhow::Result<()> {
     output.answer(&document.into(), || words(&rows));
     match rows.iter().find_map(|row| row.speed.as_ref().err().map(|e| (row, e))) {
         Some((row, error)) => {
-            anyhow::bail!("{} by {} failed: {error}", row.operation.name(), row.body.name())
+            anyhow::bail!("{} by {} failed: {error}", row.operation.name(), row.backend.name())
         }
         None => Ok(()),
     }
@@ -74,7 +74,7 @@ fn row_document(row: &Row) -> Value {
     json!({
         "code": row.code.to_string(),
         "stripe": row.stripe,
-        "body": row.body.name(),
+        "backend": row.backend.name(),
         "data": row.access.name(),
         "operation": row.operation.name(),
         "gb_per_s": row.speed.as_ref().ok(),
@@ -82,21 +82,21 @@ fn row_document(row: &Row) -> Value {
     })
 }
 
-/// One line for each code, stripe, place and body; the operations side by side.
+/// One line for each code, stripe, place and backend; the operations side by side.
 fn words(rows: &[Row]) -> String {
     let operations = [Operation::Encode, Operation::DecodeOne, Operation::DecodeTwo];
-    let mut head = ["code", "stripe", "data", "body"].map(str::to_owned).to_vec();
+    let mut head = ["code", "stripe", "data", "backend"].map(str::to_owned).to_vec();
     head.extend(operations.map(|o| o.name().to_owned()));
     let mut lines = vec![head];
     let same =
-        |a: &Row, b: &Row| (a.code, a.stripe, a.body, a.access) == (b.code, b.stripe, b.body, b.access);
+        |a: &Row, b: &Row| (a.code, a.stripe, a.backend, a.access) == (b.code, b.stripe, b.backend, b.access);
     for group in rows.chunk_by(same) {
         let Some(first) = group.first() else { continue };
         let mut line = vec![
             first.code.to_string(),
             Size(first.stripe as u64).to_string(),
             first.access.name().to_owned(),
-            first.body.name().to_owned(),
+            first.backend.name().to_owned(),
         ];
         line.extend(operations.map(|operation| {
             let row = group.iter().find(|row| row.operation == operation);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use types::Code;
 
-use crate::demo::{Play, play};
+use crate::demo::{DemoOptions, run_demo};
 use crate::output::Output;
 use crate::size::Size;
 
@@ -44,7 +44,13 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<()> {
     let input = args.input.clone();
     let dir = args.dir.clone();
-    let play_args =
-        Play { input, dir, code: args.code, bricks: args.bricks, memory: args.memory, keep: args.keep };
-    play(&play_args, output)
+    let play_args = DemoOptions {
+        input,
+        dir,
+        code: args.code,
+        bricks: args.bricks,
+        memory: args.memory,
+        keep: args.keep,
+    };
+    run_demo(&play_args, output)
 }

@@ -8,12 +8,12 @@ use meta::{Engine, MetaError, MetaOptions, Service, kv::EngineError};
 use types::ClusterId;
 use types::messages::session::Role;
 use types::wire::Key;
-use world::{Identity, LOCK_LOOK_US, LOCK_WAIT_US, World};
+use world::{Identity, LOCK_POLL_US, LOCK_WAIT_US, World};
 
 use crate::commands::cluster::store_path;
 use crate::daemon::{self, DaemonArgs, LISTENING};
-use crate::holder;
 use crate::home::read_key;
+use crate::lock_holder;
 use crate::problem::problem;
 use crate::remote::real_world;
 use crate::size::Size;
@@ -80,15 +80,15 @@ async fn open_store(world: &World, path: &Path, memory: u64) -> anyhow::Result<E
         match Engine::open_redb_within(path, memory) {
             Err(EngineError::InUse) if world.now() < until => {
                 if !waits {
-                    let holder = holder::of(path);
+                    let holder = lock_holder::of(path);
                     tracing::warn!("{} is in use by {holder}: waiting until it is free", path.display());
                     waits = true;
                 }
-                world.sleep(LOCK_LOOK_US).await;
+                world.sleep(LOCK_POLL_US).await;
             }
             Err(EngineError::InUse) => {
                 return Err(problem(
-                    format!("{} is served already, by {}", path.display(), holder::of(path)),
+                    format!("{} is served already, by {}", path.display(), lock_holder::of(path)),
                     "leave that one alone, or stop it first: a store has one service",
                 ));
             }

@@ -14,11 +14,11 @@ use serde_json::json;
 
 use crate::commands::volume::unknown;
 use crate::daemon::{self, DaemonArgs};
-use crate::mountpoint::{FS_TYPE, check_free, leave_note, mounted_at};
+use crate::mountpoint::{FS_TYPE, check_free, create_run_file, mounted_at};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
-use crate::remote::{Remote, Target, Where, explain_join};
+use crate::remote::{ConnectionArgs, Remote, Target, explain_join};
 use crate::signals;
 use crate::size::Size;
 
@@ -48,7 +48,7 @@ pub(crate) struct MountArgs {
     /// The mount point, an empty directory
     mount_point: PathBuf,
     #[command(flatten)]
-    cluster: Where,
+    cluster: ConnectionArgs,
     /// Lets nobody else mount the volume, and the kernel hold back writes: faster, see below
     #[arg(long)]
     exclusive: bool,
@@ -208,7 +208,7 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
         _ => anyhow::Error::new(error),
     })?;
     *stopper.lock().unwrap_or_else(PoisonError::into_inner) = Some(mount.stopper());
-    let _note = leave_note(&dir, &args.volume, &target.meta)?;
+    let _note = create_run_file(&dir, &args.volume, &target.meta)?;
     tracing::info!("volume {} is mounted at {}", args.volume, dir.display());
     let ended = mount.wait();
     tracing::info!("{} is unmounted", dir.display());

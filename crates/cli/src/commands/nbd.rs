@@ -16,7 +16,7 @@ use crate::mountpoint::absolute;
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
-use crate::remote::{Target, Where, explain_join, real_world};
+use crate::remote::{ConnectionArgs, Target, explain_join, real_world};
 use crate::size::Size;
 
 /// Exports a block volume, or a file of a volume, as a network block device
@@ -66,7 +66,7 @@ pub(crate) struct NbdArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
     #[command(flatten)]
-    cluster: Where,
+    cluster: ConnectionArgs,
     /// Memory budget of the gate, without what requests on their way hold: 8M for each client, or one request
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
@@ -157,7 +157,7 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     let (Listen::Port(at) | Listen::Path(at)) = &listen;
     let mut client = target.client(&args.volume, args.memory, format!("{}:nbd {at}", host()));
     // The disk is read all the time, and nobody looks at when.
-    client.notes_accesses = false;
+    client.updates_atime = false;
     client.exclusive = args.exclusive || (args.file.is_some() && !args.read_only);
     let options = NbdOptions {
         listen: listen.clone(),
@@ -169,7 +169,8 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     };
     let gate = NbdGate::start(&world, client, &options).map_err(|error| explain(error, at))?;
     let uri = uri(&listen, &gate.address(), args);
-    let _note = gate::leave_note("nbd", &args.volume, &target.meta, &uri, &[at.clone(), gate.address()])?;
+    let _note =
+        gate::create_run_file("nbd", &args.volume, &target.meta, &uri, &[at.clone(), gate.address()])?;
     tracing::info!("volume {} {LISTENING}{uri}", args.volume);
     let served = daemon::run_until_stopped(&world, stop, gate.serve());
     let ended = gate.end();

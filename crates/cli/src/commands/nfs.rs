@@ -15,7 +15,7 @@ use crate::gate;
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
-use crate::remote::{Target, Where, explain_join, real_world};
+use crate::remote::{ConnectionArgs, Target, explain_join, real_world};
 use crate::size::Size;
 
 /// Serves a volume by NFS version 3
@@ -56,7 +56,7 @@ pub(crate) struct NfsArgs {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: u16,
     #[command(flatten)]
-    cluster: Where,
+    cluster: ConnectionArgs,
     /// Memory budget of the gate, a quarter of it for requests on their way; one that is still coming in is not counted
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
@@ -169,12 +169,12 @@ fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
     let target = args.cluster.target()?;
     let world = real_world()?;
     let mut client = target.client(&args.volume, args.memory, format!("{}:nfs {}", host(), args.listen()));
-    client.notes_accesses = !args.read_only;
+    client.updates_atime = !args.read_only;
     let gate = NfsGate::start(client, options).map_err(|error| explain(error, args.listen()))?;
     let address = gate.address().to_string();
     let uri = format!("nfs://{address}/{}", args.volume);
     let at = [args.listen().to_owned(), address.clone()];
-    let _note = gate::leave_note("nfs", &args.volume, &target.meta, &uri, &at)?;
+    let _note = gate::create_run_file("nfs", &args.volume, &target.meta, &uri, &at)?;
     tracing::info!("volume {} by NFS {LISTENING}{address}", args.volume);
     let _ = daemon::run_until_stopped(&world, stop, std::future::pending::<()>());
     gate.end().context("the gate ended with bytes that could not be made stable")

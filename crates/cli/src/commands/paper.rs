@@ -107,9 +107,9 @@ fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
     command.args(["paper", "001", "--inside"]).args(args.quick.then_some("--quick"));
     command.stdout(Stdio::piped());
     let mut sandbox = Sandbox::start(&mut command)?;
-    first.store(sandbox.first().id().cast_signed(), Ordering::Release);
+    first.store(sandbox.init().id().cast_signed(), Ordering::Release);
     let mut said = String::new();
-    if let Some(mut from) = sandbox.first().stdout.take() {
+    if let Some(mut from) = sandbox.init().stdout.take() {
         from.read_to_string(&mut said).context("cannot read what the sandbox says")?;
     }
     drop(sandbox);
@@ -125,7 +125,7 @@ fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
 
 /// The first process of the sandbox: measures, tells how far it is on standard error, prints a document.
 fn inside(args: &PaperArgs) -> anyhow::Result<()> {
-    sandbox::enter(paper001::scale::ROOM_BYTES)?;
+    sandbox::enter(paper001::scale::SANDBOX_BYTES)?;
     let shoal = std::env::current_exe().context("cannot find this program's own file")?;
     let scale = if args.quick { Scale::quick() } else { Scale::full() };
     let say = |line: &str| drop(writeln!(std::io::stderr(), "  {line}"));

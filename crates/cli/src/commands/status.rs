@@ -15,7 +15,7 @@ use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
 use crate::picture::picture;
 use crate::progress::Progress;
-use crate::remote::{Account, Remote, Where};
+use crate::remote::{ClusterSnapshot, ConnectionArgs, Remote};
 use crate::size::Size;
 
 /// Shows bricks, space, groups with their epochs and primaries, memory against the budgets, and the longest turns
@@ -31,7 +31,7 @@ Examples:
   shoal status --json")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    cluster: Where,
+    cluster: ConnectionArgs,
 }
 
 pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
@@ -65,7 +65,7 @@ fn state(info: &BrickInfo, report: Option<&BrickReport>) -> &'static str {
 }
 
 fn words(
-    report: &Account,
+    report: &ClusterSnapshot,
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
     mounts: &[String],
@@ -197,7 +197,7 @@ fn turns(turns: &[LongTurn]) -> Value {
 }
 
 fn document(
-    report: &Account,
+    report: &ClusterSnapshot,
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
     mounts: &[String],

@@ -8,12 +8,12 @@ use types::Code;
 use types::messages::cluster::VolumeInfo;
 
 use crate::commands::brick::check_size;
-use crate::embedded::{self, MAIN_VOLUME, Wish, fitting_code};
+use crate::embedded::{self, ClusterSpec, MAIN_VOLUME, fitting_code};
 use crate::home::{Home, default_dir};
 use crate::output::Output;
 use crate::picture::picture;
 use crate::problem::problem;
-use crate::remote::{Account, Remote, Target};
+use crate::remote::{ClusterSnapshot, Remote, Target};
 use crate::size::Size;
 
 /// Starts a cluster of this machine: one metadata service and some bricks, their data in one directory
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &UpArgs, output: &Output) -> anyhow::Result<()> {
             check_same(args, &home)?;
             home
         }
-        None => embedded::make(&dir, &wish(args, &dir)?, output)?,
+        None => embedded::make(&dir, &spec(args, &dir)?, output)?,
     };
     let report = embedded::start(&home, false, output)?;
     let remote = Remote::new(&Target::embedded(&home)?)?;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &UpArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn words(home: &Home, report: &Account, volume: &VolumeInfo) -> String {
+fn words(home: &Home, report: &ClusterSnapshot, volume: &VolumeInfo) -> String {
     let plan = home.plan();
     let code = volume.geometry.code();
     format!(
@@ -95,9 +95,9 @@ fn words(home: &Home, report: &Account, volume: &VolumeInfo) -> String {
     )
 }
 
-fn wish(args: &UpArgs, dir: &std::path::Path) -> anyhow::Result<Wish> {
+fn spec(args: &UpArgs, dir: &std::path::Path) -> anyhow::Result<ClusterSpec> {
     let bricks = args.bricks.or(args.code.map(|c| c.slots() as u32)).unwrap_or(BRICKS_DEFAULT);
-    Ok(Wish {
+    Ok(ClusterSpec {
         bricks,
         code: args.code.unwrap_or_else(|| fitting_code(bricks)),
         size: args.size.map_or_else(|| size_for(dir, bricks), Ok)?,

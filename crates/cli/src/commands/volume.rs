@@ -17,7 +17,7 @@ use crate::embedded::fitting_code;
 use crate::output::{Output, table};
 use crate::picture::picture;
 use crate::problem::problem;
-use crate::remote::{Remote, Where};
+use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
 
 /// Bytes of an answer that are read.
@@ -40,7 +40,7 @@ Examples:
   shoal volume delete scratch                            asks for the name once more; scripts say --yes")]
 pub(crate) struct VolumeArgs {
     #[command(flatten)]
-    cluster: Where,
+    cluster: ConnectionArgs,
     #[command(subcommand)]
     action: Action,
 }

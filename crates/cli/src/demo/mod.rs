@@ -2,16 +2,16 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `story.rs` | the phases, in order |
-//! | `scene.rs` | the cluster on its stage: directory, processes, mounts; and clearing the stage, whatever happens |
+//! | `phases.rs` | the phases, in order |
+//! | `cluster.rs` | the cluster on its stage: directory, processes, mounts; and clearing the stage, whatever happens |
 //! | `files.rs` | which files; copying them in; comparing them |
 //! | `victims.rs` | which bricks are killed |
-//! | `verdict.rs` | what came of it, in words and as JSON |
+//! | `report.rs` | what came of it, in words and as JSON |
 
+mod cluster;
 mod files;
-mod scene;
-mod story;
-mod verdict;
+mod phases;
+mod report;
 mod victims;
 
-pub(crate) use story::{Play, play};
+pub(crate) use phases::{DemoOptions, run_demo};

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use types::BrickId;
 use types::messages::cluster::{BrickState, ClusterMap, SlotState};
 
-use super::scene::Scene;
+use super::cluster::DemoCluster;
 use crate::commands::status::primary_of;
 use crate::embedded::MAIN_VOLUME;
 
@@ -26,17 +26,17 @@ pub(super) struct Victim {
 }
 
 /// The primary that has ordered the most so far: groups in use lose their primary.
-pub(super) fn busiest_primary(scene: &Scene) -> anyhow::Result<BrickId> {
-    let map = scene.remote.status()?.map;
-    let reports = up(&map).filter_map(|(id, address)| Some((id, scene.remote.brick(address)?)));
+pub(super) fn busiest_primary(cluster: &DemoCluster) -> anyhow::Result<BrickId> {
+    let map = cluster.remote.status()?.map;
+    let reports = up(&map).filter_map(|(id, address)| Some((id, cluster.remote.brick(address)?)));
     let primaries = reports.filter(|(id, report)| report.ordered > 0 && primary_of(&map, *id) > 0);
     let busiest = primaries.max_by_key(|(_, report)| report.ordered);
     busiest.map(|(id, _)| id).context("no brick has ordered a write yet")
 }
 
 /// The live brick with the most data: reading must do without it.
-pub(super) fn fullest_data_brick(scene: &Scene) -> anyhow::Result<BrickId> {
-    let map = scene.remote.status()?.map;
+pub(super) fn fullest_data_brick(cluster: &DemoCluster) -> anyhow::Result<BrickId> {
+    let map = cluster.remote.status()?.map;
     let volume = map.volume_named(MAIN_VOLUME).context("the volume `main` is gone")?;
     let k = volume.geometry.code().k();
     let data_slots = |id: BrickId| {
@@ -52,11 +52,11 @@ fn up(map: &ClusterMap) -> impl Iterator<Item = (BrickId, &str)> {
 }
 
 /// Kills a brick with SIGKILL.
-pub(super) fn kill(scene: &Scene, brick: BrickId, at: u64) -> anyhow::Result<Victim> {
-    let map = scene.remote.status()?.map;
+pub(super) fn kill(cluster: &DemoCluster, brick: BrickId, at: u64) -> anyhow::Result<Victim> {
+    let map = cluster.remote.status()?.map;
     let address = &map.brick(brick).with_context(|| format!("the map has no brick {brick}"))?.address;
-    let report = scene.remote.brick(address);
-    let daemon = scene.brick_daemon(brick)?;
+    let report = cluster.remote.brick(address);
+    let daemon = cluster.brick_daemon(brick)?;
     daemon.signal(Signal::SIGKILL);
     anyhow::ensure!(daemon.wait_gone(Duration::from_secs(5)), "brick {brick} survived SIGKILL");
     Ok(Victim {

@@ -8,8 +8,8 @@ use std::process::Command;
 use store::Superblock;
 use types::{BrickId, ClusterId};
 
+use crate::fixture::{Fixture, Prng, text};
 use crate::script::tree;
-use crate::stage::{Chance, Stage, text};
 
 const MIB: u64 = 1 << 20;
 
@@ -33,9 +33,9 @@ fn rot(disk: &Path, zone: std::ops::Range<u64>, step: usize) -> usize {
     changed
 }
 
-fn brick_args<'a>(stage: &Stage, disk: &'a Path, port: &'a str) -> Vec<String> {
-    let meta = stage.status_meta();
-    let key = stage.home().join("key");
+fn brick_args<'a>(fixture: &Fixture, disk: &'a Path, port: &'a str) -> Vec<String> {
+    let meta = fixture.status_meta();
+    let key = fixture.home().join("key");
     let words = [
         "brick",
         "--disk",
@@ -52,7 +52,7 @@ fn brick_args<'a>(stage: &Stage, disk: &'a Path, port: &'a str) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-impl Stage {
+impl Fixture {
     /// Address of the embedded cluster's metadata service.
     pub(crate) fn status_meta(&self) -> String {
         let plan = fs::read_to_string(self.home().join("cluster.json")).expect("a plan");
@@ -69,22 +69,22 @@ impl Stage {
 
 #[test]
 fn rotten_units_are_decoded_around() {
-    let stage = Stage::new("rot");
-    stage.up(6, "4+2", "256M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("rot");
+    fixture.up(6, "4+2", "256M");
+    let mount = fixture.mount("mnt");
     for (name, len) in [("a", 10_000_000), ("b", 70_000), ("c", 3)] {
-        fs::write(mount.join(name), Chance::new(len).bytes(len as usize)).expect("a file");
+        fs::write(mount.join(name), Prng::new(len).bytes(len as usize)).expect("a file");
     }
     let right = tree(&mount);
-    stage.must(&["down"]);
+    fixture.must(&["down"]);
     let zone = layout(256 * MIB);
-    let changed = rot(&stage.home().join("bricks/b1"), zone.data_start..256 * MIB, 65_536)
-        + rot(&stage.home().join("bricks/b2"), zone.data_start..256 * MIB, 65_536);
+    let changed = rot(&fixture.home().join("bricks/b1"), zone.data_start..256 * MIB, 65_536)
+        + rot(&fixture.home().join("bricks/b2"), zone.data_start..256 * MIB, 65_536);
     assert!(changed > 4, "the bricks hold something");
-    stage.must(&["up"]);
-    let mount = stage.mount("mnt");
+    fixture.must(&["up"]);
+    let mount = fixture.mount("mnt");
     assert_eq!(tree(&mount), right, "no rotten byte is returned");
-    let status = stage.status();
+    let status = fixture.status();
     let bricks = status["bricks"].as_array().expect("bricks");
     let sum = |what: &str| bricks.iter().filter_map(|b| b[what].as_u64()).sum::<u64>();
     assert!(sum("damaged") > 0 && sum("decoded") > 0, "{bricks:?}");
@@ -92,28 +92,28 @@ fn rotten_units_are_decoded_around() {
 
 #[test]
 fn a_damaged_superblock_has_a_second_copy() {
-    let stage = Stage::new("superblock");
-    stage.up(3, "2+1", "128M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("superblock");
+    fixture.up(3, "2+1", "128M");
+    let mount = fixture.mount("mnt");
     fs::write(mount.join("file"), b"here").expect("a file");
-    stage.must(&["down"]);
-    let disk = stage.home().join("bricks/b2");
+    fixture.must(&["down"]);
+    let disk = fixture.home().join("bricks/b2");
     rot(&disk, 0..4096, 4096);
-    stage.must(&["up"]);
-    let mount = stage.mount("mnt");
+    fixture.must(&["up"]);
+    let mount = fixture.mount("mnt");
     assert_eq!(fs::read(mount.join("file")).expect("the file"), b"here");
-    stage.must(&["down"]);
+    fixture.must(&["down"]);
     rot(&disk, 4096..8192, 4096);
     rot(&disk, 40..4096, 4096);
-    stage.shoal(&["up"]).refused(&["b2", "superblock"]);
+    fixture.shoal(&["up"]).refused(&["b2", "superblock"]);
 }
 
 #[test]
 fn a_newer_format_is_left_alone() {
-    let stage = Stage::new("format");
-    stage.up(3, "2+1", "128M");
-    stage.must(&["down"]);
-    let disk = stage.home().join("bricks/b3");
+    let fixture = Fixture::new("format");
+    fixture.up(3, "2+1", "128M");
+    fixture.must(&["down"]);
+    let disk = fixture.home().join("bricks/b3");
     let file = OpenOptions::new().read(true).write(true).open(&disk).expect("a brick");
     // Magic, then the format, then the rest, then the checksum of all that.
     const SUM_AT: usize = 8 + 100;
@@ -127,85 +127,85 @@ fn a_newer_format_is_left_alone() {
     file.write_all_at(&block, 0).expect("the first copy");
     file.write_all_at(&block, 4096).expect("the second copy");
     let before = fs::read(&disk).expect("the brick");
-    stage.shoal(&["up"]).refused(&["format 99", "newer Shoal"]);
+    fixture.shoal(&["up"]).refused(&["format 99", "newer Shoal"]);
     assert!(fs::read(&disk).expect("the brick") == before, "nothing was written to it");
 }
 
 #[test]
 fn a_damaged_journal_never_yields_wrong_bytes() {
-    let stage = Stage::new("journal");
-    stage.up(6, "4+2", "128M");
-    let mount = stage.mount("mnt");
-    let mut chance = Chance::new(21);
+    let fixture = Fixture::new("journal");
+    fixture.up(6, "4+2", "128M");
+    let mount = fixture.mount("mnt");
+    let mut prng = Prng::new(21);
     for name in 0..20 {
         let file = File::create(mount.join(name.to_string())).expect("a file");
-        file.write_all_at(&chance.bytes(50_000), 0).expect("a write");
+        file.write_all_at(&prng.bytes(50_000), 0).expect("a write");
         file.sync_all().expect("stable");
-        file.write_all_at(&chance.bytes(5_000), 700).expect("an overwrite");
+        file.write_all_at(&prng.bytes(5_000), 700).expect("an overwrite");
         file.sync_all().expect("stable");
     }
     let right = tree(&mount);
-    stage.umount(&mount);
+    fixture.umount(&mount);
     for name in ["meta", "b1", "b2", "b3", "b4", "b5", "b6"] {
-        stage.kill(name);
+        fixture.kill(name);
     }
     let zone = layout(128 * MIB);
-    let disk = stage.home().join("bricks/b1");
+    let disk = fixture.home().join("bricks/b1");
     let journal = fs::read(&disk).expect("the brick");
     let journal = &journal[zone.journal_start as usize..zone.pages_start as usize];
     let last = journal.iter().rposition(|b| *b != 0).expect("the journal holds something") as u64;
     let file = OpenOptions::new().write(true).open(&disk).expect("a brick");
     file.write_all_at(&[0xaa; 64], zone.journal_start + last.saturating_sub(100)).expect("damage");
     drop(file);
-    if stage.shoal(&["up"]).ok {
-        let mount = stage.mount("mnt-2");
+    if fixture.shoal(&["up"]).ok {
+        let mount = fixture.mount("mnt-2");
         assert_eq!(tree(&mount), right);
     } else {
         // The brick may refuse; the others must do without it.
-        assert!(fs::read_to_string(stage.home().join("log/b1.log")).expect("a log").contains("journal"));
+        assert!(fs::read_to_string(fixture.home().join("log/b1.log")).expect("a log").contains("journal"));
     }
 }
 
 #[test]
 fn a_brick_of_another_cluster_is_refused() {
-    let stage = Stage::new("other-cluster");
-    stage.up(3, "2+1", "128M");
-    let other = stage.path("other");
-    stage.must(&["up", "--dir", text(&other), "--bricks", "1", "--size", "128M"]);
-    stage.must(&["down", "--dir", text(&other)]);
-    stage.brick_refused(&other.join("bricks/b1"), &["cluster"]);
+    let fixture = Fixture::new("other-cluster");
+    fixture.up(3, "2+1", "128M");
+    let other = fixture.path("other");
+    fixture.must(&["up", "--dir", text(&other), "--bricks", "1", "--size", "128M"]);
+    fixture.must(&["down", "--dir", text(&other)]);
+    fixture.brick_refused(&other.join("bricks/b1"), &["cluster"]);
     // The cluster is none the worse.
-    let mount = stage.mount("mnt");
+    let mount = fixture.mount("mnt");
     fs::write(mount.join("file"), b"here").expect("a file");
 }
 
 #[test]
 fn one_brick_is_served_once() {
-    let stage = Stage::new("twice");
-    stage.up(3, "2+1", "128M");
-    let disk = stage.home().join("bricks/b1");
-    stage.brick_refused(&disk, &["is served by another process already"]);
+    let fixture = Fixture::new("twice");
+    fixture.up(3, "2+1", "128M");
+    let disk = fixture.home().join("bricks/b1");
+    fixture.brick_refused(&disk, &["is served by another process already"]);
     // A copy of the disk elsewhere is the same brick too.
-    let copy = stage.path("copy");
+    let copy = fixture.path("copy");
     let copied = Command::new("cp").arg("--sparse=always").arg(&disk).arg(&copy).status().expect("cp runs");
     assert!(copied.success());
-    stage.brick_refused(&copy, &["already served by another process"]);
+    fixture.brick_refused(&copy, &["already served by another process"]);
     // Another disk under an id that is taken.
-    let fresh = stage.path("fresh");
-    let mut args = brick_args(&stage, &fresh, "127.0.0.1:0");
+    let fresh = fixture.path("fresh");
+    let mut args = brick_args(&fixture, &fresh, "127.0.0.1:0");
     args.extend(["--format", "--id", "1", "--size", "128M"].map(str::to_owned));
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    stage.shoal(&args).refused(&["exists already"]);
-    let mount = stage.mount("mnt");
+    fixture.shoal(&args).refused(&["exists already"]);
+    let mount = fixture.mount("mnt");
     fs::write(mount.join("file"), b"here").expect("a file");
     assert_eq!(fs::read(mount.join("file")).expect("the file"), b"here");
 }
 
 #[test]
 fn a_loss_that_a_write_has_told_is_told_by_fsync_too() {
-    let stage = Stage::new("told-loss");
-    stage.up(3, "2+1", "64M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("told-loss");
+    fixture.up(3, "2+1", "64M");
+    let mount = fixture.mount("mnt");
     let fill = File::create(mount.join("fill")).expect("a file");
     let fits =
         |number: u64| fill.write_all_at(&[7; 1 << 20], number << 20).and_then(|()| fill.sync_all()).is_ok();
@@ -225,13 +225,13 @@ fn a_loss_that_a_write_has_told_is_told_by_fsync_too() {
 
 #[test]
 fn a_full_cluster_says_so_and_loses_nothing() {
-    let stage = Stage::new("full");
-    stage.up(3, "2+1", "64M");
-    let mount = stage.mount("mnt");
-    let mut chance = Chance::new(31);
+    let fixture = Fixture::new("full");
+    fixture.up(3, "2+1", "64M");
+    let mount = fixture.mount("mnt");
+    let mut prng = Prng::new(31);
     let mut kept: Vec<(std::path::PathBuf, Vec<u8>)> = Vec::new();
     let full = loop {
-        let (path, bytes) = (mount.join(format!("f{}", kept.len())), chance.bytes(2 << 20));
+        let (path, bytes) = (mount.join(format!("f{}", kept.len())), prng.bytes(2 << 20));
         let written = File::create(&path)
             .and_then(|file| file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()))
             .map_err(|error| error.raw_os_error());
@@ -254,9 +254,9 @@ fn a_full_cluster_says_so_and_loses_nothing() {
         let file = File::create(mount.join("again"));
         file.and_then(|file| file.write_all_at(&[3; 4 << 20], 0).and_then(|()| file.sync_all())).is_ok()
     };
-    assert!(crate::stage::wait_for(std::time::Duration::from_secs(60), fits), "the space comes back");
-    stage.umount(&mount);
-    let mount = stage.mount("mnt-2");
+    assert!(crate::fixture::wait_for(std::time::Duration::from_secs(60), fits), "the space comes back");
+    fixture.umount(&mount);
+    let mount = fixture.mount("mnt-2");
     for (path, bytes) in &kept {
         let path = mount.join(path.file_name().expect("a name"));
         assert!(fs::read(&path).expect("a file") == *bytes, "{}", path.display());

@@ -12,44 +12,44 @@ use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::stage::{Chance, Stage, kill_now, text, wait_for, within};
+use crate::fixture::{Fixture, Prng, kill_now, text, wait_for, within};
 
 const EXCLUSIVE: [&str; 1] = ["--exclusive"];
 
 #[test]
 fn an_exclusive_mount_is_the_only_one() {
-    let stage = Stage::new("exclusive");
-    stage.up(3, "2+1", "512M");
-    let a = stage.mount_with("a", &EXCLUSIVE);
+    let fixture = Fixture::new("exclusive");
+    fixture.up(3, "2+1", "512M");
+    let a = fixture.mount_with("a", &EXCLUSIVE);
     fs::write(a.join("file"), b"mine").expect("a file");
     for options in [&EXCLUSIVE[..], &[]] {
-        let (_, second) = stage.try_mount("b", options);
+        let (_, second) = fixture.try_mount("b", options);
         second.refused(&["is mounted exclusively at ", text(&a), " for ", "shoal umount", "(3.5 s)"]);
         assert!(!second.stderr.contains("without --exclusive"), "that would not help:\n{}", second.stderr);
     }
-    let client = &stage.status()["clients"][0];
+    let client = &fixture.status()["clients"][0];
     assert_eq!((&client["volume"], &client["exclusive"]), (&"main".into(), &true.into()));
-    assert!(stage.must(&["status"]).stdout.contains(&format!("mounted exclusively at {}", host(&a))));
+    assert!(fixture.must(&["status"]).stdout.contains(&format!("mounted exclusively at {}", host(&a))));
 
     // The service remembers over a restart, also a hard one.
-    stage.kill("meta");
-    stage.must(&["up"]);
-    stage.try_mount("b", &[]).1.refused(&["is mounted exclusively at ", text(&a)]);
+    fixture.kill("meta");
+    fixture.must(&["up"]);
+    fixture.try_mount("b", &[]).1.refused(&["is mounted exclusively at ", text(&a)]);
     assert_eq!(fs::read(a.join("file")).expect("the file"), b"mine");
 
     // The end of the mount lets others in at once, and any of them keeps an exclusive one out.
-    stage.umount(&a);
-    let b = stage.mount("b");
-    stage.try_mount("a", &EXCLUSIVE).1.refused(&["is mounted at ", text(&b), "without --exclusive"]);
-    let a = stage.mount("a");
+    fixture.umount(&a);
+    let b = fixture.mount("b");
+    fixture.try_mount("a", &EXCLUSIVE).1.refused(&["is mounted at ", text(&b), "without --exclusive"]);
+    let a = fixture.mount("a");
     assert_eq!(fs::read(a.join("file")).expect("the file"), b"mine");
-    stage.umount(&a);
-    stage.umount(&b);
+    fixture.umount(&a);
+    fixture.umount(&b);
     for _ in 0..5 {
-        let a = stage.mount_with("a", &EXCLUSIVE);
-        stage.umount(&a);
+        let a = fixture.mount_with("a", &EXCLUSIVE);
+        fixture.umount(&a);
     }
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// A mount as the service describes it.
@@ -62,10 +62,10 @@ fn host(dir: &Path) -> String {
 type Right = BTreeMap<PathBuf, Vec<u8>>;
 
 /// Writes every way that the kernel may hold back.
-fn write_every_way(dir: &Path, chance: &mut Chance) -> Right {
+fn write_every_way(dir: &Path, prng: &mut Prng) -> Right {
     let mut right = Right::new();
     // Small writes in a row, by a handle that cannot read, and over each other.
-    let mut bytes = chance.bytes(3 << 20);
+    let mut bytes = prng.bytes(3 << 20);
     let mut file = File::create(dir.join("row")).expect("a file");
     bytes.chunks(1000).for_each(|chunk| file.write_all(chunk).expect("a write"));
     file.write_all_at(&[7; 5000], 4_100).expect("a write over others");
@@ -82,7 +82,7 @@ fn write_every_way(dir: &Path, chance: &mut Chance) -> Right {
     }
     right.insert("log".into(), bytes);
     // Cut, within a page and beyond, while pages are dirty; then longer again.
-    let mut bytes = chance.bytes(700_000);
+    let mut bytes = prng.bytes(700_000);
     let file = File::create(dir.join("cut")).expect("a file");
     file.write_all_at(&bytes, 0).expect("a write");
     file.set_len(300_001).expect("shorter");
@@ -93,7 +93,7 @@ fn write_every_way(dir: &Path, chance: &mut Chance) -> Right {
     bytes.extend(b"end");
     right.insert("cut".into(), bytes);
     // Through a mapping that outlives the handle.
-    let mut bytes = chance.bytes(200_000);
+    let mut bytes = prng.bytes(200_000);
     let file =
         OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("map")).expect("a file");
     file.write_all_at(&bytes, 0).expect("a write");
@@ -105,17 +105,17 @@ fn write_every_way(dir: &Path, chance: &mut Chance) -> Right {
     drop(map);
     right.insert("map".into(), bytes);
     // Written under one name, closed under another, over a third; and without any.
-    fs::write(dir.join("old"), chance.bytes(9_999)).expect("a file");
-    let bytes = chance.bytes(123_456);
+    fs::write(dir.join("old"), prng.bytes(9_999)).expect("a file");
+    let bytes = prng.bytes(123_456);
     let mut file = File::create(dir.join("fresh")).expect("a file");
     file.write_all(&bytes[..60_000]).expect("a write");
     fs::rename(dir.join("fresh"), dir.join("old")).expect("a rename");
     file.write_all(&bytes[60_000..]).expect("a write");
     right.insert("old".into(), bytes);
     let mut file = File::create(dir.join("gone")).expect("a file");
-    file.write_all(&chance.bytes(5_000)).expect("a write");
+    file.write_all(&prng.bytes(5_000)).expect("a write");
     fs::remove_file(dir.join("gone")).expect("the name goes");
-    file.write_all(&chance.bytes(5_000)).expect("a write");
+    file.write_all(&prng.bytes(5_000)).expect("a write");
     right
 }
 
@@ -167,11 +167,11 @@ fn modified(dir: &Path) -> BTreeMap<PathBuf, (i64, i64)> {
 
 #[test]
 fn what_the_kernel_held_back_is_there_after_the_mount() {
-    let stage = Stage::new("write-back");
-    stage.up(6, "4+2", "1G");
-    let mut chance = Chance::new(21);
-    let mount = stage.mount_with("mnt", &EXCLUSIVE);
-    let mut right = write_every_way(&mount, &mut chance);
+    let fixture = Fixture::new("write-back");
+    fixture.up(6, "4+2", "1G");
+    let mut prng = Prng::new(21);
+    let mount = fixture.mount_with("mnt", &EXCLUSIVE);
+    let mut right = write_every_way(&mount, &mut prng);
     // Times that were set stay, whatever came before and after.
     let past = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
     let touch = |name: &str, time: SystemTime| {
@@ -186,28 +186,28 @@ fn what_the_kernel_held_back_is_there_after_the_mount() {
     let times = modified(&mount);
     assert_eq!(times[Path::new("log.1")], (1_000_000_000, 123_456_789));
     check(&mount, &right, &times);
-    stage.umount(&mount);
+    fixture.umount(&mount);
 
     // Pages that the kernel does not have are read before a part of them is written, by whatever handle.
-    let mount = stage.mount_with("mnt", &EXCLUSIVE);
+    let mount = fixture.mount_with("mnt", &EXCLUSIVE);
     check(&mount, &right, &times);
-    stage.umount(&mount);
-    let mount = stage.mount_with("mnt", &EXCLUSIVE);
+    fixture.umount(&mount);
+    let mount = fixture.mount_with("mnt", &EXCLUSIVE);
     for name in ["row", "old"] {
         let file = OpenOptions::new().write(true).open(mount.join(name)).expect("the file");
         let bytes = right.get_mut(Path::new(name)).expect("known");
         for _ in 0..200 {
-            let at = chance.below(bytes.len() as u64 - 300) as usize;
-            let len = 1 + chance.below(299) as usize;
-            let part = chance.bytes(len);
+            let at = prng.below(bytes.len() as u64 - 300) as usize;
+            let len = 1 + prng.below(299) as usize;
+            let part = prng.bytes(len);
             file.write_all_at(&part, at as u64).expect("a write");
             bytes[at..at + part.len()].copy_from_slice(&part);
         }
     }
     let times = modified(&mount);
-    stage.umount(&mount);
-    check(&stage.mount("mnt"), &right, &times);
-    stage.check_logs(&[]);
+    fixture.umount(&mount);
+    check(&fixture.mount("mnt"), &right, &times);
+    fixture.check_logs(&[]);
 }
 
 /// The blocks of a file that is written at random.
@@ -221,7 +221,7 @@ impl Blocks {
     const BYTES: usize = 4096;
 
     fn block(at: usize, salt: u64) -> Vec<u8> {
-        Chance::new(salt * 100_003 + at as u64).bytes(Blocks::BYTES)
+        Prng::new(salt * 100_003 + at as u64).bytes(Blocks::BYTES)
     }
 
     fn write(&mut self, at: usize, salt: u64) {
@@ -246,21 +246,21 @@ fn random_blocks_by_many_writers_are_there_after_the_mount() {
     const WRITERS: u64 = 6;
     const BLOCKS: usize = 4096;
     const WRITES: u64 = 6000;
-    let stage = Stage::new("random-blocks");
-    stage.up(6, "4+2", "1G");
-    let mount = stage.mount_with("mnt", &EXCLUSIVE);
+    let fixture = Fixture::new("random-blocks");
+    fixture.up(6, "4+2", "1G");
+    let mount = fixture.mount_with("mnt", &EXCLUSIVE);
     let work = |writer: u64| {
         let path = mount.join(format!("w{writer}"));
         let options = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
         let mut blocks = Blocks { file: options.expect("a file"), last: vec![0; BLOCKS] };
-        let mut chance = Chance::new(writer + 40);
+        let mut prng = Prng::new(writer + 40);
         for salt in 1..=WRITES {
-            blocks.write(chance.below(BLOCKS as u64) as usize, salt);
+            blocks.write(prng.below(BLOCKS as u64) as usize, salt);
             if salt % 1500 == 0 && writer.is_multiple_of(2) {
                 blocks.file.sync_all().expect("stable");
             }
             if salt % 50 == 0 {
-                let at = chance.below(BLOCKS as u64) as usize;
+                let at = prng.below(BLOCKS as u64) as usize;
                 let mut seen = vec![0; Blocks::BYTES];
                 let len = blocks.file.read_at(&mut seen, (at * Blocks::BYTES) as u64).expect("a read");
                 let salt = blocks.last[at];
@@ -276,21 +276,21 @@ fn random_blocks_by_many_writers_are_there_after_the_mount() {
             threads.into_iter().map(|t| t.join().expect("no thread fails")).collect()
         })
     });
-    stage.umount(&mount);
-    let mount = stage.mount("mnt");
+    fixture.umount(&mount);
+    let mount = fixture.mount("mnt");
     written.iter().for_each(|(name, last)| Blocks::check(&mount.join(name), last));
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn what_was_synced_survives_the_death_of_the_mount() {
-    let stage = Stage::new("exclusive-dead");
-    stage.up(4, "2+2", "1G");
-    let mount = stage.mount_with("mnt", &EXCLUSIVE);
+    let fixture = Fixture::new("exclusive-dead");
+    fixture.up(4, "2+2", "1G");
+    let mount = fixture.mount_with("mnt", &EXCLUSIVE);
     let options = OpenOptions::new().read(true).write(true).create_new(true).open(mount.join("file"));
     let mut blocks = Blocks { file: options.expect("a file"), last: vec![0; 1000] };
-    let mut chance = Chance::new(8);
-    (1..=3000).for_each(|salt| blocks.write(chance.below(1000) as usize, salt));
+    let mut prng = Prng::new(8);
+    (1..=3000).for_each(|salt| blocks.write(prng.below(1000) as usize, salt));
     blocks.file.sync_all().expect("stable");
     let mut log = OpenOptions::new().append(true).create(true).open(mount.join("log")).expect("a file");
     for line in 0..100 {
@@ -298,12 +298,12 @@ fn what_was_synced_survives_the_death_of_the_mount() {
         log.sync_all().expect("stable");
     }
     let len = log.metadata().expect("attributes").len();
-    kill_now(stage.mount_pid(&mount));
-    stage.try_mount("other", &[]).1.refused(&["is mounted exclusively at ", "(3.5 s)"]);
+    kill_now(fixture.mount_pid(&mount));
+    fixture.try_mount("other", &[]).1.refused(&["is mounted exclusively at ", "(3.5 s)"]);
     let Blocks { file, last } = blocks;
     drop((file, log));
-    stage.umount(&mount);
-    let back = || stage.try_mount("mnt", &EXCLUSIVE).1.ok;
+    fixture.umount(&mount);
+    let back = || fixture.try_mount("mnt", &EXCLUSIVE).1.ok;
     assert!(wait_for(Duration::from_secs(20), back), "the lease of the dead one runs out");
     Blocks::check(&mount.join("file"), &last);
     assert_eq!(fs::read(mount.join("log")).expect("the log").len() as u64, len);
@@ -311,18 +311,18 @@ fn what_was_synced_survives_the_death_of_the_mount() {
 
 #[test]
 fn an_exclusive_mount_that_lost_its_lease_is_over() {
-    let stage = Stage::new("exclusive-lost");
-    stage.up(3, "2+1", "512M");
-    let mount = stage.mount_with("mnt", &EXCLUSIVE);
+    let fixture = Fixture::new("exclusive-lost");
+    fixture.up(3, "2+1", "512M");
+    let mount = fixture.mount_with("mnt", &EXCLUSIVE);
     let mut file = File::create(mount.join("file")).expect("a file");
     file.write_all(b"stable").expect("a write");
     file.sync_all().expect("stable");
     drop(file);
     // Nothing of the mount is touched while its daemon stands still: whoever did would stand still as well.
-    let daemon = Pid::from_raw(stage.mount_pid(&mount));
+    let daemon = Pid::from_raw(fixture.mount_pid(&mount));
     kill(daemon, Signal::SIGSTOP).expect("the daemon runs");
-    stage.try_mount("other", &[]).1.refused(&["is mounted exclusively at ", "(3.5 s)"]);
-    let let_in = wait_for(Duration::from_secs(20), || stage.try_mount("other", &[]).1.ok);
+    fixture.try_mount("other", &[]).1.refused(&["is mounted exclusively at ", "(3.5 s)"]);
+    let let_in = wait_for(Duration::from_secs(20), || fixture.try_mount("other", &[]).1.ok);
     kill(daemon, Signal::SIGCONT).expect("the daemon stands still");
     assert!(let_in, "the lease of a daemon that stands still runs out");
 
@@ -330,10 +330,10 @@ fn an_exclusive_mount_that_lost_its_lease_is_over() {
         File::create(mount.join("late")).expect_err("the volume is another one's by now");
         File::open(mount.join("file")).expect_err("nor is anything read that may be old");
     });
-    let other = stage.path("other");
+    let other = fixture.path("other");
     assert_eq!(fs::read(other.join("file")).expect("the file"), b"stable");
     assert!(!other.join("late").exists());
-    stage.umount(&mount);
+    fixture.umount(&mount);
     fs::write(other.join("after"), b"mine").expect("the other mount is not harmed");
-    stage.umount(&other);
+    fixture.umount(&other);
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 
+use crate::fixture::{Fixture, Pages, Prng};
 use crate::nemesis::{Plan, is_long, under_nemesis};
-use crate::stage::{Chance, Pages, Stage};
 
 /// The file is never longer.
 const LEN_MAX: u64 = 5 << 20;
@@ -27,7 +27,7 @@ struct Exerciser {
     path: PathBuf,
     file: File,
     model: Vec<u8>,
-    chance: Chance,
+    prng: Prng,
     /// The last operations, for whoever looks at a failure.
     log: Vec<String>,
     slowest: Duration,
@@ -39,24 +39,24 @@ impl Exerciser {
     fn new(dir: &Path, seed: u64) -> Exerciser {
         let path = dir.join(format!("exercise-{seed}-0"));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("a file");
-        let (model, chance, log) = (Vec::new(), Chance::new(seed), Vec::new());
-        Exerciser { path, file, model, chance, log, slowest: Duration::ZERO, waited: Duration::ZERO }
+        let (model, prng, log) = (Vec::new(), Prng::new(seed), Vec::new());
+        Exerciser { path, file, model, prng, log, slowest: Duration::ZERO, waited: Duration::ZERO }
     }
 
     /// An offset and a length: mostly within the file, of all sizes.
     fn range(&mut self, end: u64) -> (u64, usize) {
-        let most = [512, 4096, 30_000, PIECE_MAX][self.chance.below(4) as usize];
-        let mut offset = self.chance.below(end.max(1));
-        if self.chance.below(3) == 0 {
+        let most = [512, 4096, 30_000, PIECE_MAX][self.prng.below(4) as usize];
+        let mut offset = self.prng.below(end.max(1));
+        if self.prng.below(3) == 0 {
             offset &= !4095;
         }
-        (offset, (1 + self.chance.below(most)).min(LEN_MAX - offset) as usize)
+        (offset, (1 + self.prng.below(most)).min(LEN_MAX - offset) as usize)
     }
 
     fn step(&mut self, number: u64) {
         let begun = Instant::now();
         let len = self.model.len() as u64;
-        let what = match self.chance.below(100) {
+        let what = match self.prng.below(100) {
             0..30 => self.write(),
             30..75 => self.read(),
             75..77 => self.truncate(),
@@ -104,9 +104,9 @@ impl Exerciser {
     }
 
     fn write(&mut self) -> String {
-        let beyond = if self.chance.below(8) == 0 { 300_000 } else { 1 };
+        let beyond = if self.prng.below(8) == 0 { 300_000 } else { 1 };
         let (offset, len) = self.range((self.model.len() as u64 + beyond).min(LEN_MAX - 1));
-        let bytes = self.chance.bytes(len);
+        let bytes = self.prng.bytes(len);
         self.file.write_all_at(&bytes, offset).expect("a write");
         self.put(offset, &bytes);
         format!("write {offset} {len}")
@@ -117,7 +117,7 @@ impl Exerciser {
         if offset + len as u64 > LEN_MAX {
             return "nothing".to_owned();
         }
-        let bytes = self.chance.bytes(len);
+        let bytes = self.prng.bytes(len);
         self.file.write_all_at(&bytes, offset).expect("an append");
         self.put(offset, &bytes);
         format!("append {len}")
@@ -141,10 +141,10 @@ impl Exerciser {
     }
 
     fn truncate(&mut self) -> String {
-        let len = match self.chance.below(6) {
+        let len = match self.prng.below(6) {
             0 => 0,
-            1 | 2 => self.chance.below(LEN_MAX),
-            _ => self.chance.below(self.model.len() as u64 + 1),
+            1 | 2 => self.prng.below(LEN_MAX),
+            _ => self.prng.below(self.model.len() as u64 + 1),
         };
         self.file.set_len(len).expect("a truncation");
         self.model.resize(len as usize, 0);
@@ -158,12 +158,12 @@ impl Exerciser {
     }
 
     fn write_direct(&mut self) -> String {
-        let offset = self.chance.below(self.model.len() as u64 + 100_000) & !4095;
-        let len = (1 + self.chance.below(Pages::LEN as u64 / 4096)) as usize * 4096;
+        let offset = self.prng.below(self.model.len() as u64 + 100_000) & !4095;
+        let len = (1 + self.prng.below(Pages::LEN as u64 / 4096)) as usize * 4096;
         if offset + len as u64 > LEN_MAX {
             return "nothing".to_owned();
         }
-        let bytes = self.chance.bytes(len);
+        let bytes = self.prng.bytes(len);
         let mut pages = Pages::new();
         pages.0[..len].copy_from_slice(&bytes);
         self.direct().write_all_at(&pages.0[..len], offset).expect("a direct write");
@@ -172,7 +172,7 @@ impl Exerciser {
     }
 
     fn read_direct(&mut self) -> String {
-        let offset = self.chance.below(self.model.len() as u64 + 5000) & !4095;
+        let offset = self.prng.below(self.model.len() as u64 + 5000) & !4095;
         let mut pages = Pages::new();
         let n = self.direct().read_at(&mut pages.0, offset).expect("a direct read");
         let start = self.model.len().min(offset as usize);
@@ -184,7 +184,7 @@ impl Exerciser {
     /// Copies a range of the file to another place, by the kernel.
     fn copy_within(&mut self) -> String {
         let Some((from, len)) = self.mapped_range() else { return "nothing".to_owned() };
-        let to = self.chance.below(self.model.len() as u64 + 50_000);
+        let to = self.prng.below(self.model.len() as u64 + 50_000);
         if to + len as u64 > LEN_MAX || from.abs_diff(to) < len as u64 {
             return "nothing".to_owned();
         }
@@ -213,7 +213,7 @@ impl Exerciser {
             libc::FALLOC_FL_COLLAPSE_RANGE,
             libc::FALLOC_FL_INSERT_RANGE,
         ];
-        let mode = modes[self.chance.below(modes.len() as u64) as usize];
+        let mode = modes[self.prng.below(modes.len() as u64) as usize];
         // SAFETY: numbers only.
         let refused = unsafe { libc::fallocate(fd, mode, offset as i64 & !4095, 4096) };
         let error = std::io::Error::last_os_error().raw_os_error();
@@ -243,8 +243,8 @@ impl Exerciser {
 
     fn write_mapped(&mut self) -> String {
         let Some((offset, len)) = self.mapped_range() else { return "nothing".to_owned() };
-        let bytes = self.chance.bytes(len);
-        let sync = self.chance.below(2) == 0;
+        let bytes = self.prng.bytes(len);
+        let sync = self.prng.below(2) == 0;
         let map = Map::new(&self.file, offset, len);
         map.bytes().copy_from_slice(&bytes);
         if sync {
@@ -265,7 +265,7 @@ impl Exerciser {
     }
 
     fn sync(&mut self) -> String {
-        if self.chance.below(2) == 0 {
+        if self.prng.below(2) == 0 {
             self.file.sync_all().expect("an fsync");
         } else {
             self.file.sync_data().expect("an fdatasync");
@@ -342,9 +342,9 @@ impl Drop for Map {
 }
 
 fn exercise(name: &str, options: &[&str], operations: u64, plan: Option<&Plan>) {
-    let stage = Stage::new(name);
-    stage.up(6, "4+2", "512M");
-    let mount = stage.mount_with("mnt", options);
+    let fixture = Fixture::new(name);
+    fixture.up(6, "4+2", "512M");
+    let mount = fixture.mount_with("mnt", options);
     let seed = std::env::var("SHOAL_SEED").map_or(1, |text| text.parse().expect("a number"));
     let work = || {
         let mut exerciser = Exerciser::new(&mount, seed);
@@ -361,16 +361,16 @@ fn exercise(name: &str, options: &[&str], operations: u64, plan: Option<&Plan>) 
         (path, model, slowest, waited)
     };
     let begun = Instant::now();
-    let ((path, model, slowest, waited), blows) = match plan {
-        Some(plan) => under_nemesis(&stage, plan, seed, work),
+    let ((path, model, slowest, waited), faults) = match plan {
+        Some(plan) => under_nemesis(&fixture, plan, seed, work),
         None => (work(), 0),
     };
     let took = begun.elapsed();
     println!(
-        "{name}: {operations} operations in {took:?}, of which {waited:?} waiting; {blows} blows, the slowest took {slowest:?}"
+        "{name}: {operations} operations in {took:?}, of which {waited:?} waiting; {faults} faults, the slowest took {slowest:?}"
     );
-    stage.umount(&mount);
-    let mount = stage.mount_with("mnt-2", options);
+    fixture.umount(&mount);
+    let mount = fixture.mount_with("mnt-2", options);
     let found = fs::read(mount.join(path.file_name().expect("a name"))).expect("the file");
     let differs = found.iter().zip(&model).position(|(found, right)| found != right);
     assert!(
@@ -380,7 +380,7 @@ fn exercise(name: &str, options: &[&str], operations: u64, plan: Option<&Plan>) 
         model.len()
     );
     assert!(plan.is_none_or(|plan| slowest < plan.pause_max()), "a call took {slowest:?}");
-    stage.verified();
+    fixture.verified();
 }
 
 /// `SHOAL_OPERATIONS` says another number.

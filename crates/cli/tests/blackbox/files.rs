@@ -8,8 +8,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use crate::fixture::{Fixture, Prng, wait_for, within};
 use crate::script::{Script, tree};
-use crate::stage::{Chance, Stage, wait_for, within};
 
 /// A directory in memory, to compare with.
 struct Tmpfs(std::path::PathBuf);
@@ -40,10 +40,10 @@ fn random_operations_on_an_exclusive_mount_do_too() {
 
 fn random_operations(name: &str, seeds: std::ops::RangeInclusive<u64>, options: &[&str]) {
     const STEPS: usize = 400;
-    let stage = Stage::new(name);
-    stage.up(6, "4+2", "1G");
+    let fixture = Fixture::new(name);
+    fixture.up(6, "4+2", "1G");
     let mut expected = Vec::new();
-    let mount = stage.mount_with("mnt", options);
+    let mount = fixture.mount_with("mnt", options);
     for seed in seeds {
         let tmpfs = Tmpfs::new(&format!("files-{seed}"));
         let dir = mount.join(format!("seed-{seed}"));
@@ -57,19 +57,19 @@ fn random_operations(name: &str, seeds: std::ops::RangeInclusive<u64>, options: 
         assert_eq!(tree(&dir), tree(&tmpfs.0), "seed {seed}");
         expected.push((seed, tree(&tmpfs.0)));
     }
-    stage.umount(&mount);
-    let mount = stage.mount("mnt-2");
+    fixture.umount(&mount);
+    let mount = fixture.mount("mnt-2");
     for (seed, right) in expected {
         assert_eq!(tree(&mount.join(format!("seed-{seed}"))), right, "seed {seed}, read back by a new mount");
     }
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn names_links_and_holes() {
-    let stage = Stage::new("names");
-    stage.up(3, "2+1", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("names");
+    fixture.up(3, "2+1", "512M");
+    let mount = fixture.mount("mnt");
     let errno = |result: std::io::Result<()>| result.err().and_then(|e| e.raw_os_error());
     let name = |len: usize| mount.join("x".repeat(len));
     fs::write(name(255), b"long").expect("255 bytes are a name");
@@ -105,15 +105,15 @@ fn names_links_and_holes() {
     let mut bytes = vec![9; 300_000];
     file.read_exact_at(&mut bytes, 0).expect("a read");
     assert!(bytes[..1_000].iter().all(|b| *b == 7) && bytes[1_000..].iter().all(|b| *b == 0));
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// What was heard of a directory a moment ago is not told again once something has changed here.
 #[test]
 fn a_directory_shows_at_once_what_changed() {
-    let stage = Stage::new("listed");
-    stage.up(3, "2+1", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("listed");
+    fixture.up(3, "2+1", "512M");
+    let mount = fixture.mount("mnt");
     let dir = mount.join("dir");
     let at = |name: &str| dir.join(name);
     fs::create_dir(&dir).expect("a directory");
@@ -151,15 +151,15 @@ fn a_directory_shows_at_once_what_changed() {
             assert_ne!(after.3, before.3, "its time after {what}");
         }
     }
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// The kernel opens a pipe by itself: whether one is open, nobody else knows.
 #[test]
 fn an_open_pipe_without_a_name_has_attributes() {
-    let stage = Stage::new("pipes");
-    stage.up(3, "2+1", "512M");
-    let mounts = [stage.mount("mnt-0"), stage.mount("mnt-1")];
+    let fixture = Fixture::new("pipes");
+    fixture.up(3, "2+1", "512M");
+    let mounts = [fixture.mount("mnt-0"), fixture.mount("mnt-1")];
     let mode = nix::sys::stat::Mode::from_bits_truncate(0o640);
     for remover in &mounts {
         let path = mounts[0].join("pipe");
@@ -173,14 +173,14 @@ fn an_open_pipe_without_a_name_has_attributes() {
         assert_eq!((left.nlink(), left.ino(), left.mode() & 0o7777), (0, inode, 0o640));
         assert!(path.metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound));
     }
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn a_file_without_a_name_lives_until_it_is_closed() {
-    let stage = Stage::new("unlinked");
-    stage.up(3, "2+1", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("unlinked");
+    fixture.up(3, "2+1", "512M");
+    let mount = fixture.mount("mnt");
     let free = |mount: &Path| {
         let space = nix::sys::statvfs::statvfs(mount).expect("statfs");
         space.blocks_available() * space.fragment_size()
@@ -188,7 +188,7 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
     let before = free(&mount);
     let path = mount.join("file");
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("a file");
-    let bytes = Chance::new(3).bytes(40 << 20);
+    let bytes = Prng::new(3).bytes(40 << 20);
     file.write_all(&bytes[..20 << 20]).expect("a write");
     fs::remove_file(&path).expect("the name goes");
     assert!(!path.exists());
@@ -204,21 +204,21 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
     assert!(soon(&|now| now + (35 << 20) <= before), "40 MiB take space");
     drop(file);
     assert!(soon(&|now| now + (5 << 20) >= before), "the space of the deleted file comes back");
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn many_threads_at_once() {
-    let stage = Stage::new("threads");
-    stage.up(4, "2+2", "1G");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("threads");
+    fixture.up(4, "2+2", "1G");
+    let mount = fixture.mount("mnt");
     let work = |thread: u64| {
         let dir = mount.join(format!("t{thread}"));
         fs::create_dir(&dir).expect("a directory");
-        let mut chance = Chance::new(thread + 1);
+        let mut prng = Prng::new(thread + 1);
         for file in 0..30 {
-            let len = chance.below(400_000) as usize;
-            let bytes = chance.bytes(len);
+            let len = prng.below(400_000) as usize;
+            let bytes = prng.bytes(len);
             let path = dir.join(file.to_string());
             fs::write(&path, &bytes).expect("a file");
             assert!(fs::read(&path).expect("the file") == bytes, "{}", path.display());
@@ -234,5 +234,5 @@ fn many_threads_at_once() {
             threads.into_iter().for_each(|t| t.join().expect("no thread fails"));
         });
     });
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }

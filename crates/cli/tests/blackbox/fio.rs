@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::fixture::{Fixture, text};
 use crate::nemesis::{Plan, is_long, under_nemesis};
-use crate::stage::{Stage, text};
 
 /// One run: writes at random, each with its checksum, reads back while it writes and all at the end. The longest time
 /// that a call took, in milliseconds.
@@ -50,11 +50,11 @@ fn verified_run(mount: &Path, seed: u64, args: &[&str]) -> u64 {
 }
 
 fn runs(name: &str, plan: &Plan, time: Duration, args: &[&str]) {
-    let stage = Stage::new(name);
-    stage.up(6, "4+2", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new(name);
+    fixture.up(6, "4+2", "512M");
+    let mount = fixture.mount("mnt");
     let end = Instant::now() + time;
-    let ((runs, most), blows) = under_nemesis(&stage, plan, 11, || {
+    let ((runs, most), faults) = under_nemesis(&fixture, plan, 11, || {
         let (mut runs, mut most) = (0, 0);
         while runs == 0 || Instant::now() < end {
             most = most.max(verified_run(&mount, runs, args));
@@ -62,9 +62,9 @@ fn runs(name: &str, plan: &Plan, time: Duration, args: &[&str]) {
         }
         (runs, most)
     });
-    println!("{name}: {runs} runs, {blows} blows, the longest call took {most} ms");
-    assert!(blows > 3, "{blows} blows");
-    stage.verified();
+    println!("{name}: {runs} runs, {faults} faults, the longest call took {most} ms");
+    assert!(faults > 3, "{faults} faults");
+    fixture.verified();
     assert!(most < 60_000, "a call took {most} ms");
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::stage::{Chance, Stage, wait_for, within};
+use crate::fixture::{Fixture, Prng, wait_for, within};
 
 const WRITERS: u64 = 4;
 const PIECE: usize = 192 << 10;
@@ -19,8 +19,8 @@ struct Written {
 }
 
 fn pieces(seed: u64) -> impl Iterator<Item = Vec<u8>> {
-    let mut chance = Chance::new(seed);
-    std::iter::repeat_with(move || chance.bytes(PIECE))
+    let mut prng = Prng::new(seed);
+    std::iter::repeat_with(move || prng.bytes(PIECE))
 }
 
 /// Appends and syncs piece by piece until an error comes out; then gives what was synced before.
@@ -58,9 +58,9 @@ fn check(mount: &Path, written: &Written) {
 
 #[test]
 fn full_bricks_say_so_and_go_on_when_there_is_space() {
-    let stage = Stage::new("full-writers");
-    stage.up(6, "4+2", "48M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("full-writers");
+    fixture.up(6, "4+2", "48M");
+    let mount = fixture.mount("mnt");
     for round in 0..2 {
         let dir = mount.join(format!("round{round}"));
         fs::create_dir(&dir).expect("a directory");
@@ -81,7 +81,7 @@ fn full_bricks_say_so_and_go_on_when_there_is_space() {
         let pieces: usize = all.iter().map(|(written, _)| written.synced).sum();
         println!("round {round}: {} MiB fit", (pieces * PIECE) >> 20);
         assert!(pieces * PIECE > 50 << 20, "round {round}: {pieces} pieces fit");
-        stage.verified();
+        fixture.verified();
         // Half of it goes, and that much comes back.
         for (written, _) in &all[..2] {
             fs::remove_file(&written.path).expect("a file goes");
@@ -96,10 +96,10 @@ fn full_bricks_say_so_and_go_on_when_there_is_space() {
         }
         fs::remove_dir_all(&dir).expect("all of it goes");
         let has_room = || {
-            let status = stage.status();
+            let status = fixture.status();
             let mut bricks = status["bricks"].as_array().expect("bricks").iter();
             bricks.all(|b| b["free"].as_u64() > b["capacity"].as_u64().map(|capacity| capacity * 9 / 10))
         };
-        assert!(wait_for(Duration::from_secs(60), has_room), "round {round}: {}", stage.status());
+        assert!(wait_for(Duration::from_secs(60), has_room), "round {round}: {}", fixture.status());
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!  test ──ttyS1── "attach 0 30123 vm" ──▶ init: a step of steps.sh
 //!       ◀── "say attached nbd0 ...", "end 0" ──┤    └─▶ kernel ──user network, 10.0.2.2──▶ gate at 127.0.0.1
-//!                         ttyS0: the console ──▶ a file of the stage
+//!                         ttyS0: the console ──▶ a file of the fixture
 //! ```
 //!
 //! | file | what |
@@ -28,7 +28,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::stage::{Stage, text};
+use crate::fixture::{Fixture, text};
 
 /// Where `./dev test --full` has unpacked a kernel.
 const KERNEL: &str = "SHOAL_GUEST_KERNEL";
@@ -40,18 +40,18 @@ const STEP: Duration = Duration::from_secs(180);
 /// Lines of the console that an error shows.
 const TAIL: usize = 40;
 
-/// What guests of a stage start from.
+/// What guests of a fixture start from.
 struct Image {
     kernel: PathBuf,
     initrd: PathBuf,
 }
 
 impl Image {
-    fn build(stage: &Stage) -> Image {
+    fn build(fixture: &Fixture) -> Image {
         let given = std::env::var_os(KERNEL);
         let kernel =
             PathBuf::from(given.unwrap_or_else(|| panic!("{KERNEL} is not set: see ./dev test --full")));
-        let (root, initrd) = (stage.path("guest-root"), stage.path("guest-initrd"));
+        let (root, initrd) = (fixture.path("guest-root"), fixture.path("guest-initrd"));
         fs::create_dir(&root).expect("a directory");
         let mut script = Command::new("sh");
         script.arg(Path::new(SOURCES).join("image.sh")).args([&kernel, &root, &initrd]);
@@ -79,8 +79,8 @@ struct Guest {
 
 impl Guest {
     /// Returns when the guest waits for steps.
-    fn boot(stage: &Stage, image: &Image, name: &'static str) -> Guest {
-        let (begun, console) = (Instant::now(), stage.path(&format!("{name}.console")));
+    fn boot(fixture: &Fixture, image: &Image, name: &'static str) -> Guest {
+        let (begun, console) = (Instant::now(), fixture.path(&format!("{name}.console")));
         // The parent's death is the machine's: also when the tests themselves are killed.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-no-user-config"])
@@ -90,7 +90,7 @@ impl Guest {
             .args(["-serial", &format!("file:{}", text(&console))])
             .args(["-chardev", "stdio,id=steps,signal=off", "-serial", "chardev:steps"])
             .args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]);
-        let errors = fs::File::create(stage.path(&format!("{name}.qemu"))).expect("a file");
+        let errors = fs::File::create(fixture.path(&format!("{name}.qemu"))).expect("a file");
         let machine = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn();
         let mut machine = machine.unwrap_or_else(|error| panic!("QEMU: {error}; see ./dev test --full"));
         let (steps, answers) = (machine.stdin.take(), machine.stdout.take().expect("piped"));
@@ -188,7 +188,7 @@ struct NbdPort {
     pid: i32,
 }
 
-impl Stage {
+impl Fixture {
     /// Makes a block volume.
     fn block_volume(&self, name: &str, code: &str, size: &str) {
         self.must(&["volume", "create", name, "--code", code, "--same-node", "--block", size]);

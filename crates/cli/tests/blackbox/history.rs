@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 
+use crate::fixture::{Fixture, Prng, kill_now};
 use crate::nemesis::{Plan, is_long, stop_for, under_nemesis};
-use crate::stage::{Chance, Stage, kill_now};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 24;
@@ -101,7 +101,7 @@ struct Worker<'a> {
     file: Option<File>,
     /// For `open`.
     flags: i32,
-    chance: Chance,
+    prng: Prng,
     clock: &'a Instant,
     /// Numbers of its own: no other worker has them.
     stamps: u64,
@@ -131,8 +131,8 @@ impl Worker<'_> {
                 thread::sleep(Duration::from_millis(20));
                 continue;
             };
-            let block = self.chance.below(BLOCKS);
-            let write = self.chance.below(2) == 0;
+            let block = self.prng.below(BLOCKS);
+            let write = self.prng.below(2) == 0;
             let begin = self.now();
             let done = if write { self.write(&file, block, begin) } else { self.read(&file, block, begin) };
             self.longest = self.longest.max(Duration::from_nanos(self.now() - begin));
@@ -174,9 +174,9 @@ impl Worker<'_> {
 /// also for longer than its lease, or it is killed and made again.
 fn run(name: &str, plan: &Plan, time: Duration, kill_mount: bool, flags: i32) {
     let cached = flags & libc::O_DIRECT == 0;
-    let stage = Stage::new(name);
-    stage.up(6, "4+2", "512M");
-    let mounts = [stage.mount("a"), stage.mount("b")];
+    let fixture = Fixture::new(name);
+    fixture.up(6, "4+2", "512M");
+    let mounts = [fixture.mount("a"), fixture.mount("b")];
     let file = File::create(mounts[0].join("file")).expect("a file");
     file.write_all_at(&vec![0; BLOCK * BLOCKS as usize], 0).expect("zeros");
     file.sync_all().expect("stable");
@@ -187,7 +187,7 @@ fn run(name: &str, plan: &Plan, time: Duration, kill_mount: bool, flags: i32) {
         mount,
         file: None,
         flags,
-        chance: Chance::new(number + 1),
+        prng: Prng::new(number + 1),
         clock: &clock,
         stamps: number << 32,
         events: &events,
@@ -195,7 +195,7 @@ fn run(name: &str, plan: &Plan, time: Duration, kill_mount: bool, flags: i32) {
         cached,
         longest: Duration::ZERO,
     };
-    let (longest, blows) = under_nemesis(&stage, plan, 5, || {
+    let (longest, faults) = under_nemesis(&fixture, plan, 5, || {
         thread::scope(|scope| {
             let workers: Vec<_> = (0..4)
                 .map(|number| {
@@ -206,10 +206,10 @@ fn run(name: &str, plan: &Plan, time: Duration, kill_mount: bool, flags: i32) {
                     })
                 })
                 .collect();
-            let mut chance = Chance::new(17);
+            let mut prng = Prng::new(17);
             while clock.elapsed() + Duration::from_secs(8) < time {
                 thread::sleep(Duration::from_secs(2));
-                strike_mount(&stage, &mounts, kill_mount, &mut chance);
+                strike_mount(&fixture, &mounts, kill_mount, &mut prng);
             }
             let ends = workers.into_iter().map(|worker| worker.join().expect("a worker"));
             ends.max().map(|(_, longest)| longest).expect("workers")
@@ -219,7 +219,7 @@ fn run(name: &str, plan: &Plan, time: Duration, kill_mount: bool, flags: i32) {
     let mut blocks: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
     events.iter().for_each(|event| blocks.entry(event.block).or_default().push(event.clone()));
     println!(
-        "{name}: {} operations on {} blocks, {blows} blows, the longest took {longest:?}",
+        "{name}: {} operations on {} blocks, {faults} faults, the longest took {longest:?}",
         events.len(),
         blocks.len()
     );
@@ -234,24 +234,24 @@ fn run(name: &str, plan: &Plan, time: Duration, kill_mount: bool, flags: i32) {
     }
     assert!(events.len() > 500, "{} operations", events.len());
     assert!(longest < plan.pause_max(), "a call took {longest:?}");
-    stage.verified();
+    fixture.verified();
 }
 
 /// Stops one of the mounts for less than its lease, or makes the second one lose what it has.
-fn strike_mount(stage: &Stage, mounts: &[PathBuf; 2], mortal: bool, chance: &mut Chance) {
+fn strike_mount(fixture: &Fixture, mounts: &[PathBuf; 2], mortal: bool, prng: &mut Prng) {
     let longest = if is_long() { 30_000 } else { 6_000 };
-    match chance.below(4) {
-        0 if mortal => again(stage, &mounts[1]),
-        1 if mortal => stop_for(stage.mount_pid(&mounts[1]), 4000 + chance.below(longest - 4000)),
-        _ => stop_for(stage.mount_pid(&mounts[chance.below(2) as usize]), 100 + chance.below(1000)),
+    match prng.below(4) {
+        0 if mortal => again(fixture, &mounts[1]),
+        1 if mortal => stop_for(fixture.mount_pid(&mounts[1]), 4000 + prng.below(longest - 4000)),
+        _ => stop_for(fixture.mount_pid(&mounts[prng.below(2) as usize]), 100 + prng.below(1000)),
     }
 }
 
 /// Kills the daemon of a mount, and mounts again at the same place.
-fn again(stage: &Stage, mount: &Path) {
-    kill_now(stage.mount_pid(mount));
+fn again(fixture: &Fixture, mount: &Path) {
+    kill_now(fixture.mount_pid(mount));
     nix::mount::umount2(mount, nix::mount::MntFlags::MNT_DETACH).expect("a dead mount goes");
-    stage.mount(mount.file_name().and_then(|name| name.to_str()).expect("a name"));
+    fixture.mount(mount.file_name().and_then(|name| name.to_str()).expect("a name"));
 }
 
 fn time() -> Duration {

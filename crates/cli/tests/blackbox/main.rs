@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `stage.rs` | a directory for one test; everything in it ends with the test, also if it panics |
+//! | `fixture.rs` | a directory for one test; everything in it ends with the test, also if it panics |
 //! | `script.rs`, `files.rs` | random file operations, on a mount and on a tmpfs, with the same outcome |
 //! | `mounts.rs` | several mounts of one volume, and mounts that die |
 //! | `exclusive.rs` | mounts that are the only ones of their volume, with the kernel's write-back cache |
@@ -13,7 +13,7 @@
 //! | `stress_ng.rs` | what stress-ng finds |
 //! | `tree.rs` | one tree that many programs change at random |
 //! | `turns.rs` | tasks that keep their daemon's thread for too long: every test fails for it |
-//! | `errands.rs` | somebody who runs commands while a test has files open |
+//! | `shell.rs` | somebody who runs commands while a test has files open |
 //! | `nemesis.rs` | somebody who kills, stops and restarts daemons while a test works |
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
 //! | `history.rs` | two mounts at the same blocks: each block is a register |
@@ -28,17 +28,20 @@
 //! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
 //! | `paper.rs` | the experiments of a paper, in small |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
+//! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
-//! | `story.rs` | the demo |
+//! | `demo.rs` | the demo |
 
 mod damage;
-mod errands;
+mod demo;
 mod exclusive;
 mod exerciser;
 mod files;
 mod fio;
+mod fixture;
 mod full;
 mod guest;
+mod guide;
 mod history;
 mod memory;
 mod mounts;
@@ -55,9 +58,8 @@ mod rejoin;
 mod remote;
 mod restarts;
 mod script;
+mod shell;
 mod sizes;
-mod stage;
-mod story;
 mod stress_ng;
 mod syscalls;
 mod tree;

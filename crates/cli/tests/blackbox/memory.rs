@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 
-use crate::stage::{Chance, Stage, text};
+use crate::fixture::{Fixture, Prng, text};
 
 const WRITERS: u64 = 10;
 const MIB: usize = 1 << 20;
@@ -31,44 +31,44 @@ fn together(work: impl Fn(u64) + Sync) {
 fn daemons_stay_within_their_memory() {
     const LEN: usize = 48 * MIB;
     const BUDGET: u64 = 128;
-    let stage = Stage::new("memory");
-    stage.must(&["up", "--bricks", "6", "--code", "4+2", "--size", "512M", "--memory", "128M"]);
-    let mount = stage.path("mnt");
+    let fixture = Fixture::new("memory");
+    fixture.must(&["up", "--bricks", "6", "--code", "4+2", "--size", "512M", "--memory", "128M"]);
+    let mount = fixture.path("mnt");
     fs::create_dir(&mount).expect("a directory");
-    let log = stage.path("mnt.log");
-    stage.must(&["mount", "main", text(&mount), "--log", text(&log), "--memory", "128M"]);
+    let log = fixture.path("mnt.log");
+    fixture.must(&["mount", "main", text(&mount), "--log", text(&log), "--memory", "128M"]);
     let file = |writer: u64| mount.join(writer.to_string());
     together(|writer| {
-        let mut chance = Chance::new(writer);
+        let mut prng = Prng::new(writer);
         let out = fs::File::create(file(writer)).expect("a file");
         for offset in (0..LEN).step_by(MIB) {
-            out.write_all_at(&chance.bytes(MIB), offset as u64).expect("room");
+            out.write_all_at(&prng.bytes(MIB), offset as u64).expect("room");
         }
     });
     together(|writer| {
-        let mut chance = Chance::new(writer + 100);
+        let mut prng = Prng::new(writer + 100);
         let out = OpenOptions::new().write(true).open(file(writer)).expect("the file");
         for _ in 0..2000 {
-            out.write_all_at(&chance.bytes(4096), chance.below((LEN / 4096) as u64) * 4096).expect("room");
+            out.write_all_at(&prng.bytes(4096), prng.below((LEN / 4096) as u64) * 4096).expect("room");
         }
         out.sync_all().expect("stable");
     });
     together(|writer| assert_eq!(fs::read(file(writer)).expect("the file").len(), LEN));
-    check(&stage, &mount, BUDGET);
+    check(&fixture, &mount, BUDGET);
 }
 
-fn check(stage: &Stage, mount: &Path, budget: u64) {
-    let seen: Vec<(String, u64)> = stage.processes().into_iter().map(most).collect();
+fn check(fixture: &Fixture, mount: &Path, budget: u64) {
+    let seen: Vec<(String, u64)> = fixture.processes().into_iter().map(most).collect();
     for (what, mib) in &seen {
         assert!(*mib < budget * 9 / 10, "{what} had {mib} MiB of {budget}: {seen:?}");
     }
     assert_eq!(seen.len(), 8, "six bricks, the metadata service, the mount: {seen:?}");
-    let status = stage.status();
+    let status = fixture.status();
     let mut daemons = status["bricks"].as_array().expect("bricks").clone();
     daemons.push(status["meta"].clone());
     for daemon in daemons {
         let (used, budget) = (daemon["memory"].as_u64(), daemon["memory_budget"].as_u64());
         assert!(used.expect("memory") <= budget.expect("a budget"), "{daemon}");
     }
-    stage.umount(mount);
+    fixture.umount(mount);
 }

@@ -10,18 +10,18 @@ use std::time::{Duration, UNIX_EPOCH};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::stage::{Chance, Stage, kill_now, text, within};
+use crate::fixture::{Fixture, Prng, kill_now, text, within};
 
 #[test]
 fn what_is_closed_is_seen_by_who_opens() {
-    let stage = Stage::new("close-to-open");
-    stage.up(4, "2+2", "1G");
-    let (a, b) = (stage.mount("a"), stage.mount("b"));
-    let mut chance = Chance::new(11);
+    let fixture = Fixture::new("close-to-open");
+    fixture.up(4, "2+2", "1G");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
+    let mut prng = Prng::new(11);
     for round in 0..40 {
         let (writer, reader) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-        let len = 1 + chance.below(2 << 20) as usize;
-        let bytes = chance.bytes(len);
+        let len = 1 + prng.below(2 << 20) as usize;
+        let bytes = prng.bytes(len);
         match round % 3 {
             0 => fs::write(writer.join("file"), &bytes).expect("a new content"),
             1 => {
@@ -30,21 +30,21 @@ fn what_is_closed_is_seen_by_who_opens() {
             }
             _ => {
                 let file = OpenOptions::new().write(true).open(writer.join("file")).expect("the file");
-                file.write_all_at(&bytes, chance.below(100_000)).expect("other bytes in it");
+                file.write_all_at(&bytes, prng.below(100_000)).expect("other bytes in it");
             }
         }
         let right = fs::read(writer.join("file")).expect("the writer reads");
         let seen = fs::read(reader.join("file")).expect("the other reads");
         assert!(right == seen, "round {round}: {} and {} bytes", right.len(), seen.len());
     }
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn two_writers_of_one_file_see_each_other() {
-    let stage = Stage::new("shared");
-    stage.up(4, "2+2", "1G");
-    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    let fixture = Fixture::new("shared");
+    fixture.up(4, "2+2", "1G");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
     let open = |dir: &Path| {
         OpenOptions::new()
             .read(true)
@@ -66,7 +66,7 @@ fn two_writers_of_one_file_see_each_other() {
         }
     });
     assert_eq!(fs::read(a.join("file")).expect("all of it"), fs::read(b.join("file")).expect("all of it"));
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// One mount cuts a file while the other writes it: the cut comes before the write or after it, and what is written
@@ -77,17 +77,17 @@ fn a_shared_file_is_cut_between_writes() {
     // The kernel parts a write at the end of a page that it does not have and that the write begins within.
     const PAGE: u64 = 4096;
     const WRITTEN: usize = 5 * PAGE as usize;
-    let stage = Stage::new("shared-cut");
-    stage.up(3, "2+1", "512M");
-    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    let fixture = Fixture::new("shared-cut");
+    fixture.up(3, "2+1", "512M");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
     fs::write(a.join("file"), vec![0; LONG]).expect("a file");
     let open =
         |dir: &Path| OpenOptions::new().read(true).write(true).open(dir.join("file")).expect("the file");
     within(Duration::from_secs(120), "cuts beside writes", || {
         let (in_a, in_b) = (open(&a), open(&b));
-        let mut chance = Chance::new(5);
+        let mut prng = Prng::new(5);
         for round in 1..=60u8 {
-            let (at, cut) = ((chance.below(22) * PAGE) as usize, chance.below(LONG as u64) as usize);
+            let (at, cut) = ((prng.below(22) * PAGE) as usize, prng.below(LONG as u64) as usize);
             std::thread::scope(|scope| {
                 scope.spawn(|| in_a.write_all_at(&[round; WRITTEN], at as u64).expect("a write"));
                 in_b.set_len(cut as u64).expect("a cut");
@@ -105,7 +105,7 @@ fn a_shared_file_is_cut_between_writes() {
             );
         }
     });
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// While a cut waits for a mount that stands still, the others' reads of the file wait too, and nothing else.
@@ -116,9 +116,9 @@ fn a_cut_that_waits_holds_up_nothing_but_its_file() {
     const APART: usize = 1 << 20;
     /// Should the cut be done before everything waits. Each with a file that no cache knows.
     const TRIES: usize = 4;
-    let stage = Stage::new("waiting-cut");
-    stage.up(3, "2+1", "512M");
-    let (a, b, c) = (stage.mount("a"), stage.mount("b"), stage.mount("c"));
+    let fixture = Fixture::new("waiting-cut");
+    fixture.up(3, "2+1", "512M");
+    let (a, b, c) = (fixture.mount("a"), fixture.mount("b"), fixture.mount("c"));
     fs::write(a.join("other"), b"another").expect("another file");
     let passed = within(Duration::from_secs(120), "what does not wait", || {
         (0..TRIES).any(|number| {
@@ -129,7 +129,7 @@ fn a_cut_that_waits_holds_up_nothing_but_its_file() {
             };
             let (in_a, in_b, in_c) = (open(&a), open(&b), open(&c));
             in_c.read_exact_at(&mut [0; 10], 0).expect("a read");
-            let daemon = Pid::from_raw(stage.mount_pid(&c));
+            let daemon = Pid::from_raw(fixture.mount_pid(&c));
             kill(daemon, Signal::SIGSTOP).expect("it runs");
             let is_cut = AtomicBool::new(false);
             let passed = std::thread::scope(|scope| {
@@ -163,9 +163,9 @@ fn a_cut_that_waits_holds_up_nothing_but_its_file() {
 /// which another mount was told is done.
 #[test]
 fn handles_from_before_the_sharing_see_every_write() {
-    let stage = Stage::new("shared-cache");
-    stage.up(3, "2+1", "512M");
-    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    let fixture = Fixture::new("shared-cache");
+    fixture.up(3, "2+1", "512M");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
     fs::write(a.join("file"), vec![0; 64 << 10]).expect("a file");
     let open = |dir: &Path, write| {
         OpenOptions::new().read(true).write(write).open(dir.join("file")).expect("the file")
@@ -191,16 +191,16 @@ fn handles_from_before_the_sharing_see_every_write() {
             assert!(seen == vec![round; 9000], "round {round}: {} is there", seen[0]);
         }
     });
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// The daemon of a mount is stopped until its lease has run out and somebody else has written: the kernel does not show
 /// what it has cached meanwhile.
 #[test]
 fn a_stopped_mount_shows_nothing_old() {
-    let stage = Stage::new("stopped-mount");
-    stage.up(3, "2+1", "512M");
-    let (a, b) = (stage.mount("a"), stage.mount("b"));
+    let fixture = Fixture::new("stopped-mount");
+    fixture.up(3, "2+1", "512M");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
     fs::write(a.join("file"), vec![1; 4096]).expect("a file");
     let old = OpenOptions::new().read(true).write(true).open(a.join("file")).expect("the file");
     let read = || {
@@ -208,7 +208,7 @@ fn a_stopped_mount_shows_nothing_old() {
         old.read_exact_at(&mut seen, 0).map(|()| seen)
     };
     assert!(read().expect("a read into the cache") == vec![1; 4096]);
-    let daemon = Pid::from_raw(stage.mount_pid(&a));
+    let daemon = Pid::from_raw(fixture.mount_pid(&a));
     kill(daemon, Signal::SIGSTOP).expect("it runs");
     let seen = within(Duration::from_secs(60), "a stopped mount", || {
         let other = OpenOptions::new().write(true).open(b.join("file")).expect("the other is let in");
@@ -230,9 +230,9 @@ fn a_stopped_mount_shows_nothing_old() {
 #[test]
 fn names_are_made_and_replaced_by_both() {
     const THREADS: u64 = 4;
-    let stage = Stage::new("names-across");
-    stage.up(3, "2+1", "512M");
-    let mounts = [stage.mount("a"), stage.mount("b")];
+    let fixture = Fixture::new("names-across");
+    fixture.up(3, "2+1", "512M");
+    let mounts = [fixture.mount("a"), fixture.mount("b")];
     within(Duration::from_secs(120), "names on two mounts", || {
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -254,7 +254,7 @@ fn names_are_made_and_replaced_by_both() {
             }
         });
     });
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// Each of two mounts holds files that the other's threads want: every open waits for a recall.
@@ -262,9 +262,9 @@ fn names_are_made_and_replaced_by_both() {
 fn recalls_across_do_not_lock_up() {
     const THREADS: usize = 8;
     const FILES: usize = 8;
-    let stage = Stage::new("across");
-    stage.up(4, "2+2", "1G");
-    let mounts = [stage.mount("a"), stage.mount("b")];
+    let fixture = Fixture::new("across");
+    fixture.up(4, "2+2", "1G");
+    let mounts = [fixture.mount("a"), fixture.mount("b")];
     for file in 0..FILES {
         fs::write(mounts[0].join(file.to_string()), b"start").expect("a file");
     }
@@ -273,11 +273,11 @@ fn recalls_across_do_not_lock_up() {
             for thread in 0..2 * THREADS {
                 let mount = &mounts[thread % 2];
                 scope.spawn(move || {
-                    let mut chance = Chance::new(thread as u64 + 1);
+                    let mut prng = Prng::new(thread as u64 + 1);
                     for _ in 0..25 {
-                        let path = mount.join(chance.below(FILES as u64).to_string());
+                        let path = mount.join(prng.below(FILES as u64).to_string());
                         let file = OpenOptions::new().read(true).write(true).open(path).expect("an open");
-                        file.write_all_at(&chance.bytes(9000), chance.below(1 << 20)).expect("a write");
+                        file.write_all_at(&prng.bytes(9000), prng.below(1 << 20)).expect("a write");
                         let mut seen = vec![0; 100];
                         file.read_at(&mut seen, 0).expect("a read");
                     }
@@ -289,35 +289,35 @@ fn recalls_across_do_not_lock_up() {
         let read = |mount: &Path| fs::read(mount.join(file.to_string())).expect("the file");
         assert!(read(&mounts[0]) == read(&mounts[1]), "file {file}");
     }
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn a_dead_mount_can_be_unmounted_and_what_was_synced_is_there() {
-    let stage = Stage::new("dead-mount");
-    stage.up(4, "2+2", "1G");
-    let mount = stage.mount("mnt");
-    let bytes = Chance::new(5).bytes(5 << 20);
+    let fixture = Fixture::new("dead-mount");
+    fixture.up(4, "2+2", "1G");
+    let mount = fixture.mount("mnt");
+    let bytes = Prng::new(5).bytes(5 << 20);
     let mut file = File::create(mount.join("synced")).expect("a file");
     file.write_all(&bytes).expect("a write");
     file.sync_all().expect("stable");
-    kill_now(stage.mount_pid(&mount));
+    kill_now(fixture.mount_pid(&mount));
     assert!(fs::read(mount.join("synced")).is_err(), "nobody serves the mount");
     drop(file);
-    stage.umount(&mount);
-    let mount = stage.mount("mnt");
+    fixture.umount(&mount);
+    let mount = fixture.mount("mnt");
     assert!(fs::read(mount.join("synced")).expect("the file") == bytes);
 }
 
 #[test]
 fn a_busy_mount_says_so() {
-    let stage = Stage::new("busy");
-    stage.up(3, "2+1", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("busy");
+    fixture.up(3, "2+1", "512M");
+    let mount = fixture.mount("mnt");
     let file = File::create(mount.join("file")).expect("a file");
-    stage.shoal(&["umount", text(&mount)]).refused(&["is busy", "--lazy"]);
-    stage.shoal(&["mount", "main", text(&mount)]).refused(&["is a mount point already", "umount"]);
+    fixture.shoal(&["umount", text(&mount)]).refused(&["is busy", "--lazy"]);
+    fixture.shoal(&["mount", "main", text(&mount)]).refused(&["is a mount point already", "umount"]);
     drop(file);
-    stage.umount(&mount);
-    stage.shoal(&["umount", text(&mount)]).refused(&["is not mounted"]);
+    fixture.umount(&mount);
+    fixture.shoal(&["umount", text(&mount)]).refused(&["is not mounted"]);
 }

@@ -13,32 +13,32 @@ use std::time::{Duration, Instant};
 use nfs3_types::nfs3::{Nfs3Option, nfsstat3, sattr3, stable_how};
 use serde_json::Value;
 
+use crate::fixture::{CommandOutput, Fixture, Prng, kill_now, text, within};
 use crate::nfs_client::{ROOT, with_mode};
-use crate::stage::{Chance, Ran, Stage, kill_now, text, within};
 
 const MIB: u64 = 1 << 20;
 
-/// A gate of the stage.
+/// A gate of the fixture.
 struct Gate {
     socket: PathBuf,
     uri: String,
     pid: i32,
 }
 
-impl Stage {
+impl Fixture {
     /// Makes the block volume `vm`.
     fn disk(&self, code: &str, size: &str) {
         self.must(&["volume", "create", "vm", "--code", code, "--same-node", "--block", size]);
     }
 
-    fn try_gate(&self, volume: &str, name: &str, options: &[&str]) -> (PathBuf, Ran) {
+    fn try_gate(&self, volume: &str, name: &str, options: &[&str]) -> (PathBuf, CommandOutput) {
         let (socket, log) = (self.path(&format!("{name}.sock")), self.path(&format!("{name}.log")));
         let words = ["nbd", volume, "--socket", text(&socket), "--log", text(&log), "--json"];
         let ran = self.shoal(&[&words, options].concat());
         (socket, ran)
     }
 
-    /// Opens a gate of a volume at a socket of the stage.
+    /// Opens a gate of a volume at a socket of the fixture.
     fn gate(&self, volume: &str, name: &str, options: &[&str]) -> Gate {
         let (socket, ran) = self.try_gate(volume, name, options);
         let uri = ran.json()["uri"].as_str().expect("a URI").to_owned();
@@ -84,14 +84,14 @@ fn nbdsh(uri: &str, script: &str) -> String {
 
 /// An image with bytes here and there, and holes between.
 fn image(path: &Path, size: u64, seed: u64) {
-    let mut chance = Chance::new(seed);
+    let mut prng = Prng::new(seed);
     let file = File::create(path).expect("an image");
     file.set_len(size).expect("its size");
     let mut at = 0;
     while at < size {
-        let len = (4096 * (1 + chance.below(300))).min(size - at);
-        if chance.below(2) == 0 {
-            file.write_all_at(&chance.bytes(len as usize), at).expect("some bytes");
+        let len = (4096 * (1 + prng.below(300))).min(size - at);
+        if prng.below(2) == 0 {
+            file.write_all_at(&prng.bytes(len as usize), at).expect("some bytes");
         }
         at += len;
     }
@@ -116,10 +116,10 @@ fn same(one: &Path, other: &Path) {
 
 #[test]
 fn the_tools_that_people_use() {
-    let stage = Stage::new("nbd-tools");
-    stage.up(6, "4+2", "512M");
-    stage.disk("4+2", "64M");
-    let gate = stage.gate("vm", "gate", &[]);
+    let fixture = Fixture::new("nbd-tools");
+    fixture.up(6, "4+2", "512M");
+    fixture.disk("4+2", "64M");
+    let gate = fixture.gate("vm", "gate", &[]);
     let uri = gate.uri.as_str();
 
     let info: Value = serde_json::from_str(&tool(&["nbdinfo", "--json", uri])).expect("JSON");
@@ -138,7 +138,7 @@ fn the_tools_that_people_use() {
     assert_eq!(listed["exports"][0]["export-name"], "vm");
     assert_eq!(extents(uri), [(64 * MIB, true)], "a new disk is one hole");
 
-    let (source, back) = (stage.path("source"), stage.path("back"));
+    let (source, back) = (fixture.path("source"), fixture.path("back"));
     image(&source, 48 * MIB, 1);
     tool(&["nbdcopy", "--connections=4", text(&source), uri]);
     tool(&["nbdcopy", "--connections=4", uri, text(&back)]);
@@ -188,22 +188,22 @@ fn the_tools_that_people_use() {
     let said = tool(&[&["qemu-io", "-f", "raw", uri][..], &commands].concat());
     assert!(!said.contains("verification failed"), "{said}");
 
-    let status = stage.status();
+    let status = fixture.status();
     assert_eq!((&status["exports"][0], &status["volumes"][1]["block"]), (&uri.into(), &(64 * MIB).into()));
-    assert!(stage.must(&["volume", "list"]).stdout.contains("64 MiB"));
-    assert!(stage.must(&["status"]).stdout.contains("volume vm (a disk of 64 MiB, "));
-    stage.stop_gate("vm", &gate);
-    stage.verified_volume("vm");
-    stage.check_logs(&[]);
+    assert!(fixture.must(&["volume", "list"]).stdout.contains("64 MiB"));
+    assert!(fixture.must(&["status"]).stdout.contains("volume vm (a disk of 64 MiB, "));
+    fixture.stop_gate("vm", &gate);
+    fixture.verified_volume("vm");
+    fixture.check_logs(&[]);
 }
 
 /// fio's own engine: writes at random, each with its checksum, and reads all of it back.
 #[test]
 fn fio_verifies_what_it_wrote() {
-    let stage = Stage::new("nbd-fio");
-    stage.up(6, "4+2", "512M");
-    stage.disk("4+2", "64M");
-    let gate = stage.gate("vm", "gate", &[]);
+    let fixture = Fixture::new("nbd-fio");
+    fixture.up(6, "4+2", "512M");
+    fixture.disk("4+2", "64M");
+    let gate = fixture.gate("vm", "gate", &[]);
     for (name, options) in [
         ("mixed", &["--rw=randwrite", "--bsrange=4k-256k", "--size=48m", "--fsync=32"][..]),
         ("unaligned", &["--rw=randwrite", "--bsrange=512-70k", "--bs_unaligned=1", "--size=16m"]),
@@ -214,12 +214,12 @@ fn fio_verifies_what_it_wrote() {
         let words = ["fio", &job, "--ioengine=nbd", &uri, "--iodepth=16", "--verify_state_save=0"];
         tool(&[&words[..], &verify, options].concat());
     }
-    stage.stop_gate("vm", &gate);
-    stage.verified_volume("vm");
-    stage.check_logs(&[]);
+    fixture.stop_gate("vm", &gate);
+    fixture.verified_volume("vm");
+    fixture.check_logs(&[]);
 }
 
-/// A file system on a loop device over a mounted block volume. Detached with the stage, also if the test fails.
+/// A file system on a loop device over a mounted block volume. Detached with the fixture, also if the test fails.
 struct Loop {
     device: String,
 }
@@ -231,15 +231,15 @@ impl Loop {
     }
 
     /// Makes a file system, fills it, and checks it as clean. The files' sums.
-    fn file_system(&self, stage: &Stage, kind: &str, quiet: &[&str], check: &[&str]) -> String {
-        let dir = stage.path(kind);
+    fn file_system(&self, fixture: &Fixture, kind: &str, quiet: &[&str], check: &[&str]) -> String {
+        let dir = fixture.path(kind);
         fs::create_dir_all(&dir).expect("a mount point");
         tool(&[&[&*format!("mkfs.{kind}")], quiet, &[&self.device]].concat());
         tool(&["mount", &self.device, text(&dir)]);
-        let mut chance = Chance::new(5);
+        let mut prng = Prng::new(5);
         for file in 0..30 {
-            let len = chance.below(400_000) as usize;
-            fs::write(dir.join(format!("file{file}")), chance.bytes(len)).expect("a file");
+            let len = prng.below(400_000) as usize;
+            fs::write(dir.join(format!("file{file}")), prng.bytes(len)).expect("a file");
         }
         (0..10).for_each(|file| fs::remove_file(dir.join(format!("file{file}"))).expect("gone"));
         let sums = sums(&dir);
@@ -261,14 +261,14 @@ fn sums(dir: &Path) -> String {
 
 #[test]
 fn a_loop_device_over_a_mounted_disk() {
-    let stage = Stage::new("nbd-loop");
-    stage.up(6, "4+2", "512M");
-    stage.disk("2+1", "400M");
-    let mount = stage.path("mnt");
+    let fixture = Fixture::new("nbd-loop");
+    fixture.up(6, "4+2", "512M");
+    fixture.disk("2+1", "400M");
+    let mount = fixture.path("mnt");
     fs::create_dir_all(&mount).expect("a mount point");
     let mount_disk = || {
-        let log = stage.path("mnt.log");
-        stage.must(&["mount", "vm", text(&mount), "--log", text(&log)]);
+        let log = fixture.path("mnt.log");
+        fixture.must(&["mount", "vm", text(&mount), "--log", text(&log)]);
     };
     mount_disk();
     let disk = mount.join("disk");
@@ -298,19 +298,19 @@ fn a_loop_device_over_a_mounted_disk() {
         ("xfs", &["-q", "-f"], &["xfs_repair", "-n"]),
     ] {
         let looped = Loop::over(&disk);
-        let files = looped.file_system(&stage, kind, quiet, check);
+        let files = looped.file_system(&fixture, kind, quiet, check);
         drop(looped);
-        stage.umount(&mount);
-        let gate = stage.gate("vm", "gate", &[]);
-        let image = stage.path("image");
+        fixture.umount(&mount);
+        let gate = fixture.gate("vm", "gate", &[]);
+        let image = fixture.path("image");
         tool(&["nbdcopy", &gate.uri, text(&image)]);
         // Read as a disk, and as a file again.
-        stage.stop_gate("vm", &gate);
+        fixture.stop_gate("vm", &gate);
         mount_disk();
         tool(&["cmp", text(&image), text(&disk)]);
         tool(&[check, &[text(&image)]].concat());
         let looped = Loop::over(&disk);
-        let dir = stage.path(kind);
+        let dir = fixture.path(kind);
         tool(&["mount", &looped.device, text(&dir)]);
         assert_eq!(sums(&dir), files);
         tool(&["umount", text(&dir)]);
@@ -318,27 +318,27 @@ fn a_loop_device_over_a_mounted_disk() {
     }
 
     // And the other way, both at once: what the disk was told is in the file.
-    let gate = stage.gate("vm", "gate", &[]);
+    let gate = fixture.gate("vm", "gate", &[]);
     nbdsh(&gate.uri, "h.pwrite(b'through the gate', 12345); h.zero(4096, 2**20); h.flush()");
     let mut seen = [0; 16];
     File::open(&disk).and_then(|f| f.read_exact_at(&mut seen, 12345)).expect("a read");
     assert_eq!(&seen, b"through the gate");
-    stage.stop_gate("vm", &gate);
-    stage.umount(&mount);
-    stage.verified_volume("vm");
-    stage.check_logs(&[]);
+    fixture.stop_gate("vm", &gate);
+    fixture.umount(&mount);
+    fixture.verified_volume("vm");
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn a_disk_grows_in_use() {
-    let stage = Stage::new("nbd-grow");
-    stage.up(3, "2+1", "256M");
-    stage.disk("2+1", "8M");
-    let gate = stage.gate("vm", "gate", &[]);
-    let grow = |size: &str| stage.shoal(&["volume", "grow", "vm", size]);
+    let fixture = Fixture::new("nbd-grow");
+    fixture.up(3, "2+1", "256M");
+    fixture.disk("2+1", "8M");
+    let gate = fixture.gate("vm", "gate", &[]);
+    let grow = |size: &str| fixture.shoal(&["volume", "grow", "vm", size]);
     // The client that is there keeps the size that it knows; a new one has the new size, on the same open disk.
     let shoal = env!("CARGO_BIN_EXE_shoal");
-    let home = stage.home();
+    let home = fixture.home();
     let script = format!(
         "import os, subprocess\n\
          h.pwrite(b'a' * 4096, 8*2**20 - 4096)\n\
@@ -366,16 +366,16 @@ fn a_disk_grows_in_use() {
     grow("10M").refused(&["`vm` has 20 MiB and is never made smaller", "try:"]);
     grow("20000001").refused(&["a multiple of 4096"]);
     assert!(grow("20M").ok, "it has that size already");
-    stage.shoal(&["volume", "grow", "main", "1G"]).refused(&["holds files"]);
-    stage.kill("meta");
-    stage.must(&["up"]);
+    fixture.shoal(&["volume", "grow", "main", "1G"]).refused(&["holds files"]);
+    fixture.kill("meta");
+    fixture.must(&["up"]);
     nbdsh(&gate.uri, "assert h.get_size() == 20*2**20 and h.pread(4096, 0) == b'c' * 4096");
-    stage.must(&["down"]);
-    stage.must(&["up"]);
-    let gate = stage.gate("vm", "gate", &[]);
+    fixture.must(&["down"]);
+    fixture.must(&["up"]);
+    let gate = fixture.gate("vm", "gate", &[]);
     nbdsh(&gate.uri, "assert h.get_size() == 20*2**20 and h.pread(4096, 20*2**20 - 4096) == b'b' * 4096");
-    stage.must(&["nbd", "vm", "--stop"]);
-    stage.must(&["volume", "delete", "vm", "--yes"]);
+    fixture.must(&["nbd", "vm", "--stop"]);
+    fixture.must(&["volume", "delete", "vm", "--yes"]);
 }
 
 /// Writes block after block, each with its number, and flushes now and then, until the gate dies. Says which numbers
@@ -411,17 +411,17 @@ h.pwrite(b'still a disk', 0); h.flush()
 
 #[test]
 fn another_gate_takes_over_and_nothing_that_was_flushed_is_lost() {
-    let stage = Stage::new("nbd-fail-over");
-    stage.up(6, "4+2", "512M");
-    stage.disk("4+2", "64M");
-    let (first, second) = (stage.gate("vm", "first", &[]), stage.gate("vm", "second", &[]));
+    let fixture = Fixture::new("nbd-fail-over");
+    fixture.up(6, "4+2", "512M");
+    fixture.disk("4+2", "64M");
+    let (first, second) = (fixture.gate("vm", "first", &[]), fixture.gate("vm", "second", &[]));
     for (dying, heir) in [(&first, &second), (&second, &first)] {
         let mut writer = Command::new(NBDSH[0]);
         writer.args(&NBDSH[1..]).args(["-u", &dying.uri, "-c", WRITER]);
         let writer = writer.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut writer = writer.expect("nbdsh runs");
         thread::sleep(Duration::from_millis(1500));
-        kill_now(stage.gate_pid(&dying.socket));
+        kill_now(fixture.gate_pid(&dying.socket));
         let ran = within(Duration::from_secs(60), "the writer", || {
             let mut said = String::new();
             writer.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
@@ -436,19 +436,19 @@ fn another_gate_takes_over_and_nothing_that_was_flushed_is_lost() {
         // The dead one's socket is left behind and does not keep its successor away.
         assert!(dying.socket.exists());
         let name = dying.socket.file_stem().and_then(|name| name.to_str()).expect("a name");
-        stage.gate("vm", name, &[]);
+        fixture.gate("vm", name, &[]);
     }
-    stage.verified_volume("vm");
+    fixture.verified_volume("vm");
 }
 
 /// Each client of a gate is served by one of its threads; what any of them was told is done is there for all, and one's
 /// flush covers it.
 #[test]
 fn a_flush_covers_the_clients_of_all_threads() {
-    let stage = Stage::new("nbd-threads");
-    stage.up(3, "2+1", "256M");
-    stage.disk("2+1", "16M");
-    let gate = stage.gate("vm", "many", &["--threads", "4"]);
+    let fixture = Fixture::new("nbd-threads");
+    fixture.up(3, "2+1", "256M");
+    fixture.disk("2+1", "16M");
+    let gate = fixture.gate("vm", "many", &["--threads", "4"]);
     let tasks = fs::read_dir(format!("/proc/{}/task", gate.pid)).expect("it runs").flatten();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
     assert_eq!(tasks.map(name).filter(|name| name == "nbd\n").count(), 3, "and the first one");
@@ -464,19 +464,19 @@ fn a_flush_covers_the_clients_of_all_threads() {
         gate.uri, gate.pid
     );
     assert!(nbdsh(&gate.uri, &script).contains("flushed"));
-    let heir = stage.gate("vm", "heir", &[]);
+    let heir = fixture.gate("vm", "heir", &[]);
     nbdsh(&heir.uri, "for i in range(12): assert h.pread(3000, i * 5000) == bytes([20 + i]) * 3000, i");
-    stage.stop_gate("vm", &heir);
-    stage.verified_volume("vm");
+    fixture.stop_gate("vm", &heir);
+    fixture.verified_volume("vm");
 }
 
 /// Clients on several gates at once, and a mount: every write is everywhere, and stable, when it is answered.
 #[test]
 fn several_gates_and_a_mount_show_the_same_bytes() {
-    let stage = Stage::new("nbd-shared");
-    stage.up(3, "2+1", "256M");
-    stage.disk("2+1", "16M");
-    let (one, other) = (stage.gate("vm", "one", &[]), stage.gate("vm", "other", &["--write-through"]));
+    let fixture = Fixture::new("nbd-shared");
+    fixture.up(3, "2+1", "256M");
+    fixture.disk("2+1", "16M");
+    let (one, other) = (fixture.gate("vm", "one", &[]), fixture.gate("vm", "other", &["--write-through"]));
     let script = format!(
         "g = nbd.NBD(); g.connect_uri('{}')\n\
          for i in range(40):\n    \
@@ -490,10 +490,10 @@ fn several_gates_and_a_mount_show_the_same_bytes() {
         other.uri, one.pid
     );
     nbdsh(&one.uri, &script);
-    let dir = stage.path("mnt");
+    let dir = fixture.path("mnt");
     fs::create_dir_all(&dir).expect("a mount point");
-    let log = stage.path("mnt.log");
-    stage.must(&["mount", "vm", text(&dir), "--log", text(&log)]);
+    let log = fixture.path("mnt.log");
+    fixture.must(&["mount", "vm", text(&dir), "--log", text(&log)]);
     let disk = OpenOptions::new().read(true).write(true).open(dir.join("disk")).expect("the disk");
     let mut seen = [0; 16];
     disk.read_exact_at(&mut seen, MIB).expect("a read");
@@ -503,17 +503,17 @@ fn several_gates_and_a_mount_show_the_same_bytes() {
     disk.read_exact_at(&mut seen, 2 * MIB).expect("a read");
     assert_eq!(&seen, b"back the mount\0\0");
     drop(disk);
-    stage.umount(&dir);
-    stage.verified_volume("vm");
+    fixture.umount(&dir);
+    fixture.verified_volume("vm");
 }
 
 /// A disk is one file to clients of NFS, and a file written by NFS is a disk to those of NBD.
 #[test]
 fn gates_of_both_kinds_show_the_same_bytes() {
-    let stage = Stage::new("nbd-nfs");
-    stage.up(3, "2+1", "256M");
-    stage.disk("2+1", "16M");
-    let disk = stage.gate("vm", "disk", &[]);
+    let fixture = Fixture::new("nbd-nfs");
+    fixture.up(3, "2+1", "256M");
+    fixture.disk("2+1", "16M");
+    let disk = fixture.gate("vm", "disk", &[]);
     let mut right = vec![0; 16 << 20];
     let mut script = String::new();
     for (at, byte) in [(0, 1), (5 << 20, 2), ((16 << 20) - 3000, 3u8)] {
@@ -521,7 +521,7 @@ fn gates_of_both_kinds_show_the_same_bytes() {
         script += &format!("h.pwrite(bytes([{byte}]) * 3000, {at})\n");
     }
     nbdsh(&disk.uri, &(script + "h.flush()"));
-    let nfs_gate = stage.nfs_of("vm", "vm-nfs", "127.0.0.1:0", &["--no-root-squash"]);
+    let nfs_gate = fixture.nfs_of("vm", "vm-nfs", "127.0.0.1:0", &["--no-root-squash"]);
     let mut nfs = nfs_gate.client(ROOT);
     let root = nfs.mount("/vm").expect("the volume");
     let file = nfs.lookup(&root, "disk").expect("the disk");
@@ -529,18 +529,18 @@ fn gates_of_both_kinds_show_the_same_bytes() {
     nfs.write(&file, 7 << 20, &[4; 3000], stable_how::FILE_SYNC).expect("a disk can be written");
     nbdsh(&disk.uri, &format!("assert h.pread(3000, {}) == b'\\x04' * 3000", 7 << 20));
     assert_eq!(nfs.remove(&root, "disk").err(), Some(nfsstat3::NFS3ERR_PERM), "it is all that the volume is");
-    stage.stop_gate("vm", &disk);
-    stage.must(&["nfs", "vm", "--stop"]);
+    fixture.stop_gate("vm", &disk);
+    fixture.must(&["nfs", "vm", "--stop"]);
 
-    let gate = stage.nfs("main-nfs", &["--no-root-squash"]);
+    let gate = fixture.nfs("main-nfs", &["--no-root-squash"]);
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "a.img", 0o644);
-    let right = Chance::new(4).bytes(700_000);
+    let right = Prng::new(4).bytes(700_000);
     nfs.write(&file, 0, &right, stable_how::UNSTABLE).expect("a write");
     nfs.commit(&file).expect("a commit");
     let path = ["--file", "a.img"];
-    let reader = stage.gate("main", "reader", &[&path[..], &["--read-only"]].concat());
-    let copy = stage.path("copy");
+    let reader = fixture.gate("main", "reader", &[&path[..], &["--read-only"]].concat());
+    let copy = fixture.path("copy");
     tool(&["nbdcopy", &reader.uri, text(&copy)]);
     assert!(fs::read(&copy).expect("a copy") == right);
 
@@ -566,13 +566,13 @@ assert len(h.pread(4096, 0)) == 4096
     nfs.setattr(&file, shorter, None).expect("it can be cut");
     held.stdin.take().expect("piped").write_all(b"\n").expect("it waits");
     assert!(held.wait().expect("it ends").success());
-    stage.stop_gate("main", &reader);
-    stage.stop_nfs(&gate);
+    fixture.stop_gate("main", &reader);
+    fixture.stop_nfs(&gate);
 
-    let writer = stage.gate("main", "writer", &path);
+    let writer = fixture.gate("main", "writer", &path);
     nbdsh(&writer.uri, "h.pwrite(b'by NBD', 4000)");
-    stage.stop_gate("main", &writer);
-    let gate = stage.nfs("again", &["--no-root-squash"]);
+    fixture.stop_gate("main", &writer);
+    let gate = fixture.nfs("again", &["--no-root-squash"]);
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.lookup(&root, "a.img").expect("the file");
     assert!(nfs.read_all(&file) == [&right[..4000], b"by NBD", &right[4006..4096]].concat());
@@ -580,19 +580,19 @@ assert len(h.pread(4096, 0)) == 4096
 
 #[test]
 fn files_are_exported_to_readers_or_to_one_gate_alone() {
-    let stage = Stage::new("nbd-files");
-    stage.up(3, "2+1", "256M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("nbd-files");
+    fixture.up(3, "2+1", "256M");
+    let mount = fixture.mount("mnt");
     fs::create_dir(mount.join("images")).expect("a directory");
     let file = mount.join("images/a.img");
-    let bytes = Chance::new(3).bytes(1_000_001);
+    let bytes = Prng::new(3).bytes(1_000_001);
     fs::write(&file, &bytes).expect("an image");
     let path = ["--file", "images/a.img"];
 
     // Read-only beside a mount: what is written there is seen by the next client.
-    let reader = stage.gate("main", "reader", &[&path[..], &["--read-only"]].concat());
+    let reader = fixture.gate("main", "reader", &[&path[..], &["--read-only"]].concat());
     assert!(reader.uri.starts_with("nbd+unix:///main/images/a.img?socket="), "{}", reader.uri);
-    let copy = stage.path("copy");
+    let copy = fixture.path("copy");
     tool(&["nbdcopy", &reader.uri, text(&copy)]);
     assert!(fs::read(&copy).expect("a copy") == bytes);
     nbdsh(
@@ -606,13 +606,13 @@ for change in (lambda: h.pwrite(b'x', 0), lambda: h.trim(1, 0), lambda: h.zero(1
     except nbd.Error as e: assert e.errno == 'EPERM', e.errno
 ",
     );
-    stage.try_gate("main", "writer", &path).1.refused(&["volume `main` is mounted", "shoal nbd --stop"]);
-    stage.stop_gate("main", &reader);
-    stage.umount(&mount);
+    fixture.try_gate("main", "writer", &path).1.refused(&["volume `main` is mounted", "shoal nbd --stop"]);
+    fixture.stop_gate("main", &reader);
+    fixture.umount(&mount);
 
-    let writer = stage.gate("main", "writer", &path);
-    stage.try_gate("main", "second", &path).1.refused(&["is mounted exclusively at", "nbd "]);
-    stage.try_mount("mnt", &[]).1.refused(&["is mounted exclusively at"]);
+    let writer = fixture.gate("main", "writer", &path);
+    fixture.try_gate("main", "second", &path).1.refused(&["is mounted exclusively at", "nbd "]);
+    fixture.try_mount("mnt", &[]).1.refused(&["is mounted exclusively at"]);
     nbdsh(
         &writer.uri,
         "
@@ -623,32 +623,34 @@ try:
 except nbd.Error as e: assert e.errno == 'ENOSPC', e.errno
 ",
     );
-    stage.stop_gate("main", &writer);
-    let mount = stage.mount("mnt");
+    fixture.stop_gate("main", &writer);
+    let mount = fixture.mount("mnt");
     let seen = fs::read(mount.join("images/a.img")).expect("the image");
     assert!(
         seen.len() == bytes.len()
             && &seen[999_000..999_009] == b"exclusive"
             && seen[..999_000] == bytes[..999_000]
     );
-    stage.umount(&mount);
+    fixture.umount(&mount);
 
-    stage.disk("2+1", "1M");
+    fixture.disk("2+1", "1M");
     let refused = |volume: &str, options: &[&str], words: &[&str]| {
-        stage.try_gate(volume, "wrong", options).1.refused(words);
+        fixture.try_gate(volume, "wrong", options).1.refused(words);
     };
     refused("main", &[], &["not a block volume", "--file"]);
     refused("vm", &["--file", "disk"], &["is a block volume"]);
     refused("main", &["--file", "nothing", "--read-only"], &["nothing in volume `main`"]);
     refused("main", &["--file", "images", "--read-only"], &["not a file"]);
     refused("none", &[], &["no volume `none`"]);
-    stage.shoal(&["nbd", "vm", "--listen", "0.0.0.0:10809"]).refused(&["will not listen", "--allow-remote"]);
-    stage.shoal(&["nbd", "vm", "--stop"]).refused(&["no gate of volume `vm`"]);
-    let gate = stage.gate("vm", "gate", &["--exclusive"]);
+    fixture
+        .shoal(&["nbd", "vm", "--listen", "0.0.0.0:10809"])
+        .refused(&["will not listen", "--allow-remote"]);
+    fixture.shoal(&["nbd", "vm", "--stop"]).refused(&["no gate of volume `vm`"]);
+    let gate = fixture.gate("vm", "gate", &["--exclusive"]);
     refused("vm", &[], &["is mounted exclusively at"]);
-    let taken = stage.try_gate("main", "gate", &[&path[..], &["--read-only"]].concat()).1;
+    let taken = fixture.try_gate("main", "gate", &[&path[..], &["--read-only"]].concat()).1;
     taken.refused(&["is in use by another process"]);
     let mode = fs::metadata(&gate.socket).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    stage.stop_gate("vm", &gate);
+    fixture.stop_gate("vm", &gate);
 }

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::errands::Errands;
-use crate::stage::{Chance, Stage};
+use crate::fixture::{Fixture, Prng};
+use crate::shell::Shell;
 
 /// What the nemesis does.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Daemons that it may choose: `b1`, ..., `meta`.
     pub(crate) victims: Vec<String>,
-    /// Pause between two blows, in milliseconds.
+    /// Pause between two faults, in milliseconds.
     pub(crate) every: std::ops::Range<u64>,
     /// How long a daemon is stopped, in milliseconds.
     pub(crate) stopped: std::ops::Range<u64>,
@@ -45,19 +45,19 @@ impl Plan {
 
 /// Lets `work` run under a nemesis. Returns what it made, and how often the nemesis struck.
 pub(crate) fn under_nemesis<T>(
-    stage: &Stage,
+    fixture: &Fixture,
     plan: &Plan,
     seed: u64,
     work: impl FnOnce() -> T,
 ) -> (T, usize) {
     let over = AtomicBool::new(false);
-    let mut errands = Errands::new(stage);
+    let mut shell = Shell::new(fixture);
     thread::scope(|scope| {
-        let blows = scope.spawn(|| strike_until(stage, &mut errands, plan, seed, &over));
+        let faults = scope.spawn(|| strike_until(fixture, &mut shell, plan, seed, &over));
         let end = EndOnDrop(&over);
         let made = work();
         drop(end);
-        (made, blows.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        (made, faults.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
@@ -78,34 +78,34 @@ pub(crate) fn stop_for(pid: i32, milliseconds: u64) {
     kill(pid, Signal::SIGCONT).expect("the process is stopped");
 }
 
-fn strike_until(stage: &Stage, errands: &mut Errands, plan: &Plan, seed: u64, over: &AtomicBool) -> usize {
-    let mut chance = Chance::new(seed);
-    let within = |chance: &mut Chance, range: &std::ops::Range<u64>| {
-        Duration::from_millis(range.start + chance.below(range.end - range.start))
+fn strike_until(fixture: &Fixture, shell: &mut Shell, plan: &Plan, seed: u64, over: &AtomicBool) -> usize {
+    let mut prng = Prng::new(seed);
+    let within = |prng: &mut Prng, range: &std::ops::Range<u64>| {
+        Duration::from_millis(range.start + prng.below(range.end - range.start))
     };
-    let mut blows = 0;
+    let mut faults = 0;
     while !over.load(Ordering::SeqCst) {
-        let pause = within(&mut chance, &plan.every);
+        let pause = within(&mut prng, &plan.every);
         sleep_unless(over, pause);
-        let Some(victims) = victims(errands, plan) else { continue };
-        let victim = &victims[chance.below(victims.len() as u64) as usize];
-        if plan.kills && chance.below(2) == 0 {
-            stage.kill(victim);
-            let up = errands.shoal("up");
+        let Some(victims) = victims(shell, plan) else { continue };
+        let victim = &victims[prng.below(victims.len() as u64) as usize];
+        if plan.kills && prng.below(2) == 0 {
+            fixture.kill(victim);
+            let up = shell.shoal("up");
             assert!(up.ok, "up: {}", up.stderr);
         } else {
-            let time = within(&mut chance, &plan.stopped);
-            stop_for(stage.pid(victim), time.as_millis() as u64);
+            let time = within(&mut prng, &plan.stopped);
+            stop_for(fixture.pid(victim), time.as_millis() as u64);
         }
-        blows += 1;
+        faults += 1;
     }
-    blows
+    faults
 }
 
 /// Who may be struck: anybody; while a brick's slots are Out only that brick and the metadata service, because a code
 /// bears only so much. `None` if nobody can tell.
-fn victims(errands: &mut Errands, plan: &Plan) -> Option<Vec<String>> {
-    let status = errands.shoal("status --json");
+fn victims(shell: &mut Shell, plan: &Plan) -> Option<Vec<String>> {
+    let status = shell.shoal("status --json");
     let status = status.ok.then(|| status.json())?;
     let groups = status["volumes"].as_array()?.iter().flat_map(|volume| volume["groups"].as_array());
     let slots = groups.flatten().flat_map(|group| group["slots"].as_array()).flatten();
@@ -123,13 +123,13 @@ fn sleep_unless(over: &AtomicBool, time: Duration) {
     }
 }
 
-impl Stage {
+impl Fixture {
     /// Has every unit of the volume `main` compared: nothing may be wrong.
     pub(crate) fn verified(&self) {
         self.verified_volume("main");
     }
 
-    /// As [`Stage::verified`], of any volume.
+    /// As [`Fixture::verified`], of any volume.
     pub(crate) fn verified_volume(&self, name: &str) {
         let found = self.shoal(&["volume", "verify", name, "--json"]);
         if !found.ok {

@@ -10,16 +10,16 @@ use std::thread;
 use nfs3_types::nfs3::*;
 use nfs3_types::{mount, portmap};
 
+use crate::fixture::{Fixture, Prng, text};
 use crate::nfs_client::{NfsClient, ROOT, User, place, user, with_mode, writing};
-use crate::stage::{Chance, Stage, text};
 
-/// A gate of the stage.
+/// A gate of the fixture.
 pub(crate) struct Gate {
     pub(crate) address: SocketAddr,
     pub(crate) pid: i32,
 }
 
-impl Stage {
+impl Fixture {
     /// Opens a gate of the volume `main`, at a free port unless told otherwise.
     pub(crate) fn nfs(&self, name: &str, options: &[&str]) -> Gate {
         self.nfs_at(name, "127.0.0.1:0", options)
@@ -73,13 +73,13 @@ fn tool(words: &[&str]) -> Vec<u8> {
 
 #[test]
 fn the_tools_of_libnfs() {
-    let stage = Stage::new("nfs-tools");
-    stage.up(4, "2+2", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash"]);
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("nfs-tools");
+    fixture.up(4, "2+2", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash"]);
+    let mount = fixture.mount("mnt");
     fs::create_dir(mount.join("dir")).expect("a directory");
-    let bytes = Chance::new(31).bytes(9_000_001);
-    let (local, back) = (stage.path("local"), stage.path("back"));
+    let bytes = Prng::new(31).bytes(9_000_001);
+    let (local, back) = (fixture.path("local"), fixture.path("back"));
     fs::write(&local, &bytes).expect("a local file");
 
     tool(&["nfs-cp", text(&local), &gate.url("/main/dir/copy", 0)]);
@@ -90,18 +90,18 @@ fn the_tools_of_libnfs() {
     let listed = String::from_utf8(tool(&["nfs-ls", &gate.url("/main/dir", 0)])).expect("text");
     assert!(listed.contains("copy") && listed.contains("9000001"), "{listed}");
 
-    let exports = stage.status()["exports"].clone();
+    let exports = fixture.status()["exports"].clone();
     assert_eq!(exports[0], format!("nfs://{}/main", gate.address));
-    stage.must(&["down"]);
+    fixture.must(&["down"]);
     assert!(NfsClient::connect(gate.address, ROOT).is_err(), "the gate ends with the cluster");
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn every_procedure() {
-    let stage = Stage::new("nfs-procedures");
-    stage.up(3, "2+1", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash"]);
+    let fixture = Fixture::new("nfs-procedures");
+    fixture.up(3, "2+1", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash"]);
     let (mut nfs, root) = gate.root(ROOT);
     assert_eq!(nfs.exports(), ["/main"]);
     assert_eq!(nfs.mount("/other"), Err(2));
@@ -170,12 +170,12 @@ fn every_procedure() {
     nfs.rmdir(&root, "dir").expect("an empty directory");
     assert_eq!(nfs.getattr(&dir).err(), Some(nfsstat3::NFS3ERR_STALE));
 
-    assert!(nfs.space(&root).is_ok_and(|space| space.tbytes > 0 && space.fbytes <= space.tbytes));
-    assert!(nfs.limits(&root).is_ok_and(|limits| limits.rtmax == 1 << 20 && limits.wtmax == 1 << 20));
-    assert!(nfs.path_limits(&root).is_ok_and(|limits| limits.name_max == 255 && limits.no_trunc));
+    assert!(nfs.fs_stat(&root).is_ok_and(|space| space.tbytes > 0 && space.fbytes <= space.tbytes));
+    assert!(nfs.fs_info(&root).is_ok_and(|limits| limits.rtmax == 1 << 20 && limits.wtmax == 1 << 20));
+    assert!(nfs.path_conf(&root).is_ok_and(|limits| limits.name_max == 255 && limits.no_trunc));
     names_at_the_limit(&mut nfs, &root);
     handles_of_others(&mut nfs, &root);
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 fn names_at_the_limit(nfs: &mut NfsClient, root: &nfs_fh3) {
@@ -206,19 +206,19 @@ fn handles_of_others(nfs: &mut NfsClient, root: &nfs_fh3) {
 
 #[test]
 fn two_gates_and_a_mount_see_the_same_bytes() {
-    let stage = Stage::new("nfs-gates");
-    stage.up(4, "2+2", "512M");
-    let gates = [stage.nfs("a", &["--no-root-squash"]), stage.nfs("b", &["--no-root-squash"])];
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("nfs-gates");
+    fixture.up(4, "2+2", "512M");
+    let gates = [fixture.nfs("a", &["--no-root-squash"]), fixture.nfs("b", &["--no-root-squash"])];
+    let mount = fixture.mount("mnt");
     let mut clients = gates.each_ref().map(|gate| gate.root(ROOT));
     let (first, root) = &mut clients[0];
     let file = first.file(root, "file", 0o644);
-    let mut chance = Chance::new(41);
+    let mut prng = Prng::new(41);
     let mut right: Vec<u8> = Vec::new();
     for round in 0..24 {
-        let at = chance.below(right.len() as u64 + 1);
-        let len = 1 + chance.below(1 << 20) as usize;
-        let bytes = chance.bytes(len);
+        let at = prng.below(right.len() as u64 + 1);
+        let len = 1 + prng.below(1 << 20) as usize;
+        let bytes = prng.bytes(len);
         right.resize(right.len().max(at as usize + len), 0);
         right[at as usize..at as usize + len].copy_from_slice(&bytes);
         match round % 3 {
@@ -244,19 +244,19 @@ fn two_gates_and_a_mount_see_the_same_bytes() {
     // A gate that was stopped has made everything stable, and the next one knows its handles.
     let (client, _) = &mut clients[0];
     client.write(&file, 0, b"before the end", stable_how::UNSTABLE).expect("a write");
-    stage.stop_nfs(&gates[0]);
+    fixture.stop_nfs(&gates[0]);
     right[..14].copy_from_slice(b"before the end");
     assert!(clients[1].0.read_all(&file) == right);
-    let again = stage.nfs("again", &["--no-root-squash"]);
+    let again = fixture.nfs("again", &["--no-root-squash"]);
     assert!(again.client(ROOT).read_all(&file) == right);
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn permissions_hold_for_every_user() {
-    let stage = Stage::new("nfs-permissions");
-    stage.up(3, "2+1", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash"]);
+    let fixture = Fixture::new("nfs-permissions");
+    fixture.up(3, "2+1", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash"]);
     let (mut root, top) = gate.root(ROOT);
     let (mut alice, mut bob) = (gate.client(user(1000, &[500])), gate.client(user(1001, &[])));
     let refused = Some(nfsstat3::NFS3ERR_ACCES);
@@ -295,14 +295,14 @@ fn permissions_hold_for_every_user() {
     assert_eq!(alice.mknod(&open, "device", device()).err(), Some(nfsstat3::NFS3ERR_PERM));
 
     // As it is unless told otherwise: the clients' root is nobody.
-    let squashed = stage.nfs("squashed", &[]);
+    let squashed = fixture.nfs("squashed", &[]);
     let mut nobody = squashed.client(ROOT);
     assert_eq!(nobody.mkdir(&top, "roots", 0o755).err(), refused);
     let made = nobody.mkdir(&open, "nobodys", 0o755).expect("everybody may");
     let attr = nobody.getattr(&made).expect("attributes");
     assert_eq!((attr.uid, attr.gid), (65534, 65534));
 
-    let quiet = stage.nfs("read-only", &["--read-only", "--no-root-squash"]);
+    let quiet = fixture.nfs("read-only", &["--read-only", "--no-root-squash"]);
     let mut reader = quiet.client(ROOT);
     let read_only = Some(nfsstat3::NFS3ERR_ROFS);
     assert_eq!(reader.read(&file, 0, 3).expect("a read").0, b"his");
@@ -311,22 +311,22 @@ fn permissions_hold_for_every_user() {
     assert_eq!(reader.setattr(&file, with_mode(0), None).err(), read_only);
     assert_eq!(reader.access(&open), Ok(0x03));
 
-    stage.shoal(&["nfs", "main", "--listen", "0.0.0.0:0"]).refused(&["any user", "--allow"]);
-    stage.shoal(&["nfs", "main", "--allow", "10.0.0.0/40"]).refused(&["10.0.0.0/40"]);
-    stage.shoal(&["nfs", "nain"]).refused(&["no volume `nain`", "one of: main"]);
+    fixture.shoal(&["nfs", "main", "--listen", "0.0.0.0:0"]).refused(&["any user", "--allow"]);
+    fixture.shoal(&["nfs", "main", "--allow", "10.0.0.0/40"]).refused(&["10.0.0.0/40"]);
+    fixture.shoal(&["nfs", "nain"]).refused(&["no volume `nain`", "one of: main"]);
     let taken = gate.address.to_string();
-    stage.shoal(&["nfs", "main", "--listen", &taken]).refused(&["in use by another process"]);
-    let strangers = stage.nfs("strangers", &["--allow", "10.99.0.0/16"]);
+    fixture.shoal(&["nfs", "main", "--listen", &taken]).refused(&["in use by another process"]);
+    let strangers = fixture.nfs("strangers", &["--allow", "10.99.0.0/16"]);
     let mut turned = strangers.client(ROOT);
     assert!(turned.try_commit(&file).is_err(), "its address is not among those that are allowed");
-    stage.check_logs(&["turned away"]);
+    fixture.check_logs(&["turned away"]);
 }
 
 #[test]
 fn directories_are_listed_by_pages_while_they_grow() {
-    let stage = Stage::new("nfs-pages");
-    stage.up(3, "2+1", "512M");
-    let gates = [stage.nfs("a", &["--no-root-squash"]), stage.nfs("b", &["--no-root-squash"])];
+    let fixture = Fixture::new("nfs-pages");
+    fixture.up(3, "2+1", "512M");
+    let gates = [fixture.nfs("a", &["--no-root-squash"]), fixture.nfs("b", &["--no-root-squash"])];
     let (mut nfs, root) = gates[0].root(ROOT);
     let dir = nfs.mkdir(&root, "dir", 0o755).expect("a directory");
     let old: BTreeSet<String> = (0..300).map(|n| format!("old-{n}-{}", "x".repeat(n % 60))).collect();
@@ -375,15 +375,15 @@ fn directories_are_listed_by_pages_while_they_grow() {
     adding.join().expect("names can be added meanwhile");
     assert_eq!(nfs.page(&dir, 0, 100).err(), Some(nfsstat3::NFS3ERR_TOOSMALL));
     assert_eq!(nfs.page(&dir, 0, 8).err(), Some(nfsstat3::NFS3ERR_TOOSMALL));
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// A request that comes again over another connection, because its answer was lost, is done once.
 #[test]
 fn what_is_asked_for_twice_is_done_once() {
-    let stage = Stage::new("nfs-repeats");
-    stage.up(3, "2+1", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash"]);
+    let fixture = Fixture::new("nfs-repeats");
+    fixture.up(3, "2+1", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash"]);
     let (mut nfs, root) = gate.root(ROOT);
     let twice = |record: &[u8]| -> [Vec<u8>; 2] {
         [(); 2].map(|()| {
@@ -406,7 +406,7 @@ fn what_is_asked_for_twice_is_done_once() {
     // An exclusive creation knows its own by a number that the file keeps, at any gate.
     let exclusive = |number: u8| createhow3::EXCLUSIVE(createverf3([number; 8]));
     let file = nfs.create(&root, "exclusive", exclusive(7)).expect("a file");
-    let mut other = stage.nfs("other", &["--no-root-squash"]).client(ROOT);
+    let mut other = fixture.nfs("other", &["--no-root-squash"]).client(ROOT);
     assert_eq!(other.create(&root, "exclusive", exclusive(7)), Ok(file.clone()));
     assert_eq!(other.create(&root, "exclusive", exclusive(8)).err(), Some(nfsstat3::NFS3ERR_EXIST));
     let guarded = createhow3::GUARDED(with_mode(0o644));
@@ -415,20 +415,20 @@ fn what_is_asked_for_twice_is_done_once() {
     let empty = sattr3 { size: Nfs3Option::Some(0), ..with_mode(0o644) };
     assert_eq!(other.create(&root, "exclusive", createhow3::UNCHECKED(empty)), Ok(file.clone()));
     assert_eq!(nfs.read(&file, 0, 10), Ok((vec![], true)));
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// Requests of one connection are carried out side by side: a COMMIT that waits for bricks holds nobody up.
 #[test]
 fn a_slow_commit_holds_nobody_up() {
     use nix::sys::signal::{Signal, kill};
-    let stage = Stage::new("nfs-slow");
-    stage.up(3, "2+1", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash"]);
+    let fixture = Fixture::new("nfs-slow");
+    fixture.up(3, "2+1", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash"]);
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "file", 0o644);
     nfs.write(&file, 0, b"0", stable_how::FILE_SYNC).expect("a write");
-    let bricks = [1, 2, 3].map(|brick| nix::unistd::Pid::from_raw(stage.pid(&format!("b{brick}"))));
+    let bricks = [1, 2, 3].map(|brick| nix::unistd::Pid::from_raw(fixture.pid(&format!("b{brick}"))));
     let all = |signal| bricks.iter().for_each(|brick| kill(*brick, signal).expect("the brick runs"));
     all(Signal::SIGSTOP);
     let bytes = [7; 9000];

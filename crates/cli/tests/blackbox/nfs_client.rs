@@ -35,7 +35,7 @@ pub(crate) struct NfsClient {
 }
 
 /// The results of a procedure, or the number of its failure.
-pub(crate) type Done<T> = Result<T, nfsstat3>;
+pub(crate) type NfsResult<T> = Result<T, nfsstat3>;
 
 impl NfsClient {
     pub(crate) fn connect(address: SocketAddr, user: User) -> io::Result<NfsClient> {
@@ -113,7 +113,7 @@ impl NfsClient {
         &mut self,
         procedure: NFS_PROGRAM,
         arguments: &A,
-    ) -> io::Result<Done<T>> {
+    ) -> io::Result<NfsResult<T>> {
         let result: Nfs3Result<T, E> = self.call(PROGRAM, procedure as u32, arguments)?;
         Ok(match result {
             Nfs3Result::Ok(done) => Ok(done),
@@ -122,7 +122,7 @@ impl NfsClient {
     }
 
     /// As [`NfsClient::ask`], of a gate that stays.
-    fn must<A: Pack, T: Unpack, E: Unpack>(&mut self, procedure: NFS_PROGRAM, arguments: &A) -> Done<T> {
+    fn must<A: Pack, T: Unpack, E: Unpack>(&mut self, procedure: NFS_PROGRAM, arguments: &A) -> NfsResult<T> {
         self.ask::<A, T, E>(procedure, arguments).expect("the gate answers")
     }
 
@@ -149,38 +149,43 @@ impl NfsClient {
         self.call(portmap::PROGRAM, 3, &asked).expect("the gate answers")
     }
 
-    pub(crate) fn getattr(&mut self, object: &nfs_fh3) -> Done<fattr3> {
+    pub(crate) fn getattr(&mut self, object: &nfs_fh3) -> NfsResult<fattr3> {
         let arguments = GETATTR3args { object: object.clone() };
-        let done: Done<GETATTR3resok> =
+        let done: NfsResult<GETATTR3resok> =
             self.must::<_, _, nfs3_types::xdr_codec::Void>(NFS_PROGRAM::NFSPROC3_GETATTR, &arguments);
         done.map(|done| done.obj_attributes)
     }
 
-    pub(crate) fn setattr(&mut self, object: &nfs_fh3, new: sattr3, guard: Option<nfstime3>) -> Done<fattr3> {
+    pub(crate) fn setattr(
+        &mut self,
+        object: &nfs_fh3,
+        new: sattr3,
+        guard: Option<nfstime3>,
+    ) -> NfsResult<fattr3> {
         let guard = guard.map_or(Nfs3Option::None, Nfs3Option::Some);
         let arguments = SETATTR3args { object: object.clone(), new_attributes: new, guard };
-        let done: Done<SETATTR3resok> =
+        let done: NfsResult<SETATTR3resok> =
             self.must::<_, _, SETATTR3resfail>(NFS_PROGRAM::NFSPROC3_SETATTR, &arguments);
         done.map(|done| done.obj_wcc.after.unwrap())
     }
 
-    pub(crate) fn lookup(&mut self, directory: &nfs_fh3, name: &str) -> Done<nfs_fh3> {
+    pub(crate) fn lookup(&mut self, directory: &nfs_fh3, name: &str) -> NfsResult<nfs_fh3> {
         let arguments = LOOKUP3args { what: place(directory, name) };
-        let done: Done<LOOKUP3resok> =
+        let done: NfsResult<LOOKUP3resok> =
             self.must::<_, _, LOOKUP3resfail>(NFS_PROGRAM::NFSPROC3_LOOKUP, &arguments);
         done.map(|done| done.object)
     }
 
-    pub(crate) fn access(&mut self, object: &nfs_fh3) -> Done<u32> {
+    pub(crate) fn access(&mut self, object: &nfs_fh3) -> NfsResult<u32> {
         let arguments = ACCESS3args { object: object.clone(), access: 0x3f };
-        let done: Done<ACCESS3resok> =
+        let done: NfsResult<ACCESS3resok> =
             self.must::<_, _, ACCESS3resfail>(NFS_PROGRAM::NFSPROC3_ACCESS, &arguments);
         done.map(|done| done.access)
     }
 
-    pub(crate) fn create(&mut self, directory: &nfs_fh3, name: &str, how: createhow3) -> Done<nfs_fh3> {
+    pub(crate) fn create(&mut self, directory: &nfs_fh3, name: &str, how: createhow3) -> NfsResult<nfs_fh3> {
         let arguments = CREATE3args { where_: place(directory, name), how };
-        let done: Done<CREATE3resok> =
+        let done: NfsResult<CREATE3resok> =
             self.must::<_, _, CREATE3resfail>(NFS_PROGRAM::NFSPROC3_CREATE, &arguments);
         done.map(|done| done.obj.unwrap())
     }
@@ -190,67 +195,68 @@ impl NfsClient {
         self.create(directory, name, createhow3::UNCHECKED(with_mode(mode))).expect("a file")
     }
 
-    pub(crate) fn mkdir(&mut self, directory: &nfs_fh3, name: &str, mode: u32) -> Done<nfs_fh3> {
+    pub(crate) fn mkdir(&mut self, directory: &nfs_fh3, name: &str, mode: u32) -> NfsResult<nfs_fh3> {
         let arguments = MKDIR3args { where_: place(directory, name), attributes: with_mode(mode) };
-        let done: Done<MKDIR3resok> =
+        let done: NfsResult<MKDIR3resok> =
             self.must::<_, _, MKDIR3resfail>(NFS_PROGRAM::NFSPROC3_MKDIR, &arguments);
         done.map(|done| done.obj.unwrap())
     }
 
-    pub(crate) fn symlink(&mut self, directory: &nfs_fh3, name: &str, target: &str) -> Done<nfs_fh3> {
+    pub(crate) fn symlink(&mut self, directory: &nfs_fh3, name: &str, target: &str) -> NfsResult<nfs_fh3> {
         let symlink_data = nfspath3(Opaque::borrowed(target.as_bytes()));
         let symlink = symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data };
         let arguments = SYMLINK3args { where_: place(directory, name), symlink };
-        let done: Done<SYMLINK3resok> =
+        let done: NfsResult<SYMLINK3resok> =
             self.must::<_, _, SYMLINK3resfail>(NFS_PROGRAM::NFSPROC3_SYMLINK, &arguments);
         done.map(|done| done.obj.unwrap())
     }
 
-    pub(crate) fn readlink(&mut self, symlink: &nfs_fh3) -> Done<Vec<u8>> {
+    pub(crate) fn readlink(&mut self, symlink: &nfs_fh3) -> NfsResult<Vec<u8>> {
         let arguments = READLINK3args { symlink: symlink.clone() };
-        let done: Done<READLINK3resok<'static>> =
+        let done: NfsResult<READLINK3resok<'static>> =
             self.must::<_, _, READLINK3resfail>(NFS_PROGRAM::NFSPROC3_READLINK, &arguments);
         done.map(|done| done.data.0.to_vec())
     }
 
-    pub(crate) fn mknod(&mut self, directory: &nfs_fh3, name: &str, what: mknoddata3) -> Done<nfs_fh3> {
+    pub(crate) fn mknod(&mut self, directory: &nfs_fh3, name: &str, what: mknoddata3) -> NfsResult<nfs_fh3> {
         let arguments = MKNOD3args { where_: place(directory, name), what };
-        let done: Done<MKNOD3resok> =
+        let done: NfsResult<MKNOD3resok> =
             self.must::<_, _, MKNOD3resfail>(NFS_PROGRAM::NFSPROC3_MKNOD, &arguments);
         done.map(|done| done.obj.unwrap())
     }
 
-    pub(crate) fn remove(&mut self, directory: &nfs_fh3, name: &str) -> Done<()> {
+    pub(crate) fn remove(&mut self, directory: &nfs_fh3, name: &str) -> NfsResult<()> {
         let arguments = REMOVE3args { object: place(directory, name) };
-        let done: Done<REMOVE3resok> =
+        let done: NfsResult<REMOVE3resok> =
             self.must::<_, _, REMOVE3resfail>(NFS_PROGRAM::NFSPROC3_REMOVE, &arguments);
         done.map(|_| ())
     }
 
-    pub(crate) fn rmdir(&mut self, directory: &nfs_fh3, name: &str) -> Done<()> {
+    pub(crate) fn rmdir(&mut self, directory: &nfs_fh3, name: &str) -> NfsResult<()> {
         let arguments = RMDIR3args { object: place(directory, name) };
-        let done: Done<RMDIR3resok> =
+        let done: NfsResult<RMDIR3resok> =
             self.must::<_, _, RMDIR3resfail>(NFS_PROGRAM::NFSPROC3_RMDIR, &arguments);
         done.map(|_| ())
     }
 
-    pub(crate) fn rename(&mut self, from: (&nfs_fh3, &str), to: (&nfs_fh3, &str)) -> Done<()> {
+    pub(crate) fn rename(&mut self, from: (&nfs_fh3, &str), to: (&nfs_fh3, &str)) -> NfsResult<()> {
         let arguments = RENAME3args { from: place(from.0, from.1), to: place(to.0, to.1) };
-        let done: Done<RENAME3resok> =
+        let done: NfsResult<RENAME3resok> =
             self.must::<_, _, RENAME3resfail>(NFS_PROGRAM::NFSPROC3_RENAME, &arguments);
         done.map(|_| ())
     }
 
-    pub(crate) fn link(&mut self, file: &nfs_fh3, directory: &nfs_fh3, name: &str) -> Done<fattr3> {
+    pub(crate) fn link(&mut self, file: &nfs_fh3, directory: &nfs_fh3, name: &str) -> NfsResult<fattr3> {
         let arguments = LINK3args { file: file.clone(), link: place(directory, name) };
-        let done: Done<LINK3resok> = self.must::<_, _, LINK3resfail>(NFS_PROGRAM::NFSPROC3_LINK, &arguments);
+        let done: NfsResult<LINK3resok> =
+            self.must::<_, _, LINK3resfail>(NFS_PROGRAM::NFSPROC3_LINK, &arguments);
         done.map(|done| done.file_attributes.unwrap())
     }
 
     /// Bytes at a place; true if the file ends with them.
-    pub(crate) fn read(&mut self, file: &nfs_fh3, offset: u64, count: u32) -> Done<(Vec<u8>, bool)> {
+    pub(crate) fn read(&mut self, file: &nfs_fh3, offset: u64, count: u32) -> NfsResult<(Vec<u8>, bool)> {
         let arguments = READ3args { file: file.clone(), offset, count };
-        let done: Done<READ3resok<'static>> =
+        let done: NfsResult<READ3resok<'static>> =
             self.must::<_, _, READ3resfail>(NFS_PROGRAM::NFSPROC3_READ, &arguments);
         done.map(|done| {
             assert_eq!(done.count as usize, done.data.len());
@@ -281,7 +287,7 @@ impl NfsClient {
         offset: u64,
         data: &[u8],
         stable: stable_how,
-    ) -> io::Result<Done<WRITE3resok>> {
+    ) -> io::Result<NfsResult<WRITE3resok>> {
         let arguments = writing(file, offset, data, stable);
         self.ask::<_, _, WRITE3resfail>(NFS_PROGRAM::NFSPROC3_WRITE, &arguments)
     }
@@ -293,7 +299,7 @@ impl NfsClient {
         offset: u64,
         data: &[u8],
         stable: stable_how,
-    ) -> Done<u64> {
+    ) -> NfsResult<u64> {
         let done = self.try_write(file, offset, data, stable).expect("the gate answers")?;
         assert_eq!(done.count as usize, data.len());
         assert!(done.committed as u32 >= stable as u32, "less stable than asked for");
@@ -301,15 +307,15 @@ impl NfsClient {
         Ok(u64::from_be_bytes(done.verf.0))
     }
 
-    pub(crate) fn try_commit(&mut self, file: &nfs_fh3) -> io::Result<Done<u64>> {
+    pub(crate) fn try_commit(&mut self, file: &nfs_fh3) -> io::Result<NfsResult<u64>> {
         let arguments = COMMIT3args { file: file.clone(), offset: 0, count: 0 };
-        let done: Done<COMMIT3resok> =
+        let done: NfsResult<COMMIT3resok> =
             self.ask::<_, _, COMMIT3resfail>(NFS_PROGRAM::NFSPROC3_COMMIT, &arguments)?;
         Ok(done.map(|done| u64::from_be_bytes(done.verf.0)))
     }
 
     /// Makes everything stable; returns the verifier.
-    pub(crate) fn commit(&mut self, file: &nfs_fh3) -> Done<u64> {
+    pub(crate) fn commit(&mut self, file: &nfs_fh3) -> NfsResult<u64> {
         self.try_commit(file).expect("the gate answers")
     }
 
@@ -319,9 +325,9 @@ impl NfsClient {
         dir: &nfs_fh3,
         cookie: u64,
         count: u32,
-    ) -> Done<(Vec<(String, u64)>, bool)> {
+    ) -> NfsResult<(Vec<(String, u64)>, bool)> {
         let arguments = READDIR3args { dir: dir.clone(), cookie, cookieverf: cookieverf3::default(), count };
-        let done: Done<READDIR3resok<'static>> =
+        let done: NfsResult<READDIR3resok<'static>> =
             self.must::<_, _, READDIR3resfail>(NFS_PROGRAM::NFSPROC3_READDIR, &arguments);
         let entry = |entry: &entry3<'_>| (String::from_utf8_lossy(&entry.name.0).into_owned(), entry.cookie);
         done.map(|done| (done.reply.entries.0.iter().map(entry).collect(), done.reply.eof))
@@ -333,26 +339,26 @@ impl NfsClient {
         dir: &nfs_fh3,
         cookie: u64,
         count: u32,
-    ) -> Done<(Vec<entryplus3<'static>>, bool)> {
+    ) -> NfsResult<(Vec<entryplus3<'static>>, bool)> {
         let cookieverf = cookieverf3::default();
         let arguments =
             READDIRPLUS3args { dir: dir.clone(), cookie, cookieverf, dircount: count, maxcount: count };
-        let done: Done<READDIRPLUS3resok<'static>> =
+        let done: NfsResult<READDIRPLUS3resok<'static>> =
             self.must::<_, _, READDIRPLUS3resfail>(NFS_PROGRAM::NFSPROC3_READDIRPLUS, &arguments);
         done.map(|done| (done.reply.entries.0, done.reply.eof))
     }
 
-    pub(crate) fn space(&mut self, root: &nfs_fh3) -> Done<FSSTAT3resok> {
+    pub(crate) fn fs_stat(&mut self, root: &nfs_fh3) -> NfsResult<FSSTAT3resok> {
         let arguments = FSSTAT3args { fsroot: root.clone() };
         self.must::<_, _, FSSTAT3resfail>(NFS_PROGRAM::NFSPROC3_FSSTAT, &arguments)
     }
 
-    pub(crate) fn limits(&mut self, root: &nfs_fh3) -> Done<FSINFO3resok> {
+    pub(crate) fn fs_info(&mut self, root: &nfs_fh3) -> NfsResult<FSINFO3resok> {
         let arguments = FSINFO3args { fsroot: root.clone() };
         self.must::<_, _, FSINFO3resfail>(NFS_PROGRAM::NFSPROC3_FSINFO, &arguments)
     }
 
-    pub(crate) fn path_limits(&mut self, object: &nfs_fh3) -> Done<PATHCONF3resok> {
+    pub(crate) fn path_conf(&mut self, object: &nfs_fh3) -> NfsResult<PATHCONF3resok> {
         let arguments = PATHCONF3args { object: object.clone() };
         self.must::<_, _, PATHCONF3resfail>(NFS_PROGRAM::NFSPROC3_PATHCONF, &arguments)
     }

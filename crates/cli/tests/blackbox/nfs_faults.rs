@@ -12,9 +12,9 @@ use nfs3_types::xdr_codec::Pack;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::fixture::{Fixture, Prng, kill_now, wait_for, within};
 use crate::nfs::Gate;
-use crate::nfs_client::{Done, NfsClient, ROOT, writing};
-use crate::stage::{Chance, Stage, kill_now, wait_for, within};
+use crate::nfs_client::{NfsClient, NfsResult, ROOT, writing};
 
 const BLOCK: usize = 64 << 10;
 
@@ -62,7 +62,7 @@ impl Careful {
 }
 
 /// Asks until the gate does not say `later`, as clients do.
-fn patiently<T>(mut ask: impl FnMut() -> std::io::Result<Done<T>>) -> std::io::Result<T> {
+fn patiently<T>(mut ask: impl FnMut() -> std::io::Result<NfsResult<T>>) -> std::io::Result<T> {
     for _ in 0..300 {
         match ask()? {
             Err(nfsstat3::NFS3ERR_JUKEBOX) => thread::sleep(Duration::from_millis(200)),
@@ -75,14 +75,14 @@ fn patiently<T>(mut ask: impl FnMut() -> std::io::Result<Done<T>>) -> std::io::R
 /// A gate that still joins has nothing to end in order.
 #[test]
 fn a_gate_that_starts_can_be_stopped() {
-    let stage = Stage::new("gate-starts");
-    stage.up(3, "2+1", "128M");
-    stage.must(&["volume", "create", "disk", "--block", "64M", "--code", "2+1", "--same-node"]);
-    let meta = Pid::from_raw(stage.pid("meta"));
+    let fixture = Fixture::new("gate-starts");
+    fixture.up(3, "2+1", "128M");
+    fixture.must(&["volume", "create", "disk", "--block", "64M", "--code", "2+1", "--same-node"]);
+    let meta = Pid::from_raw(fixture.pid("meta"));
     for (gate, volume) in [("nfs", "main"), ("nbd", "disk")] {
         kill(meta, Signal::SIGSTOP).expect("the service runs");
         let words = [gate, volume, "--listen", "127.0.0.1:0", "--foreground"];
-        let pid = stage.daemon(gate, &words);
+        let pid = fixture.daemon(gate, &words);
         assert!(wait_for(Duration::from_secs(10), || blocks_sigterm(pid)), "{gate} begins");
         // It asks the metadata service, which does not answer.
         thread::sleep(Duration::from_millis(300));
@@ -90,7 +90,7 @@ fn a_gate_that_starts_can_be_stopped() {
         kill(meta, Signal::SIGCONT).expect("the service is there");
         let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let ends = wait_for(Duration::from_secs(30), || stat().contains(") Z "));
-        assert!(ends, "the {gate} gate goes on:\n{}", stage.said(gate));
+        assert!(ends, "the {gate} gate goes on:\n{}", fixture.said(gate));
     }
 }
 
@@ -103,11 +103,11 @@ fn blocks_sigterm(pid: u32) -> bool {
 
 #[test]
 fn nothing_is_lost_when_a_gate_is_killed_under_load() {
-    let stage = Stage::new("nfs-kill");
-    stage.up(4, "2+2", "1G");
+    let fixture = Fixture::new("nfs-kill");
+    fixture.up(4, "2+2", "1G");
     // A port that the kernel gives to no client: one that asks for a dead gate could connect to itself, and keep it.
     let at = format!("127.0.0.1:{}", 30_000 + std::process::id() % 2_000);
-    let gate = stage.nfs_at("gate-0", &at, &["--no-root-squash"]);
+    let gate = fixture.nfs_at("gate-0", &at, &["--no-root-squash"]);
     let address = gate.address;
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "file", 0o644);
@@ -116,7 +116,7 @@ fn nothing_is_lost_when_a_gate_is_killed_under_load() {
     let uncommitted = nfs.write(&file, 0, &[2; 100], stable_how::UNSTABLE).expect("a write");
     assert_eq!(uncommitted, before, "nothing has happened yet");
     kill_now(gate.pid);
-    let next = stage.nfs_at("gate-1", &address.to_string(), &["--no-root-squash"]);
+    let next = fixture.nfs_at("gate-1", &address.to_string(), &["--no-root-squash"]);
     let mut nfs = next.client(ROOT);
     assert_ne!(
         nfs.commit(&file).expect("a commit"),
@@ -142,10 +142,10 @@ fn nothing_is_lost_when_a_gate_is_killed_under_load() {
         let root = nfs.mount("/main").expect("the volume");
         let file = nfs.file(&root, &format!("load-{number}"), 0o644);
         let mut careful = Careful { file, pending: BTreeMap::new(), right: BTreeMap::new(), rewritten: 0 };
-        let mut chance = Chance::new(number + 5);
+        let mut prng = Prng::new(number + 5);
         while !over.load(Ordering::Relaxed) {
-            let (block, bytes) = (chance.below(40), chance.bytes(BLOCK));
-            let blocks = 1 + chance.below(6);
+            let (block, bytes) = (prng.below(40), prng.bytes(BLOCK));
+            let blocks = 1 + prng.below(6);
             let step = |careful: &mut Careful, nfs: &mut NfsClient| {
                 if careful.pending.len() as u64 >= blocks {
                     careful.commit(nfs)?;
@@ -171,7 +171,7 @@ fn nothing_is_lost_when_a_gate_is_killed_under_load() {
                 let working = || commits.load(Ordering::Relaxed) >= enough;
                 assert!(wait_for(Duration::from_secs(40), working), "the writers go on");
                 kill_now(gate.pid);
-                gate = stage.nfs_at(&format!("gate-{life}"), &address.to_string(), &["--no-root-squash"]);
+                gate = fixture.nfs_at(&format!("gate-{life}"), &address.to_string(), &["--no-root-squash"]);
             }
             let enough = commits.load(Ordering::Relaxed) + 6;
             let working = || commits.load(Ordering::Relaxed) >= enough;
@@ -181,19 +181,19 @@ fn nothing_is_lost_when_a_gate_is_killed_under_load() {
         })
     });
     assert!(writers.iter().map(|writer| writer.rewritten).sum::<u64>() > 0, "somebody wrote again");
-    let mount = stage.mount("mnt");
+    let mount = fixture.mount("mnt");
     for (number, writer) in writers.iter().enumerate() {
         writer.check(&fs::read(mount.join(format!("load-{number}"))).expect("the file"));
     }
-    stage.verified();
+    fixture.verified();
 }
 
 /// A gate that stood still for longer than its lease has lost what was not committed. It goes on, and says so.
 #[test]
 fn a_gate_that_stood_still_goes_on_with_another_verifier() {
-    let stage = Stage::new("nfs-lease");
-    stage.up(3, "2+1", "512M");
-    let (gate, other) = (stage.nfs("a", &["--no-root-squash"]), stage.nfs("b", &["--no-root-squash"]));
+    let fixture = Fixture::new("nfs-lease");
+    fixture.up(3, "2+1", "512M");
+    let (gate, other) = (fixture.nfs("a", &["--no-root-squash"]), fixture.nfs("b", &["--no-root-squash"]));
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "file", 0o644);
     nfs.write(&file, 0, &[1; BLOCK], stable_how::FILE_SYNC).expect("a write");
@@ -217,12 +217,12 @@ fn a_gate_that_stood_still_goes_on_with_another_verifier() {
 
 #[test]
 fn hostile_bytes_and_clients_that_vanish_do_no_harm() {
-    let stage = Stage::new("nfs-noise");
-    stage.up(3, "2+1", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash", "--connections", "60"]);
+    let fixture = Fixture::new("nfs-noise");
+    fixture.up(3, "2+1", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash", "--connections", "60"]);
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "file", 0o644);
-    let right = Chance::new(3).bytes(700_000);
+    let right = Prng::new(3).bytes(700_000);
     nfs.write(&file, 0, &right, stable_how::FILE_SYNC).expect("a write");
     let before = resident(&gate);
     let idle = noise(&gate);
@@ -244,10 +244,10 @@ fn hostile_bytes_and_clients_that_vanish_do_no_harm() {
     drop(crowd);
     assert!(wait_for(Duration::from_secs(10), || gate.client(ROOT).try_commit(&file).is_ok()));
     let unfinished = noise(&gate);
-    stage.stop_nfs(&gate);
+    fixture.stop_nfs(&gate);
     drop(unfinished);
     // Also the end waits for nobody who has begun a request and goes no further.
-    stage.check_logs(&["one client too many"]);
+    fixture.check_logs(&["one client too many"]);
 }
 
 fn resident(gate: &Gate) -> u64 {
@@ -257,13 +257,13 @@ fn resident(gate: &Gate) -> u64 {
 
 /// Connections with noise of several kinds; some of them stay.
 fn noise(gate: &Gate) -> Vec<NfsClient> {
-    let mut chance = Chance::new(71);
+    let mut prng = Prng::new(71);
     let mut idle = Vec::new();
     for round in 0..120u32 {
         let mut client = gate.client(ROOT);
         client.conn.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
-        let len = 1 + chance.below(6000) as usize;
-        let mut bytes = chance.bytes(len);
+        let len = 1 + prng.below(6000) as usize;
+        let mut bytes = prng.bytes(len);
         let mark = match round % 4 {
             // Noise from the start.
             0 => None,
@@ -293,18 +293,18 @@ fn noise(gate: &Gate) -> Vec<NfsClient> {
 
 /// Calls of every procedure whose handles are good, and nothing else is: lengths, offsets, counts and cookies at their ends.
 fn extremes(gate: &Gate, handles: &[&nfs_fh3]) {
-    let mut chance = Chance::new(72);
+    let mut prng = Prng::new(72);
     for round in 0..60 {
         for procedure in 0..=22 {
             let mut client = gate.client(ROOT);
             client.conn.set_read_timeout(Some(Duration::from_millis(5))).expect("a timeout");
             let mut call = client.record(PROGRAM, procedure, &nfs3_types::xdr_codec::Void);
             for _ in 0..1 + round % 2 {
-                handles[chance.below(handles.len() as u64) as usize].pack(&mut call).expect("it fits");
+                handles[prng.below(handles.len() as u64) as usize].pack(&mut call).expect("it fits");
             }
-            for _ in 0..chance.below(14) {
+            for _ in 0..prng.below(14) {
                 let ends = [0, 1, 2, 4, 255, 4096, 1 << 20, i32::MAX as u32, u32::MAX - 1, u32::MAX];
-                call.extend(ends[chance.below(ends.len() as u64) as usize].to_be_bytes());
+                call.extend(ends[prng.below(ends.len() as u64) as usize].to_be_bytes());
             }
             let mark = 0x8000_0000 | (call.len() - 4) as u32;
             call[..4].copy_from_slice(&mark.to_be_bytes());
@@ -318,12 +318,12 @@ fn extremes(gate: &Gate, handles: &[&nfs_fh3]) {
 /// Clients that do not take their answers hold all the room that there is for large ones. The others still get small ones.
 #[test]
 fn clients_that_take_no_answers_hold_nobody_up() {
-    let stage = Stage::new("nfs-deaf");
-    stage.up(3, "2+1", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash", "--threads", "1", "--memory", "64M"]);
+    let fixture = Fixture::new("nfs-deaf");
+    fixture.up(3, "2+1", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash", "--threads", "1", "--memory", "64M"]);
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "file", 0o644);
-    let right = Chance::new(3).bytes(1 << 20);
+    let right = Prng::new(3).bytes(1 << 20);
     nfs.write(&file, 0, &right, stable_how::FILE_SYNC).expect("a write");
     let read = |count| READ3args { file: file.clone(), offset: 0, count };
     // Large answers first, and then smaller ones for what room is left.
@@ -353,7 +353,7 @@ fn clients_that_take_no_answers_hold_nobody_up() {
     thread::sleep(Duration::from_millis(100));
     let ended = deaf.iter().filter(|client| !matches!(client.conn.take_error(), Ok(None))).count();
     assert_eq!(ended, 0, "connections had to end before others went on");
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// A client gives its connection up while writes hang, has one of them carried out on another connection, and then writes
@@ -361,13 +361,13 @@ fn clients_that_take_no_answers_hold_nobody_up() {
 #[test]
 fn a_write_that_waited_for_a_client_that_went_is_not_carried_out() {
     const AT: u64 = 1 << 20;
-    let stage = Stage::new("nfs-late");
-    stage.up(3, "2+1", "512M");
-    let gate = stage.nfs("gate", &["--no-root-squash"]);
+    let fixture = Fixture::new("nfs-late");
+    fixture.up(3, "2+1", "512M");
+    let gate = fixture.nfs("gate", &["--no-root-squash"]);
     let (mut nfs, root) = gate.root(ROOT);
     let file = nfs.file(&root, "file", 0o644);
     nfs.write(&file, AT, &[0; 4096], stable_how::FILE_SYNC).expect("a write");
-    let bricks = [1, 2, 3].map(|brick| Pid::from_raw(stage.pid(&format!("b{brick}"))));
+    let bricks = [1, 2, 3].map(|brick| Pid::from_raw(fixture.pid(&format!("b{brick}"))));
     let all = |signal| bricks.iter().for_each(|brick| kill(*brick, signal).expect("the brick runs"));
     all(Signal::SIGSTOP);
     let mut leaving = gate.client(ROOT);
@@ -389,7 +389,7 @@ fn a_write_that_waited_for_a_client_that_went_is_not_carried_out() {
     thread::sleep(Duration::from_secs(1));
     let found = nfs.read(&file, AT, 4096).expect("a read").0;
     assert!(found == [2; 4096], "an old write came after a newer one: {}", found[0]);
-    stage.verified();
+    fixture.verified();
 }
 
 /// Clients that go in the middle of a request, or do not take the answers.

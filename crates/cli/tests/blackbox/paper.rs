@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::stage::{Stage, text, wait_for};
+use crate::fixture::{Fixture, text, wait_for};
 
 /// Where the daemons of a lab have their files; it is in the arguments of each of them.
 const ROOM: &str = "/run/lab/cluster";
@@ -38,9 +38,9 @@ fn nothing_is_left() {
 
 #[test]
 fn a_paper_is_measured_and_told_in_small() {
-    let stage = Stage::new("paper");
-    let out = stage.path("out");
-    let document = stage.must(&["paper", "001", "--quick", "--json", "--out", text(&out)]).json();
+    let fixture = Fixture::new("paper");
+    let out = fixture.path("out");
+    let document = fixture.must(&["paper", "001", "--quick", "--json", "--out", text(&out)]).json();
     nothing_is_left();
     let runs = document["runs"].as_array().expect("runs");
     let count = |name: &str, value: &Value| runs.iter().filter(|run| run[name] == *value).count();
@@ -73,18 +73,18 @@ fn a_paper_is_measured_and_told_in_small() {
         assert!(svg.starts_with("<svg ") && !svg.contains("NaN"), "{svg}");
     }
     // The page of the same runs is the same.
-    let anew = stage.path("anew");
+    let anew = fixture.path("anew");
     let file = out.join("001.json");
-    stage.must(&["paper", "001", "--from", text(&file), "--out", text(&anew)]);
+    fixture.must(&["paper", "001", "--from", text(&file), "--out", text(&anew)]);
     assert_eq!(fs::read_to_string(anew.join("001.md")).expect("a page"), page);
 }
 
 #[test]
 fn a_paper_that_is_stopped_or_killed_leaves_nothing() {
-    let stage = Stage::new("paper-stopped");
+    let fixture = Fixture::new("paper-stopped");
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-        let out = stage.path("out");
-        let mut command = stage.command(&["paper", "001", "--quick", "--out", text(&out)]);
+        let out = fixture.path("out");
+        let mut command = fixture.command(&["paper", "001", "--quick", "--out", text(&out)]);
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary runs");
         let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
@@ -109,11 +109,11 @@ fn a_paper_that_is_stopped_or_killed_leaves_nothing() {
 
 #[test]
 fn what_is_no_result_is_refused() {
-    let stage = Stage::new("paper-refused");
-    let file = stage.path("runs.json");
+    let fixture = Fixture::new("paper-refused");
+    let file = fixture.path("runs.json");
     fs::write(&file, "{}").expect("a file");
-    stage.shoal(&["paper", "001", "--from", text(&file)]).refused(&["runs.json", "another version"]);
+    fixture.shoal(&["paper", "001", "--from", text(&file)]).refused(&["runs.json", "another version"]);
     fs::write(&file, "no").expect("a file");
-    stage.shoal(&["paper", "001", "--from", text(&file)]).refused(&["runs.json is no JSON"]);
-    stage.shoal(&["paper", "005"]).refused(&["005"]);
+    fixture.shoal(&["paper", "001", "--from", text(&file)]).refused(&["runs.json is no JSON"]);
+    fixture.shoal(&["paper", "005"]).refused(&["005"]);
 }

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::fixture::{Fixture, Prng, kill_now, text, wait_for};
 use crate::nemesis::is_long;
-use crate::stage::{Chance, Stage, kill_now, text, wait_for};
 
 const BRICKS: u32 = 4;
 const PIECE: usize = 64 << 10;
@@ -89,7 +89,7 @@ impl Drop for Wire {
 
 /// A cluster of daemons of their own; brick 1 is at the far end of the wire.
 struct Islands {
-    stage: Stage,
+    fixture: Fixture,
     wire: Wire,
     meta: String,
     key: String,
@@ -97,18 +97,18 @@ struct Islands {
 
 impl Islands {
     fn new(name: &str) -> Islands {
-        let (stage, wire) = (Stage::new(name), Wire::new());
-        let dir = stage.path("cluster");
-        stage.must(&["cluster", "init", "--dir", text(&dir)]);
+        let (fixture, wire) = (Fixture::new(name), Wire::new());
+        let dir = fixture.path("cluster");
+        fixture.must(&["cluster", "init", "--dir", text(&dir)]);
         let (meta, key) = (format!("{}:7400", ENDS[0]), text(&dir.join("key")).to_owned());
-        stage.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", &key]);
-        let islands = Islands { stage, wire, meta, key };
+        fixture.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", &key]);
+        let islands = Islands { fixture, wire, meta, key };
         let serves = || islands.shoal(&["status"]).ok;
         assert!(wait_for(Duration::from_secs(30), serves), "the metadata service serves");
         for id in 1..=BRICKS {
             let (id, port) = (id.to_string(), format!("{}", 7400 + id));
             let at = format!("{}:{port}", ENDS[usize::from(id == "1")]);
-            let disk = islands.stage.path(&format!("brick{id}"));
+            let disk = islands.fixture.path(&format!("brick{id}"));
             let mut args = vec!["brick", "--disk", text(&disk), "--format", "--id", &id, "--size", "256M"];
             args.extend([
                 "--node",
@@ -121,8 +121,8 @@ impl Islands {
                 &islands.key,
             ]);
             match &*id {
-                "1" => islands.stage.daemon_in(&islands.wire.space, "b1", &args),
-                _ => islands.stage.daemon(&format!("b{id}"), &args),
+                "1" => islands.fixture.daemon_in(&islands.wire.space, "b1", &args),
+                _ => islands.fixture.daemon(&format!("b{id}"), &args),
             };
         }
         let up = || {
@@ -135,8 +135,8 @@ impl Islands {
         islands
     }
 
-    fn shoal(&self, args: &[&str]) -> crate::stage::Ran {
-        self.stage.shoal(&[args, &["--meta", &self.meta, "--key-file", &self.key]].concat())
+    fn shoal(&self, args: &[&str]) -> crate::fixture::CommandOutput {
+        self.fixture.shoal(&[args, &["--meta", &self.meta, "--key-file", &self.key]].concat())
     }
 
     fn verified(&self) {
@@ -146,13 +146,13 @@ impl Islands {
 }
 
 /// Writes and reads pieces of a file, each known, while the wire is cut and mended. The longest pause.
-fn work(file: &File, right: &mut [Vec<u8>], until: Instant, chance: &mut Chance) -> Duration {
+fn work(file: &File, right: &mut [Vec<u8>], until: Instant, prng: &mut Prng) -> Duration {
     let mut longest = Duration::ZERO;
     while Instant::now() < until {
-        let piece = chance.below(PIECES) as usize;
+        let piece = prng.below(PIECES) as usize;
         let (begun, at) = (Instant::now(), (piece * PIECE) as u64);
-        if chance.below(2) == 0 {
-            right[piece] = chance.bytes(PIECE);
+        if prng.below(2) == 0 {
+            right[piece] = prng.bytes(PIECE);
             file.write_all_at(&right[piece], at).expect("a write");
             file.sync_all().expect("an fsync");
         } else {
@@ -168,7 +168,7 @@ fn work(file: &File, right: &mut [Vec<u8>], until: Instant, chance: &mut Chance)
 /// Cuts of 1 to `longest` milliseconds, of each kind.
 fn cut_off(name: &str, times: usize, longest: u64) {
     let islands = Islands::new(name);
-    let (dir, log) = (islands.stage.path("mnt"), islands.stage.path("mnt.log"));
+    let (dir, log) = (islands.fixture.path("mnt"), islands.fixture.path("mnt.log"));
     fs::create_dir_all(&dir).expect("a mount point");
     let mounted = islands.shoal(&["mount", "main", text(&dir), "--log", text(&log)]);
     assert!(mounted.ok, "{}", mounted.stderr);
@@ -181,11 +181,11 @@ fn cut_off(name: &str, times: usize, longest: u64) {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(nix::libc::O_DIRECT).open(&path).expect("the file")
     };
-    let mut chance = Chance::new(9);
+    let mut prng = Prng::new(9);
     let mut pause = Duration::ZERO;
     for time in 0..times {
         let (to, from) = [(true, true), (true, false), (false, true)][time % 3];
-        let cut = Duration::from_millis(1000 + chance.below(longest - 1000));
+        let cut = Duration::from_millis(1000 + prng.below(longest - 1000));
         let end = Instant::now() + cut + Duration::from_secs(2);
         let longest = thread::scope(|scope| {
             scope.spawn(|| {
@@ -193,7 +193,7 @@ fn cut_off(name: &str, times: usize, longest: u64) {
                 thread::sleep(cut);
                 islands.wire.cut(false, false);
             });
-            work(&file, &mut right, end, &mut chance)
+            work(&file, &mut right, end, &mut prng)
         });
         println!("{name}: cut to {to}, from {from} for {cut:?}: the longest pause was {longest:?}");
         pause = pause.max(longest);
@@ -203,7 +203,7 @@ fn cut_off(name: &str, times: usize, longest: u64) {
     assert!(fs::read(&path).expect("the file") == right.concat());
     islands.shoal(&["umount", text(&dir)]);
     islands.verified();
-    let pids = islands.stage.processes();
+    let pids = islands.fixture.processes();
     pids.into_iter().for_each(kill_now);
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::stage::{Stage, text, within};
+use crate::fixture::{Fixture, text, within};
 
 /// Runs a check of `posix.py`; returns what it says.
 fn check(name: &str, arguments: &[&Path]) -> String {
@@ -21,11 +21,11 @@ fn check(name: &str, arguments: &[&Path]) -> String {
 }
 
 /// A cluster with its volume mounted twice.
-fn twice(name: &str) -> (Stage, PathBuf, PathBuf) {
-    let stage = Stage::new(name);
-    stage.up(4, "2+2", "1G");
-    let (a, b) = (stage.mount("a"), stage.mount("b"));
-    (stage, a, b)
+fn twice(name: &str) -> (Fixture, PathBuf, PathBuf) {
+    let fixture = Fixture::new(name);
+    fixture.up(4, "2+2", "1G");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
+    (fixture, a, b)
 }
 
 /// What mount(8) looks for to mount our type, and to remount it.
@@ -71,60 +71,60 @@ fn listed(dir: &Path) -> String {
 
 #[test]
 fn what_is_removed_goes_on_working_while_it_is_open() {
-    let (stage, a, b) = twice("posix-removed");
+    let (fixture, a, b) = twice("posix-removed");
     check("removed", &[&a, &b]);
     check("removed", &[&b, &a]);
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn holes_are_found() {
-    let (stage, a, b) = twice("posix-holes");
+    let (fixture, a, b) = twice("posix-holes");
     check("seek", &[&a]);
     check("mapped", &[&a]);
     // The other mount asks about the same file, which nobody writes now.
     check("extents", &[&b.join("sparse")]);
-    stage.umount(&a);
-    stage.umount(&b);
-    let alone = stage.mount_with("c", &["--exclusive"]);
+    fixture.umount(&a);
+    fixture.umount(&b);
+    let alone = fixture.mount_with("c", &["--exclusive"]);
     check("seek", &[&alone]);
     check("mapped", &[&alone]);
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn times_before_1970_and_far_ones_come_back() {
-    let (stage, a, b) = twice("posix-times");
+    let (fixture, a, b) = twice("posix-times");
     check("times", &[&a]);
     check("far_times", &[&a]);
-    stage.umount(&a);
-    stage.umount(&b);
-    check("times", &[&stage.mount_with("c", &["--exclusive"])]);
-    stage.check_logs(&[]);
+    fixture.umount(&a);
+    fixture.umount(&b);
+    check("times", &[&fixture.mount_with("c", &["--exclusive"])]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn reads_count_as_relatime_says() {
-    let (stage, a, b) = twice("posix-atime");
+    let (fixture, a, b) = twice("posix-atime");
     let _helper = Helper::new();
     check("relatime", &[&a, &b]);
-    let quiet = stage.mount_with("c", &["--noatime"]);
+    let quiet = fixture.mount_with("c", &["--noatime"]);
     check("quiet", &[&quiet]);
     remount(&quiet, "relatime");
     check("counts", &[&quiet]);
     remount(&quiet, "noatime");
     check("quiet", &[&quiet]);
-    [a, b, quiet].iter().for_each(|dir| stage.umount(dir));
-    check("relatime", &[&stage.mount_with("d", &["--exclusive"])]);
-    stage.check_logs(&[]);
+    [a, b, quiet].iter().for_each(|dir| fixture.umount(dir));
+    check("relatime", &[&fixture.mount_with("d", &["--exclusive"])]);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn through_a_read_only_mount_nothing_is_changed() {
-    let (stage, a, b) = twice("posix-read-only");
+    let (fixture, a, b) = twice("posix-read-only");
     let _helper = Helper::new();
     fs::write(a.join("file"), "content").expect("a file");
-    let reader = stage.mount_with("c", &["--read-only"]);
+    let reader = fixture.mount_with("c", &["--read-only"]);
     check("unchangeable", &[&reader]);
     check("quiet_all", &[&reader, &a]);
     let stop = AtomicBool::new(false);
@@ -150,56 +150,56 @@ fn through_a_read_only_mount_nothing_is_changed() {
     check("unchangeable", &[&b]);
     remount(&b, "rw");
     fs::write(b.join("written"), "y").expect("it may be written again");
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// As from a line of /etc/fstab.
 #[test]
 fn mount8_mounts() {
-    let stage = Stage::new("posix-mount8");
-    stage.up(4, "2+2", "1G");
+    let fixture = Fixture::new("posix-mount8");
+    fixture.up(4, "2+2", "1G");
     let _helper = Helper::new();
-    let (dir, home) = (stage.path("m"), stage.home());
+    let (dir, home) = (fixture.path("m"), fixture.home());
     fs::create_dir_all(&dir).expect("a mount point");
-    let meta = stage.status_meta();
-    let (key, log) = (home.join("key"), stage.path("m.log"));
+    let meta = fixture.status_meta();
+    let (key, log) = (home.join("key"), fixture.path("m.log"));
     let options = format!("noatime,nofail,meta={meta},key-file={},log={}", text(&key), text(&log));
     mount8(&options, &["-t", "fuse.shoal", "main", text(&dir)]);
     assert!(listed(&dir).contains("noatime"), "{}", listed(&dir));
     fs::write(dir.join("file"), "content").expect("a file");
-    stage.umount(&dir);
-    stage.check_logs(&[]);
+    fixture.umount(&dir);
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn handles_outlive_a_mount() {
-    let (stage, a, b) = twice("posix-handles");
-    let kept = stage.path("handles");
+    let (fixture, a, b) = twice("posix-handles");
+    let kept = fixture.path("handles");
     check("take_handles", &[&a, &kept]);
-    stage.umount(&a);
-    let again = stage.mount("a");
+    fixture.umount(&a);
+    let again = fixture.mount("a");
     check("use_handles", &[&again, &kept, &b]);
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }
 
 /// It is not removed here: bricks look at every stripe below the size of a file for that.
 #[test]
 fn the_largest_file_works() {
-    let (stage, a, b) = twice("posix-largest");
+    let (fixture, a, b) = twice("posix-largest");
     println!("{}", check("largest", &[&a]));
-    stage.umount(&a);
-    stage.umount(&b);
-    stage.check_logs(&[]);
+    fixture.umount(&a);
+    fixture.umount(&b);
+    fixture.check_logs(&[]);
 }
 
 /// A disk as large as the largest file, and one that is larger.
 #[test]
 fn disks_have_a_largest_size_too() {
-    let stage = Stage::new("posix-disk");
-    stage.up(4, "2+2", "1G");
+    let fixture = Fixture::new("posix-disk");
+    fixture.up(4, "2+2", "1G");
     let size = |bytes: u64| bytes.to_string();
     let disk = |name: &str, bytes: u64| {
-        stage.shoal(&["volume", "create", name, "--code", "2+2", "--same-node", "--block", &size(bytes)])
+        fixture.shoal(&["volume", "create", name, "--code", "2+2", "--same-node", "--block", &size(bytes)])
     };
     disk("larger", (1 << 62) + 4096).refused(&["a disk cannot have", "4194304 TiB"]);
     let made = disk("largest", 1 << 62);

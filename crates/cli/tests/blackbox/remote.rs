@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::stage::{Chance, Ran, Stage, kill_now, text, wait_for, within};
+use crate::fixture::{CommandOutput, Fixture, Prng, kill_now, text, wait_for, within};
 
 /// Time in which a lost lender or a brick that is back is noticed, however slow the machine is.
 const SOON: Duration = Duration::from_secs(180);
@@ -22,7 +22,7 @@ const PIECE: usize = 48 << 10;
 
 /// A cluster of daemons by hand, on disks that are lent.
 struct Cluster<'a> {
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     meta: String,
     key: PathBuf,
 }
@@ -41,13 +41,13 @@ fn port(n: u16) -> u16 {
 }
 
 impl<'a> Cluster<'a> {
-    fn new(stage: &'a Stage) -> Cluster<'a> {
-        let dir = stage.path("meta");
-        stage.must(&["cluster", "init", "--dir", text(&dir)]);
+    fn new(fixture: &'a Fixture) -> Cluster<'a> {
+        let dir = fixture.path("meta");
+        fixture.must(&["cluster", "init", "--dir", text(&dir)]);
         let (meta, key) = (format!("127.0.0.1:{}", port(0)), dir.join("key"));
-        stage.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", text(&key)]);
-        let cluster = Cluster { stage, meta, key };
-        assert!(wait_for(SOON, || cluster.run(&["status"]).ok), "{}", stage.said("meta"));
+        fixture.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", text(&key)]);
+        let cluster = Cluster { fixture, meta, key };
+        assert!(wait_for(SOON, || cluster.run(&["status"]).ok), "{}", fixture.said("meta"));
         cluster
     }
 
@@ -55,8 +55,8 @@ impl<'a> Cluster<'a> {
         [args, &["--meta", &self.meta, "--key-file", text(&self.key)]].concat()
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
-        self.stage.shoal(&self.to(args))
+    fn run(&self, args: &[&str]) -> CommandOutput {
+        self.fixture.shoal(&self.to(args))
     }
 
     fn brick_args(disk: &str, n: u16) -> Vec<String> {
@@ -71,7 +71,7 @@ impl<'a> Cluster<'a> {
             args.extend(["--format", "--id", &id].map(str::to_owned));
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        self.stage.daemon(&format!("brick{n}"), &self.to(&args))
+        self.fixture.daemon(&format!("brick{n}"), &self.to(&args))
     }
 
     /// A brick that must not come up.
@@ -99,7 +99,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn mount(&self, name: &str) -> PathBuf {
-        let (dir, log) = (self.stage.path(name), self.stage.path(&format!("{name}.log")));
+        let (dir, log) = (self.fixture.path(name), self.fixture.path(&format!("{name}.log")));
         fs::create_dir_all(&dir).expect("a directory");
         let ran = self.run(&["mount", "main", text(&dir), "--log", text(&log)]);
         assert!(ran.ok, "{}", ran.stderr);
@@ -115,82 +115,83 @@ impl<'a> Cluster<'a> {
 
 /// Somebody's disk, lent.
 struct Lender<'a> {
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     name: String,
     url: String,
     words: Vec<String>,
 }
 
 impl<'a> Lender<'a> {
-    fn new(stage: &'a Stage, name: &str, url: String, words: &[&str]) -> Lender<'a> {
+    fn new(fixture: &'a Fixture, name: &str, url: String, words: &[&str]) -> Lender<'a> {
         let words = words.iter().map(ToString::to_string).collect();
-        let lender = Lender { stage, name: name.to_owned(), url, words };
+        let lender = Lender { fixture, name: name.to_owned(), url, words };
         File::create(lender.file()).and_then(|file| file.set_len(SIZE)).expect("a disk");
         lender
     }
 
     fn file(&self) -> PathBuf {
-        self.stage.path(&format!("{}.disk", self.name))
+        self.fixture.path(&format!("{}.disk", self.name))
     }
 
     /// Starts the server; it listens when this returns.
     fn start(&self) -> i32 {
         // The socket of one that was killed is in the way of the next.
-        let socket = self.stage.path(&format!("{}.sock", self.name));
+        let socket = self.fixture.path(&format!("{}.sock", self.name));
         let _ = fs::remove_file(&socket);
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
-        let pid = self.stage.start(&self.name, command) as i32;
+        let pid = self.fixture.start(&self.name, command) as i32;
         let listens = || match self.url.strip_prefix("nbd://").and_then(|rest| rest.strip_suffix("/disk")) {
             Some(address) => TcpStream::connect(address).is_ok(),
             None => UnixStream::connect(&socket).is_ok(),
         };
-        assert!(wait_for(SOON, listens), "{}: {}", self.name, self.stage.said(&self.name));
+        assert!(wait_for(SOON, listens), "{}: {}", self.name, self.fixture.said(&self.name));
         pid
     }
 }
 
 /// nbdkit at a TCP port; one client at a time.
-fn nbdkit<'a>(stage: &'a Stage, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
-    let (port, file) = (port(n).to_string(), format!("file={}", text(&stage.path(&format!("{name}.disk")))));
+fn nbdkit<'a>(fixture: &'a Fixture, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
+    let (port, file) =
+        (port(n).to_string(), format!("file={}", text(&fixture.path(&format!("{name}.disk")))));
     let words = ["nbdkit", "--foreground", "--ipaddr", "127.0.0.1", "--port", &port, "--filter=limit"];
     let words = [&words[..], &["--filter=blocksize-policy", "file", &file, "limit=1"], more].concat();
-    Lender::new(stage, name, format!("nbd://127.0.0.1:{port}/disk"), &words)
+    Lender::new(fixture, name, format!("nbd://127.0.0.1:{port}/disk"), &words)
 }
 
 /// nbdkit at a socket in the file system.
-fn nbdkit_at_path<'a>(stage: &'a Stage, name: &str) -> Lender<'a> {
-    let (file, socket) = (stage.path(&format!("{name}.disk")), stage.path(&format!("{name}.sock")));
+fn nbdkit_at_path<'a>(fixture: &'a Fixture, name: &str) -> Lender<'a> {
+    let (file, socket) = (fixture.path(&format!("{name}.disk")), fixture.path(&format!("{name}.sock")));
     let url = format!("nbd+unix:///disk?socket={}", text(&socket));
-    Lender::new(stage, name, url, &["nbdkit", "--foreground", "--unix", text(&socket), "file", text(&file)])
+    Lender::new(fixture, name, url, &["nbdkit", "--foreground", "--unix", text(&socket), "file", text(&file)])
 }
 
 /// qemu-nbd at a TCP port.
-fn qemu<'a>(stage: &'a Stage, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
-    let (port, file) = (port(n).to_string(), stage.path(&format!("{name}.disk")));
+fn qemu<'a>(fixture: &'a Fixture, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
+    let (port, file) = (port(n).to_string(), fixture.path(&format!("{name}.disk")));
     let words = ["qemu-nbd", "--persistent", "--bind", "127.0.0.1", "--port", &port, "--export-name", "disk"];
     let words = [&words[..], &["--format", "raw"], more, &[text(&file)]].concat();
-    Lender::new(stage, name, format!("nbd://127.0.0.1:{port}/disk"), &words)
+    Lender::new(fixture, name, format!("nbd://127.0.0.1:{port}/disk"), &words)
 }
 
 /// A file of pieces that are written over and read back.
 struct Work {
     file: File,
     right: Vec<Vec<u8>>,
-    chance: Chance,
+    prng: Prng,
 }
 
 impl Work {
     fn new(mount: &Path) -> Work {
         let path = mount.join("file");
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
-        let mut work = Work { file, right: vec![Vec::new(); PIECES as usize], chance: Chance::new(21) };
+        let mut work = Work { file, right: vec![Vec::new(); PIECES as usize], prng: Prng::new(21) };
         (0..PIECES).for_each(|piece| work.write(piece));
         work
     }
 
     fn write(&mut self, piece: u64) {
-        let bytes = self.chance.bytes(PIECE);
+        let bytes = self.prng.bytes(PIECE);
         self.file.write_all_at(&bytes, piece * PIECE as u64).expect("a write");
         self.file.sync_all().expect("an fsync");
         self.right[piece as usize] = bytes;
@@ -200,8 +201,8 @@ impl Work {
     fn go_on(&mut self, time: Duration) -> Duration {
         let (end, mut longest) = (Instant::now() + time, Duration::ZERO);
         while Instant::now() < end {
-            let (begun, piece) = (Instant::now(), self.chance.below(PIECES));
-            if self.chance.below(2) == 0 {
+            let (begun, piece) = (Instant::now(), self.prng.below(PIECES));
+            if self.prng.below(2) == 0 {
                 self.write(piece);
             } else {
                 let mut found = vec![0; PIECE];
@@ -220,17 +221,17 @@ fn compare(mount: &Path, right: &[Vec<u8>]) {
 
 #[test]
 fn raid_5_over_three_machines_that_run_nothing_of_ours() {
-    let stage = Stage::new("remote");
+    let fixture = Fixture::new("remote");
     let lenders = [
-        nbdkit(&stage, "lender1", 11, &STRICT),
-        nbdkit_at_path(&stage, "lender2"),
-        qemu(&stage, "lender3", 13, &["--cache", "none"]),
+        nbdkit(&fixture, "lender1", 11, &STRICT),
+        nbdkit_at_path(&fixture, "lender2"),
+        qemu(&fixture, "lender3", 13, &["--cache", "none"]),
     ];
     let mut servers = [0; 3].map(|_: i32| 0);
     for (server, lender) in servers.iter_mut().zip(&lenders) {
         *server = lender.start();
     }
-    let cluster = Cluster::new(&stage);
+    let cluster = Cluster::new(&fixture);
     let mut bricks: Vec<u32> =
         (1..).zip(&lenders).map(|(n, lender)| cluster.brick(n, &lender.url, true)).collect();
     for (n, lender) in (1..).zip(&lenders) {
@@ -248,8 +249,8 @@ fn raid_5_over_three_machines_that_run_nothing_of_ours() {
         std::thread::sleep(Duration::from_secs(2));
         servers[at] = lender.start();
         within(SOON, "work after a short absence", || work.go_on(Duration::from_secs(3)));
-        let back = || stage.said(&format!("brick{}", at + 1)).contains("connected again");
-        assert!(wait_for(SOON, back), "{}", stage.said(&format!("brick{}", at + 1)));
+        let back = || fixture.said(&format!("brick{}", at + 1)).contains("connected again");
+        assert!(wait_for(SOON, back), "{}", fixture.said(&format!("brick{}", at + 1)));
         assert_eq!(cluster.find(&format!("b{}", at + 1))["pid"], bricks[at]);
     }
     cluster.wait_until_level();
@@ -262,16 +263,16 @@ fn raid_5_over_three_machines_that_run_nothing_of_ours() {
 
     // A server that stays away: its brick ends with the reason, the others go on.
     kill_now(servers[2]);
-    let gone = || stage.said("brick3").contains("nothing came from it for 30 s");
+    let gone = || fixture.said("brick3").contains("nothing came from it for 30 s");
     let longest = within(SOON, "work without a lender", || work.go_on(Duration::from_secs(45)));
-    assert!(wait_for(SOON, gone), "{}", stage.said("brick3"));
-    assert!(stage.said("brick3").contains(&lenders[2].url), "{}", stage.said("brick3"));
+    assert!(wait_for(SOON, gone), "{}", fixture.said("brick3"));
+    assert!(fixture.said("brick3").contains(&lenders[2].url), "{}", fixture.said("brick3"));
     assert!(longest < Duration::from_secs(50), "the longest step took {longest:?}");
     cluster.wait_until("b3", "out");
     within(SOON, "work with a brick out", || work.go_on(Duration::from_secs(3)));
     let fresh = cluster.mount("mnt-2");
     within(SOON, "reading without a lender", || compare(&fresh, &work.right));
-    stage.umount(&fresh);
+    fixture.umount(&fresh);
 
     // It is back, and its brick is started again.
     lenders[2].start();
@@ -284,33 +285,33 @@ fn raid_5_over_three_machines_that_run_nothing_of_ours() {
     // What it holds is good for a decode.
     let Work { file, right, .. } = work;
     drop(file);
-    stage.umount(&mount);
+    fixture.umount(&mount);
     kill_now(bricks[1] as i32);
     cluster.wait_until("b2", "out");
     let fresh = cluster.mount("mnt-3");
     within(SOON, "reading without another brick", || compare(&fresh, &right));
-    stage.umount(&fresh);
+    fixture.umount(&fresh);
 }
 
 #[test]
 fn lenders_that_no_brick_can_be_on() {
-    let stage = Stage::new("remote-not");
-    let cluster = Cluster::new(&stage);
+    let fixture = Fixture::new("remote-not");
+    let cluster = Cluster::new(&fixture);
     let nobody = format!("nbd://127.0.0.1:{}/disk", port(10));
     cluster.no_brick(&nobody, &[], &[&nobody, "cannot connect", "refused"]);
     cluster.no_brick("nbd://host:port/x", &[], &["host or port", "nbd://HOST[:PORT]/EXPORT"]);
     cluster.no_brick("nbds://host/x", &[], &["no TLS"]);
 
-    let reading = nbdkit(&stage, "reading", 11, &["--readonly"]);
+    let reading = nbdkit(&fixture, "reading", 11, &["--readonly"]);
     let large = nbdkit(
-        &stage,
+        &fixture,
         "large",
         12,
         &["blocksize-minimum=8192", "blocksize-preferred=8192", "blocksize-maximum=1M"],
     );
-    let other = qemu(&stage, "other", 13, &[]);
+    let other = qemu(&fixture, "other", 13, &[]);
     let strict = nbdkit(
-        &stage,
+        &fixture,
         "strict",
         14,
         &[
@@ -339,9 +340,9 @@ fn lenders_that_no_brick_can_be_on() {
 
 #[test]
 fn an_export_that_shrinks_ends_its_brick() {
-    let stage = Stage::new("remote-shrinks");
-    let cluster = Cluster::new(&stage);
-    let lender = nbdkit(&stage, "lender", 11, &[]);
+    let fixture = Fixture::new("remote-shrinks");
+    let cluster = Cluster::new(&fixture);
+    let lender = nbdkit(&fixture, "lender", 11, &[]);
     let server = lender.start();
     cluster.brick(1, &lender.url, true);
     cluster.wait_until("b1", "up");
@@ -353,7 +354,7 @@ fn an_export_that_shrinks_ends_its_brick() {
         .expect("smaller");
     lender.start();
     let words = format!("has {} bytes now and had {SIZE}", SIZE - 4096);
-    assert!(wait_for(SOON, || stage.said("brick1").contains(&words)), "{}", stage.said("brick1"));
+    assert!(wait_for(SOON, || fixture.said("brick1").contains(&words)), "{}", fixture.said("brick1"));
     cluster.wait_until("b1", "out");
     // With its size back it serves as before.
     File::options().write(true).open(lender.file()).and_then(|file| file.set_len(SIZE)).expect("its size");
@@ -378,19 +379,19 @@ int fdatasync(int fd) {
 /// memory have other work.
 #[test]
 fn a_slow_disk_and_a_busy_machine_cost_patience_and_no_lease() {
-    let stage = Stage::new("busy");
-    let (source, library, slow) = (stage.path("slow.c"), stage.path("slow.so"), stage.path("slow"));
+    let fixture = Fixture::new("busy");
+    let (source, library, slow) = (fixture.path("slow.c"), fixture.path("slow.so"), fixture.path("slow"));
     fs::write(&source, SLOW_SYNC).expect("a source");
     let built =
         Command::new("cc").args(["-shared", "-fPIC", "-o", text(&library), text(&source), "-ldl"]).status();
     assert!(built.expect("cc runs").success());
-    let mut lenders = [1, 2, 3].map(|n| nbdkit(&stage, &format!("lender{n}"), 10 + n, &[]));
+    let mut lenders = [1, 2, 3].map(|n| nbdkit(&fixture, &format!("lender{n}"), 10 + n, &[]));
     let before = [format!("LD_PRELOAD={}", text(&library)), format!("SLOW_WHILE={}", text(&slow))];
     lenders[0].words.splice(0..0, ["env".to_owned()].into_iter().chain(before));
     for lender in &lenders {
         lender.start();
     }
-    let cluster = Cluster::new(&stage);
+    let cluster = Cluster::new(&fixture);
     for (n, lender) in (1..).zip(&lenders) {
         cluster.brick(n, &lender.url, true);
         cluster.wait_until(&format!("b{n}"), "up");
@@ -402,14 +403,14 @@ fn a_slow_disk_and_a_busy_machine_cost_patience_and_no_lease() {
     File::create(&slow).expect("slow from here on");
     let mut others = Command::new("stress-ng");
     others.args(["--cpu", "8", "--vm", "2", "--vm-bytes", "256M", "--fork", "2", "--switch", "2"]);
-    others.args(["--timeout", "15", "--temp-path", text(&stage.path(""))]);
-    stage.start("others", others);
+    others.args(["--timeout", "15", "--temp-path", text(&fixture.path(""))]);
+    fixture.start("others", others);
     let longest = within(SOON, "work on a busy machine", || work.go_on(Duration::from_secs(12)));
     println!("the longest step took {longest:?}");
     fs::remove_file(&slow).expect("quick again");
     within(SOON, "work after that", || work.go_on(Duration::from_secs(1)));
     assert!(longest >= Duration::from_secs(2), "the disk was not slow at all");
     compare(&mount, &work.right);
-    assert!(!stage.said("meta").contains("bricks are out"), "{}", stage.said("meta"));
+    assert!(!fixture.said("meta").contains("bricks are out"), "{}", fixture.said("meta"));
     cluster.verified();
 }

@@ -8,56 +8,56 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::fixture::{Fixture, Prng, text, wait_for, within};
 use crate::script::tree;
-use crate::stage::{Chance, Stage, text, wait_for, within};
 
 fn fill(dir: &Path, seed: u64) {
-    let mut chance = Chance::new(seed);
+    let mut prng = Prng::new(seed);
     fs::create_dir_all(dir.join("sub")).expect("directories");
     for (name, len) in [("small", 10), ("block", 4096), ("stripe", 1 << 20), ("sub/large", 9_000_000)] {
         let mut file = File::create(dir.join(name)).expect("a file");
-        file.write_all(&chance.bytes(len)).expect("a write");
+        file.write_all(&prng.bytes(len)).expect("a write");
         file.sync_all().expect("stable");
     }
 }
 
 #[test]
 fn down_and_up_keeps_everything() {
-    let stage = Stage::new("down-up");
-    stage.up(6, "4+2", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("down-up");
+    fixture.up(6, "4+2", "512M");
+    let mount = fixture.mount("mnt");
     fill(&mount.join("first"), 1);
     let right = tree(&mount);
     for round in 0..3 {
         // `down` unmounts too.
-        let down = stage.must(&["down", "--json"]).json();
+        let down = fixture.must(&["down", "--json"]).json();
         assert_eq!(down["unmounted"].as_array().map(Vec::len), Some(1), "round {round}");
         assert_eq!(down["killed"].as_array().map(Vec::len), Some(0), "round {round}");
-        assert!(stage.processes().is_empty(), "round {round}: nothing is left running");
-        stage.must(&["up"]);
-        let mount = stage.mount("mnt");
+        assert!(fixture.processes().is_empty(), "round {round}: nothing is left running");
+        fixture.must(&["up"]);
+        let mount = fixture.mount("mnt");
         assert_eq!(tree(&mount), right, "round {round}");
-        let status = stage.status();
+        let status = fixture.status();
         let bricks = status["bricks"].as_array().expect("bricks");
         assert!(bricks.iter().all(|b| b["state"] == "up"), "round {round}: {bricks:?}");
     }
     // The metadata service stops first.
-    stage.check_logs(&["the lease was not renewed"]);
+    fixture.check_logs(&["the lease was not renewed"]);
 }
 
 #[test]
 fn a_crash_of_everything_keeps_what_was_synced() {
-    let stage = Stage::new("crash");
-    stage.up(6, "4+2", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("crash");
+    fixture.up(6, "4+2", "512M");
+    let mount = fixture.mount("mnt");
     fill(&mount, 2);
     let right = tree(&mount);
     // Unsynced bytes may or may not survive; they must do no harm.
     fs::write(mount.join("unsynced"), vec![1; 3 << 20]).expect("a file");
     for name in ["meta", "b1", "b2", "b3", "b4", "b5", "b6"] {
-        stage.kill(name);
+        fixture.kill(name);
     }
-    stage.must(&["up"]);
+    fixture.must(&["up"]);
     within(Duration::from_secs(60), "the mount after a crash of the cluster", || {
         let now = tree(&mount);
         for (path, what) in &right {
@@ -70,21 +70,21 @@ fn a_crash_of_everything_keeps_what_was_synced() {
 
 #[test]
 fn a_brick_that_is_back_at_once_is_not_lost() {
-    let stage = Stage::new("brick-restart");
-    stage.up(6, "4+2", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("brick-restart");
+    fixture.up(6, "4+2", "512M");
+    let mount = fixture.mount("mnt");
     fill(&mount, 4);
     let right = tree(&mount);
     for name in ["b1", "b4"] {
-        stage.kill(name);
-        stage.must(&["up"]);
+        fixture.kill(name);
+        fixture.must(&["up"]);
         within(Duration::from_secs(60), "a write after a brick's restart", || {
             fs::write(mount.join("small"), fs::read(mount.join("small")).expect("the file"))
                 .expect("written anew");
         });
     }
     assert_eq!(tree(&mount), right);
-    let status = stage.status();
+    let status = fixture.status();
     let slots = status["volumes"][0]["groups"].as_array().expect("groups").iter();
     let mut states =
         slots.flat_map(|g| g["slots"].as_array().expect("slots").iter().map(|s| s["state"].clone()));
@@ -93,21 +93,21 @@ fn a_brick_that_is_back_at_once_is_not_lost() {
 
 #[test]
 fn the_metadata_service_may_restart_under_a_mount() {
-    let stage = Stage::new("meta-restart");
-    stage.up(4, "2+2", "512M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("meta-restart");
+    fixture.up(4, "2+2", "512M");
+    let mount = fixture.mount("mnt");
     // A child that is started while the file is open closes its copy of it, which must wait for the service: whoever
     // brings that back has to be there before.
     let mut medic = Command::new("sh")
         .args(["-c", "read go; exec \"$0\" up", env!("CARGO_BIN_EXE_shoal")])
-        .env("SHOAL_DIR", stage.home())
+        .env("SHOAL_DIR", fixture.home())
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .expect("a shell");
     let mut file = File::create(mount.join("file")).expect("a file");
     file.write_all(&[1; 100_000]).expect("a write");
-    stage.kill("meta");
+    fixture.kill("meta");
     drop(medic.stdin.take());
     within(Duration::from_secs(90), "a file that was open while the service restarted", || {
         file.write_all(&[2; 100_000]).expect("a write after the restart");
@@ -133,59 +133,59 @@ fn hold(path: &Path) -> Flock<File> {
 /// A process that was killed a moment ago may still have what its successor needs.
 #[test]
 fn what_is_locked_is_waited_for_and_its_holder_is_named() {
-    let stage = Stage::new("locked");
-    stage.up(3, "2+1", "128M");
+    let fixture = Fixture::new("locked");
+    fixture.up(3, "2+1", "128M");
     for (name, file) in [("meta", "meta/meta.redb"), ("meta", "meta/meta.journal"), ("b1", "bricks/b1")] {
-        stage.kill(name);
-        let held = hold(&stage.home().join(file));
+        fixture.kill(name);
+        let held = hold(&fixture.home().join(file));
         let ends = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_secs(2));
             drop(held);
         });
-        stage.must(&["up"]);
+        fixture.must(&["up"]);
         ends.join().expect("it ends");
     }
-    stage.kill("meta");
-    let store = stage.home().join("meta");
+    fixture.kill("meta");
+    let store = fixture.home().join("meta");
     let _held = hold(&store.join("meta.redb"));
     let holder = format!("process {}", std::process::id());
-    stage.shoal(&["meta", "--dir", text(&store)]).refused(&["is served already", &holder, "try:"]);
+    fixture.shoal(&["meta", "--dir", text(&store)]).refused(&["is served already", &holder, "try:"]);
 }
 
 #[test]
 fn two_bricks_may_die_while_files_are_written_and_read() {
-    let stage = Stage::new("degraded");
-    stage.up(6, "4+2", "1G");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("degraded");
+    fixture.up(6, "4+2", "1G");
+    let mount = fixture.mount("mnt");
     fill(&mount.join("before"), 7);
     let out = |name: &str| {
         let gone = || {
-            let status = stage.status();
+            let status = fixture.status();
             let bricks = status["bricks"].as_array().cloned().unwrap_or_default();
             bricks.iter().any(|b| b["id"] == name && b["state"] == "out")
         };
         assert!(wait_for(Duration::from_secs(30), gone), "the arbiter puts {name} out");
     };
-    stage.kill("b2");
+    fixture.kill("b2");
     within(Duration::from_secs(90), "writing with one brick dead", || fill(&mount.join("one-dead"), 8));
     out("b2");
-    stage.kill("b5");
+    fixture.kill("b5");
     out("b5");
     let late = ["volume", "create", "late", "--code", "4+2", "--same-node"];
-    stage.shoal(&late).refused(&[
+    fixture.shoal(&late).refused(&[
         "code 4+2 needs 6 failure domains",
         "that are up; 6 bricks are known, 4 bricks are up: b2, b5 are Out",
         "try: start the bricks that are Out; or --code 2+2",
     ]);
-    stage.umount(&mount);
-    let mount = stage.mount("mnt-2");
+    fixture.umount(&mount);
+    let mount = fixture.mount("mnt-2");
     within(Duration::from_secs(90), "reading with two bricks dead", || {
         for (dir, seed) in [("before", 7), ("one-dead", 8)] {
-            let mut chance = Chance::new(seed);
+            let mut prng = Prng::new(seed);
             for (name, len) in [("small", 10), ("block", 4096), ("stripe", 1 << 20), ("sub/large", 9_000_000)]
             {
                 let bytes = fs::read(mount.join(dir).join(name)).expect("a file");
-                assert!(bytes == chance.bytes(len), "{dir}/{name}");
+                assert!(bytes == prng.bytes(len), "{dir}/{name}");
             }
         }
     });

@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::stage::Chance;
+use crate::fixture::Prng;
 
 /// Names that the steps choose from, in each of the directories.
 const NAMES: u64 = 12;
@@ -20,19 +20,19 @@ const WRITE_MAX: u64 = 3 << 20;
 /// A run of the script in one directory.
 pub(crate) struct Script {
     root: PathBuf,
-    chance: Chance,
+    prng: Prng,
     handles: Vec<File>,
 }
 
 impl Script {
     pub(crate) fn new(root: &Path, seed: u64) -> Script {
-        Script { root: root.to_owned(), chance: Chance::new(seed), handles: Vec::new() }
+        Script { root: root.to_owned(), prng: Prng::new(seed), handles: Vec::new() }
     }
 
     /// One of the names; some lie in directories that may not be there.
     fn name(&mut self) -> PathBuf {
-        let name = format!("n{}", self.chance.below(NAMES));
-        match self.chance.below(4) {
+        let name = format!("n{}", self.prng.below(NAMES));
+        match self.prng.below(4) {
             0 | 1 => self.root.join(name),
             2 => self.root.join("n0").join(name),
             _ => self.root.join("n1").join(name),
@@ -41,23 +41,23 @@ impl Script {
 
     /// Offset and length of a read or write: small, block-sized, or over several stripes.
     fn range(&mut self) -> (u64, usize) {
-        match self.chance.below(5) {
-            0 => (self.chance.below(100), self.chance.below(200) as usize),
-            1 => (self.chance.below(64) * 4096, 4096),
-            2 => (self.chance.below(1 << 20), self.chance.below(64 << 10) as usize),
-            3 => (self.chance.below(4) << 18, self.chance.below(WRITE_MAX) as usize),
-            _ => (self.chance.below(32 << 20), self.chance.below(9000) as usize),
+        match self.prng.below(5) {
+            0 => (self.prng.below(100), self.prng.below(200) as usize),
+            1 => (self.prng.below(64) * 4096, 4096),
+            2 => (self.prng.below(1 << 20), self.prng.below(64 << 10) as usize),
+            3 => (self.prng.below(4) << 18, self.prng.below(WRITE_MAX) as usize),
+            _ => (self.prng.below(32 << 20), self.prng.below(9000) as usize),
         }
     }
 
     /// Does one step. What it saw is the same wherever files behave like files.
     pub(crate) fn step(&mut self) -> String {
-        let kind = self.chance.below(22);
+        let kind = self.prng.below(22);
         let (path, other) = (self.name(), self.name());
         let (offset, len) = self.range();
         let what = match kind {
             0..=3 => self.write(&path, offset, len),
-            4 => append(&path, &self.chance.bytes(len.min(70_000))),
+            4 => append(&path, &self.prng.bytes(len.min(70_000))),
             5 | 6 => read(&path, offset, len),
             7 => truncate(&path, offset),
             8 => fs::create_dir(&path).map(|()| String::new()),
@@ -66,7 +66,7 @@ impl Script {
             12 | 13 => fs::rename(&path, &other).map(|()| String::new()),
             14 => fs::hard_link(&path, &other).map(|()| String::new()),
             15 => symlink("n3", &path).map(|()| String::new()),
-            16 => chmod(&path, self.chance.below(0o1000) as u32),
+            16 => chmod(&path, self.prng.below(0o1000) as u32),
             17 => list(&path),
             18 => self.hold(&path),
             19 | 20 => self.use_handle(offset, len),
@@ -79,9 +79,9 @@ impl Script {
     }
 
     fn write(&mut self, path: &Path, offset: u64, len: usize) -> io::Result<String> {
-        let bytes = self.chance.bytes(len);
-        let truncate = self.chance.below(4) == 0;
-        let sync = self.chance.below(6) == 0;
+        let bytes = self.prng.bytes(len);
+        let truncate = self.prng.below(4) == 0;
+        let sync = self.prng.below(6) == 0;
         let file = OpenOptions::new().write(true).create(true).truncate(truncate).open(path)?;
         file.write_all_at(&bytes, offset)?;
         if sync {
@@ -101,8 +101,8 @@ impl Script {
 
     /// Reads, writes or truncates a file that is held open, whatever has become of its name.
     fn use_handle(&mut self, offset: u64, len: usize) -> io::Result<String> {
-        let (index, kind) = (self.chance.below(HANDLES_MAX as u64) as usize, self.chance.below(4));
-        let bytes = self.chance.bytes(len);
+        let (index, kind) = (self.prng.below(HANDLES_MAX as u64) as usize, self.prng.below(4));
+        let bytes = self.prng.bytes(len);
         let Some(file) = self.handles.get_mut(index) else { return Ok("none".into()) };
         match kind {
             0 => file.write_all_at(&bytes, offset).map(|()| String::new()),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::stage::{Chance, Stage, text, wait_for, within};
+use crate::fixture::{Fixture, Prng, text, wait_for, within};
 
 const BLOCK: usize = 4096;
 /// Bytes of a piece that a bystander writes and reads.
@@ -38,7 +38,7 @@ fn bystander(dir: &Path, stop: &AtomicBool) -> u64 {
     let file = created(&dir.join("bystander"));
     let mut pieces = 0;
     while !stop.load(Ordering::Relaxed) {
-        let (bytes, at) = (Chance::new(pieces).bytes(PIECE), (pieces % 64) * PIECE as u64);
+        let (bytes, at) = (Prng::new(pieces).bytes(PIECE), (pieces % 64) * PIECE as u64);
         file.write_all_at(&bytes, at).expect("written");
         file.sync_all().expect("stable");
         let mut found = vec![0; PIECE];
@@ -50,28 +50,28 @@ fn bystander(dir: &Path, stop: &AtomicBool) -> u64 {
 }
 
 /// What a brick holds, all bricks together: units, and bytes free.
-fn held(stage: &Stage) -> (u64, u64) {
-    let status = stage.status();
+fn held(fixture: &Fixture) -> (u64, u64) {
+    let status = fixture.status();
     let bricks = status["bricks"].as_array().expect("bricks").clone();
     let sum = |what: &str| bricks.iter().map(|brick| brick[what].as_u64().expect("a number")).sum();
     (sum("units"), sum("free"))
 }
 
-fn all_is_purged(stage: &Stage) -> bool {
-    stage.status()["meta"]["purges"].as_u64() == Some(0)
+fn all_is_purged(fixture: &Fixture) -> bool {
+    fixture.status()["meta"]["purges"].as_u64() == Some(0)
 }
 
-fn nobody_was_out(stage: &Stage) {
-    let log = fs::read_to_string(stage.home().join("log/meta.log")).expect("the service's log");
+fn nobody_was_out(fixture: &Fixture) {
+    let log = fs::read_to_string(fixture.home().join("log/meta.log")).expect("the service's log");
     assert!(!log.contains("bricks are out"), "{log}");
 }
 
 #[test]
 fn a_length_that_is_only_claimed_stops_nobody() {
-    let stage = Stage::new("claimed");
-    stage.up(6, "4+2", "256M");
-    let mount = stage.mount("mnt");
-    let before = held(&stage);
+    let fixture = Fixture::new("claimed");
+    fixture.up(6, "4+2", "256M");
+    let mount = fixture.mount("mnt");
+    let before = held(&fixture);
     let stop = AtomicBool::new(false);
     within(Duration::from_secs(180), "removing what was only claimed", || {
         thread::scope(|scope| {
@@ -94,57 +94,60 @@ fn a_length_that_is_only_claimed_stops_nobody() {
                 file.sync_all().expect("stable");
                 fs::remove_file(&path).expect("removed");
             }
-            stage.must(&["volume", "create", "vm", "--code", "4+2", "--same-node", "--block", "100T"]);
-            stage.must(&["volume", "delete", "vm", "--yes"]);
-            assert!(wait_for(Duration::from_secs(60), || all_is_purged(&stage)), "what is removed is purged");
+            fixture.must(&["volume", "create", "vm", "--code", "4+2", "--same-node", "--block", "100T"]);
+            fixture.must(&["volume", "delete", "vm", "--yes"]);
+            assert!(
+                wait_for(Duration::from_secs(60), || all_is_purged(&fixture)),
+                "what is removed is purged"
+            );
             drop(stops);
             assert!(bystander.join().expect("nothing fails beside it") > 0);
         });
     });
     fs::remove_file(mount.join("bystander")).expect("removed");
-    let back = wait_for(Duration::from_secs(60), || held(&stage) == before);
-    assert!(back, "{:?} units and bytes free, {before:?} before", held(&stage));
-    nobody_was_out(&stage);
-    stage.umount(&mount);
+    let back = wait_for(Duration::from_secs(60), || held(&fixture) == before);
+    assert!(back, "{:?} units and bytes free, {before:?} before", held(&fixture));
+    nobody_was_out(&fixture);
+    fixture.umount(&mount);
 }
 
 /// Removal, cut, restart and comparison of a file of many stripes: small units, as many of them as a large file has.
 #[test]
 fn a_long_file_gives_its_space_back() {
-    let stage = Stage::new("long-file");
+    let fixture = Fixture::new("long-file");
     let stripes = long(STRIPES);
     let size = format!("{}M", 512 + stripes * BLOCK as u64 * 2 / (1 << 20));
-    stage.up(3, "2+1", &size);
-    stage.must(&["volume", "create", "small", "--code", "2+1", "--unit", "4K", "--same-node"]);
-    let mount = stage.path("mnt");
+    fixture.up(3, "2+1", &size);
+    fixture.must(&["volume", "create", "small", "--code", "2+1", "--unit", "4K", "--same-node"]);
+    let mount = fixture.path("mnt");
     fs::create_dir_all(&mount).expect("a mount point");
-    stage.must(&["mount", "small", text(&mount)]);
-    let before = held(&stage);
+    fixture.must(&["mount", "small", text(&mount)]);
+    let before = held(&fixture);
     let path = mount.join("long");
     let stripe = 2 * BLOCK as u64;
     let piece = 1 << 20;
     let file = File::create(&path).expect("a file");
     for at in (0..stripes * stripe).step_by(piece) {
-        file.write_all_at(&Chance::new(at).bytes(piece), at).expect("written");
+        file.write_all_at(&Prng::new(at).bytes(piece), at).expect("written");
     }
     file.sync_all().expect("stable");
     drop(file);
     // Those that a checkpoint has just under way are not counted.
-    let counted = wait_for(Duration::from_secs(60), || held(&stage).0 >= 3 * stripes);
-    assert!(counted, "{:?} units and bytes free, for {stripes} stripes", held(&stage));
+    let counted = wait_for(Duration::from_secs(60), || held(&fixture).0 >= 3 * stripes);
+    assert!(counted, "{:?} units and bytes free, for {stripes} stripes", held(&fixture));
 
     // A brick dies and is back; the other half is cut off; everything fits its parity.
-    stage.kill("b2");
-    stage.must(&["up"]);
+    fixture.kill("b2");
+    fixture.must(&["up"]);
     let file = OpenOptions::new().read(true).write(true).open(&path).expect("the file");
     let half = (stripes / 2 * stripe) / piece as u64 * piece as u64;
     file.set_len(half).expect("cut");
     for at in [0, half / 2 / piece as u64 * piece as u64, half - piece as u64] {
         let mut found = vec![0; piece];
         file.read_exact_at(&mut found, at).expect("read");
-        assert!(found == Chance::new(at).bytes(piece), "at {at} it is as it was written");
+        assert!(found == Prng::new(at).bytes(piece), "at {at} it is as it was written");
     }
-    stage.verified_volume("small");
+    fixture.verified_volume("small");
 
     let stop = AtomicBool::new(false);
     within(Duration::from_secs(300), "removing a long file", || {
@@ -153,13 +156,13 @@ fn a_long_file_gives_its_space_back() {
             let stops = Stops(&stop);
             drop(file);
             fs::remove_file(&path).expect("removed");
-            assert!(wait_for(Duration::from_secs(200), || all_is_purged(&stage)), "it is purged");
+            assert!(wait_for(Duration::from_secs(200), || all_is_purged(&fixture)), "it is purged");
             drop(stops);
             assert!(bystander.join().expect("nothing fails beside it") > 0);
         });
     });
     fs::remove_file(mount.join("bystander")).expect("removed");
-    let back = wait_for(Duration::from_secs(60), || held(&stage) == before);
-    assert!(back, "{:?} units and bytes free, {before:?} before", held(&stage));
-    stage.umount(&mount);
+    let back = wait_for(Duration::from_secs(60), || held(&fixture) == before);
+    assert!(back, "{:?} units and bytes free, {before:?} before", held(&fixture));
+    fixture.umount(&mount);
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::stage::{Stage, text, within};
+use crate::fixture::{Fixture, text, within};
 
 /// Stressors, and how many of its own operations each does.
 ///
@@ -41,9 +41,9 @@ const STRESSORS: [(&str, u32); 27] = [
 
 #[test]
 fn stress_ng_finds_nothing_wrong() {
-    let stage = Stage::new("stress-ng");
-    stage.up(6, "4+2", "1G");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("stress-ng");
+    fixture.up(6, "4+2", "1G");
+    let mount = fixture.mount("mnt");
     let begun = Instant::now();
     for (stressor, operations) in STRESSORS {
         let args = [
@@ -71,8 +71,8 @@ fn stress_ng_finds_nothing_wrong() {
         assert!(ran.status.success() && !failed, "{stressor}: {:?}\n{said}", ran.status);
     }
     println!("{} stressors in {:?}", STRESSORS.len(), begun.elapsed());
-    stage.umount(&mount);
-    stage.verified();
+    fixture.umount(&mount);
+    fixture.verified();
     // What it does to the machine's only disk makes the daemons late.
-    stage.check_logs(&["the service stood still", "the lease was not renewed"]);
+    fixture.check_logs(&["the service stood still", "the lease was not renewed"]);
 }

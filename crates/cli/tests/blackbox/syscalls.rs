@@ -26,7 +26,7 @@
 mod calls;
 mod chmod;
 mod chown;
-mod ground;
+mod context;
 mod link;
 mod make;
 mod open;
@@ -46,8 +46,8 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 
-use crate::stage::{Stage, within};
-use ground::Ground;
+use crate::fixture::{Fixture, within};
+use context::TestContext;
 
 /// What is done about one file of the original.
 struct Case {
@@ -57,7 +57,7 @@ struct Case {
 }
 
 enum Run {
-    Tried(fn(&mut Ground)),
+    Tried(fn(&mut TestContext)),
     /// It cannot be tried, for this reason.
     Absent(&'static str),
 }
@@ -135,18 +135,18 @@ struct Outcome {
 }
 
 /// Tries a case in a directory of its own. The thread shares working directory and mask with nobody.
-fn attempt(root: &Path, name: &str, run: fn(&mut Ground)) -> Outcome {
+fn attempt(root: &Path, name: &str, run: fn(&mut TestContext)) -> Outcome {
     let begun = Instant::now();
     let dir = root.join(name.replace('/', "-"));
-    let mut ground = Ground::default();
+    let mut context = TestContext::default();
     calls::mkdir(dir.to_str().expect("text"), 0o755).expect("a directory");
     std::env::set_current_dir(&dir).expect("it can be entered");
-    run(&mut ground);
+    run(&mut context);
     std::env::set_current_dir(root).expect("the root is there");
     let left: Vec<_> = fs::read_dir(&dir).expect("a listing").flatten().map(|e| e.file_name()).collect();
-    ground.same(left, Vec::new());
+    context.same(left, Vec::new());
     fs::remove_dir_all(&dir).expect("what a case leaves can be removed");
-    Outcome { checks: ground.checks, failures: ground.failures, took: begun.elapsed() }
+    Outcome { checks: context.checks, failures: context.failures, took: begun.elapsed() }
 }
 
 /// Tries every case below a directory, or those that `SHOAL_SYSCALLS` names in part.
@@ -162,7 +162,7 @@ fn attempt_all(root: &Path) -> BTreeMap<&'static str, Outcome> {
             scope.spawn(|| {
                 // SAFETY: it concerns this thread alone, which ends with the scope.
                 assert_eq!(unsafe { libc::unshare(libc::CLONE_FS) }, 0, "only root may");
-                ground::masked(0, || {
+                context::masked(0, || {
                     loop {
                         let next = left.lock().expect("no thread panics with it").next();
                         let Some((name, run)) = next else { break };
@@ -219,22 +219,22 @@ impl Drop for Scratch {
 
 #[test]
 fn syscalls_on_a_mount() {
-    let stage = Stage::new("syscalls");
-    stage.up(6, "4+2", "1G");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("syscalls");
+    fixture.up(6, "4+2", "1G");
+    let mount = fixture.mount("mnt");
     try_all("a mount", &mount, &KNOWN);
-    stage.umount(&mount);
-    stage.verified();
-    stage.check_logs(&[]);
+    fixture.umount(&mount);
+    fixture.verified();
+    fixture.check_logs(&[]);
 }
 
 #[test]
 fn syscalls_on_an_exclusive_mount() {
-    let stage = Stage::new("syscalls-exclusive");
-    stage.up(6, "4+2", "1G");
-    let mount = stage.mount_with("mnt", &["--exclusive"]);
+    let fixture = Fixture::new("syscalls-exclusive");
+    fixture.up(6, "4+2", "1G");
+    let mount = fixture.mount_with("mnt", &["--exclusive"]);
     try_all("an exclusive mount", &mount, &KNOWN);
-    stage.umount(&mount);
-    stage.verified();
-    stage.check_logs(&[]);
+    fixture.umount(&mount);
+    fixture.verified();
+    fixture.check_logs(&[]);
 }

@@ -22,8 +22,8 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::libc;
 use nix::sys::stat::{Mode, SFlag};
 
+use crate::fixture::{Fixture, Pages, Prng, wait_for, within};
 use crate::nemesis::{Plan, is_long, under_nemesis};
-use crate::stage::{Chance, Pages, Stage, wait_for, within};
 
 /// Programs on each of the two mounts.
 const ACTORS: u64 = 4;
@@ -80,45 +80,40 @@ fn check(path: &Path, inode: u64, offset: u64, bytes: &[u8]) {
 /// One of the programs.
 struct Actor {
     root: PathBuf,
-    chance: Chance,
+    prng: Prng,
     done: BTreeMap<&'static str, [u64; 2]>,
     slowest: Duration,
 }
 
 impl Actor {
     fn new(root: &Path, seed: u64) -> Actor {
-        Actor {
-            root: root.to_owned(),
-            chance: Chance::new(seed),
-            done: BTreeMap::new(),
-            slowest: Duration::ZERO,
-        }
+        Actor { root: root.to_owned(), prng: Prng::new(seed), done: BTreeMap::new(), slowest: Duration::ZERO }
     }
 
     /// A name somewhere in the tree, of a directory or of something else.
     fn path(&mut self, directory: bool) -> PathBuf {
         let mut path = self.root.clone();
-        for _ in 0..self.chance.below(DEPTH_MAX + 1) {
-            path.push(format!("d{}", self.chance.below(NAMES[0])));
+        for _ in 0..self.prng.below(DEPTH_MAX + 1) {
+            path.push(format!("d{}", self.prng.below(NAMES[0])));
         }
         path.push(if directory {
-            format!("d{}", self.chance.below(NAMES[0]))
+            format!("d{}", self.prng.below(NAMES[0]))
         } else {
-            format!("f{}", self.chance.below(NAMES[1]))
+            format!("f{}", self.prng.below(NAMES[1]))
         });
         path
     }
 
     /// Seldom a name that is of the other sort as a rule.
     fn either(&mut self, directory: bool) -> PathBuf {
-        let other = self.chance.below(20) == 0;
+        let other = self.prng.below(20) == 0;
         self.path(directory != other)
     }
 
     fn range(&mut self) -> (u64, usize) {
-        let most = [100, 5000, 70_000, PIECE_MAX][self.chance.below(4) as usize];
-        let len = 1 + self.chance.below(most);
-        (self.chance.below(LEN_MAX), len as usize)
+        let most = [100, 5000, 70_000, PIECE_MAX][self.prng.below(4) as usize];
+        let len = 1 + self.prng.below(most);
+        (self.prng.below(LEN_MAX), len as usize)
     }
 
     fn step(&mut self) {
@@ -151,7 +146,7 @@ impl Actor {
             ("unlink", 5, Actor::unlink),
             ("write", 8, Actor::write),
         ];
-        let mut at = self.chance.below(ACTS.iter().map(|(_, weight, _)| weight).sum());
+        let mut at = self.prng.below(ACTS.iter().map(|(_, weight, _)| weight).sum());
         let next = ACTS.iter().find(|(_, weight, _)| {
             let found = at < *weight;
             at = at.saturating_sub(*weight);
@@ -206,8 +201,8 @@ impl Actor {
     fn write_direct(&mut self) -> io::Result<()> {
         let (file, inode, _) = self.open(true, libc::O_DIRECT)?;
         let mut pages = Pages::new();
-        let offset = self.chance.below(LEN_MAX / BLOCK) * BLOCK;
-        let len = (1 + self.chance.below(pages.0.len() as u64 / BLOCK)) * BLOCK;
+        let offset = self.prng.below(LEN_MAX / BLOCK) * BLOCK;
+        let len = (1 + self.prng.below(pages.0.len() as u64 / BLOCK)) * BLOCK;
         let bytes = &mut pages.0[..len as usize];
         fill(inode, offset, bytes);
         file.write_all_at(bytes, offset).expect(OPEN);
@@ -238,20 +233,20 @@ impl Actor {
     fn read_direct(&mut self) -> io::Result<()> {
         let (file, inode, path) = self.open(false, libc::O_DIRECT)?;
         let mut pages = Pages::new();
-        let offset = self.chance.below(LEN_MAX / BLOCK) * BLOCK;
+        let offset = self.prng.below(LEN_MAX / BLOCK) * BLOCK;
         let n = file.read_at(&mut pages.0, offset).expect(OPEN);
         check(&path, inode, offset, &pages.0[..n]);
         Ok(())
     }
 
     fn truncate(&mut self) -> io::Result<()> {
-        let len = if self.chance.below(3) == 0 { 0 } else { self.chance.below(LEN_MAX) };
+        let len = if self.prng.below(3) == 0 { 0 } else { self.prng.below(LEN_MAX) };
         self.open(false, 0)?.0.set_len(len).expect(OPEN);
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let data = self.chance.below(2) == 0;
+        let data = self.prng.below(2) == 0;
         let file = self.open(false, 0)?.0;
         if data { file.sync_data() } else { file.sync_all() }.expect(OPEN);
         Ok(())
@@ -275,17 +270,17 @@ impl Actor {
     }
 
     fn chmod(&mut self) -> io::Result<()> {
-        let (path, mode) = (self.either(false), self.chance.below(0o10000) as u32 | 0o700);
+        let (path, mode) = (self.either(false), self.prng.below(0o10000) as u32 | 0o700);
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))
     }
 
     fn chown(&mut self) -> io::Result<()> {
-        let (path, owner) = (self.either(false), self.chance.below(3) as u32);
+        let (path, owner) = (self.either(false), self.prng.below(3) as u32);
         std::os::unix::fs::lchown(&path, Some(owner), Some(owner))
     }
 
     fn times(&mut self) -> io::Result<()> {
-        let time = Duration::from_millis(self.chance.below(1 << 40));
+        let time = Duration::from_millis(self.prng.below(1 << 40));
         let file = self.open(false, 0)?.0;
         file.set_modified(std::time::UNIX_EPOCH + time).expect(OPEN);
         Ok(())
@@ -305,7 +300,7 @@ impl Actor {
 
     fn mknod(&mut self) -> io::Result<()> {
         let path = self.path(false);
-        let kind = [SFlag::S_IFIFO, SFlag::S_IFCHR, SFlag::S_IFSOCK][self.chance.below(3) as usize];
+        let kind = [SFlag::S_IFIFO, SFlag::S_IFCHR, SFlag::S_IFSOCK][self.prng.below(3) as usize];
         Ok(nix::sys::stat::mknod(&path, kind, Mode::S_IRWXU, libc::makedev(1, 3))?)
     }
 
@@ -314,7 +309,7 @@ impl Actor {
     }
 
     fn symlink(&mut self) -> io::Result<()> {
-        let target = format!("f{}", self.chance.below(NAMES[1]));
+        let target = format!("f{}", self.prng.below(NAMES[1]));
         symlink(target, self.path(false))
     }
 
@@ -331,7 +326,7 @@ impl Actor {
     }
 
     fn rename_new(&mut self) -> io::Result<()> {
-        let directory = self.chance.below(4) == 0;
+        let directory = self.prng.below(4) == 0;
         let (from, to) = (self.path(directory), self.path(directory));
         Ok(renameat2(AT_FDCWD, &from, AT_FDCWD, &to, RenameFlags::RENAME_NOREPLACE)?)
     }
@@ -433,8 +428,8 @@ fn check_links(found: &BTreeMap<PathBuf, Found>) {
 }
 
 /// What is in use: units and bytes of each brick.
-fn in_use(stage: &Stage) -> Vec<(u64, u64)> {
-    let status = stage.status();
+fn in_use(fixture: &Fixture) -> Vec<(u64, u64)> {
+    let status = fixture.status();
     let bricks = status["bricks"].as_array().expect("bricks");
     let number = |value: &serde_json::Value| value.as_u64().expect("a number");
     bricks.iter().map(|b| (number(&b["units"]), number(&b["capacity"]) - number(&b["free"]))).collect()
@@ -461,10 +456,10 @@ fn plant(root: &Path) {
 }
 
 fn stress(name: &str, steps: u64, plan: Option<&Plan>) {
-    let stage = Stage::new(name);
-    stage.up(6, "4+2", "1G");
-    let before = in_use(&stage);
-    let mounts = [stage.mount("mnt-0"), stage.mount("mnt-1")];
+    let fixture = Fixture::new(name);
+    fixture.up(6, "4+2", "1G");
+    let before = in_use(&fixture);
+    let mounts = [fixture.mount("mnt-0"), fixture.mount("mnt-1")];
     plant(&mounts[0]);
     let seed = std::env::var("SHOAL_SEED").map_or(1, |text| text.parse().expect("a number"));
     let work = || {
@@ -485,12 +480,12 @@ fn stress(name: &str, steps: u64, plan: Option<&Plan>) {
         })
     };
     let begun = Instant::now();
-    let (actors, blows) =
+    let (actors, faults) =
         within(Duration::from_secs(if is_long() { 7200 } else { 300 }), name, || match plan {
-            Some(plan) => under_nemesis(&stage, plan, seed, work),
+            Some(plan) => under_nemesis(&fixture, plan, seed, work),
             None => (work(), 0),
         });
-    report(name, &actors, begun.elapsed(), blows);
+    report(name, &actors, begun.elapsed(), faults);
     let slowest = actors.iter().map(|actor| actor.slowest).max().expect("there are actors");
     assert!(plan.is_none_or(|plan| slowest < plan.pause_max()), "a call took {slowest:?}");
 
@@ -499,19 +494,24 @@ fn stress(name: &str, steps: u64, plan: Option<&Plan>) {
     let found = survey(&mounts[0]);
     check_links(&found);
     assert_eq!(survey(&mounts[1]), found, "the other mount");
-    mounts.iter().for_each(|mount| stage.umount(mount));
-    stage.verified();
-    let mounts = [stage.mount("mnt-2"), stage.mount("mnt-3")];
+    mounts.iter().for_each(|mount| fixture.umount(mount));
+    fixture.verified();
+    let mounts = [fixture.mount("mnt-2"), fixture.mount("mnt-3")];
     assert_eq!(survey(&mounts[0]), found, "a new mount");
     remove(&mounts[0]);
     outlast_beliefs();
     assert_eq!(survey(&mounts[1]), BTreeMap::new(), "all of it is removed");
-    let back = wait_for(Duration::from_secs(60), || in_use(&stage) == before);
-    assert!(back, "units and bytes in use were {before:?} and are {:?}: {}", in_use(&stage), stage.status());
-    stage.verified();
+    let back = wait_for(Duration::from_secs(60), || in_use(&fixture) == before);
+    assert!(
+        back,
+        "units and bytes in use were {before:?} and are {:?}: {}",
+        in_use(&fixture),
+        fixture.status()
+    );
+    fixture.verified();
 }
 
-fn report(name: &str, actors: &[Actor], took: Duration, blows: usize) {
+fn report(name: &str, actors: &[Actor], took: Duration, faults: usize) {
     let mut all: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
     for (act, [done, refused]) in actors.iter().flat_map(|actor| &actor.done) {
         let sum = all.entry(act).or_default();
@@ -519,7 +519,7 @@ fn report(name: &str, actors: &[Actor], took: Duration, blows: usize) {
     }
     let slowest = actors.iter().map(|actor| actor.slowest).max().unwrap_or_default();
     let sum: u64 = all.values().flatten().sum();
-    println!("{name}: {sum} operations in {took:?}; {blows} blows, the slowest took {slowest:?}");
+    println!("{name}: {sum} operations in {took:?}; {faults} faults, the slowest took {slowest:?}");
     println!("{name}: done and refused: {all:?}");
     // In short runs chance may leave something out.
     let short = sum < 5_000;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::stage::{Stage, wait_for};
+use crate::fixture::{Fixture, wait_for};
 
 /// CPU time from which on a turn of a task is a fault, in milliseconds: `world::turns::TURN_MAX_US`.
 const TURN_MAX_MS: u64 = 500;
@@ -36,17 +36,17 @@ fn a_turn_that_takes_too_long_fails_its_test() {
         )
     };
     let failing = |said: &[u64]| {
-        let stage = Stage::new("turns");
+        let fixture = Fixture::new("turns");
         for own in said {
             let text = ["2026-01-01T00:00:00Z  INFO shoal: listening\n", &told(*own)].concat();
             // Each daemon of one name begins its log anew.
             let mut daemon = Command::new("sh");
             daemon.args(["-c", "printf %s \"$0\" >&2", &text]);
-            stage.start("brick", daemon);
-            assert!(wait_for(Duration::from_secs(10), || stage.said("brick").contains("own work")));
-            stage.check_logs(&[]);
+            fixture.start("brick", daemon);
+            assert!(wait_for(Duration::from_secs(10), || fixture.said("brick").contains("own work")));
+            fixture.check_logs(&[]);
         }
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(stage)));
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(fixture)));
         dropped.err().map(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
     };
     assert_eq!(failing(&[499]), None, "the machine was busy");

@@ -7,33 +7,33 @@ use std::time::Duration;
 use store::Superblock;
 use types::{BrickId, ClusterId};
 
-use crate::stage::{Chance, Stage, wait_for};
+use crate::fixture::{Fixture, Prng, wait_for};
 
 const SIZE: u64 = 128 << 20;
 
 #[test]
 fn a_flipped_block_is_found_and_named() {
-    let stage = Stage::new("verify");
-    stage.up(6, "4+2", "128M");
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("verify");
+    fixture.up(6, "4+2", "128M");
+    let mount = fixture.mount("mnt");
     for name in 0..4 {
         let file = File::create(mount.join(name.to_string())).expect("a file");
-        file.write_all_at(&Chance::new(name).bytes(3 << 20), 0).expect("a write");
+        file.write_all_at(&Prng::new(name).bytes(3 << 20), 0).expect("a write");
         file.sync_all().expect("stable");
         file.write_all_at(&[9; 700], 5_000).expect("an overlay");
         file.sync_all().expect("stable");
     }
-    let words = stage.must(&["volume", "verify", "main"]).stdout;
+    let words = fixture.must(&["volume", "verify", "main"]).stdout;
     assert!(words.contains("stripes of `main` compared: all is well"), "{words}");
-    stage.verified();
-    stage.must(&["down"]);
+    fixture.verified();
+    fixture.must(&["down"]);
 
     // One bit of one block of brick b3, in the last stripes of a file, which have no overlay. The block may be there in
     // places that are free again as well: in all of them, then.
     let zone = Superblock::lay_out(ClusterId::default(), BrickId(1), [0; 16], SIZE, None).expect("a layout");
-    let path = stage.home().join("bricks/b3");
+    let path = fixture.home().join("bricks/b3");
     let disk = OpenOptions::new().read(true).write(true).open(&path).expect("the brick");
-    let last = Chance::new(3).bytes(3 << 20).split_off(2 << 20);
+    let last = Prng::new(3).bytes(3 << 20).split_off(2 << 20);
     let block_at = |at: u64| {
         let mut block = vec![0; 4096];
         disk.read_exact_at(&mut block, at).map(|()| block).expect("a block")
@@ -46,14 +46,14 @@ fn a_flipped_block_is_found_and_named() {
     println!("flipped at {flipped:?}");
     drop(disk);
 
-    stage.must(&["up"]);
-    let verify = || stage.shoal(&["volume", "verify", "main"]);
+    fixture.must(&["up"]);
+    let verify = || fixture.shoal(&["volume", "verify", "main"]);
     let finds = wait_for(Duration::from_secs(30), || verify().stderr.contains("damaged"));
     assert!(finds, "the flipped bit is found: {:?}", verify());
     let ran = verify();
     ran.refused(&["volume `main`: 0 stripes mismatched, 1 damaged", "bricks that are named"]);
     assert!(ran.stdout.contains("the unit on b3 is damaged"), "{}", ran.stdout);
-    let ran = stage.shoal(&["volume", "verify", "main", "--json"]);
+    let ran = fixture.shoal(&["volume", "verify", "main", "--json"]);
     assert!(!ran.ok);
     let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("one document");
     let groups = found["groups"].as_array().expect("groups");
@@ -63,9 +63,9 @@ fn a_flipped_block_is_found_and_named() {
     assert_eq!(damaged[0]["bricks"], serde_json::json!(["b3"]));
 
     // Whoever reads gets the right bytes all the same.
-    let mount = stage.mount("mnt-2");
+    let mount = fixture.mount("mnt-2");
     for name in 0..4 {
-        let mut right = Chance::new(name).bytes(3 << 20);
+        let mut right = Prng::new(name).bytes(3 << 20);
         right[5_000..5_700].fill(9);
         assert!(fs::read(mount.join(name.to_string())).expect("the file") == right, "file {name}");
     }
@@ -73,12 +73,12 @@ fn a_flipped_block_is_found_and_named() {
 
 #[test]
 fn what_cannot_be_compared_is_said() {
-    let stage = Stage::new("verify-not");
-    stage.up(3, "2+1", "64M");
-    stage.shoal(&["volume", "verify", "sea"]).refused(&["there is no volume `sea`", "one of: main"]);
-    stage.kill("b1");
-    stage.kill("b2");
-    stage.shoal(&["volume", "verify", "main"]).refused(&["group ", "of volume `main` is not served"]);
-    stage.must(&["down"]);
-    stage.shoal(&["volume", "verify", "main"]).refused(&["does not answer"]);
+    let fixture = Fixture::new("verify-not");
+    fixture.up(3, "2+1", "64M");
+    fixture.shoal(&["volume", "verify", "sea"]).refused(&["there is no volume `sea`", "one of: main"]);
+    fixture.kill("b1");
+    fixture.kill("b2");
+    fixture.shoal(&["volume", "verify", "main"]).refused(&["group ", "of volume `main` is not served"]);
+    fixture.must(&["down"]);
+    fixture.shoal(&["volume", "verify", "main"]).refused(&["does not answer"]);
 }

@@ -13,7 +13,7 @@ use world::sim::{Fault, SimOptions};
 
 use crate::check::history::{History, filled, value_of};
 use crate::cluster::{Client, Cluster, brick_node, create_volume};
-use crate::dice::Dice;
+use crate::prng::Prng;
 
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 const NAME: &[u8] = b"file";
@@ -28,7 +28,7 @@ const SEEDS: u64 = 40;
 
 struct Story<'a> {
     cluster: &'a Cluster,
-    dice: Dice,
+    prng: Prng,
     seed: u64,
     history: RefCell<History>,
     /// A client has lost its lease.
@@ -52,8 +52,8 @@ impl Story<'_> {
 
     /// A range of blocks: a few, or from somewhere to somewhere.
     fn range(&self) -> (u64, u64) {
-        let first = self.dice.below(BLOCKS);
-        let len = if self.dice.coin() { 1 } else { 1 + self.dice.below(8) };
+        let first = self.prng.below(BLOCKS);
+        let len = if self.prng.coin() { 1 } else { 1 + self.prng.below(8) };
         (first, len.min(BLOCKS - first))
     }
 
@@ -69,20 +69,20 @@ impl Story<'_> {
     async fn steps(&self, client: &Client, inode: InodeId, writes: bool) -> Result<(), ClientError> {
         let opened = client.session.open(inode, writes, false).await?;
         for _ in 0..STEPS {
-            match self.dice.below(8) {
+            match self.prng.below(8) {
                 _ if !writes => self.read(client, opened.handle).await?,
                 0 => self.cut(client, inode).await?,
                 1..=4 => self.write(client, opened.handle).await?,
                 _ => self.read(client, opened.handle).await?,
             }
-            client.world.sleep(self.dice.below(3_000)).await;
+            client.world.sleep(self.prng.below(3_000)).await;
         }
         client.session.release(opened.handle).await
     }
 
     async fn cut(&self, client: &Client, inode: InodeId) -> Result<(), ClientError> {
         // Cut off whole or in part, often somewhere in a stripe.
-        let blocks = if self.dice.below(4) == 0 { 0 } else { self.dice.below(BLOCKS) };
+        let blocks = if self.prng.below(4) == 0 { 0 } else { self.prng.below(BLOCKS) };
         let number = self.history.borrow_mut().cut(blocks);
         let changes = SetAttrs { size: Some(blocks * BLOCK as u64), ..SetAttrs::default() };
         client.session.setattr(inode, changes).await?;
@@ -130,15 +130,15 @@ impl Story<'_> {
     /// Processes die one at a time, and are back before their leases have run out.
     async fn deaths(&self, world: &World) {
         for _ in 0..2 {
-            world.sleep(self.dice.below(2_000_000)).await;
-            if self.dice.below(3) == 0 {
+            world.sleep(self.prng.below(2_000_000)).await;
+            if self.prng.below(3) == 0 {
                 self.cluster.sim.kill("meta");
-                world.sleep(self.dice.below(500_000)).await;
+                world.sleep(self.prng.below(500_000)).await;
                 self.cluster.start_meta();
             } else {
-                let brick = self.dice.below(u64::from(BRICKS)) as u32;
+                let brick = self.prng.below(u64::from(BRICKS)) as u32;
                 self.cluster.sim.kill(&brick_node(brick));
-                world.sleep(self.dice.below(500_000)).await;
+                world.sleep(self.prng.below(500_000)).await;
                 self.cluster.start_brick(brick);
             }
             world.sleep(2_000_000).await;
@@ -148,16 +148,16 @@ impl Story<'_> {
 
 /// Runs one seed, with or without deaths.
 fn run(seed: u64, deaths: bool) -> Outcome {
-    let dice = Dice::new(seed ^ 0x0063_7574_7300);
+    let prng = Prng::new(seed ^ 0x0063_7574_7300);
     let options = SimOptions {
-        stall_per_million: dice.pick(&[1_000, 20_000, 100_000]),
-        stall_us: 1_000..dice.pick(&[10_000, 300_000]),
-        break_per_million: dice.pick(&[0, 1_000, 5_000]),
+        stall_per_million: prng.pick(&[1_000, 20_000, 100_000]),
+        stall_us: 1_000..prng.pick(&[10_000, 300_000]),
+        break_per_million: prng.pick(&[0, 1_000, 5_000]),
         ..SimOptions::default()
     };
     let cluster = Cluster::new(seed, options, BRICKS, 32 << 20, 8 << 20);
     cluster.start();
-    let story = Story { cluster: &cluster, dice, seed, history: RefCell::default(), lost: Cell::new(false) };
+    let story = Story { cluster: &cluster, prng, seed, history: RefCell::default(), lost: Cell::new(false) };
     let driver = cluster.sim.node("driver");
     cluster.sim.block_on("driver", async {
         driver.sleep(2_000_000).await;
@@ -171,7 +171,7 @@ fn run(seed: u64, deaths: bool) -> Outcome {
         a.session.release(made.handle).await.expect("closed");
         let inode = made.attr.inode;
         // One of them only reads, in half of the runs.
-        let all_write = story.dice.coin();
+        let all_write = story.prng.coin();
         let work =
             join3(story.work(a, inode, true), story.work(b, inode, true), story.work(c, inode, all_write));
         let dying = async {

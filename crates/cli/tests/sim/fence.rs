@@ -11,7 +11,7 @@ use world::sim::SimOptions;
 use world::{CallError, Peers, World};
 
 use crate::cluster::{Client, Cluster, brick_node, create_volume, identity, map};
-use crate::story::bytes_of;
+use crate::scenario::bytes_of;
 
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 const BRICKS: u32 = 4;

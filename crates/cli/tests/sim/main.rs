@@ -6,18 +6,18 @@
 mod check;
 mod cluster;
 mod cuts;
-mod dice;
 mod fence;
-mod late;
+mod late_reports;
 mod nbd;
 mod nemesis;
+mod prng;
+mod read_during_cut;
+mod scenario;
 mod shared;
-mod span;
 mod storm;
-mod story;
 mod swarm;
 mod tally;
-mod work;
+mod workload;
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ const PROGRESS: u64 = 50;
 fn one_seed_gives_one_trace() {
     let hash = |seed| {
         let cluster = Cluster::new(seed, SimOptions::default(), 10, 32 << 20, 8 << 20);
-        story::first(&cluster);
+        scenario::run(&cluster);
         cluster.sim.trace_hash()
     };
     assert_eq!(hash(1), hash(1));
@@ -117,7 +117,7 @@ fn storms() {
     println!("  never happened    {}", sum.missing().join("; "));
     failed.sort_unstable();
     assert!(failed.is_empty(), "failed: {failed:?}; repeat one of them with ./dev sim --seed {}", failed[0]);
-    assert!(sum.starved * 4 <= seeds || seeds < 20, "most seeds run to their end");
+    assert!(sum.inconclusive * 4 <= seeds || seeds < 20, "most seeds run to their end");
     let missing = if seeds >= SEEDS_FOR_ALL { sum.missing() } else { Vec::new() };
     assert!(missing.is_empty(), "never reached in {seeds} seeds:\n  {}", missing.join("\n  "));
 }

@@ -1,4 +1,4 @@
-//! Who does it: passing faults for as long as the clients work, and what stays with some bricks.
+//! Who does it: transient faults for as long as the clients work, and what stays with some bricks.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use world::sim::DiskFaults;
 
 use crate::cluster::brick_node;
 use crate::storm::Storm;
-use crate::swarm::{Lasting, Passing};
+use crate::swarm::{PersistentFault, TransientFault};
 
 /// A process is told to die within so many polls, or up to `2^POLLS_DOUBLED` times as many: an operation of a brick takes
 /// some ten, and one that has little to do takes few in all the time that it has.
@@ -32,25 +32,25 @@ const ASTRAY_US: u64 = 700_000;
 const REAP_US: u64 = 5_000;
 
 impl Storm<'_> {
-    /// Passing faults, one after the other, until the clients are done.
-    pub(crate) async fn passing_faults(&self, world: &World) {
-        while !self.is_calm() {
-            world.sleep(50_000 + self.dice.below(self.mix.pace_us)).await;
-            if self.mix.passing.is_empty() || self.is_calm() {
+    /// Transient faults, one after the other, until the clients are done.
+    pub(crate) async fn transient_faults(&self, world: &World) {
+        while !self.faults_are_over() {
+            world.sleep(50_000 + self.prng.below(self.config.pace_us)).await;
+            if self.config.transient.is_empty() || self.faults_are_over() {
                 continue;
             }
-            let brick = self.dice.below(u64::from(self.mix.bricks)) as u32;
+            let brick = self.prng.below(u64::from(self.config.bricks)) as u32;
             let node = brick_node(brick);
-            match self.dice.pick(&self.mix.passing) {
-                Passing::Kill => self.down(world, &node, |sim| sim.kill(&node)).await,
-                Passing::KillAtPoll => self.down_at_poll(world, &node, false).await,
-                Passing::PowerCut if self.dice.coin() => self.down_at_poll(world, &node, true).await,
-                Passing::PowerCut => self.down(world, &node, |sim| sim.power_cut(&node)).await,
-                Passing::PowerCutAll => self.all_down(world).await,
-                Passing::KillMeta if self.dice.coin() => self.down_at_poll(world, "meta", false).await,
-                Passing::KillMeta => self.down(world, "meta", |sim| sim.kill("meta")).await,
-                Passing::PowerCutMeta => self.down_at_poll(world, "meta", true).await,
-                passing => self.trouble(world, passing, &node).await,
+            match self.prng.pick(&self.config.transient) {
+                TransientFault::Kill => self.down(world, &node, |sim| sim.kill(&node)).await,
+                TransientFault::KillAtPoll => self.down_at_poll(world, &node, false).await,
+                TransientFault::PowerCut if self.prng.coin() => self.down_at_poll(world, &node, true).await,
+                TransientFault::PowerCut => self.down(world, &node, |sim| sim.power_cut(&node)).await,
+                TransientFault::PowerCutAll => self.all_down(world).await,
+                TransientFault::KillMeta if self.prng.coin() => self.down_at_poll(world, "meta", false).await,
+                TransientFault::KillMeta => self.down(world, "meta", |sim| sim.kill("meta")).await,
+                TransientFault::PowerCutMeta => self.down_at_poll(world, "meta", true).await,
+                transient => self.trouble(world, transient, &node).await,
             }
         }
     }
@@ -60,7 +60,7 @@ impl Storm<'_> {
         if self.claim(node) {
             self.rest_if_astray(world, &[node.to_owned()]).await;
             end(&self.cluster.sim);
-            world.sleep(self.dice.below(700_000)).await;
+            world.sleep(self.prng.below(700_000)).await;
             self.up_again(node);
         }
     }
@@ -71,32 +71,32 @@ impl Storm<'_> {
             return;
         }
         let sim = &self.cluster.sim;
-        sim.kill_at(node, self.dice.below(POLLS_MIN << self.dice.below(POLLS_DOUBLED)), power_cut);
+        sim.kill_at(node, self.prng.below(POLLS_MIN << self.prng.below(POLLS_DOUBLED)), power_cut);
         let until = world.now() + POLLS_US;
         while sim.is_alive(node) && world.now() < until {
-            world.sleep(self.dice.below(50_000)).await;
+            world.sleep(self.prng.below(50_000)).await;
         }
         match (sim.is_alive(node), power_cut) {
             (false, _) => {}
             (true, false) => sim.kill(node),
             (true, true) => sim.power_cut(node),
         }
-        world.sleep(self.dice.below(500_000)).await;
+        world.sleep(self.prng.below(500_000)).await;
         self.up_again(node);
     }
 
     /// All bricks and the metadata service lose power, and come back one after the other, within their leases.
     async fn all_down(&self, world: &World) {
-        let mut nodes: Vec<String> = (0..self.mix.bricks).map(brick_node).collect();
+        let mut nodes: Vec<String> = (0..self.config.bricks).map(brick_node).collect();
         nodes.push("meta".to_owned());
         nodes.retain(|node| self.claim(node));
         self.rest_if_astray(world, &nodes).await;
         nodes.iter().for_each(|node| self.cluster.sim.power_cut(node));
-        world.sleep(self.dice.below(500_000)).await;
+        world.sleep(self.prng.below(500_000)).await;
         while !nodes.is_empty() {
-            let node = nodes.swap_remove(self.dice.below(nodes.len() as u64) as usize);
+            let node = nodes.swap_remove(self.prng.below(nodes.len() as u64) as usize);
             self.up_again(&node);
-            world.sleep(self.dice.below(40_000)).await;
+            world.sleep(self.prng.below(40_000)).await;
         }
         // Somebody must get a word in between.
         world.sleep(ALL_DOWN_PAUSE_US).await;
@@ -109,9 +109,10 @@ impl Storm<'_> {
 
     /// Writes of this node's brick go astray, or will.
     fn is_astray(&self, node: &str) -> bool {
-        let astray =
-            |(brick, what): &(u32, Lasting)| *what == Lasting::Misdirect && brick_node(*brick) == node;
-        self.mix.lasting.iter().any(astray)
+        let astray = |(brick, what): &(u32, PersistentFault)| {
+            *what == PersistentFault::Misdirect && brick_node(*brick) == node
+        };
+        self.config.persistent.iter().any(astray)
     }
 
     /// Those of some nodes whose writes go astray are given nothing more, and have time to tell what they hold.
@@ -127,7 +128,7 @@ impl Storm<'_> {
 
     /// Cuts a node off from all others, or ends that.
     fn cut_off(&self, node: &str, cut: bool) {
-        let bricks = (0..self.mix.bricks).map(brick_node);
+        let bricks = (0..self.config.bricks).map(brick_node);
         let others = bricks.chain(["clienta", "clientb", "meta"].map(str::to_owned));
         others.filter(|other| other != node).for_each(|other| self.cluster.sim.partition(node, &other, cut));
     }
@@ -151,83 +152,84 @@ impl Storm<'_> {
     }
 
     /// Something that ends no process.
-    async fn trouble(&self, world: &World, passing: Passing, node: &str) {
+    async fn trouble(&self, world: &World, transient: TransientFault, node: &str) {
         let sim = &self.cluster.sim;
         let peers = ["clienta", "clientb", "meta"].map(str::to_owned);
         let bricks: Vec<String> =
-            (0..self.mix.bricks).map(brick_node).filter(|other| other != node).collect();
-        let other = match self.dice.below(2) {
-            0 => &peers[self.dice.below(3) as usize],
-            _ => &bricks[self.dice.below(bricks.len() as u64) as usize],
+            (0..self.config.bricks).map(brick_node).filter(|other| other != node).collect();
+        let other = match self.prng.below(2) {
+            0 => &peers[self.prng.below(3) as usize],
+            _ => &bricks[self.prng.below(bricks.len() as u64) as usize],
         };
-        match passing {
-            Passing::Cut => {
+        match transient {
+            TransientFault::Partition => {
                 sim.partition(node, other, true);
-                world.sleep(self.dice.below(900_000)).await;
+                world.sleep(self.prng.below(900_000)).await;
                 if !self.is_cut_off(node) && !self.is_cut_off(other) {
                     sim.partition(node, other, false);
                 }
             }
-            Passing::OneWay => {
-                let (from, to) = if self.dice.coin() { (node, &**other) } else { (&**other, node) };
+            TransientFault::OneWayPartition => {
+                let (from, to) = if self.prng.coin() { (node, &**other) } else { (&**other, node) };
                 sim.cut_one_way(from, to, true);
-                world.sleep(self.dice.below(900_000)).await;
+                world.sleep(self.prng.below(900_000)).await;
                 if !self.is_cut_off(from) && !self.is_cut_off(to) {
                     sim.cut_one_way(from, to, false);
                 }
             }
-            Passing::SlowLink => {
-                sim.slow_link(node, other, self.dice.pick(&[5_000, 50_000, 400_000]));
-                world.sleep(self.dice.below(2_000_000)).await;
+            TransientFault::SlowLink => {
+                sim.slow_link(node, other, self.prng.pick(&[5_000, 50_000, 400_000]));
+                world.sleep(self.prng.below(2_000_000)).await;
                 sim.slow_link(node, other, 0);
             }
             // Else nobody knows how long the journal takes to tell what it holds.
             _ if self.is_astray(node) => {}
             _ => {
-                sim.slow_disk(node, "disk", self.dice.pick(&[3, 20, 100]));
-                world.sleep(self.dice.below(2_000_000)).await;
+                sim.slow_disk(node, "disk", self.prng.pick(&[3, 20, 100]));
+                world.sleep(self.prng.below(2_000_000)).await;
                 sim.slow_disk(node, "disk", 1);
             }
         }
     }
 
     /// What stays with one brick.
-    pub(crate) async fn lasting_fault(&self, world: &World, brick: u32, lasting: Lasting) {
+    pub(crate) async fn persistent_fault(&self, world: &World, brick: u32, persistent: PersistentFault) {
         let (sim, node, within) = (&self.cluster.sim, brick_node(brick), self.cluster.data.clone());
-        world.sleep(self.dice.below(4_000_000)).await;
+        world.sleep(self.prng.below(4_000_000)).await;
         let faults = |read_error_per_million, misdirect_per_million| DiskFaults {
             within: within.clone(),
             read_error_per_million,
             misdirect_per_million,
             ..DiskFaults::default()
         };
-        match lasting {
-            Lasting::Outage | Lasting::CutOff => {
-                while !self.is_calm() && !self.claim(&node) {
+        match persistent {
+            PersistentFault::Outage | PersistentFault::MetaPartition => {
+                while !self.faults_are_over() && !self.claim(&node) {
                     world.sleep(100_000).await;
                 }
-                if !self.is_calm() {
-                    self.away(world, &node, lasting == Lasting::CutOff).await;
+                if !self.faults_are_over() {
+                    self.away(world, &node, persistent == PersistentFault::MetaPartition).await;
                 }
             }
-            Lasting::Rot => {
+            PersistentFault::Rot => {
                 self.rotten.borrow_mut().insert(brick);
-                while !self.is_calm() {
-                    sim.rot(&node, "disk", within.clone(), 1 + self.dice.below(8), RESTED_US);
-                    world.sleep(self.dice.below(1_000_000)).await;
+                while !self.faults_are_over() {
+                    sim.rot(&node, "disk", within.clone(), 1 + self.prng.below(8), RESTED_US);
+                    world.sleep(self.prng.below(1_000_000)).await;
                 }
             }
-            Lasting::Misdirect => {
+            PersistentFault::Misdirect => {
                 self.rotten.borrow_mut().insert(brick);
-                sim.disk_faults(&node, "disk", faults(0, self.dice.pick(&[10_000, 200_000])));
+                sim.disk_faults(&node, "disk", faults(0, self.prng.pick(&[10_000, 200_000])));
             }
-            Lasting::ReadErrors => {
+            PersistentFault::ReadErrors => {
                 self.rotten.borrow_mut().insert(brick);
-                sim.disk_faults(&node, "disk", faults(self.dice.pick(&[10_000, 300_000]), 0));
+                sim.disk_faults(&node, "disk", faults(self.prng.pick(&[10_000, 300_000]), 0));
             }
-            Lasting::FailSync | Lasting::Full => {
+            PersistentFault::FailSync | PersistentFault::Full => {
                 self.dead.borrow_mut().insert(brick);
-                let (fail_sync, full) = (lasting == Lasting::FailSync, lasting == Lasting::Full);
+                let (fail_sync, full) =
+                    (persistent == PersistentFault::FailSync, persistent == PersistentFault::Full);
                 sim.disk_faults(&node, "disk", DiskFaults { fail_sync, full, ..DiskFaults::default() });
             }
         }
@@ -248,21 +250,21 @@ impl Storm<'_> {
         } else {
             self.up_again(node);
         }
-        for _ in 0..if self.dice.coin() { ADMISSION_KILLS } else { 0 } {
-            world.sleep(self.dice.below(ADMISSION_PAUSE_US)).await;
-            self.down_at_poll(world, "meta", self.dice.coin()).await;
+        for _ in 0..if self.prng.coin() { ADMISSION_KILLS } else { 0 } {
+            world.sleep(self.prng.below(ADMISSION_PAUSE_US)).await;
+            self.down_at_poll(world, "meta", self.prng.coin()).await;
         }
     }
 
     /// Sees that the rest of a process goes with it when its brick has ended, until the faults are over.
     pub(crate) async fn reap(&self, world: &World) {
-        while !self.is_calm() {
-            self.bury();
+        while !self.faults_are_over() {
+            self.reap_ended();
             world.sleep(REAP_US).await;
         }
     }
 
-    pub(crate) fn bury(&self) {
+    pub(crate) fn reap_ended(&self) {
         let ended = std::mem::take(&mut *self.cluster.ended.borrow_mut());
         for (brick, why) in ended {
             self.cluster.sim.kill(&brick_node(brick));
@@ -273,8 +275,8 @@ impl Storm<'_> {
     }
 
     /// All faults stop, but for what stays.
-    pub(crate) fn calm(&self) {
-        for brick in 0..self.mix.bricks {
+    pub(crate) fn heal(&self) {
+        for brick in 0..self.config.bricks {
             let faults = match self.dead.borrow().contains(&brick) {
                 // A brick that has not noticed yet that its disk fails is still to find out.
                 true => continue,

@@ -30,7 +30,7 @@ impl Storm<'_> {
         };
         match opened {
             Ok(opened) => Some(opened.handle),
-            Err(_) if self.is_hopeless(&client.world).await => None,
+            Err(_) if self.exceeds_tolerance(&client.world).await => None,
             Err(error) => panic!("seed {}: the shared file cannot be opened: {error}", self.seed),
         }
     }
@@ -42,17 +42,17 @@ impl Storm<'_> {
     /// A range of blocks: often a few in one stripe, sometimes across a boundary of stripes.
     fn shared_range(&self) -> (u64, u64) {
         let all = STRIPES * self.stripe_blocks();
-        let len = match self.dice.below(4) {
+        let len = match self.prng.below(4) {
             0 => 1,
-            1 => 1 + self.dice.below(self.stripe_blocks()),
+            1 => 1 + self.prng.below(self.stripe_blocks()),
             2 => self.stripe_blocks(),
-            _ => 1 + self.dice.below(4),
+            _ => 1 + self.prng.below(4),
         };
-        let first = match self.dice.below(3) {
-            0 => self.dice.below(STRIPES) * self.stripe_blocks(),
+        let first = match self.prng.below(3) {
+            0 => self.prng.below(STRIPES) * self.stripe_blocks(),
             // The same place again and again: that is where histories are long.
-            1 => self.dice.below(3),
-            _ => self.dice.below(all),
+            1 => self.prng.below(3),
+            _ => self.prng.below(all),
         };
         (first, len.min(all - first))
     }
@@ -60,7 +60,7 @@ impl Storm<'_> {
     /// Cuts it somewhere.
     async fn cut_shared(&self, client: &Client) -> Result<(), ClientError> {
         let attr = client.session.lookup(InodeId::ROOT, NAME.as_bytes()).await?;
-        let blocks = self.dice.below(STRIPES * self.stripe_blocks());
+        let blocks = self.prng.below(STRIPES * self.stripe_blocks());
         let number = self.history.borrow_mut().cut(blocks);
         let changes = SetAttrs { size: Some(blocks * BLOCK as u64), ..SetAttrs::default() };
         client.session.setattr(attr.inode, changes).await?;
@@ -73,14 +73,14 @@ impl Storm<'_> {
 
     /// Writes or reads some blocks, or cuts the file.
     pub(crate) async fn shared_step(&self, client: &Client, handle: u64) -> Result<(), ClientError> {
-        for _ in 0..1 + self.dice.below(3) {
-            if self.dice.below(12) == 0 {
+        for _ in 0..1 + self.prng.below(3) {
+            if self.prng.below(12) == 0 {
                 self.cut_shared(client).await?;
                 continue;
             }
             let (first, len) = self.shared_range();
             let at = first * BLOCK as u64;
-            if self.dice.coin() {
+            if self.prng.coin() {
                 let value = self.history.borrow_mut().write(first..first + len);
                 client.session.write(handle, at, &filled(value, len as usize)).await?;
                 if self.lost_a_lease() {
@@ -106,13 +106,13 @@ impl Storm<'_> {
 
     /// Reads it whole when nobody writes it any more.
     pub(crate) async fn compare_shared(&self, client: &Client) {
-        if self.starved.get() {
+        if self.inconclusive.get() {
             return;
         }
         let start = self.history.borrow_mut().tick();
-        let found = match crate::work::read_whole(client, NAME).await {
+        let found = match crate::workload::read_whole(client, NAME).await {
             Ok(found) => found,
-            Err(_) if self.is_hopeless_after_loss(&client.world).await => return,
+            Err(_) if self.exceeds_tolerance_after_loss(&client.world).await => return,
             Err(ClientError::Refused(Refusal::NotFound)) => return,
             Err(error) => panic!("seed {}: the shared file cannot be read: {error}", self.seed),
         };

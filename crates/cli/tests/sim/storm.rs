@@ -3,7 +3,7 @@
 //!
 //! Promised: an application sees pauses, never an error or a wrong byte; what an fsync confirmed survives a power cut
 //! of everything and the loss of as many bricks as the code bears. Not promised here: more bricks lost at once than
-//! that, a client cut off for longer than its lease. Such a run ends early and is counted as starved.
+//! that, a client cut off for longer than its lease. Such a run ends early and is counted as inconclusive.
 //!
 //! ```text
 //! work under faults ──▶ faults stop: all comes clean, all is there, parity fits, still writable
@@ -23,17 +23,17 @@ use world::sim::Fault;
 
 use crate::check::content::Content;
 use crate::check::history::History;
-use crate::check::liveness::{self, CLEAN_US};
+use crate::check::liveness::{self, RECOVERY_US};
 use crate::check::parity::{Compared, ParityCheck};
 use crate::check::space;
 use crate::cluster::{Client, Cluster, create_volume, map};
-use crate::dice::Dice;
-use crate::swarm::Mix;
+use crate::prng::Prng;
+use crate::swarm::SwarmConfig;
 use crate::tally::Tally;
 
 /// Operations of each client under faults, and after them.
 const STEPS: u32 = 60;
-const STEPS_CALM: u32 = 8;
+const STEPS_HEALED: u32 = 8;
 const BRICK_BYTES: u64 = 32 << 20;
 /// The faults stop at this time at the latest, in microseconds: an application is promised an answer within a minute.
 const FAULTS_US: u64 = 40_000_000;
@@ -43,8 +43,8 @@ const REJOIN_US: u64 = 5_000_000;
 /// A run.
 pub(crate) struct Storm<'a> {
     pub(crate) cluster: &'a Cluster,
-    pub(crate) mix: Mix,
-    pub(crate) dice: Dice,
+    pub(crate) config: SwarmConfig,
+    pub(crate) prng: Prng,
     pub(crate) seed: u64,
     /// Bytes of data in a stripe.
     pub(crate) stripe: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Storm<'a> {
     /// The file that both write.
     pub(crate) history: RefCell<History>,
     done: Cell<bool>,
-    pub(crate) starved: Cell<bool>,
+    pub(crate) inconclusive: Cell<bool>,
     /// The clients have ended in order: the metadata service knows how far their files reach.
     all_told: Cell<bool>,
     /// The mounts, and who they were at first.
@@ -73,21 +73,21 @@ pub(crate) struct Storm<'a> {
 
 /// Runs one seed.
 pub(crate) fn run(seed: u64) -> Tally {
-    let dice = Dice::new(seed ^ 0x5354_4f52_4d00);
-    let mix = Mix::draw(seed, &dice);
-    tracing::info!(seed, ?mix, "a storm begins");
-    let cluster = Cluster::new(seed, mix.options.clone(), mix.bricks, BRICK_BYTES, mix.brick_memory);
+    let prng = Prng::new(seed ^ 0x5354_4f52_4d00);
+    let config = SwarmConfig::draw(seed, &prng);
+    tracing::info!(seed, ?config, "a storm begins");
+    let cluster = Cluster::new(seed, config.options.clone(), config.bricks, BRICK_BYTES, config.brick_memory);
     let storm = Storm {
         cluster: &cluster,
         seed,
-        stripe: ((mix.slots - mix.parity) * mix.unit) as usize,
-        mix,
-        dice,
+        stripe: ((config.slots - config.parity) * config.unit) as usize,
+        config,
+        prng,
         files: RefCell::default(),
         handed: RefCell::default(),
         history: RefCell::default(),
         done: Cell::new(false),
-        starved: Cell::new(false),
+        inconclusive: Cell::new(false),
         all_told: Cell::new(false),
         mounts: RefCell::default(),
         down: RefCell::default(),
@@ -104,12 +104,14 @@ pub(crate) fn run(seed: u64) -> Tally {
     cluster.sim.kill("clientb");
     cluster.start_meta();
     let lost = storm.dead.borrow().clone();
-    (0..storm.mix.bricks).filter(|brick| !lost.contains(brick)).for_each(|brick| cluster.start_brick(brick));
+    (0..storm.config.bricks)
+        .filter(|brick| !lost.contains(brick))
+        .for_each(|brick| cluster.start_brick(brick));
     let reader = cluster.sim.node("clientc");
     cluster.sim.block_on("clientc", storm.after_the_cut(reader));
     let mut tally = storm.tally.borrow().clone();
     tally.seeds = 1;
-    tally.starved = u64::from(storm.starved.get());
+    tally.inconclusive = u64::from(storm.inconclusive.get());
     tally.reads_checked = storm.history.borrow().reads_checked;
     tally.virtual_us = cluster.sim.now();
     tally.trace = cluster.sim.trace_hash();
@@ -119,13 +121,13 @@ pub(crate) fn run(seed: u64) -> Tally {
 
 impl Storm<'_> {
     async fn work(&self, driver: &World) {
-        let mix = &self.mix;
+        let config = &self.config;
         driver.sleep(1_500_000).await;
-        create_volume(driver, mix.code, mix.unit, mix.extent_stripes, mix.groups).await;
-        self.must(liveness::all_served(driver, mix.bricks, &BTreeSet::new()).await);
-        *self.free.borrow_mut() = space::free(driver, mix.bricks).await;
-        let a = Client::mount(self.cluster.sim.node("clienta"), mix.budget, mix.encode[0]).await;
-        let b = Client::mount(self.cluster.sim.node("clientb"), mix.budget, mix.encode[1]).await;
+        create_volume(driver, config.code, config.unit, config.extent_stripes, config.groups).await;
+        self.must(liveness::all_served(driver, config.bricks, &BTreeSet::new()).await);
+        *self.free.borrow_mut() = space::free(driver, config.bricks).await;
+        let a = Client::mount(self.cluster.sim.node("clienta"), config.budget, config.encode[0]).await;
+        let b = Client::mount(self.cluster.sim.node("clientb"), config.budget, config.encode[1]).await;
         for client in [&a, &b] {
             self.mounts.borrow_mut().push((client.mount.clone(), client.mount.client()));
         }
@@ -135,29 +137,30 @@ impl Storm<'_> {
             self.done.set(true);
             [ours, theirs]
         };
-        let lasting =
-            join_all(mix.lasting.iter().map(|(brick, what)| self.lasting_fault(driver, *brick, *what)));
-        let passing = join_all((0..mix.together).map(|_| self.passing_faults(driver)));
-        let (shared, _, _, ()) = join4(clients, lasting, passing, self.reap(driver)).await;
-        self.calm();
-        if !self.is_hopeless(driver).await {
-            self.comes_clean(driver, [&a, &b], shared).await;
+        let persistent = join_all(
+            config.persistent.iter().map(|(brick, what)| self.persistent_fault(driver, *brick, *what)),
+        );
+        let transient = join_all((0..config.together).map(|_| self.transient_faults(driver)));
+        let (shared, _, _, ()) = join4(clients, persistent, transient, self.reap(driver)).await;
+        self.heal();
+        if !self.exceeds_tolerance(driver).await {
+            self.recovers(driver, [&a, &b], shared).await;
         }
-        self.compare_all(&a, !self.starved.get()).await;
-        self.compare_all(&b, !self.starved.get()).await;
+        self.compare_all(&a, !self.inconclusive.get()).await;
+        self.compare_all(&b, !self.inconclusive.get()).await;
         self.count([&a, &b]);
-        if !self.is_hopeless(driver).await {
+        if !self.exceeds_tolerance(driver).await {
             self.rests(driver, &a).await;
         }
         // Idle bricks fold: sometimes they are done before the power cut, sometimes it hits them at it.
-        driver.sleep(self.dice.below(3_000_000)).await;
-        for report in liveness::reports(driver, mix.bricks).await {
+        driver.sleep(self.prng.below(3_000_000)).await;
+        for report in liveness::reports(driver, config.bricks).await {
             let mut tally = self.tally.borrow_mut();
             tally.patched += report.patched;
             tally.folded += report.folded;
         }
         // Clients that leave have told everything; of the others only what they made stable is known.
-        if self.dice.coin() && !self.starved.get() {
+        if self.prng.coin() && !self.inconclusive.get() {
             for client in [&a, &b] {
                 let left = client.mount.leave(&client.world).await;
                 self.must(left.map_err(|error| format!("a client cannot leave: {error}")));
@@ -168,24 +171,24 @@ impl Storm<'_> {
     }
 
     /// The faults have stopped: groups are served, slots are live again, and clients get on with their work, soon.
-    async fn comes_clean(&self, driver: &World, clients: [&Client; 2], shared: [Option<u64>; 2]) {
+    async fn recovers(&self, driver: &World, clients: [&Client; 2], shared: [Option<u64>; 2]) {
         let dead = self.dead.borrow().clone();
-        let served = liveness::all_served(driver, self.mix.bricks, &dead);
-        let Some(served) = driver.timeout(CLEAN_US + 10_000_000, served).await else {
+        let served = liveness::all_served(driver, self.config.bricks, &dead);
+        let Some(served) = driver.timeout(RECOVERY_US + 10_000_000, served).await else {
             panic!("seed {}: nothing answers after the faults", self.seed)
         };
         self.must(served);
         self.must(liveness::all_live(driver, &dead).await);
-        self.bury();
+        self.reap_ended();
         let [a, b] = clients;
-        let ours = self.client(a, "a", STEPS_CALM, shared[0]);
-        let steps = join(ours, self.client(b, "b", STEPS_CALM, shared[1]));
-        let done = driver.timeout(CLEAN_US, steps).await;
+        let ours = self.client(a, "a", STEPS_HEALED, shared[0]);
+        let steps = join(ours, self.client(b, "b", STEPS_HEALED, shared[1]));
+        let done = driver.timeout(RECOVERY_US, steps).await;
         // A lease that ran out with the last fault is noticed after it.
-        let hopeless = self.is_hopeless(driver).await;
+        let hopeless = self.exceeds_tolerance(driver).await;
         assert!(
             done.is_some() || hopeless,
-            "seed {}: clients are not done {CLEAN_US} us after the faults",
+            "seed {}: clients are not done {RECOVERY_US} us after the faults",
             self.seed
         );
     }
@@ -194,9 +197,9 @@ impl Storm<'_> {
     async fn rests(&self, driver: &World, client: &Client) {
         let mut unwell = self.out(driver).await;
         unwell.extend(self.harmed());
-        let folded = liveness::all_folded(driver, self.mix.bricks, &unwell).await;
+        let folded = liveness::all_folded(driver, self.config.bricks, &unwell).await;
         // A brick may be put Out only now for what the last fault did to it.
-        if self.is_hopeless(driver).await {
+        if self.exceeds_tolerance(driver).await {
             return;
         }
         self.must(folded);
@@ -222,7 +225,7 @@ impl Storm<'_> {
     }
 
     /// The clients have done their work under faults, or these have lasted long enough.
-    pub(crate) fn is_calm(&self) -> bool {
+    pub(crate) fn faults_are_over(&self) -> bool {
         self.done.get() || self.cluster.sim.now() >= FAULTS_US
     }
 
@@ -250,7 +253,7 @@ impl Storm<'_> {
             world.sleep(REJOIN_US / 50).await;
         }
         if self.lost_a_lease() {
-            self.starved.set(true);
+            self.inconclusive.set(true);
         }
         self.lost_a_lease()
     }
@@ -263,11 +266,11 @@ impl Storm<'_> {
     }
 
     /// More slots of a group are Out or damaged than reads bear, or more Out than writes bear: errors are as promised.
-    pub(crate) async fn is_hopeless(&self, world: &World) -> bool {
+    pub(crate) async fn exceeds_tolerance(&self, world: &World) -> bool {
         let (map, harmed) = (map(world).await, self.harmed());
         let (data, writable) = (
-            self.mix.slots - self.mix.parity,
-            self.mix.slots - self.mix.parity + u32::from(self.mix.parity >= 2),
+            self.config.slots - self.config.parity,
+            self.config.slots - self.config.parity + u32::from(self.config.parity >= 2),
         );
         let hopeless = map.volumes.iter().flat_map(|volume| &volume.groups).any(|group| {
             let live = |slot: &&SlotConfig| slot.state == SlotState::Live;
@@ -276,28 +279,30 @@ impl Storm<'_> {
             count(&live) < writable || count(&sound) < data
         });
         if hopeless || self.lost_a_lease() {
-            self.starved.set(true);
+            self.inconclusive.set(true);
         }
-        self.starved.get()
+        self.inconclusive.get()
     }
 
     async fn client(&self, client: &Client, who: &str, steps: u32, shared: Option<u64>) {
         for step in 0..steps {
-            if self.starved.get() {
+            if self.inconclusive.get() {
                 return;
             }
-            let done = match shared.filter(|_| self.dice.below(3) == 0) {
+            let done = match shared.filter(|_| self.prng.below(3) == 0) {
                 Some(handle) => self.shared_step(client, handle).await,
                 None => self.step(client, who, step).await,
             };
             if let Err(error) = done {
-                if !self.is_hopeless(&client.world).await && !self.soon_lost_a_lease(&client.world).await {
+                if !self.exceeds_tolerance(&client.world).await
+                    && !self.soon_lost_a_lease(&client.world).await
+                {
                     panic!("seed {}: step {step} of {who} failed: {error}", self.seed);
                 }
                 return;
             }
             self.tally.borrow_mut().operations += 1;
-            client.world.sleep(self.dice.below(60_000)).await;
+            client.world.sleep(self.prng.below(60_000)).await;
         }
     }
 
@@ -306,11 +311,11 @@ impl Storm<'_> {
     async fn lose_bricks(&self, world: &World) {
         let mut unwell = self.out(world).await;
         unwell.extend(self.harmed());
-        for brick in self.rotten.borrow().iter().filter(|_| self.dice.coin()) {
+        for brick in self.rotten.borrow().iter().filter(|_| self.prng.coin()) {
             self.dead.borrow_mut().insert(*brick);
         }
-        while unwell.len() < self.mix.parity as usize {
-            let brick = self.dice.below(u64::from(self.mix.bricks)) as u32;
+        while unwell.len() < self.config.parity as usize {
+            let brick = self.prng.below(u64::from(self.config.bricks)) as u32;
             if unwell.insert(brick) {
                 self.dead.borrow_mut().insert(brick);
             }
@@ -321,24 +326,24 @@ impl Storm<'_> {
         let client = Client::mount(world.clone(), 1 << 20, Encode::Auto).await;
         self.compare_all(&client, false).await;
         self.compare_shared(&client).await;
-        if self.all_told.get() && !self.is_hopeless_after_loss(&world).await {
+        if self.all_told.get() && !self.exceeds_tolerance_after_loss(&world).await {
             self.remove_all(&client).await;
             let free = self.free.borrow().clone();
-            self.must(space::all_back(&world, self.mix.bricks, &free).await);
+            self.must(space::all_back(&world, self.config.bricks, &free).await);
             self.tally.borrow_mut().spaces_compared += 1;
         }
     }
 
     /// Bricks that came back too late after the power cut are Out as well: more may be gone than the code bears.
-    pub(crate) async fn is_hopeless_after_loss(&self, world: &World) -> bool {
+    pub(crate) async fn exceeds_tolerance_after_loss(&self, world: &World) -> bool {
         let (map, harmed) = (map(world).await, self.harmed());
         let hopeless = map.volumes.iter().flat_map(|volume| &volume.groups).any(|group| {
             let sound = |slot: &&SlotConfig| slot.state == SlotState::Live && !harmed.contains(&slot.brick.0);
-            (group.slots.iter().filter(sound).count() as u32) < self.mix.slots - self.mix.parity
+            (group.slots.iter().filter(sound).count() as u32) < self.config.slots - self.config.parity
         });
         if hopeless {
-            self.starved.set(true);
+            self.inconclusive.set(true);
         }
-        self.starved.get()
+        self.inconclusive.get()
     }
 }

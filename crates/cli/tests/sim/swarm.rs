@@ -3,11 +3,11 @@
 use client::Encode;
 use world::sim::SimOptions;
 
-use crate::dice::Dice;
+use crate::prng::Prng;
 
 /// A fault that comes again and again, and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Passing {
+pub(crate) enum TransientFault {
     /// A brick's process ends and is started again.
     Kill,
     /// The same, before a certain poll.
@@ -21,36 +21,36 @@ pub(crate) enum Passing {
     /// Its machine loses power.
     PowerCutMeta,
     /// Two nodes do not reach one another.
-    Cut,
+    Partition,
     /// One node does not reach another, but the other does.
-    OneWay,
+    OneWayPartition,
     /// Frames between two nodes take long.
     SlowLink,
     /// A disk is slow.
     SlowDisk,
 }
 
-/// Every kind of passing fault.
-const PASSING: [Passing; 10] = [
-    Passing::Kill,
-    Passing::KillAtPoll,
-    Passing::PowerCut,
-    Passing::PowerCutAll,
-    Passing::KillMeta,
-    Passing::PowerCutMeta,
-    Passing::Cut,
-    Passing::OneWay,
-    Passing::SlowLink,
-    Passing::SlowDisk,
+/// Every kind of transient fault.
+const TRANSIENT_FAULTS: [TransientFault; 10] = [
+    TransientFault::Kill,
+    TransientFault::KillAtPoll,
+    TransientFault::PowerCut,
+    TransientFault::PowerCutAll,
+    TransientFault::KillMeta,
+    TransientFault::PowerCutMeta,
+    TransientFault::Partition,
+    TransientFault::OneWayPartition,
+    TransientFault::SlowLink,
+    TransientFault::SlowDisk,
 ];
 
 /// Something that stays with one brick. A run has no more of them than the code bears.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lasting {
+pub(crate) enum PersistentFault {
     /// It is away for longer than its lease, once.
     Outage,
     /// It runs, and does not reach the metadata service for longer than its lease, once.
-    CutOff,
+    MetaPartition,
     /// Blocks of its data rot.
     Rot,
     /// Some of its writes to data blocks go to other data blocks.
@@ -63,19 +63,19 @@ pub(crate) enum Lasting {
     Full,
 }
 
-const LASTING: [Lasting; 7] = [
-    Lasting::Outage,
-    Lasting::CutOff,
-    Lasting::Rot,
-    Lasting::Misdirect,
-    Lasting::ReadErrors,
-    Lasting::FailSync,
-    Lasting::Full,
+const PERSISTENT_FAULTS: [PersistentFault; 7] = [
+    PersistentFault::Outage,
+    PersistentFault::MetaPartition,
+    PersistentFault::Rot,
+    PersistentFault::Misdirect,
+    PersistentFault::ReadErrors,
+    PersistentFault::FailSync,
+    PersistentFault::Full,
 ];
 
 /// What one seed is about.
 #[derive(Debug)]
-pub(crate) struct Mix {
+pub(crate) struct SwarmConfig {
     pub(crate) code: &'static str,
     pub(crate) slots: u32,
     pub(crate) parity: u32,
@@ -88,52 +88,52 @@ pub(crate) struct Mix {
     pub(crate) budget: u64,
     pub(crate) encode: [Encode; 2],
     pub(crate) options: SimOptions,
-    pub(crate) passing: Vec<Passing>,
-    /// Longest pause between two passing faults, in microseconds.
+    pub(crate) transient: Vec<TransientFault>,
+    /// Longest pause between two transient faults, in microseconds.
     pub(crate) pace_us: u64,
-    /// Passing faults that may be there at once.
+    /// Transient faults that may be there at once.
     pub(crate) together: u32,
-    pub(crate) lasting: Vec<(u32, Lasting)>,
+    pub(crate) persistent: Vec<(u32, PersistentFault)>,
 }
 
 /// Codes with their slots and parity units.
 const CODES: [(&str, u32, u32); 6] =
     [("2+1", 3, 1), ("1+2", 3, 2), ("4+2", 6, 2), ("8+2", 10, 2), ("3+3", 6, 3), ("4+0", 4, 0)];
 
-impl Mix {
-    pub(crate) fn draw(seed: u64, dice: &Dice) -> Mix {
-        let (code, slots, parity) = dice.pick(&CODES);
-        let bricks = slots + dice.below(3) as u32;
+impl SwarmConfig {
+    pub(crate) fn draw(seed: u64, prng: &Prng) -> SwarmConfig {
+        let (code, slots, parity) = prng.pick(&CODES);
+        let bricks = slots + prng.below(3) as u32;
         // Writes need one live slot more than reads where there are two parities: that one is left alone.
-        let harmed = dice.below(u64::from(if parity < 2 { parity } else { parity - 1 }) + 1);
-        let mut lasting: Vec<(u32, Lasting)> = Vec::new();
-        while (lasting.len() as u64) < harmed {
-            let brick = dice.below(u64::from(bricks)) as u32;
-            if lasting.iter().all(|(other, _)| *other != brick) {
-                lasting.push((brick, dice.pick(&LASTING)));
+        let harmed = prng.below(u64::from(if parity < 2 { parity } else { parity - 1 }) + 1);
+        let mut persistent: Vec<(u32, PersistentFault)> = Vec::new();
+        while (persistent.len() as u64) < harmed {
+            let brick = prng.below(u64::from(bricks)) as u32;
+            if persistent.iter().all(|(other, _)| *other != brick) {
+                persistent.push((brick, prng.pick(&PERSISTENT_FAULTS)));
             }
         }
-        let encode = || dice.pick(&[Encode::Client, Encode::Primary, Encode::Auto]);
-        Mix {
+        let encode = || prng.pick(&[Encode::Client, Encode::Primary, Encode::Auto]);
+        SwarmConfig {
             code,
             slots,
             parity,
-            unit: dice.pick(&[4096, 8192, 16384]),
-            extent_stripes: 1 + dice.below(8) as u32,
-            groups: 1 + dice.below(8) as u32,
+            unit: prng.pick(&[4096, 8192, 16384]),
+            extent_stripes: 1 + prng.below(8) as u32,
+            groups: 1 + prng.below(8) as u32,
             bricks,
-            brick_memory: dice.pick(&[256 << 10, 640 << 10, 1 << 20, 8 << 20]),
-            budget: dice.pick(&[0, 256 << 10, 4 << 20]),
+            brick_memory: prng.pick(&[256 << 10, 640 << 10, 1 << 20, 8 << 20]),
+            budget: prng.pick(&[0, 256 << 10, 4 << 20]),
             encode: [encode(), encode()],
             options: SimOptions {
                 // With slow writes an operation is asked for again while it is still being written.
-                write_us: 2..dice.pick(&[50, 50, 2_000, 30_000]),
+                write_us: 2..prng.pick(&[50, 50, 2_000, 30_000]),
                 ..SimOptions::drawn(seed)
             },
-            passing: dice.some(&PASSING),
-            pace_us: dice.pick(&[300_000, 1_000_000, 2_000_000]),
-            together: 1 + dice.below(2) as u32,
-            lasting,
+            transient: prng.subset(&TRANSIENT_FAULTS),
+            pace_us: prng.pick(&[300_000, 1_000_000, 2_000_000]),
+            together: 1 + prng.below(2) as u32,
+            persistent,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use types::rare::{self, Rare};
+use types::code_probe::{self, CodeProbe};
 use world::sim::Fault;
 
 /// Branches that a storm reaches by a bug only, or hardly ever, each with who reaches it.
@@ -12,7 +12,7 @@ use world::sim::Fault;
 ///   `what_comes_after_an_open_operation_waits`).
 /// - Every live slot holds what parity was made of, and hears with the question what is decided. That it looks at the
 ///   identity all the same is the last guard against a silent wrong decode (`store`: `slot/tests`).
-const NOT_BY_CHANCE: [Rare; 2] = [Rare::AbortedFollower, Rare::OtherIdentity];
+const NOT_BY_CHANCE: [CodeProbe; 2] = [CodeProbe::AbortedFollower, CodeProbe::OtherIdentity];
 
 /// What one seed did, or several.
 #[derive(Clone, Default, Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Tally {
     /// Runs whose space was compared at their end.
     pub(crate) spaces_compared: u64,
     /// The run ended early: more bricks were put Out than writes bear, or a client lost its lease.
-    pub(crate) starved: u64,
+    pub(crate) inconclusive: u64,
     /// A sum over the runs' traces.
     pub(crate) trace: u64,
 }
@@ -72,7 +72,7 @@ impl Tally {
         self.units_compared += other.units_compared;
         self.units_damaged += other.units_damaged;
         self.spaces_compared += other.spaces_compared;
-        self.starved += other.starved;
+        self.inconclusive += other.inconclusive;
         self.trace = self.trace.wrapping_add(other.trace);
     }
 
@@ -86,8 +86,9 @@ impl Tally {
         let none = |count: u64, what: String| (count == 0).then_some(what);
         let faults =
             Fault::ALL.iter().zip(self.faults).filter_map(|(fault, n)| none(n, format!("fault {fault:?}")));
-        let branches = Rare::ALL.iter().filter(|branch| !NOT_BY_CHANCE.contains(branch));
-        let branches = branches.filter_map(|b| none(rare::count(*b), format!("branch {b:?}: {}", b.text())));
+        let branches = CodeProbe::ALL.iter().filter(|branch| !NOT_BY_CHANCE.contains(branch));
+        let branches =
+            branches.filter_map(|b| none(code_probe::count(*b), format!("branch {b:?}: {}", b.text())));
         let ways = [
             (self.staged, "a stripe that a client encoded"),
             (self.sent, "a stripe that a primary encoded"),
@@ -106,7 +107,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hours = self.virtual_us as f64 / 3.6e9;
         writeln!(f, "{} seeds, {} operations, {} faults", self.seeds, self.operations, self.faults_in_all())?;
-        writeln!(f, "  simulated time    {hours:.2} hours; {} starved runs", self.starved)?;
+        writeln!(f, "  simulated time    {hours:.2} hours; {} inconclusive runs", self.inconclusive)?;
         writeln!(f, "  written           {} MiB; compared {} MiB", self.bytes >> 20, self.compared >> 20)?;
         writeln!(f, "  histories         {} reads, {} writes whole", self.reads_checked, self.writes_whole)?;
         writeln!(
@@ -125,8 +126,8 @@ impl fmt::Display for Tally {
             writeln!(f, "    {count:>9}  {fault:?}")?;
         }
         writeln!(f, "  rare branches")?;
-        for branch in Rare::ALL {
-            writeln!(f, "    {:>9}  {}", rare::count(*branch), branch.text())?;
+        for branch in CodeProbe::ALL {
+            writeln!(f, "    {:>9}  {}", code_probe::count(*branch), branch.text())?;
         }
         write!(f, "  trace             {:016x}", self.trace)
     }

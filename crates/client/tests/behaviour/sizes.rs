@@ -95,7 +95,7 @@ fn a_write_that_was_overtaken_by_a_cut_is_done_again() {
         assert_eq!(shared.mode, Mode::Shared);
 
         cluster.known().sync_us = SECOND / 10;
-        let told = cluster.calls("Grow");
+        let told = cluster.calls("UpdateSizes");
         let cut = async {
             world.sleep(SECOND / 100).await;
             let changes = SetAttrs { size: Some(50), ..SetAttrs::default() };
@@ -103,7 +103,11 @@ fn a_write_that_was_overtaken_by_a_cut_is_done_again() {
         };
         let look = async {
             world.sleep(SECOND / 20).await;
-            assert_eq!((cluster.calls("SetAttr"), cluster.calls("Grow")), (1, told), "cut and not told of");
+            assert_eq!(
+                (cluster.calls("SetAttr"), cluster.calls("UpdateSizes")),
+                (1, told),
+                "cut and not told of"
+            );
         };
         let bytes = pattern(LEN, 2);
         let write = session.write(opened.handle, FAR as u64, &bytes);

@@ -13,7 +13,7 @@ use types::wire::Record;
 use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq, StripeKey, StripeSet};
 use world::{Answer, Call, World, serve};
 
-use super::{Cluster, Held, Known, identity};
+use super::{Cluster, Known, UnstableWrite, identity};
 
 impl Cluster {
     /// Starts a brick, for the first time or again.
@@ -134,7 +134,7 @@ impl Known {
             return Err(Refusal::NoSpace);
         }
         if self.seen.insert((write.client, write.seq)) {
-            self.held.entry(brick).or_default().push(Held { write, bytes });
+            self.held.entry(brick).or_default().push(UnstableWrite { write, bytes });
         }
         Ok(())
     }
@@ -144,13 +144,14 @@ impl Known {
             self.check_primary(brick, *group, *epoch)?;
         }
         let groups: Vec<GroupId> = sync.groups.iter().map(|(group, _)| *group).collect();
-        let of = |held: &Held| {
+        let of = |held: &UnstableWrite| {
             held.write.client == sync.client
                 && held.write.seq <= sync.upto
                 && groups.contains(&held.write.group)
         };
         let held = self.held.entry(brick).or_default();
-        let (stable, rest): (Vec<Held>, Vec<Held>) = std::mem::take(held).into_iter().partition(of);
+        let (stable, rest): (Vec<UnstableWrite>, Vec<UnstableWrite>) =
+            std::mem::take(held).into_iter().partition(of);
         *held = rest;
         for held in stable {
             let stripe = self.map.volumes[0].geometry.stripe();
@@ -246,7 +247,7 @@ fn place(span: &Span) -> std::ops::Range<usize> {
     span.offset as usize..(span.offset + span.len) as usize
 }
 
-fn apply(stripe: &mut [u8], held: &Held) {
+fn apply(stripe: &mut [u8], held: &UnstableWrite) {
     let mut bytes = held.bytes.as_slice();
     for span in &held.write.spans {
         let place = &mut stripe[place(span)];

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use types::limits::BEAT_US;
+use types::limits::HEARTBEAT_US;
 use types::messages::Done;
 use types::messages::cluster::*;
 use types::messages::names::*;
@@ -23,7 +23,7 @@ pub struct File {
     /// Shown to others.
     pub volatile: u64,
     pub stale_end: u64,
-    pub cuts: u64,
+    pub truncate_seq: u64,
     pub changes: u64,
     pub mtime: i64,
     pub atime: i64,
@@ -89,13 +89,13 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
             }
         };
     }
-    now!(MapGet => map_get, ClientJoin => join, ModeTaken => mode_taken, ClientLeave => leave, Lookup => lookup,
-         GetAttr => getattr, Grow => grow, Zeroed => zeroed, Accessed => accessed);
+    now!(MapGet => map_get, ClientJoin => join, RecallAck => recall_ack, ClientLeave => leave, Lookup => lookup,
+         GetAttr => getattr, UpdateSizes => grow, Zeroed => zeroed, Accessed => accessed);
     if call.kind == SetAttr::KIND {
         let delay = known.borrow().setattr_us;
         world.sleep(delay).await;
     }
-    once!(SetAttr => setattr, Create => create, Release => release, Unlink => unlink, Zero => zero);
+    once!(SetAttr => setattr, Create => create, Release => release, Unlink => unlink, ZeroBegin => zero);
     match call.kind {
         ClientPoll::KIND => reply(poll(&known, &world, &call.parse()?).await),
         Open::KIND => reply(open(&known, &world, &call.parse()?).await),
@@ -125,8 +125,8 @@ fn once<R: Record>(
     Ok(reply)
 }
 
-async fn poll(known: &Shared, world: &World, poll: &ClientPoll) -> Result<ClientNews, Refusal> {
-    let until = world.now() + BEAT_US;
+async fn poll(known: &Shared, world: &World, poll: &ClientPoll) -> Result<ClientPollReply, Refusal> {
+    let until = world.now() + HEARTBEAT_US;
     loop {
         {
             let known = known.borrow();
@@ -138,7 +138,7 @@ async fn poll(known: &Shared, world: &World, poll: &ClientPoll) -> Result<Client
             };
             let recalls: Vec<Recall> = known.recalls.iter().filter_map(mine).collect();
             if known.map.version > poll.map || !recalls.is_empty() || world.now() > until {
-                return Ok(ClientNews { map: known.map.version, recalls, stops: Vec::new() });
+                return Ok(ClientPollReply { map: known.map.version, recalls, quiesces: Vec::new() });
             }
         }
         world.sleep(2_000).await;
@@ -178,7 +178,7 @@ impl Known {
 
     fn map_get(&mut self, request: &MapGet) -> Result<MapReply, Refusal> {
         let newer = self.map.version > request.have;
-        Ok(MapReply { news: newer.then(|| MapNews::whole(self.map.clone())) })
+        Ok(MapReply { update: newer.then(|| MapUpdate::whole(self.map.clone())) })
     }
 
     fn join(&mut self, request: &ClientJoin) -> Result<ClientJoined, Refusal> {
@@ -208,7 +208,7 @@ impl Known {
         Ok(Done {})
     }
 
-    fn mode_taken(&mut self, request: &ModeTaken) -> Result<Done, Refusal> {
+    fn recall_ack(&mut self, request: &RecallAck) -> Result<Done, Refusal> {
         let key = (request.inode, request.client);
         if let Some(mode) = self.recalls.remove(&key) {
             self.modes.insert(key, mode);
@@ -240,8 +240,8 @@ impl Known {
         if open.truncate {
             let object = self.object();
             let file = self.files.get_mut(&inode).ok_or(Refusal::Stale)?;
-            let (cuts, changes) = (file.cuts + 1, file.changes + 1);
-            *file = File { object, mtime: open.now, cuts, changes, ..File::default() };
+            let (truncate_seq, changes) = (file.truncate_seq + 1, file.changes + 1);
+            *file = File { object, mtime: open.now, truncate_seq, changes, ..File::default() };
         }
         let attr = self.attr(inode)?;
         let count = self.opens.entry((inode, client)).or_default();
@@ -291,7 +291,7 @@ impl Known {
             ctime: file.mtime,
             object: file.object,
             stale_end: file.stale_end,
-            cuts: file.cuts,
+            truncate_seq: file.truncate_seq,
             changes: file.changes,
         })
     }
@@ -340,10 +340,10 @@ impl Known {
             }
             if size == 0 {
                 (file.object, file.stale_end) = (object, 0);
-                file.cuts += 1;
+                file.truncate_seq += 1;
             } else if size < shown.max(request.sent_end) {
                 file.stale_end = file.stale_end.max(shown).max(request.sent_end);
-                file.cuts += 1;
+                file.truncate_seq += 1;
             }
             (file.size, file.volatile) = (size, 0);
             file.changes += 1;
@@ -353,12 +353,12 @@ impl Known {
         self.attr(request.inode).map(|attr| AttrReply { attr })
     }
 
-    fn grow(&mut self, request: &Grow) -> Result<Grown, Refusal> {
+    fn grow(&mut self, request: &UpdateSizes) -> Result<UpdateSizesReply, Refusal> {
         self.check(request.client)?;
         let mut cut = Vec::new();
         for update in &request.sizes {
             let Some(file) = self.files.get_mut(&update.inode) else { continue };
-            if file.cuts != update.cuts {
+            if file.truncate_seq != update.truncate_seq {
                 cut.push(self.attr(update.inode)?);
                 continue;
             }
@@ -371,12 +371,12 @@ impl Known {
             file.changes += u64::from(request.stable);
             file.mtime = file.mtime.max(update.mtime);
         }
-        Ok(Grown { cut })
+        Ok(UpdateSizesReply { cut })
     }
 
     /// No test has two clients that zero one file.
-    fn zero(&mut self, _: &Zero) -> Result<MayZero, Refusal> {
-        Ok(MayZero { granted: true })
+    fn zero(&mut self, _: &ZeroBegin) -> Result<ZeroBeginReply, Refusal> {
+        Ok(ZeroBeginReply { granted: true })
     }
 
     fn accessed(&mut self, request: &Accessed) -> Result<Done, Refusal> {
@@ -393,7 +393,7 @@ impl Known {
     fn zeroed(&mut self, request: &Zeroed) -> Result<Done, Refusal> {
         self.check(request.client)?;
         let file = self.files.get_mut(&request.inode).ok_or(Refusal::Stale)?;
-        if file.cuts == request.cuts && file.stale_end == request.stale_end {
+        if file.truncate_seq == request.truncate_seq && file.stale_end == request.stale_end {
             file.stale_end = 0;
         }
         Ok(Done {})
@@ -416,7 +416,7 @@ fn root(now: i64) -> Attr {
         ctime: now,
         object: ObjectId(0),
         stale_end: 0,
-        cuts: 0,
+        truncate_seq: 0,
         changes: 0,
     }
 }

@@ -35,7 +35,7 @@ pub const OWNER: Owner = Owner { uid: 1, gid: 2, mode: 0o644 };
 
 /// A write that a primary holds and has not made stable.
 #[derive(Clone)]
-pub struct Held {
+pub struct UnstableWrite {
     pub write: Write,
     pub bytes: Vec<u8>,
 }
@@ -46,7 +46,7 @@ pub struct Known {
     /// Stable data.
     pub stripes: BTreeMap<StripeKey, Vec<u8>>,
     /// Unstable data, in order; gone with the primary.
-    pub held: BTreeMap<BrickId, Vec<Held>>,
+    pub held: BTreeMap<BrickId, Vec<UnstableWrite>>,
     /// Writes that took effect or are held.
     pub seen: BTreeSet<(ClientId, ClientSeq)>,
     /// Stable writes of each client in the order in which they became so.

@@ -136,7 +136,7 @@ mod tests {
             ctime: 7,
             object: ObjectId(8),
             stale_end: 0,
-            cuts: 0,
+            truncate_seq: 0,
             changes: 0,
         };
         let seen = file_attr(&attr);
@@ -169,7 +169,7 @@ mod tests {
             ctime: 0,
             object: ObjectId(8),
             stale_end: 0,
-            cuts: 0,
+            truncate_seq: 0,
             changes: 0,
         }
     }

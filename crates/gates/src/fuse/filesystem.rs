@@ -31,27 +31,27 @@ impl Gate {
     fn list(&self, inode: INodeNo, cookie: u64) -> Result<DirEntries, Errno> {
         let inode = self.inode(inode);
         let cookie = cookie.saturating_sub(COOKIE_FIRST);
-        let question = self.directories.question(Instant::now());
+        let question = self.dir_attrs.question(Instant::now());
         let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await);
-        let listed = listed.map_err(|errno| match self.listings.opened(inode) {
+        let listed = listed.map_err(|errno| match self.open_dirs.opened(inode) {
             // Of a directory that is gone no names are left.
             Some(_) if errno == Errno::ESTALE => Errno::ENOENT,
             _ => errno,
         })?;
         if cookie == 0
-            && let Some(attr) = self.directories.last(inode).or_else(|| self.listings.opened(inode))
+            && let Some(attr) = self.dir_attrs.last(inode).or_else(|| self.open_dirs.opened(inode))
         {
             self.listed(&attr);
         }
-        listed.entries.iter().for_each(|entry| self.directories.hear(question, &entry.attr));
-        self.directories.listed(inode);
+        listed.entries.iter().for_each(|entry| self.dir_attrs.update(question, &entry.attr));
+        self.dir_attrs.listed(inode);
         Ok(listed)
     }
 
     /// The names of the directory with these attributes were read.
     fn listed(&self, attr: &Attr) {
         if local::note_access(&self.mount, attr) {
-            self.directories.accessed(&self.mount.with_access(attr.clone()));
+            self.dir_attrs.accessed(&self.mount.with_access(attr.clone()));
         }
     }
 
@@ -73,9 +73,9 @@ impl Gate {
     fn seek(&self, inode: InodeId, handle: FileHandle, offset: u64, what: Seek) -> Result<i64, Errno> {
         // Pages that were written by a map, or on an exclusive mount in any way, may not have come here yet.
         if self.mount.is_written(inode)
-            && let Some(forget) = self.forget.get()
+            && let Some(invalidator) = self.invalidator.get()
         {
-            forget.pages(inode);
+            invalidator.pages(inode);
         }
         let found = self.ask(async |session| session.seek(handle.0, offset, what).await)?;
         found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
@@ -93,7 +93,7 @@ impl Gate {
             // What is in it is found by name only.
             return Ok(());
         }
-        if self.listings.take_end(handle, cookie) {
+        if self.open_dirs.take_end(handle, cookie) {
             return Ok(());
         }
         let listed = self.list(inode, cookie)?;
@@ -113,7 +113,7 @@ impl Gate {
         }
         if listed.end {
             let last = listed.entries.last().map(|entry| entry.cookie + COOKIE_FIRST);
-            self.listings.end(handle, last.unwrap_or(cookie.max(COOKIE_FIRST)));
+            self.open_dirs.end(handle, last.unwrap_or(cookie.max(COOKIE_FIRST)));
         }
         Ok(())
     }
@@ -163,13 +163,13 @@ impl Filesystem for Gate {
             return reply.attr(&status::TTL, &status::attr(inode));
         }
         let inode = self.inode(inode);
-        if let Some((attr, ttl)) = self.directories.known(inode, Instant::now()) {
+        if let Some((attr, ttl)) = self.dir_attrs.known(inode, Instant::now()) {
             let (told, full) = self.told(&self.mount.with_access(attr));
             return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
         let asked = self.ask_attr(async |session| session.getattr(inode).await);
         if asked == Err(Errno::ESTALE)
-            && let Some(removed) = self.listings.removed(inode).or_else(|| self.special.removed(inode))
+            && let Some(removed) = self.open_dirs.removed(inode).or_else(|| self.special.removed(inode))
         {
             return self.reply_attr(Ok(removed), reply);
         }
@@ -211,7 +211,7 @@ impl Filesystem for Gate {
         let change = move || {
             let changed = gate.ask(async |session| session.setattr(inode, changes).await);
             if !changed.as_ref().is_ok_and(|attr| attr.kind != FileKind::Directory) {
-                gate.directories.changed(inode);
+                gate.dir_attrs.changed(inode);
             }
             gate.reply_changed(changed, reply);
         };
@@ -274,9 +274,9 @@ impl Filesystem for Gate {
         let gone = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.rmdir(parent, name).await));
         match &gone {
-            Ok(gone) => self.directories.changed(gone.inode),
+            Ok(gone) => self.dir_attrs.changed(gone.inode),
             // It may be gone all the same.
-            Err(_) => self.directories.some_changed(),
+            Err(_) => self.dir_attrs.some_changed(),
         }
         Gate::reply_done(gone.map(|_| ()), reply);
     }
@@ -305,17 +305,17 @@ impl Filesystem for Gate {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (self.inode(parent), self.inode(new_parent));
-        let question = self.directories.question(Instant::now());
+        let question = self.dir_attrs.question(Instant::now());
         let moved = rename_how(flags).and_then(|how| {
             let (name, new_name) = (name(entry)?, name(new_entry)?);
             self.ask(async |session| session.rename((from, name), (to, new_name), how).await)
         });
         match &moved {
             Ok(Renamed { from, to, directories: false }) => {
-                [from, to].into_iter().for_each(|attr| self.directories.changed_to(question, attr));
+                [from, to].into_iter().for_each(|attr| self.dir_attrs.changed_to(question, attr));
             }
             // Of the directories that moved or went the numbers are not known.
-            _ => self.directories.some_changed(),
+            _ => self.dir_attrs.some_changed(),
         }
         Gate::reply_done(moved.map(|_| ()), reply);
     }
@@ -345,14 +345,14 @@ impl Filesystem for Gate {
         }
         let (gate, inode) = (self.clone(), self.inode(inode));
         let truncate = flags.0 & libc::O_TRUNC != 0;
-        let overlooked = flags.0 & libc::O_NOATIME != 0;
+        let noatime = flags.0 & libc::O_NOATIME != 0;
         self.spare.run(move || {
             let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
             // Another mount has put a new file in this one's place: at this number the kernel looks the name up anew.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
             if let Ok(opened) = &opened {
-                if overlooked {
-                    gate.mount.overlook_reads(opened.handle);
+                if noatime {
+                    gate.mount.set_noatime(opened.handle);
                 } else if gate.mount.is_exclusive() && !write {
                     gate.opened_to_read(&opened.attr);
                 }
@@ -403,7 +403,7 @@ impl Filesystem for Gate {
         if handle == status::HANDLE {
             return reply.data(status::part(&self.mount, offset, size).as_bytes());
         }
-        if self.mount.is_cut_somewhere() {
+        if self.mount.has_quiesced_files() {
             let gate = self.clone();
             self.spare.run(move || gate.read_bytes(handle, offset, size, reply));
         } else {
@@ -424,7 +424,7 @@ impl Filesystem for Gate {
         reply: ReplyWrite,
     ) {
         let (inode, thread) = (self.inode(inode), request.pid());
-        if self.mount.is_cut_somewhere() {
+        if self.mount.has_quiesced_files() {
             let (gate, data) = (self.clone(), data.to_vec());
             self.spare.run(move || gate.write_bytes((inode, thread), handle, offset, &data, reply));
         } else {
@@ -460,7 +460,7 @@ impl Filesystem for Gate {
             return reply.ok();
         }
         let write = writes(flags.0) || flags.0 & libc::O_TRUNC != 0;
-        self.versions.release(self.inode(inode), write);
+        self.kernel_cache.release(self.inode(inode), write);
         Gate::reply_done(self.ask(async |session| session.release(handle.0).await), reply);
     }
 
@@ -484,12 +484,12 @@ impl Filesystem for Gate {
         }
         let inode = self.inode(inode);
         // As a rule the kernel has looked its name up just now.
-        let attr = match self.directories.last(inode) {
+        let attr = match self.dir_attrs.last(inode) {
             Some(attr) => Ok(attr),
             None => self.ask_attr(async |session| session.getattr(inode).await),
         };
         match attr {
-            Ok(attr) => reply.opened(self.listings.open(attr), FopenFlags::empty()),
+            Ok(attr) => reply.opened(self.open_dirs.open(attr), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -503,7 +503,7 @@ impl Filesystem for Gate {
         reply: ReplyEmpty,
     ) {
         if !status::is_ours(inode) {
-            self.listings.close(self.inode(inode), handle);
+            self.open_dirs.close(self.inode(inode), handle);
         }
         reply.ok();
     }
@@ -538,7 +538,7 @@ impl Filesystem for Gate {
             }
             // The kernel takes only number and kind of `.` and `..`.
             None => {
-                let ttl = self.versions.name_ttl();
+                let ttl = self.kernel_cache.name_ttl();
                 reply.add(number, cookie, name, &ttl, &directory(number), GENERATION)
             }
         };

@@ -14,13 +14,13 @@ use types::limits::NAME_MAX;
 use types::messages::names::{Attr, Owner};
 
 use super::attributes::{file_attr, time};
-use super::directories::{ChangedNames, Directories};
-use super::forget::Forget;
-use super::listings::Listings;
+use super::dir_attr_cache::{ChangedNames, DirAttrCache};
+use super::invalidate::Invalidator;
+use super::kernel_cache::{AttrReply, KernelCache};
 use super::local;
+use super::open_dirs::OpenDirs;
 use super::spare::Spare;
 use super::special::SpecialFiles;
-use super::versions::{Answer, Versions};
 
 /// Inode numbers are never used again, so every inode is of the first generation.
 pub(super) const GENERATION: Generation = Generation(0);
@@ -33,13 +33,13 @@ const KERNEL_ROOT: u64 = 1;
 #[derive(Clone)]
 pub(super) struct Gate {
     pub(super) mount: Arc<Mount>,
-    pub(super) versions: Arc<Versions>,
+    pub(super) kernel_cache: Arc<KernelCache>,
     pub(super) spare: Spare,
-    pub(super) directories: Arc<Directories>,
-    pub(super) listings: Arc<Listings>,
+    pub(super) dir_attrs: Arc<DirAttrCache>,
+    pub(super) open_dirs: Arc<OpenDirs>,
     pub(super) special: Arc<SpecialFiles>,
     /// There once the kernel has agreed to the mount.
-    pub(super) forget: Arc<OnceLock<Forget>>,
+    pub(super) invalidator: Arc<OnceLock<Invalidator>>,
 }
 
 impl Gate {
@@ -56,9 +56,9 @@ impl Gate {
         &self,
         request: impl AsyncFnOnce(&Session) -> Result<Attr, ClientError>,
     ) -> Result<Attr, Errno> {
-        let question = self.directories.question(Instant::now());
+        let question = self.dir_attrs.question(Instant::now());
         let answer = self.ask(request);
-        answer.inspect(|attr| self.directories.hear(question, attr))
+        answer.inspect(|attr| self.dir_attrs.update(question, attr))
     }
 
     /// Carries out, on this thread, what changes the names in a directory.
@@ -67,11 +67,11 @@ impl Gate {
         directory: InodeId,
         request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
     ) -> Result<T, Errno> {
-        let question = self.directories.question(Instant::now());
+        let question = self.dir_attrs.question(Instant::now());
         let answer = self.ask(request);
         match answer.as_ref().ok().and_then(T::directory) {
-            Some(attr) => self.directories.changed_to(question, attr),
-            None => self.directories.changed(directory),
+            Some(attr) => self.dir_attrs.changed_to(question, attr),
+            None => self.dir_attrs.changed(directory),
         }
         answer
     }
@@ -88,7 +88,7 @@ impl Gate {
 
     /// Attributes, and for how long they may be believed, as the kernel hears them.
     pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, std::time::Duration) {
-        let ttl = self.versions.tell(attr, local::leased(&self.mount));
+        let ttl = self.kernel_cache.tell(attr, local::lease_left(&self.mount));
         self.special.tell(attr);
         let number = self.kernel_number(attr.inode);
         (fuser::FileAttr { ino: number, ..file_attr(attr) }, ttl)
@@ -110,9 +110,9 @@ impl Gate {
         data: &[u8],
         reply: ReplyWrite,
     ) {
-        self.versions.acts(inode, thread);
+        self.kernel_cache.acts(inode, thread);
         let written = self.ask(async |session| session.write(handle.0, offset, data).await);
-        self.versions.acts(inode, thread);
+        self.kernel_cache.acts(inode, thread);
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
@@ -122,9 +122,9 @@ impl Gate {
     pub(super) fn reply_entry(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
         match answer {
             Ok(attr) => {
-                self.versions.acts(attr.inode, NOBODY);
+                self.kernel_cache.acts(attr.inode, NOBODY);
                 let (attr, ttl) = self.told(&attr);
-                reply.entry_with_ttls(&ttl, &self.versions.name_ttl(), &attr, GENERATION);
+                reply.entry_with_ttls(&ttl, &self.kernel_cache.name_ttl(), &attr, GENERATION);
             }
             Err(errno) => reply.error(errno),
         }
@@ -140,24 +140,24 @@ impl Gate {
         }
     }
 
-    /// Answers a thread's question for attributes. It is about to read pages, perhaps: see `versions.rs`.
+    /// Answers a thread's question for attributes. It is about to read pages, perhaps: see `kernel_cache.rs`.
     pub(super) fn reply_asked(&self, answer: Result<Attr, Errno>, thread: u32, reply: ReplyAttr) {
         let Ok(attr) = &answer else { return self.reply_attr(answer, reply) };
-        match self.versions.asked(attr, thread, local::leased(&self.mount), Instant::now()) {
-            Answer::Plain => self.reply_attr(answer, reply),
-            Answer::Stamped(stamp) => {
+        match self.kernel_cache.asked(attr, thread, local::lease_left(&self.mount), Instant::now()) {
+            AttrReply::Plain => self.reply_attr(answer, reply),
+            AttrReply::Stamped(stamp) => {
                 let (mut told, ttl) = self.told(attr);
                 told.mtime =
                     time(attr.mtime.div_euclid(1000).saturating_mul(1000).saturating_add_unsigned(stamp));
-                self.versions.acts(attr.inode, thread);
+                self.kernel_cache.acts(attr.inode, thread);
                 reply.attr(&ttl, &told);
             }
-            Answer::Forget => {
+            AttrReply::Invalidate => {
                 let (gate, inode) = (self.clone(), attr.inode);
                 // The kernel waits for reads of these pages that are on their way, for which the pool is needed.
                 self.spare.run(move || {
-                    if let Some(forget) = gate.forget.get() {
-                        forget.pages(inode);
+                    if let Some(invalidator) = gate.invalidator.get() {
+                        invalidator.pages(inode);
                     }
                     gate.reply_attr(answer, reply);
                 });
@@ -170,7 +170,7 @@ impl Gate {
     pub(super) fn reply_changed(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
         match answer {
             Ok(attr) => {
-                self.versions.acts(attr.inode, NOBODY);
+                self.kernel_cache.acts(attr.inode, NOBODY);
                 let (told, ttl) = self.told(&attr);
                 let ttl = if self.mount.is_exclusive() { ttl } else { std::time::Duration::ZERO };
                 reply.attr(&ttl, &told);
@@ -182,27 +182,27 @@ impl Gate {
     /// A file was opened only to be read, on an exclusive mount: this counts as an access, of which the kernel hears.
     pub(super) fn opened_to_read(&self, attr: &Attr) {
         if local::note_access(&self.mount, attr)
-            && let Some(forget) = self.forget.get()
+            && let Some(invalidator) = self.invalidator.get()
         {
-            forget.attributes(attr.inode);
+            invalidator.attributes(attr.inode);
         }
     }
 
     /// What the kernel is to do with its caches for a new handle.
     pub(super) fn opened(&self, attr: &Attr, write: bool) -> FopenFlags {
-        let opening = self.versions.open(attr, || self.mount.mode(attr.inode), write);
-        if opening.forget_attributes
-            && let Some(forget) = self.forget.get()
+        let policy = self.kernel_cache.open(attr, || self.mount.mode(attr.inode), write);
+        if policy.invalidate_attributes
+            && let Some(invalidator) = self.invalidator.get()
         {
-            forget.attributes(attr.inode);
+            invalidator.attributes(attr.inode);
         }
         let mut flags = FopenFlags::empty();
-        let due = !write && local::due(&self.mount, attr);
+        let due = !write && local::is_access_due(&self.mount, attr);
         // Of pages that it has the kernel reads without a word: where a read would count as an access, it must say so. On
         // an exclusive mount it keeps them all the same, and the open counts.
-        let keep = opening.keep_pages && (!due || self.mount.is_exclusive());
+        let keep = policy.keep_pages && (!due || self.mount.is_exclusive());
         flags.set(FopenFlags::FOPEN_KEEP_CACHE, keep);
-        flags.set(FopenFlags::FOPEN_DIRECT_IO, opening.direct);
+        flags.set(FopenFlags::FOPEN_DIRECT_IO, policy.direct);
         // Who has only read has nothing to hear at its close.
         flags.set(FopenFlags::FOPEN_NOFLUSH, !write);
         flags

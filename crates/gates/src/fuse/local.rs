@@ -34,12 +34,12 @@ pub(super) fn ask<T>(
 }
 
 /// For how long the mount's lease still runs.
-pub(super) fn leased(mount: &Arc<Mount>) -> Duration {
+pub(super) fn lease_left(mount: &Arc<Mount>) -> Duration {
     local(mount).map(|(_, session)| Duration::from_micros(session.lease_left_us())).unwrap_or_default()
 }
 
 /// Whether an access to what has these attributes would be noted.
-pub(super) fn due(mount: &Arc<Mount>, attr: &Attr) -> bool {
+pub(super) fn is_access_due(mount: &Arc<Mount>, attr: &Attr) -> bool {
     local(mount).is_ok_and(|(_, session)| session.is_access_due(attr))
 }
 

@@ -13,11 +13,11 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use world::World;
 
-use super::flags::Flags;
-use super::forget::Forget;
 use super::gate::Gate;
+use super::invalidate::Invalidator;
+use super::kernel_cache::KernelCache;
+use super::mount_flags::MountFlags;
 use super::spare::Spare;
-use super::versions::Versions;
 
 /// Largest request of the kernel, in bytes: one stripe of the default geometry at 8+2.
 const REQUEST_MAX: u32 = 1 << 20;
@@ -113,28 +113,28 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
     let refused = |error| FuseError::Kernel { dir: options.dir.clone(), error };
     let gate = Gate {
         mount: Arc::clone(mount),
-        versions: Arc::new(Versions::new(mount.is_exclusive())),
+        kernel_cache: Arc::new(KernelCache::new(mount.is_exclusive())),
         spare: Spare::new(options.threads),
-        directories: Arc::default(),
-        listings: Arc::default(),
+        dir_attrs: Arc::default(),
+        open_dirs: Arc::default(),
         special: Arc::default(),
-        forget: Arc::new(OnceLock::new()),
+        invalidator: Arc::new(OnceLock::new()),
     };
     let session = Session::new(gate.clone(), &options.dir, &config(volume, options)).map_err(refused)?;
-    let forget = Forget::new(session.notifier()).map_err(FuseError::Machine)?;
-    let versions = Arc::clone(&gate.versions);
-    let kernel = forget.clone();
+    let invalidator = Invalidator::new(session.notifier()).map_err(FuseError::Machine)?;
+    let kernel_cache = Arc::clone(&gate.kernel_cache);
+    let kernel = invalidator.clone();
     mount.on_recall(Box::new(move |inode, recalled| {
-        versions.recall(inode, recalled);
+        kernel_cache.recall(inode, recalled);
         match recalled {
             Recalled::To(_) => kernel.everything(inode),
             // Everything that is open is lost at once: no time for each.
             Recalled::Lost => drop(kernel.soon(inode)),
         }
     }));
-    let flags = Flags::new(&options.dir);
-    mount.on_access(Box::new(move |kind| flags.notes(kind)));
-    assert!(gate.forget.set(forget).is_ok(), "a mount begins once");
+    let flags = MountFlags::new(&options.dir);
+    mount.set_atime_filter(Box::new(move |kind| flags.updates_atime(kind)));
+    assert!(gate.invalidator.set(invalidator).is_ok(), "a mount begins once");
     session.spawn().map_err(refused)
 }
 

@@ -68,7 +68,7 @@ mod tests {
             ctime: 0,
             object: ObjectId(0),
             stale_end: 0,
-            cuts: 0,
+            truncate_seq: 0,
             changes: 0,
         }
     }

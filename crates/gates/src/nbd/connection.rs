@@ -9,20 +9,20 @@ use client::{ClientError, Session};
 use futures_util::future::{Either, select};
 use types::Buf;
 use world::nbd::{OPTION_LEN, REQUEST_LEN, Request};
-use world::{Conn, Signal, StreamReceiver, StreamSender};
+use world::{Conn, Notify, StreamReceiver, StreamSender};
 
 use super::credits::{Credit, Credits};
 use super::export::{Export, Opened, is_fenced};
 use super::proto::{
-    Agreed, CODE_IO, CODE_SHUTDOWN, Command, ENTRY_LEN, GREETING, Haggle, Job, Replies, Reply, Step, Terms,
-    option_header,
+    Agreed, CLIENT_FLAGS_LEN, CODE_IO, CODE_SHUTDOWN, Command, GREETING, Job, Negotiation, Replies, Reply,
+    Step, TransmissionParams, option_header,
 };
 use super::server::Server;
 use crate::errno::nbd_code;
-use crate::outlet::Outlet;
+use crate::reply_queue::ReplyQueue;
 
 /// How long a client may take for its next word of the negotiation, in microseconds.
-const HAGGLE_US: u64 = 10_000_000;
+const NEGOTIATION_US: u64 = 10_000_000;
 /// Bytes of a refused write that are read at a time, to be forgotten.
 const DISCARD: usize = 64 << 10;
 /// Stripes whose state one request is told.
@@ -37,12 +37,12 @@ const PARTING_US: u64 = 2_000_000;
 const SILENCE_US: u64 = 150_000_000;
 
 /// What a connection's tasks share.
-struct Line {
+struct Connection {
     server: Rc<Server>,
-    terms: Terms,
+    params: TransmissionParams,
     replies: Replies,
     // Before the open file: who waits until nobody has it finds the connections closed.
-    outlet: Outlet<Credit>,
+    reply_queue: ReplyQueue<Credit>,
     opened: Arc<Opened>,
     credits: Rc<Credits>,
     /// Losses of which this client has been told.
@@ -50,7 +50,7 @@ struct Line {
     /// Nothing can go on.
     over: Cell<bool>,
     /// Given when that is so.
-    ended: Signal,
+    ended: Notify,
 }
 
 /// What a negotiation came to.
@@ -63,7 +63,7 @@ struct Entered {
 /// Serves a client until it goes.
 pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     let peer = conn.peer();
-    if let Err(error) = conn.outlast(SILENCE_US) {
+    if let Err(error) = conn.set_user_timeout(SILENCE_US) {
         return tracing::debug!(%peer, %error, "went at once");
     }
     let (mut sender, mut receiver) = conn.split_stream();
@@ -73,29 +73,36 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     };
     let Agreed { structured, context } = agreed;
     tracing::info!(%peer, size, structured, context, "a client has the export");
-    let line = Rc::new(Line {
+    let connection = Rc::new(Connection {
         told: Cell::new(opened.losses_told()),
         opened,
-        terms: Terms { size, read_only: server.shared.export.offer.read_only, structured, context },
+        params: TransmissionParams {
+            size,
+            read_only: server.shared.export.info.read_only,
+            structured,
+            context,
+        },
         replies: Replies { structured },
-        outlet: Outlet::new(server.world().clone(), sender),
+        reply_queue: ReplyQueue::new(server.world().clone(), sender),
         credits: Rc::default(),
         over: Cell::new(false),
-        ended: Signal::new(),
+        ended: Notify::new(),
         server,
     });
-    let why = line.receive(&mut receiver).await;
+    let why = connection.receive(&mut receiver).await;
     // What was begun is carried out, also for a client that no longer waits for the answer.
-    if line.opened.is_over() && line.server.world().timeout(PARTING_US, line.credits.idle()).await.is_none() {
+    if connection.opened.is_over()
+        && connection.server.world().timeout(PARTING_US, connection.credits.idle()).await.is_none()
+    {
         // It takes no answers, and others wait until it is gone.
         receiver.hang_up();
     }
-    line.credits.idle().await;
+    connection.credits.idle().await;
     drop(receiver);
     tracing::info!(%peer, "the client is gone: {why}");
 }
 
-/// Haggles until the client has the export. `None` if it is to be let go.
+/// Negotiates until the client has the export. `None` if it is to be let go.
 async fn negotiate(
     server: &Server,
     sender: &mut StreamSender,
@@ -103,22 +110,22 @@ async fn negotiate(
 ) -> Option<Entered> {
     let export = &server.shared.export;
     say(server, sender, &GREETING).await?;
-    let flags = next(server, receiver, ENTRY_LEN).await?;
-    let mut haggle = Haggle::new(export.offer.clone(), &flags)?;
+    let flags = next(server, receiver, CLIENT_FLAGS_LEN).await?;
+    let mut negotiation = Negotiation::new(export.info.clone(), &flags)?;
     loop {
         let (option, len) = option_header(&next(server, receiver, OPTION_LEN).await?)?;
-        let data = server.world().timeout(HAGGLE_US, receiver.body(len)).await?.ok()?;
-        match haggle.option(option, &data) {
+        let data = server.world().timeout(NEGOTIATION_US, receiver.body(len)).await?.ok()?;
+        match negotiation.option(option, &data) {
             Step::Answer(answer) => say(server, sender, &answer).await?,
             Step::End(answer) => {
                 say(server, sender, &answer).await?;
                 return None;
             }
-            Step::Ask(ask) if server.is_closing() => {
-                say(server, sender, &haggle.refused(&ask, "the server is going down")?).await?;
+            Step::ExportRequest(ask) if server.is_closing() => {
+                say(server, sender, &negotiation.refused(&ask, "the server is going down")?).await?;
             }
-            Step::Ask(ask) => {
-                let found = match ask.enters() {
+            Step::ExportRequest(ask) => {
+                let found = match ask.enters_transmission() {
                     true => export
                         .open(server.world(), &server.session)
                         .await
@@ -126,15 +133,15 @@ async fn negotiate(
                     false => export.size(&server.session).await.map(|size| (None, size)),
                 };
                 let answer = match &found {
-                    Ok((_, size)) => haggle.granted(&ask, *size),
+                    Ok((_, size)) => negotiation.granted(&ask, *size),
                     Err(error) => {
                         tracing::warn!(%error, "a client cannot have the export");
-                        haggle.refused(&ask, &error.to_string())?
+                        negotiation.refused(&ask, &error.to_string())?
                     }
                 };
                 say(server, sender, &answer).await?;
                 if let Ok((Some(opened), size)) = found {
-                    return Some(Entered { opened, size, agreed: haggle.agreed() });
+                    return Some(Entered { opened, size, agreed: negotiation.agreed() });
                 }
             }
         }
@@ -143,15 +150,15 @@ async fn negotiate(
 
 /// The next bytes of a negotiation, if they come in time.
 async fn next(server: &Server, receiver: &mut StreamReceiver, len: usize) -> Option<Vec<u8>> {
-    server.world().timeout(HAGGLE_US, receiver.head(len)).await?.ok()?
+    server.world().timeout(NEGOTIATION_US, receiver.head(len)).await?.ok()?
 }
 
 /// Says something in a negotiation, to a client that listens.
 async fn say(server: &Server, sender: &mut StreamSender, answer: &[u8]) -> Option<()> {
-    server.world().timeout(HAGGLE_US, sender.send(answer, Buf::empty())).await?.ok()
+    server.world().timeout(NEGOTIATION_US, sender.send(answer, Buf::empty())).await?.ok()
 }
 
-impl Line {
+impl Connection {
     fn export(&self) -> &Export {
         &self.server.shared.export
     }
@@ -161,7 +168,7 @@ impl Line {
     }
 
     /// Takes requests and has them carried out. Returns why there are no more.
-    async fn receive(self: &Rc<Line>, receiver: &mut StreamReceiver) -> &'static str {
+    async fn receive(self: &Rc<Connection>, receiver: &mut StreamReceiver) -> &'static str {
         let (mine, opened) = (pin!(self.ended.wait()), pin!(self.opened.ended.wait()));
         let all = pin!(self.server.shared.ended.wait());
         let mut ended = select(select(mine, opened), all);
@@ -190,12 +197,12 @@ impl Line {
 
     /// Reads what belongs to a request and starts it. `None` if the connection is of no further use.
     async fn take(
-        self: &Rc<Line>,
+        self: &Rc<Connection>,
         request: Request,
         payload: usize,
         receiver: &mut StreamReceiver,
     ) -> Option<()> {
-        let checked = if self.server.is_closing() { Err(CODE_SHUTDOWN) } else { self.terms.check(&request) };
+        let checked = if self.server.is_closing() { Err(CODE_SHUTDOWN) } else { self.params.check(&request) };
         let bytes = checked.as_ref().map_or(0, Job::bytes);
         let credit = self.credits.take(bytes).await;
         let job = match checked {
@@ -212,23 +219,23 @@ impl Line {
             // after it too.
             return None;
         }
-        let line = Rc::clone(self);
+        let connection = Rc::clone(self);
         self.server.world().spawn("nbd request", async move {
-            let reply = line.carry_out(&job, body).await;
-            line.send(reply, credit).await;
+            let reply = connection.carry_out(&job, body).await;
+            connection.send(reply, credit).await;
         });
         Some(())
     }
 
     /// Sends a reply without keeping the next request waiting.
-    fn reply(self: &Rc<Line>, reply: Reply, credit: Credit) {
-        let line = Rc::clone(self);
-        self.server.world().spawn("nbd answer", async move { line.send(reply, credit).await });
+    fn reply(self: &Rc<Connection>, reply: Reply, credit: Credit) {
+        let connection = Rc::clone(self);
+        self.server.world().spawn("nbd answer", async move { connection.send(reply, credit).await });
     }
 
     /// The credit is given back when the reply has left.
     async fn send(&self, reply: Reply, credit: Credit) {
-        if self.outlet.send([(reply.head, reply.body)], credit).await.is_err() {
+        if self.reply_queue.send([(reply.head, reply.body)], credit).await.is_err() {
             self.end();
         }
     }

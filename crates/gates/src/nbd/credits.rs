@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use world::Signal;
+use world::Notify;
 
 /// Requests under way on one connection.
 const REQUESTS_MAX: usize = 128;
@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 8 << 20;
 pub(super) struct Credits {
     requests: Cell<usize>,
     bytes: Cell<usize>,
-    changed: Signal,
+    changed: Notify,
 }
 
 /// A request's share, given back when dropped.

@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use client::{ClientError, Mount, Session};
 use types::{ClientId, InodeId, Refusal};
-use world::{Signal, World};
+use world::{Notify, World};
 
-use super::proto::Offer;
+use super::proto::ExportInfo;
 
 /// See the module. The threads of a gate share it.
 pub(super) struct Export {
     mount: Arc<Mount>,
     inode: InodeId,
-    pub(super) offer: Offer,
+    pub(super) info: ExportInfo,
     /// Every write is stable before it is answered.
     pub(super) write_through: bool,
     opened: Mutex<Weak<Opened>>,
@@ -26,7 +26,7 @@ pub(super) struct Export {
     losses: Arc<Mutex<Losses>>,
     let_go: Arc<LetGo>,
     /// Given when the mount is over for good.
-    pub(super) lost: Signal,
+    pub(super) lost: Notify,
 }
 
 /// Handles that nobody needs any more and that are still open.
@@ -34,9 +34,9 @@ pub(super) struct Export {
 struct LetGo {
     handles: Mutex<Vec<u64>>,
     /// Given for whoever closes them.
-    more: Signal,
+    more: Notify,
     /// Given for whoever opens the file anew.
-    gone: Signal,
+    gone: Notify,
 }
 
 /// The open file.
@@ -50,7 +50,7 @@ pub(super) struct Opened {
     /// It is of no further use: those who have it are to go.
     over: AtomicBool,
     /// Given when that is so.
-    pub(super) ended: Signal,
+    pub(super) ended: Notify,
     let_go: Arc<LetGo>,
 }
 
@@ -118,17 +118,17 @@ pub(super) fn is_fenced(error: ClientError) -> bool {
 }
 
 impl Export {
-    pub(super) fn new(mount: Arc<Mount>, inode: InodeId, offer: Offer, write_through: bool) -> Export {
+    pub(super) fn new(mount: Arc<Mount>, inode: InodeId, info: ExportInfo, write_through: bool) -> Export {
         Export {
             mount,
             inode,
-            offer,
+            info,
             write_through,
             opened: Mutex::default(),
             opening: async_lock::Mutex::new(()),
             losses: Arc::default(),
             let_go: Arc::default(),
-            lost: Signal::new(),
+            lost: Notify::new(),
         }
     }
 
@@ -163,7 +163,7 @@ impl Export {
         let gone = world.timeout(GOING_US, self.until_all_have_gone()).await;
         gone.ok_or(ClientError::Unreachable)?;
         let client = self.mount.client();
-        let opened = session.open(self.inode, !self.offer.read_only, false).await;
+        let opened = session.open(self.inode, !self.info.read_only, false).await;
         let opened = opened.map_err(|error| self.note(error))?;
         let size = opened.attr.size;
         let opened = Arc::new(Opened {
@@ -172,7 +172,7 @@ impl Export {
             losses: Arc::clone(&self.losses),
             losses_told: lock(&self.losses).told,
             over: AtomicBool::new(false),
-            ended: Signal::new(),
+            ended: Notify::new(),
             let_go: Arc::clone(&self.let_go),
         });
         *lock(&self.opened) = Arc::downgrade(&opened);
@@ -224,7 +224,7 @@ mod tests {
             losses: Arc::clone(losses),
             losses_told: lock(losses).told,
             over: AtomicBool::new(false),
-            ended: Signal::new(),
+            ended: Notify::new(),
             let_go: Arc::default(),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use client::{Mount, MountOptions};
-use world::{Listener, Place, World};
+use world::{ListenSocket, Listener, World};
 
 use super::server::{NbdError, NbdOptions, Server, Shared};
 
@@ -48,11 +48,11 @@ impl NbdGate {
 
     /// Starts the threads beside this one.
     fn start_threads(&mut self, threads: usize) -> io::Result<()> {
-        let Some(place) = self.listener.place() else { return Ok(()) };
+        let Some(listen_socket) = self.listener.listen_socket() else { return Ok(()) };
         for _ in 1..threads {
-            let (shared, place) = (Arc::clone(&self.server.shared), place.clone());
+            let (shared, listen_socket) = (Arc::clone(&self.server.shared), listen_socket.clone());
             let thread = thread::Builder::new().name("nbd".into());
-            self.threads.push(thread.spawn(move || serve_beside(shared, place))?);
+            self.threads.push(thread.spawn(move || serve_beside(shared, listen_socket))?);
         }
         Ok(())
     }
@@ -92,10 +92,10 @@ impl NbdGate {
 }
 
 /// One of the threads beside the first: clients that it accepts are served by it.
-fn serve_beside(shared: Arc<Shared>, place: Place) {
+fn serve_beside(shared: Arc<Shared>, listen_socket: ListenSocket) {
     let served = World::real().and_then(|world| {
-        let listener = world.listen_beside(&place)?;
-        drop(place);
+        let listener = world.listen_shared(&listen_socket)?;
+        drop(listen_socket);
         let server = Server::on(&world, shared);
         world.block_on_as("nbd connections", server.serve_until_closed(listener));
         Ok(())

@@ -12,11 +12,11 @@ use futures_util::future::{Either, select};
 use types::InodeId;
 use types::messages::cluster::DISK;
 use types::messages::names::FileKind;
-use world::{Conn, Listener, Signal, World};
+use world::{Conn, Listener, Notify, World};
 
 use super::connection;
 use super::export::Export;
-use super::proto::Offer;
+use super::proto::ExportInfo;
 
 /// Pause after a connection could not be accepted, in microseconds.
 const ACCEPT_PAUSE_US: u64 = 100_000;
@@ -99,9 +99,9 @@ pub(super) struct Shared {
     stripe: u64,
     closing: AtomicBool,
     /// Given when it begins to end.
-    pub(super) ended: Signal,
+    pub(super) ended: Notify,
     /// Given when a client has gone.
-    gone: Signal,
+    gone: Notify,
 }
 
 /// One thread's part of a gate. The gate needs the mount's background to run beside it.
@@ -133,15 +133,15 @@ impl Server {
         };
         let (listener, at) = (listener.0, listener.1.clone());
         let listener = listener.map_err(|error| NbdError::Listen { at, error })?;
-        let offer = Offer { name, read_only: options.read_only };
+        let info = ExportInfo { name, read_only: options.read_only };
         let shared = Shared {
-            export: Export::new(Arc::clone(mount), inode, offer, options.write_through),
+            export: Export::new(Arc::clone(mount), inode, info, options.write_through),
             connections: AtomicU32::new(0),
             connections_max: options.connections,
             stripe: mount.geometry().stripe() as u64,
             closing: AtomicBool::new(false),
-            ended: Signal::new(),
-            gone: Signal::new(),
+            ended: Notify::new(),
+            gone: Notify::new(),
         };
         Ok((Server::on(world, Arc::new(shared)), listener))
     }

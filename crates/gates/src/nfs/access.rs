@@ -2,7 +2,7 @@
 
 use types::messages::names::{Attr, FileKind};
 
-use super::wire::{Credential, NewAttributes, Status, Time};
+use super::wire::{Credential, NewAttributes, SetTime, Status};
 
 /// The user and group of everybody who is nobody.
 pub(super) const NOBODY: u32 = 65534;
@@ -59,7 +59,7 @@ impl Caller {
     }
 
     /// True if this caller may make files that lend the rights of a group.
-    pub(super) fn may_lend(&self, gid: u32) -> bool {
+    pub(super) fn may_setgid(&self, gid: u32) -> bool {
         self.is_root() || self.is_in(gid)
     }
 
@@ -137,7 +137,7 @@ impl Caller {
         let mut granted = *new;
         let another_owner = new.uid.is_some_and(|uid| uid != attr.uid);
         let another_group = new.gid.is_some_and(|gid| gid != attr.gid);
-        let given_time = matches!(new.atime, Time::To(_)) || matches!(new.mtime, Time::To(_));
+        let given_time = matches!(new.atime, SetTime::To(_)) || matches!(new.mtime, SetTime::To(_));
         if !self.owns(attr) && (new.mode.is_some() || new.uid.is_some() || new.gid.is_some() || given_time) {
             return Err(Status::NotOwner);
         }
@@ -146,7 +146,7 @@ impl Caller {
         {
             return Err(Status::NotOwner);
         }
-        let touched = new.atime == Time::Now || new.mtime == Time::Now;
+        let touched = new.atime == SetTime::Now || new.mtime == SetTime::Now;
         if touched && !self.owns(attr) && !self.may(attr, WRITE) {
             return Err(Status::Access);
         }

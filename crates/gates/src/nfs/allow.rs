@@ -51,22 +51,22 @@ impl Network {
 
 /// Who is let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Guests {
+pub(super) enum AllowList {
     /// Clients of this machine.
     Local,
     /// Clients with one of these addresses.
-    Of(Vec<Network>),
+    Networks(Vec<Network>),
 }
 
-impl Guests {
+impl AllowList {
     /// Those of a gate that listens at `listen`; `None` if others than this machine could come and nobody was named.
-    pub(super) fn of(listen: &[SocketAddr], allow: &[Network]) -> Option<Guests> {
+    pub(super) fn of(listen: &[SocketAddr], allow: &[Network]) -> Option<AllowList> {
         match allow {
             [] => listen
                 .iter()
                 .all(|address| address.ip().to_canonical().is_loopback())
-                .then_some(Guests::Local),
-            _ => Some(Guests::Of(allow.to_vec())),
+                .then_some(AllowList::Local),
+            _ => Some(AllowList::Networks(allow.to_vec())),
         }
     }
 
@@ -74,8 +74,8 @@ impl Guests {
     pub(super) fn admits(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         match self {
-            Guests::Local => client.is_loopback(),
-            Guests::Of(networks) => networks.iter().any(|network| network.contains(client)),
+            AllowList::Local => client.is_loopback(),
+            AllowList::Networks(networks) => networks.iter().any(|network| network.contains(client)),
         }
     }
 }
@@ -123,10 +123,10 @@ mod tests {
     fn strangers_are_named_or_stay_out() {
         let local = addresses("127.0.0.1:2049").expect("an address");
         let open = addresses("0.0.0.0:2049").expect("an address");
-        let guests = Guests::of(&local, &[]).expect("this machine");
-        assert!(guests.admits(address("127.0.0.1")) && !guests.admits(address("10.0.0.1")));
-        assert_eq!(Guests::of(&open, &[]), None);
-        let guests = Guests::of(&open, &[network("10.0.0.0/24")]).expect("those");
-        assert!(guests.admits(address("10.0.0.7")) && !guests.admits(address("127.0.0.1")));
+        let allow_list = AllowList::of(&local, &[]).expect("this machine");
+        assert!(allow_list.admits(address("127.0.0.1")) && !allow_list.admits(address("10.0.0.1")));
+        assert_eq!(AllowList::of(&open, &[]), None);
+        let allow_list = AllowList::of(&open, &[network("10.0.0.0/24")]).expect("those");
+        assert!(allow_list.admits(address("10.0.0.7")) && !allow_list.admits(address("127.0.0.1")));
     }
 }

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::{Either, select};
 use types::{Buf, BufMut};
-use world::{Conn, Signal, StreamReceiver};
+use world::{Conn, Notify, StreamReceiver};
 
 use super::credits::{Credit, Credits};
 use super::dispatch::{Answer, answer_bytes};
 use super::gate::Gate;
 use super::wire::{Record, mark};
-use crate::outlet::Outlet;
+use crate::reply_queue::ReplyQueue;
 
 /// Requests of one client that are under way at once.
 const REQUESTS_MAX: usize = 64;
@@ -27,10 +27,10 @@ const SMALL: usize = 64 << 10;
 const RECORD_US: u64 = 20_000_000;
 
 /// What a connection's tasks share.
-struct Line {
+struct Connection {
     gate: Rc<Gate>,
     client: IpAddr,
-    outlet: Outlet<Room>,
+    reply_queue: ReplyQueue<Room>,
     /// What this client may have under way.
     own: Rc<Credits>,
     /// What all clients of the thread may.
@@ -38,7 +38,7 @@ struct Line {
     /// Nothing more can be heard or said.
     over: Cell<bool>,
     /// Given when that is so.
-    ended: Signal,
+    ended: Notify,
 }
 
 /// What a request and its answer take of the bounds.
@@ -50,25 +50,25 @@ struct Room {
 /// Serves a client until it goes.
 pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Credits>) {
     let (sender, mut receiver) = conn.split_stream();
-    let line = Rc::new(Line {
-        outlet: Outlet::new(gate.world.clone(), sender),
+    let connection = Rc::new(Connection {
+        reply_queue: ReplyQueue::new(gate.world.clone(), sender),
         gate,
         client,
         own: Credits::new(REQUESTS_MAX, BYTES_MAX),
         all,
         over: Cell::new(false),
-        ended: Signal::new(),
+        ended: Notify::new(),
     });
     tracing::debug!(%client, "a client is here");
-    let why = line.receive(&mut receiver).await;
+    let why = connection.receive(&mut receiver).await;
     // What was begun is carried out, also for a client that no longer waits for the answer.
-    line.own.all_back().await;
+    connection.own.all_back().await;
     tracing::debug!(%client, "the client is gone: {why}");
 }
 
-impl Line {
+impl Connection {
     /// Takes requests and has them carried out. Returns why there are no more.
-    async fn receive(self: &Rc<Line>, receiver: &mut StreamReceiver) -> &'static str {
+    async fn receive(self: &Rc<Connection>, receiver: &mut StreamReceiver) -> &'static str {
         let shared = &self.gate.shared;
         loop {
             let (broken, closed) = (pin!(self.ended.wait()), pin!(shared.ended.wait()));
@@ -90,9 +90,9 @@ impl Line {
                 // It waited here for too long: its client may have asked again on another connection, and for more since.
                 return "it hung up";
             }
-            let line = Rc::clone(self);
+            let connection = Rc::clone(self);
             let room = Room { _own: (credits, own), _all: all };
-            self.gate.world.spawn("nfs request", async move { line.carry_out(record, room).await });
+            self.gate.world.spawn("nfs request", async move { connection.carry_out(record, room).await });
         }
     }
 
@@ -172,7 +172,7 @@ impl Line {
         let mut head = mark(answer.len()).to_vec();
         head.extend_from_slice(&answer.head);
         let zeros = (answer.zeros > 0).then(|| (vec![0; answer.zeros], Buf::empty()));
-        self.outlet.send([(head, answer.data)].into_iter().chain(zeros), room).await
+        self.reply_queue.send([(head, answer.data)].into_iter().chain(zeros), room).await
     }
 
     /// Takes no more requests.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use world::Signal;
+use world::Notify;
 
 /// A bound, shared by tasks of one thread.
 pub(super) struct Credits {
@@ -12,7 +12,7 @@ pub(super) struct Credits {
     requests: Cell<usize>,
     bytes: Cell<usize>,
     /// Given whenever something is given back.
-    freed: Signal,
+    freed: Notify,
 }
 
 /// A part of the bound, given back when dropped.
@@ -25,7 +25,7 @@ pub(super) struct Credit {
 impl Credits {
     pub(super) fn new(requests_max: usize, bytes_max: usize) -> Rc<Credits> {
         let (requests, bytes) = (Cell::new(0), Cell::new(0));
-        Rc::new(Credits { requests_max, bytes_max, requests, bytes, freed: Signal::new() })
+        Rc::new(Credits { requests_max, bytes_max, requests, bytes, freed: Notify::new() })
     }
 
     /// Takes room for so many requests with so many bytes, when there is. Whoever needs more bytes than there can ever be

@@ -6,10 +6,10 @@ use types::Buf;
 
 use super::access::Caller;
 use super::gate::Gate;
-use super::repeats::{Asked, Turn};
+use super::reply_cache::{CacheLookup, RequestKey};
 use super::wire::{
-    Accepted, Arguments, Call, Garbage, Heard, NotParsed, Results, accept, failure_words, hear,
-    is_repeatable, padding, parse,
+    AcceptStat, Arguments, Call, Garbage, NotParsed, Results, RpcMessage, accept, failure_words,
+    is_idempotent, padding, parse, parse_message,
 };
 use super::{mountd, portmap};
 
@@ -47,7 +47,7 @@ impl Answer {
 
 /// About how many bytes the answer to a record will hold.
 pub(super) fn answer_bytes(record: &[u8]) -> usize {
-    let Ok(Heard::Call(call)) = hear(record) else { return 0 };
+    let Ok(RpcMessage::Call(call)) = parse_message(record) else { return 0 };
     if call.program != NFS {
         return 0;
     }
@@ -66,11 +66,11 @@ impl Gate {
     /// # Errors
     /// If the record is no call.
     pub(super) async fn answer(&self, client: IpAddr, record: &[u8]) -> Result<Option<Answer>, Garbage> {
-        let call = match hear(record)? {
-            Heard::Call(call) => call,
-            Heard::Refused(answer) => return Ok(Some(answer.into())),
+        let call = match parse_message(record)? {
+            RpcMessage::Call(call) => call,
+            RpcMessage::Denied(answer) => return Ok(Some(answer.into())),
         };
-        let (xid, only) = (call.xid, |version| Accepted::OnlyVersion(version));
+        let (xid, only) = (call.xid, |version| AcceptStat::ProgMismatch(version));
         let how = match (call.program, call.version) {
             (NFS, NFS_VERSION) => return Ok(self.nfs(client, call, record).await),
             (MOUNT, NFS_VERSION) => match mountd::answer(self, &call).await {
@@ -83,7 +83,7 @@ impl Gate {
             },
             (NFS | MOUNT, _) => only(NFS_VERSION),
             (PORTMAP, _) => only(PORTMAP_VERSION),
-            _ => Accepted::NoProgram,
+            _ => AcceptStat::ProgUnavail,
         };
         Ok(Some(accept(xid, how).into_bytes().into()))
     }
@@ -92,22 +92,22 @@ impl Gate {
         let (xid, procedure) = (call.xid, call.procedure);
         let arguments = match parse(procedure, call.arguments) {
             Ok(arguments) => arguments,
-            Err(NotParsed::NoProcedure) => {
-                return Some(accept(xid, Accepted::NoProcedure).into_bytes().into());
+            Err(NotParsed::ProcUnavail) => {
+                return Some(accept(xid, AcceptStat::ProcUnavail).into_bytes().into());
             }
-            Err(NotParsed::Garbage) => return Some(accept(xid, Accepted::BadArguments).into_bytes().into()),
+            Err(NotParsed::Garbage) => return Some(accept(xid, AcceptStat::GarbageArgs).into_bytes().into()),
         };
         let caller = Caller::new(&call.credential, self.shared.root_squash);
-        if is_repeatable(procedure) {
+        if is_idempotent(procedure) {
             return Some(self.carry_out(xid, procedure, &caller, &arguments).await);
         }
-        match self.shared.repeats.begin(Asked::new(client, xid, record), self.world.now()) {
-            Turn::First(first) => {
+        match self.shared.reply_cache.begin(RequestKey::new(client, xid, record), self.world.now()) {
+            CacheLookup::NewRequest(first) => {
                 let answer = self.carry_out(xid, procedure, &caller, &arguments).await;
                 first.answer(&answer.head);
                 Some(answer)
             }
-            Turn::Again(again) => {
+            CacheLookup::Duplicate(again) => {
                 tracing::debug!(%client, xid, procedure, "a request that was heard before");
                 again.answer().await.map(|answer| answer.to_vec().into())
             }
@@ -124,14 +124,14 @@ impl Gate {
         match self.procedure(caller, arguments).await {
             Ok(results) if procedure == 0 => success(xid, results),
             Ok(Results { head, data }) => {
-                let mut whole = accept(xid, Accepted::Success);
+                let mut whole = accept(xid, AcceptStat::Success);
                 whole.u32(0).append(&head);
                 let zeros = padding(data.len());
                 Answer { head: whole.into_bytes(), data, zeros }
             }
             Err(status) => {
                 tracing::debug!(xid, procedure, ?status, "refused");
-                let mut whole = accept(xid, Accepted::Success);
+                let mut whole = accept(xid, AcceptStat::Success);
                 whole.u32(status.code());
                 for _ in 0..failure_words(procedure) {
                     whole.u32(0);
@@ -143,7 +143,7 @@ impl Gate {
 }
 
 fn success(xid: u32, results: Results) -> Answer {
-    let mut whole = accept(xid, Accepted::Success);
+    let mut whole = accept(xid, AcceptStat::Success);
     whole.append(&results.head);
     let zeros = padding(results.data.len());
     Answer { head: whole.into_bytes(), data: results.data, zeros }

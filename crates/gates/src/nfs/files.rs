@@ -49,12 +49,12 @@ struct Open {
 }
 
 /// A file that stays open while this lives.
-pub(super) struct Held {
+pub(super) struct OpenFile {
     slot: Arc<Slot>,
     guard: RwLockReadGuardArc<Option<Open>>,
 }
 
-impl Held {
+impl OpenFile {
     fn open(&self) -> Option<Open> {
         *self.guard
     }
@@ -81,7 +81,7 @@ impl Held {
 }
 
 /// The handle is of no further use: the client's lease had run out. What was not stable is lost.
-pub(super) fn is_dead(error: ClientError) -> bool {
+pub(super) fn is_handle_invalid(error: ClientError) -> bool {
     matches!(error, ClientError::Refused(Refusal::Fenced | Refusal::Unknown) | ClientError::BadHandle)
 }
 
@@ -117,13 +117,13 @@ impl Files {
         write: bool,
         now: u64,
         verifier: &Verifier,
-    ) -> Result<Held, ClientError> {
+    ) -> Result<OpenFile, ClientError> {
         let slot = self.slot(inode);
         slot.used.store(now, Ordering::Relaxed);
         let fits = |open: &Option<Open>| open.is_some_and(|open| open.write || !write);
         let guard = slot.open.read_arc().await;
         if fits(&guard) {
-            return Ok(Held { slot, guard });
+            return Ok(OpenFile { slot, guard });
         }
         drop(guard);
         self.make_room(session, now, verifier).await;
@@ -136,14 +136,14 @@ impl Files {
             release(session, before).await;
         }
         let guard = RwLockWriteGuardArc::downgrade(guard);
-        Ok(Held { slot, guard })
+        Ok(OpenFile { slot, guard })
     }
 
     /// The file of an inode, if it is open for writing.
-    pub(super) async fn writer(&self, inode: InodeId) -> Option<Held> {
+    pub(super) async fn writer(&self, inode: InodeId) -> Option<OpenFile> {
         let slot = self.known(inode)?;
         let guard = slot.open.read_arc().await;
-        guard.is_some_and(|open| open.write).then_some(Held { slot, guard })
+        guard.is_some_and(|open| open.write).then_some(OpenFile { slot, guard })
     }
 
     /// Takes a file over that has just been made and opened.
@@ -159,7 +159,7 @@ impl Files {
     }
 
     /// Closes a handle that is of no further use. If it was for writing, the verifier changes.
-    pub(super) async fn bury(&self, session: &Session, held: Held, verifier: &Verifier) {
+    pub(super) async fn discard(&self, session: &Session, held: OpenFile, verifier: &Verifier) {
         let dead = held.open();
         let slot = Arc::clone(&held.slot);
         drop(held);
@@ -186,21 +186,21 @@ impl Files {
     }
 
     /// Attributes of an open file that are good enough to check permissions with.
-    pub(super) fn seen(&self, inode: InodeId, now: u64) -> Option<Attr> {
+    pub(super) fn cached_attr(&self, inode: InodeId, now: u64) -> Option<Attr> {
         let slot = self.known(inode)?;
         let seen = slot.lock_seen();
         seen.as_ref().filter(|(_, since)| now < since + SEEN_US).map(|(attr, _)| attr.clone())
     }
 
     /// Notes attributes of a file, if it is open.
-    pub(super) fn see(&self, attr: &Attr, now: u64) {
+    pub(super) fn cache_attr(&self, attr: &Attr, now: u64) {
         if let Some(slot) = self.known(attr.inode) {
             slot.see(attr, now);
         }
     }
 
     /// Makes idle files stable and closes them.
-    pub(super) async fn tend(&self, session: &Session, now: u64, verifier: &Verifier) {
+    pub(super) async fn close_idle(&self, session: &Session, now: u64, verifier: &Verifier) {
         for slot in self.idle(now, IDLE_US) {
             self.close(session, &slot, verifier).await;
         }
@@ -236,10 +236,10 @@ impl Files {
     async fn close(&self, session: &Session, slot: &Arc<Slot>, verifier: &Verifier) {
         if slot.dirty.load(Ordering::Acquire) {
             let guard = slot.open.read_arc().await;
-            let held = Held { slot: Arc::clone(slot), guard };
+            let held = OpenFile { slot: Arc::clone(slot), guard };
             if let Err(error) = held.make_stable(session).await {
                 tracing::warn!(inode = %slot.inode, %error, "a file that was written to cannot be made stable");
-                self.bury(session, held, verifier).await;
+                self.discard(session, held, verifier).await;
                 return;
             }
         }
@@ -287,6 +287,9 @@ mod tests {
         let lost = [Refusal::NoSpace, Refusal::Fenced, Refusal::Corrupt].map(ClientError::Refused);
         assert!(lost.into_iter().all(is_lost) && is_lost(ClientError::Unreachable));
         assert!(!is_lost(ClientError::Refused(Refusal::Stale)));
-        assert!(is_dead(ClientError::Refused(Refusal::Fenced)) && !is_dead(ClientError::Unreachable));
+        assert!(
+            is_handle_invalid(ClientError::Refused(Refusal::Fenced))
+                && !is_handle_invalid(ClientError::Unreachable)
+        );
     }
 }

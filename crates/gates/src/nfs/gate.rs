@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use client::{ClientError, Mount, Session};
 use types::InodeId;
 use types::messages::names::Attr;
-use world::{Signal, World};
+use world::{Notify, World};
 
-use super::allow::Guests;
-use super::files::{Files, Held, is_dead};
-use super::handle::Realm;
-use super::repeats::Repeats;
+use super::allow::AllowList;
+use super::files::{Files, OpenFile, is_handle_invalid};
+use super::handle::FileSystemId;
+use super::reply_cache::ReplyCache;
 use super::verifier::Verifier;
 use super::wire::{AttrWriter, Status};
 
@@ -20,21 +20,21 @@ pub(super) struct Shared {
     pub(super) mount: Arc<Mount>,
     /// The volume's name, which is the export's too.
     pub(super) volume: String,
-    pub(super) realm: Realm,
+    pub(super) file_system: FileSystemId,
     pub(super) read_only: bool,
     pub(super) root_squash: bool,
-    pub(super) guests: Guests,
+    pub(super) allow_list: AllowList,
     /// Where it listens.
     pub(super) port: u16,
     pub(super) files: Files,
-    pub(super) repeats: Repeats,
+    pub(super) reply_cache: ReplyCache,
     pub(super) verifier: Verifier,
     /// Clients, now and at most.
     pub(super) connections: AtomicUsize,
     pub(super) connections_max: usize,
     pub(super) closing: AtomicBool,
     /// Given when it begins to end.
-    pub(super) ended: Signal,
+    pub(super) ended: Notify,
 }
 
 /// One thread's part of a gate.
@@ -52,12 +52,12 @@ impl Gate {
 
     /// The inode of a handle.
     pub(super) fn inode(&self, handle: &[u8]) -> Result<InodeId, Status> {
-        self.shared.realm.inode(handle)
+        self.shared.file_system.inode(handle)
     }
 
     /// Writes attributes.
     pub(super) fn attributes(&self) -> AttrWriter {
-        AttrWriter { fsid: self.shared.realm.fsid() }
+        AttrWriter { fsid: self.shared.file_system.fsid() }
     }
 
     /// The attributes of a handle's inode.
@@ -68,13 +68,13 @@ impl Gate {
     /// The attributes of an inode that has a name.
     pub(super) async fn attr(&self, inode: InodeId) -> Result<Attr, Status> {
         let attr = self.session.getattr(inode).await?;
-        self.shared.files.see(&attr, self.world.now());
+        self.shared.files.cache_attr(&attr, self.world.now());
         named(attr)
     }
 
     /// The attributes of a file, perhaps a second old.
     pub(super) async fn recent_attr(&self, inode: InodeId) -> Result<Attr, Status> {
-        match self.shared.files.seen(inode, self.world.now()) {
+        match self.shared.files.cached_attr(inode, self.world.now()) {
             Some(attr) => named(attr),
             None => self.attr(inode).await,
         }
@@ -95,7 +95,7 @@ impl Gate {
         &self,
         inode: InodeId,
         write: bool,
-        act: impl AsyncFn(&Held) -> Result<T, ClientError>,
+        act: impl AsyncFn(&OpenFile) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let Shared { files, verifier, .. } = &*self.shared;
         let mut tries = 0;
@@ -104,13 +104,13 @@ impl Gate {
             let opened = files.open(&self.session, inode, write, self.world.now(), verifier).await;
             let error = match opened {
                 Ok(held) => match act(&held).await {
-                    Err(error) if is_dead(error) => {
-                        files.bury(&self.session, held, verifier).await;
+                    Err(error) if is_handle_invalid(error) => {
+                        files.discard(&self.session, held, verifier).await;
                         error
                     }
                     outcome => return outcome,
                 },
-                Err(error) if is_dead(error) => error,
+                Err(error) if is_handle_invalid(error) => error,
                 Err(error) => return Err(error),
             };
             if tries > 1 {

@@ -17,12 +17,12 @@ const MAGIC: [u8; 4] = *b"shl\x01";
 
 /// The volume whose files the handles name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Realm {
+pub(super) struct FileSystemId {
     pub(super) cluster: ClusterId,
     pub(super) volume: VolumeId,
 }
 
-impl Realm {
+impl FileSystemId {
     fn start(&self) -> [u8; 24] {
         let mut start = [0; 24];
         start[..4].copy_from_slice(&MAGIC);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const HERE: Realm = Realm { cluster: ClusterId([7; 16]), volume: VolumeId(3) };
+    const HERE: FileSystemId = FileSystemId { cluster: ClusterId([7; 16]), volume: VolumeId(3) };
 
     #[test]
     fn handles_are_the_same_everywhere_and_for_ever() {
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn strange_handles_are_told_apart() {
-        let there = Realm { volume: VolumeId(4), ..HERE };
+        let there = FileSystemId { volume: VolumeId(4), ..HERE };
         assert_eq!(there.inode(&HERE.handle(InodeId(42))), Err(Status::Stale));
-        let elsewhere = Realm { cluster: ClusterId([8; 16]), ..HERE };
+        let elsewhere = FileSystemId { cluster: ClusterId([8; 16]), ..HERE };
         assert_eq!(elsewhere.inode(&HERE.handle(InodeId(42))), Err(Status::Stale));
         assert_eq!(HERE.inode(b""), Err(Status::BadHandle));
         assert_eq!(HERE.inode(&[0; HANDLE_LEN]), Err(Status::BadHandle));

@@ -16,7 +16,7 @@
 //! | `allow.rs` | which clients are let in |
 //! | `connection.rs`, `credits.rs` | one client, and how much may be under way |
 //! | `dispatch.rs` | from a record to its answer |
-//! | `repeats.rs` | answers that may be asked for again |
+//! | `reply_cache.rs` | answers that may be asked for again |
 //! | `gate.rs`, `procedures/` | what is done |
 //! | `handle.rs` | file handles |
 //! | `access.rs` | who may do what |
@@ -35,7 +35,7 @@ mod handle;
 mod mountd;
 mod portmap;
 mod procedures;
-mod repeats;
+mod reply_cache;
 mod server;
 mod verifier;
 mod wire;

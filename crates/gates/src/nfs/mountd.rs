@@ -3,7 +3,7 @@
 use types::messages::names::{Attr, FileKind};
 
 use super::gate::Gate;
-use super::wire::{Accepted, Call, Garbage, Results, Status, Writer};
+use super::wire::{AcceptStat, Call, Garbage, Results, Status, Writer};
 
 /// Longest path. Source: RFC 1813, appendix I.
 const PATH_MAX: usize = 1024;
@@ -11,17 +11,17 @@ const PATH_MAX: usize = 1024;
 const AUTH_SYS: u32 = 1;
 
 /// Carries a procedure out.
-pub(super) async fn answer(gate: &Gate, call: &Call<'_>) -> Result<Results, Accepted> {
+pub(super) async fn answer(gate: &Gate, call: &Call<'_>) -> Result<Results, AcceptStat> {
     let mut writer = Writer::default();
     let mut arguments = call.arguments.clone();
     match call.procedure {
         // NULL, and to forget a client, or all of it: nothing is kept of clients.
         0 | 3 | 4 => {}
         1 => {
-            let path = arguments.opaque(PATH_MAX).map_err(|Garbage| Accepted::BadArguments)?;
+            let path = arguments.opaque(PATH_MAX).map_err(|Garbage| AcceptStat::GarbageArgs)?;
             match gate.at_path(path).await {
                 Ok(attr) => {
-                    writer.u32(0).opaque(&gate.shared.realm.handle(attr.inode)).u32(1).u32(AUTH_SYS);
+                    writer.u32(0).opaque(&gate.shared.file_system.handle(attr.inode)).u32(1).u32(AUTH_SYS);
                 }
                 Err(status) => {
                     tracing::debug!(path = %path.escape_ascii(), ?status, "not given out");
@@ -37,7 +37,7 @@ pub(super) async fn answer(gate: &Gate, call: &Call<'_>) -> Result<Results, Acce
         5 => {
             writer.bool(true).opaque(format!("/{}", gate.shared.volume).as_bytes()).bool(false).bool(false);
         }
-        _ => return Err(Accepted::NoProcedure),
+        _ => return Err(AcceptStat::ProcUnavail),
     }
     Ok(writer.into())
 }

@@ -1,14 +1,14 @@
 //! The program PORTMAP, version 2 (RFC 1833): at which port a program is. All of them are at the gate's.
 
 use super::dispatch::{MOUNT, NFS, NFS_VERSION, PORTMAP, PORTMAP_VERSION};
-use super::wire::{Accepted, Call, Garbage, Reader, Writer};
+use super::wire::{AcceptStat, Call, Garbage, Reader, Writer};
 
 const TCP: u32 = 6;
 /// What is here: programs and versions.
 const HERE: [(u32, u32); 3] = [(PORTMAP, PORTMAP_VERSION), (NFS, NFS_VERSION), (MOUNT, NFS_VERSION)];
 
 /// Carries a procedure out.
-pub(super) fn answer(port: u16, call: &Call<'_>) -> Result<Writer, Accepted> {
+pub(super) fn answer(port: u16, call: &Call<'_>) -> Result<Writer, AcceptStat> {
     let mut writer = Writer::default();
     match call.procedure {
         0 => {}
@@ -17,7 +17,7 @@ pub(super) fn answer(port: u16, call: &Call<'_>) -> Result<Writer, Accepted> {
             writer.bool(false);
         }
         3 => {
-            let asked = asked(call.arguments.clone()).map_err(|Garbage| Accepted::BadArguments)?;
+            let asked = asked(call.arguments.clone()).map_err(|Garbage| AcceptStat::GarbageArgs)?;
             let here = HERE.iter().any(|(program, version)| asked == (*program, *version, TCP));
             writer.u32(if here { port.into() } else { 0 });
         }
@@ -27,7 +27,7 @@ pub(super) fn answer(port: u16, call: &Call<'_>) -> Result<Writer, Accepted> {
             }
             writer.bool(false);
         }
-        _ => return Err(Accepted::NoProcedure),
+        _ => return Err(AcceptStat::ProcUnavail),
     }
     Ok(writer)
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use crate::nfs::wire::Credential;
 
-    fn ask(procedure: u32, words: &[u32]) -> Result<Vec<u32>, Accepted> {
+    fn ask(procedure: u32, words: &[u32]) -> Result<Vec<u32>, AcceptStat> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
         let call = Call {
             xid: 1,
@@ -61,8 +61,8 @@ mod tests {
         assert_eq!(ask(3, &[MOUNT, 3, TCP, 0]), Ok(vec![2049]));
         assert_eq!(ask(3, &[NFS, 4, TCP, 0]), Ok(vec![0]));
         assert_eq!(ask(3, &[NFS, 3, 17, 0]), Ok(vec![0]));
-        assert_eq!(ask(3, &[NFS]), Err(Accepted::BadArguments));
+        assert_eq!(ask(3, &[NFS]), Err(AcceptStat::GarbageArgs));
         assert_eq!(ask(4, &[]).map(|words| words.len()), Ok(3 * 5 + 1));
-        assert_eq!(ask(5, &[]), Err(Accepted::NoProcedure));
+        assert_eq!(ask(5, &[]), Err(AcceptStat::ProcUnavail));
     }
 }

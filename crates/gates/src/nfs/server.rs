@@ -10,21 +10,21 @@ use std::thread::{self, JoinHandle};
 
 use client::{ClientError, Mount, MountError, MountOptions};
 use futures_util::future::{Either, select};
-use world::{Conn, Listener, Signal, World};
+use world::{Conn, Listener, Notify, World};
 
-use super::allow::{Guests, Network, addresses};
+use super::allow::{AllowList, Network, addresses};
 use super::connection;
 use super::credits::Credits;
 use super::files::Files;
 use super::gate::{Gate, Shared};
-use super::handle::Realm;
-use super::repeats::Repeats;
+use super::handle::FileSystemId;
+use super::reply_cache::ReplyCache;
 use super::verifier::Verifier;
 
 /// Pause after a connection could not be accepted, in microseconds.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 /// Time between two looks at the open files, in microseconds.
-const TEND_US: u64 = 1_000_000;
+const CLOSE_IDLE_US: u64 = 1_000_000;
 /// How long requests that are under way may take when the gate ends, in microseconds.
 const END_US: u64 = 10_000_000;
 /// Requests of all clients of a thread that are under way at once.
@@ -91,12 +91,12 @@ impl NfsGate {
     /// # Errors
     /// [`NfsError::Listen`] and [`NfsError::Anybody`].
     pub fn check(options: &NfsOptions) -> Result<(), NfsError> {
-        guests(options).map(|_| ())
+        allow_list(options).map(|_| ())
     }
 
     /// Joins the cluster, listens, and serves. Returns when clients can come.
     pub fn start(client: MountOptions, options: &NfsOptions) -> Result<NfsGate, NfsError> {
-        let guests = guests(options)?;
+        let allow_list = allow_list(options)?;
         let wrong = |error| NfsError::Listen { at: options.listen.clone(), error };
         let listener = world::bind_port(&options.listen).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
@@ -105,20 +105,20 @@ impl NfsGate {
         let mount = world.block_on(Mount::join(&world, client))?;
         let background = start_background(&mount).map_err(NfsError::Machine)?;
         let shared = Arc::new(Shared {
-            realm: Realm { cluster: mount.cluster(), volume: mount.volume() },
+            file_system: FileSystemId { cluster: mount.cluster(), volume: mount.volume() },
             mount,
             volume,
             read_only: options.read_only,
             root_squash: options.root_squash,
-            guests,
+            allow_list,
             port: address.port(),
             files: Files::default(),
-            repeats: Repeats::default(),
+            reply_cache: ReplyCache::default(),
             verifier: Verifier::new(world.random()),
             connections: AtomicUsize::new(0),
             connections_max: options.connections,
             closing: AtomicBool::new(false),
-            ended: Signal::new(),
+            ended: Notify::new(),
         });
         let mut gate = NfsGate { world, shared, address, threads: Vec::new(), background };
         match gate.start_threads(&listener, options.threads.max(1), memory) {
@@ -172,10 +172,10 @@ impl NfsGate {
     }
 }
 
-fn guests(options: &NfsOptions) -> Result<Guests, NfsError> {
+fn allow_list(options: &NfsOptions) -> Result<AllowList, NfsError> {
     let at = options.listen.clone();
     let listen = addresses(&at).map_err(|error| NfsError::Listen { at: at.clone(), error })?;
-    Guests::of(&listen, &options.allow).ok_or(NfsError::Anybody(at))
+    AllowList::of(&listen, &options.allow).ok_or(NfsError::Anybody(at))
 }
 
 /// The client's own thread.
@@ -188,15 +188,15 @@ fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
 }
 
 /// Serves the clients that this thread accepts, until the gate ends. One of the threads looks after idle files.
-async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: usize, tends: bool) {
+async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: usize, closes_idle: bool) {
     let listener = match world.listen_on(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("a thread of the gate cannot listen: {error}"),
     };
     let session = shared.mount.session(world.clone());
     let gate = Rc::new(Gate { shared: Arc::clone(&shared), world: world.clone(), session });
-    if tends {
-        world.spawn("nfs upkeep", tend(Rc::clone(&gate)));
+    if closes_idle {
+        world.spawn("nfs upkeep", close_idle(Rc::clone(&gate)));
     }
     let here = Credits::new(usize::MAX, usize::MAX);
     let all = Credits::new(REQUESTS_MAX, bytes);
@@ -246,7 +246,7 @@ impl Drop for Seat {
 fn admit(shared: &Arc<Shared>, conn: &Conn) -> Option<(std::net::IpAddr, Seat)> {
     let peer = conn.peer();
     let client = peer.parse::<SocketAddr>().ok()?.ip();
-    if !shared.guests.admits(client) {
+    if !shared.allow_list.admits(client) {
         tracing::warn!(%peer, "a client that is not allowed is turned away");
         return None;
     }
@@ -260,14 +260,14 @@ fn admit(shared: &Arc<Shared>, conn: &Conn) -> Option<(std::net::IpAddr, Seat)> 
 }
 
 /// Looks after idle files until the gate ends, and then no more: the end makes everything stable.
-async fn tend(gate: Rc<Gate>) {
+async fn close_idle(gate: Rc<Gate>) {
     let Shared { files, verifier, closing, ended, .. } = &*gate.shared;
     loop {
         let over = ended.wait();
         if closing.load(Ordering::Acquire) {
             return;
         }
-        gate.world.timeout(TEND_US, over).await;
-        files.tend(&gate.session, gate.world.now(), verifier).await;
+        gate.world.timeout(CLOSE_IDLE_US, over).await;
+        files.close_idle(&gate.session, gate.world.now(), verifier).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::runs::{Measured, Point};
 use super::scale::{FAST, SLOW};
-use super::service::Way;
+use super::service::AccessPath;
 use super::small_write::CLASSIC;
 use crate::load::Item;
 
@@ -56,29 +56,29 @@ const GROWTH: f64 = 1.10;
 impl Measured {
     /// Clients beside the server's node, peer to peer.
     pub fn peers(&self, clients: u32, mbit: u32) -> Point {
-        Point { way: Way::FileGate, nodes: self.scale.nodes(), clients, first: 2, mbit }
+        Point { way: AccessPath::FileGate, nodes: self.scale.nodes(), clients, first: 2, mbit }
     }
 
     /// Clients of the centralised arrangement.
     pub fn central(&self, clients: u32) -> Point {
-        Point { way: Way::Centralised, ..self.peers(clients, FAST.mbit) }
+        Point { way: AccessPath::Centralised, ..self.peers(clients, FAST.mbit) }
     }
 
     /// The server's node works, with so many nodes in the RAID.
     pub fn width(&self, nodes: u32) -> Point {
-        Point { way: Way::FileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit }
+        Point { way: AccessPath::FileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit }
     }
 
     /// The same, with the bricks gathered at that node.
     pub fn gathered(&self, nodes: u32) -> Point {
-        Point { way: Way::GatheredFileGate, ..self.width(nodes) }
+        Point { way: AccessPath::GatheredFileGate, ..self.width(nodes) }
     }
 
     /// The point of a row of Table 3.
-    pub fn service(&self, way: Way) -> Point {
+    pub fn service(&self, way: AccessPath) -> Point {
         match way {
-            Way::Local => Point { way, nodes: 1, clients: 1, first: 1, mbit: 0 },
-            Way::GatheredFileGate => self.gathered(self.scale.nodes()),
+            AccessPath::Local => Point { way, nodes: 1, clients: 1, first: 1, mbit: 0 },
+            AccessPath::GatheredFileGate => self.gathered(self.scale.nodes()),
             _ => Point { way, ..self.peers(1, FAST.mbit) },
         }
     }
@@ -127,14 +127,14 @@ pub fn claims(measured: &Measured) -> Vec<Claim> {
 
 /// 001-E1, Table 3.
 fn services(measured: &Measured) -> Vec<Claim> {
-    let of = |way: Way, under: Way| {
+    let of = |way: AccessPath, under: AccessPath| {
         [Item::WriteBlocks, Item::ReadBlocks]
             .map(|item| measured.ratio(item, measured.service(way), measured.service(under)))
     };
-    let [local_write, local_read] = of(Way::NfsGate, Way::Local);
-    let [block_write, block_read] = of(Way::BlockGate, Way::NfsGate);
-    let over_file = of(Way::Centralised, Way::NfsGate);
-    let over_block = of(Way::Centralised, Way::BlockGate);
+    let [local_write, local_read] = of(AccessPath::NfsGate, AccessPath::Local);
+    let [block_write, block_read] = of(AccessPath::BlockGate, AccessPath::NfsGate);
+    let over_file = of(AccessPath::Centralised, AccessPath::NfsGate);
+    let over_block = of(AccessPath::Centralised, AccessPath::BlockGate);
     vec![
         Claim {
             id: "001-E1",
@@ -188,11 +188,11 @@ fn services(measured: &Measured) -> Vec<Claim> {
 }
 
 /// The paper's four paths, fastest first: in its writes and in its reads.
-const PATHS: [(Way, &str); 4] = [
-    (Way::Local, "local disk"),
-    (Way::NfsGate, "file service"),
-    (Way::BlockGate, "block service"),
-    (Way::Centralised, "file over block"),
+const PATHS: [(AccessPath, &str); 4] = [
+    (AccessPath::Local, "local disk"),
+    (AccessPath::NfsGate, "file service"),
+    (AccessPath::BlockGate, "block service"),
+    (AccessPath::Centralised, "file over block"),
 ];
 
 /// The order of the four paths.

@@ -16,14 +16,14 @@ use std::time::Instant;
 
 use super::runs::{Measured, Point, Run};
 use super::scale::{FAST, MAKING, SLOW, Scale};
-use super::service::{Disk, Local, Mounts, Nfs, Service, Way};
+use super::service::{AccessPath, Disk, Local, Mounts, Nfs, Service};
 use super::small_write::{self, SmallWrite};
 use crate::cluster::{Cluster, ClusterPlan, Disks};
 use crate::error::Result;
-use crate::load::{self, Item, Span};
-use crate::meter::Cores;
+use crate::load::{self, Interval, Item};
+use crate::meter::CpuTimes;
 use crate::network::Network;
-use crate::sandbox::ROOM;
+use crate::sandbox::SANDBOX_DIR;
 
 /// The node of the centralised arrangement's gate.
 const GATE: u32 = 1;
@@ -91,15 +91,17 @@ impl<'n> Lab<'n> {
     }
 
     fn local(&mut self) -> Result<()> {
-        let point = Point { way: Way::Local, nodes: 1, clients: 1, first: 1, mbit: 0 };
+        let point = Point { way: AccessPath::Local, nodes: 1, clients: 1, first: 1, mbit: 0 };
         let (bytes, times) = (self.scale.bytes, self.scale.repetitions);
-        self.series(point, &Item::ALL, bytes, times, || Ok(Box::new(Local(Path::new(ROOM).to_owned()))))
+        self.series(point, &Item::ALL, bytes, times, || {
+            Ok(Box::new(Local(Path::new(SANDBOX_DIR).to_owned())))
+        })
     }
 
     /// The first node works, as many nodes in the RAID as the cluster has.
     fn width(&mut self, cluster: &Cluster<'n>) -> Result<()> {
         let nodes = cluster.plan().nodes;
-        let point = Point { way: Way::FileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit };
+        let point = Point { way: AccessPath::FileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit };
         self.mounts(cluster, point, &Item::ALL, self.scale.repetitions)
     }
 
@@ -114,13 +116,13 @@ impl<'n> Lab<'n> {
         let (nodes, times, bytes) = (self.scale.nodes(), self.scale.repetitions, self.scale.bytes);
         let cluster = self.cluster(nodes, Disks::Own)?;
         self.width(&cluster)?;
-        let point = Point { way: Way::FileGate, nodes, clients: 1, first: 2, mbit: FAST.mbit };
+        let point = Point { way: AccessPath::FileGate, nodes, clients: 1, first: 2, mbit: FAST.mbit };
         for clients in 1..=self.scale.clients {
             self.mounts(&cluster, Point { clients, ..point }, &Item::ALL, times)?;
         }
-        let by_nfs = Point { way: Way::NfsGate, ..point };
+        let by_nfs = Point { way: AccessPath::NfsGate, ..point };
         self.nfs(&cluster, point.first, by_nfs, bytes)?;
-        let disk = Point { way: Way::BlockGate, ..point };
+        let disk = Point { way: AccessPath::BlockGate, ..point };
         self.series(disk, &BLOCKS, bytes, times, || Ok(Box::new(Disk::open(&cluster, disk.first)?)))?;
         self.network.shape(SLOW)?;
         let slow = Point { mbit: SLOW.mbit, ..point };
@@ -131,13 +133,14 @@ impl<'n> Lab<'n> {
     /// The centralised arrangement: its gate node by itself, and, of the largest one, its clients.
     fn gathered(&mut self, cluster: &Cluster<'n>) -> Result<()> {
         let (nodes, times) = (cluster.plan().nodes, self.scale.repetitions);
-        let point = Point { way: Way::GatheredFileGate, nodes, clients: 1, first: GATE, mbit: FAST.mbit };
+        let point =
+            Point { way: AccessPath::GatheredFileGate, nodes, clients: 1, first: GATE, mbit: FAST.mbit };
         self.mounts(cluster, point, &Item::ALL, times)?;
         if nodes < self.scale.nodes() {
             return Ok(());
         }
         for clients in 1..=self.scale.clients {
-            let point = Point { way: Way::Centralised, clients, first: GATE + 1, ..point };
+            let point = Point { way: AccessPath::Centralised, clients, first: GATE + 1, ..point };
             let bytes = if clients == 1 { self.scale.bytes } else { self.scale.bytes_shared };
             self.nfs(cluster, GATE, point, bytes)?;
         }
@@ -172,7 +175,7 @@ impl<'n> Lab<'n> {
             for &item in items.iter().filter(|item| item.writes()) {
                 self.item(&*service, point, item, bytes, repetition)?;
             }
-            service.forget()?;
+            service.drop_caches()?;
             for &item in items.iter().filter(|item| !item.writes()) {
                 self.item(&*service, point, item, bytes, repetition)?;
             }
@@ -189,16 +192,16 @@ impl<'n> Lab<'n> {
         bytes: u64,
         repetition: u32,
     ) -> Result<()> {
-        let (cores, traffic) = (Cores::now()?, self.network.passed_on()?);
-        let spans = together(point.clients, |client| one(service, client, item, bytes))?;
-        let busy = Cores::now()?.busy_since(cores);
-        let traffic = self.network.passed_on()?.since(traffic);
+        let (cores, traffic) = (CpuTimes::now()?, self.network.forwarded()?);
+        let intervals = together(point.clients, |client| one(service, client, item, bytes))?;
+        let busy = CpuTimes::now()?.busy_since(cores);
+        let traffic = self.network.forwarded()?.since(traffic);
         let run = Run {
             point,
             item,
             repetition,
             bytes: bytes * u64::from(point.clients),
-            seconds: Span::over(&spans).as_secs_f64(),
+            seconds: Interval::over(&intervals).as_secs_f64(),
             busy,
             wire: traffic.received,
             dropped: traffic.dropped,
@@ -217,7 +220,7 @@ impl<'n> Lab<'n> {
 }
 
 /// What each client does at the same time.
-fn together(clients: u32, work: impl Fn(usize) -> Result<Span> + Sync) -> Result<Vec<Span>> {
+fn together(clients: u32, work: impl Fn(usize) -> Result<Interval> + Sync) -> Result<Vec<Interval>> {
     let start = Barrier::new(clients as usize);
     thread::scope(|scope| {
         let client = |client: usize| {
@@ -228,14 +231,14 @@ fn together(clients: u32, work: impl Fn(usize) -> Result<Span> + Sync) -> Result
             })
         };
         let threads: Vec<_> = (0..clients as usize).map(client).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, Result<Span>>| {
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<Interval>>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         threads.into_iter().map(join).collect()
     })
 }
 
-fn one(service: &dyn Service, client: usize, item: Item, bytes: u64) -> Result<Span> {
+fn one(service: &dyn Service, client: usize, item: Item, bytes: u64) -> Result<Interval> {
     if item.writes() {
         load::write(item, bytes, || service.sink(client, item, bytes))
     } else {

@@ -8,11 +8,11 @@ use super::claims::{Claim, claims};
 use super::mechanisms;
 use super::runs::{Measured, Point};
 use super::scale::{FAST, MB, SLOW};
-use super::service::Way;
+use super::service::AccessPath;
 use super::small_write::CLASSIC;
+use crate::chart::{Axes, Series, bar_chart, line_chart};
 use crate::error::{Result, doing};
 use crate::load::Item;
-use crate::picture::{Frame, Series, bars, lines};
 
 /// What a link carries at most, in MB/s.
 fn wire(mbit: u32) -> f64 {
@@ -175,15 +175,15 @@ fn number(rate: Option<f64>) -> String {
 }
 
 /// A row of the paper's Table 3: our way, its name for it, and its block write and block read in MB/s.
-type Table3Row = (Way, &'static str, Option<(f64, f64)>);
+type Table3Row = (AccessPath, &'static str, Option<(f64, f64)>);
 
 const TABLE3: [Table3Row; 6] = [
-    (Way::Local, "local disk", Some((28.80, 42.14))),
-    (Way::FileGate, "(not measured)", None),
-    (Way::NfsGate, "NFS", Some((7.66, 12.93))),
-    (Way::BlockGate, "ENBD", Some((7.23, 11.00))),
-    (Way::GatheredFileGate, "(not measured)", None),
-    (Way::Centralised, "NFS + ENBD", Some((3.99, 10.10))),
+    (AccessPath::Local, "local disk", Some((28.80, 42.14))),
+    (AccessPath::FileGate, "(not measured)", None),
+    (AccessPath::NfsGate, "NFS", Some((7.66, 12.93))),
+    (AccessPath::BlockGate, "ENBD", Some((7.23, 11.00))),
+    (AccessPath::GatheredFileGate, "(not measured)", None),
+    (AccessPath::Centralised, "NFS + ENBD", Some((3.99, 10.10))),
 ];
 
 fn table3(measured: &Measured) -> String {
@@ -200,7 +200,7 @@ fn table3(measured: &Measured) -> String {
         let point = measured.service(way);
         let rates = [Item::WriteBlocks, Item::ReadBlocks].map(|item| measured.rate(point, item));
         let share = |rate: Option<f64>| {
-            if way == Way::Local {
+            if way == AccessPath::Local {
                 return "-".to_owned();
             }
             rate.map_or("-".to_owned(), |rate| format!("{:.0} %", rate / wire(FAST.mbit) * 100.0))
@@ -239,13 +239,13 @@ fn table3_picture(measured: &Measured) -> String {
         ("block read, here", here(Item::ReadBlocks)),
         ("block read, the paper", paper(|(_, read)| read)),
     ];
-    let frame = Frame {
+    let axes = Axes {
         title: "Table 3: ways to the bytes, one node at work",
         x: "way",
         y: "MB/s",
         level: Some((wire(FAST.mbit), "100 Mbit/s")),
     };
-    bars(&frame, &names, &series)
+    bar_chart(&axes, &names, &series)
 }
 
 fn fig7(measured: &Measured) -> String {
@@ -299,13 +299,13 @@ fn fig7(measured: &Measured) -> String {
 fn fig7_picture(measured: &Measured) -> String {
     let of = |mbit| Item::ALL.iter().map(|item| measured.rate(measured.peers(1, mbit), *item)).collect();
     let series: [Series<'_>; 2] = [("10 Mbit/s", of(SLOW.mbit)), ("100 Mbit/s", of(FAST.mbit))];
-    let frame = Frame {
+    let axes = Axes {
         title: "Figure 7: one node at work, 10 and 100 Mbit/s",
         x: "item",
         y: "MB/s",
         level: Some((wire(FAST.mbit), "100 Mbit/s")),
     };
-    bars(&frame, &Item::ALL.map(Item::title), &series)
+    bar_chart(&axes, &Item::ALL.map(Item::title), &series)
 }
 
 fn fig8(measured: &Measured) -> String {
@@ -376,8 +376,8 @@ fn fig8_picture(measured: &Measured, writes: bool) -> String {
     let title =
         if writes { "Figure 8: several nodes write at once" } else { "Figure 8: several nodes read at once" };
     let level = Some((wire(FAST.mbit), "one link"));
-    let frame = Frame { title, x: "nodes at work", y: "MB/s, all together", level };
-    lines(&frame, &clients.iter().map(|n| f64::from(*n)).collect::<Vec<_>>(), &series)
+    let axes = Axes { title, x: "nodes at work", y: "MB/s, all together", level };
+    line_chart(&axes, &clients.iter().map(|n| f64::from(*n)).collect::<Vec<_>>(), &series)
 }
 
 fn fig9(measured: &Measured) -> String {
@@ -429,13 +429,13 @@ fn fig9_picture(measured: &Measured) -> String {
     let mut series: Vec<Series<'_>> = Item::ALL.map(of).to_vec();
     series.push(("centralised, block write", gathered(Item::WriteBlocks)));
     series.push(("centralised, block read", gathered(Item::ReadBlocks)));
-    let frame = Frame {
+    let axes = Axes {
         title: "Figure 9: the first node at work",
         x: "nodes in the RAID",
         y: "MB/s",
         level: Some((wire(FAST.mbit), "100 Mbit/s")),
     };
-    lines(&frame, &widths.iter().map(|n| f64::from(*n)).collect::<Vec<_>>(), &series)
+    line_chart(&axes, &widths.iter().map(|n| f64::from(*n)).collect::<Vec<_>>(), &series)
 }
 
 fn small_write(measured: &Measured) -> String {
@@ -483,9 +483,9 @@ fn busy(measured: &Measured, points: &[Point]) -> String {
 
 /// Over which ways, with how many nodes at work, the cores may have been the limit.
 fn hot(measured: &Measured) -> Vec<String> {
-    let over_links = measured.runs.iter().filter(|run| run.point.way != Way::Local);
+    let over_links = measured.runs.iter().filter(|run| run.point.way != AccessPath::Local);
     let hot = over_links.filter(|run| run.busy > BUSY).map(|run| (run.point.way, run.point.clients));
-    let places: BTreeSet<(Way, u32)> = hot.collect();
+    let places: BTreeSet<(AccessPath, u32)> = hot.collect();
     places.into_iter().map(|(way, clients)| format!("{} ({clients} at work)", way.title())).collect()
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::scale::{MB, Scale};
-use super::service::Way;
+use super::service::AccessPath;
 use super::small_write::SmallWrite;
 use crate::error::{Result, doing};
 use crate::load::Item;
@@ -12,7 +12,7 @@ use crate::load::Item;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
     /// The way to the bytes.
-    pub way: Way,
+    pub way: AccessPath,
     /// Nodes in the RAID.
     pub nodes: u32,
     /// Nodes that work at once.
@@ -64,7 +64,7 @@ impl Run {
         let number = |name: &str| value[name].as_u64();
         let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
         let point = Point {
-            way: Way::named(value["way"].as_str()?)?,
+            way: AccessPath::named(value["way"].as_str()?)?,
             nodes: small("nodes")?,
             clients: small("clients")?,
             first: small("first_client")?,

@@ -45,7 +45,7 @@ pub const SLOW: Link = Link { mbit: 10, queue: QUEUE };
 /// What the links carry while a cluster is made: disks that are formatted from afar are no part of what is measured.
 pub const MAKING: Link = Link { mbit: 1000, queue: QUEUE };
 /// RAM of a sandbox, in bytes: what bricks hold, and logs.
-pub const ROOM_BYTES: u64 = 3 << 30;
+pub const SANDBOX_BYTES: u64 = 3 << 30;
 
 impl Scale {
     /// What the page is made from: within ten minutes on two cores.

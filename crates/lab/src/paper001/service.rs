@@ -11,7 +11,7 @@ use crate::node::Program;
 
 /// One of the ways.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Way {
+pub enum AccessPath {
     /// A file in the same RAM that the bricks are in: no network, no Shoal.
     Local,
     /// Peer to peer: each client mounts the volume, whose bricks are on the nodes.
@@ -26,26 +26,32 @@ pub enum Way {
     Centralised,
 }
 
-impl Way {
+impl AccessPath {
     /// All of them.
-    pub const ALL: [Way; 6] =
-        [Way::Local, Way::FileGate, Way::NfsGate, Way::BlockGate, Way::GatheredFileGate, Way::Centralised];
+    pub const ALL: [AccessPath; 6] = [
+        AccessPath::Local,
+        AccessPath::FileGate,
+        AccessPath::NfsGate,
+        AccessPath::BlockGate,
+        AccessPath::GatheredFileGate,
+        AccessPath::Centralised,
+    ];
 
     /// What people call it.
     pub fn title(self) -> &'static str {
         match self {
-            Way::Local => "local disk",
-            Way::FileGate => "file gate",
-            Way::NfsGate => "NFS gate",
-            Way::BlockGate => "block gate",
-            Way::GatheredFileGate => "file gate over remote block bricks",
-            Way::Centralised => "the same, by NFS from a client",
+            AccessPath::Local => "local disk",
+            AccessPath::FileGate => "file gate",
+            AccessPath::NfsGate => "NFS gate",
+            AccessPath::BlockGate => "block gate",
+            AccessPath::GatheredFileGate => "file gate over remote block bricks",
+            AccessPath::Centralised => "the same, by NFS from a client",
         }
     }
 
     /// The way with this title.
-    pub fn named(title: &str) -> Option<Way> {
-        Way::ALL.into_iter().find(|way| way.title() == title)
+    pub fn named(title: &str) -> Option<AccessPath> {
+        AccessPath::ALL.into_iter().find(|way| way.title() == title)
     }
 }
 
@@ -67,7 +73,7 @@ pub trait Service: Sync {
     ///
     /// # Errors
     /// Something could not be made stable.
-    fn forget(&mut self) -> Result<()>;
+    fn drop_caches(&mut self) -> Result<()>;
 
     /// Removes what was written, and closes.
     ///
@@ -92,7 +98,7 @@ fn remove(dir: &Path, client: usize) {
     }
 }
 
-/// [`Way::Local`].
+/// [`AccessPath::Local`].
 pub struct Local(pub PathBuf);
 
 impl Service for Local {
@@ -104,7 +110,7 @@ impl Service for Local {
         Ok(Box::new(LocalFile::open(&file(&self.0, client, item))?))
     }
 
-    fn forget(&mut self) -> Result<()> {
+    fn drop_caches(&mut self) -> Result<()> {
         // It is RAM: there is nothing slower behind it.
         Ok(())
     }
@@ -115,7 +121,7 @@ impl Service for Local {
     }
 }
 
-/// [`Way::FileGate`] and [`Way::GatheredFileGate`]: a mount at each of some nodes.
+/// [`AccessPath::FileGate`] and [`AccessPath::GatheredFileGate`]: a mount at each of some nodes.
 pub struct Mounts<'c, 'n> {
     cluster: &'c Cluster<'n>,
     nodes: Vec<u32>,
@@ -146,7 +152,7 @@ impl Service for Mounts<'_, '_> {
         Ok(Box::new(LocalFile::open(&file(self.mounts[client].dir(), client, item))?))
     }
 
-    fn forget(&mut self) -> Result<()> {
+    fn drop_caches(&mut self) -> Result<()> {
         self.mounts.drain(..).try_for_each(Mount::unmount)?;
         self.mounts = mount_all(self.cluster, &self.nodes)?;
         Ok(())
@@ -160,7 +166,7 @@ impl Service for Mounts<'_, '_> {
     }
 }
 
-/// [`Way::BlockGate`]: a gate at one node, for a client there.
+/// [`AccessPath::BlockGate`]: a gate at one node, for a client there.
 pub struct Disk<'c, 'n> {
     cluster: &'c Cluster<'n>,
     node: u32,
@@ -199,7 +205,7 @@ impl Service for Disk<'_, '_> {
         Ok(Box::new(self.connect()?.reader(start, start + bytes)))
     }
 
-    fn forget(&mut self) -> Result<()> {
+    fn drop_caches(&mut self) -> Result<()> {
         self.gate.take().map_or(Ok(()), Program::end)?;
         self.gate = Some(self.cluster.nbd_gate(self.node)?.0);
         Ok(())
@@ -210,7 +216,7 @@ impl Service for Disk<'_, '_> {
     }
 }
 
-/// [`Way::NfsGate`] and [`Way::Centralised`]: an NFS gate at one node, clients at that node or at others.
+/// [`AccessPath::NfsGate`] and [`AccessPath::Centralised`]: an NFS gate at one node, clients at that node or at others.
 pub struct Nfs<'c, 'n> {
     cluster: &'c Cluster<'n>,
     node: u32,
@@ -252,7 +258,7 @@ impl Service for Nfs<'_, '_> {
         Ok(Box::new(self.connect(client, item, NfsFile::open)?.reader(bytes)))
     }
 
-    fn forget(&mut self) -> Result<()> {
+    fn drop_caches(&mut self) -> Result<()> {
         self.gate.take().map_or(Ok(()), Program::end)?;
         self.gate = Some(self.cluster.nfs_gate(self.node, self.memory)?.0);
         Ok(())

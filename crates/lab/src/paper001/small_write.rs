@@ -143,10 +143,10 @@ pub fn count(cluster: &Cluster<'_>, node: u32, overwrites: u64) -> Result<SmallW
     let file = make(&path).map_err(doing(format!("write {}", path.display())))?;
     let network = cluster.network();
     let disks = rest(cluster)?;
-    let (traffic, start) = (network.passed_on()?, Instant::now());
+    let (traffic, start) = (network.forwarded()?, Instant::now());
     overwrite(&file, overwrites).map_err(doing(format!("overwrite {}", path.display())))?;
     let took = start.elapsed();
-    let traffic = network.passed_on()?.since(traffic);
+    let traffic = network.forwarded()?.since(traffic);
     let durable = accesses(cluster)?;
     drop(file);
     let after = rest(cluster)?;
@@ -211,9 +211,9 @@ fn rest(cluster: &Cluster<'_>) -> Result<Accesses> {
 
 /// What goes over the links when nobody does anything.
 fn idle(cluster: &Cluster<'_>, time: Duration) -> Result<Traffic> {
-    let before = cluster.network().passed_on()?;
+    let before = cluster.network().forwarded()?;
     std::thread::sleep(time);
-    Ok(cluster.network().passed_on()?.since(before))
+    Ok(cluster.network().forwarded()?.since(before))
 }
 
 #[cfg(test)]

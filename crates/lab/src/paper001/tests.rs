@@ -4,7 +4,7 @@ use super::claims::{Claim, Verdict, claims};
 use super::report::page;
 use super::runs::{Measured, Point, Run};
 use super::scale::{FAST, SLOW, Scale};
-use super::service::Way;
+use super::service::AccessPath;
 use super::small_write::{Accesses, SmallWrite};
 use crate::load::Item;
 
@@ -20,7 +20,7 @@ fn made(rate: impl Fn(Point, Item) -> f64) -> Measured {
         seconds: 0.5,
     };
     let mut measured = Measured { scale, cores: 2, runs: Vec::new(), small_write, seconds: 321.5 };
-    let mut points = Way::ALL.map(|way| measured.service(way)).to_vec();
+    let mut points = AccessPath::ALL.map(|way| measured.service(way)).to_vec();
     points.push(measured.peers(1, SLOW.mbit));
     points.extend((2..=5).flat_map(|n| [measured.peers(n, FAST.mbit), measured.central(n)]));
     points.extend(measured.scale.widths.iter().map(|nodes| measured.width(*nodes)));
@@ -41,8 +41,8 @@ fn made(rate: impl Fn(Point, Item) -> f64) -> Measured {
 
 /// As fast as links allow: one for all in the centralised arrangement, one for each otherwise.
 fn by_the_wire(point: Point, _: Item) -> f64 {
-    let clients = if point.way == Way::Centralised { 1 } else { point.clients };
-    if point.way == Way::Local { 1000.0 } else { f64::from(point.mbit) / 8.0 * f64::from(clients) }
+    let clients = if point.way == AccessPath::Centralised { 1 } else { point.clients };
+    if point.way == AccessPath::Local { 1000.0 } else { f64::from(point.mbit) / 8.0 * f64::from(clients) }
 }
 
 fn verdicts(measured: &Measured) -> Vec<Verdict> {
@@ -94,16 +94,16 @@ fn verdicts_follow_the_figures() {
         };
         let few = if point.nodes <= 4 && item == Item::ReadBlocks { 1.5 } else { 1.0 };
         let base = match (point.way, item) {
-            (Way::Local, _) => 30.0,
-            (Way::FileGate, _) if point.mbit == SLOW.mbit => 0.6,
-            (Way::FileGate, _) => 8.0 + f64::from(point.clients.min(4)),
-            (Way::NfsGate, Item::WriteBlocks) => 7.66,
-            (Way::NfsGate, _) => 12.93,
-            (Way::BlockGate, Item::WriteBlocks) => 7.23,
-            (Way::BlockGate, _) => 11.0,
-            (Way::Centralised, Item::WriteBlocks) => 3.99 * f64::from(point.clients.min(4)),
-            (Way::Centralised, _) => 10.1,
-            (Way::GatheredFileGate, _) => 8.0,
+            (AccessPath::Local, _) => 30.0,
+            (AccessPath::FileGate, _) if point.mbit == SLOW.mbit => 0.6,
+            (AccessPath::FileGate, _) => 8.0 + f64::from(point.clients.min(4)),
+            (AccessPath::NfsGate, Item::WriteBlocks) => 7.66,
+            (AccessPath::NfsGate, _) => 12.93,
+            (AccessPath::BlockGate, Item::WriteBlocks) => 7.23,
+            (AccessPath::BlockGate, _) => 11.0,
+            (AccessPath::Centralised, Item::WriteBlocks) => 3.99 * f64::from(point.clients.min(4)),
+            (AccessPath::Centralised, _) => 10.1,
+            (AccessPath::GatheredFileGate, _) => 8.0,
         };
         base * chars * few
     }));
@@ -120,11 +120,11 @@ fn order(writes: [f64; 4], reads: [f64; 4]) -> Claim {
     let measured = made(|point, item| {
         let rates = if item == Item::WriteBlocks { writes } else { reads };
         match point.way {
-            Way::Local => rates[0],
-            Way::NfsGate => rates[1],
-            Way::BlockGate => rates[2],
-            Way::Centralised => rates[3],
-            Way::FileGate | Way::GatheredFileGate => 1.0,
+            AccessPath::Local => rates[0],
+            AccessPath::NfsGate => rates[1],
+            AccessPath::BlockGate => rates[2],
+            AccessPath::Centralised => rates[3],
+            AccessPath::FileGate | AccessPath::GatheredFileGate => 1.0,
         }
     });
     let of = |measured| claims(&measured).into_iter().find(|claim| claim.paper.starts_with("the order"));
@@ -162,7 +162,7 @@ fn what_was_not_measured_has_no_order_and_no_ratio() {
     };
     // Writes and reads of blocks in one claim, those of characters in one each.
     assert_eq!(told(&measured), 4);
-    measured.runs.retain(|run| run.point.way != Way::NfsGate);
+    measured.runs.retain(|run| run.point.way != AccessPath::NfsGate);
     measured.runs.retain(|run| run.point != made(by_the_wire).gathered(4));
     assert_eq!(told(&measured), 0);
     let verdicts = verdicts(&measured);

@@ -27,7 +27,11 @@ fn stripe(code: Code, len: usize, seed: u64) -> Vec<Vec<u8>> {
         (0..code.k()).map(|unit| bytes(len + 1 + unit % 7, seed + unit as u64)).collect();
     let data: Vec<&[u8]> = buffers.iter().enumerate().map(|(unit, buffer)| &buffer[1 + unit % 7..]).collect();
     let parity = encode(&Coder::new(code), &data, len);
-    assert_eq!(parity, encode(&Coder::with_body(code, Body::Scalar), &data, len), "{code} of {len} bytes");
+    assert_eq!(
+        parity,
+        encode(&Coder::with_backend(code, Backend::Scalar), &data, len),
+        "{code} of {len} bytes"
+    );
     data.iter().map(|unit| unit.to_vec()).chain(parity).collect()
 }
 
@@ -57,11 +61,11 @@ fn losses(code: Code) -> Vec<Vec<usize>> {
 #[test]
 fn all_small_losses_at_all_awkward_lengths() {
     for code in CODES.map(code) {
-        let coders = Body::ALL.map(|body| Coder::with_body(code, body));
+        let coders = Backend::ALL.map(|backend| Coder::with_backend(code, backend));
         for (seed, &len) in LENGTHS.iter().enumerate() {
             let units = stripe(code, len, seed as u64);
             for (turn, lost) in losses(code).iter().enumerate() {
-                // The plain body has one path for all lengths: long stripes would only cost time.
+                // The plain backend has one path for all lengths: long stripes would only cost time.
                 coders.iter().skip(usize::from(len > 200)).for_each(|c| rebuild(c, &units, lost, turn));
             }
         }
@@ -102,13 +106,13 @@ fn parity_is_that_of_isal() {
             })
             .collect();
         let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-        for body in Body::ALL {
-            let parity = encode(&Coder::with_body(code, body), &data, 4096);
+        for backend in Backend::ALL {
+            let parity = encode(&Coder::with_backend(code, backend), &data, 4096);
             assert_eq!(
                 parity.iter().map(|unit| crc(unit)).collect::<Vec<_>>(),
                 sums,
                 "{code} {}",
-                body.name()
+                backend.name()
             );
         }
     }
@@ -167,15 +171,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn bodies_agree_and_any_m_losses_are_rebuilt(
+    fn backends_agree_and_any_m_losses_are_rebuilt(
         code in any_code(), len in 0usize..3000, seed in 0u64..1 << 20, picks in prop::collection::vec(0usize..64, 6),
     ) {
         let units = stripe(code, len, seed);
         let mut lost: Vec<usize> = picks.iter().take(code.m()).map(|pick| pick % code.slots()).collect();
         lost.sort_unstable();
         lost.dedup();
-        for body in Body::ALL {
-            rebuild(&Coder::with_body(code, body), &units, &lost, picks[0]);
+        for backend in Backend::ALL {
+            rebuild(&Coder::with_backend(code, backend), &units, &lost, picks[0]);
         }
     }
 
@@ -192,8 +196,8 @@ proptest! {
         }).collect();
         let padded_parts: Vec<&[u8]> = padded.iter().map(Vec::as_slice).collect();
         let short_parts: Vec<&[u8]> = short.iter().map(Vec::as_slice).collect();
-        for body in Body::ALL {
-            let coder = Coder::with_body(code, body);
+        for backend in Backend::ALL {
+            let coder = Coder::with_backend(code, backend);
             let parity = encode(&coder, &padded_parts, len);
             prop_assert_eq!(&parity, &encode(&coder, &short_parts, len));
             if code.m() > 0 {
@@ -217,8 +221,8 @@ proptest! {
         data[unit][from..].copy_from_slice(&bytes(len - from, seed + 99));
         let delta: Vec<u8> = old[unit][from..].iter().zip(&data[unit][from..]).map(|(a, b)| a ^ b).collect();
         let new = encode(&Coder::new(code), &data.iter().map(Vec::as_slice).collect::<Vec<_>>(), len);
-        for body in Body::ALL {
-            let coder = Coder::with_body(code, body);
+        for backend in Backend::ALL {
+            let coder = Coder::with_backend(code, backend);
             let mut parity = old[code.k()..].to_vec();
             coder.update(unit, &delta, &mut parity.iter_mut().map(|p| &mut p[from..]).collect::<Vec<_>>());
             prop_assert_eq!(&parity, &new);

@@ -16,12 +16,13 @@
 
 use types::limits::{ADDRESS_MAX, BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{
-    BrickBeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotState, VolumeInfo,
+    BrickHeartbeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotState,
+    VolumeInfo,
 };
 use types::{BrickId, GroupId, Refusal};
 
-use super::map::{Cluster, Life};
-use super::news::Changed;
+use super::map::{BrickInstance, Cluster};
+use super::map_updates::Changed;
 use crate::kv::Writes;
 
 impl Cluster {
@@ -30,14 +31,18 @@ impl Cluster {
         if request.address.len() > ADDRESS_MAX {
             return Err(Refusal::Invalid);
         }
-        let known = self.lives.get(&request.brick);
+        let known = self.instances.get(&request.brick);
         let old = self.map.brick(request.brick);
-        if let (Some(life), Some(old)) = (known, old) {
-            if life.device != request.device {
+        if let (Some(instance), Some(old)) = (known, old) {
+            if instance.device != request.device {
                 return Err(Refusal::Exists);
             }
-            let other = life.incarnation != request.incarnation;
-            if other && old.state == BrickState::Up && old.address != request.address && !expired(life, now) {
+            let other = instance.incarnation != request.incarnation;
+            if other
+                && old.state == BrickState::Up
+                && old.address != request.address
+                && !expired(instance, now)
+            {
                 return Err(Refusal::ServedTwice);
             }
             let moved = old.address != request.address || old.capacity != request.capacity;
@@ -60,7 +65,7 @@ impl Cluster {
 
     fn put_brick(&mut self, request: &BrickJoin, now: u64) {
         let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation } = *request;
-        self.lives.insert(id, Life { incarnation, device, heard: now });
+        self.instances.insert(id, BrickInstance { incarnation, device, heard: now });
         let info = BrickInfo { id, node, address: address.clone(), capacity, free, state: BrickState::Up };
         match self.map.bricks.binary_search_by_key(&id, |brick| brick.id) {
             Ok(at) => self.map.bricks[at] = info,
@@ -91,9 +96,9 @@ impl Cluster {
     ///
     /// # Errors
     /// `ServedTwice`: another life serves the brick. `Unknown`: it was never here or its lease ran out; join again.
-    pub(crate) fn beat(&mut self, request: &BrickBeat, now: u64) -> Result<(), Refusal> {
-        let life = self.lives.get(&request.brick).ok_or(Refusal::Unknown)?;
-        if life.incarnation != request.incarnation {
+    pub(crate) fn beat(&mut self, request: &BrickHeartbeat, now: u64) -> Result<(), Refusal> {
+        let instance = self.instances.get(&request.brick).ok_or(Refusal::Unknown)?;
+        if instance.incarnation != request.incarnation {
             return Err(Refusal::ServedTwice);
         }
         if self.map.brick(request.brick).is_none_or(|brick| brick.state != BrickState::Up) {
@@ -104,8 +109,8 @@ impl Cluster {
     }
 
     fn hear(&mut self, brick: BrickId, free: u64, now: u64) {
-        if let Some(life) = self.lives.get_mut(&brick) {
-            life.heard = now;
+        if let Some(instance) = self.instances.get_mut(&brick) {
+            instance.heard = now;
         }
         if let Ok(at) = self.map.bricks.binary_search_by_key(&brick, |brick| brick.id) {
             self.map.bricks[at].free = free;
@@ -169,12 +174,12 @@ impl Cluster {
     /// Whether a brick is Up and its lease has not run out.
     pub(super) fn has_lease(&self, brick: BrickId, now: u64) -> bool {
         self.map.brick(brick).is_some_and(|brick| brick.state == BrickState::Up)
-            && self.lives.get(&brick).is_some_and(|life| !expired(life, now))
+            && self.instances.get(&brick).is_some_and(|instance| !expired(instance, now))
     }
 
     /// Counts every lease from `us` later than it was heard.
-    pub(crate) fn forgive(&mut self, us: u64) {
-        self.lives.values_mut().for_each(|life| life.heard += us);
+    pub(crate) fn extend_leases(&mut self, us: u64) {
+        self.instances.values_mut().for_each(|instance| instance.heard += us);
     }
 
     /// Expels the bricks whose leases have run out.
@@ -185,7 +190,7 @@ impl Cluster {
             .bricks
             .iter()
             .filter(|brick| brick.state == BrickState::Up)
-            .filter(|brick| self.lives.get(&brick.id).is_some_and(|life| expired(life, now)))
+            .filter(|brick| self.instances.get(&brick.id).is_some_and(|instance| expired(instance, now)))
             .map(|brick| brick.id)
             .collect();
         for brick in &silent {
@@ -219,8 +224,8 @@ fn led_by(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Result<()
 }
 
 /// Whether a life's lease has run out for certain.
-fn expired(life: &Life, now: u64) -> bool {
-    now.saturating_sub(life.heard) > LEASE_US + LEASE_MARGIN_US
+fn expired(instance: &BrickInstance, now: u64) -> bool {
+    now.saturating_sub(instance.heard) > LEASE_US + LEASE_MARGIN_US
 }
 
 /// Puts a brick's slots Out. The groups that it had live ones in.

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo};
 use types::{BrickId, Geometry, Incarnation, MapVersion, VolumeId};
 
-use super::news::{Changed, History};
+use super::map_updates::{Changed, History};
 use crate::kv::{Store, Writes};
 use crate::records::{BrickRecord, VolumeRecord, from_value, to_value};
 use crate::{MetaError, keys};
 
 /// What is known of a brick beside the map.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct BrickInstance {
     pub(super) incarnation: Incarnation,
     pub(super) device: [u8; 16],
     /// When it was last heard, or when the service started.
@@ -22,7 +22,7 @@ pub(super) struct Life {
 /// The arbiter's state, equal to what is committed but for leases and free space.
 pub(crate) struct Cluster {
     pub(super) map: ClusterMap,
-    pub(super) lives: BTreeMap<BrickId, Life>,
+    pub(super) instances: BTreeMap<BrickId, BrickInstance>,
     /// Deleted volumes whose space is not yet back.
     pub(super) deleted: BTreeMap<VolumeId, VolumeRecord>,
     /// What has changed in the map lately.
@@ -37,7 +37,7 @@ impl Cluster {
         let version = version.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(MapVersion(1));
         let map = ClusterMap { version, ..ClusterMap::empty(cluster) };
         let history = History::from(map.version);
-        let mut arbiter = Cluster { map, lives: BTreeMap::new(), deleted: BTreeMap::new(), history };
+        let mut arbiter = Cluster { map, instances: BTreeMap::new(), deleted: BTreeMap::new(), history };
         let mut damaged = false;
         let prefix = keys::all::bricks();
         store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
@@ -59,7 +59,8 @@ impl Cluster {
     }
 
     fn load_brick(&mut self, id: BrickId, record: BrickRecord, now: u64) {
-        self.lives.insert(id, Life { incarnation: record.incarnation, device: record.device, heard: now });
+        self.instances
+            .insert(id, BrickInstance { incarnation: record.incarnation, device: record.device, heard: now });
         let BrickRecord { node, address, capacity, free, state, .. } = record;
         self.map.bricks.push(BrickInfo { id, node, address, capacity, free, state });
     }
@@ -133,15 +134,15 @@ impl Cluster {
     }
 
     pub(super) fn write_brick(&self, id: BrickId, writes: &mut Writes) {
-        let (Some(brick), Some(life)) = (self.map.brick(id), self.lives.get(&id)) else { return };
+        let (Some(brick), Some(instance)) = (self.map.brick(id), self.instances.get(&id)) else { return };
         let record = BrickRecord {
             node: brick.node,
             address: brick.address.clone(),
             capacity: brick.capacity,
             free: brick.free,
             state: brick.state,
-            incarnation: life.incarnation,
-            device: life.device,
+            incarnation: instance.incarnation,
+            device: instance.device,
         };
         writes.insert(keys::brick(id), Some(to_value(&record)));
     }

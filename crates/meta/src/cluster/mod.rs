@@ -6,13 +6,13 @@
 //! | which brick may take another's place | `replace.rs` |
 //! | which bricks a volume's groups are made of | `volumes.rs` |
 //! | what is read at the start, and the map that all others are shown | `map.rs` |
-//! | what of the map somebody lacks | `news.rs` |
+//! | what of the map somebody lacks | `map_updates.rs` |
 //!
 //! Pure: time is passed in, and every change comes back as writes to be committed before anybody is told.
 
 mod bricks;
 mod map;
-mod news;
+mod map_updates;
 mod replace;
 #[cfg(test)]
 mod tests;

@@ -5,44 +5,45 @@
 //! back, nobody asks it for anything.
 
 use types::messages::cluster::{
-    BrickInfo, BrickReplace, BrickState, GroupConfig, Hindrance, Obstacle, SlotConfig, SlotState, VolumeInfo,
+    BrickInfo, BrickReplace, BrickState, GroupConfig, ReplaceError, ReplaceErrorKind, SlotConfig, SlotState,
+    VolumeInfo,
 };
 use types::{BrickId, GroupId};
 
 use super::map::Cluster;
-use super::news::Changed;
+use super::map_updates::Changed;
 use crate::keys;
 use crate::kv::Writes;
 use crate::records::to_value;
 
 impl Cluster {
     /// Whether a brick may take the place of another. A replacement that has been made may be asked for again.
-    pub(crate) fn check_replace(&self, request: &BrickReplace, now: u64) -> Result<(), Hindrance> {
+    pub(crate) fn check_replace(&self, request: &BrickReplace, now: u64) -> Result<(), ReplaceError> {
         let BrickReplace { old, new } = *request;
         if old == new {
-            return Err(of_brick(Obstacle::SameBrick));
+            return Err(of_brick(ReplaceErrorKind::SameBrick));
         }
-        let old = self.map.brick(old).ok_or(of_brick(Obstacle::OldUnknown))?;
-        let new = self.map.brick(new).ok_or(of_brick(Obstacle::NewUnknown))?;
+        let old = self.map.brick(old).ok_or(of_brick(ReplaceErrorKind::OldUnknown))?;
+        let new = self.map.brick(new).ok_or(of_brick(ReplaceErrorKind::NewUnknown))?;
         let groups: Vec<(GroupId, &VolumeInfo, &GroupConfig)> = self.groups_with(old.id).collect();
         if groups.is_empty() {
             return Ok(());
         }
         if old.state == BrickState::Up {
-            return Err(of_brick(Obstacle::OldUp));
+            return Err(of_brick(ReplaceErrorKind::OldUp));
         }
         if !self.has_lease(new.id, now) {
-            return Err(of_brick(Obstacle::NewOut));
+            return Err(of_brick(ReplaceErrorKind::NewOut));
         }
         for (id, volume, group) in groups {
-            self.check_group(volume, group, old.id, new).map_err(|(what, brick)| Hindrance {
+            self.check_group(volume, group, old.id, new).map_err(|(what, brick)| ReplaceError {
                 what,
                 group: Some(id),
                 brick: Some(brick),
             })?;
         }
         if new.free < old.capacity.saturating_sub(old.free) {
-            return Err(of_brick(Obstacle::TooSmall));
+            return Err(of_brick(ReplaceErrorKind::TooSmall));
         }
         Ok(())
     }
@@ -54,17 +55,17 @@ impl Cluster {
         group: &GroupConfig,
         old: BrickId,
         new: &BrickInfo,
-    ) -> Result<(), (Obstacle, BrickId)> {
+    ) -> Result<(), (ReplaceErrorKind, BrickId)> {
         for slot in &group.slots {
             if slot.brick == old {
                 // A slot of a lost brick is live only where the rest is too little to compute its units from.
                 if slot.state == SlotState::Live {
-                    return Err((Obstacle::Needed, old));
+                    return Err((ReplaceErrorKind::Needed, old));
                 }
             } else if slot.brick == new.id {
-                return Err((Obstacle::InGroup, new.id));
+                return Err((ReplaceErrorKind::InGroup, new.id));
             } else if !volume.same_node && self.map.brick(slot.brick).is_some_and(|b| b.node == new.node) {
-                return Err((Obstacle::SharedNode, slot.brick));
+                return Err((ReplaceErrorKind::SharedNode, slot.brick));
             }
         }
         Ok(())
@@ -112,8 +113,8 @@ impl Cluster {
 }
 
 /// Something that concerns the bricks themselves.
-fn of_brick(what: Obstacle) -> Hindrance {
-    Hindrance { what, group: None, brick: None }
+fn of_brick(what: ReplaceErrorKind) -> ReplaceError {
+    ReplaceError { what, group: None, brick: None }
 }
 
 /// Gives the slots of one brick to another, and says in which groups.
@@ -153,7 +154,7 @@ mod tests {
         assert!(fixture.state.commit(writes));
     }
 
-    fn try_replace(fixture: &mut Fixture, old: u32, new: u32) -> Result<u32, Hindrance> {
+    fn try_replace(fixture: &mut Fixture, old: u32, new: u32) -> Result<u32, ReplaceError> {
         let request = BrickReplace { old: BrickId(old), new: BrickId(new) };
         fixture.state.cluster.check_replace(&request, GONE)?;
         let (groups, writes) = fixture.state.cluster.replace(&request);
@@ -196,28 +197,28 @@ mod tests {
     #[test]
     fn what_stands_in_the_way_is_said() {
         on_all(|mut fixture| {
-            assert_eq!(try_replace(&mut fixture, 9, 2), Err(of_brick(Obstacle::OldUnknown)));
-            assert_eq!(try_replace(&mut fixture, 1, 9), Err(of_brick(Obstacle::NewUnknown)));
-            assert_eq!(try_replace(&mut fixture, 1, 1), Err(of_brick(Obstacle::SameBrick)));
-            assert_eq!(try_replace(&mut fixture, 1, 2), Err(of_brick(Obstacle::OldUp)));
+            assert_eq!(try_replace(&mut fixture, 9, 2), Err(of_brick(ReplaceErrorKind::OldUnknown)));
+            assert_eq!(try_replace(&mut fixture, 1, 9), Err(of_brick(ReplaceErrorKind::NewUnknown)));
+            assert_eq!(try_replace(&mut fixture, 1, 1), Err(of_brick(ReplaceErrorKind::SameBrick)));
+            assert_eq!(try_replace(&mut fixture, 1, 2), Err(of_brick(ReplaceErrorKind::OldUp)));
             without_1(&mut fixture);
             let groups = fixture.state.cluster.map().volumes[0].groups.clone();
             let with_1_and_2 =
                 |g: &GroupConfig| g.slot_of(BrickId(1)).is_some() && g.slot_of(BrickId(2)).is_some();
             let index = groups.iter().position(with_1_and_2).expect("2+1 on four bricks") as u32;
             let group = Some(GroupId { volume: fixture.volume, index });
-            let (what, brick) = (Obstacle::InGroup, Some(BrickId(2)));
-            assert_eq!(try_replace(&mut fixture, 1, 2), Err(Hindrance { what, group, brick }));
+            let (what, brick) = (ReplaceErrorKind::InGroup, Some(BrickId(2)));
+            assert_eq!(try_replace(&mut fixture, 1, 2), Err(ReplaceError { what, group, brick }));
             let version = fixture.state.cluster.version();
 
             join(&mut fixture, BrickJoin { node: NodeId(2), ..brick_join(6, 1) }, GONE);
-            let (what, brick) = (Obstacle::SharedNode, Some(BrickId(2)));
-            assert_eq!(try_replace(&mut fixture, 1, 6), Err(Hindrance { what, group, brick }));
+            let (what, brick) = (ReplaceErrorKind::SharedNode, Some(BrickId(2)));
+            assert_eq!(try_replace(&mut fixture, 1, 6), Err(ReplaceError { what, group, brick }));
             // Brick 1 has half a GiB in use.
             join(&mut fixture, BrickJoin { free: (1 << 29) - 1, ..brick_join(7, 1) }, GONE);
-            assert_eq!(try_replace(&mut fixture, 1, 7), Err(of_brick(Obstacle::TooSmall)));
+            assert_eq!(try_replace(&mut fixture, 1, 7), Err(of_brick(ReplaceErrorKind::TooSmall)));
             join(&mut fixture, brick_join(8, 1), 0);
-            assert_eq!(try_replace(&mut fixture, 1, 8), Err(of_brick(Obstacle::NewOut)), "not heard");
+            assert_eq!(try_replace(&mut fixture, 1, 8), Err(of_brick(ReplaceErrorKind::NewOut)), "not heard");
             assert_eq!(fixture.state.cluster.version().0, version.0 + 3, "three bricks have come");
             assert_eq!(fixture.state.cluster.map().volumes[0].groups, groups);
         });
@@ -235,11 +236,10 @@ mod tests {
             let writes = fixture.state.cluster.expire(2 * GONE + 1);
             assert!(fixture.state.commit(writes));
             let request = BrickReplace { old: BrickId(2), new: BrickId(5) };
-            let hindrance =
-                fixture.state.cluster.check_replace(&request, 2 * GONE).expect_err("it is needed");
-            assert_eq!((hindrance.what, hindrance.brick), (Obstacle::Needed, Some(BrickId(2))));
+            let error = fixture.state.cluster.check_replace(&request, 2 * GONE).expect_err("it is needed");
+            assert_eq!((error.what, error.brick), (ReplaceErrorKind::Needed, Some(BrickId(2))));
             let (_, group) =
-                fixture.state.cluster.map().group(hindrance.group.expect("of a group")).expect("there");
+                fixture.state.cluster.map().group(error.group.expect("of a group")).expect("there");
             assert!(group.slot_of(BrickId(1)).is_some() && group.slot_of(BrickId(2)).is_some());
         });
     }
@@ -250,7 +250,7 @@ mod tests {
             let create =
                 types::messages::cluster::VolumeCreate { same_node: true, ..volume_create("close", "3+1") };
             assert_eq!(fixture.state.volume_delete("home"), Err(types::Refusal::Busy));
-            fixture.state.client_gone(fixture.client);
+            fixture.state.tear_down_client(fixture.client);
             fixture.state.volume_delete("home").expect("nobody has it");
             fixture.state.volume_create(&create, 1).expect("it fits");
             let mut fixture = Fixture {

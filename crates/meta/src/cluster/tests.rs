@@ -2,7 +2,7 @@
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{
-    BrickBeat, BrickJoin, BrickState, ClientJoin, GroupAdmit, GroupRenew, SlotState,
+    BrickHeartbeat, BrickJoin, BrickState, ClientJoin, GroupAdmit, GroupRenew, SlotState,
 };
 use types::messages::names::StatFs;
 use types::{BrickId, Epoch, GroupId, Incarnation, Refusal};
@@ -12,8 +12,8 @@ use crate::ops;
 
 const GONE: u64 = LEASE_US + LEASE_MARGIN_US;
 
-fn beat(brick: u32, incarnation: u64) -> BrickBeat {
-    BrickBeat { brick: BrickId(brick), incarnation: Incarnation(incarnation), free: 5 }
+fn beat(brick: u32, incarnation: u64) -> BrickHeartbeat {
+    BrickHeartbeat { brick: BrickId(brick), incarnation: Incarnation(incarnation), free: 5 }
 }
 
 /// Epochs of all groups, and the primaries' bricks.
@@ -143,8 +143,8 @@ fn amendment_1_nobody_is_expelled_while_its_lease_runs() {
 #[test]
 fn time_in_which_nobody_could_be_heard_does_not_count() {
     on_all(|mut fixture| {
-        fixture.state.cluster.forgive(1000);
-        fixture.state.sessions.forgive(1000);
+        fixture.state.cluster.extend_leases(1000);
+        fixture.state.sessions.extend_leases(1000);
         assert!(!expire(&mut fixture, GONE + 1000));
         assert_eq!(fixture.state.expire_clients(GONE + 1000), 0);
         assert!(expire(&mut fixture, GONE + 1001));
@@ -293,7 +293,7 @@ fn space_is_what_the_fullest_brick_leaves() {
         // Four bricks of a GiB with equal shares, two thirds of it data.
         let all = space(&fixture);
         assert_eq!((all.total, all.free), ((4 << 30) * 2 / 3, (4 << 29) * 2 / 3));
-        let almost_full = BrickBeat { free: 3 << 20, ..beat(3, 1) };
+        let almost_full = BrickHeartbeat { free: 3 << 20, ..beat(3, 1) };
         assert_eq!(fixture.state.cluster.beat(&almost_full, 0), Ok(()));
         assert_eq!(space(&fixture).free, (4 * (3 << 20)) * 2 / 3);
     });

@@ -10,11 +10,11 @@ use types::wire::to_bytes;
 use types::{BrickId, Epoch, InodeId, NodeId, ObjectId, Refusal, VolumeId};
 
 use super::map::Cluster;
-use super::news::Changed;
+use super::map_updates::Changed;
 use crate::keys;
 use crate::kv::Writes;
-use crate::live::Place;
 use crate::records::{Entry, Inode, Listed, VolumeRecord, to_value};
+use crate::volatile::VolumeInode;
 
 impl Cluster {
     /// Makes a volume over the bricks that are Up, with an empty root directory, or with the inode `disk` in it.
@@ -125,7 +125,7 @@ pub(crate) fn check_disk_size(size: u64) -> Result<(), Refusal> {
 }
 
 /// The only file of a block volume, in its root: thin, so it has its size from the start and takes no space.
-fn add_disk(writes: &mut Writes, root: &mut Inode, (volume, id): Place, size: u64, wall: i64) {
+fn add_disk(writes: &mut Writes, root: &mut Inode, (volume, id): VolumeInode, size: u64, wall: i64) {
     let owner = Owner { uid: 0, gid: 0, mode: 0o600 };
     let mut disk = Inode::new(FileKind::File, &owner, wall);
     (disk.size, disk.object) = (size, ObjectId(id.0));

@@ -10,7 +10,7 @@ use super::redb::{RedbEngine, RedbReader};
 pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A key and its value.
-pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+pub(crate) type KeyValue = (Vec<u8>, Vec<u8>);
 
 /// Why an engine could not do its work. After one of these the engine's contents are in doubt until it is opened again.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum EngineError {
     Journal(#[source] std::io::Error),
     /// The memory engine was told to fail.
     #[error("the metadata store was told to fail")]
-    Told,
+    InjectedFault,
 }
 
 /// Where committed state lies. Clones share it.

@@ -22,7 +22,7 @@ use types::{Buf, BufMut, ClusterId};
 use world::{Disk, World};
 
 use super::engine::Writes;
-use super::record::{self, Salt, Sealed};
+use super::record::{self, EncodedRecord, Salt};
 
 const MAGIC: [u8; 8] = *b"SHOALmjr";
 const VERSION: u32 = 1;
@@ -66,7 +66,7 @@ pub(crate) struct Journal {
 }
 
 /// What a journal held.
-pub(crate) struct Found {
+pub(crate) struct RecoveredJournal {
     pub(crate) journal: Journal,
     pub(crate) salt: Salt,
     /// What the engine lacks.
@@ -83,7 +83,7 @@ impl Journal {
         cluster: ClusterId,
         applied: Option<u64>,
         memory_budget: u64,
-    ) -> Result<Found, JournalError> {
+    ) -> Result<RecoveredJournal, JournalError> {
         let disk = match world.open_disk_when_free(path).await {
             Ok(disk) => disk,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
@@ -105,7 +105,7 @@ impl Journal {
         };
         let journal = Journal { disk, half_len, half: 0, used: 0 };
         let (writes, last) = journal.recover(&salt, applied.unwrap_or(0)).await?;
-        Ok(Found { journal, salt, writes, last })
+        Ok(RecoveredJournal { journal, salt, writes, last })
     }
 
     async fn recover(&self, salt: &Salt, applied: u64) -> Result<(Writes, u64), JournalError> {
@@ -147,12 +147,12 @@ impl Journal {
     }
 
     /// Whether a record has room in the present half.
-    pub(crate) fn fits(&self, record: &Sealed) -> bool {
+    pub(crate) fn fits(&self, record: &EncodedRecord) -> bool {
         self.used + record.bytes.len() as u64 <= self.half_len
     }
 
     /// Goes to the other half. The engine must have its records.
-    pub(crate) fn turn(&mut self) {
+    pub(crate) fn switch_half(&mut self) {
         self.half = 1 - self.half;
         self.used = 0;
     }
@@ -161,7 +161,7 @@ impl Journal {
     ///
     /// # Errors
     /// After any error the journal is of no further use.
-    pub(crate) async fn append(&mut self, record: &Sealed) -> io::Result<()> {
+    pub(crate) async fn append(&mut self, record: &EncodedRecord) -> io::Result<()> {
         if !self.fits(record) {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a change is larger than the journal"));
         }

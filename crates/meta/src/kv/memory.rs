@@ -40,7 +40,7 @@ impl MemoryEngine {
         writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) -> Result<(), EngineError> {
         if self.failing.load(Ordering::Relaxed) {
-            return Err(EngineError::Told);
+            return Err(EngineError::InjectedFault);
         }
         let mut pairs = lock(&self.pairs);
         for (key, value) in writes {

@@ -29,8 +29,8 @@ pub use journal::JournalError;
 pub use memory::MemoryEngine;
 pub use redb::RedbEngine;
 
-pub(crate) use engine::{Pair, Writes};
+pub(crate) use engine::{KeyValue, Writes};
 pub(crate) use journal::Journal;
-pub(crate) use record::Sealed;
+pub(crate) use record::EncodedRecord;
 pub(crate) use store::{Store, writes_of};
 pub(crate) use txn::Txn;

@@ -24,7 +24,7 @@ pub(crate) type Salt = [u8; 16];
 
 /// A record as it lies in the journal.
 #[derive(Clone)]
-pub(crate) struct Sealed {
+pub(crate) struct EncodedRecord {
     pub(crate) number: u64,
     /// Whole blocks.
     pub(crate) bytes: Buf,
@@ -36,7 +36,7 @@ pub(super) fn weight(writes: &Writes) -> usize {
 }
 
 /// The record of `writes`. `None` if it would be longer than a record can be.
-pub(super) fn seal(salt: &Salt, number: u64, writes: &Writes) -> Option<Sealed> {
+pub(super) fn seal(salt: &Salt, number: u64, writes: &Writes) -> Option<EncodedRecord> {
     let len = weight(writes);
     let length = u32::try_from(len).ok()?;
     let mut bytes = BufMut::dirty((HEADER + len).next_multiple_of(BLOCK));
@@ -57,7 +57,7 @@ pub(super) fn seal(salt: &Salt, number: u64, writes: &Writes) -> Option<Sealed> 
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
     bytes[16..20].copy_from_slice(&length.to_le_bytes());
     bytes[20..24].copy_from_slice(&sum.to_le_bytes());
-    Some(Sealed { number, bytes: bytes.freeze() })
+    Some(EncodedRecord { number, bytes: bytes.freeze() })
 }
 
 /// The record that begins at `bytes`: its number, its writes and how many bytes it takes. `None` if none does.

@@ -16,24 +16,24 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use types::cost;
-use world::Signal;
+use world::Notify;
 
 use super::engine::{Engine, EngineError, Reader, Writes};
-use super::record::{self, Salt, Sealed};
+use super::record::{self, EncodedRecord, Salt};
 
 /// What is gathered is sealed when it has grown to about so many bytes, or to a quarter of half the journal: with one more
 /// change it must fit into that.
 const SEAL_BYTES: usize = 1 << 20;
 
 /// A value newer than the engine's; `None` removes.
-pub(crate) struct Newer {
+pub(crate) struct MemEntry {
     /// The record that holds it.
     record: u64,
     value: Option<Vec<u8>>,
 }
 
 /// What the engine lacks.
-pub(crate) type Table = BTreeMap<Vec<u8>, Newer>;
+pub(crate) type MemTable = BTreeMap<Vec<u8>, MemEntry>;
 
 /// What lies between the changes and the engine when there is a journal.
 struct Ahead {
@@ -41,12 +41,12 @@ struct Ahead {
     /// The number of the record that is being gathered.
     next: u64,
     /// Records that are to be written to the journal.
-    sealed: VecDeque<Sealed>,
-    recent: Table,
+    sealed: VecDeque<EncodedRecord>,
+    recent: MemTable,
     /// What is on its way into the engine, and its last record.
-    frozen: Option<(Arc<Table>, u64)>,
+    frozen: Option<(Arc<MemTable>, u64)>,
     /// Something has been gathered.
-    work: Signal,
+    work: Notify,
     /// Bytes of what is gathered from which on it is sealed.
     seal_bytes: usize,
 }
@@ -69,8 +69,8 @@ impl Store {
 
     /// From now on changes are durable when a journal, of halves of so many bytes, has their record. The first one is
     /// `next`; `work` is given when there is something to write.
-    pub(crate) fn put_journal_before(&mut self, salt: Salt, half_len: u64, next: u64, work: Signal) {
-        let (sealed, recent) = (VecDeque::new(), Table::new());
+    pub(crate) fn attach_journal(&mut self, salt: Salt, half_len: u64, next: u64, work: Notify) {
+        let (sealed, recent) = (VecDeque::new(), MemTable::new());
         let seal_bytes = usize::try_from(half_len / 4).unwrap_or(SEAL_BYTES).min(SEAL_BYTES);
         self.ahead = Some(Box::new(Ahead { salt, next, sealed, recent, frozen: None, work, seal_bytes }));
     }
@@ -179,7 +179,7 @@ impl Store {
         ahead.sealed.push_back(record::seal(&ahead.salt, record, &writes).ok_or(EngineError::TooLarge)?);
         ahead.next += 1;
         cost::entries(writes.len());
-        ahead.recent.extend(writes.into_iter().map(|(key, value)| (key, Newer { record, value })));
+        ahead.recent.extend(writes.into_iter().map(|(key, value)| (key, MemEntry { record, value })));
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl Store {
     }
 
     /// The next record to write to the journal.
-    pub(crate) fn next_record(&mut self) -> Result<Option<Sealed>, EngineError> {
+    pub(crate) fn next_record(&mut self) -> Result<Option<EncodedRecord>, EngineError> {
         if self.ahead.as_ref().is_some_and(|ahead| ahead.sealed.is_empty()) {
             self.seal()?;
         }
@@ -204,19 +204,19 @@ impl Store {
     }
 
     /// What is on its way into the engine, and its last record.
-    pub(crate) fn frozen(&self) -> Option<(Arc<Table>, u64)> {
+    pub(crate) fn frozen(&self) -> Option<(Arc<MemTable>, u64)> {
         self.ahead.as_ref()?.frozen.clone()
     }
 
     /// The engine has it. Returns it, for whoever has time to free so much.
-    pub(crate) fn thaw(&mut self) -> Result<Option<Arc<Table>>, EngineError> {
+    pub(crate) fn take_flushed(&mut self) -> Result<Option<Arc<MemTable>>, EngineError> {
         self.reader = self.engine.reader()?;
         Ok(self.ahead.as_mut().and_then(|ahead| ahead.frozen.take()).map(|(table, _)| table))
     }
 }
 
 /// The writes of a table, for the engine.
-pub(crate) fn writes_of(table: &Table) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+pub(crate) fn writes_of(table: &MemTable) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     table.iter().map(|(key, newer)| (key.as_slice(), newer.value.as_deref()))
 }
 
@@ -224,7 +224,7 @@ type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 
 enum Layer<'a> {
     Writes(btree_map::Range<'a, Vec<u8>, Option<Vec<u8>>>, u64),
-    Table(btree_map::Range<'a, Vec<u8>, Newer>),
+    MemTable(btree_map::Range<'a, Vec<u8>, MemEntry>),
 }
 
 impl<'a> Iterator for Layer<'a> {
@@ -236,7 +236,7 @@ impl<'a> Iterator for Layer<'a> {
             Layer::Writes(range, record) => {
                 range.next().map(|(key, value)| ((key.as_slice(), value.as_deref()), *record))
             }
-            Layer::Table(range) => {
+            Layer::MemTable(range) => {
                 range.next().map(|(key, newer)| ((key.as_slice(), newer.value.as_deref()), newer.record))
             }
         }
@@ -259,9 +259,9 @@ impl<'a> Layers<'a> {
             Layer::Writes(store.gathered.range::<[u8], _>(bounds), next),
         ];
         if let Some(ahead) = &store.ahead {
-            layers.push(Layer::Table(ahead.recent.range::<[u8], _>(bounds)));
+            layers.push(Layer::MemTable(ahead.recent.range::<[u8], _>(bounds)));
             let frozen = ahead.frozen.as_ref();
-            layers.extend(frozen.map(|(table, _)| Layer::Table(table.range::<[u8], _>(bounds))));
+            layers.extend(frozen.map(|(table, _)| Layer::MemTable(table.range::<[u8], _>(bounds))));
         }
         Layers { layers: layers.into_iter().map(Iterator::peekable).collect(), newest: 0 }
     }

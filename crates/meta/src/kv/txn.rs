@@ -5,16 +5,16 @@ use std::cell::Cell;
 use types::Refusal;
 use types::wire::Codec;
 
-use super::engine::{EngineError, Pair, Writes};
+use super::engine::{EngineError, KeyValue, Writes};
 use super::store::Store;
-use crate::live::{Effect, Live};
 use crate::records::{from_value, to_value};
+use crate::volatile::{Effect, VolatileState};
 
 /// Reads see the operation's own writes, then the store's, durable or not yet. Dropped without [`Txn::keep`], it leaves
 /// nothing.
 pub(crate) struct Txn<'a> {
     store: &'a Store,
-    live: &'a Live,
+    volatile: &'a VolatileState,
     own: Writes,
     effects: Vec<Effect>,
     /// The newest record of those that decided what was read.
@@ -22,13 +22,13 @@ pub(crate) struct Txn<'a> {
 }
 
 impl<'a> Txn<'a> {
-    pub(crate) fn new(store: &'a Store, live: &'a Live) -> Txn<'a> {
-        Txn { store, live, own: Writes::new(), effects: Vec::new(), seen: Cell::new(0) }
+    pub(crate) fn new(store: &'a Store, volatile: &'a VolatileState) -> Txn<'a> {
+        Txn { store, volatile, own: Writes::new(), effects: Vec::new(), seen: Cell::new(0) }
     }
 
     /// What the service knows beside the store.
-    pub(crate) fn live(&self) -> &'a Live {
-        self.live
+    pub(crate) fn volatile(&self) -> &'a VolatileState {
+        self.volatile
     }
 
     /// The record that must be durable before anybody may learn what was read.
@@ -68,7 +68,7 @@ impl<'a> Txn<'a> {
     }
 
     /// The pairs of `from..to` in order, `limit` at most.
-    pub(crate) fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, Refusal> {
+    pub(crate) fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<KeyValue>, Refusal> {
         let mut pairs = Vec::new();
         let mut take = |key: &[u8], value: &[u8]| {
             if pairs.len() < limit {

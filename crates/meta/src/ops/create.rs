@@ -5,9 +5,9 @@ use types::messages::names::{Create, Created, FileKind, Owner};
 use types::{InodeId, ObjectId, Refusal};
 
 use crate::kv::Txn;
-use crate::live::Effect;
 use crate::records::Inode;
 use crate::tree::{Directory, SET_GROUP};
+use crate::volatile::Effect;
 
 pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Created, Refusal> {
     let volume = request.volume;
@@ -50,7 +50,7 @@ pub(super) fn add_inode(
     id: InodeId,
     inode: &Inode,
     now: i64,
-) -> Result<crate::live::Place, Refusal> {
+) -> Result<crate::volatile::VolumeInode, Refusal> {
     let place = (parent.place.0, id);
     txn.count_inodes(place.0, 1)?;
     txn.add_entry(parent, name, id, None);

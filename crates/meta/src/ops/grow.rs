@@ -1,20 +1,20 @@
 //! Tells of growth.
 
-use types::limits::{FILE_SIZE_MAX, GROWN_MAX};
-use types::messages::names::{Grow, Grown, SizeUpdate};
+use types::limits::{FILE_SIZE_MAX, SIZE_UPDATES_MAX};
+use types::messages::names::{SizeUpdate, UpdateSizes, UpdateSizesReply};
 use types::{ClientId, Refusal};
 
 use crate::kv::Txn;
-use crate::live::{Effect, Growth, Place};
 use crate::records::Inode;
+use crate::volatile::{Effect, Growth, VolumeInode};
 
 /// Stable growth is kept for good; other growth is shown until the service ends.
 ///
 /// A report from before a cut changes nothing: it is a late copy, or the cut has overtaken it. Its file's attributes are
 /// in the answer.
-pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Grown, Refusal> {
+pub(crate) fn grow(txn: &mut Txn<'_>, request: &UpdateSizes) -> Result<UpdateSizesReply, Refusal> {
     // A change, and what is done in one turn, has a bounded length.
-    if request.sizes.len() > GROWN_MAX {
+    if request.sizes.len() > SIZE_UPDATES_MAX {
         return Err(Refusal::Malformed);
     }
     txn.geometry(request.volume)?;
@@ -23,12 +23,12 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Grown, Refusal> 
     for update in &request.sizes {
         let place = (request.volume, update.inode);
         let Some(inode) = file(txn, place)? else { continue };
-        if inode.cuts != update.cuts {
+        if inode.truncate_seq != update.truncate_seq {
             cut.push(txn.attr(place, &inode));
             continue;
         }
-        let shown = txn.live().size(place, &inode);
-        let disk = txn.live().disks.contains(&request.volume);
+        let shown = txn.volatile().size(place, &inode);
+        let disk = txn.volatile().disks.contains(&request.volume);
         if update.size > FILE_SIZE_MAX || (disk && update.size > inode.size) {
             return Err(Refusal::FileTooLarge);
         }
@@ -43,16 +43,16 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &Grow) -> Result<Grown, Refusal> 
         if request.stable {
             keep(txn, place, inode, update);
         } else {
-            let (client, cuts) = (request.client, update.cuts);
-            let growth = Growth { client, cuts, size: update.size, mtime: update.mtime };
+            let (client, truncate_seq) = (request.client, update.truncate_seq);
+            let growth = Growth { client, truncate_seq, size: update.size, mtime: update.mtime };
             txn.effect(Effect::Grown(place, growth));
         }
     }
-    Ok(Grown { cut })
+    Ok(UpdateSizesReply { cut })
 }
 
 /// The file, if it is still there.
-fn file(txn: &Txn<'_>, place: Place) -> Result<Option<Inode>, Refusal> {
+fn file(txn: &Txn<'_>, place: VolumeInode) -> Result<Option<Inode>, Refusal> {
     match txn.inode(place) {
         Ok(inode) => Ok(Some(inode).filter(Inode::is_file)),
         Err(Refusal::Stale) => Ok(None),
@@ -60,7 +60,7 @@ fn file(txn: &Txn<'_>, place: Place) -> Result<Option<Inode>, Refusal> {
     }
 }
 
-fn keep(txn: &mut Txn<'_>, place: Place, mut inode: Inode, update: &SizeUpdate) {
+fn keep(txn: &mut Txn<'_>, place: VolumeInode, mut inode: Inode, update: &SizeUpdate) {
     // A time that was set after the write stays.
     let newer = update.mtime > inode.timed;
     if newer || update.set_time {
@@ -72,21 +72,25 @@ fn keep(txn: &mut Txn<'_>, place: Place, mut inode: Inode, update: &SizeUpdate) 
     // Bytes were written, also where neither size nor time tells.
     inode.changes += 1;
     txn.put_inode(place, &inode);
-    if txn.live().growth(place, &inode).is_some_and(|growth| growth.size <= inode.size) {
+    if txn.volatile().growth(place, &inode).is_some_and(|growth| growth.size <= inode.size) {
         txn.effect(Effect::Settled(place));
     }
 }
 
 /// A client is lost, and with it the growth of these files that it told of: what the bricks may hold of it is stale now.
-pub(crate) fn settle_growth(txn: &mut Txn<'_>, client: ClientId, lost: &[Place]) -> Result<(), Refusal> {
+pub(crate) fn settle_growth(
+    txn: &mut Txn<'_>,
+    client: ClientId,
+    lost: &[VolumeInode],
+) -> Result<(), Refusal> {
     for &place in lost {
         // Others may have made a file longer meanwhile that they share with it.
-        if txn.live().growth.get(&place).is_none_or(|growth| growth.client != client) {
+        if txn.volatile().growth.get(&place).is_none_or(|growth| growth.client != client) {
             continue;
         }
         match txn.inode(place) {
             Ok(mut inode) => {
-                let shown = txn.live().size(place, &inode);
+                let shown = txn.volatile().size(place, &inode);
                 if shown > inode.size {
                     inode.leave_stale(shown);
                     txn.put_inode(place, &inode);

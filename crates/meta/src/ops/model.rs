@@ -343,7 +343,7 @@ impl Pair {
                 if self.model.nodes[file].open > 0 {
                     self.model.nodes[file].open = 0;
                     let place = (self.tree.volume, self.inodes[file]);
-                    self.tree.state.live.opens.release(place, self.tree.client, true);
+                    self.tree.state.volatile.opens.release(place, self.tree.client, true);
                     self.tree.state.drop_orphans(&[place]);
                 }
             }

@@ -5,10 +5,10 @@ use types::messages::names::{Attr, FileKind};
 
 use super::truncate;
 use crate::kv::Txn;
-use crate::live::Place;
+use crate::volatile::VolumeInode;
 
 /// The attributes of a file that can be opened.
-pub(crate) fn openable(txn: &Txn<'_>, place: Place) -> Result<Attr, Refusal> {
+pub(crate) fn openable(txn: &Txn<'_>, place: VolumeInode) -> Result<Attr, Refusal> {
     txn.geometry(place.0)?;
     let inode = txn.inode(place)?;
     match inode.kind {
@@ -19,7 +19,7 @@ pub(crate) fn openable(txn: &Txn<'_>, place: Place) -> Result<Attr, Refusal> {
 }
 
 /// Cuts a file to nothing because it is opened so.
-pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: Place, now: i64) -> Result<Attr, Refusal> {
+pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: VolumeInode, now: i64) -> Result<Attr, Refusal> {
     txn.geometry(place.0)?;
     let mut inode = txn.inode(place)?;
     truncate::check(txn, place, &inode, 0)?;

@@ -4,14 +4,14 @@ use types::Refusal;
 
 use crate::keys;
 use crate::kv::Txn;
-use crate::live::Place;
+use crate::volatile::VolumeInode;
 
 /// Removes those of `places` that have no name and that nobody has open. Returns how many.
-pub(crate) fn drop_orphans(txn: &mut Txn<'_>, places: &[Place]) -> Result<u64, Refusal> {
+pub(crate) fn drop_orphans(txn: &mut Txn<'_>, places: &[VolumeInode]) -> Result<u64, Refusal> {
     let mut dropped = 0;
     for place in places {
         let key = keys::orphan(place.0, place.1);
-        if txn.live().maybe_open(*place) || !txn.has(&key)? {
+        if txn.volatile().maybe_open(*place) || !txn.has(&key)? {
             continue;
         }
         let inode = txn.inode(*place)?;

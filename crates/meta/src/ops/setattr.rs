@@ -15,7 +15,7 @@ pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply,
     }
 
     // Writes that are known already come before this, whatever their client's clock says.
-    let written = txn.live().growth(place, &inode).map_or(0, |growth| growth.mtime);
+    let written = txn.volatile().growth(place, &inode).map_or(0, |growth| growth.mtime);
     if let Some(size) = request.size {
         truncate::truncate(txn, place, &mut inode, size, request.sent_end, request.now)?;
     }

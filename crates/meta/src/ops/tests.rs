@@ -122,7 +122,7 @@ fn links() {
         assert_eq!((left.links, left.ctime), (1, tree.now));
         // As many as a file may have.
         let place = (tree.volume, a.inode);
-        tree.again(move |txn| {
+        tree.idempotent(move |txn| {
             let mut inode = txn.inode(place)?;
             inode.links = types::limits::LINKS_MAX;
             txn.put_inode(place, &inode);
@@ -278,7 +278,7 @@ fn amendment_8_a_cut_file_must_be_zeroed_before_it_grows() {
         // Somebody zeroed what the first cut left, not what the second did.
         tree.zeroed(&cut).expect("there");
         assert_eq!(tree.getattr(a.inode), Ok(again.clone()));
-        assert_eq!((again.stale_end, again.cuts), (20_000, cut.cuts + 1));
+        assert_eq!((again.stale_end, again.truncate_seq), (20_000, cut.truncate_seq + 1));
         let mut tree = tree.restart(vec![]);
         assert_eq!(tree.getattr(a.inode), Ok(again.clone()));
         tree.zeroed(&again).expect("there");
@@ -313,16 +313,17 @@ fn a_late_copy_of_a_report_leaves_a_cut_file_as_it_is() {
             assert_eq!(tree.getattr(a.inode), Ok(clean.clone()));
         }
         let mut tree = tree.restart(vec![]);
-        let update = |cuts, size| SizeUpdate { inode: a.inode, cuts, size, mtime: 9, set_time: true };
+        let update =
+            |truncate_seq, size| SizeUpdate { inode: a.inode, truncate_seq, size, mtime: 9, set_time: true };
         let grow = |tree: &mut Fixture, update| {
             let request =
-                Grow { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
-            tree.again(move |txn| ops::grow(txn, &request))
+                UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
+            tree.idempotent(move |txn| ops::grow(txn, &request))
         };
         // Whoever is there to hear it learns what the file is now.
-        let told = grow(&mut tree, update(a.cuts, 20_000));
-        assert_eq!(told, Ok(Grown { cut: vec![clean.clone()] }));
-        assert_eq!(grow(&mut tree, update(clean.cuts, 9100)), Ok(Grown { cut: vec![] }));
+        let told = grow(&mut tree, update(a.truncate_seq, 20_000));
+        assert_eq!(told, Ok(UpdateSizesReply { cut: vec![clean.clone()] }));
+        assert_eq!(grow(&mut tree, update(clean.truncate_seq, 9100)), Ok(UpdateSizesReply { cut: vec![] }));
 
         // Cut at the same place again: what was zeroed for the first cut says nothing of the second.
         tree.grow(&clean, 20_000, true).expect("nothing stale");
@@ -341,9 +342,9 @@ fn a_late_copy_of_a_report_leaves_an_emptied_file_empty() {
         let place = (tree.volume, a.inode);
         let now = tree.now;
         let empty =
-            tree.again(move |txn| ops::open_truncated(txn, place, now).map(|attr| AttrReply { attr }));
+            tree.idempotent(move |txn| ops::open_truncated(txn, place, now).map(|attr| AttrReply { attr }));
         let empty = empty.expect("there").attr;
-        assert!(empty.cuts > a.cuts && empty.object != a.object);
+        assert!(empty.truncate_seq > a.truncate_seq && empty.object != a.object);
         tree.grow(&a, 100, true).expect("answered");
         tree.grow(&a, 100, false).expect("answered");
         assert_eq!(tree.getattr(a.inode), Ok(empty));
@@ -358,7 +359,7 @@ fn what_was_zeroed_before_a_client_was_lost_is_not_what_it_left() {
         let cut = tree.truncate(a.inode, 10).expect("there");
         tree.zeroed(&cut).expect("there");
         tree.grow(&cut, 9000, false).expect("there");
-        tree.state.client_gone(tree.client);
+        tree.state.tear_down_client(tree.client);
         let left = tree.getattr(a.inode).expect("there");
         assert_eq!((left.size, left.stale_end), (10, 9000));
         tree.zeroed(&cut).expect("answered");
@@ -378,19 +379,26 @@ fn unstable_growth_is_shown_and_forgotten() {
         tree.grow(&a, 60, true).expect("there");
         assert_eq!(tree.getattr(a.inode).expect("there").size, 100);
         // A time that is set stays, although stable growth is told of later.
-        let early = SizeUpdate { inode: a.inode, cuts: a.cuts, size: 90, mtime: tree.now, set_time: false };
+        let early = SizeUpdate {
+            inode: a.inode,
+            truncate_seq: a.truncate_seq,
+            size: 90,
+            mtime: tree.now,
+            set_time: false,
+        };
         let request = SetAttr { mtime: Some(1), ..tree.setattr_request(a.inode) };
         assert_eq!(tree.setattr(request).map(|attr| (attr.size, attr.mtime)), Ok((100, 1)));
-        let late = Grow { client: tree.client, volume: tree.volume, sizes: vec![early], stable: true };
-        tree.again(move |txn| ops::grow(txn, &late)).expect("there");
+        let late = UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![early], stable: true };
+        tree.idempotent(move |txn| ops::grow(txn, &late)).expect("there");
         assert_eq!(tree.getattr(a.inode).map(|attr| (attr.size, attr.mtime)), Ok((100, 1)));
         let mut tree = tree.restart(vec![]);
         let kept = tree.getattr(a.inode).expect("there");
         assert_eq!((kept.size, kept.mtime), (90, 1));
         // Unless the writer says that it counts, whatever it is and also if nothing has grown.
-        let set = SizeUpdate { inode: a.inode, cuts: a.cuts, size: 0, mtime: 2, set_time: true };
-        let set = Grow { client: tree.client, volume: tree.volume, sizes: vec![set], stable: true };
-        tree.again(move |txn| ops::grow(txn, &set)).expect("there");
+        let set =
+            SizeUpdate { inode: a.inode, truncate_seq: a.truncate_seq, size: 0, mtime: 2, set_time: true };
+        let set = UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![set], stable: true };
+        tree.idempotent(move |txn| ops::grow(txn, &set)).expect("there");
         let found = tree.getattr(a.inode).expect("there");
         assert_eq!(found, Attr { mtime: 2, changes: found.changes, ..kept });
     });
@@ -402,13 +410,14 @@ fn a_change_of_mode_before_the_report_of_a_write_keeps_the_time_of_the_write() {
         on_all(|mut tree| {
             let a = tree.create(ROOT, "a").expect("free");
             let written = tree.now + 5;
-            let update = SizeUpdate { inode: a.inode, cuts: 0, size: 100, mtime: written, set_time: false };
+            let update =
+                SizeUpdate { inode: a.inode, truncate_seq: 0, size: 100, mtime: written, set_time: false };
             let request = SetAttr { mode: Some(0o600), ..tree.setattr_request(a.inode) };
             let changed = tree.setattr(request).expect("there").ctime;
             assert!(changed > written);
-            let late = Grow { client: tree.client, volume: tree.volume, sizes: vec![update], stable };
+            let late = UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![update], stable };
             if stable {
-                tree.again(move |txn| ops::grow(txn, &late)).expect("there");
+                tree.idempotent(move |txn| ops::grow(txn, &late)).expect("there");
             } else {
                 tree.state.effect_only(|txn| ops::grow(txn, &late)).0.expect("there");
             }
@@ -430,9 +439,11 @@ fn a_file_that_was_written_differs_although_its_size_and_times_do_not() {
         tree.grow(&a, 100, true).expect("new");
         let before = tree.getattr(a.inode).expect("there");
         // The writer's clock is behind that of who wrote before.
-        let update = SizeUpdate { inode: a.inode, cuts: a.cuts, size: 100, mtime: 1, set_time: false };
-        let rewritten = Grow { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
-        tree.again(move |txn| ops::grow(txn, &rewritten)).expect("there");
+        let update =
+            SizeUpdate { inode: a.inode, truncate_seq: a.truncate_seq, size: 100, mtime: 1, set_time: false };
+        let rewritten =
+            UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
+        tree.idempotent(move |txn| ops::grow(txn, &rewritten)).expect("there");
         let after = tree.getattr(a.inode).expect("there");
         assert!(after.changes > before.changes);
         assert_eq!(after, Attr { changes: after.changes, ..before });
@@ -477,7 +488,7 @@ fn a_lost_client_leaves_its_growth_stale() {
         let a = tree.create(ROOT, "a").expect("free");
         tree.grow(&a, 50, true).expect("there");
         tree.grow(&a, 9000, false).expect("there");
-        tree.state.client_gone(tree.client);
+        tree.state.tear_down_client(tree.client);
         assert_eq!(tree.getattr(a.inode).map(|attr| (attr.size, attr.stale_end)), Ok((50, 9000)));
         assert_eq!(tree.create(ROOT, "b"), Err(Refusal::Fenced));
     });
@@ -493,14 +504,14 @@ fn open_files_outlive_their_names() {
         assert_eq!(tree.link(a.inode, ROOT, "again"), Err(Refusal::NotFound));
         // The service restarts; while its client is away, it keeps the file.
         let tree = tree.restart_without_clients();
-        assert!(tree.state.live.unsure);
+        assert!(tree.state.volatile.in_grace);
         assert!(tree.getattr(a.inode).is_ok());
         let opens = vec![OpenInode { inode: a.inode, readers: 0, writers: 1, zeroing: None }];
         let mut tree = tree.restart(opens);
-        assert!(!tree.state.live.unsure);
+        assert!(!tree.state.volatile.in_grace);
         assert!(tree.getattr(a.inode).is_ok());
         let place = (tree.volume, a.inode);
-        tree.state.live.opens.release(place, tree.client, true);
+        tree.state.volatile.opens.release(place, tree.client, true);
         tree.state.drop_orphans(&[place]);
         assert_eq!(tree.getattr(a.inode), Err(Refusal::Stale));
         assert_eq!(tree.purges(), vec![a.object]);
@@ -519,7 +530,7 @@ fn a_lost_clients_files_go() {
         let a = tree.create_open(ROOT, "a").expect("free");
         tree.grow(&a, 10, false).expect("there");
         tree.unlink(ROOT, "a").expect("there");
-        tree.state.client_gone(tree.client);
+        tree.state.tear_down_client(tree.client);
         assert_eq!(tree.getattr(a.inode), Err(Refusal::Stale));
         assert_eq!(tree.purges(), vec![a.object]);
     });
@@ -563,7 +574,7 @@ fn a_refused_change_leaves_nothing_in_its_batch() {
     on_all(|mut tree| {
         let volume = tree.volume;
         let [a, b] = ["a", "b"].map(|name| tree.create_request(ROOT, name));
-        let broken = Change::again(move |txn| {
+        let broken = Change::idempotent(move |txn| {
             txn.put(crate::keys::usage(volume), &77u64);
             txn.new_id()?;
             Err::<u8, _>(Refusal::Invalid)
@@ -605,7 +616,7 @@ fn deleted_volumes_are_swept() {
         tree.grow(&a, 9000, true).expect("there");
         tree.create(d, "b").expect("free");
         assert_eq!(tree.state.volume_delete("home"), Err(Refusal::Busy));
-        tree.state.client_gone(tree.client);
+        tree.state.tear_down_client(tree.client);
         assert_eq!(tree.state.volume_delete("nowhere"), Err(Refusal::Unknown));
         tree.state.volume_delete("home").expect("nobody has it");
         assert_eq!(tree.lookup(ROOT, "d"), Err(Refusal::Unknown));
@@ -615,9 +626,9 @@ fn deleted_volumes_are_swept() {
         assert_eq!(tree.state.cluster.holders_of(tree.volume).len(), 4);
         assert_eq!(tree.state.forget_if_empty(tree.volume), Ok(false));
         let key = crate::keys::purge(tree.volume, a.object);
-        tree.again(move |txn| {
+        tree.idempotent(move |txn| {
             txn.remove(key);
-            txn.effect(crate::live::Effect::PurgesDone(1));
+            txn.effect(crate::volatile::Effect::PurgesDone(1));
             Ok(0u8)
         })
         .expect("there");

@@ -12,11 +12,11 @@ use types::limits::FILE_SIZE_MAX;
 use types::{ObjectId, Refusal};
 
 use crate::kv::Txn;
-use crate::live::{Effect, Place};
 use crate::records::Inode;
+use crate::volatile::{Effect, VolumeInode};
 
 /// Refuses what cannot be.
-pub(super) fn check(txn: &Txn<'_>, place: Place, inode: &Inode, size: u64) -> Result<(), Refusal> {
+pub(super) fn check(txn: &Txn<'_>, place: VolumeInode, inode: &Inode, size: u64) -> Result<(), Refusal> {
     if inode.is_directory() {
         return Err(Refusal::IsDirectory);
     }
@@ -27,7 +27,7 @@ pub(super) fn check(txn: &Txn<'_>, place: Place, inode: &Inode, size: u64) -> Re
     if size > FILE_SIZE_MAX {
         return Err(Refusal::FileTooLarge);
     }
-    let shown = txn.live().size(place, inode);
+    let shown = txn.volatile().size(place, inode);
     if size > shown && inode.stale_end > shown {
         return Err(Refusal::Busy);
     }
@@ -37,13 +37,13 @@ pub(super) fn check(txn: &Txn<'_>, place: Place, inode: &Inode, size: u64) -> Re
 /// Changes the size and the times; the caller puts the inode.
 pub(super) fn truncate(
     txn: &mut Txn<'_>,
-    place: Place,
+    place: VolumeInode,
     inode: &mut Inode,
     size: u64,
     sent_end: u64,
     now: i64,
 ) -> Result<(), Refusal> {
-    let end = txn.live().size(place, inode).max(sent_end);
+    let end = txn.volatile().size(place, inode).max(sent_end);
     if size == 0 {
         txn.queue_purge(place, inode, end)?;
         inode.begin_anew(ObjectId(txn.new_id()?));

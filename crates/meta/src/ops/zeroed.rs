@@ -11,7 +11,7 @@ pub(crate) fn zeroed(txn: &mut Txn<'_>, request: &Zeroed) -> Result<Done, Refusa
     txn.geometry(request.volume)?;
     let place = (request.volume, request.inode);
     let mut inode = txn.inode(place)?;
-    if inode.cuts == request.cuts && inode.stale_end == request.stale_end {
+    if inode.truncate_seq == request.truncate_seq && inode.stale_end == request.stale_end {
         inode.stale_end = 0;
         txn.put_inode(place, &inode);
     }

@@ -3,35 +3,35 @@
 use types::Refusal;
 use types::messages::Done;
 use types::messages::cluster::{
-    BeatReply, BrickBeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
-    GroupRenew, MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeGrow, VolumeReply,
+    BrickHeartbeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
+    GroupRenew, HeartbeatReply, MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeGrow, VolumeReply,
 };
 use types::messages::names::{Space, StatFs};
 
 use super::Shared;
 use crate::kv::Writes;
 use crate::ops;
-use crate::state::{Seen, State};
+use crate::state::{DurableAfter, State};
 
 /// Bytes of a page of memory, in which the system counts.
 const PAGE: u64 = 4096;
 
 impl Shared {
     pub(super) fn map_get(&self, request: &MapGet) -> Result<MapReply, Refusal> {
-        Ok(MapReply { news: self.state.borrow().cluster.news(request) })
+        Ok(MapReply { update: self.state.borrow().cluster.map_update(request) })
     }
 
     pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BrickJoined, Refusal> {
         let now = self.world.now();
-        let BeatReply { map } = self.decide(|state| state.cluster.join(request, now))?;
+        let HeartbeatReply { map } = self.decide(|state| state.cluster.join(request, now))?;
         Ok(BrickJoined { map, fences: self.state.borrow().sessions.fences() })
     }
 
-    pub(super) fn group_renew(&self, request: &GroupRenew) -> Result<BeatReply, Refusal> {
+    pub(super) fn group_renew(&self, request: &GroupRenew) -> Result<HeartbeatReply, Refusal> {
         self.decide(|state| state.cluster.renew(request))
     }
 
-    pub(super) fn group_admit(&self, request: &GroupAdmit) -> Result<BeatReply, Refusal> {
+    pub(super) fn group_admit(&self, request: &GroupAdmit) -> Result<HeartbeatReply, Refusal> {
         let now = self.world.now();
         self.decide(|state| state.cluster.admit(request, now))
     }
@@ -39,8 +39,8 @@ impl Shared {
     pub(super) fn brick_replace(&self, request: &BrickReplace) -> Result<BrickReplaced, Refusal> {
         let now = self.world.now();
         let decided = self.state.borrow().cluster.check_replace(request, now);
-        if let Err(hindrance) = decided {
-            return Ok(BrickReplaced { groups: 0, hindrance: Some(hindrance) });
+        if let Err(error) = decided {
+            return Ok(BrickReplaced { groups: 0, error: Some(error) });
         }
         let mut groups = 0;
         self.decide(|state| {
@@ -48,14 +48,14 @@ impl Shared {
             groups = replaced;
             Ok(writes)
         })?;
-        Ok(BrickReplaced { groups, hindrance: None })
+        Ok(BrickReplaced { groups, error: None })
     }
 
     /// Makes a decision durable, then lets everybody know.
     fn decide(
         &self,
         decide: impl FnOnce(&mut State) -> Result<Writes, Refusal>,
-    ) -> Result<BeatReply, Refusal> {
+    ) -> Result<HeartbeatReply, Refusal> {
         let mut state = self.state.borrow_mut();
         let writes = decide(&mut state)?;
         let decided = !writes.is_empty();
@@ -69,19 +69,19 @@ impl Shared {
         if committed.is_err() {
             self.failed.notify();
         }
-        committed.map(|()| BeatReply { map })
+        committed.map(|()| HeartbeatReply { map })
     }
 
-    pub(super) fn brick_beat(&self, request: &BrickBeat) -> Result<BeatReply, Refusal> {
+    pub(super) fn brick_beat(&self, request: &BrickHeartbeat) -> Result<HeartbeatReply, Refusal> {
         let mut state = self.state.borrow_mut();
         state.cluster.beat(request, self.world.now())?;
-        Ok(BeatReply { map: state.cluster.version() })
+        Ok(HeartbeatReply { map: state.cluster.version() })
     }
 
     pub(super) fn volume_create(&self, request: &VolumeCreate) -> Result<VolumeReply, Refusal> {
         let volume = self.state.borrow_mut().volume_create(request, self.world.wall());
         self.news.notify();
-        self.look_around(u64::MAX);
+        self.notify_tasks(u64::MAX);
         Ok(VolumeReply { volume: volume? })
     }
 
@@ -95,13 +95,13 @@ impl Shared {
         let deleted = self.state.borrow_mut().volume_delete(&request.name);
         self.news.notify();
         self.purges.notify();
-        self.look_around(u64::MAX);
+        self.notify_tasks(u64::MAX);
         deleted.map(|()| Done {})
     }
 
-    pub(super) fn statfs(&self, request: &StatFs) -> Seen<Space> {
+    pub(super) fn statfs(&self, request: &StatFs) -> DurableAfter<Space> {
         let state = self.state.borrow();
-        state.look(|txn| ops::statfs(txn, state.cluster.map(), request))
+        state.read_with_record(|txn| ops::statfs(txn, state.cluster.map(), request))
     }
 
     pub(super) fn cluster_status(&self) -> Result<ClusterReport, Refusal> {
@@ -109,7 +109,7 @@ impl Shared {
         let (pid, memory) = if self.accountable { (std::process::id(), resident()) } else { (0, 0) };
         Ok(ClusterReport {
             mounts: state.sessions.mounts(self.world.now(), self.world.wall()),
-            purges: state.live.purges,
+            purges: state.volatile.purges,
             pid,
             memory,
             memory_budget: self.memory_budget,

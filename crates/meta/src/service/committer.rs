@@ -11,24 +11,24 @@ use std::task::{Poll, Waker};
 
 use types::wire::{Codec, from_bytes};
 use types::{ClusterId, Refusal};
-use world::{Signal, World};
+use world::{Notify, World};
 
 use super::Shared;
-use crate::kv::{Engine, EngineError, Journal, Sealed, writes_of};
+use crate::kv::{EncodedRecord, Engine, EngineError, Journal, writes_of};
 use crate::records::{from_value, to_value};
-use crate::state::{Change, Seen, State};
+use crate::state::{Change, DurableAfter, State};
 use crate::{MetaError, keys};
 
 /// How far the journal is durable, and who waits for more.
-pub(super) struct Tide {
+pub(super) struct DurableWatermark {
     reached: Cell<u64>,
     waiting: RefCell<BTreeMap<u64, Vec<Waker>>>,
 }
 
-impl Tide {
+impl DurableWatermark {
     /// Durable up to `record`.
-    pub(super) fn at(record: u64) -> Tide {
-        Tide { reached: Cell::new(record), waiting: RefCell::default() }
+    pub(super) fn at(record: u64) -> DurableWatermark {
+        DurableWatermark { reached: Cell::new(record), waiting: RefCell::default() }
     }
 
     fn reach(&self, record: u64) {
@@ -44,7 +44,7 @@ impl Tide {
 impl Shared {
     /// Whether a record is durable.
     pub(super) fn is_durable(&self, record: u64) -> bool {
-        self.tide.reached.get() >= record
+        self.watermark.reached.get() >= record
     }
 
     /// Waits until a record is durable.
@@ -59,7 +59,7 @@ impl Shared {
             if self.state.borrow().has_failed() {
                 return Poll::Ready(Err(Refusal::MetaFailed));
             }
-            let mut waiting = self.tide.waiting.borrow_mut();
+            let mut waiting = self.watermark.waiting.borrow_mut();
             let wakers = waiting.entry(record).or_default();
             // Woken for another reason, it is here already.
             if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
@@ -71,7 +71,7 @@ impl Shared {
     }
 
     /// What was seen, once it may be told.
-    pub(super) async fn shown<R>(&self, (result, record): Seen<R>) -> Result<R, Refusal> {
+    pub(super) async fn when_durable<R>(&self, (result, record): DurableAfter<R>) -> Result<R, Refusal> {
         self.durable(record).await?;
         result
     }
@@ -84,16 +84,16 @@ impl Shared {
 
     /// Has a change done and made durable.
     pub(super) async fn submit<R: Codec>(&self, change: Change) -> Result<R, Refusal> {
-        let purges = self.state.borrow().live.purges;
+        let purges = self.state.borrow().volatile.purges;
         let seen = self.state.borrow_mut().run_one(change);
-        self.look_around(purges);
-        from_bytes(&self.shown(seen).await?).map_err(|_| Refusal::MetaFailed)
+        self.notify_tasks(purges);
+        from_bytes(&self.when_durable(seen).await?).map_err(|_| Refusal::MetaFailed)
     }
 
     /// Tells the tasks what a change may have set off.
-    pub(super) fn look_around(&self, purges_before: u64) {
+    pub(super) fn notify_tasks(&self, purges_before: u64) {
         let state = self.state.borrow();
-        if state.live.purges > purges_before {
+        if state.volatile.purges > purges_before {
             self.purges.notify();
         }
         if state.has_failed() {
@@ -105,8 +105,8 @@ impl Shared {
     fn fail(&self, error: &EngineError) {
         self.state.borrow_mut().fail(error);
         self.failed.notify();
-        self.tide.reach(self.tide.reached.get());
-        let waiting = std::mem::take(&mut *self.tide.waiting.borrow_mut());
+        self.watermark.reach(self.watermark.reached.get());
+        let waiting = std::mem::take(&mut *self.watermark.waiting.borrow_mut());
         waiting.into_values().flatten().for_each(Waker::wake);
     }
 }
@@ -117,7 +117,7 @@ pub(crate) async fn recover(
     engine: Engine,
     cluster: ClusterId,
     memory_budget: u64,
-    work: &Signal,
+    work: &Notify,
 ) -> Result<(State, Option<Journal>), MetaError> {
     let Some(path) = engine.journal().map(str::to_owned) else {
         return Ok((State::load(engine, world.now())?, None));
@@ -135,7 +135,7 @@ pub(crate) async fn recover(
     let writes = found.writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
     engine.commit(writes.chain([(mark.0.as_slice(), Some(mark.1.as_slice()))]))?;
     let mut state = State::load(engine, world.now())?;
-    state.store.put_journal_before(found.salt, found.journal.half_len(), last + 1, work.clone());
+    state.store.attach_journal(found.salt, found.journal.half_len(), last + 1, work.clone());
     Ok((state, Some(found.journal)))
 }
 
@@ -161,31 +161,31 @@ impl Shared {
         let Some(record) = self.state.borrow_mut().store.next_record()? else { return Ok(()) };
         self.make_room(journal, &record).await;
         journal.append(&record).await.map_err(EngineError::Journal)?;
-        self.tide.reach(record.number);
+        self.watermark.reach(record.number);
         Ok(())
     }
 
     /// Goes to the other half of the journal if this one is full.
-    async fn make_room(&self, journal: &mut Journal, record: &Sealed) {
+    async fn make_room(&self, journal: &mut Journal, record: &EncodedRecord) {
         if journal.fits(record) {
             return;
         }
         loop {
-            let thawed = self.thawed.wait();
+            let flush_done = self.flush_done.wait();
             if self.state.borrow().store.frozen().is_none() {
                 break;
             }
-            thawed.await;
+            flush_done.await;
         }
         self.state.borrow_mut().store.freeze();
-        self.frozen.notify();
-        journal.turn();
+        self.flush_wanted.notify();
+        journal.switch_half();
     }
 
-    async fn give_to_engine(&self) -> Result<(), EngineError> {
-        let frozen = self.frozen.wait();
+    async fn flush_to_engine(&self) -> Result<(), EngineError> {
+        let flush_wanted = self.flush_wanted.wait();
         let Some((table, last)) = self.state.borrow().store.frozen() else {
-            frozen.await;
+            flush_wanted.await;
             return Ok(());
         };
         let engine = self.state.borrow().store.engine().clone();
@@ -194,8 +194,8 @@ impl Shared {
             engine.commit(writes_of(&table).chain([(mark.0.as_slice(), Some(mark.1.as_slice()))]))
         };
         self.world.off_thread(commit).await?;
-        let table = self.state.borrow_mut().store.thaw()?;
-        self.thawed.notify();
+        let table = self.state.borrow_mut().store.take_flushed()?;
+        self.flush_done.notify();
         // Freeing so many small pieces would keep everybody waiting too.
         self.world.off_thread(move || drop(table)).await;
         Ok(())
@@ -205,7 +205,7 @@ impl Shared {
 /// Gives full halves to the engine, again and again.
 pub(super) async fn run_engine(shared: Rc<Shared>) {
     loop {
-        if let Err(error) = shared.give_to_engine().await {
+        if let Err(error) = shared.flush_to_engine().await {
             shared.fail(&error);
             return;
         }

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use types::limits::BEAT_US;
+use types::limits::HEARTBEAT_US;
 
 use super::Shared;
 
 /// Time between two looks at the leases, in microseconds.
-const LOOK_US: u64 = BEAT_US / 4;
+const LOOK_US: u64 = HEARTBEAT_US / 4;
 
 pub(super) async fn run(shared: Rc<Shared>) {
     loop {
@@ -19,8 +19,8 @@ pub(super) async fn run(shared: Rc<Shared>) {
         if late > LOOK_US {
             tracing::warn!(late_us = late, "the service stood still; leases are counted on");
             let mut state = shared.state.borrow_mut();
-            state.cluster.forgive(late);
-            state.sessions.forgive(late);
+            state.cluster.extend_leases(late);
+            state.sessions.extend_leases(late);
         }
         shared.expire();
     }
@@ -29,7 +29,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
 impl Shared {
     fn expire(&self) {
         let now = self.world.now();
-        let purges = self.state.borrow().live.purges;
+        let purges = self.state.borrow().volatile.purges;
         let mut state = self.state.borrow_mut();
         let writes = state.cluster.expire(now);
         if !writes.is_empty() {
@@ -43,6 +43,6 @@ impl Shared {
             self.departed.notify();
         }
         drop(state);
-        self.look_around(purges);
+        self.notify_tasks(purges);
     }
 }

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use futures_util::future::join_all;
-use types::limits::{BEAT_US, LEASE_US};
+use types::limits::{HEARTBEAT_US, LEASE_US};
 use types::messages::brick::Fence;
 use types::messages::cluster::{BrickState, Fences};
 use types::{BrickId, Buf, Epoch, Refusal};
@@ -16,7 +16,7 @@ use types::{BrickId, Buf, Epoch, Refusal};
 use super::Shared;
 
 /// Pause before a brick is asked again, in microseconds.
-const RETRY_US: u64 = BEAT_US / 10;
+const RETRY_US: u64 = HEARTBEAT_US / 10;
 
 pub(super) async fn run(shared: Rc<Shared>) {
     loop {
@@ -38,13 +38,13 @@ impl Shared {
         // After a crash, an id of which nothing is durable would be given again.
         self.all_durable().await?;
         self.tell_fences(&fences, false).await;
-        let purges = self.state.borrow().live.purges;
+        let purges = self.state.borrow().volatile.purges;
         for client in &lost {
             tracing::info!(%client, "every brick refuses the lost client");
-            self.client_gone(*client).await;
+            self.tear_down_client(*client).await;
         }
         self.settled.notify();
-        self.look_around(purges);
+        self.notify_tasks(purges);
         self.tell_fences(&fences, true).await;
         Ok(())
     }

@@ -5,16 +5,16 @@ use std::rc::Rc;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Accessed, Attr, AttrReply, Caller, Create, Created, FileKind, Grow, Grown, MayZero, Open, Opened,
-    Release, SetAttr, Zero, Zeroed,
+    Accessed, Attr, AttrReply, Caller, Create, Created, FileKind, Open, Opened, Release, SetAttr,
+    UpdateSizes, UpdateSizesReply, ZeroBegin, ZeroBeginReply, Zeroed,
 };
 use types::wire::{from_bytes, to_bytes};
 use types::{ClientId, Refusal};
 
 use super::Shared;
-use crate::live::Place;
 use crate::ops;
 use crate::state::Change;
+use crate::volatile::VolumeInode;
 
 /// How an open begins.
 enum Begin {
@@ -26,7 +26,7 @@ enum Begin {
 
 impl Shared {
     /// Waits until `ready` says what comes of it.
-    pub(super) async fn settle<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
+    pub(super) async fn wait_until<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
         loop {
             let settled = self.settled.wait();
             if let Some(ready) = ready(self) {
@@ -37,47 +37,47 @@ impl Shared {
     }
 
     /// Waits until it is known what everybody has open: soon after a restart.
-    async fn settle_opens(&self) {
-        self.settle(|shared| (!shared.state.borrow().live.unsure).then_some(())).await;
+    async fn wait_for_grace(&self) {
+        self.wait_until(|shared| (!shared.state.borrow().volatile.in_grace).then_some(())).await;
     }
 
     /// Waits until nobody but `client` acts by a mode that is being recalled, or is cutting the file.
-    async fn settle_modes(&self, place: Place, client: ClientId) {
+    async fn wait_for_recalls(&self, place: VolumeInode, client: ClientId) {
         let proceed = |shared: &Shared| {
-            let live = &shared.state.borrow().live;
-            live.opens.may_proceed(place, client) && !live.cuts.others_cut(place, client)
+            let volatile = &shared.state.borrow().volatile;
+            volatile.opens.may_proceed(place, client) && !volatile.truncations.others_truncate(place, client)
         };
         if proceed(self) {
             return;
         }
         self.news.notify();
-        self.settle(|shared| proceed(shared).then_some(())).await;
+        self.wait_until(|shared| proceed(shared).then_some(())).await;
     }
 
     /// Opens a file.
     pub(super) async fn open(self: Rc<Shared>, request: Open) -> Result<Opened, Refusal> {
-        self.settle_opens().await;
+        self.wait_for_grace().await;
         let Caller { client, op, .. } = request.caller;
         let place = (request.volume, request.inode);
-        let begin = self.settle(|shared| shared.begin_open(&request).transpose()).await?;
+        let begin = self.wait_until(|shared| shared.begin_open(&request).transpose()).await?;
         let truncate = match begin {
             Begin::Answered(answer) => return self.all_durable().await.map(|()| answer),
             Begin::Now { truncate } => truncate,
         };
         let _running = Running { shared: &self, client, op };
-        let early = self.state.borrow().look(|txn| ops::openable(txn, place));
+        let early = self.state.borrow().read_with_record(|txn| ops::openable(txn, place));
         if early.0.is_err() {
-            return self.shown(early).await.map(|attr| Opened { attr, mode: Mode::Shared });
+            return self.when_durable(early).await.map(|attr| Opened { attr, mode: Mode::Shared });
         }
 
         let mut counted = Counted::new(&self, place, client, request.write);
         let attr = match truncate {
             true => {
-                let _cut = self.begin_cut(place, client).await;
+                let _cut = self.begin_truncate(place, client).await;
                 self.open_truncated(&request).await?
             }
             false => {
-                self.settle_modes(place, client).await;
+                self.wait_for_recalls(place, client).await;
                 self.attr_to_open(place, client).await?
             }
         };
@@ -88,14 +88,14 @@ impl Shared {
     }
 
     /// Attributes that may be told at once, of a file that nobody else acts upon by a recalled mode.
-    async fn attr_to_open(&self, place: Place, client: ClientId) -> Result<Attr, Refusal> {
+    async fn attr_to_open(&self, place: VolumeInode, client: ClientId) -> Result<Attr, Refusal> {
         loop {
-            let (attr, record) = self.state.borrow().look(|txn| ops::openable(txn, place));
+            let (attr, record) = self.state.borrow().read_with_record(|txn| ops::openable(txn, place));
             if self.is_durable(record) {
                 return attr;
             }
             self.durable(record).await?;
-            self.settle_modes(place, client).await;
+            self.wait_for_recalls(place, client).await;
         }
     }
 
@@ -104,10 +104,10 @@ impl Shared {
         let mut state = self.state.borrow_mut();
         // Its lease may have run out while it waited.
         state.sessions.known(client, request.volume)?;
-        let mode = state.live.opens.granted((request.volume, request.inode), client);
+        let mode = state.volatile.opens.granted((request.volume, request.inode), client);
         let answer = Opened { attr, mode };
         let session = state.sessions.known(client, request.volume)?;
-        session.keep(op, to_bytes(&answer), false);
+        session.cache_reply(op, to_bytes(&answer), false);
         session.count_open(op);
         Ok(answer)
     }
@@ -122,7 +122,7 @@ impl Shared {
         if !session.begin(op) {
             return Ok(None);
         }
-        let Some(answer) = session.answer(op).cloned() else {
+        let Some(answer) = session.cached_reply(op).cloned() else {
             return Ok(Some(Begin::Now { truncate: request.truncate }));
         };
         // Cut before the service restarted, but not counted since.
@@ -147,14 +147,14 @@ impl Shared {
     pub(super) async fn create(self: Rc<Shared>, request: Create) -> Result<Created, Refusal> {
         let (caller, volume, open) = (request.caller.clone(), request.volume, request.open);
         if open {
-            self.settle_opens().await;
+            self.wait_for_grace().await;
         }
         let created = self.change_once(request, ops::create).await?;
         if open && created.attr.kind == FileKind::File {
             // Made before the service restarted, but not counted as open since.
             let mut state = self.state.borrow_mut();
             if state.sessions.known(caller.client, volume)?.count_open(caller.op) {
-                state.live.opens.open_new((volume, created.attr.inode), caller.client);
+                state.volatile.opens.open_new((volume, created.attr.inode), caller.client);
             }
         }
         Ok(created)
@@ -162,20 +162,20 @@ impl Shared {
 
     /// Closes a file once.
     pub(super) async fn release(self: Rc<Shared>, request: Release) -> Result<Done, Refusal> {
-        self.settle_opens().await;
+        self.wait_for_grace().await;
         let place = (request.volume, request.inode);
         let Caller { client, op, acked } = request.caller;
         {
             let mut state = self.state.borrow_mut();
             let session = state.sessions.known(client, request.volume)?;
             session.trim(acked);
-            if session.check_wanted(op).is_err() || session.answer(op).is_some() {
+            if session.check_wanted(op).is_err() || session.cached_reply(op).is_some() {
                 return Ok(Done {});
             }
-            session.keep(op, to_bytes(&Done {}), false);
-            state.live.opens.release(place, client, request.write);
-            if !state.live.opens.has(place, client) {
-                state.live.cuts.closed(place, client);
+            session.cache_reply(op, to_bytes(&Done {}), false);
+            state.volatile.opens.release(place, client, request.write);
+            if !state.volatile.opens.has(place, client) {
+                state.volatile.truncations.closed(place, client);
             }
         }
         self.settled.notify();
@@ -186,13 +186,13 @@ impl Shared {
     }
 
     /// Whether a file has no name and nobody has it open.
-    fn is_dead(&self, place: Place) -> bool {
-        let live = &self.state.borrow().live;
-        live.orphans.contains(&place) && !live.opens.is_open(place)
+    fn is_dead(&self, place: VolumeInode) -> bool {
+        let volatile = &self.state.borrow().volatile;
+        volatile.orphans.contains(&place) && !volatile.opens.is_open(place)
     }
 
-    async fn drop_orphan(&self, place: Place) -> Result<u64, Refusal> {
-        self.submit(Change::again(move |txn| ops::drop_orphans(txn, &[place]))).await
+    async fn drop_orphan(&self, place: VolumeInode) -> Result<u64, Refusal> {
+        self.submit(Change::idempotent(move |txn| ops::drop_orphans(txn, &[place]))).await
     }
 
     /// Changes attributes. Whoever has the file open gives way first if it is cut.
@@ -200,10 +200,10 @@ impl Shared {
         if request.size.is_none() {
             return self.change_once(request, ops::setattr).await;
         }
-        self.settle_opens().await;
+        self.wait_for_grace().await;
         let (place, client) = ((request.volume, request.inode), request.caller.client);
         self.state.borrow_mut().sessions.known(client, request.volume)?;
-        let cut = self.begin_cut(place, client).await;
+        let cut = self.begin_truncate(place, client).await;
         let reply = self.change_once(request, ops::setattr).await;
         drop(cut);
         // Its last name may have gone while the cut kept it.
@@ -214,58 +214,61 @@ impl Shared {
     }
 
     /// Waits until nobody but `client` reads or writes the file, or acts by a recalled mode, and keeps it so.
-    async fn begin_cut(&self, place: Place, client: ClientId) -> Cut<'_> {
-        let mut cut = Cut::new(self, place, client);
-        self.settle_modes(place, client).await;
+    async fn begin_truncate(&self, place: VolumeInode, client: ClientId) -> Truncation<'_> {
+        let mut cut = Truncation::new(self, place, client);
+        self.wait_for_recalls(place, client).await;
         let begin = |shared: &Shared| {
-            let live = &mut shared.state.borrow_mut().live;
-            let others = live.opens.openers(place).filter(|opener| *opener != client);
-            live.cuts.begin(place, client, others)
+            let volatile = &mut shared.state.borrow_mut().volatile;
+            let others = volatile.opens.openers(place).filter(|opener| *opener != client);
+            volatile.truncations.begin(place, client, others)
         };
-        self.settle(|shared| begin(shared).then_some(())).await;
+        self.wait_until(|shared| begin(shared).then_some(())).await;
         cut.begun = true;
-        let is_still = |shared: &Shared| {
-            let live = &shared.state.borrow().live;
-            live.cuts.is_still(place, |client| live.opens.openers(place).any(|opener| opener == client))
+        let is_quiesced = |shared: &Shared| {
+            let volatile = &shared.state.borrow().volatile;
+            volatile
+                .truncations
+                .is_quiesced(place, |client| volatile.opens.openers(place).any(|opener| opener == client))
         };
-        if !is_still(self) {
+        if !is_quiesced(self) {
             self.news.notify();
-            self.settle(|shared| is_still(shared).then_some(())).await;
+            self.wait_until(|shared| is_quiesced(shared).then_some(())).await;
         }
         cut
     }
 
     /// Tells of growth. Only stable growth has to wait for a commit.
-    pub(super) async fn grow(&self, request: Grow) -> Result<Grown, Refusal> {
+    pub(super) async fn grow(&self, request: UpdateSizes) -> Result<UpdateSizesReply, Refusal> {
         self.state.borrow_mut().sessions.known(request.client, request.volume)?;
         if request.stable {
-            return self.submit(Change::again(move |txn| ops::grow(txn, &request))).await;
+            return self.submit(Change::idempotent(move |txn| ops::grow(txn, &request))).await;
         }
         let seen = self.state.borrow_mut().effect_only(|txn| ops::grow(txn, &request));
-        self.shown(seen).await
+        self.when_durable(seen).await
     }
 
     /// Whether a client may zero what a cut has left.
-    pub(super) async fn zero(&self, request: Zero) -> Result<MayZero, Refusal> {
-        self.settle_opens().await;
+    pub(super) async fn zero(&self, request: ZeroBegin) -> Result<ZeroBeginReply, Refusal> {
+        self.wait_for_grace().await;
         let place = (request.volume, request.inode);
         let Caller { client, op, acked } = request.caller;
         let mut state = self.state.borrow_mut();
         state.sessions.known(client, request.volume)?.trim(acked);
-        if let Some(answer) = state.sessions.answered(&request.caller, request.volume)? {
+        if let Some(answer) = state.sessions.cached_reply(&request.caller, request.volume)? {
             return from_bytes(&answer).map_err(|_| Refusal::Malformed);
         }
         // A close would end what is granted.
-        let granted = state.live.opens.has(place, client) && state.live.cuts.may_zero(place, client, op);
-        let answer = MayZero { granted };
-        state.sessions.known(client, request.volume)?.keep(op, to_bytes(&answer), false);
+        let granted =
+            state.volatile.opens.has(place, client) && state.volatile.truncations.may_zero(place, client, op);
+        let answer = ZeroBeginReply { granted };
+        state.sessions.known(client, request.volume)?.cache_reply(op, to_bytes(&answer), false);
         Ok(answer)
     }
 
     /// Something was read.
     pub(super) async fn accessed(&self, request: Accessed) -> Result<Done, Refusal> {
         self.state.borrow_mut().sessions.known(request.client, request.volume)?;
-        self.submit(Change::again(move |txn| ops::accessed(txn, &request))).await
+        self.submit(Change::idempotent(move |txn| ops::accessed(txn, &request))).await
     }
 
     /// Stale bytes have been zeroed, or nobody is at it any more.
@@ -273,9 +276,9 @@ impl Shared {
         let (client, place) = (request.client, (request.volume, request.inode));
         let number = request.number;
         self.state.borrow_mut().sessions.known(client, request.volume)?;
-        let done = self.submit(Change::again(move |txn| ops::zeroed(txn, &request))).await;
+        let done = self.submit(Change::idempotent(move |txn| ops::zeroed(txn, &request))).await;
         if let Some(number) = number {
-            self.state.borrow_mut().live.cuts.end_zeroing(place, client, number);
+            self.state.borrow_mut().volatile.truncations.end_zeroing(place, client, number);
         }
         done
     }
@@ -300,15 +303,15 @@ impl Drop for Running<'_> {
 /// An open that is counted, and taken back unless it is done: refused, or its asker is gone.
 struct Counted<'a> {
     shared: &'a Shared,
-    place: Place,
+    place: VolumeInode,
     client: ClientId,
     write: bool,
     done: bool,
 }
 
 impl<'a> Counted<'a> {
-    fn new(shared: &'a Shared, place: Place, client: ClientId, write: bool) -> Counted<'a> {
-        shared.state.borrow_mut().live.opens.open(place, client, write);
+    fn new(shared: &'a Shared, place: VolumeInode, client: ClientId, write: bool) -> Counted<'a> {
+        shared.state.borrow_mut().volatile.opens.open(place, client, write);
         Counted { shared, place, client, write, done: false }
     }
 }
@@ -316,34 +319,34 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.shared.state.borrow_mut().live.opens.give_up(self.place, self.client, self.write);
+            self.shared.state.borrow_mut().volatile.opens.give_up(self.place, self.client, self.write);
             self.shared.settled.notify();
         }
     }
 }
 
 /// A cut under way.
-struct Cut<'a> {
+struct Truncation<'a> {
     shared: &'a Shared,
-    place: Place,
+    place: VolumeInode,
     client: ClientId,
     /// Others were asked to stop.
     begun: bool,
 }
 
-impl<'a> Cut<'a> {
-    fn new(shared: &'a Shared, place: Place, client: ClientId) -> Cut<'a> {
-        shared.state.borrow_mut().live.opens.begin_cut(place, client);
-        Cut { shared, place, client, begun: false }
+impl<'a> Truncation<'a> {
+    fn new(shared: &'a Shared, place: VolumeInode, client: ClientId) -> Truncation<'a> {
+        shared.state.borrow_mut().volatile.opens.begin_truncate(place, client);
+        Truncation { shared, place, client, begun: false }
     }
 }
 
-impl Drop for Cut<'_> {
+impl Drop for Truncation<'_> {
     fn drop(&mut self) {
-        let live = &mut self.shared.state.borrow_mut().live;
-        live.opens.end_cut(self.place, self.client);
+        let volatile = &mut self.shared.state.borrow_mut().volatile;
+        volatile.opens.end_truncate(self.place, self.client);
         if self.begun {
-            live.cuts.end(self.place);
+            volatile.truncations.end(self.place);
         }
         self.shared.settled.notify();
     }

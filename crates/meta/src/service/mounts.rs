@@ -1,9 +1,9 @@
 //! Clients come, ask for news, go.
 
-use types::limits::BEAT_US;
+use types::limits::HEARTBEAT_US;
 use types::messages::Done;
 use types::messages::cluster::{
-    ClientJoin, ClientJoined, ClientLeave, ClientNews, ClientPoll, ModeTaken, Stopped,
+    ClientJoin, ClientJoined, ClientLeave, ClientPoll, ClientPollReply, Quiesced, RecallAck,
 };
 use types::{ClientId, MapVersion, Refusal};
 
@@ -12,34 +12,34 @@ use crate::clients::some_of;
 
 impl Shared {
     pub(super) async fn client_join(&self, mut request: ClientJoin) -> Result<ClientJoined, Refusal> {
-        let purges = self.state.borrow().live.purges;
-        while self.state.borrow_mut().hear_opens(&mut request, self.world.now())? {
+        let purges = self.state.borrow().volatile.purges;
+        while self.state.borrow_mut().reclaim_opens(&mut request, self.world.now())? {
             self.world.yield_now().await;
         }
         let joined = self.state.borrow_mut().client_join(&request, self.world.now(), self.world.wall());
-        let mut orphans = self.state.borrow_mut().opens_settled();
+        let mut orphans = self.state.borrow_mut().end_grace();
         self.settled.notify();
         while !orphans.is_empty() {
             let some = some_of(&mut orphans);
             self.state.borrow_mut().drop_orphans(&some);
             self.world.yield_now().await;
         }
-        self.look_around(purges);
+        self.notify_tasks(purges);
         joined
     }
 
     /// A mount has ended, or every brick refuses it: does what that brings with it, in turns.
-    pub(super) async fn client_gone(&self, client: ClientId) {
-        let Some(mut parting) = self.state.borrow_mut().client_goes(client) else { return };
-        while self.state.borrow_mut().go_on(&mut parting) {
+    pub(super) async fn tear_down_client(&self, client: ClientId) {
+        let Some(mut teardown) = self.state.borrow_mut().begin_client_teardown(client) else { return };
+        while self.state.borrow_mut().continue_teardown(&mut teardown) {
             self.world.yield_now().await;
         }
     }
 
     /// Answers when there is news, and after a beat in any case.
-    pub(super) async fn client_poll(&self, request: ClientPoll) -> Result<ClientNews, Refusal> {
+    pub(super) async fn client_poll(&self, request: ClientPoll) -> Result<ClientPollReply, Refusal> {
         let client = request.client;
-        self.state.borrow_mut().client_heard(client, self.world.now())?;
+        self.state.borrow_mut().renew_client_lease(client, self.world.now())?;
         let news = async {
             loop {
                 let news = self.news.wait();
@@ -49,50 +49,52 @@ impl Shared {
                 news.await;
             }
         };
-        self.world.timeout(BEAT_US, news).await;
+        self.world.timeout(HEARTBEAT_US, news).await;
         let mut state = self.state.borrow_mut();
         state.sessions.get(client).ok_or(Refusal::Unknown)?;
         let map: MapVersion = state.cluster.version();
-        let (recalls, stops) = (state.live.opens.recalls(client), state.live.cuts.stops(client));
-        Ok(ClientNews { map, recalls, stops })
+        let (recalls, stops) =
+            (state.volatile.opens.recalls(client), state.volatile.truncations.stops(client));
+        Ok(ClientPollReply { map, recalls, quiesces: stops })
     }
 
     fn has_news(&self, request: &ClientPoll) -> bool {
         let state = self.state.borrow();
-        let live = &state.live;
-        let asked = live.opens.has_news(request.client) || live.cuts.has_news(request.client);
+        let volatile = &state.volatile;
+        let asked = volatile.opens.has_news(request.client) || volatile.truncations.has_news(request.client);
         asked || state.cluster.version() > request.map
     }
 
-    pub(super) fn mode_taken(&self, request: &ModeTaken) -> Result<Done, Refusal> {
+    pub(super) fn recall_ack(&self, request: &RecallAck) -> Result<Done, Refusal> {
         let mut state = self.state.borrow_mut();
         let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.record.volume;
-        state.live.opens.taken((volume, request.inode), request.client, request.number);
+        state.volatile.opens.taken((volume, request.inode), request.client, request.number);
         self.settled.notify();
         Ok(Done {})
     }
 
     /// A client has stopped reading and writing a file; answers when it may go on.
-    pub(super) async fn has_stopped(&self, request: Stopped) -> Result<Done, Refusal> {
+    pub(super) async fn has_stopped(&self, request: Quiesced) -> Result<Done, Refusal> {
         let place = {
             let mut state = self.state.borrow_mut();
             let volume = state.sessions.get(request.client).ok_or(Refusal::Fenced)?.record.volume;
             let place = (volume, request.inode);
-            state.live.cuts.stopped(place, request.client, request.number);
+            state.volatile.truncations.stopped(place, request.client, request.number);
             place
         };
         self.settled.notify();
-        let is_over = |shared: &Shared| shared.state.borrow().live.cuts.is_over(place, request.number);
-        self.settle(|shared| is_over(shared).then_some(())).await;
+        let is_over =
+            |shared: &Shared| shared.state.borrow().volatile.truncations.is_over(place, request.number);
+        self.wait_until(|shared| is_over(shared).then_some(())).await;
         Ok(Done {})
     }
 
     pub(super) async fn client_leave(&self, request: &ClientLeave) -> Result<Done, Refusal> {
-        let purges = self.state.borrow().live.purges;
-        self.client_gone(request.client).await;
+        let purges = self.state.borrow().volatile.purges;
+        self.tear_down_client(request.client).await;
         self.settled.notify();
         self.departed.notify();
-        self.look_around(purges);
+        self.notify_tasks(purges);
         Ok(Done {})
     }
 }

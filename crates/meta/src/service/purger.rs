@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use futures_util::future::join_all;
-use types::limits::{BEAT_US, PURGE_MAX};
+use types::limits::{HEARTBEAT_US, PURGE_MAX};
 use types::messages::Done;
 use types::messages::brick::{Purge, Purged};
 use types::{BrickId, Buf, Epoch, MapVersion, ObjectId, Refusal, VolumeId};
 
 use super::Shared;
 use crate::keys;
-use crate::live::Effect;
 use crate::state::Change;
+use crate::volatile::Effect;
 
 /// Objects purged together.
 const PART: usize = PURGE_MAX;
@@ -100,7 +100,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
             waiting.note(version, left);
         }
         if failed {
-            shared.world.timeout(BEAT_US, more).await;
+            shared.world.timeout(HEARTBEAT_US, more).await;
         } else if !unfinished {
             more.await;
         }
@@ -139,9 +139,9 @@ impl Shared {
     /// The next objects of the queue; `from` moves behind them.
     async fn next_part(&self, from: &mut Vec<u8>) -> Result<Vec<Item>, Refusal> {
         let to = keys::after_all(&keys::all::purges());
-        let seen = self.state.borrow().look(|txn| txn.range(from, &to, PART));
+        let seen = self.state.borrow().read_with_record(|txn| txn.range(from, &to, PART));
         // Bytes may go only when it is for good that nothing names them.
-        let pairs = self.shown(seen).await?;
+        let pairs = self.when_durable(seen).await?;
         if let Some((last, _)) = pairs.last() {
             from.clone_from(last);
             from.push(0);
@@ -231,7 +231,7 @@ impl Shared {
         if done.is_empty() {
             return Ok(());
         }
-        let change = Change::again(move |txn| {
+        let change = Change::idempotent(move |txn| {
             for (volume, object) in &done {
                 txn.remove(keys::purge(*volume, *object));
             }

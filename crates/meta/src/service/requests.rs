@@ -41,7 +41,7 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         ReadDir::KIND => shared.read(&call, ops::readdir).await,
         StatFs::KIND => {
             let space = shared.statfs(&call.parse()?);
-            reply(shared.shown(space).await)
+            reply(shared.when_durable(space).await)
         }
         Create::KIND => reply(shared.create(call.parse()?).await),
         SetAttr::KIND => reply(shared.setattr(call.parse()?).await),
@@ -53,8 +53,8 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         Rename::KIND => shared.change(&call, ops::rename).await,
         Open::KIND => reply(shared.open(call.parse()?).await),
         Release::KIND => reply(shared.release(call.parse()?).await),
-        Grow::KIND => reply(shared.grow(call.parse()?).await),
-        Zero::KIND => reply(shared.zero(call.parse()?).await),
+        UpdateSizes::KIND => reply(shared.grow(call.parse()?).await),
+        ZeroBegin::KIND => reply(shared.zero(call.parse()?).await),
         Zeroed::KIND => reply(shared.zeroed(call.parse()?).await),
         Accessed::KIND => reply(shared.accessed(call.parse()?).await),
         _ => answer_arbiter(shared, call).await,
@@ -65,21 +65,21 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
 async fn answer_arbiter(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     let answer = arbitrate(&shared, call).await;
     let decided = shared.state.borrow().decided;
-    shared.shown((answer, decided)).await
+    shared.when_durable((answer, decided)).await
 }
 
 async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     match call.kind {
         MapGet::KIND => reply(shared.map_get(&call.parse()?)),
         BrickJoin::KIND => reply(shared.brick_join(&call.parse()?)),
-        BrickBeat::KIND => reply(shared.brick_beat(&call.parse()?)),
+        BrickHeartbeat::KIND => reply(shared.brick_beat(&call.parse()?)),
         GroupRenew::KIND => reply(shared.group_renew(&call.parse()?)),
         GroupAdmit::KIND => reply(shared.group_admit(&call.parse()?)),
         BrickReplace::KIND => reply(shared.brick_replace(&call.parse()?)),
         ClientJoin::KIND => reply(shared.client_join(call.parse()?).await),
         ClientPoll::KIND => reply(shared.client_poll(call.parse()?).await),
-        ModeTaken::KIND => reply(shared.mode_taken(&call.parse()?)),
-        Stopped::KIND => reply(shared.has_stopped(call.parse()?).await),
+        RecallAck::KIND => reply(shared.recall_ack(&call.parse()?)),
+        Quiesced::KIND => reply(shared.has_stopped(call.parse()?).await),
         ClientLeave::KIND => reply(shared.client_leave(&call.parse()?).await),
         VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
         VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),
@@ -100,8 +100,8 @@ impl Shared {
         f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
     ) -> Result<Answer, Refusal> {
         let request = call.parse::<R>()?;
-        let seen = self.state.borrow().look(|txn| f(txn, &request));
-        reply(self.shown(seen).await)
+        let seen = self.state.borrow().read_with_record(|txn| f(txn, &request));
+        reply(self.when_durable(seen).await)
     }
 
     async fn change<R: Numbered>(

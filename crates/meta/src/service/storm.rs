@@ -83,7 +83,7 @@ fn random_change(world: &World, number: u64) -> Writes {
 async fn write_on(shared: Rc<Shared>, told: Rc<RefCell<Told>>, world: World) {
     loop {
         let (inner, random) = (Rc::clone(&told), world.clone());
-        let change = Change::again(move |txn| {
+        let change = Change::idempotent(move |txn| {
             let mut told = inner.borrow_mut();
             let number = told.changes.len() as u64 + 1;
             let writes = random_change(&random, number);
@@ -105,8 +105,8 @@ async fn write_on(shared: Rc<Shared>, told: Rc<RefCell<Told>>, world: World) {
 /// Reads learn of nothing that could still be lost.
 async fn read_on(shared: Rc<Shared>, told: Rc<RefCell<Told>>, world: World) {
     loop {
-        let seen = shared.state.borrow().look(|txn| txn.get::<u64>(&counter()));
-        let Ok(number) = shared.shown(seen).await else { return };
+        let seen = shared.state.borrow().read_with_record(|txn| txn.get::<u64>(&counter()));
+        let Ok(number) = shared.when_durable(seen).await else { return };
         told.borrow_mut().hear(number.unwrap_or(0));
         world.sleep(world.random() % 1000).await;
     }
@@ -168,7 +168,7 @@ fn write_some(simulation: &Simulation, engine: &Engine, count: u64) -> Result<()
         let shared = Rc::clone(&service.shared);
         on.spawn("metadata", service.run());
         for at in 0..count {
-            let change = Change::again(move |txn| {
+            let change = Change::idempotent(move |txn| {
                 txn.put_bytes(key(at), vec![1; 1000]);
                 Ok(at)
             });
@@ -240,14 +240,14 @@ fn a_failing_journal_ends_the_service_unanswered() {
         let service = Service::start(on.clone(), engine.clone(), options()).await.expect("it starts");
         let shared = Rc::clone(&service.shared);
         simulation.fail_disk(NODE, DISK, true);
-        let change = Change::again(|txn| {
+        let change = Change::idempotent(|txn| {
             txn.put_bytes(key(1), vec![1]);
             Ok(1u64)
         });
         let asked = async {
             let refused = shared.submit::<u64>(change).await;
-            let seen = shared.state.borrow().look(|txn| txn.has(&key(1)));
-            (refused, shared.shown(seen).await)
+            let seen = shared.state.borrow().read_with_record(|txn| txn.has(&key(1)));
+            (refused, shared.when_durable(seen).await)
         };
         futures_util::future::join(service.run(), asked).await.1
     });

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
 
-use types::limits::{BEAT_US, LEASE_MARGIN_US, LEASE_US};
+use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
 use types::messages::brick::{Fence, Purge, Purged};
 use types::messages::cluster::*;
@@ -137,9 +137,9 @@ impl Brick {
         let brick = self.clone();
         self.world.spawn("test", async move {
             let request =
-                BrickBeat { brick: BrickId(brick.id), incarnation: Incarnation(incarnation), free: 1 };
+                BrickHeartbeat { brick: BrickId(brick.id), incarnation: Incarnation(incarnation), free: 1 };
             loop {
-                brick.world.sleep(BEAT_US).await;
+                brick.world.sleep(HEARTBEAT_US).await;
                 if ask(&brick.world, &brick.peers, &request).await.is_err() {
                     return;
                 }
@@ -216,12 +216,12 @@ impl Client {
                 for recall in news.recalls {
                     recalls.borrow_mut().push(recall.clone());
                     let Recall { inode, number, .. } = recall;
-                    let taken = ModeTaken { client: client.client, inode, number };
+                    let taken = RecallAck { client: client.client, inode, number };
                     client.ask(&taken).await.expect("known");
                 }
-                for Stop { inode, number } in news.stops {
+                for Quiesce { inode, number } in news.quiesces {
                     let asking = client.clone();
-                    let stopped = Stopped { client: client.client, inode, number };
+                    let stopped = Quiesced { client: client.client, inode, number };
                     client.world.spawn("test", async move { drop(asking.ask(&stopped).await) });
                 }
             }
@@ -275,16 +275,16 @@ impl Client {
         self.ask(&Unlink { caller, volume, parent: ROOT, name: name.into(), now }).await
     }
 
-    async fn grow(&self, attr: &Attr, size: u64, stable: bool) -> Result<Grown, Refusal> {
+    async fn grow(&self, attr: &Attr, size: u64, stable: bool) -> Result<UpdateSizesReply, Refusal> {
         let update = SizeUpdate {
             inode: attr.inode,
-            cuts: attr.cuts,
+            truncate_seq: attr.truncate_seq,
             size,
             mtime: self.world.wall(),
             set_time: false,
         };
         let (client, volume) = (self.client, self.volume);
-        self.ask(&Grow { client, volume, sizes: vec![update], stable }).await
+        self.ask(&UpdateSizes { client, volume, sizes: vec![update], stable }).await
     }
 
     async fn getattr(&self, inode: InodeId) -> Result<Attr, Refusal> {
@@ -326,15 +326,15 @@ fn a_silent_brick_is_expelled_and_comes_back() {
         house.simulation.kill("n2");
         tool.world.sleep(LEASE_US).await;
         assert_eq!(tool.map().await.version, before.version, "not before its lease has run out");
-        tool.world.sleep(2 * BEAT_US + LEASE_MARGIN_US).await;
+        tool.world.sleep(2 * HEARTBEAT_US + LEASE_MARGIN_US).await;
         let out = tool.map().await;
         assert_eq!(out.version.0, before.version.0 + 1);
         assert_eq!(out.brick(BrickId(2)).expect("known").state, BrickState::Out);
         let newer = MapGet { have: out.version, volume: None, rest: None };
-        assert!(tool.ask(&newer).await.expect("always").news.is_none());
+        assert!(tool.ask(&newer).await.expect("always").update.is_none());
 
         house.brick(2).start(2).await.expect("its old life is gone");
-        let news = tool.ask(&newer).await.expect("always").news.expect("newer");
+        let news = tool.ask(&newer).await.expect("always").update.expect("newer");
         let changed: Vec<_> = news.bricks.iter().map(|brick| (brick.id, brick.state)).collect();
         assert_eq!(changed, [(BrickId(2), BrickState::Up)]);
         assert!(news.volumes.is_empty() && news.groups.is_empty(), "its slots stay Out");
@@ -377,7 +377,7 @@ fn a_conflicting_open_waits_for_the_writer() {
         // The writer does not poll yet: the reader waits.
         let request = reader.open_request(inode, false);
         let opening = Box::pin(reader.ask(&request));
-        let waited = reader.world.timeout(BEAT_US, opening).await;
+        let waited = reader.world.timeout(HEARTBEAT_US, opening).await;
         assert!(waited.is_none());
         writer.keep_polling(Rc::clone(&recalls));
         writer.grow(&file.attr, 100, false).await.expect("open");
@@ -472,7 +472,7 @@ fn a_lost_client_gives_way() {
         // It never polls, so it never gives way; its lease runs out.
         let asked = other.world.now();
         assert_eq!(other.open(file.inode, true).await.map(|opened| opened.mode), Ok(Mode::Alone));
-        assert!(other.world.now() - asked < GONE + 2 * BEAT_US);
+        assert!(other.world.now() - asked < GONE + 2 * HEARTBEAT_US);
         assert_eq!(other.getattr(unnamed.inode).await, Err(Refusal::Stale));
         assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
         assert_eq!(
@@ -480,7 +480,7 @@ fn a_lost_client_gives_way() {
             Err(Refusal::Unknown)
         );
         assert_eq!(lost.join(vec![]).await, Err(Refusal::Fenced));
-        other.world.sleep(BEAT_US).await;
+        other.world.sleep(HEARTBEAT_US).await;
         for brick in &bricks {
             assert!(brick.purged.borrow().contains(&unnamed.object));
         }
@@ -508,7 +508,7 @@ fn clients_come_back_to_a_restarted_service() {
         // What `a` has open is not known yet, so nobody is let in.
         let request = b.open_request(file.inode, true);
         let opening = Box::pin(b.ask(&request));
-        assert!(b.world.timeout(BEAT_US / 2, opening).await.is_none());
+        assert!(b.world.timeout(HEARTBEAT_US / 2, opening).await.is_none());
         let open = |inode| OpenInode { inode, readers: 0, writers: 1, zeroing: None };
         a.join(vec![open(file.inode), open(unnamed.inode)]).await.expect("it has a lease");
         a.keep_polling(Rc::default());
@@ -557,7 +557,7 @@ fn purges_wait_for_bricks_that_hold_live_slots_and_for_those_that_come_back_mean
         back.start(2).await.expect("its old life is gone");
         let second = house.brick(2);
         second.start(2).await.expect("its old life is gone");
-        client.world.sleep(2 * BEAT_US).await;
+        client.world.sleep(2 * HEARTBEAT_US).await;
         assert_eq!(client.status().await.purges, 0);
         for brick in [&back, &second] {
             assert!(brick.purged.borrow().contains(&file.object));
@@ -571,7 +571,7 @@ fn purges_wait_for_bricks_that_hold_live_slots_and_for_those_that_come_back_mean
         client.ask(&ClientLeave { client: client.client }).await.expect("always");
         client.ask(&delete).await.expect("nobody has it");
         assert_eq!(client.getattr(ROOT).await, Err(Refusal::Unknown));
-        client.world.sleep(2 * BEAT_US).await;
+        client.world.sleep(2 * HEARTBEAT_US).await;
         assert!(back.purged.borrow().contains(&file.object));
         let status = client.status().await;
         let volumes = client.map().await.volumes.len();
@@ -595,7 +595,7 @@ fn a_brick_that_comes_back_during_a_purge_is_asked_as_well() {
         // It could be compared with brick 1, which still has the object, and keep it for ever.
         let back = house.brick(3);
         back.start(2).await.expect("its old life is gone");
-        client.world.sleep(2 * BEAT_US).await;
+        client.world.sleep(2 * HEARTBEAT_US).await;
         assert_eq!(client.status().await.purges, 0);
         assert!(back.purged.borrow().contains(&file.object));
     });
@@ -612,16 +612,16 @@ fn news_comes_at_once_and_otherwise_after_a_beat() {
         let map = client.ask(&poll(MapVersion(0))).await.expect("known").map;
         let asked = client.world.now();
         let news = client.ask(&poll(map)).await.expect("known");
-        assert!(client.world.now() - asked >= BEAT_US);
+        assert!(client.world.now() - asked >= HEARTBEAT_US);
         assert_eq!((news.map, news.recalls.len()), (map, 0));
         let tool = house.client("tool");
         tool.world.clone().spawn("test", async move {
-            tool.world.sleep(BEAT_US / 3).await;
+            tool.world.sleep(HEARTBEAT_US / 3).await;
             tool.ask(&volume_create("other", "1+0")).await.expect("it fits");
         });
         let asked = client.world.now();
         assert!(client.ask(&poll(map)).await.expect("known").map > map);
-        assert!(client.world.now() - asked < BEAT_US);
+        assert!(client.world.now() - asked < HEARTBEAT_US);
     });
 }
 

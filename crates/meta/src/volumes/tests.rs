@@ -80,7 +80,7 @@ fn a_disk_grows_and_never_shrinks_also_over_a_restart() {
         let tree = tree.restart_without_clients();
         assert_eq!(disk(&tree).size, 16 * MIB);
         assert_eq!(tree.state.cluster.map().volume_named("vm").and_then(|v| v.block), Some(16 * MIB));
-        assert!(tree.state.live.disks.contains(&tree.volume));
+        assert!(tree.state.volatile.disks.contains(&tree.volume));
     });
 }
 

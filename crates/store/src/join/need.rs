@@ -10,11 +10,11 @@ use types::{Seq, StripeKey};
 pub(super) fn expected(lists: Vec<Vec<UnitState>>) -> BTreeMap<StripeKey, UnitState> {
     let mut all: BTreeMap<StripeKey, UnitState> = BTreeMap::new();
     for unit in lists.into_iter().flatten() {
-        let nothing = UnitState { key: unit.key, base: Seq::NONE, blocks: 0, news: false };
+        let nothing = UnitState { key: unit.key, base: Seq::NONE, blocks: 0, dirty: false };
         let one = all.entry(unit.key).or_insert(nothing);
         one.base = one.base.max(unit.base);
         one.blocks = one.blocks.max(unit.blocks);
-        one.news |= unit.news;
+        one.dirty |= unit.dirty;
     }
     all
 }
@@ -32,9 +32,9 @@ pub(super) enum Need {
 }
 
 pub(super) fn need(expected: Option<&UnitState>, found: Option<&UnitState>) -> Need {
-    let has_nothing = found.is_none_or(|found| found.blocks == 0 && !found.news);
+    let has_nothing = found.is_none_or(|found| found.blocks == 0 && !found.dirty);
     match (expected, found) {
-        (Some(expected), _) if expected.news => Need::Fold,
+        (Some(expected), _) if expected.dirty => Need::Fold,
         // Units of zeros are remembered for a while only, by each slot for itself.
         (None, _) | (Some(UnitState { blocks: 0, .. }), _) => {
             if has_nothing {
@@ -43,8 +43,8 @@ pub(super) fn need(expected: Option<&UnitState>, found: Option<&UnitState>) -> N
                 Need::Forget
             }
         }
-        (Some(expected), Some(found)) if found.base == expected.base && !found.news => Need::Nothing,
-        (Some(expected), Some(found)) => Need::Fill { forget: found.news || found.base >= expected.base },
+        (Some(expected), Some(found)) if found.base == expected.base && !found.dirty => Need::Nothing,
+        (Some(expected), Some(found)) => Need::Fill { forget: found.dirty || found.base >= expected.base },
         (Some(_), None) => Need::Fill { forget: false },
     }
 }

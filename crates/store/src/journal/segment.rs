@@ -5,7 +5,7 @@ use types::limits::BLOCK;
 use types::{Buf, BufMut};
 use world::Disk;
 
-use super::{Found, Position, RECORD_HEADER};
+use super::{Position, RECORD_HEADER, ReplayedRecord};
 use crate::error::BrickError;
 use crate::superblock::Superblock;
 
@@ -28,6 +28,10 @@ pub(super) struct SegmentHeader {
 
 impl SegmentHeader {
     pub(super) fn encode(&self) -> Buf {
+        assert!(
+            self.lsn_tail > 0 && self.lsn_tail <= self.lsn_first && self.tail <= self.serial,
+            "a header that contradicts itself is taken for none, and the records behind it would be lost"
+        );
         let mut block = BufMut::zeroed(BLOCK);
         block[..8].copy_from_slice(&MAGIC);
         block[8..16].copy_from_slice(&self.serial.to_le_bytes());
@@ -57,6 +61,22 @@ impl SegmentHeader {
     }
 }
 
+/// The headers that can be read, each with the index of its segment, in the order of their serials.
+pub(super) async fn headers(
+    disk: &Disk,
+    superblock: &Superblock,
+) -> std::io::Result<Vec<(SegmentHeader, u32)>> {
+    let mut headers = Vec::new();
+    for index in 0..superblock.segments {
+        let at = superblock.journal_start + u64::from(index) * superblock.segment;
+        let block = disk.read(at, BLOCK).await?;
+        assert_eq!(block.len(), BLOCK, "a header of which a part is missing would look like none");
+        headers.extend(SegmentHeader::parse(&block).map(|header| (header, index)));
+    }
+    headers.sort_by_key(|(header, _)| header.serial);
+    Ok(headers)
+}
+
 /// Where a replay of a segment ended: the last number, the first byte of the segment behind it, and the last number
 /// that its records know to be synced.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +92,7 @@ pub(super) async fn replay(
     mut lsn: u64,
     segment_start: u64,
     bytes: &Buf,
-    found: &mut impl AsyncFnMut(Found) -> Result<(), BrickError>,
+    found: &mut impl AsyncFnMut(ReplayedRecord) -> Result<(), BrickError>,
 ) -> Result<Replayed, BrickError> {
     let (mut at, mut synced) = (BLOCK, 0);
     while let Some(head) = bytes.get(at..at + RECORD_HEADER) {
@@ -93,7 +113,7 @@ pub(super) async fn replay(
         }
         let body_start = at + RECORD_HEADER;
         let payload_start = body_start + body_len;
-        found(Found {
+        found(ReplayedRecord {
             lsn,
             kind: u16::from_le_bytes([head[12], head[13]]),
             body: bytes[body_start..payload_start].to_vec(),
@@ -106,6 +126,7 @@ pub(super) async fn replay(
         .await?;
         at = end;
     }
+    assert!(synced <= lsn, "units of records that are not there would count as written whole");
     Ok(Replayed { lsn, at: at as u64, synced })
 }
 
@@ -114,6 +135,8 @@ pub(crate) async fn format(disk: &Disk, superblock: &Superblock) -> std::io::Res
     let zeros = BufMut::zeroed(1 << 20).freeze();
     let end = superblock.journal_start + superblock.segment * u64::from(superblock.segments);
     let mut at = superblock.journal_start;
+    assert!(at >= 2 * BLOCK as u64, "the zeros would lie over the superblock");
+    assert!(end <= superblock.pages_start, "the zeros would lie over what is behind the journal");
     while at < end {
         let len = (zeros.len() as u64).min(end - at);
         disk.write(at, vec![zeros.slice(0..len as usize)]).await?;

@@ -31,7 +31,7 @@ async fn open(world: &World, superblock: &Superblock) -> Result<(Rc<Journal>, Ve
         Err(_) => world.create_disk("disk", superblock.size).await?,
     };
     let mut seen = Vec::new();
-    let journal = Journal::open(disk, superblock, world.random() as u32, async |found: Found| {
+    let journal = Journal::open(disk, superblock, world.random() as u32, async |found: ReplayedRecord| {
         assert_eq!(found.kind, Drop::KIND);
         let record: Drop = types::wire::from_bytes(&found.body).expect("its checksum matched");
         assert_eq!(record.stripes, u64::from(found.position.len));
@@ -55,7 +55,7 @@ fn append(journal: &Journal, number: u64, len: usize) -> Appended {
 }
 
 async fn sync(journal: &Journal) -> u64 {
-    journal.want();
+    journal.request_sync();
     journal.durable(journal.last()).await.expect("the disk works");
     journal.durable_upto()
 }
@@ -119,10 +119,10 @@ impl History {
     async fn step(&mut self, world: &World, journal: &Journal, step: &Step) {
         match step {
             Step::Append(len) => {
-                let room = journal.room(Claim::Housekeeping, len + 64);
+                let room = journal.wait_for_space(Priority::Housekeeping, len + 64);
                 if world.timeout(1, room).await.is_none() {
                     self.free(journal, 2).await;
-                    let room = journal.room(Claim::Housekeeping, len + 64);
+                    let room = journal.wait_for_space(Priority::Housekeeping, len + 64);
                     world.timeout(1_000_000, room).await.expect("freed segments come back").expect("disk");
                 }
                 self.next += 1;
@@ -243,7 +243,7 @@ fn segments_are_used_again() {
     simulate(2, async |sim, driver, superblock| {
         let (journal, _) = open(&sim.node("brick"), superblock).await.expect("an empty journal");
         for number in 1..1000 {
-            let room = journal.room(Claim::Overlay, 3000);
+            let room = journal.wait_for_space(Priority::Overlay, 3000);
             driver.timeout(1_000_000, room).await.expect("room comes back").expect("the disk works");
             let appended = append(&journal, number, 3000);
             // As a checkpoint does: what lies in the older half is no longer needed.
@@ -340,7 +340,7 @@ fn after_a_failed_write_nothing_is_durable_any_more() {
         assert!(journal.read(appended.position).await.is_err());
         sim.fail_disk("brick", "disk", false);
         append(&journal, 3, 100);
-        journal.want();
+        journal.request_sync();
         let durable = driver.timeout(1_000_000, journal.durable(journal.last())).await;
         assert_eq!(durable, Some(Err(DiskFailed)), "record 2 never reached the disk");
         assert!(journal.has_failed());

@@ -12,8 +12,8 @@ use super::bytes::{Cell, blocks};
 use super::mutants::Mutant;
 use crate::descriptor::Descriptor;
 use crate::journal::Position;
-use crate::record::{Decided, Hold, Promise, Settle, Snapshot, Torn};
-use crate::slot::{Forward, PrepareStep, ReadPlan, SlotCore, Stamp, expand};
+use crate::record::{Decided, PrepareRecord, Promise, Settle, Snapshot, Torn};
+use crate::slot::{LiveRecord, PrepareStep, ReadPlan, SlotCore, Stamp, expand};
 use crate::table::Change;
 
 /// The one group.
@@ -22,7 +22,7 @@ pub(super) const GROUP: GroupId = GroupId { volume: VolumeId(1), index: 0 };
 /// A record of the journal.
 #[derive(Clone, Debug)]
 pub(super) enum Record {
-    Hold(Hold, Vec<Cell>),
+    Prepare(PrepareRecord, Vec<Cell>),
     Decided(Decided),
     Promise(Promise),
     Settle(Settle),
@@ -40,7 +40,7 @@ pub(super) struct Store {
     /// Bytes of overlays in the journal.
     payloads: BTreeMap<Seq, Vec<Cell>>,
     /// Operations that it has made part of its units, and those that a take-over told it to drop.
-    pub(super) absorbed: BTreeSet<Seq>,
+    pub(super) applied: BTreeSet<Seq>,
     pub(super) dropped: BTreeSet<Seq>,
 }
 
@@ -48,15 +48,15 @@ impl Store {
     /// `recover.rs`, `apply`: the same functions run when a record is appended and when it is replayed.
     fn apply(&mut self, record: &Record, stamp: Stamp) {
         match record {
-            Record::Hold(hold, payload) => {
+            Record::Prepare(hold, payload) => {
                 let at = hold.seq.0 % (1 << 20) + u64::from(hold.seq.epoch().0) * 64;
                 let Stamp { serial, .. } = stamp;
                 let position = Position { serial, offset: at << 32, len: (payload.len() * BLOCK) as u32 };
                 if hold.seq <= self.core.decided(GROUP) {
-                    self.absorbed.insert(hold.seq);
+                    self.applied.insert(hold.seq);
                 }
                 self.payloads.insert(hold.seq, payload.clone());
-                self.core.apply_hold(hold.clone(), position, stamp);
+                self.core.apply_prepare(hold.clone(), position, stamp);
             }
             Record::Decided(decided) => {
                 self.note(decided.upto, &[]);
@@ -77,14 +77,14 @@ impl Store {
             if aborted.contains(&op.seq) {
                 self.dropped.insert(op.seq);
             } else if op.seq <= upto {
-                self.absorbed.insert(op.seq);
+                self.applied.insert(op.seq);
             }
         }
     }
 
     fn forget_payloads(&mut self, keys: &[StripeKey]) {
         let core = &self.core;
-        self.payloads.retain(|seq, _| keys.iter().any(|key| core.is_kept(*key, *seq)));
+        self.payloads.retain(|seq, _| keys.iter().any(|key| core.is_record_live(*key, *seq)));
     }
 
     /// `recover.rs`, `recover`, second half: the torn-unit check and the end of the replay. Returns the torn operations.
@@ -102,7 +102,7 @@ impl Store {
 }
 
 /// `recover.rs`, `is_whole`.
-fn is_whole(disk: &BTreeMap<u64, Cell>, hold: &Hold) -> bool {
+fn is_whole(disk: &BTreeMap<u64, Cell>, hold: &PrepareRecord) -> bool {
     let sums: BTreeMap<u64, u32> = expand(&hold.runs).into_iter().zip(hold.crcs.iter().copied()).collect();
     expand(&hold.fresh).iter().all(|block| disk.get(block).copied().unwrap_or(0) == sums[block])
 }
@@ -126,16 +126,16 @@ pub(super) struct Brick {
     pub(super) now: Store,
     /// Records and blocks that are not durable yet.
     tail: Vec<Record>,
-    wet: BTreeMap<u64, Cell>,
+    dirty: BTreeMap<u64, Cell>,
 }
 
 /// What a patch does to a unit: touched rows, the whole new unit, old XOR new of the touched rows.
 type Changed = (Vec<usize>, Vec<Cell>, Vec<Cell>);
 
 /// What a slot does with a `Prepare`.
-pub(super) enum Taken {
+pub(super) enum PrepareOutcome {
     /// It holds it when everything appended is durable. What a patch changes a data unit by.
-    Held(Vec<Cell>),
+    Prepared(Vec<Cell>),
     Refused(Refusal),
 }
 
@@ -145,7 +145,7 @@ impl Brick {
         let store = Store {
             core: SlotCore::new(data_blocks),
             payloads: BTreeMap::new(),
-            absorbed: BTreeSet::new(),
+            applied: BTreeSet::new(),
             dropped: BTreeSet::new(),
         };
         let mut brick = Brick {
@@ -159,7 +159,7 @@ impl Brick {
             checkpoints,
             now: store,
             tail: Vec::new(),
-            wet: BTreeMap::new(),
+            dirty: BTreeMap::new(),
         };
         brick.now.core.replayed(1);
         brick
@@ -178,8 +178,8 @@ impl Brick {
     }
 
     /// Whether something waits for a sync.
-    pub(super) fn is_wet(&self) -> bool {
-        !self.tail.is_empty() || !self.wet.is_empty()
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.tail.is_empty() || !self.dirty.is_empty()
     }
 
     /// Records that wait for a sync.
@@ -192,7 +192,7 @@ impl Brick {
         for record in std::mem::take(&mut self.tail) {
             self.durably(record);
         }
-        self.disk.append(&mut self.wet);
+        self.disk.append(&mut self.dirty);
         self.now.core.synced(u64::MAX);
         self.image.forget_payloads(keys);
         self.now.forget_payloads(keys);
@@ -207,7 +207,7 @@ impl Brick {
 
     /// Whether a crash would leave something else than what runs. Where there may be checkpoints that is to be found out.
     pub(super) fn may_differ(&self) -> bool {
-        self.is_wet() || self.checkpoints
+        self.is_dirty() || self.checkpoints
     }
 
     /// The power fails: `kept` records that were not durable survive, and their blocks if `whole`. It recovers at once.
@@ -215,12 +215,12 @@ impl Brick {
         for record in std::mem::take(&mut self.tail).into_iter().take(kept) {
             self.durably(record);
         }
-        let wet = std::mem::take(&mut self.wet);
+        let dirty = std::mem::take(&mut self.dirty);
         // `journal.rs`, `open`: a restart begins another segment.
         self.serial += u64::from(self.checkpoints);
         match whole {
-            true => self.disk.extend(wet),
-            false => self.disk.extend(wet.into_keys().map(|block| (block, TORN))),
+            true => self.disk.extend(dirty),
+            false => self.disk.extend(dirty.into_keys().map(|block| (block, TORN))),
         }
         self.now = self.image.clone();
         let torn = self.now.awake(&self.disk, self.serial, mutant);
@@ -240,13 +240,13 @@ impl Brick {
         let freed = oldest.min(self.serial - 1);
         let core = &mut self.now.core;
         let mut copied = Vec::new();
-        for (key, seq) in core.forwards(freed) {
-            let Some(Forward { hold, position }) = core.forward(key, seq) else { continue };
+        for (key, seq) in core.live_records(freed) {
+            let Some(LiveRecord { record, position }) = core.live_record(key, seq) else { continue };
             let position = Position { serial: self.serial, ..position };
-            core.forwarded(key, seq, position, Stamp { lsn: 0, serial: self.serial });
-            if mutant != Some(Mutant::ForgetForward) {
+            core.relocated(key, seq, position, Stamp { lsn: 0, serial: self.serial });
+            if mutant != Some(Mutant::SkipCopyForward) {
                 let payload = self.now.payloads.get(&seq).cloned();
-                copied.push(Record::Hold(hold, payload.expect("kept as long as its record is")));
+                copied.push(Record::Prepare(record, payload.expect("kept as long as its record is")));
             }
         }
         if !core.stale_groups(oldest).is_empty() {
@@ -271,11 +271,11 @@ impl Brick {
 
     /// `recover.rs`, `recover`, first half: the journal over what is at rest.
     fn replay(&mut self, data_blocks: u64) {
-        let Store { absorbed, dropped, .. } = self.now.clone();
+        let Store { applied, dropped, .. } = self.now.clone();
         let mut image =
-            Store { core: SlotCore::new(data_blocks), payloads: BTreeMap::new(), absorbed, dropped };
+            Store { core: SlotCore::new(data_blocks), payloads: BTreeMap::new(), applied, dropped };
         for (serial, record) in &self.journal {
-            if let Record::Hold(hold, _) = record
+            if let Record::Prepare(hold, _) = record
                 && let Some(descriptor) = self.table.get(&hold.key)
             {
                 image.core.loaded(descriptor.clone());
@@ -305,27 +305,28 @@ impl Brick {
         payload: &[Cell],
         unit: usize,
         mutant: Option<Mutant>,
-    ) -> Taken {
+    ) -> PrepareOutcome {
         self.learn(epoch, p.decided);
         let step = self.now.core.prepare(epoch, p, payload_len(p, payload), usize::MAX / 2, unit * BLOCK);
         let fresh = match step {
-            Ok(PrepareStep::Hold(fresh)) => fresh,
-            Ok(PrepareStep::Held) if p.kind == OpKind::Patch && p.identities.is_empty() => {
-                let found = self.now.core.patched(p, unit * BLOCK);
+            Ok(PrepareStep::Write(fresh)) => fresh,
+            Ok(PrepareStep::Prepared) if p.kind == OpKind::Patch && p.identities.is_empty() => {
+                let found = self.now.core.patch_input(p, unit * BLOCK);
                 let change = found.and_then(|found| self.change(p, &found, payload));
-                return change.map_or_else(Taken::Refused, |(_, _, delta)| Taken::Held(delta));
+                return change
+                    .map_or_else(PrepareOutcome::Refused, |(_, _, delta)| PrepareOutcome::Prepared(delta));
             }
-            Ok(PrepareStep::Held) => return Taken::Held(Vec::new()),
-            Ok(PrepareStep::Adopt(_) | PrepareStep::Coming) => {
+            Ok(PrepareStep::Prepared) => return PrepareOutcome::Prepared(Vec::new()),
+            Ok(PrepareStep::Adopt(_) | PrepareStep::InFlight) => {
                 unreachable!("nothing is staged or on its way")
             }
-            Err(refusal) => return Taken::Refused(refusal),
+            Err(refusal) => return PrepareOutcome::Refused(refusal),
         };
         match self.hold(p, fresh, payload, unit, mutant) {
-            Ok(delta) => Taken::Held(delta),
+            Ok(delta) => PrepareOutcome::Prepared(delta),
             Err(refusal) => {
                 self.now.core.give_up(p.group, p.seq);
-                Taken::Refused(refusal)
+                PrepareOutcome::Refused(refusal)
             }
         }
     }
@@ -339,7 +340,7 @@ impl Brick {
         unit: usize,
         mutant: Option<Mutant>,
     ) -> Result<Vec<Cell>, Refusal> {
-        let mut hold = crate::ops::hold_of(p, fresh);
+        let mut hold = crate::ops::prepare_record(p, fresh);
         let mut delta = Vec::new();
         let mut bytes = Vec::new();
         match p.kind {
@@ -367,7 +368,7 @@ impl Brick {
                 self.write_runs(&expand(&hold.fresh), payload);
             }
             OpKind::Patch => {
-                let found = self.now.core.patched(p, unit * BLOCK)?;
+                let found = self.now.core.patch_input(p, unit * BLOCK)?;
                 let runs = found.runs(&hold.fresh);
                 let (written, new, change) = self.change(p, &found, payload)?;
                 let is_whole = runs == hold.fresh;
@@ -382,12 +383,12 @@ impl Brick {
             }
         }
         self.now.core.may_hold(hold.group, hold.key, hold.seq)?;
-        self.append(Record::Hold(hold, bytes));
+        self.append(Record::Prepare(hold, bytes));
         Ok(delta)
     }
 
     fn write_runs(&mut self, blocks: &[u64], cells: &[Cell]) {
-        self.wet.extend(blocks.iter().copied().zip(cells.iter().copied()));
+        self.dirty.extend(blocks.iter().copied().zip(cells.iter().copied()));
     }
 
     /// For mutants: these bytes go where the old ones are.
@@ -398,8 +399,13 @@ impl Brick {
         }
     }
 
-    /// `ops/patch.rs`, `change`: touched rows, the whole new unit, and old XOR new of the touched rows.
-    fn change(&self, p: &Prepare, found: &crate::slot::Patched, told: &[Cell]) -> Result<Changed, Refusal> {
+    /// `ops/patch.rs`, `patch_output`: touched rows, the whole new unit, and old XOR new of the touched rows.
+    fn change(
+        &self,
+        p: &Prepare,
+        found: &crate::slot::PatchInput,
+        told: &[Cell],
+    ) -> Result<Changed, Refusal> {
         let old: Vec<Cell> = found.blocks.iter().map(|block| self.block(*block)).collect::<Result<_, _>>()?;
         let mut new = old.clone();
         let rows: Vec<usize> = found.rows.iter().map(|row| *row as usize).collect();
@@ -414,7 +420,7 @@ impl Brick {
 
     /// A block, compared with its checksum.
     fn block(&self, (block, sum): (u64, u32)) -> Result<Cell, Refusal> {
-        let cell = self.wet.get(&block).or_else(|| self.disk.get(&block)).copied().unwrap_or(0);
+        let cell = self.dirty.get(&block).or_else(|| self.disk.get(&block)).copied().unwrap_or(0);
         if cell == sum { Ok(cell) } else { Err(Refusal::Corrupt) }
     }
 
@@ -480,13 +486,13 @@ impl Brick {
 
     /// Whether a durable record says that this slot holds an operation, or has made it part of a base.
     pub(super) fn has_durably(&self, key: StripeKey, seq: Seq) -> bool {
-        self.image.core.is_kept(key, seq) || self.image.core.shape(key).identity >= seq
+        self.image.core.is_record_live(key, seq) || self.image.core.shape(key).identity >= seq
     }
 
     /// A slot that joins: what became of operations in its former life counts no more.
     pub(super) fn forget_past(&mut self) {
         for store in [&mut self.now, &mut self.image] {
-            store.absorbed.clear();
+            store.applied.clear();
             store.dropped.clear();
         }
     }
@@ -494,14 +500,14 @@ impl Brick {
     /// A slot that was brought level has everything that stands.
     pub(super) fn has_all(&mut self, stands: &[Seq]) {
         for store in [&mut self.now, &mut self.image] {
-            store.absorbed.extend(stands);
+            store.applied.extend(stands);
             store.dropped.clear();
         }
     }
 
     /// A unit that the primary gives: the record of a full write that was decided long ago. Its bytes are durable before
     /// the record is. False if there is no room.
-    pub(super) fn fill(&mut self, mut hold: Hold, cells: &[Cell], identities: &[Seq]) -> bool {
+    pub(super) fn fill(&mut self, mut hold: PrepareRecord, cells: &[Cell], identities: &[Seq]) -> bool {
         let mut fresh = Vec::new();
         if !cells.is_empty() {
             let Some(runs) = self.now.core.allocate_for_fill(cells.len() as u32) else { return false };
@@ -512,7 +518,7 @@ impl Brick {
         hold.crcs = cells.to_vec();
         hold.identities = identities.to_vec();
         (hold.runs, hold.fresh) = (fresh.clone(), fresh);
-        self.append(Record::Hold(hold, Vec::new()));
+        self.append(Record::Prepare(hold, Vec::new()));
         true
     }
 
@@ -536,7 +542,7 @@ impl Brick {
         if owned.len() < count {
             return Err(format!("I9 slot {}: a block has two owners", self.slot));
         }
-        let taken = self.now.core.taken(data_blocks);
+        let taken = self.now.core.allocated(data_blocks);
         match taken == count as u64 {
             true => Ok(()),
             false => Err(format!("I9 slot {}: {taken} blocks taken, {count} owned", self.slot)),
@@ -545,9 +551,9 @@ impl Brick {
 
     /// Feeds its state to a hasher.
     pub(super) fn fingerprint(&self, state: &mut impl Hasher) {
-        let content = |block| (self.disk.get(&block), self.wet.get(&block));
+        let content = |block| (self.disk.get(&block), self.dirty.get(&block));
         self.image.core.fingerprint(state, content);
-        (&self.image.absorbed, &self.image.dropped).hash(state);
+        (&self.image.applied, &self.image.dropped).hash(state);
         if self.checkpoints {
             // What the next checkpoint and the replay after it depend on.
             self.now.core.fingerprint_for_checkpoint(state, self.oldest);
@@ -562,7 +568,7 @@ impl Brick {
         }
         if self.may_differ() {
             self.now.core.fingerprint(state, content);
-            (&self.now.absorbed, &self.now.dropped).hash(state);
+            (&self.now.applied, &self.now.dropped).hash(state);
             self.tail.iter().for_each(|record| record.fingerprint(state));
         }
     }
@@ -572,7 +578,7 @@ impl Record {
     /// What tells it from the other records that may stand in its place.
     fn fingerprint(&self, state: &mut impl Hasher) {
         match self {
-            Record::Hold(hold, _) => (0u8, hold.seq.0).hash(state),
+            Record::Prepare(hold, _) => (0u8, hold.seq.0).hash(state),
             Record::Decided(decided) => (1u8, decided.upto.0).hash(state),
             Record::Promise(promise) => (2u8, promise.epoch.0).hash(state),
             Record::Settle(settle) => (3u8, settle.upto.0, &settle.aborted, settle.windows.len()).hash(state),

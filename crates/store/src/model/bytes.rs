@@ -1,6 +1,6 @@
 //! Blocks of four bytes, and the code over them.
 
-use layout::{Body, Coder};
+use layout::{Backend, Coder};
 use types::Code;
 use types::limits::BLOCK;
 
@@ -32,7 +32,7 @@ fn cooked(bytes: &[u8]) -> Vec<Cell> {
 
 impl Code4 {
     pub(super) fn new(code: Code) -> Code4 {
-        Code4(Coder::with_body(code, Body::Scalar))
+        Code4(Coder::with_backend(code, Backend::Scalar))
     }
 
     /// Parity units, as long as the longest data unit.

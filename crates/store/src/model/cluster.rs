@@ -12,10 +12,10 @@ use types::{BrickId, Code, Epoch, ObjectId, Refusal, Seq, StripeKey};
 
 use super::brick::{Brick, GROUP};
 use super::bytes::{Cell, Code4};
-use super::ghost::Ghost;
-use super::lead::Lead;
+use super::fingerprints::FingerprintSet;
 use super::mutants::Mutant;
-use super::prints::Prints;
+use super::oracle::Oracle;
+use super::primary::Primary;
 use crate::primary::Settlement;
 
 /// What a client writes: to which stripe, which blocks of it.
@@ -58,10 +58,10 @@ pub(super) struct Scope {
     pub(super) mutant: Option<Mutant>,
     pub(super) code4: Code4,
     /// Whether each state is asked if all comes to rest from there.
-    pub(super) must_rest: bool,
-    /// Fingerprints of what was found good by [`judge`](super::judge) and by [`calm`](super::calm).
-    pub(super) judged: Arc<Prints>,
-    pub(super) rested: Arc<Prints>,
+    pub(super) with_liveness: bool,
+    /// Fingerprints of what was found good by [`invariants`](super::invariants) and by [`liveness`](super::liveness).
+    pub(super) known_safe: Arc<FingerprintSet>,
+    pub(super) known_live: Arc<FingerprintSet>,
 }
 
 impl Scope {
@@ -86,9 +86,9 @@ impl Scope {
             frail: u64::MAX,
             mutant: None,
             code4: Code4::new(code),
-            must_rest: true,
-            judged: Arc::default(),
-            rested: Arc::default(),
+            with_liveness: true,
+            known_safe: Arc::default(),
+            known_live: Arc::default(),
         }
     }
 
@@ -134,7 +134,7 @@ pub(super) enum Message {
 }
 
 /// Which message: its kind, the slot that gets or sent it, the epoch, and what tells it from others of these.
-pub(super) type Letter = (u8, usize, Epoch, u64);
+pub(super) type MessageId = (u8, usize, Epoch, u64);
 
 /// One step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -149,7 +149,7 @@ pub(super) enum Action {
     Stable(usize, usize),
     /// A slot is told what is decided.
     Tell(usize, usize),
-    Deliver(Letter),
+    Deliver(MessageId),
     Sync(usize),
     /// A brick's journal goes on in another segment; the oldest one is emptied.
     Segment(usize),
@@ -178,7 +178,7 @@ pub(super) enum Action {
 #[derive(Clone)]
 pub(super) struct State {
     pub(super) bricks: Vec<Arc<Brick>>,
-    pub(super) leads: Vec<Arc<Lead>>,
+    pub(super) primaries: Vec<Arc<Primary>>,
     /// The epoch of the map that each brick has.
     pub(super) maps: Vec<Epoch>,
     /// Bricks that hold a lease.
@@ -186,9 +186,9 @@ pub(super) struct State {
     /// Live slots of every epoch, from the first.
     pub(super) configs: Vec<u64>,
     /// Answers that wait for a sync of their brick.
-    pub(super) owed: Vec<BTreeMap<Letter, Arc<Message>>>,
-    pub(super) net: BTreeMap<Letter, Arc<Message>>,
-    pub(super) ghost: Arc<Ghost>,
+    pub(super) owed: Vec<BTreeMap<MessageId, Arc<Message>>>,
+    pub(super) net: BTreeMap<MessageId, Arc<Message>>,
+    pub(super) oracle: Arc<Oracle>,
     pub(super) spent: Spent,
     /// What must not be, and is.
     pub(super) wrong: Option<String>,
@@ -217,7 +217,7 @@ impl State {
         self.configs[epoch.0 as usize - 1]
     }
 
-    pub(super) fn print(&self) -> u64 {
+    pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         hasher.finish()
@@ -231,32 +231,32 @@ impl State {
 impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.bricks.iter().for_each(|brick| brick.fingerprint(state));
-        for lead in &self.leads {
-            lead.core.fingerprint(state);
-            (lead.epoch, &lead.lanes, lead.promised, lead.told, &lead.joining).hash(state);
-            for busy in &lead.busy {
+        for primary in &self.primaries {
+            primary.core.fingerprint(state);
+            (primary.epoch, &primary.lanes, primary.promised, primary.told, &primary.joining).hash(state);
+            for busy in &primary.busy {
                 (busy.seq, busy.acked, busy.refused, busy.patch.as_ref().map(|patch| patch.awaited))
                     .hash(state);
             }
         }
         (&self.maps, self.leases, &self.configs, self.spent, &self.wrong).hash(state);
-        self.owed.iter().for_each(|owed| owed.keys().for_each(|letter| letter.hash(state)));
-        for (letter, message) in &self.net {
-            letter.hash(state);
-            // What the letter's name does not tell: it depends on when it was ordered, or refused.
+        self.owed.iter().for_each(|owed| owed.keys().for_each(|message_id| message_id.hash(state)));
+        for (message_id, message) in &self.net {
+            message_id.hash(state);
+            // What the id does not tell: it depends on when it was ordered, or refused.
             match &**message {
                 Message::Prepare { prepare, .. } => (prepare.decided, &prepare.acked).hash(state),
                 Message::Refused { refusal, .. } => std::mem::discriminant(refusal).hash(state),
                 _ => {}
             }
         }
-        self.ghost.fingerprint(state);
+        self.oracle.fingerprint(state);
     }
 }
 
 impl PartialEq for State {
     fn eq(&self, other: &State) -> bool {
-        self.print() == other.print()
+        self.fingerprint() == other.fingerprint()
     }
 }
 
@@ -268,29 +268,31 @@ impl fmt::Debug for State {
             let core = &brick.now.core;
             writeln!(
                 f,
-                "  slot {}: promised {} served {:?} tail {:?} unsynced {} absorbed {:?} dropped {:?}",
+                "  slot {}: promised {} served {:?} tail {:?} unsynced {} applied {:?} dropped {:?}",
                 brick.slot,
                 core.promised(GROUP),
                 core.served(GROUP),
                 core.tail(GROUP, 0).held.iter().map(|op| op.seq).collect::<Vec<_>>(),
                 brick.unsynced(),
-                brick.now.absorbed,
+                brick.now.applied,
                 brick.now.dropped,
             )?;
         }
-        for (slot, lead) in self.leads.iter().enumerate().filter(|(_, lead)| lead.epoch != Epoch(0)) {
-            let busy: Vec<_> = lead.busy.iter().map(|busy| (busy.seq, busy.acked)).collect();
-            let serving = lead.is_serving();
+        for (slot, primary) in
+            self.primaries.iter().enumerate().filter(|(_, primary)| primary.epoch != Epoch(0))
+        {
+            let busy: Vec<_> = primary.busy.iter().map(|busy| (busy.seq, busy.acked)).collect();
+            let serving = primary.is_serving();
             writeln!(
                 f,
-                "  lead on {slot}: {} serving {serving} lanes {:?} busy {busy:?}",
-                lead.epoch, lead.lanes
+                "  primary on {slot}: {} serving {serving} lanes {:?} busy {busy:?}",
+                primary.epoch, primary.lanes
             )?;
         }
-        for (seq, op) in &self.ghost.ops {
+        for (seq, op) in &self.oracle.ops {
             writeln!(f, "  {seq} write {:?} at {:?} {:?}", op.write, op.participants, op.fate)?;
         }
-        writeln!(f, "  stable {:b} net {:?}", self.ghost.stable, self.net.keys().collect::<Vec<_>>())
+        writeln!(f, "  stable {:b} net {:?}", self.oracle.stable, self.net.keys().collect::<Vec<_>>())
     }
 }
 

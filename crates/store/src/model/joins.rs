@@ -10,11 +10,11 @@ use types::{Seq, StripeKey};
 
 use super::brick::{Brick, GROUP, Record};
 use super::cluster::{Action, Scope, State};
-use super::ghost::Fate;
-use super::lead::Lead;
 use super::mutants::Mutant;
+use super::oracle::Fate;
+use super::primary::Primary;
 use super::steps::settle_record;
-use crate::ops::{blank, hold_of};
+use crate::ops::{empty_prepare, prepare_record};
 use crate::primary::Settlement;
 use crate::record::Promise;
 use crate::slot::Shape;
@@ -35,7 +35,7 @@ pub(super) struct Joining {
 
 impl Joining {
     /// Everything up to here may be told as decided.
-    pub(super) fn tellable(&self, decided: Seq) -> Seq {
+    pub(super) fn decided_limit(&self, decided: Seq) -> Seq {
         match self.given.first_key_value() {
             Some((first, _)) if *first <= decided => Seq(first.0 - 1),
             _ => decided,
@@ -55,10 +55,16 @@ impl Joining {
 
 impl Scope {
     /// What may happen to a slot that joins.
-    pub(super) fn possible_joins(&self, state: &State, at: usize, lead: &Lead, actions: &mut Vec<Action>) {
+    pub(super) fn possible_joins(
+        &self,
+        state: &State,
+        at: usize,
+        primary: &Primary,
+        actions: &mut Vec<Action>,
+    ) {
         let (epoch, live) = state.config();
-        let Some(joining) = &lead.joining else {
-            if lead.epoch == epoch && state.spent.joins < self.joins {
+        let Some(joining) = &primary.joining else {
+            if primary.epoch == epoch && state.spent.joins < self.joins {
                 let back = |slot: &usize| live & 1 << slot == 0 && state.has_lease(*slot);
                 actions.extend(self.slots().filter(back).map(|slot| Action::Join(at, slot)));
             }
@@ -68,18 +74,18 @@ impl Scope {
             actions.push(Action::Compare(at));
         }
         for key in &joining.behind {
-            let folds = (state.ghost.ops.len() as u64) < self.orders + u64::from(self.folds);
-            if joining.compared && !joining.sealed && lead.is_idle(*key) && folds {
+            let folds = (state.oracle.ops.len() as u64) < self.orders + u64::from(self.folds);
+            if joining.compared && !joining.sealed && primary.is_idle(*key) && folds {
                 actions.push(Action::Level(at, key.stripe));
             }
         }
         actions.extend(joining.given.keys().map(|seq| Action::GiveUp(at, *seq)));
-        let idle = lead.busy.is_empty() && lead.lanes.values().all(|lane| lane.is_empty());
+        let idle = primary.busy.is_empty() && primary.lanes.values().all(|lane| lane.is_empty());
         let drained = idle && joining.given.is_empty() && joining.behind.is_empty();
         if joining.compared && !joining.sealed && (drained || self.is(Mutant::AdmitUndrained)) {
             actions.push(Action::Seal(at));
         }
-        if joining.sealed && lead.epoch == epoch && state.configs.len() < self.epochs {
+        if joining.sealed && primary.epoch == epoch && state.configs.len() < self.epochs {
             actions.push(Action::Admit(at));
         }
     }
@@ -87,29 +93,30 @@ impl Scope {
     /// `NewEpoch` and `Decide` to the slot: it forgets what it held without knowing the decision.
     pub(super) fn join(&self, state: &mut State, at: usize, slot: usize) {
         state.spent.joins += 1;
-        let lead = Arc::make_mut(&mut state.leads[at]);
+        let primary = Arc::make_mut(&mut state.primaries[at]);
         let brick = Arc::make_mut(&mut state.bricks[slot]);
-        if brick.now.core.promised(GROUP) < lead.epoch {
-            brick.append(Record::Promise(Promise { group: GROUP, epoch: lead.epoch }));
+        if brick.now.core.promised(GROUP) < primary.epoch {
+            brick.append(Record::Promise(Promise { group: GROUP, epoch: primary.epoch }));
         }
         let aborted = match self.is(Mutant::JoinUnclean) {
             true => Vec::new(),
             false => brick.now.core.tail(GROUP, 0).held.iter().map(|op| op.seq).collect(),
         };
-        let (upto, windows) = (lead.core.decided(GROUP), lead.core.windows(GROUP));
+        let (upto, windows) = (primary.core.decided(GROUP), primary.core.windows(GROUP));
         let fate = Settlement { upto, aborted, windows };
-        brick.append(Record::Settle(settle_record(lead.epoch, &fate)));
+        brick.append(Record::Settle(settle_record(primary.epoch, &fate)));
         brick.sync(&self.keys());
         brick.forget_past();
-        let behind = lead.busy.iter().map(|busy| busy.key).collect();
-        lead.joining = Some(Joining { slot, behind, given: BTreeMap::new(), compared: false, sealed: false });
+        let behind = primary.busy.iter().map(|busy| busy.key).collect();
+        primary.joining =
+            Some(Joining { slot, behind, given: BTreeMap::new(), compared: false, sealed: false });
     }
 
     /// What the slot has of every stripe, against what it should have.
     pub(super) fn compare(&self, state: &mut State, at: usize) {
-        let live = state.live_in(state.leads[at].epoch);
-        let lead = Arc::make_mut(&mut state.leads[at]);
-        let Some(joining) = &mut lead.joining else { return };
+        let live = state.live_in(state.primaries[at].epoch);
+        let primary = Arc::make_mut(&mut state.primaries[at]);
+        let Some(joining) = &mut primary.joining else { return };
         for key in self.keys() {
             let has = state.bricks[joining.slot].now.core.shape(key);
             let wanted = self.known(&state.bricks, at, live, key);
@@ -142,13 +149,13 @@ impl Scope {
 
     /// One stripe: the slot gets its unit, or takes part in a fold that writes the stripe whole.
     pub(super) fn level(&self, state: &mut State, at: usize, key: StripeKey) {
-        let lead = state.leads[at].clone();
-        let Some(joining) = &lead.joining else { return };
+        let primary = state.primaries[at].clone();
+        let Some(joining) = &primary.joining else { return };
         let slot = joining.slot;
         let bricks = state.bricks.clone();
         let bricks: Vec<&Brick> = bricks.iter().map(|brick| &**brick).collect();
-        let live = state.live_in(lead.epoch);
-        let mut view = self.view(&bricks, &lead, &state.ghost, at, live, key);
+        let live = state.live_in(primary.epoch);
+        let mut view = self.view(&bricks, &primary, &state.oracle, at, live, key);
         view.shape = self.known(&state.bricks, at, live, key);
         let base = view.shape.identity_of(slot);
         let older = bricks[slot].now.core.shape(key).identity < base;
@@ -168,23 +175,23 @@ impl Scope {
         }
         let parity = self.code4.encode(&units);
         let cells = units.into_iter().chain(parity).nth(slot).unwrap_or_default();
-        let decided = joining.tellable(lead.core.decided(GROUP));
+        let decided = joining.decided_limit(primary.core.decided(GROUP));
         let brick = Arc::make_mut(&mut state.bricks[slot]);
-        brick.learn(lead.epoch, decided);
-        let served = brick.now.core.served(GROUP) == Some(lead.epoch);
+        brick.learn(primary.epoch, decided);
+        let served = brick.now.core.served(GROUP) == Some(primary.epoch);
         let prepare = Prepare {
             slot: slot as u8,
             participants: 1 << slot,
             unit_blocks: view.shape.unit_blocks.clone(),
             crcs: cells.clone(),
-            ..blank(GROUP, base, key, OpKind::Full)
+            ..empty_prepare(GROUP, base, key, OpKind::Full)
         };
         if served
             && brick.now.core.decided(GROUP) >= base
-            && brick.fill(hold_of(&prepare, Vec::new()), &cells, &view.shape.identities)
+            && brick.fill(prepare_record(&prepare, Vec::new()), &cells, &view.shape.identities)
         {
             brick.sync(&self.keys());
-            if let Some(joining) = &mut Arc::make_mut(&mut state.leads[at]).joining {
+            if let Some(joining) = &mut Arc::make_mut(&mut state.primaries[at]).joining {
                 joining.behind.remove(&key);
             }
         }
@@ -192,7 +199,7 @@ impl Scope {
 
     /// The slot did not answer in time: the stripe falls behind.
     pub(super) fn give_up(&self, state: &mut State, at: usize, seq: Seq) {
-        if let Some(joining) = &mut Arc::make_mut(&mut state.leads[at]).joining
+        if let Some(joining) = &mut Arc::make_mut(&mut state.primaries[at]).joining
             && let Some(key) = joining.given.remove(&seq)
         {
             joining.behind.insert(key);
@@ -201,21 +208,21 @@ impl Scope {
 
     /// Nothing is on its way: all know that durably, and nothing is ordered any more.
     pub(super) fn seal(&self, state: &mut State, at: usize) {
-        let live = state.live_in(state.leads[at].epoch);
-        let lead = Arc::make_mut(&mut state.leads[at]);
-        let Some(joining) = &mut lead.joining else { return };
+        let live = state.live_in(state.primaries[at].epoch);
+        let primary = Arc::make_mut(&mut state.primaries[at]);
+        let Some(joining) = &mut primary.joining else { return };
         joining.sealed = true;
         if self.is(Mutant::AdmitUndrained) {
             return;
         }
         let slot = joining.slot;
-        let (upto, windows) = (lead.core.decided(GROUP), lead.core.windows(GROUP));
-        let (epoch, fate) = (lead.epoch, Settlement { upto, aborted: Vec::new(), windows });
+        let (upto, windows) = (primary.core.decided(GROUP), primary.core.windows(GROUP));
+        let (epoch, fate) = (primary.epoch, Settlement { upto, aborted: Vec::new(), windows });
         let all = live | 1 << slot;
         let serve = |slot: &usize| state.bricks[*slot].now.core.promised(GROUP) == epoch;
         if !self.slots().filter(|slot| all & 1 << slot != 0).all(|slot| serve(&slot)) {
             // Somebody has promised a newer epoch: this attempt is over.
-            lead.joining = None;
+            primary.joining = None;
             return;
         }
         for slot in self.slots().filter(|slot| all & 1 << slot != 0) {
@@ -228,8 +235,8 @@ impl Scope {
     /// The arbiter: Out to Live, if the epoch is still the one that the primary named.
     pub(super) fn admit(&self, state: &mut State, at: usize) {
         let (_, live) = state.config();
-        let lead = Arc::make_mut(&mut state.leads[at]);
-        let Some(joining) = &mut lead.joining else { return };
+        let primary = Arc::make_mut(&mut state.primaries[at]);
+        let Some(joining) = &mut primary.joining else { return };
         let slot = joining.slot;
         let mut next = live | 1 << slot;
         if self.is(Mutant::SwapSlots) {
@@ -241,7 +248,7 @@ impl Scope {
         }
         state.configs.push(next);
         // What was compared and found equal has everything that stands.
-        let stands = state.ghost.ops.iter().filter(|(_, op)| op.fate == Fate::Stands);
+        let stands = state.oracle.ops.iter().filter(|(_, op)| op.fate == Fate::Committed);
         let stands: Vec<Seq> = stands.map(|(seq, _)| *seq).collect();
         Arc::make_mut(&mut state.bricks[slot]).has_all(&stands);
     }
@@ -249,13 +256,13 @@ impl Scope {
 
 /// Whether an operation goes to a slot that joins as well.
 pub(super) fn offer(
-    lead: &mut Lead,
+    primary: &mut Primary,
     seq: Seq,
     key: StripeKey,
     whole: bool,
     participants: u64,
 ) -> Option<(usize, Seq)> {
-    let decided = lead.core.decided(GROUP);
-    let joining = lead.joining.as_mut().filter(|joining| participants & 1 << joining.slot != 0)?;
-    joining.offer(seq, key, whole).then(|| (joining.slot, joining.tellable(decided)))
+    let decided = primary.core.decided(GROUP);
+    let joining = primary.joining.as_mut().filter(|joining| participants & 1 << joining.slot != 0)?;
+    joining.offer(seq, key, whole).then(|| (joining.slot, joining.decided_limit(decided)))
 }

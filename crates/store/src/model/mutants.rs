@@ -37,7 +37,7 @@ pub(super) enum Mutant {
     /// A message is sent once.
     AskOnce,
     /// A checkpoint does not copy what is still needed.
-    ForgetForward,
+    SkipCopyForward,
     /// A data slot that leads takes what it knows itself for all there is.
     AskNobody,
     /// A primary does not end its epoch when a slot has no space.
@@ -48,14 +48,14 @@ pub(super) enum Mutant {
 /// `./dev model`.
 fn is_caught(mutant: Mutant, scope: Scope) {
     // It has to be found by what it does, not because something waits for ever afterwards.
-    let found = search(&Scope { mutant: Some(mutant), must_rest: false, ..scope }, false, usize::MAX);
+    let found = search(&Scope { mutant: Some(mutant), with_liveness: false, ..scope }, false, usize::MAX);
     assert!(found.wrong.is_some(), "{mutant:?} is found");
-    println!("{mutant:?}: {}", found.told());
+    println!("{mutant:?}: {}", found.describe());
 }
 
 /// The checker finds that work never ends, and nothing else that is wrong.
 fn hangs(mutant: Mutant, scope: Scope) {
-    scopes::is_sound(&Scope { mutant: Some(mutant), must_rest: false, ..scope.clone() });
+    scopes::is_sound(&Scope { mutant: Some(mutant), with_liveness: false, ..scope.clone() });
     let found = search(&Scope { mutant: Some(mutant), ..scope }, false, usize::MAX);
     let (property, how) = found.wrong.unwrap_or_else(|| panic!("{mutant:?} is found"));
     assert!(property.starts_with("L "), "{property}: {how}");
@@ -139,7 +139,7 @@ fn an_operation_without_space_ends_its_epoch() {
 
 #[test]
 fn a_checkpoint_copies_what_is_still_needed() {
-    is_caught(Mutant::ForgetForward, scopes::checkpointed());
+    is_caught(Mutant::SkipCopyForward, scopes::checkpointed());
 }
 
 #[test]

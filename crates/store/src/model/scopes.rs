@@ -8,16 +8,16 @@ use stateright::{Checker, HasDiscoveries, Model};
 use super::cluster::{Scope, Write};
 
 /// What came of a search.
-pub(super) struct Found {
+pub(super) struct SearchResult {
     complete: bool,
     /// The property that fails, and how it comes to that.
     pub(super) wrong: Option<(&'static str, String)>,
 }
 
 /// Searches breadth first, or depth first where the scope is large: that takes less memory.
-pub(super) fn search(scope: &Scope, deep: bool, steps: usize) -> Found {
+pub(super) fn search(scope: &Scope, deep: bool, steps: usize) -> SearchResult {
     // What was found good in another scope proves nothing here.
-    let scope = Scope { judged: Arc::default(), rested: Arc::default(), ..scope.clone() };
+    let scope = Scope { known_safe: Arc::default(), known_live: Arc::default(), ..scope.clone() };
     let checker = scope.checker().threads(2).finish_when(HasDiscoveries::Any);
     let checker = checker.target_state_count(steps);
     match deep {
@@ -33,26 +33,26 @@ pub(super) fn search(scope: &Scope, deep: bool, steps: usize) -> Found {
     }
 }
 
-fn found(checker: &impl Checker<Scope>, steps: usize) -> Found {
+fn found(checker: &impl Checker<Scope>, steps: usize) -> SearchResult {
     let wrong = checker.discoveries().into_iter().next().map(|(name, path)| {
         let last = path.last_state().clone();
         let steps: Vec<String> = path.into_actions().iter().map(|action| format!("  {action:?}")).collect();
         (name, format!("{:?}\n{}\n{last:?}", last.wrong, steps.join("\n")))
     });
-    Found { complete: checker.state_count() < steps, wrong }
+    SearchResult { complete: checker.state_count() < steps, wrong }
 }
 
 /// Nothing may be wrong in all of a scope.
-pub(super) fn is_sound(scope: &Scope) -> Found {
+pub(super) fn is_sound(scope: &Scope) -> SearchResult {
     let found = search(scope, false, usize::MAX);
-    assert!(found.wrong.is_none(), "{}", found.told());
+    assert!(found.wrong.is_none(), "{}", found.describe());
     assert!(found.complete, "the scope was searched to its end");
     found
 }
 
-impl Found {
+impl SearchResult {
     /// What is wrong, and how it comes to that.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         self.wrong.as_ref().map(|(name, how)| format!("{name}: {how}")).unwrap_or_default()
     }
 }
@@ -201,7 +201,7 @@ fn is_sound_so_far(name: &str, scope: &Scope, steps: usize) {
     println!("{name}:");
     super::cluster::PROPERTIES.iter().for_each(|(_, property)| println!("  always: {property}"));
     let found = search(scope, true, steps);
-    assert!(found.wrong.is_none(), "{}", found.told());
+    assert!(found.wrong.is_none(), "{}", found.describe());
     println!("  {}", if found.complete { "searched to its end" } else { "cut short" });
 }
 

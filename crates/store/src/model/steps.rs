@@ -8,11 +8,11 @@ use std::sync::Arc;
 use types::messages::brick::Tail;
 use types::{ClientSeq, Epoch, Refusal, Seq, StripeKey};
 
-use super::brick::{Brick, GROUP, Record, Taken};
-use super::cluster::{Action, Letter, Message, Scope, Spent, State};
-use super::ghost::{Fate, Ghost, Op};
-use super::lead::{self, Busy, Delivery, Lead, View, Wish};
+use super::brick::{Brick, GROUP, PrepareOutcome, Record};
+use super::cluster::{Action, Message, MessageId, Scope, Spent, State};
 use super::mutants::Mutant;
+use super::oracle::{Fate, Op, Oracle};
+use super::primary::{self, Delivery, InFlight, Primary, View, WriteRequest};
 use crate::primary::Settlement;
 use crate::record::{Promise, Settle};
 
@@ -25,25 +25,25 @@ impl Scope {
                 .slots()
                 .map(|slot| Arc::new(Brick::new(slot, self.data_blocks, self.checkpoints > 0)))
                 .collect(),
-            leads: self.slots().map(|_| Arc::default()).collect(),
+            primaries: self.slots().map(|_| Arc::default()).collect(),
             maps: self.slots().map(|_| Epoch(0)).collect(),
             leases: all,
             configs: vec![all],
             owed: vec![BTreeMap::new(); self.code.slots()],
             net: BTreeMap::new(),
-            ghost: Arc::new(Ghost {
+            oracle: Arc::new(Oracle {
                 accepted: vec![0; self.writes.len()],
                 before: vec![0; self.writes.len()],
-                ..Ghost::default()
+                ..Oracle::default()
             }),
             spent: Spent::default(),
             wrong: None,
         };
         self.slots().for_each(|slot| self.fetch(&mut state, slot));
-        while let Some(letter) = state.net.keys().next().copied() {
-            self.deliver(&mut state, letter);
+        while let Some(message_id) = state.net.keys().next().copied() {
+            self.deliver(&mut state, message_id);
             (0..self.code.slots()).for_each(|slot| self.sync(&mut state, slot));
-            self.tidy(&mut state);
+            self.prune_messages(&mut state);
         }
         state
     }
@@ -52,23 +52,23 @@ impl Scope {
     pub(super) fn possible(&self, state: &State, actions: &mut Vec<Action>) {
         let (epoch, live) = state.config();
         let more_epochs = state.configs.len() < self.epochs;
-        for (at, lead) in state.leads.iter().enumerate().filter(|(_, lead)| lead.is_serving()) {
-            self.possible_at_primary(state, at, lead, actions);
-            self.possible_joins(state, at, lead, actions);
-            let may_renew = more_epochs && state.spent.renews < self.renews && lead.epoch == epoch;
-            if may_renew && !lead.busy.is_empty() {
+        for (at, primary) in state.primaries.iter().enumerate().filter(|(_, primary)| primary.is_serving()) {
+            self.possible_at_primary(state, at, primary, actions);
+            self.possible_joins(state, at, primary, actions);
+            let may_renew = more_epochs && state.spent.renews < self.renews && primary.epoch == epoch;
+            if may_renew && !primary.busy.is_empty() {
                 actions.push(Action::Renew(at));
             }
         }
-        actions.extend(state.net.keys().map(|letter| Action::Deliver(*letter)));
+        actions.extend(state.net.keys().map(|message_id| Action::Deliver(*message_id)));
         for slot in self.slots() {
             let (brick, is_live) = (&state.bricks[slot], live & 1 << slot != 0);
-            if self.lazy && (brick.is_wet() || !state.owed[slot].is_empty()) {
+            if self.lazy && (brick.is_dirty() || !state.owed[slot].is_empty()) {
                 actions.push(Action::Sync(slot));
             }
             // A checkpoint waits for the journal: a sync first.
             if state.owed[slot].is_empty() {
-                if state.spent.segments < self.segments && !brick.is_wet() {
+                if state.spent.segments < self.segments && !brick.is_dirty() {
                     actions.push(Action::Segment(slot));
                 }
                 if state.spent.checkpoints < self.checkpoints {
@@ -78,9 +78,9 @@ impl Scope {
             let leads = self.primary_of(state, epoch) == Some(slot);
             let frail = self.frail & 1 << slot != 0 && state.spent.crashes < self.crashes;
             let joins = state
-                .leads
+                .primaries
                 .iter()
-                .any(|lead| lead.joining.as_ref().is_some_and(|joining| joining.slot == slot));
+                .any(|primary| primary.joining.as_ref().is_some_and(|joining| joining.slot == slot));
             if frail && (is_live || joins) && state.has_lease(slot) && (more_epochs || !leads) {
                 for kept in 0..=brick.unsynced() {
                     actions.push(Action::Crash(slot, kept, true));
@@ -101,32 +101,32 @@ impl Scope {
             if !is_live && !state.has_lease(slot) && state.spent.rejoins < self.rejoins {
                 actions.push(Action::Rejoin(slot));
             }
-            if state.maps[slot] < epoch && (leads || state.leads[slot].epoch != Epoch(0)) {
+            if state.maps[slot] < epoch && (leads || state.primaries[slot].epoch != Epoch(0)) {
                 actions.push(Action::Fetch(slot));
             }
         }
     }
 
-    fn possible_at_primary(&self, state: &State, at: usize, lead: &Lead, actions: &mut Vec<Action>) {
+    fn possible_at_primary(&self, state: &State, at: usize, primary: &Primary, actions: &mut Vec<Action>) {
         let leased = state.has_lease(at);
-        let live = state.live_in(lead.epoch);
-        let joining = lead.joining.as_ref();
+        let live = state.live_in(primary.epoch);
+        let joining = primary.joining.as_ref();
         let sealed = joining.is_some_and(|joining| joining.sealed);
         for write in 0..self.writes.len() {
-            let accepted = state.ghost.accepted[write] == lead.epoch.0;
-            let stable = state.ghost.stable & 1 << write != 0;
-            if leased && accepted && !stable && self.is_stable(lead, write) {
+            let accepted = state.oracle.accepted[write] == primary.epoch.0;
+            let stable = state.oracle.stable & 1 << write != 0;
+            if leased && accepted && !stable && self.is_stable(primary, write) {
                 actions.push(Action::Stable(at, write));
             }
             let enough = live.count_ones() as usize >= self.code.live_min();
-            if leased && !sealed && !accepted && !stable && enough && self.is_next(state, lead, write) {
+            if leased && !sealed && !accepted && !stable && enough && self.is_next(state, primary, write) {
                 actions.push(Action::Accept(at, write));
             }
         }
-        let ordered = !sealed && (state.ghost.ops.len() as u64) < self.orders + u64::from(self.folds);
+        let ordered = !sealed && (state.oracle.ops.len() as u64) < self.orders + u64::from(self.folds);
         for key in self.keys() {
-            let waits = lead.lanes.get(&key).is_some_and(|lane| !lane.is_empty());
-            let idle = lead.is_idle(key);
+            let waits = primary.lanes.get(&key).is_some_and(|lane| !lane.is_empty());
+            let idle = primary.is_idle(key);
             if ordered && waits && idle {
                 actions.push(Action::Order(at, key.stripe));
             }
@@ -144,27 +144,28 @@ impl Scope {
         let joins = joining.map_or(0, |joining| 1 << joining.slot);
         for slot in self.slots().filter(|slot| (live | joins) & 1 << slot != 0) {
             let core = &state.bricks[slot].now.core;
-            let upto = Scope::tellable(lead, slot);
-            if core.served(GROUP) == Some(lead.epoch) && core.decided(GROUP) < upto {
+            let upto = Scope::decided_limit(primary, slot);
+            if core.served(GROUP) == Some(primary.epoch) && core.decided(GROUP) < upto {
                 actions.push(Action::Tell(at, slot));
             }
         }
     }
 
     /// What a slot may be told as decided.
-    fn tellable(lead: &Lead, slot: usize) -> Seq {
-        let decided = lead.core.decided(GROUP);
-        let joining = lead.joining.as_ref().filter(|joining| joining.slot == slot);
-        joining.map_or(decided, |joining| joining.tellable(decided))
+    fn decided_limit(primary: &Primary, slot: usize) -> Seq {
+        let decided = primary.core.decided(GROUP);
+        let joining = primary.joining.as_ref().filter(|joining| joining.slot == slot);
+        joining.map_or(decided, |joining| joining.decided_limit(decided))
     }
 
     /// A client sends what it wrote to a stripe in order: everything before is stable, or accepted in this epoch.
-    fn is_next(&self, state: &State, lead: &Lead, write: usize) -> bool {
+    fn is_next(&self, state: &State, primary: &Primary, write: usize) -> bool {
         let this = &self.writes[write];
         (0..write).filter(|other| self.writes[*other].client == this.client).all(|other| {
             let there = self.writes[other].stripe != this.stripe;
-            let done = state.ghost.stable & 1 << other != 0 || state.ghost.accepted[other] == lead.epoch.0;
-            done || there && state.ghost.begun & 1 << other != 0
+            let done =
+                state.oracle.stable & 1 << other != 0 || state.oracle.accepted[other] == primary.epoch.0;
+            done || there && state.oracle.begun & 1 << other != 0
         })
     }
 
@@ -174,9 +175,9 @@ impl Scope {
         self.writes[..=write].iter().filter(|other| other.client == client).count() as u64
     }
 
-    fn is_stable(&self, lead: &Lead, write: usize) -> bool {
-        let origin = lead::origin(self.writes[write].client, self.number(write));
-        lead.core.is_stable(GROUP, origin.client, origin.seq)
+    fn is_stable(&self, primary: &Primary, write: usize) -> bool {
+        let origin = primary::origin(self.writes[write].client, self.number(write));
+        primary.core.is_stable(GROUP, origin.client, origin.seq)
     }
 
     /// One step. An assertion of the code that fails is a finding.
@@ -184,8 +185,8 @@ impl Scope {
         let mut state = last.clone();
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             self.act(&mut state, action);
-            self.tidy(&mut state);
-            self.judge(&mut state);
+            self.prune_messages(&mut state);
+            self.check_invariants(&mut state);
         }));
         if let Err(panic) = stepped {
             let said = panic.downcast_ref::<String>().cloned();
@@ -200,12 +201,13 @@ impl Scope {
             Action::Accept(at, write) => self.accept(state, at, write),
             Action::Order(at, stripe) => self.order(state, at, Scope::key(stripe)),
             Action::Fold(at, stripe, patch) => self.fold(state, at, Scope::key(stripe), patch),
-            Action::Stable(_, write) => Arc::make_mut(&mut state.ghost).stable |= 1 << write,
+            Action::Stable(_, write) => Arc::make_mut(&mut state.oracle).stable |= 1 << write,
             Action::Tell(at, slot) => {
-                let (epoch, upto) = (state.leads[at].epoch, Scope::tellable(&state.leads[at], slot));
+                let (epoch, upto) =
+                    (state.primaries[at].epoch, Scope::decided_limit(&state.primaries[at], slot));
                 Arc::make_mut(&mut state.bricks[slot]).learn(epoch, upto);
             }
-            Action::Deliver(letter) => self.deliver(state, letter),
+            Action::Deliver(message_id) => self.deliver(state, message_id),
             Action::Sync(slot) => self.sync(state, slot),
             Action::Segment(slot) => {
                 state.spent.segments += 1;
@@ -255,24 +257,25 @@ impl Scope {
     /// `ops/write.rs`, `write`.
     fn accept(&self, state: &mut State, at: usize, write: usize) {
         let this = &self.writes[write];
-        let origin = lead::origin(this.client, self.number(write));
-        let ghost = Arc::make_mut(&mut state.ghost);
+        let origin = primary::origin(this.client, self.number(write));
+        let oracle = Arc::make_mut(&mut state.oracle);
         let stable = |number: &u64| {
             let mut of = (0..self.writes.len()).filter(|other| self.writes[*other].client == this.client);
-            of.nth(*number as usize - 1).is_some_and(|other| ghost.stable & 1 << other != 0)
+            of.nth(*number as usize - 1).is_some_and(|other| oracle.stable & 1 << other != 0)
         };
         let acked = (1..=self.writes.len() as u64).take_while(stable).count() as u64;
-        if ghost.begun & 1 << write == 0 {
+        if oracle.begun & 1 << write == 0 {
             let same = |other: &usize| {
                 self.writes[*other].client == this.client && self.writes[*other].stripe == this.stripe
             };
-            ghost.before[write] = (0..write).filter(same).fold(ghost.stable, |mask, other| mask | 1 << other);
-            ghost.begun |= 1 << write;
+            oracle.before[write] =
+                (0..write).filter(same).fold(oracle.stable, |mask, other| mask | 1 << other);
+            oracle.begun |= 1 << write;
         }
-        let lead = Arc::make_mut(&mut state.leads[at]);
-        ghost.accepted[write] = lead.epoch.0;
-        if lead.core.admit(GROUP, origin.client, origin.seq, ClientSeq(acked)) {
-            lead.lanes.entry(Scope::key(this.stripe)).or_default().push_back(write);
+        let primary = Arc::make_mut(&mut state.primaries[at]);
+        oracle.accepted[write] = primary.epoch.0;
+        if primary.core.accept(GROUP, origin.client, origin.seq, ClientSeq(acked)) {
+            primary.lanes.entry(Scope::key(this.stripe)).or_default().push_back(write);
         }
     }
 
@@ -280,21 +283,21 @@ impl Scope {
     pub(super) fn view<'a>(
         &'a self,
         bricks: &'a [&'a Brick],
-        lead: &Lead,
-        ghost: &Ghost,
+        primary: &Primary,
+        oracle: &Oracle,
         me: usize,
         live: u64,
         key: StripeKey,
     ) -> View<'a> {
-        let upto = lead.core.decided(GROUP);
-        let mut decided: Vec<Seq> = ghost.ops.keys().copied().filter(|seq| *seq <= upto).collect();
-        decided.extend(lead.core.committed_on(GROUP, key));
+        let upto = primary.core.decided(GROUP);
+        let mut decided: Vec<Seq> = oracle.ops.keys().copied().filter(|seq| *seq <= upto).collect();
+        decided.extend(primary.core.committed_on(GROUP, key));
         if self.is(Mutant::FoldUndecided) {
-            decided.extend(ghost.ops.keys().copied());
+            decided.extend(oracle.ops.keys().copied());
         }
         let mut shape = bricks[me].now.core.shape(key);
         shape.exists |= me < self.code.k();
-        let (k, unit, epoch) = (self.code.k(), self.unit, lead.epoch);
+        let (k, unit, epoch) = (self.code.k(), self.unit, primary.epoch);
         View {
             bricks,
             code4: &self.code4,
@@ -312,29 +315,29 @@ impl Scope {
 
     /// `ops/write.rs`, `try_commit`, up to the point where everything is on its way.
     fn order(&self, state: &mut State, at: usize, key: StripeKey) {
-        let Some(write) = state.leads[at].lanes.get(&key).and_then(|lane| lane.front().copied()) else {
+        let Some(write) = state.primaries[at].lanes.get(&key).and_then(|lane| lane.front().copied()) else {
             return;
         };
         let this = &self.writes[write];
         let byte = |block: &usize| if this.zero { 0 } else { super::bytes::written(write, *block) };
-        let wish = Wish {
+        let request = WriteRequest {
             cells: this.blocks.iter().map(|block| (*block, byte(block))).collect(),
             zero: this.zero,
             small: this.small,
         };
-        let origins = vec![lead::origin(this.client, self.number(write))];
+        let origins = vec![primary::origin(this.client, self.number(write))];
         let bricks: Vec<&Brick> = state.bricks.iter().map(|brick| &**brick).collect();
-        let live = state.live_in(state.leads[at].epoch);
+        let live = state.live_in(state.primaries[at].epoch);
         let Some(plan) =
-            lead::plan(&self.view(&bricks, &state.leads[at], &state.ghost, at, live, key), &wish)
+            primary::plan(&self.view(&bricks, &state.primaries[at], &state.oracle, at, live, key), &request)
         else {
             return;
         };
-        let lead = Arc::make_mut(&mut state.leads[at]);
-        let Some((seq, deliveries)) = lead::carry(lead, key, plan, origins, false) else { return };
-        lead.lanes.get_mut(&key).map(|lane| lane.pop_front());
-        lead.busy.push(Busy { seq, key, write: Some(write), patch: None, acked: 0, refused: false });
-        self.ordered(state, at, seq, Some(write), wish.cells, &deliveries);
+        let primary = Arc::make_mut(&mut state.primaries[at]);
+        let Some((seq, deliveries)) = primary::replicate(primary, key, plan, origins, false) else { return };
+        primary.lanes.get_mut(&key).map(|lane| lane.pop_front());
+        primary.busy.push(InFlight { seq, key, write: Some(write), patch: None, acked: 0, refused: false });
+        self.ordered(state, at, seq, Some(write), request.cells, &deliveries);
         self.send(state, deliveries);
     }
 
@@ -343,21 +346,21 @@ impl Scope {
         state.spent.folds += 1;
         let bricks: Vec<Arc<Brick>> = state.bricks.clone();
         let bricks: Vec<&Brick> = bricks.iter().map(|brick| &**brick).collect();
-        let live = state.live_in(state.leads[at].epoch);
-        let mut lead = (*state.leads[at]).clone();
-        let view = self.view(&bricks, &lead, &state.ghost, at, live, key);
+        let live = state.live_in(state.primaries[at].epoch);
+        let mut primary = (*state.primaries[at]).clone();
+        let view = self.view(&bricks, &primary, &state.oracle, at, live, key);
         let folded = match patch {
-            true => lead::patch(&mut lead, &view),
-            false => lead::plan_fold(&view).and_then(|plan| {
+            true => primary::patch(&mut primary, &view),
+            false => primary::plan_fold(&view).and_then(|plan| {
                 let (seq, deliveries) =
-                    lead::carry(&mut lead, key, plan, Vec::new(), self.is(Mutant::FoldUndecided))?;
-                Some((Busy { seq, key, write: None, patch: None, acked: 0, refused: false }, deliveries))
+                    primary::replicate(&mut primary, key, plan, Vec::new(), self.is(Mutant::FoldUndecided))?;
+                Some((InFlight { seq, key, write: None, patch: None, acked: 0, refused: false }, deliveries))
             }),
         };
         let Some((busy, deliveries)) = folded else { return };
         let seq = busy.seq;
-        lead.busy.push(busy);
-        *Arc::make_mut(&mut state.leads[at]) = lead;
+        primary.busy.push(busy);
+        *Arc::make_mut(&mut state.primaries[at]) = primary;
         self.ordered(state, at, seq, None, Vec::new(), &deliveries);
         self.send(state, deliveries);
     }
@@ -385,7 +388,7 @@ impl Scope {
             cells,
             fate: Fate::Open,
         };
-        if Arc::make_mut(&mut state.ghost).ops.insert(seq, op).is_some() {
+        if Arc::make_mut(&mut state.oracle).ops.insert(seq, op).is_some() {
             state.wrong = Some(format!("I4 {seq} was given before"));
         }
         if self.is(Mutant::CommitEarly)
@@ -397,8 +400,8 @@ impl Scope {
 
     fn send(&self, state: &mut State, deliveries: Vec<Delivery>) {
         for (slot, prepare, payload) in deliveries {
-            let letter = letter(1, slot, prepare.seq);
-            state.net.insert(letter, Arc::new(Message::Prepare { prepare, payload }));
+            let message_id = message_id(1, slot, prepare.seq);
+            state.net.insert(message_id, Arc::new(Message::Prepare { prepare, payload }));
         }
     }
 
@@ -408,32 +411,32 @@ impl Scope {
     }
 
     /// The primary of an epoch, if its brick still is it.
-    fn lead_of(&self, state: &State, epoch: Epoch) -> Option<usize> {
-        self.primary_of(state, epoch).filter(|at| state.leads[*at].epoch == epoch)
+    fn acting_primary(&self, state: &State, epoch: Epoch) -> Option<usize> {
+        self.primary_of(state, epoch).filter(|at| state.primaries[*at].epoch == epoch)
     }
 
-    fn deliver(&self, state: &mut State, letter: Letter) {
-        let (_, slot, epoch, _) = letter;
-        let Some(message) = state.net.get(&letter).cloned() else { return };
+    fn deliver(&self, state: &mut State, message_id: MessageId) {
+        let (_, slot, epoch, _) = message_id;
+        let Some(message) = state.net.get(&message_id).cloned() else { return };
         if self.is(Mutant::AskOnce) {
-            state.net.remove(&letter);
+            state.net.remove(&message_id);
         }
         match &*message {
             Message::Prepare { prepare, payload } => {
                 let brick = Arc::make_mut(&mut state.bricks[slot]);
                 let (kind, answer) = match brick.prepare(epoch, prepare, payload, self.unit, self.mutant) {
-                    Taken::Held(delta) => (2, Message::Prepared { seq: prepare.seq, delta }),
+                    PrepareOutcome::Prepared(delta) => (2, Message::Prepared { seq: prepare.seq, delta }),
                     // Asked again until it serves the epoch.
-                    Taken::Refused(Refusal::NotServing) => return,
-                    Taken::Refused(refusal) => (3, Message::Refused { seq: prepare.seq, refusal }),
+                    PrepareOutcome::Refused(Refusal::NotServing) => return,
+                    PrepareOutcome::Refused(refusal) => (3, Message::Refused { seq: prepare.seq, refusal }),
                 };
                 let to = if kind == 2 { &mut state.owed[slot] } else { &mut state.net };
-                to.insert((kind, letter.1, letter.2, letter.3), Arc::new(answer));
+                to.insert((kind, message_id.1, message_id.2, message_id.3), Arc::new(answer));
             }
             Message::NewEpoch => self.new_epoch(state, slot, epoch),
             Message::Decide(settlement) => self.decide(state, slot, epoch, settlement),
             answer => {
-                if let Some(at) = self.lead_of(state, epoch) {
+                if let Some(at) = self.acting_primary(state, epoch) {
                     self.answered(state, at, slot, answer);
                 }
             }
@@ -470,24 +473,24 @@ impl Scope {
         state.owed[slot].insert((7, slot, epoch, 0), Arc::new(Message::Settled));
     }
 
-    /// What a primary does with an answer: `ops/write.rs`, `hand_over`; `take_over.rs`, `promise` and `tell_fate`.
+    /// What a primary does with an answer: `ops/write.rs`, `replicate_to`; `take_over.rs`, `promise` and `tell_fate`.
     fn answered(&self, state: &mut State, at: usize, slot: usize, answer: &Message) {
         match answer {
             Message::Prepared { seq, delta } => {
-                let lead = Arc::make_mut(&mut state.leads[at]);
-                if let Some(joining) = lead.joining.as_mut().filter(|joining| joining.slot == slot) {
+                let primary = Arc::make_mut(&mut state.primaries[at]);
+                if let Some(joining) = primary.joining.as_mut().filter(|joining| joining.slot == slot) {
                     if let Some(key) = joining.given.remove(seq)
-                        && state.ghost.ops.get(seq).is_some_and(|op| !op.small)
+                        && state.oracle.ops.get(seq).is_some_and(|op| !op.small)
                     {
                         joining.behind.remove(&key);
                     }
                     return;
                 }
                 let mut round = None;
-                if let Some(busy) = lead.busy.iter_mut().find(|busy| busy.seq == *seq) {
+                if let Some(busy) = primary.busy.iter_mut().find(|busy| busy.seq == *seq) {
                     busy.acked |= 1 << slot;
                     if let Some(patch) = busy.patch.as_mut().filter(|_| slot < self.code.k()) {
-                        match patch.told(slot, delta, &self.code4) {
+                        match patch.add_delta(slot, delta, &self.code4) {
                             Ok(next) => round = next,
                             Err(()) => busy.refused = true,
                         }
@@ -497,17 +500,18 @@ impl Scope {
                 self.acked(state, at, *seq, slot);
             }
             Message::Refused { seq, refusal } => {
-                if state.leads[at].joining.as_ref().is_some_and(|joining| joining.slot == slot) {
+                if state.primaries[at].joining.as_ref().is_some_and(|joining| joining.slot == slot) {
                     return self.give_up(state, at, *seq);
                 }
-                let lead = Arc::make_mut(&mut state.leads[at]);
-                let Some(busy) = lead.busy.iter_mut().find(|busy| busy.seq == *seq && !busy.refused) else {
+                let primary = Arc::make_mut(&mut state.primaries[at]);
+                let Some(busy) = primary.busy.iter_mut().find(|busy| busy.seq == *seq && !busy.refused)
+                else {
                     return;
                 };
                 // Tried again as a new operation, or given up until the epoch ends.
                 busy.refused = true;
                 if let Some(write) = busy.write.filter(|_| *refusal == Refusal::StaleEpoch) {
-                    lead.lanes.entry(busy.key).or_default().push_front(write);
+                    primary.lanes.entry(busy.key).or_default().push_front(write);
                 }
             }
             Message::Tail(tail) => {
@@ -516,10 +520,10 @@ impl Scope {
                     tail.windows.clear();
                     tail.held.iter_mut().for_each(|op| op.origins.clear());
                 }
-                let lead = Arc::make_mut(&mut state.leads[at]);
-                lead.promised |= 1 << slot;
-                let epoch = lead.epoch;
-                let Some(settlement) = lead.core.promised(GROUP, epoch, slot, tail) else { return };
+                let primary = Arc::make_mut(&mut state.primaries[at]);
+                primary.promised |= 1 << slot;
+                let epoch = primary.epoch;
+                let Some(settlement) = primary.core.promised(GROUP, epoch, slot, tail) else { return };
                 let more = digest(&settlement);
                 let live = state.live_in(epoch);
                 for to in self.slots().filter(|to| live & 1 << to != 0) {
@@ -527,10 +531,10 @@ impl Scope {
                 }
             }
             Message::Settled => {
-                let lead = Arc::make_mut(&mut state.leads[at]);
-                lead.told |= 1 << slot;
-                let epoch = lead.epoch;
-                if lead.core.settled(GROUP, epoch, slot) {
+                let primary = Arc::make_mut(&mut state.primaries[at]);
+                primary.told |= 1 << slot;
+                let epoch = primary.epoch;
+                if primary.core.settled(GROUP, epoch, slot) {
                     self.settled(state, epoch);
                 }
             }
@@ -539,11 +543,11 @@ impl Scope {
     }
 
     fn acked(&self, state: &mut State, at: usize, seq: Seq, slot: usize) {
-        let lead = Arc::make_mut(&mut state.leads[at]);
-        if lead.core.acked(GROUP, seq, slot) {
-            lead.busy.retain(|busy| busy.seq != seq);
-            if let Some(op) = Arc::make_mut(&mut state.ghost).ops.get_mut(&seq) {
-                op.fate = Fate::Stands;
+        let primary = Arc::make_mut(&mut state.primaries[at]);
+        if primary.core.acked(GROUP, seq, slot) {
+            primary.busy.retain(|busy| busy.seq != seq);
+            if let Some(op) = Arc::make_mut(&mut state.oracle).ops.get_mut(&seq) {
+                op.fate = Fate::Committed;
             }
         }
     }
@@ -553,11 +557,11 @@ impl Scope {
         let live = state.live_in(epoch);
         let bricks = state.bricks.clone();
         let stands = |seq: Seq| {
-            bricks.iter().any(|brick| live & 1 << brick.slot != 0 && brick.now.absorbed.contains(&seq))
+            bricks.iter().any(|brick| live & 1 << brick.slot != 0 && brick.now.applied.contains(&seq))
         };
-        for (seq, op) in &mut Arc::make_mut(&mut state.ghost).ops {
+        for (seq, op) in &mut Arc::make_mut(&mut state.oracle).ops {
             if op.fate == Fate::Open && seq.epoch() < epoch {
-                op.fate = if stands(*seq) { Fate::Stands } else { Fate::Gone };
+                op.fate = if stands(*seq) { Fate::Committed } else { Fate::Aborted };
             }
         }
     }
@@ -565,15 +569,15 @@ impl Scope {
     fn sync(&self, state: &mut State, slot: usize) {
         let brick = Arc::make_mut(&mut state.bricks[slot]);
         brick.sync(&self.keys());
-        for (letter, answer) in std::mem::take(&mut state.owed[slot]) {
-            let (_, _, epoch, _) = letter;
+        for (message_id, answer) in std::mem::take(&mut state.owed[slot]) {
+            let (_, _, epoch, _) = message_id;
             match &*answer {
                 Message::NewEpoch if brick.now.core.promised(GROUP) == epoch => {
                     let tail: Tail = brick.now.core.tail(GROUP, 0);
                     state.net.insert((5, slot, epoch, digest(&tail)), Arc::new(Message::Tail(tail)));
                 }
                 Message::NewEpoch => {}
-                _ => drop(state.net.insert(letter, answer)),
+                _ => drop(state.net.insert(message_id, answer)),
             }
         }
     }
@@ -583,12 +587,14 @@ impl Scope {
         state.spent.crashes += 1;
         state.owed[slot].clear();
         Arc::make_mut(&mut state.bricks[slot]).crash(kept, whole, self.mutant);
-        state.leads[slot] = Arc::default();
+        state.primaries[slot] = Arc::default();
         // Its primary sees that it is another life, and begins again.
-        for lead in
-            state.leads.iter_mut().filter(|lead| lead.joining.as_ref().is_some_and(|j| j.slot == slot))
+        for primary in state
+            .primaries
+            .iter_mut()
+            .filter(|primary| primary.joining.as_ref().is_some_and(|j| j.slot == slot))
         {
-            Arc::make_mut(lead).joining = None;
+            Arc::make_mut(primary).joining = None;
         }
         let (epoch, live) = state.config();
         if self.primary_of(state, epoch) == Some(slot) {
@@ -606,42 +612,43 @@ impl Scope {
         }
         state.maps[slot] = epoch;
         let config = self.config(epoch, live);
-        let lead = Arc::make_mut(&mut state.leads[slot]);
+        let primary = Arc::make_mut(&mut state.primaries[slot]);
         if config.primary(self.code) != Some(slot) {
-            *lead = Lead::default();
+            *primary = Primary::default();
             return;
         }
-        lead.core.begin(GROUP, config, self.code, slot);
-        *lead = Lead { core: std::mem::take(&mut lead.core), epoch, ..Lead::default() };
+        primary.core.begin(GROUP, config, self.code, slot);
+        *primary = Primary { core: std::mem::take(&mut primary.core), epoch, ..Primary::default() };
         for to in self.slots().filter(|to| live & 1 << to != 0) {
             state.net.insert((4, to, epoch, 0), Arc::new(Message::NewEpoch));
         }
     }
 
-    /// Forgets letters that can make no difference any more.
-    pub(super) fn tidy(&self, state: &mut State) {
-        let letters: Vec<Letter> = state.net.keys().copied().collect();
-        for letter in letters {
-            if self.is_pointless(state, letter) {
-                state.net.remove(&letter);
+    /// Forgets messages that can make no difference any more.
+    pub(super) fn prune_messages(&self, state: &mut State) {
+        let message_ids: Vec<MessageId> = state.net.keys().copied().collect();
+        for message_id in message_ids {
+            if self.is_pointless(state, message_id) {
+                state.net.remove(&message_id);
             }
         }
     }
 
-    fn is_pointless(&self, state: &State, letter: Letter) -> bool {
-        let (kind, slot, epoch, more) = letter;
-        let lead = self.lead_of(state, epoch).map(|at| &state.leads[at]);
+    fn is_pointless(&self, state: &State, message_id: MessageId) -> bool {
+        let (kind, slot, epoch, more) = message_id;
+        let primary = self.acting_primary(state, epoch).map(|at| &state.primaries[at]);
         let brick = &state.bricks[slot];
         let (promised, served) = brick.durable_epochs();
         let arrived =
             |kind| state.net.range((kind, slot, epoch, 0)..=(kind, slot, epoch, u64::MAX)).next().is_some();
-        let waits = |done: fn(&Lead) -> u64| lead.is_some_and(|lead| done(lead) & 1 << slot == 0);
+        let waits = |done: fn(&Primary) -> u64| primary.is_some_and(|primary| done(primary) & 1 << slot == 0);
         match kind {
             1..=3 => {
                 let seq = Seq::new(epoch, more);
-                let busy = lead.and_then(|lead| lead.busy.iter().find(|busy| busy.seq == seq));
-                let joining =
-                    lead.and_then(|lead| lead.joining.as_ref()).filter(|joining| joining.slot == slot);
+                let busy = primary.and_then(|primary| primary.busy.iter().find(|busy| busy.seq == seq));
+                let joining = primary
+                    .and_then(|primary| primary.joining.as_ref())
+                    .filter(|joining| joining.slot == slot);
                 let offered = joining.is_some_and(|joining| joining.given.contains_key(&seq));
                 let awaited =
                     offered || joining.is_none() && busy.is_some_and(|busy| busy.acked & 1 << slot == 0);
@@ -656,15 +663,15 @@ impl Scope {
                     _ => !offered && busy.is_none_or(|busy| busy.refused),
                 }
             }
-            4 => arrived(5) || !waits(|lead| lead.promised) && promised >= epoch,
-            5 => !waits(|lead| lead.promised),
-            6 => arrived(7) || !waits(|lead| lead.told) && (promised > epoch || served == Some(epoch)),
-            _ => !waits(|lead| lead.told),
+            4 => arrived(5) || !waits(|primary| primary.promised) && promised >= epoch,
+            5 => !waits(|primary| primary.promised),
+            6 => arrived(7) || !waits(|primary| primary.told) && (promised > epoch || served == Some(epoch)),
+            _ => !waits(|primary| primary.told),
         }
     }
 }
 
-fn letter(kind: u8, slot: usize, seq: Seq) -> Letter {
+fn message_id(kind: u8, slot: usize, seq: Seq) -> MessageId {
     (kind, slot, seq.epoch(), seq.0 & 0xff_ffff)
 }
 

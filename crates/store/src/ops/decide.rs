@@ -4,7 +4,7 @@ use types::messages::Done;
 use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Tail};
 use types::{Epoch, Refusal};
 
-use crate::journal::{Claim, DiskFailed};
+use crate::journal::{DiskFailed, Priority};
 use crate::record;
 use crate::server::Server;
 
@@ -23,7 +23,7 @@ impl Server {
                 && slot.decided(decision.group) < decision.upto
         };
         for decision in decisions.iter().filter(|decision| is_news(decision)) {
-            self.journal.room(Claim::Housekeeping, 4096).await?;
+            self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
             // From here to the end nothing waits; meanwhile others may have told more.
             if is_news(decision) {
                 let record = record::Decided { group: decision.group, upto: decision.upto };
@@ -37,7 +37,7 @@ impl Server {
     /// Take-over, first step: promises the epoch durably, and tells what this slot holds.
     pub(crate) async fn new_epoch(&self, new: NewEpoch) -> Result<Tail, Refusal> {
         let epoch = new.config.epoch;
-        self.journal.room(Claim::Housekeeping, 4096).await?;
+        self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
         let promised = self.slot.borrow().promised(new.group);
         if epoch < promised {
             return Err(Refusal::StaleEpoch);
@@ -48,7 +48,7 @@ impl Server {
             self.slot.borrow_mut().apply_promise(new.group, epoch, self.stamp(appended));
         }
         // What is held counts only once it is durable, and the promise with it.
-        self.journal.want();
+        self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         if self.map.borrow().version < new.map {
             self.map_wanted.notify();
@@ -62,7 +62,7 @@ impl Server {
     /// Take-over, second step: the fate of everything before the epoch. From its end on this slot serves it. The same
     /// makes a slot that joins clean, and is told to all before it is admitted.
     pub(crate) async fn decide(&self, epoch: Epoch, decide: Decide) -> Result<Done, Refusal> {
-        self.journal.room(Claim::Housekeeping, 64 * decide.windows.len() + 4096).await?;
+        self.journal.wait_for_space(Priority::Housekeeping, 64 * decide.windows.len() + 4096).await?;
         let promised = self.slot.borrow().promised(decide.group);
         if epoch != promised {
             return Err(if epoch < promised { Refusal::StaleEpoch } else { Refusal::NotServing });
@@ -73,7 +73,7 @@ impl Server {
         let record = record::Settle { group, epoch, upto, aborted, windows };
         let appended = self.journal.append(&record, &types::Buf::empty());
         self.slot.borrow_mut().apply_settle(&record, self.stamp(appended));
-        self.journal.want();
+        self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         Ok(Done {})
     }

@@ -3,10 +3,10 @@
 use types::messages::brick::{Fill, GroupDecision, Prepared};
 use types::{Buf, Epoch, Refusal, Seq};
 
-use crate::journal::Claim;
+use crate::journal::Priority;
 use crate::record::Forget;
 use crate::server::Server;
-use crate::slot::{FillStep, hold_of_fill};
+use crate::slot::{FillStep, fill_record};
 use crate::space::Run;
 
 impl Server {
@@ -37,13 +37,13 @@ impl Server {
                 written.inspect_err(|_| self.slot.borrow_mut().give_up(fill.group, fill.base))?;
             }
         }
-        self.journal.want();
+        self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         Ok(self.prepared())
     }
 
     async fn forget(&self, epoch: Epoch, fill: &Fill) -> Result<(), Refusal> {
-        self.journal.room(Claim::Housekeeping, 4096).await?;
+        self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
         // From here to the end nothing waits.
         self.slot.borrow_mut().may_fill(epoch, fill)?;
         let record = Forget { group: fill.group, key: fill.key };
@@ -65,12 +65,12 @@ impl Server {
             self.journal.fail();
             return Err(Refusal::DiskFailed);
         }
-        self.journal.room(Claim::Unit, 12 * fill.crcs.len() + 4096).await?;
+        self.journal.wait_for_space(Priority::Unit, 12 * fill.crcs.len() + 4096).await?;
         // From here to the end nothing waits.
         self.slot.borrow_mut().may_fill(epoch, fill)?;
-        let hold = hold_of_fill(fill, runs);
+        let hold = fill_record(fill, runs);
         let appended = self.journal.append(&hold, &Buf::empty());
-        self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
+        self.slot.borrow_mut().apply_prepare(hold, appended.position, self.stamp(appended));
         Ok(())
     }
 }

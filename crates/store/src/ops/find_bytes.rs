@@ -6,7 +6,7 @@ use types::limits::BLOCK;
 use types::messages::brick::{BytesFound, FindBytes};
 use types::{Epoch, Geometry, Refusal, StripeKey};
 
-use super::overlays::joined;
+use super::overlays::coalesce_ranges;
 use super::stripe::Stripe;
 use crate::server::Server;
 use crate::slot::Shape;
@@ -21,9 +21,9 @@ impl Server {
         for index in 0..find.stripes {
             let key = StripeKey { stripe: find.key.stripe + u64::from(index), ..find.key };
             // What was accepted before comes first, so that nothing that was written is missed.
-            let turn = self.lanes.enter_shared(key);
-            turn.come().await;
-            let stripe = Stripe::look(self, find.group, epoch, key).await?;
+            let ticket = self.lanes.enter_shared(key);
+            ticket.wait().await;
+            let stripe = Stripe::load(self, find.group, epoch, key).await?;
             let start = index as usize * geometry.stripe();
             // A data slot does not know what the others have.
             let knows = stripe.me >= geometry.code().k();
@@ -35,7 +35,7 @@ impl Server {
             }
         }
         self.check_primary(find.group, epoch)?;
-        Ok(BytesFound { ranges: joined(ranges) })
+        Ok(BytesFound { ranges: coalesce_ranges(ranges) })
     }
 }
 

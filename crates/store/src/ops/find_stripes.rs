@@ -41,7 +41,7 @@ impl Server {
         self.check_groups(&find)?;
         let mut found = StripeSet::new(find.from..find.to);
         // What was accepted may not have come to a slot yet.
-        let taken = self.lanes.taken(find.object, find.from..find.to);
+        let taken = self.lanes.occupied(find.object, find.from..find.to);
         taken.into_iter().filter(|stripe| places.has(*stripe)).for_each(|stripe| found.put(stripe));
         self.list_stripes(&places, find.from, &mut found).await;
         self.check_groups(&find)?;

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use futures_util::StreamExt;
-use types::rare::{Rare, reached};
+use types::code_probe::{CodeProbe, hit};
 use types::{GroupId, Refusal, StripeKey};
 
 use super::stripe::Stripe;
@@ -43,7 +43,7 @@ impl Server {
                 match fold {
                     Ok(done) => folded += usize::from(done),
                     Err(refusal) => {
-                        reached(Rare::FoldPutOff);
+                        hit(CodeProbe::FoldPutOff);
                         tracing::debug!(%refusal, "a fold is put off");
                     }
                 }
@@ -74,10 +74,10 @@ impl Server {
 
     /// Folds one stripe. False if there was nothing to fold.
     async fn fold(&self, key: StripeKey, id: GroupId) -> Result<bool, Refusal> {
-        let turn = self.lanes.enter(key);
-        turn.come().await;
+        let ticket = self.lanes.enter(key);
+        ticket.wait().await;
         let epoch = self.primary.borrow().epoch(id).ok_or(Refusal::NotPrimary)?;
-        let stripe = Stripe::look(self, id, epoch, key).await?;
+        let stripe = Stripe::load(self, id, epoch, key).await?;
         let dropped = self.slot.borrow().is_dropped(key.object);
         if dropped || !self.is_overlaid(&stripe).await? {
             tracing::debug!(%key, dropped, shape = ?stripe.shape, "nothing to fold");
@@ -89,11 +89,11 @@ impl Server {
         }
         let units = stripe.units().await?;
         let plan = self.plan_full(&stripe, units);
-        self.carry(&stripe, plan, Vec::new()).await?;
+        self.replicate(&stripe, plan, Vec::new()).await?;
         self.unpatched.borrow_mut().remove(&key);
         count(&self.counters.folded);
         if stripe.shape.overlays.is_empty() {
-            reached(Rare::FoldedForOthers);
+            hit(CodeProbe::FoldedForOthers);
         }
         Ok(true)
     }

@@ -10,7 +10,7 @@ use types::{Epoch, Geometry, GroupId, ObjectId, Refusal, StripeKey};
 
 use crate::error::BrickError;
 use crate::server::Server;
-use crate::slot::Asked;
+use crate::slot::UnitQuery;
 use crate::stripe_index::Row;
 
 /// Units of a page, at most.
@@ -82,12 +82,12 @@ impl Server {
             true => of * geometry.unit()..(of + 1) * geometry.unit(),
             false => 0..geometry.stripe(),
         };
-        let asked = Asked { group: list.group, slot: list.slot, of: list.of, range };
+        let query = UnitQuery { group: list.group, slot: list.slot, of: list.of, range };
         let page = match list.only.is_empty() {
             true => {
-                self.list_above(&asked, &members, list.after, list.limit.clamp(1, LIST_MAX) as usize).await?
+                self.list_above(&query, &members, list.after, list.limit.clamp(1, LIST_MAX) as usize).await?
             }
-            false => self.list_only(&asked, &list.only).await?,
+            false => self.list_only(&query, &list.only).await?,
         };
         self.check_served(list.group, epoch)?;
         Ok(page)
@@ -100,25 +100,25 @@ impl Server {
         Ok(Members { group, groups: volume.groups.len() as u32, geometry: volume.geometry })
     }
 
-    async fn list_only(&self, asked: &Asked, keys: &[StripeKey]) -> Result<UnitPage, Refusal> {
+    async fn list_only(&self, query: &UnitQuery, keys: &[StripeKey]) -> Result<UnitPage, Refusal> {
         let mut units = Vec::with_capacity(keys.len().min(LIST_MAX as usize));
         for key in keys {
             self.load(*key).await?;
-            units.extend(self.slot.borrow().unit_state(asked, *key));
+            units.extend(self.slot.borrow().unit_state(query, *key));
         }
         units.sort_by_key(|unit| unit.key);
-        Ok(UnitPage { units, upto: None, above: 0, life: self.life })
+        Ok(UnitPage { units, upto: None, above: 0, incarnation: self.incarnation })
     }
 
     async fn list_above(
         &self,
-        asked: &Asked,
+        query: &UnitQuery,
         members: &Members,
         after: Option<StripeKey>,
         max: usize,
     ) -> Result<UnitPage, Refusal> {
         let _one = self.listing.lock().await;
-        match self.scan_above(asked, members, after, max).await {
+        match self.scan_above(query, members, after, max).await {
             Ok(page) => Ok(page),
             Err(error) => {
                 tracing::error!(%error, "descriptors cannot be read: the brick counts as lost");
@@ -130,7 +130,7 @@ impl Server {
 
     async fn scan_above(
         &self,
-        asked: &Asked,
+        query: &UnitQuery,
         members: &Members,
         after: Option<StripeKey>,
         max: usize,
@@ -144,7 +144,7 @@ impl Server {
         {
             for key in row.keys().filter(|key| members.has(*key)) {
                 let found = self.table.find(key).await?;
-                lowest.put(key, found.and_then(|descriptor| asked.at_rest(&descriptor)));
+                lowest.put(key, found.and_then(|descriptor| query.at_rest(&descriptor)));
             }
         }
         // What a checkpoint wrote meanwhile was not there when its place in the order was passed, or has left RAM since.
@@ -156,19 +156,19 @@ impl Server {
             for key in rewritten {
                 if lowest.wants(key) {
                     let found = self.table.find(key).await?;
-                    lowest.put(key, found.and_then(|descriptor| asked.at_rest(&descriptor)));
+                    lowest.put(key, found.and_then(|descriptor| query.at_rest(&descriptor)));
                 }
             }
         }
         // From here to the end nothing waits: what is in RAM is newer than what is at rest.
-        let newer: Vec<_> = self.slot.borrow().unit_states(asked, after, lowest.cut).collect();
+        let newer: Vec<_> = self.slot.borrow().unit_states(query, after, lowest.cut).collect();
         newer.into_iter().for_each(|(key, state)| lowest.put(key, state));
         let above = match lowest.cut {
             Some(cut) if after.is_none() => self.count_above(members, cut).await,
             _ => 0,
         };
         let units: Vec<UnitState> = lowest.states.into_values().collect();
-        Ok(UnitPage { units, upto: lowest.cut, above, life: self.life })
+        Ok(UnitPage { units, upto: lowest.cut, above, incarnation: self.incarnation })
     }
 
     /// Units of a group at rest above a key, about.

@@ -31,7 +31,7 @@ impl Server {
                 slot.overlays_over(read.key, &unit, slot.shape(read.key).identity)
             };
             let found = pieces();
-            let spans = joined(found.iter().map(|piece| piece.to..piece.to + piece.len).collect());
+            let spans = coalesce_ranges(found.iter().map(|piece| piece.to..piece.to + piece.len).collect());
             let mut bytes = BufMut::zeroed(spans.last().map_or(0, |span| span.range().end));
             let laid = self.lay_over(&mut bytes, &found).await;
             self.check_served(read.group, epoch)?;
@@ -47,7 +47,7 @@ impl Server {
 }
 
 /// What ranges cover, as spans that ascend without touching.
-pub(super) fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Span> {
+pub(super) fn coalesce_ranges(mut ranges: Vec<Range<usize>>) -> Vec<Span> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::new();
     for range in ranges {

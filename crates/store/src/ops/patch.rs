@@ -16,23 +16,23 @@
 
 use futures_util::future::{OptionFuture, join, join_all};
 use types::checksum::crc_blocks;
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Prepare};
-use types::rare::{Rare, reached};
 use types::{Buf, BufMut, Refusal, Seq};
 
 use super::stripe::Stripe;
-use super::write::blank;
+use super::write::empty_prepare;
 use crate::primary::Order;
 use crate::server::{Server, count};
-use crate::slot::{Patched, touched_rows};
+use crate::slot::{PatchInput, touched_rows};
 use crate::space::Run;
 
 /// Stripes remembered as not to be patched, at most.
 const UNPATCHED_MAX: usize = 4096;
 
 /// What a slot writes for a patch.
-pub(super) struct Change {
+pub(super) struct PatchOutput {
     /// Where the whole unit lies from here on.
     pub(super) runs: Vec<Run>,
     /// The fresh blocks' bytes.
@@ -71,13 +71,13 @@ impl Server {
         let order = self.primary.borrow_mut().order(id, epoch, key, touched, false, Vec::new());
         let Order { seq, participants, targets, offer, acked, decided } = order.ok_or(Refusal::StaleEpoch)?;
         count(&self.counters.ordered);
-        let prepare = Prepare { participants, acked, decided, ..blank(id, seq, key, OpKind::Patch) };
+        let prepare = Prepare { participants, acked, decided, ..empty_prepare(id, seq, key, OpKind::Patch) };
         let (data, parity): (Vec<_>, Vec<_>) = targets.into_iter().partition(|(slot, _)| *slot < k);
         let deliveries = data.iter().map(|(slot, brick)| {
             let base = stripe.shape.identity_of(*slot);
             let prepare = Prepare { slot: *slot as u8, base, ..prepare.clone() };
             async move {
-                let delta = self.hand_over(*slot, *brick, epoch, prepare, Buf::empty()).await?;
+                let delta = self.replicate_to(*slot, *brick, epoch, prepare, Buf::empty()).await?;
                 Ok((*slot, delta.unwrap_or_default()))
             }
         });
@@ -97,7 +97,7 @@ impl Server {
         };
         let deliveries = parity.iter().map(|(slot, brick)| {
             let (prepare, payload) = part_of(*slot);
-            self.hand_over(*slot, *brick, epoch, prepare, payload)
+            self.replicate_to(*slot, *brick, epoch, prepare, payload)
         });
         // A data slot that joins is not touched: it counts as a missing unit, of which there are no patches.
         let offered = OptionFuture::from(offer.map(|offer| {
@@ -135,7 +135,7 @@ impl Server {
 
     /// From here on the stripe is folded whole. What was ordered ends with the epoch.
     pub(super) async fn patch_failed(&self, id: types::GroupId, epoch: types::Epoch, key: types::StripeKey) {
-        reached(Rare::PatchAborted);
+        hit(CodeProbe::PatchAborted);
         {
             let mut unpatched = self.unpatched.borrow_mut();
             if unpatched.len() >= UNPATCHED_MAX {
@@ -147,13 +147,13 @@ impl Server {
     }
 
     /// A slot makes its new blocks: base and overlays, or base and what parity changes by.
-    pub(super) async fn change(
+    pub(super) async fn patch_output(
         &self,
         p: &Prepare,
-        found: &Patched,
+        found: &PatchInput,
         fresh: &[Run],
         told: &Buf,
-    ) -> Result<Change, Refusal> {
+    ) -> Result<PatchOutput, Refusal> {
         let runs = found.runs(fresh);
         let is_whole = runs == fresh;
         let written: Vec<u32> =
@@ -187,12 +187,12 @@ impl Server {
         }
         let delta =
             if p.identities.is_empty() { difference(found, &written, &old, &new) } else { Buf::empty() };
-        Ok(Change { runs, bytes: new.freeze(), crcs, delta })
+        Ok(PatchOutput { runs, bytes: new.freeze(), crcs, delta })
     }
 }
 
 /// Old XOR new of the touched blocks among those written.
-fn difference(found: &Patched, written: &[u32], old: &[u8], new: &[u8]) -> Buf {
+fn difference(found: &PatchInput, written: &[u32], old: &[u8], new: &[u8]) -> Buf {
     let mut delta = BufMut::dirty(found.rows.len() * BLOCK);
     let mut targets = delta.chunks_mut(BLOCK);
     let mut rows = found.rows.iter().peekable();

@@ -5,8 +5,8 @@ use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
 use types::{Buf, Epoch, Refusal, StripeKey};
 
-use crate::journal::{Claim, DiskFailed};
-use crate::record::Hold;
+use crate::journal::{DiskFailed, Priority};
+use crate::record::PrepareRecord;
 use crate::recover::load;
 use crate::server::Server;
 use crate::slot::{PrepareStep, StagedUnit};
@@ -34,14 +34,14 @@ impl Server {
             let places = self.places();
             let step = self.slot.borrow_mut().prepare(epoch, p, payload.len(), places, unit)?;
             match step {
-                PrepareStep::Coming => progress.await,
-                PrepareStep::Held if p.kind == OpKind::Patch && p.identities.is_empty() => {
+                PrepareStep::InFlight => progress.await,
+                PrepareStep::Prepared if p.kind == OpKind::Patch && p.identities.is_empty() => {
                     // The answer was lost: what it is made of is still there.
-                    let found = self.slot.borrow().patched(p, unit)?;
-                    break self.change(p, &found, &[], &payload).await?.delta;
+                    let found = self.slot.borrow().patch_input(p, unit)?;
+                    break self.patch_output(p, &found, &[], &payload).await?.delta;
                 }
-                PrepareStep::Held => break Buf::empty(),
-                PrepareStep::Hold(runs) => {
+                PrepareStep::Prepared => break Buf::empty(),
+                PrepareStep::Write(runs) => {
                     let held = self.hold(p, runs, payload, unit).await;
                     break self.settle_hold(p, held)?;
                 }
@@ -53,7 +53,7 @@ impl Server {
         };
         let lsn = self.journal.last();
         if p.urgent {
-            self.journal.want();
+            self.journal.request_sync();
         }
         self.journal.durable(lsn).await?;
         Ok((self.prepared(), delta))
@@ -70,7 +70,7 @@ impl Server {
 
     /// Writes the bytes and appends the record. Returns what a patch changes a data unit by.
     async fn hold(&self, p: &Prepare, fresh: Vec<Run>, payload: Buf, unit: usize) -> Result<Buf, Refusal> {
-        let mut hold = hold_of(p, fresh);
+        let mut hold = prepare_record(p, fresh);
         let (mut bytes, mut delta) = (Buf::empty(), Buf::empty());
         match p.kind {
             OpKind::Overlay => {
@@ -85,8 +85,8 @@ impl Server {
                 self.write_runs(&hold.fresh, &payload).await?;
             }
             OpKind::Patch => {
-                let found = self.slot.borrow().patched(p, unit)?;
-                let change = self.change(p, &found, &hold.fresh, &payload).await?;
+                let found = self.slot.borrow().patch_input(p, unit)?;
+                let change = self.patch_output(p, &found, &hold.fresh, &payload).await?;
                 self.write_runs(&hold.fresh, &change.bytes).await?;
                 hold.blocks = found.blocks.len() as u32;
                 (hold.runs, hold.crcs, hold.unit_blocks) = (change.runs, change.crcs, found.unit_blocks);
@@ -99,7 +99,7 @@ impl Server {
 
     /// Appends the record of a unit whose bytes came before.
     async fn adopt(&self, p: &Prepare, staged: StagedUnit) -> Result<Buf, Refusal> {
-        let mut hold = hold_of(p, staged.runs);
+        let mut hold = prepare_record(p, staged.runs);
         hold.blocks = staged.crcs.len() as u32;
         hold.crcs = staged.crcs;
         self.record(hold, &Buf::empty()).await?;
@@ -107,16 +107,18 @@ impl Server {
     }
 
     /// Appends the record of an operation; `bytes` are those of an overlay.
-    async fn record(&self, hold: Hold, bytes: &Buf) -> Result<(), Refusal> {
-        let claim = if hold.kind == OpKind::Overlay { Claim::Overlay } else { Claim::Unit };
-        self.journal.room(claim, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096).await?;
+    async fn record(&self, hold: PrepareRecord, bytes: &Buf) -> Result<(), Refusal> {
+        let priority = if hold.kind == OpKind::Overlay { Priority::Overlay } else { Priority::Unit };
+        self.journal
+            .wait_for_space(priority, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096)
+            .await?;
         // From here to the end nothing waits, so the epoch cannot change between the check and the record.
         self.slot.borrow_mut().may_hold(hold.group, hold.key, hold.seq)?;
         let appended = self.journal.append(&hold, bytes);
         if !hold.fresh.is_empty() {
             self.journal.holds_unit();
         }
-        self.slot.borrow_mut().apply_hold(hold, appended.position, self.stamp(appended));
+        self.slot.borrow_mut().apply_prepare(hold, appended.position, self.stamp(appended));
         Ok(())
     }
 
@@ -139,7 +141,7 @@ impl Server {
     /// Makes everything held so far durable.
     pub(crate) async fn nudge(&self) -> Result<Prepared, Refusal> {
         let lsn = self.journal.last();
-        self.journal.want();
+        self.journal.request_sync();
         self.journal.durable(lsn).await?;
         Ok(self.prepared())
     }
@@ -162,8 +164,8 @@ impl Server {
 }
 
 /// The record of an operation whose bytes lie at `fresh`, as far as the primary tells it.
-pub(crate) fn hold_of(p: &Prepare, fresh: Vec<Run>) -> Hold {
-    Hold {
+pub(crate) fn prepare_record(p: &Prepare, fresh: Vec<Run>) -> PrepareRecord {
+    PrepareRecord {
         group: p.group,
         seq: p.seq,
         key: p.key,

@@ -9,7 +9,7 @@ use types::messages::brick::{Purge, Purged};
 use types::{ObjectId, Refusal, StripeKey};
 
 use crate::checkpoint::ERASED_MAX;
-use crate::journal::Claim;
+use crate::journal::Priority;
 use crate::record;
 use crate::server::Server;
 
@@ -41,7 +41,7 @@ impl Server {
             }
             self.give_way(self.world.now() - begun).await;
         }
-        self.journal.want();
+        self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         Ok(Purged { left })
     }
@@ -65,7 +65,7 @@ impl Server {
     /// Forgets some units of an object, those of its first stripes; tells whether there are more.
     async fn purge_part(&self, object: ObjectId) -> Result<bool, Refusal> {
         let stripes = loop {
-            self.journal.room(Claim::Housekeeping, 4096).await?;
+            self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
             // RAM may run short while units are loaded, so that some leave it again: once all are there, nothing waits.
             let (stripes, missing) = self.part_of(object);
             if missing.is_empty() {
@@ -77,7 +77,7 @@ impl Server {
         };
         let record = record::Drop { object, stripes };
         let appended = self.journal.append(&record, &types::Buf::empty());
-        self.suspect_units(&record);
+        self.mark_units_behind(&record);
         self.slot.borrow_mut().apply_drop(object, stripes, self.stamp(appended));
         tracing::debug!(%object, stripes, brick = %self.options.brick, "an object is forgotten up to here");
         Ok(stripes < u64::MAX)
@@ -100,11 +100,11 @@ impl Server {
 
     /// A slot that is brought level may have been given units of the object by this primary, after it was asked to forget
     /// them: those stripes are looked at again.
-    fn suspect_units(&self, drop: &record::Drop) {
+    fn mark_units_behind(&self, drop: &record::Drop) {
         let mut primary = self.primary.borrow_mut();
         if primary.joins() > 0 {
             let slot = self.slot.borrow();
-            slot.units_of(drop.object, drop.stripes).for_each(|(key, group)| primary.suspect(group, key));
+            slot.units_of(drop.object, drop.stripes).for_each(|(key, group)| primary.mark_behind(group, key));
         }
     }
 

@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use types::checksum::crc;
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, ReadBase, ReadUnit, UnitBytes};
-use types::rare::{Rare, reached};
 use types::{Buf, BufMut, Epoch, GroupId, Refusal, Seq, StripeKey};
 
 use crate::server::{Server, count};
-use crate::slot::{OverlayPiece, ReadPlan, join};
+use crate::slot::{OverlayPiece, ReadPlan, coalesce};
 
 /// Which unit, which part of it, and in which version.
 #[derive(Debug)]
@@ -56,13 +56,13 @@ impl Server {
     /// serves its primary in an epoch in which it is Out.
     fn check_live(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
         let map = self.map.borrow().clone();
-        let Some((_, config)) = map.group(id) else { return self.not_yet() };
+        let Some((_, config)) = map.group(id) else { return self.refuse_and_fetch_map() };
         let live = config.slot_of(self.options.brick).is_some_and(|slot| config.live() & 1 << slot != 0);
         match config.epoch.cmp(&epoch) {
             Ordering::Greater => Err(Refusal::StaleEpoch),
             Ordering::Equal if live => Ok(()),
             Ordering::Equal => Err(Refusal::StaleEpoch),
-            Ordering::Less => self.not_yet(),
+            Ordering::Less => self.refuse_and_fetch_map(),
         }
     }
 
@@ -90,7 +90,7 @@ impl Server {
             };
             let plan = plan.inspect_err(|refusal| {
                 if *refusal == Refusal::Pending {
-                    reached(Rare::ReadPending);
+                    hit(CodeProbe::ReadPending);
                 }
             })?;
             let fetched = self.fetch(&plan, &read.range).await;
@@ -109,7 +109,7 @@ impl Server {
                 let crcs = plan.sums_of(&read.range, bytes.len());
                 return Ok((UnitBytes { identity: plan.identity, crcs }, bytes));
             }
-            reached(Rare::ReadAgain);
+            hit(CodeProbe::ReadAgain);
         }
         Err(Refusal::NotServing)
     }
@@ -174,7 +174,7 @@ impl Server {
     /// Reads blocks, each with its checksum, neighbours at once, and checks each.
     pub(crate) async fn fetch_blocks(&self, blocks: &[(u64, u32)]) -> Result<Buf, Refusal> {
         let numbers: Vec<u64> = blocks.iter().map(|(block, _)| *block).collect();
-        let bytes = match join(&numbers).as_slice() {
+        let bytes = match coalesce(&numbers).as_slice() {
             [] => return Ok(Buf::empty()),
             [run] => self.read_blocks(run.start, run.blocks as usize).await?,
             runs => {
@@ -200,7 +200,7 @@ impl Server {
     async fn read_blocks(&self, first: u64, count: usize) -> Result<Buf, Refusal> {
         let offset = self.superblock.data_start + first * BLOCK as u64;
         self.disk.read(offset, count * BLOCK).await.map_err(|error| {
-            reached(Rare::UnreadableBlock);
+            hit(CodeProbe::UnreadableBlock);
             tracing::warn!(%error, "a block cannot be read");
             Refusal::Corrupt
         })
@@ -208,7 +208,7 @@ impl Server {
 
     fn damaged(&self, what: &str) {
         count(&self.counters.damaged);
-        reached(Rare::DamagedBlock);
+        hit(CodeProbe::DamagedBlock);
         tracing::warn!(brick = %self.options.brick, "{what} did not match its checksum");
     }
 }

@@ -17,9 +17,9 @@ impl Server {
         self.check_primary(read.group, epoch)?;
         self.busy_at.set(self.world.now());
         // Shared with other reads; operations on the stripe that were let in before come first.
-        let turn = self.lanes.enter_shared(read.key);
-        turn.come().await;
-        let stripe = Stripe::look(self, read.group, epoch, read.key).await?;
+        let ticket = self.lanes.enter_shared(read.key);
+        ticket.wait().await;
+        let stripe = Stripe::load(self, read.group, epoch, read.key).await?;
         let (offset, len) = (read.offset as usize, read.len as usize);
         if offset.checked_add(len).is_none_or(|end| end > stripe.geometry.stripe()) {
             return Err(Refusal::Malformed);

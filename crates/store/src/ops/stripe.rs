@@ -6,10 +6,10 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use futures_util::future::join_all;
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, ReadBase, UnitState};
 use types::messages::cluster::{GroupConfig, SlotState};
-use types::rare::{Rare, reached};
 use types::{BrickId, Buf, BufMut, Code, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
 
@@ -39,18 +39,18 @@ pub(crate) struct Stripe<'a> {
 
 impl<'a> Stripe<'a> {
     /// Looks at a stripe.
-    pub(crate) async fn look(
+    pub(crate) async fn load(
         server: &'a Server,
         id: GroupId,
         epoch: Epoch,
         key: StripeKey,
     ) -> Result<Stripe<'a>, Refusal> {
         server.check_primary(id, epoch)?;
-        Stripe::look_unleased(server, id, epoch, key).await
+        Stripe::load_unleased(server, id, epoch, key).await
     }
 
     /// Looks at a stripe for an operation: slots refuse an old primary's, so no lease is needed.
-    pub(crate) async fn look_unleased(
+    pub(crate) async fn load_unleased(
         server: &'a Server,
         id: GroupId,
         epoch: Epoch,
@@ -173,7 +173,7 @@ impl<'a> Stripe<'a> {
             bytes[..base.len()].copy_from_slice(&base);
             self.decoded.set(self.decoded.get() + 1);
             count(&self.server.counters.decoded);
-            reached(Rare::Decoded);
+            hit(CodeProbe::Decoded);
         }
         self.server.lay_over(&mut bytes, &overlays).await?;
         Ok(bytes.freeze())
@@ -212,7 +212,7 @@ impl<'a> Stripe<'a> {
                     Ok(bytes) => sources.push((*slot, bytes)),
                     Err(Refusal::StaleEpoch) => return Err(Refusal::StaleEpoch),
                     Err(refusal) => {
-                        reached(Rare::SourceMissing);
+                        hit(CodeProbe::SourceMissing);
                         tracing::debug!(key = %self.key, slot, %refusal, "a source is missing");
                     }
                 }

@@ -1,7 +1,7 @@
 //! A client wants its writes stable.
 
 use types::messages::Done;
-use types::messages::brick::{Nudge, Sync};
+use types::messages::brick::{Flush, Sync};
 use types::{Buf, ClientId, ClientSeq, Epoch, Refusal};
 
 use crate::server::Server;
@@ -12,7 +12,7 @@ const LOOK_US: u64 = 500_000;
 impl Server {
     /// Answers when every write of the client up to a number is stable.
     pub(crate) async fn sync_writes(&self, sync: Sync) -> Result<Done, Refusal> {
-        self.hasten(sync.client, sync.upto);
+        self.mark_urgent(sync.client, sync.upto);
         let mut nudged = false;
         loop {
             let progress = self.progress.wait();
@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// From here on operations with writes of this client up to a number are made durable at once.
-    pub(crate) fn hasten(&self, client: ClientId, upto: ClientSeq) {
+    pub(crate) fn mark_urgent(&self, client: ClientId, upto: ClientSeq) {
         let mut urgent = self.urgent.borrow_mut();
         let known = urgent.entry(client).or_default();
         *known = (*known).max(upto);
@@ -53,12 +53,12 @@ impl Server {
         }
         for brick in bricks {
             if brick == self.options.brick {
-                self.journal.want();
+                self.journal.request_sync();
             } else if let Some(address) = self.address_of(brick) {
                 let peers = self.peers.clone();
                 self.world.spawn("nudge", async move {
                     // The answers to the operations themselves tell what came of it.
-                    let _ = peers.call(&address, Epoch(0), &Nudge {}, Buf::empty()).await;
+                    let _ = peers.call(&address, Epoch(0), &Flush {}, Buf::empty()).await;
                 });
             }
         }

@@ -140,6 +140,6 @@ impl Server {
             decided: self.primary.borrow().decided(stripe.id),
         };
         let (page, _) = self.ask(stripe.brick(slot), stripe.epoch, &list).await?;
-        Ok(page.units.iter().any(|unit| unit.key == stripe.key && unit.news))
+        Ok(page.units.iter().any(|unit| unit.key == stripe.key && unit.dirty))
     }
 }

@@ -24,7 +24,7 @@ const PAGE_MAX: u32 = 4096;
 /// Stripes looked at at once.
 const TOGETHER: usize = 8;
 /// How long a brick may take for an answer, in microseconds.
-const PATIENCE_US: u64 = 5_000_000;
+const TIMEOUT_US: u64 = 5_000_000;
 
 /// What is wrong with a stripe: masks of slots.
 #[derive(Clone, Copy, Default, Debug)]
@@ -76,12 +76,12 @@ impl Server {
         key: StripeKey,
         is_overlaid: bool,
     ) -> Result<Option<Faults>, Refusal> {
-        let turn = self.lanes.enter_shared(key);
-        turn.come().await;
+        let ticket = self.lanes.enter_shared(key);
+        ticket.wait().await;
         if self.slot.borrow().is_dropped(key.object) {
             return Ok(None);
         }
-        let stripe = Stripe::look(self, group, epoch, key).await?;
+        let stripe = Stripe::load(self, group, epoch, key).await?;
         self.verify_stripe(&stripe, is_overlaid).await.map(Some)
     }
 
@@ -111,7 +111,7 @@ impl Server {
         let upto = pages.iter().filter_map(|page| page.upto).min();
         let listed = || pages.iter().flat_map(|page| &page.units);
         let all: BTreeSet<StripeKey> = listed().map(|unit| unit.key).collect();
-        let overlaid = listed().filter(|unit| unit.news).map(|unit| unit.key).collect();
+        let overlaid = listed().filter(|unit| unit.dirty).map(|unit| unit.key).collect();
         let within: Vec<StripeKey> =
             all.into_iter().filter(|key| upto.is_none_or(|upto| *key <= upto)).collect();
         let keys: Vec<StripeKey> = within.iter().copied().take(limit as usize).collect();
@@ -127,7 +127,7 @@ impl Server {
         request: &R,
     ) -> Result<(R::Reply, Buf), Refusal> {
         let address = self.address_of(brick).ok_or(Refusal::Unknown)?;
-        match self.peers.call_within(PATIENCE_US, &address, epoch, request, Buf::empty()).await {
+        match self.peers.call_within(TIMEOUT_US, &address, epoch, request, Buf::empty()).await {
             Ok(answer) => Ok(answer),
             Err(CallError::Refused(refusal)) => Err(refusal),
             Err(_) => Err(Refusal::NotServing),

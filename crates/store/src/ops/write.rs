@@ -14,11 +14,11 @@ use std::rc::Rc;
 
 use futures_util::future::{OptionFuture, join, join_all};
 use types::checksum::crc_blocks;
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::Done;
-use types::messages::brick::{OpKind, Origin, Prepare, Span, Sync, Write, spans_len};
+use types::messages::brick::{OpKind, Prepare, Span, Sync, Write, WriteId, spans_len};
 use types::messages::cluster::GroupRenew;
-use types::rare::{Rare, reached};
 use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
 
@@ -99,7 +99,7 @@ impl Server {
             if w.zero || !self.is_group_pressed(w.group, epoch).await? || self.world.now() >= give_up {
                 break;
             }
-            reached(Rare::JournalPressed);
+            hit(CodeProbe::JournalPressed);
             // The write has no place in its stripe's lane yet, so it keeps no fold waiting.
             self.world.sleep(RETRY_US / 4).await;
         }
@@ -114,14 +114,14 @@ impl Server {
         let awaited =
             w.stable.then(|| Sync { client: w.client, upto: w.seq, groups: vec![(w.group, epoch)] });
         if w.stable {
-            self.hasten(w.client, w.seq);
+            self.mark_urgent(w.client, w.seq);
         }
-        if self.primary.borrow_mut().admit(w.group, w.client, w.seq, w.acked) {
-            let (server, turn) = (self.clone(), self.lanes.enter(w.key));
+        if self.primary.borrow_mut().accept(w.group, w.client, w.seq, w.acked) {
+            let (server, ticket) = (self.clone(), self.lanes.enter(w.key));
             self.world.spawn("write", async move {
-                turn.come().await;
+                ticket.wait().await;
                 server.commit(epoch, w, payload).await;
-                drop((turn, accepted));
+                drop((ticket, accepted));
             });
         }
         match awaited {
@@ -199,7 +199,7 @@ impl Server {
     /// in the next epoch, for only a primary with nothing on its way admits one. Or one that has promised refuses, and
     /// it is never committed here.
     async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
-        let origin = Origin { client: w.client, seq: w.seq };
+        let origin = WriteId { client: w.client, seq: w.seq };
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {
                 Ok(()) => break,
@@ -222,11 +222,11 @@ impl Server {
         epoch: Epoch,
         w: &Write,
         payload: &Buf,
-        origin: &Origin,
+        origin: &WriteId,
     ) -> Result<(), Refusal> {
-        let stripe = Stripe::look_unleased(self, w.group, epoch, w.key).await?;
+        let stripe = Stripe::load_unleased(self, w.group, epoch, w.key).await?;
         let plan = self.plan(&stripe, w, payload).await?;
-        self.carry(&stripe, plan, vec![origin.clone()]).await
+        self.replicate(&stripe, plan, vec![origin.clone()]).await
     }
 
     /// Chooses how a write becomes an operation. Zeros over nothing are an operation too: were they forgotten, a
@@ -287,11 +287,11 @@ impl Server {
     }
 
     /// Gives an operation its place and sees that every live participant holds it.
-    pub(crate) async fn carry(
+    pub(crate) async fn replicate(
         &self,
         stripe: &Stripe<'_>,
         plan: Plan,
-        origins: Vec<Origin>,
+        origins: Vec<WriteId>,
     ) -> Result<(), Refusal> {
         let (id, epoch, key) = (stripe.id, stripe.epoch, stripe.key);
         let urgent = self.is_urgent(&origins);
@@ -311,7 +311,7 @@ impl Server {
             decided,
             urgent,
             staged: plan.staged,
-            ..blank(id, seq, key, plan.kind)
+            ..empty_prepare(id, seq, key, plan.kind)
         };
         let part_of = |slot: usize| {
             let Part { spans, payload } = plan.parts[slot].clone();
@@ -320,7 +320,7 @@ impl Server {
         };
         let deliveries = targets.into_iter().map(|(slot, brick)| {
             let (prepare, payload) = part_of(slot);
-            self.hand_over(slot, brick, epoch, prepare, payload)
+            self.replicate_to(slot, brick, epoch, prepare, payload)
         });
         let offered = OptionFuture::from(offer.map(|offer| {
             let (prepare, payload) = part_of(offer.slot);
@@ -342,12 +342,12 @@ impl Server {
     /// One life of one primary commits in an epoch.
     pub(super) fn claim_committer(&self, id: GroupId, epoch: Epoch) {
         let group = [id.volume.0.into(), id.index.into(), epoch.0.into()];
-        self.world.claim("the primary that committed in an epoch", &group, self.life.0);
+        self.world.claim("the primary that committed in an epoch", &group, self.incarnation.0);
     }
 
     /// Hands an operation to one slot and notes that the slot holds it. Returns what its answer carried, nothing if the
     /// object is gone there.
-    pub(super) async fn hand_over(
+    pub(super) async fn replicate_to(
         &self,
         slot: usize,
         brick: BrickId,
@@ -358,7 +358,7 @@ impl Server {
         let (group, seq) = (prepare.group, prepare.seq);
         let answer = self.deliver(brick, epoch, prepare, payload).await?;
         if self.primary.borrow_mut().acked(group, seq, slot) {
-            self.news.notify();
+            self.undelivered.notify();
         }
         Ok(answer)
     }
@@ -387,7 +387,7 @@ impl Server {
                     return Ok(Some(payload));
                 }
                 // The object is gone everywhere; nobody will miss the operation.
-                Err(CallError::Refused(Refusal::Dropped)) => return Ok(None),
+                Err(CallError::Refused(Refusal::ObjectRemoved)) => return Ok(None),
                 Err(CallError::Refused(Refusal::StaleEpoch)) => {
                     self.map_wanted.notify();
                     return Err(Refusal::StaleEpoch);
@@ -420,7 +420,7 @@ impl Server {
 
     /// Asks the arbiter for a new epoch, so that a take-over aborts what cannot be completed.
     async fn renew_epoch(&self, group: GroupId, epoch: Epoch) {
-        reached(Rare::EpochRenewed);
+        hit(CodeProbe::EpochRenewed);
         self.pressure.borrow_mut().clear();
         let renew = GroupRenew { group, epoch, brick: self.options.brick };
         match self.peers.call(&self.options.meta, Epoch(0), &renew, Buf::empty()).await {
@@ -429,7 +429,7 @@ impl Server {
         }
     }
 
-    fn is_urgent(&self, origins: &[Origin]) -> bool {
+    fn is_urgent(&self, origins: &[WriteId]) -> bool {
         let urgent = self.urgent.borrow();
         origins.iter().any(|origin| urgent.get(&origin.client).is_some_and(|upto| origin.seq <= *upto))
     }
@@ -448,7 +448,7 @@ fn plan_staged(geometry: &Geometry) -> Plan {
 }
 
 /// An operation of which only its place and its kind are known.
-pub(crate) fn blank(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> Prepare {
+pub(crate) fn empty_prepare(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> Prepare {
     Prepare {
         group,
         seq,

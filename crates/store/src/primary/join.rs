@@ -18,10 +18,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::brick::{JoinReport, Window};
+use types::messages::brick::{DedupWindow, JoinReport};
 use types::{BrickId, Epoch, GroupId, Refusal, Seq, StripeKey};
 
-use super::{Ordered, Phase, PrimaryCore};
+use super::{Phase, PrimaryCore, PrimaryGroup};
 
 /// Stripes that may be behind at once; with more, the comparison starts over.
 const BEHIND_MAX: usize = 64 << 10;
@@ -59,7 +59,7 @@ enum Compared {
 
 /// What may still happen in the group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Gate {
+enum DrainState {
     Open,
     /// No new write is accepted; those that are go on.
     Closed,
@@ -69,10 +69,10 @@ enum Gate {
 
 /// What came of an offer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Taken {
-    Held,
+pub(crate) enum OfferOutcome {
+    Prepared,
     Refused(Refusal),
-    Silent,
+    NoAnswer,
 }
 
 /// A slot that is brought level.
@@ -90,7 +90,7 @@ pub(super) struct Joining {
     silent: u32,
     /// What it refused last.
     refused: Option<Refusal>,
-    gate: Gate,
+    drain: DrainState,
     report: JoinReport,
     since: u64,
 }
@@ -117,7 +117,7 @@ impl Joining {
     }
 
     /// Everything up to here may be told as decided.
-    fn tellable(&self, decided: Seq) -> Seq {
+    fn decided_limit(&self, decided: Seq) -> Seq {
         match self.given.first_key_value() {
             Some((first, _)) if *first <= decided => Seq(first.0 - 1),
             _ => decided,
@@ -134,15 +134,15 @@ impl Joining {
             self.falls_behind(key);
             return None;
         }
-        let decided = self.tellable(decided);
+        let decided = self.decided_limit(decided);
         self.given.insert(seq, key);
         let Attempt { slot, brick, .. } = self.attempt;
         Some(Offer { slot, brick, decided })
     }
 
     /// What the slot may know as decided, and who it is.
-    pub(super) fn news(&self, decided: Seq) -> Option<(usize, Seq)> {
-        (self.compared != Compared::Unclean).then(|| (self.attempt.slot, self.tellable(decided)))
+    pub(super) fn slot_limit(&self, decided: Seq) -> Option<(usize, Seq)> {
+        (self.compared != Compared::Unclean).then(|| (self.attempt.slot, self.decided_limit(decided)))
     }
 
     pub(super) fn slot(&self) -> usize {
@@ -150,11 +150,11 @@ impl Joining {
     }
 
     pub(super) fn is_sealed(&self) -> bool {
-        self.gate == Gate::Sealed
+        self.drain == DrainState::Sealed
     }
 }
 
-impl Ordered {
+impl PrimaryGroup {
     /// Whether nothing is on its way that the slot lacks, or that somebody does not know as decided.
     fn is_drained(&self) -> bool {
         let joined = |joining: &Joining| {
@@ -172,7 +172,7 @@ impl PrimaryCore {
         may: impl Fn(GroupId, usize, BrickId) -> bool,
     ) -> Vec<(GroupId, Epoch, usize)> {
         let idle = self.served().filter(|(_, group)| group.joining.is_none());
-        let slot_of = |(id, group): (GroupId, &Ordered)| {
+        let slot_of = |(id, group): (GroupId, &PrimaryGroup)| {
             let live = group.config.live();
             let mut slots = group.config.slots.iter().enumerate();
             let (slot, _) = slots.find(|(slot, c)| live & 1 << slot == 0 && may(id, *slot, c.brick))?;
@@ -214,7 +214,7 @@ impl PrimaryCore {
             given: BTreeMap::new(),
             silent: 0,
             refused: None,
-            gate: Gate::Open,
+            drain: DrainState::Open,
             report,
             since: now,
         });
@@ -226,7 +226,7 @@ impl PrimaryCore {
         (joining.attempt == *attempt).then_some(joining)
     }
 
-    fn joining(&self, attempt: &Attempt) -> Option<(&Ordered, &Joining)> {
+    fn joining(&self, attempt: &Attempt) -> Option<(&PrimaryGroup, &Joining)> {
         let group = self.groups.get(&attempt.id)?;
         let joining = group.joining.as_ref()?;
         (joining.attempt == *attempt).then_some((group, joining))
@@ -256,7 +256,7 @@ impl PrimaryCore {
     }
 
     /// What a slot must be told to be clean.
-    pub(crate) fn verdict(&self, attempt: &Attempt) -> Option<(Seq, Vec<Window>)> {
+    pub(crate) fn decided_state(&self, attempt: &Attempt) -> Option<(Seq, Vec<DedupWindow>)> {
         let (group, _) = self.joining(attempt)?;
         Some((group.decided, group.clients.windows()))
     }
@@ -269,7 +269,7 @@ impl PrimaryCore {
             return;
         };
         assert_eq!(joining.compared, Compared::Unclean, "a slot is made clean once");
-        group.news[attempt.slot] = super::News { given: Seq::NONE, told };
+        group.progress[attempt.slot] = super::SlotProgress { given: Seq::NONE, told };
         joining.compared = Compared::Upto(None);
         group.ops.values().for_each(|op| joining.falls_behind(op.key));
     }
@@ -324,30 +324,30 @@ impl PrimaryCore {
     }
 
     /// A stripe is to be looked at again.
-    pub(crate) fn suspect(&mut self, id: GroupId, key: StripeKey) {
+    pub(crate) fn mark_behind(&mut self, id: GroupId, key: StripeKey) {
         if let Some(joining) = self.groups.get_mut(&id).and_then(|group| group.joining.as_mut()) {
             joining.falls_behind(key);
         }
     }
 
     /// What came of an operation that the slot was offered.
-    pub(crate) fn offered(&mut self, id: GroupId, seq: Seq, taken: Taken, whole: bool) {
+    pub(crate) fn offered(&mut self, id: GroupId, seq: Seq, taken: OfferOutcome, whole: bool) {
         let Some(group) = self.in_epoch_mut(id, seq.epoch()) else { return };
         let Some(joining) = &mut group.joining else { return };
         let Some(key) = joining.given.remove(&seq) else { return };
         match taken {
-            Taken::Held => {
+            OfferOutcome::Prepared => {
                 joining.silent = 0;
                 joining.refused = None;
                 if whole {
                     joining.behind.remove(&key);
                 }
             }
-            Taken::Refused(refusal) => {
+            OfferOutcome::Refused(refusal) => {
                 joining.refused = Some(refusal);
                 joining.falls_behind(key);
             }
-            Taken::Silent => {
+            OfferOutcome::NoAnswer => {
                 joining.silent += 1;
                 joining.falls_behind(key);
                 if joining.silent >= SILENT_MAX {
@@ -369,34 +369,34 @@ impl PrimaryCore {
     }
 
     /// What the slot may be told as decided.
-    pub(crate) fn tellable(&self, attempt: &Attempt) -> Option<Seq> {
+    pub(crate) fn decided_limit(&self, attempt: &Attempt) -> Option<Seq> {
         let (group, joining) = self.joining(attempt)?;
-        Some(joining.tellable(group.decided))
+        Some(joining.decided_limit(group.decided))
     }
 
     /// Whether writes are accepted.
     pub(crate) fn accepts(&self, id: GroupId) -> bool {
         let joining = self.groups.get(&id).and_then(|group| group.joining.as_ref());
-        joining.is_none_or(|joining| joining.gate == Gate::Open)
+        joining.is_none_or(|joining| joining.drain == DrainState::Open)
     }
 
     /// Accepts no more writes.
     pub(crate) fn close(&mut self, attempt: &Attempt) {
         if let Some(joining) = self.joining_mut(attempt) {
-            assert_eq!(joining.gate, Gate::Open, "a gate is closed once");
-            joining.gate = Gate::Closed;
+            assert_eq!(joining.drain, DrainState::Open, "writes are stopped once");
+            joining.drain = DrainState::Closed;
         }
     }
 
     /// Orders nothing more, if the slot has everything and nothing is on its way. What all must know, durably, before
     /// the slot is admitted.
-    pub(crate) fn seal(&mut self, attempt: &Attempt) -> Option<(Seq, Vec<Window>)> {
+    pub(crate) fn seal(&mut self, attempt: &Attempt) -> Option<(Seq, Vec<DedupWindow>)> {
         if !self.joining(attempt)?.0.is_drained() {
             return None;
         }
         let joining = self.joining_mut(attempt)?;
-        assert!(joining.gate != Gate::Open, "writes could be accepted");
-        joining.gate = Gate::Sealed;
+        assert!(joining.drain != DrainState::Open, "writes could be accepted");
+        joining.drain = DrainState::Sealed;
         let (group, _) = self.joining(attempt)?;
         let last = Seq::new(group.config.epoch, group.counter);
         assert!(group.counter == 0 || group.decided == last, "everything is decided");

@@ -1,12 +1,12 @@
 //! One real brick on a simulated disk, with an arbiter that knows nothing but this brick, and one client.
 
+mod cluster;
 mod crash;
 mod crash_points;
 mod damage;
 mod fence;
 mod find_bytes;
 mod find_stripes;
-mod fleet;
 mod full;
 mod join;
 mod list;
@@ -24,8 +24,8 @@ use std::rc::Rc;
 use types::limits::BLOCK;
 use types::messages::brick::{BrickReport, BrickStatus, Purge, ReadStripe, ReadUnit, Span, Sync, Write};
 use types::messages::cluster::{
-    BeatReply, BrickBeat, BrickInfo, BrickJoin, BrickJoined, BrickState, Fences, GroupConfig, GroupRenew,
-    MapGet, MapNews, MapReply, SlotConfig, SlotState,
+    BrickHeartbeat, BrickInfo, BrickJoin, BrickJoined, BrickState, Fences, GroupConfig, GroupRenew,
+    HeartbeatReply, MapGet, MapReply, MapUpdate, SlotConfig, SlotState,
 };
 use types::messages::session::Role;
 use types::wire::Key;
@@ -42,7 +42,7 @@ const CLIENT: ClientId = ClientId(9);
 const AT: &str = "brick:1";
 
 /// A map of one volume.
-fn sea(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
+fn cluster_map(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
     let volume = VolumeInfo {
         id: GROUP.volume,
         name: "sea".to_owned(),
@@ -86,7 +86,7 @@ impl Bench {
         let geometry = Geometry::new(code, unit, 64).expect("a geometry");
         let slots = vec![SlotConfig { brick: BRICK, state: SlotState::Live }];
         let groups = vec![GroupConfig { epoch: Epoch(0), slots }];
-        let map = sea(geometry, groups);
+        let map = cluster_map(geometry, groups);
         let bench = Bench {
             sim: Simulation::new(seed, SimOptions::default()),
             superblock,
@@ -172,10 +172,10 @@ fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
         }
         MapGet::KIND => {
             let MapGet { have, .. } = call.parse()?;
-            let news = (have < map.version).then(|| MapNews::whole(map.clone()));
-            return Ok(Answer::new(&MapReply { news }, Buf::empty()));
+            let news = (have < map.version).then(|| MapUpdate::whole(map.clone()));
+            return Ok(Answer::new(&MapReply { update: news }, Buf::empty()));
         }
-        BrickBeat::KIND => {}
+        BrickHeartbeat::KIND => {}
         _ => return Err(Refusal::Unsupported),
     }
     if renew {
@@ -191,7 +191,7 @@ fn granted(map: MapVersion, joins: bool) -> Answer {
     if joins {
         return Answer::new(&BrickJoined { map, fences: Fences::none() }, Buf::empty());
     }
-    Answer::new(&BeatReply { map }, Buf::empty())
+    Answer::new(&HeartbeatReply { map }, Buf::empty())
 }
 
 /// Asks the brick, again and again where an answer may yet come.

@@ -6,14 +6,14 @@ use types::{Epoch, Refusal, Seq, StripeKey};
 
 use super::{SlotCore, Stamp};
 use crate::descriptor::descriptor_max;
-use crate::record::{Forget, Hold};
+use crate::record::{Forget, PrepareRecord};
 use crate::space::Run;
 use crate::table::class_for;
 
 /// What to do with a `Fill`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FillStep {
-    /// Write the bytes to these runs, sync them, append the record, then [`SlotCore::apply_hold`].
+    /// Write the bytes to these runs, sync them, append the record, then [`SlotCore::apply_prepare`].
     Write(Vec<Run>),
     /// The base has this identity already.
     Held,
@@ -47,11 +47,11 @@ impl SlotCore {
             return Err(Refusal::NoSpace);
         }
         // The same unit, given twice: the first one has not ended.
-        if self.coming.contains_key(&(fill.group, fill.base)) {
+        if self.in_flight.contains_key(&(fill.group, fill.base)) {
             return Err(Refusal::NotServing);
         }
         let runs = self.space.allocate(blocks as u32).ok_or(Refusal::NoSpace)?;
-        self.coming.insert((fill.group, fill.base), runs.clone());
+        self.in_flight.insert((fill.group, fill.base), runs.clone());
         Ok(FillStep::Write(runs))
     }
 
@@ -63,7 +63,7 @@ impl SlotCore {
     fn check_fill(&self, epoch: Epoch, fill: &Fill) -> Result<(), Refusal> {
         self.check_epoch(fill.group, epoch)?;
         if fill.base != Seq::NONE && self.dropped.contains(&fill.key.object) {
-            return Err(Refusal::Dropped);
+            return Err(Refusal::ObjectRemoved);
         }
         // Decided at once: were it not so, it could be aborted, and a late operation from before could come on top.
         if self.decided(fill.group) < fill.decided.max(fill.base) {
@@ -92,18 +92,18 @@ impl SlotCore {
     pub(super) fn drop_unit(&mut self, key: StripeKey, stamp: Stamp) {
         let Some(unit) = self.units.remove(&key) else { return };
         self.unplaced.remove(&key);
-        self.overlay_bytes -= unit.overlays.values().map(|kept| kept.weight()).sum::<usize>();
+        self.overlay_bytes -= unit.overlays.values().map(|entry| entry.weight()).sum::<usize>();
         if unit.at_rest {
             self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
         }
         if let Some(group) = self.groups.get_mut(&unit.group) {
-            unit.pend.keys().chain(unit.overlays.keys()).for_each(|seq| {
+            unit.pending.keys().chain(unit.overlays.keys()).for_each(|seq| {
                 group.held.remove(seq);
             });
-            group.drop_past(key);
+            group.drop_applied(key);
         }
-        let pend = unit.pend.into_values().flat_map(|kept| kept.hold.fresh);
-        let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pend).collect();
+        let pending = unit.pending.into_values().flat_map(|entry| entry.record.fresh);
+        let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pending).collect();
         self.release(freed, stamp.lsn);
     }
 }
@@ -112,8 +112,8 @@ impl SlotCore {
 ///
 /// A replay finds the decision before it, or with the group's state behind it; in either case it is never among the
 /// undecided ones whose bytes are compared. So those must be durable before the record is written.
-pub(crate) fn hold_of_fill(fill: &Fill, runs: Vec<Run>) -> Hold {
-    Hold {
+pub(crate) fn fill_record(fill: &Fill, runs: Vec<Run>) -> PrepareRecord {
+    PrepareRecord {
         group: fill.group,
         seq: fill.base,
         key: fill.key,

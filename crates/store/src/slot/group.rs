@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::brick::{Origin, Window};
+use types::messages::brick::{DedupWindow, WriteId};
 use types::{ClientId, ClientSeq, Epoch, Seq, StripeKey};
 
 /// A client's writes in a group.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ClientWindow {
     /// Up to here the client never repeats.
     pub(crate) acked: ClientSeq,
     /// Seen above that.
     pub(crate) seqs: BTreeSet<ClientSeq>,
 }
 
-impl Seen {
+impl ClientWindow {
     /// Whether the write was seen.
     pub(crate) fn has(&self, seq: ClientSeq) -> bool {
         seq <= self.acked || self.seqs.contains(&seq)
@@ -27,7 +27,7 @@ impl Seen {
         }
     }
 
-    pub(crate) fn saw(&mut self, seq: ClientSeq) {
+    pub(crate) fn mark_seen(&mut self, seq: ClientSeq) {
         if seq > self.acked {
             self.seqs.insert(seq);
         }
@@ -36,14 +36,14 @@ impl Seen {
 
 /// Windows of all clients.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Clients(pub(crate) BTreeMap<ClientId, Seen>);
+pub(crate) struct ClientTable(pub(crate) BTreeMap<ClientId, ClientWindow>);
 
-impl Clients {
-    pub(crate) fn merge(&mut self, windows: &[Window]) {
+impl ClientTable {
+    pub(crate) fn merge(&mut self, windows: &[DedupWindow]) {
         for window in windows {
             let seen = self.0.entry(window.client).or_default();
             seen.acknowledge(window.acked);
-            window.seen.iter().for_each(|seq| seen.saw(*seq));
+            window.seen.iter().for_each(|seq| seen.mark_seen(*seq));
         }
     }
 
@@ -51,8 +51,8 @@ impl Clients {
         self.0.retain(|client, _| !which(*client));
     }
 
-    pub(crate) fn windows(&self) -> Vec<Window> {
-        let window = |(client, seen): (&ClientId, &Seen)| Window {
+    pub(crate) fn windows(&self) -> Vec<DedupWindow> {
+        let window = |(client, seen): (&ClientId, &ClientWindow)| DedupWindow {
             client: *client,
             acked: seen.acked,
             seen: seen.seqs.iter().copied().collect(),
@@ -63,10 +63,10 @@ impl Clients {
 
 /// An operation whose effect a replay finds at rest.
 #[derive(Clone, Debug)]
-pub(crate) struct Past {
+pub(crate) struct AppliedOp {
     pub(crate) key: StripeKey,
     /// The writes that it carries.
-    pub(crate) origins: Vec<Origin>,
+    pub(crate) origins: Vec<WriteId>,
     /// Serial of the segment with its record.
     pub(crate) serial: u64,
 }
@@ -86,12 +86,12 @@ pub(crate) struct SlotGroup {
     /// Operations above that, with their stripes.
     pub(crate) held: BTreeMap<Seq, StripeKey>,
     /// Found by a replay, undecided so far, but their effect is at rest.
-    pub(crate) past: BTreeMap<Seq, Past>,
-    pub(crate) clients: Clients,
+    pub(crate) applied: BTreeMap<Seq, AppliedOp>,
+    pub(crate) clients: ClientTable,
     /// Serial of the segment with the last record of the group as a whole.
-    pub(crate) since: u64,
+    pub(crate) snapshot_serial: u64,
     /// Serial of the first segment that tells, since that record, whose writes were seen.
-    pub(crate) told: u64,
+    pub(crate) windows_serial: u64,
 }
 
 impl SlotGroup {
@@ -102,52 +102,52 @@ impl SlotGroup {
             decided: Seq::NONE,
             aborted: Vec::new(),
             held: BTreeMap::new(),
-            past: BTreeMap::new(),
-            clients: Clients::default(),
-            since: serial,
-            told: u64::MAX,
+            applied: BTreeMap::new(),
+            clients: ClientTable::default(),
+            snapshot_serial: serial,
+            windows_serial: u64::MAX,
         }
     }
 
     /// Remembers the writes of an operation whose record stands in this segment.
-    pub(crate) fn saw_all(&mut self, origins: &[Origin], serial: u64) {
-        origins.iter().for_each(|origin| self.saw(origin.client, origin.seq));
+    pub(crate) fn mark_all_seen(&mut self, origins: &[WriteId], serial: u64) {
+        origins.iter().for_each(|origin| self.mark_seen(origin.client, origin.seq));
         if !origins.is_empty() {
-            self.told = self.told.min(serial);
+            self.windows_serial = self.windows_serial.min(serial);
         }
     }
 
     /// The group's whole state stands in this segment.
-    pub(crate) fn stands(&mut self, serial: u64) {
-        (self.since, self.told) = (serial, u64::MAX);
+    pub(crate) fn note_snapshot(&mut self, serial: u64) {
+        (self.snapshot_serial, self.windows_serial) = (serial, u64::MAX);
     }
 
     pub(crate) fn acknowledge(&mut self, client: ClientId, acked: ClientSeq) {
         self.clients.0.entry(client).or_default().acknowledge(acked);
     }
 
-    pub(crate) fn saw(&mut self, client: ClientId, seq: ClientSeq) {
-        self.clients.0.entry(client).or_default().saw(seq);
+    pub(crate) fn mark_seen(&mut self, client: ClientId, seq: ClientSeq) {
+        self.clients.0.entry(client).or_default().mark_seen(seq);
     }
 
     /// Remembers the writes of past operations up to `upto`: they are decided.
-    pub(crate) fn saw_past(&mut self, upto: Seq) {
-        let rest = self.past.split_off(&upto.next());
-        for Past { origins, serial, .. } in std::mem::replace(&mut self.past, rest).into_values() {
-            self.saw_all(&origins, serial);
+    pub(crate) fn mark_applied_seen(&mut self, upto: Seq) {
+        let rest = self.applied.split_off(&upto.next());
+        for AppliedOp { origins, serial, .. } in std::mem::replace(&mut self.applied, rest).into_values() {
+            self.mark_all_seen(&origins, serial);
         }
     }
 
     /// Forgets undecided operations of a unit that is dropped: those of which a replay knows only whose writes they were.
-    pub(crate) fn drop_past(&mut self, key: StripeKey) {
-        self.past.retain(|_, past| past.key != key);
+    pub(crate) fn drop_applied(&mut self, key: StripeKey) {
+        self.applied.retain(|_, op| op.key != key);
     }
 
-    pub(crate) fn merge(&mut self, windows: &[Window]) {
+    pub(crate) fn merge(&mut self, windows: &[DedupWindow]) {
         self.clients.merge(windows);
     }
 
-    pub(crate) fn windows(&self) -> Vec<Window> {
+    pub(crate) fn windows(&self) -> Vec<DedupWindow> {
         self.clients.windows()
     }
 }

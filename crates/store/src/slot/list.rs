@@ -10,7 +10,7 @@ use crate::descriptor::{Base, Descriptor};
 
 /// Whose units are told, and by whom.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct UnitQuery {
     pub(crate) group: GroupId,
     /// The slot that is asked.
     pub(crate) slot: u8,
@@ -20,9 +20,9 @@ pub(crate) struct Asked {
     pub(crate) range: Range<usize>,
 }
 
-impl Asked {
+impl UnitQuery {
     /// What a base, if there is one, tells of the unit.
-    fn state(&self, key: StripeKey, base: Option<&Base>, news: bool) -> UnitState {
+    fn state(&self, key: StripeKey, base: Option<&Base>, dirty: bool) -> UnitState {
         let (base, blocks) = match base {
             None => (Seq::NONE, 0),
             Some(base) if self.of == self.slot => (base.identity, base.blocks),
@@ -34,7 +34,7 @@ impl Asked {
                 (identity, base.unit_blocks.get(of).copied().unwrap_or_else(longest))
             }
         };
-        UnitState { key, base, blocks, news }
+        UnitState { key, base, blocks, dirty }
     }
 
     /// What a descriptor at rest tells, if it is of this group.
@@ -51,23 +51,23 @@ impl Asked {
         if unit.slot != self.slot {
             return self.stranger(key);
         }
-        let spans = unit.overlays.values().flat_map(|kept| &kept.hold.spans).map(|span| span.range());
+        let spans = unit.overlays.values().flat_map(|entry| &entry.record.spans).map(|span| span.range());
         let overlaid =
             spans.into_iter().any(|span| span.start < self.range.end && self.range.start < span.end);
-        self.state(key, unit.base.as_ref(), overlaid || !unit.pend.is_empty())
+        self.state(key, unit.base.as_ref(), overlaid || !unit.pending.is_empty())
     }
 
     /// A unit that the brick has from a time when it was another slot of the group: nothing that counts.
     fn stranger(&self, key: StripeKey) -> UnitState {
-        UnitState { key, base: Seq::NONE, blocks: 0, news: true }
+        UnitState { key, base: Seq::NONE, blocks: 0, dirty: true }
     }
 }
 
 impl SlotCore {
     /// What is known of a unit that is in RAM, if it is at all.
-    pub(crate) fn unit_state(&self, asked: &Asked, key: StripeKey) -> Option<UnitState> {
-        let unit = self.units.get(&key).filter(|unit| unit.group == asked.group)?;
-        Some(asked.resident(key, unit))
+    pub(crate) fn unit_state(&self, query: &UnitQuery, key: StripeKey) -> Option<UnitState> {
+        let unit = self.units.get(&key).filter(|unit| unit.group == query.group)?;
+        Some(query.resident(key, unit))
     }
 
     /// Units in RAM of the first stripes of an object, each with its group.
@@ -83,7 +83,7 @@ impl SlotCore {
     /// descriptors at rest mean nothing any more.
     pub(crate) fn unit_states<'a>(
         &'a self,
-        asked: &'a Asked,
+        query: &'a UnitQuery,
         after: Option<StripeKey>,
         upto: Option<StripeKey>,
     ) -> impl Iterator<Item = (StripeKey, Option<UnitState>)> + 'a {
@@ -92,8 +92,8 @@ impl SlotCore {
         let empty = after.zip(upto).is_some_and(|(after, upto)| after >= upto);
         let erased = (!empty).then(|| self.erased.range(range)).into_iter().flatten();
         let units = (!empty).then(|| self.units.range(range)).into_iter().flatten();
-        let units = cost::walked(units).filter(|(_, unit)| unit.group == asked.group);
-        let units = units.map(|(key, unit)| (*key, Some(asked.resident(*key, unit))));
+        let units = cost::walked(units).filter(|(_, unit)| unit.group == query.group);
+        let units = units.map(|(key, unit)| (*key, Some(query.resident(*key, unit))));
         cost::walked(erased).map(|(key, _)| (*key, None)).chain(units)
     }
 }

@@ -17,7 +17,7 @@ use crate::space::{RUNS_MAX, Run};
 
 /// What a patch finds at a slot.
 #[derive(Debug)]
-pub(crate) struct Patched {
+pub(crate) struct PatchInput {
     /// Touched blocks of the unit, ascending.
     pub(crate) rows: Vec<u32>,
     /// Every block of the base, with its checksum.
@@ -28,7 +28,7 @@ pub(crate) struct Patched {
     pub(crate) overlays: Vec<OverlayPiece>,
 }
 
-impl Patched {
+impl PatchInput {
     /// Where the unit lies when its touched blocks have gone to `fresh`, or all of them if those are so many.
     pub(crate) fn runs(&self, fresh: &[Run]) -> Vec<Run> {
         let fresh_blocks = expand(fresh);
@@ -39,19 +39,19 @@ impl Patched {
         for (row, block) in self.rows.iter().zip(fresh_blocks) {
             blocks[*row as usize] = block;
         }
-        join(&blocks)
+        coalesce(&blocks)
     }
 }
 
 impl SlotCore {
     /// What a patch finds here: the base that it names as the newest before it, and the overlays over that. `unit` is
     /// the length of a unit, in bytes.
-    pub(crate) fn patched(&self, p: &Prepare, unit: usize) -> Result<Patched, Refusal> {
+    pub(crate) fn patch_input(&self, p: &Prepare, unit: usize) -> Result<PatchInput, Refusal> {
         let found = self.units.get(&p.key).filter(|found| found.slot == p.slot).ok_or(Refusal::Corrupt)?;
         let base = found.newest_before(p.seq).filter(|base| base.identity() == p.base);
         let base = base.ok_or(Refusal::Corrupt)?;
         let overlays = found.overlays.range(p.base.next()..p.seq);
-        let spans = overlays.clone().flat_map(|(_, kept)| kept.hold.spans.iter().map(Span::range));
+        let spans = overlays.clone().flat_map(|(_, entry)| entry.record.spans.iter().map(Span::range));
         // Of data, a slot's own unit counts; parity follows every one.
         let is_data = p.identities.is_empty();
         let rows = touched_rows(spans, unit, is_data.then_some(usize::from(p.slot)));
@@ -60,14 +60,17 @@ impl SlotCore {
         }
         let at = usize::from(p.slot) * unit;
         let range = at..at + unit;
-        let overlays =
-            if is_data { overlays.flat_map(|(_, kept)| pieces(kept, &range)).collect() } else { Vec::new() };
+        let overlays = if is_data {
+            overlays.flat_map(|(_, entry)| pieces(entry, &range)).collect()
+        } else {
+            Vec::new()
+        };
         let blocks = (0..base.blocks()).filter_map(|index| base.block(index)).collect();
-        Ok(Patched { rows, blocks, unit_blocks: base.unit_blocks().to_vec(), overlays })
+        Ok(PatchInput { rows, blocks, unit_blocks: base.unit_blocks().to_vec(), overlays })
     }
 
     /// Takes blocks for a patch: for what is touched, or for the whole unit if it would lie in too many pieces.
-    pub(super) fn allocate_patch(&mut self, patched: &Patched) -> Result<Vec<Run>, Refusal> {
+    pub(super) fn allocate_patch(&mut self, patched: &PatchInput) -> Result<Vec<Run>, Refusal> {
         let count = patched.rows.len();
         if count * 2 < patched.blocks.len() {
             let fresh = self.space.allocate(count as u32).ok_or(Refusal::NoSpace)?;
@@ -83,8 +86,8 @@ impl SlotCore {
 impl Unit {
     /// The newest base before an operation, decided or not: a primary patches what is committed only.
     fn newest_before(&self, seq: Seq) -> Option<BaseRef<'_>> {
-        match self.pend.range(..seq).next_back() {
-            Some((seq, kept)) => Some(BaseRef::Pend(*seq, kept)),
+        match self.pending.range(..seq).next_back() {
+            Some((seq, entry)) => Some(BaseRef::Pending(*seq, entry)),
             None => self.base.as_ref().map(BaseRef::Base),
         }
     }
@@ -115,7 +118,7 @@ pub(crate) fn expand(runs: &[Run]) -> Vec<u64> {
 }
 
 /// Blocks as runs.
-pub(crate) fn join(blocks: &[u64]) -> Vec<Run> {
+pub(crate) fn coalesce(blocks: &[u64]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for block in blocks {
         match runs.last_mut() {
@@ -130,7 +133,7 @@ pub(crate) fn join(blocks: &[u64]) -> Vec<Run> {
 pub(super) fn without(old: &[Run], new: &[Run]) -> Vec<Run> {
     let kept: BTreeSet<u64> = expand(new).into_iter().collect();
     let blocks: Vec<u64> = expand(old).into_iter().filter(|block| !kept.contains(block)).collect();
-    join(&blocks)
+    coalesce(&blocks)
 }
 
 #[cfg(test)]
@@ -153,7 +156,7 @@ mod tests {
     #[test]
     fn touched_blocks_move_and_the_rest_stays() {
         let run = |start, blocks| Run { start, blocks };
-        let patched = Patched {
+        let patched = PatchInput {
             rows: vec![1, 2],
             blocks: (10..14).map(|block| (block, 0)).collect(),
             unit_blocks: vec![4],

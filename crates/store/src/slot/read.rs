@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Span};
-use types::rare::{Rare, reached};
 use types::{Refusal, Seq, StripeKey};
 
-use super::{Kept, SlotCore, Unit};
+use super::{LogEntry, SlotCore, Unit};
 use crate::descriptor::Base;
 use crate::journal::Position;
 
@@ -97,25 +97,25 @@ impl SlotCore {
         let known = |seq: Seq| seq <= upto || decided.contains(&seq);
         if let Some(identity) = identity {
             let base = unit.base_at(identity, &known).inspect_err(|_| {
-                reached(Rare::OtherIdentity);
+                hit(CodeProbe::OtherIdentity);
                 let found = unit.base.as_ref().map(|base| base.identity);
-                tracing::debug!(%key, slot, wanted = %identity, ?found, pend = ?unit.pend.keys(), %upto, "not this base");
+                tracing::debug!(%key, slot, wanted = %identity, ?found, pending = ?unit.pending.keys(), %upto, "not this base");
             })?;
             return Ok(plan_base(base, &range));
         }
         // A patch changes no content: as long as its decision is not known, what it was made of answers.
         let newest =
-            unit.pend.iter().rev().find(|(seq, kept)| known(**seq) || kept.hold.kind != OpKind::Patch);
+            unit.pending.iter().rev().find(|(seq, entry)| known(**seq) || entry.record.kind != OpKind::Patch);
         let base = match newest {
-            Some((seq, kept)) if known(*seq) => Some(BaseRef::Pend(*seq, kept)),
+            Some((seq, entry)) if known(*seq) => Some(BaseRef::Pending(*seq, entry)),
             Some(_) => return Err(Refusal::Pending),
             None => unit.base.as_ref().map(BaseRef::Base),
         };
         let identity = base.map_or(Seq::NONE, |base| base.identity());
         let mut plan = base.map_or_else(ReadPlan::default, |base| plan_base(base, &range));
         let stripe_range = at + range.start..at + range.end;
-        for (seq, kept) in unit.overlays.range(identity.next()..) {
-            for piece in pieces(kept, &stripe_range) {
+        for (seq, entry) in unit.overlays.range(identity.next()..) {
+            for piece in pieces(entry, &stripe_range) {
                 if !known(*seq) {
                     return Err(Refusal::Pending);
                 }
@@ -135,19 +135,21 @@ impl SlotCore {
         identity: Seq,
     ) -> Vec<OverlayPiece> {
         let Some(unit) = self.units.get(&key) else { return Vec::new() };
-        unit.overlays.range(identity.next()..).flat_map(|(_, kept)| pieces(kept, range)).collect()
+        unit.overlays.range(identity.next()..).flat_map(|(_, entry)| pieces(entry, range)).collect()
     }
 
     /// What this slot knows of a stripe, operations on it counting as decided.
     pub(crate) fn shape(&self, key: StripeKey) -> Shape {
         let Some(unit) = self.units.get(&key) else { return Shape::default() };
-        let (identity, unit_blocks, identities) = match (unit.pend.last_key_value(), &unit.base) {
-            (Some((seq, kept)), _) => (*seq, kept.hold.unit_blocks.clone(), kept.hold.identities.clone()),
+        let (identity, unit_blocks, identities) = match (unit.pending.last_key_value(), &unit.base) {
+            (Some((seq, entry)), _) => {
+                (*seq, entry.record.unit_blocks.clone(), entry.record.identities.clone())
+            }
             (None, Some(base)) => (base.identity, base.unit_blocks.clone(), base.identities.clone()),
             (None, None) => (Seq::NONE, Vec::new(), Vec::new()),
         };
         let overlays = unit.overlays.range(identity.next()..);
-        let overlays = overlays.flat_map(|(_, kept)| kept.hold.spans.iter().map(Span::range));
+        let overlays = overlays.flat_map(|(_, entry)| entry.record.spans.iter().map(Span::range));
         Shape { exists: true, identity, identities, unit_blocks, overlays: overlays.collect() }
     }
 }
@@ -156,35 +158,37 @@ impl SlotCore {
 #[derive(Clone, Copy)]
 pub(super) enum BaseRef<'a> {
     Base(&'a Base),
-    Pend(Seq, &'a Kept),
+    Pending(Seq, &'a LogEntry),
 }
 
 impl BaseRef<'_> {
     pub(super) fn identity(&self) -> Seq {
         match self {
             BaseRef::Base(base) => base.identity,
-            BaseRef::Pend(seq, _) => *seq,
+            BaseRef::Pending(seq, _) => *seq,
         }
     }
 
     pub(super) fn block(&self, index: u32) -> Option<(u64, u32)> {
         match self {
             BaseRef::Base(base) => base.block(index),
-            BaseRef::Pend(_, kept) => crate::descriptor::block_of(&kept.hold.runs, &kept.hold.crcs, index),
+            BaseRef::Pending(_, entry) => {
+                crate::descriptor::block_of(&entry.record.runs, &entry.record.crcs, index)
+            }
         }
     }
 
     pub(super) fn blocks(&self) -> u32 {
         match self {
             BaseRef::Base(base) => base.blocks,
-            BaseRef::Pend(_, kept) => kept.hold.blocks,
+            BaseRef::Pending(_, entry) => entry.record.blocks,
         }
     }
 
     pub(super) fn unit_blocks(&self) -> &[u32] {
         match self {
             BaseRef::Base(base) => &base.unit_blocks,
-            BaseRef::Pend(_, kept) => &kept.hold.unit_blocks,
+            BaseRef::Pending(_, entry) => &entry.record.unit_blocks,
         }
     }
 }
@@ -195,8 +199,8 @@ impl Unit {
         if let Some(base) = self.base.as_ref().filter(|base| base.identity == identity) {
             return Ok(BaseRef::Base(base));
         }
-        match self.pend.get(&identity).filter(|_| known(identity)) {
-            Some(kept) => Ok(BaseRef::Pend(identity, kept)),
+        match self.pending.get(&identity).filter(|_| known(identity)) {
+            Some(entry) => Ok(BaseRef::Pending(identity, entry)),
             None => Err(Refusal::Corrupt),
         }
     }
@@ -212,13 +216,16 @@ fn plan_base(base: BaseRef<'_>, range: &Range<usize>) -> ReadPlan {
 }
 
 /// The parts of an overlay that lie over a range of the stripe.
-pub(super) fn pieces<'a>(kept: &'a Kept, range: &'a Range<usize>) -> impl Iterator<Item = OverlayPiece> + 'a {
+pub(super) fn pieces<'a>(
+    entry: &'a LogEntry,
+    range: &'a Range<usize>,
+) -> impl Iterator<Item = OverlayPiece> + 'a {
     let mut at = 0;
-    kept.hold.spans.iter().zip(&kept.hold.crcs).filter_map(move |(span, sum)| {
+    entry.record.spans.iter().zip(&entry.record.crcs).filter_map(move |(span, sum)| {
         let Range { start, end } = span.range();
         // Zeros have no bytes in the journal, and the checksum of none.
-        let source = (kept.hold.kind != OpKind::Zero).then(|| {
-            let Position { serial, offset, .. } = kept.position;
+        let source = (entry.record.kind != OpKind::Zero).then(|| {
+            let Position { serial, offset, .. } = entry.position;
             (Position { serial, offset: offset + at, len: span.len }, *sum)
         });
         at += u64::from(span.len);

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Prepare, Stage};
-use types::rare::{Rare, reached};
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Refusal, StripeKey};
 
 use super::{PrepareStep, SlotCore};
@@ -54,7 +54,7 @@ pub(super) struct Staged {
     entries: BTreeMap<StagedId, Entry>,
     /// Blocks of the entries, and of those whose bytes are being written.
     pub(super) blocks: u64,
-    coming: usize,
+    in_flight: usize,
 }
 
 fn blocks_of(runs: &[Run]) -> u64 {
@@ -72,20 +72,20 @@ impl SlotCore {
     ) -> Result<Vec<Run>, Refusal> {
         self.check_stage(epoch, stage)?;
         let blocks = stage.crcs.len() as u64;
-        let many = self.staged.entries.len() + self.staged.coming >= STAGED_MAX;
+        let many = self.staged.entries.len() + self.staged.in_flight >= STAGED_MAX;
         let much = (self.staged.blocks + blocks) * BLOCK as u64 > STAGED_BYTES_MAX;
         if many || much || self.space.free() < blocks + reserve {
             return Err(Refusal::NoSpace);
         }
         let runs = self.space.allocate(stage.crcs.len() as u32).ok_or(Refusal::NoSpace)?;
         self.staged.blocks += blocks;
-        self.staged.coming += 1;
+        self.staged.in_flight += 1;
         Ok(runs)
     }
 
     fn check_stage(&self, epoch: Epoch, stage: &Stage) -> Result<(), Refusal> {
         self.check_epoch(stage.group, epoch)?;
-        if self.dropped.contains(&stage.key.object) { Err(Refusal::Dropped) } else { Ok(()) }
+        if self.dropped.contains(&stage.key.object) { Err(Refusal::ObjectRemoved) } else { Ok(()) }
     }
 
     /// The bytes of a unit are written: it waits for its operation from now on, unless it has come too late.
@@ -100,7 +100,7 @@ impl SlotCore {
             self.unstage(&runs);
             return Err(refusal);
         }
-        self.staged.coming -= 1;
+        self.staged.in_flight -= 1;
         let id = StagedId { key: stage.key, client: stage.client, seq: stage.seq };
         let unit = StagedUnit { runs, crcs: stage.crcs.clone() };
         let entry = Entry { group: stage.group, slot: stage.slot, since: now, unit };
@@ -112,7 +112,7 @@ impl SlotCore {
 
     /// The bytes of a unit could not be written.
     pub(crate) fn unstage(&mut self, runs: &[Run]) {
-        self.staged.coming -= 1;
+        self.staged.in_flight -= 1;
         self.free_staged(runs);
     }
 
@@ -133,7 +133,7 @@ impl SlotCore {
             entry.group == p.group && entry.slot == p.slot && entry.unit.crcs.len() == blocks as usize
         };
         if !self.staged.entries.get(&id).is_some_and(fits) {
-            reached(Rare::NotStaged);
+            hit(CodeProbe::NotStaged);
             return Err(Refusal::NotStaged);
         }
         let entry = self
@@ -141,9 +141,9 @@ impl SlotCore {
             .entries
             .remove(&id)
             .ok_or(Refusal::NotStaged)
-            .inspect_err(|_| reached(Rare::NotStaged))?;
+            .inspect_err(|_| hit(CodeProbe::NotStaged))?;
         self.staged.blocks -= blocks_of(&entry.unit.runs);
-        self.coming.insert((p.group, p.seq), entry.unit.runs.clone());
+        self.in_flight.insert((p.group, p.seq), entry.unit.runs.clone());
         Ok(PrepareStep::Adopt(entry.unit))
     }
 

@@ -4,7 +4,7 @@ mod copied;
 mod fill;
 
 use proptest::prelude::*;
-use types::messages::brick::{Origin, Span, Stage, Window};
+use types::messages::brick::{DedupWindow, Span, Stage, WriteId};
 use types::{ClientId, ClientSeq, VolumeId};
 
 use self::fill::fill;
@@ -21,7 +21,7 @@ const UNIT: usize = 4 * BLOCK;
 /// A record as the journal holds it.
 #[derive(Clone, Debug)]
 enum Recorded {
-    Hold(Hold),
+    Prepare(PrepareRecord),
     Decided(Decided),
     Promise(Promise),
     Settle(Settle),
@@ -100,7 +100,7 @@ impl Bench {
             identities: Vec::new(),
             base: if kind == OpKind::Patch { self.core.shape(key).identity } else { Seq::NONE },
             unit_blocks: if kind == OpKind::Full { vec![len.div_ceil(BLOCK) as u32] } else { Vec::new() },
-            origins: vec![Origin { client: CLIENT, seq: ClientSeq(self.writes) }],
+            origins: vec![WriteId { client: CLIENT, seq: ClientSeq(self.writes) }],
             acked: vec![(CLIENT, ClientSeq(self.writes.saturating_sub(5)))],
             decided: Seq::NONE,
             urgent: false,
@@ -153,7 +153,7 @@ impl Bench {
         self.core.may_hold(p.group, p.key, p.seq)?;
         let blocks: u32 = runs.iter().map(|run| run.blocks).sum();
         let sums = if p.kind == OpKind::Full { blocks } else { p.spans.len() as u32 };
-        let mut hold = Hold {
+        let mut hold = PrepareRecord {
             group: p.group,
             seq: p.seq,
             key: p.key,
@@ -172,14 +172,14 @@ impl Bench {
             acked: p.acked.clone(),
         };
         if p.kind == OpKind::Patch {
-            let found = self.core.patched(p, UNIT)?;
+            let found = self.core.patch_input(p, UNIT)?;
             hold.runs = found.runs(&hold.fresh);
             hold.blocks = found.blocks.len() as u32;
             hold.unit_blocks = found.unit_blocks;
             hold.crcs = found.blocks.iter().map(|(_, sum)| *sum).collect();
             found.rows.iter().for_each(|row| hold.crcs[*row as usize] = p.seq.0 as u32 + row);
         }
-        self.record(Recorded::Hold(hold));
+        self.record(Recorded::Prepare(hold));
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Bench {
     fn write(&mut self, n: u64, kind: OpKind, offset: usize, len: usize) -> Result<Seq, Refusal> {
         let p = self.request(key(n), kind, offset, len);
         match self.prepare(&p)? {
-            PrepareStep::Hold(runs) => self.hold(&p, runs)?,
+            PrepareStep::Write(runs) => self.hold(&p, runs)?,
             other => panic!("{other:?}"),
         }
         Ok(p.seq)
@@ -205,12 +205,12 @@ impl Bench {
     fn checkpoint(&mut self, segments: u64, freed: bool) {
         let oldest = self.journal.first().map_or(0, |(stamp, _)| stamp.serial);
         let upto = (oldest + segments).min(self.lsn / 7);
-        for (key, seq) in self.core.forwards(upto) {
-            let Some(Forward { hold, position }) = self.core.forward(key, seq) else { continue };
+        for (key, seq) in self.core.live_records(upto) {
+            let Some(LiveRecord { record, position }) = self.core.live_record(key, seq) else { continue };
             self.lsn += 1;
             let stamp = Stamp { lsn: self.lsn, serial: 1 + self.lsn / 7 };
-            self.journal.push((stamp, Recorded::Hold(hold)));
-            self.core.forwarded(key, seq, position, stamp);
+            self.journal.push((stamp, Recorded::Prepare(record)));
+            self.core.relocated(key, seq, position, stamp);
         }
         for id in self.core.stale_groups(upto) {
             let snapshot = self.core.snapshot(id).expect("a group");
@@ -243,7 +243,7 @@ impl Bench {
         };
         for (stamp, record) in &self.journal {
             match record {
-                Recorded::Hold(hold) => load(&mut core, &hold.key),
+                Recorded::Prepare(hold) => load(&mut core, &hold.key),
                 Recorded::Forget(forget) => load(&mut core, &forget.key),
                 Recorded::Drop(drop) => {
                     self.at_rest
@@ -275,13 +275,14 @@ impl Bench {
                 None => self.at_rest.get(&key).map(|descriptor| descriptor.base.clone()),
             };
             let base = base.filter(|base| base.blocks > 0);
-            let kept = |kept: &BTreeMap<Seq, Box<Kept>>| kept.keys().copied().collect::<Vec<Seq>>();
-            let (pend, overlays) = unit.map_or_else(Default::default, |u| (kept(&u.pend), kept(&u.overlays)));
-            lines.push(format!("{key} {base:?} pend {pend:?} overlays {overlays:?}"));
+            let kept = |kept: &BTreeMap<Seq, Box<LogEntry>>| kept.keys().copied().collect::<Vec<Seq>>();
+            let (pending, overlays) =
+                unit.map_or_else(Default::default, |u| (kept(&u.pending), kept(&u.overlays)));
+            lines.push(format!("{key} {base:?} pending {pending:?} overlays {overlays:?}"));
         }
         for (id, group) in &core.groups {
             let SlotGroup { promised, served, decided, held, aborted, .. } = group;
-            let windows: Vec<Window> = group.windows();
+            let windows: Vec<DedupWindow> = group.windows();
             lines.push(format!("{id} {promised} {served:?} {decided} {held:?} {aborted:?} {windows:?}"));
         }
         lines.push(format!("{} free", core.free_blocks()));
@@ -291,7 +292,7 @@ impl Bench {
 
 fn apply(core: &mut SlotCore, record: &Recorded, stamp: Stamp) {
     match record {
-        Recorded::Hold(hold) => core.apply_hold(hold.clone(), Position::default(), stamp),
+        Recorded::Prepare(hold) => core.apply_prepare(hold.clone(), Position::default(), stamp),
         Recorded::Decided(decided) => core.apply_decided(decided.group, decided.upto, stamp),
         Recorded::Promise(promise) => core.apply_promise(promise.group, promise.epoch, stamp),
         Recorded::Settle(settle) => core.apply_settle(settle, stamp),
@@ -407,12 +408,12 @@ fn an_empty_full_write_leaves_zeros() {
 fn repeats_are_recognised() {
     let mut bench = Bench::serving();
     let p = bench.request(key(0), OpKind::Full, 0, UNIT);
-    let Ok(PrepareStep::Hold(runs)) = bench.prepare(&p) else { panic!("fresh") };
-    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Coming));
+    let Ok(PrepareStep::Write(runs)) = bench.prepare(&p) else { panic!("fresh") };
+    assert_eq!(bench.prepare(&p), Ok(PrepareStep::InFlight));
     bench.hold(&p, runs).expect("the epoch is the same");
-    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Held));
+    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Prepared));
     bench.decide(p.seq);
-    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Held));
+    assert_eq!(bench.prepare(&p), Ok(PrepareStep::Prepared));
     assert_eq!(bench.core.free_blocks(), BLOCKS - 4);
 }
 
@@ -421,7 +422,7 @@ fn superseded_epochs_are_refused() {
     let mut bench = Bench::serving();
     let (old, coming) =
         (bench.request(key(0), OpKind::Full, 0, UNIT), bench.request(key(1), OpKind::Full, 0, UNIT));
-    let Ok(PrepareStep::Hold(runs)) = bench.prepare(&coming) else { panic!("fresh") };
+    let Ok(PrepareStep::Write(runs)) = bench.prepare(&coming) else { panic!("fresh") };
     bench.record(Recorded::Promise(Promise { group: GROUP, epoch: Epoch(2) }));
     assert_eq!(bench.prepare(&old), Err(Refusal::StaleEpoch));
     assert_eq!(bench.hold(&coming, runs), Err(Refusal::StaleEpoch), "its bytes came too late");
@@ -461,11 +462,11 @@ fn a_dropped_object_takes_nothing_any_more() {
     bench.decide(decided);
     bench.write(1, OpKind::Full, 0, UNIT).expect("space");
     let p = bench.request(key(2), OpKind::Full, 0, UNIT);
-    let Ok(PrepareStep::Hold(runs)) = bench.prepare(&p) else { panic!("fresh") };
+    let Ok(PrepareStep::Write(runs)) = bench.prepare(&p) else { panic!("fresh") };
     bench.write(4, OpKind::Full, 0, UNIT).expect("space");
     bench.record(Recorded::Drop(Drop { object: key(0).object, stripes: 4 }));
-    assert_eq!(bench.hold(&p, runs), Err(Refusal::Dropped), "it came while the object went");
-    assert_eq!(bench.write(3, OpKind::Overlay, 0, 10), Err(Refusal::Dropped));
+    assert_eq!(bench.hold(&p, runs), Err(Refusal::ObjectRemoved), "it came while the object went");
+    assert_eq!(bench.write(3, OpKind::Overlay, 0, 10), Err(Refusal::ObjectRemoved));
     assert_eq!(bench.core.free_blocks(), BLOCKS - 4, "the other object's");
     assert_eq!(bench.read(0).expect("zeros").present, 0);
 }
@@ -475,7 +476,7 @@ fn without_space_nothing_is_taken() {
     let mut bench = Bench::serving();
     for n in 0..BLOCKS / 64 {
         let p = bench.request(key(n), OpKind::Full, 0, 64 * BLOCK);
-        assert!(matches!(bench.prepare(&p), Ok(PrepareStep::Hold(_))));
+        assert!(matches!(bench.prepare(&p), Ok(PrepareStep::Write(_))));
     }
     let p = bench.request(key(9), OpKind::Full, 0, BLOCK);
     assert_eq!(bench.prepare(&p), Err(Refusal::NoSpace));
@@ -497,7 +498,7 @@ fn a_staged_unit_is_taken_once() {
     assert_eq!(bench.core.space.free(), BLOCKS - 4);
     bench.adopt(&p).expect("staged");
     assert_eq!(bench.core.free_blocks(), BLOCKS - 4);
-    assert_eq!(bench.core.prepare(p.seq.epoch(), &p, 0, 1000, UNIT), Ok(PrepareStep::Held));
+    assert_eq!(bench.core.prepare(p.seq.epoch(), &p, 0, 1000, UNIT), Ok(PrepareStep::Prepared));
     let again = Prepare { seq: bench.next_seq(), ..p.clone() };
     assert_eq!(bench.adopt(&again), Err(Refusal::NotStaged));
     bench.decide(p.seq);
@@ -508,7 +509,7 @@ fn a_staged_unit_is_taken_once() {
 fn only_the_operation_that_it_is_for_takes_a_staged_unit() {
     let mut bench = Bench::serving();
     let p = bench.staged(0, 5).expect("space");
-    let other_write = Origin { client: CLIENT, seq: ClientSeq(99) };
+    let other_write = WriteId { client: CLIENT, seq: ClientSeq(99) };
     for wrong in [
         Prepare { key: key(1), ..p.clone() },
         Prepare { slot: 1, participants: 3, ..p.clone() },
@@ -544,7 +545,7 @@ fn staged_units_go_with_age_epoch_object_and_the_plain_way() {
     assert_eq!(gone(&drop), BLOCKS);
     let plain = |bench: &mut Bench, p: &Prepare| {
         let plain = Prepare { staged: false, crcs: vec![0; UNIT / BLOCK], ..p.clone() };
-        assert!(matches!(bench.prepare(&plain), Ok(PrepareStep::Hold(_))));
+        assert!(matches!(bench.prepare(&plain), Ok(PrepareStep::Write(_))));
     };
     assert_eq!(gone(&plain), BLOCKS - 4, "one place, not two");
     // The bytes are on their way to the disk when the epoch ends.

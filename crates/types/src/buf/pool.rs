@@ -14,7 +14,7 @@ use crate::limits::BLOCK;
 const SLAB: usize = 256 << 10;
 /// Sizes are powers of two from [`BLOCK`] on.
 const CLASSES: usize = 36;
-/// Bytes up to which free slabs stay, those in use counted, unless [`keep_pages`] says otherwise.
+/// Bytes up to which free slabs stay, those in use counted, unless [`set_pool_limit`] says otherwise.
 const KEPT_MAX: usize = 96 << 20;
 
 static POOL: Mutex<Pool> =
@@ -22,7 +22,7 @@ static POOL: Mutex<Pool> =
 
 /// Sets the bytes up to which slabs stay with the process when nothing in them is used any more: a new one costs a
 /// page fault per page. Slabs in use count; they may be more, and then every free one goes back to the system.
-pub fn keep_pages(bytes: usize) {
+pub fn set_pool_limit(bytes: usize) {
     let mut pool = lock();
     pool.kept_max = bytes;
     let spare = pool.shrink(0);
@@ -31,7 +31,7 @@ pub fn keep_pages(bytes: usize) {
 }
 
 /// Bytes that the process holds for payloads, used or not.
-pub fn pages_held() -> usize {
+pub fn pool_bytes() -> usize {
     lock().bytes
 }
 

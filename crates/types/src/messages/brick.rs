@@ -162,14 +162,14 @@ records! {
     } => Done;
 
     /// A write that was merged into an operation.
-    part Origin {
+    part WriteId {
         /// The writer.
         client: ClientId,
         /// The writer's number.
         seq: ClientSeq,
     }
     /// What is remembered of one client's writes in one group, to recognise a repeated one.
-    part Window {
+    part DedupWindow {
         /// The writer.
         client: ClientId,
         /// Up to here the client knows its writes as stable and never repeats them.
@@ -203,7 +203,7 @@ records! {
         /// For [`OpKind::Patch`]: the identity of this slot's base, which it changes.
         base: Seq,
         /// The writes that it carries.
-        origins: Vec<Origin>,
+        origins: Vec<WriteId>,
         /// The writers' acknowledged numbers.
         acked: Vec<(ClientId, ClientSeq)>,
         /// Every operation of the group up to here is decided.
@@ -225,7 +225,7 @@ records! {
         journal_fill: u8,
     };
     /// Primary to slot: make everything held so far durable now.
-    112 Nudge {} => Prepared;
+    112 Flush {} => Prepared;
     /// A group's decisions.
     part GroupDecision {
         /// The group.
@@ -243,7 +243,7 @@ records! {
 
     /// Slot to primary: this brick has held operations of these groups for a while and not heard what became of them. It
     /// may have been told, and have forgotten that in a restart.
-    124 Remind {
+    124 QueryDecisions {
         /// The brick that asks.
         brick: BrickId,
         /// The groups, with the epochs that it serves.
@@ -267,7 +267,7 @@ records! {
         map: MapVersion,
     } => Tail;
     /// An operation that a slot holds durably without knowing its decision.
-    part HeldOp {
+    part PreparedOp {
         /// Its place in the group's order.
         seq: Seq,
         /// The stripe.
@@ -277,18 +277,18 @@ records! {
         /// Mask of the slots that take part.
         participants: u64,
         /// The writes that it carries.
-        origins: Vec<Origin>,
+        origins: Vec<WriteId>,
     }
     /// What a slot holds.
     115 Tail {
         /// Every operation up to here is decided.
         decided: Seq,
         /// Operations whose decision is not known.
-        held: Vec<HeldOp>,
+        held: Vec<PreparedOp>,
         /// Operations that the last take-over whose end is known aborted: others may not have been told.
         aborted: Vec<Seq>,
         /// Writes seen, to recognise repeated ones.
-        windows: Vec<Window>,
+        windows: Vec<DedupWindow>,
         /// Bytes that the brick can still take.
         free: u64,
     };
@@ -302,7 +302,7 @@ records! {
         /// Aborted operations.
         aborted: Vec<Seq>,
         /// Writes seen by any slot.
-        windows: Vec<Window>,
+        windows: Vec<DedupWindow>,
     } => Done;
     /// Primary to slot: reads a range of a unit for the primary's own use. The payload answers.
     117 ReadBase {
@@ -333,7 +333,7 @@ records! {
         /// Its 4-KiB blocks, 0 if it is zeros.
         blocks: u32,
         /// Overlays lie over the unit, or something undecided does.
-        news: bool,
+        dirty: bool,
     }
     /// Primary to slot: the units of a group, as the slot knows them, in the order of their keys.
     118 UnitList {
@@ -361,7 +361,7 @@ records! {
         /// About so many units are above the page, if it is the first one; 0 of others, which do not count them.
         above: u64,
         /// This life of the brick's server.
-        life: Incarnation,
+        incarnation: Incarnation,
     };
     /// Primary to a slot that is brought level: this is your unit of the stripe, whatever you have. The payload is the
     /// unit's base; there is none for an absent unit. Answered when durable.

@@ -31,7 +31,7 @@ coded_enum! {
 
 coded_enum! {
     /// Why a brick cannot take the place of another one.
-    pub enum Obstacle: u8 {
+    pub enum ReplaceErrorKind: u8 {
         /// The cluster has no brick with the old one's id.
         OldUnknown = 1,
         /// The old brick holds a lease.
@@ -135,7 +135,7 @@ records! {
         config: GroupConfig,
     }
     /// What an asker lacks of the map, or a part of it. [`MapFetch`] puts the parts together.
-    part MapNews {
+    part MapUpdate {
         /// The version that the asker has with this and what `rest` says.
         version: MapVersion,
         /// The cluster.
@@ -165,7 +165,7 @@ records! {
     /// What is newer, if anything is.
     201 MapReply {
         /// The news.
-        news: Option<MapNews>,
+        update: Option<MapUpdate>,
     };
     /// Which clients may no longer write: those whose id is at most `upto` and not among `mounted`. No id is given twice,
     /// so a client that is fenced stays so; ids above `upto` may have been given since.
@@ -200,14 +200,14 @@ records! {
         fences: Fences,
     };
     /// A brick renews its lease, which counts from the moment it sent this.
-    203 BrickBeat {
+    203 BrickHeartbeat {
         /// The brick.
         brick: BrickId,
         /// This life of the server.
         incarnation: Incarnation,
         /// Bytes free.
         free: u64,
-    } => BeatReply;
+    } => HeartbeatReply;
     /// A group's primary asks for a new epoch with the same live slots, so that a take-over aborts an operation that
     /// cannot be completed. Done already if the epoch is no longer `epoch`.
     205 GroupRenew {
@@ -217,7 +217,7 @@ records! {
         epoch: Epoch,
         /// The primary.
         brick: BrickId,
-    } => BeatReply;
+    } => HeartbeatReply;
     /// A group's primary asks that a slot be live again: every operation is decided, durably on every live slot and on
     /// this one, and nothing is issued until the answer is known. Done already if the slot is live in a later epoch.
     ///
@@ -232,7 +232,7 @@ records! {
         brick: BrickId,
         /// The slot that has been brought level.
         slot: u8,
-    } => BeatReply;
+    } => HeartbeatReply;
     /// Another brick takes the place of one that is Out, in every group. It is brought level by the groups' primaries.
     207 BrickReplace {
         /// The brick that is gone for good.
@@ -241,9 +241,9 @@ records! {
         new: BrickId,
     } => BrickReplaced;
     /// What keeps a brick from taking another's place, and where.
-    part Hindrance {
+    part ReplaceError {
         /// What it is.
-        what: Obstacle,
+        what: ReplaceErrorKind,
         /// The first group that it concerns, if it concerns groups.
         group: Option<GroupId>,
         /// The brick of that group that is in the way, if one is.
@@ -254,10 +254,10 @@ records! {
         /// How many: 0 if the old brick is in no group (any more).
         groups: u32,
         /// Why nothing was done.
-        hindrance: Option<Hindrance>,
+        error: Option<ReplaceError>,
     };
     /// The lease is renewed.
-    204 BeatReply {
+    204 HeartbeatReply {
         /// The newest map.
         map: MapVersion,
     };
@@ -270,7 +270,7 @@ records! {
         readers: u32,
         /// How often it is open for writing.
         writers: u32,
-        /// The client is zeroing what a cut has left of it, under this number ([`Zero`](super::names::Zero)).
+        /// The client is zeroing what a cut has left of it, under this number ([`ZeroBegin`](super::names::ZeroBegin)).
         zeroing: Option<u64>,
     }
     /// A mount begins, or comes back to a metadata service that has restarted.
@@ -296,14 +296,14 @@ records! {
         /// The volume's root.
         root: InodeId,
     };
-    /// A client renews its lease and waits for news, at most [`BEAT_US`](crate::limits::BEAT_US).
+    /// A client renews its lease and waits for news, at most [`HEARTBEAT_US`](crate::limits::HEARTBEAT_US).
     212 ClientPoll {
         /// The client.
         client: ClientId,
         /// The version of the map that it has.
         map: MapVersion,
-    } => ClientNews;
-    /// The mode of an open inode must change: flush if you buffer, then say so by `ModeTaken`.
+    } => ClientPollReply;
+    /// The mode of an open inode must change: flush if you buffer, then say so by `RecallAck`.
     part Recall {
         /// The inode.
         inode: InodeId,
@@ -312,24 +312,24 @@ records! {
         /// Number of the recall, never given again.
         number: u64,
     }
-    /// Somebody is about to cut an open inode: end your reads and writes and begin none, then say so by `Stopped`.
-    part Stop {
+    /// Somebody is about to cut an open inode: end your reads and writes and begin none, then say so by `Quiesced`.
+    part Quiesce {
         /// The inode.
         inode: InodeId,
         /// Number of the cut, never given again.
         number: u64,
     }
     /// What is new.
-    213 ClientNews {
+    213 ClientPollReply {
         /// The newest map.
         map: MapVersion,
         /// Modes to change.
         recalls: Vec<Recall>,
         /// Where to stop.
-        stops: Vec<Stop>,
+        quiesces: Vec<Quiesce>,
     };
     /// A recalled mode has been taken: nothing is buffered that it does not allow.
-    214 ModeTaken {
+    214 RecallAck {
         /// The client.
         client: ClientId,
         /// The inode.
@@ -339,7 +339,7 @@ records! {
     } => Done;
     /// No read or write of an inode is under way here. Answered when the cut has been made or given up: they may begin
     /// again, with the inode's new attributes.
-    216 Stopped {
+    216 Quiesced {
         /// The client.
         client: ClientId,
         /// The inode.
@@ -491,8 +491,8 @@ impl ClusterMap {
     }
 
     /// Takes news of a later version over.
-    fn take(&mut self, news: MapNews) {
-        let MapNews { version, cluster, whole, bricks, volumes, groups, gone, rest: _ } = news;
+    fn take(&mut self, news: MapUpdate) {
+        let MapUpdate { version, cluster, whole, bricks, volumes, groups, gone, rest: _ } = news;
         if whole {
             *self = ClusterMap::empty(cluster);
         }
@@ -521,12 +521,12 @@ fn put<T, K: Ord>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
     }
 }
 
-impl MapNews {
+impl MapUpdate {
     /// A whole map, in one part.
-    pub fn whole(map: ClusterMap) -> MapNews {
+    pub fn whole(map: ClusterMap) -> MapUpdate {
         let ClusterMap { version, cluster, bricks, volumes } = map;
         let (groups, gone) = (Vec::new(), Vec::new());
-        MapNews { version, cluster, whole: true, bricks, volumes, groups, gone, rest: None }
+        MapUpdate { version, cluster, whole: true, bricks, volumes, groups, gone, rest: None }
     }
 }
 
@@ -535,7 +535,7 @@ impl MapNews {
 #[derive(Debug)]
 pub struct MapFetch {
     asked: MapGet,
-    parts: Vec<MapNews>,
+    parts: Vec<MapUpdate>,
 }
 
 impl MapFetch {
@@ -551,7 +551,7 @@ impl MapFetch {
 
     /// Takes an answer; true if that was all.
     pub fn answered(&mut self, reply: MapReply) -> bool {
-        let Some(news) = reply.news else { return true };
+        let Some(news) = reply.update else { return true };
         // Parts of a whole map are of different moments: what changed since the first one is asked for at the end.
         let alone = news.rest.is_none() && self.asked.rest.is_none();
         (self.asked.have, self.asked.rest) = (news.version, news.rest);
@@ -576,7 +576,7 @@ impl MapFetch {
 mod tests {
     use super::*;
 
-    fn news(version: u64, whole: bool, volumes: &[u32], rest: Option<u32>) -> MapNews {
+    fn news(version: u64, whole: bool, volumes: &[u32], rest: Option<u32>) -> MapUpdate {
         let volume = |id: &u32| VolumeInfo {
             id: VolumeId(*id),
             name: format!("v{id} of {version}"),
@@ -590,7 +590,7 @@ mod tests {
             volumes: volumes.iter().map(volume).collect(),
             ..ClusterMap::empty(ClusterId::default())
         };
-        MapNews { whole, rest: rest.map(VolumeId), ..MapNews::whole(map) }
+        MapUpdate { whole, rest: rest.map(VolumeId), ..MapUpdate::whole(map) }
     }
 
     fn names(map: &ClusterMap) -> Vec<&str> {
@@ -602,18 +602,18 @@ mod tests {
         let mut map = ClusterMap::empty(ClusterId::default());
         map.take(news(1, true, &[9], None));
         let mut fetch = MapFetch::new(map.version, None);
-        assert!(!fetch.answered(MapReply { news: Some(news(3, true, &[1, 2], Some(2))) }));
+        assert!(!fetch.answered(MapReply { update: Some(news(3, true, &[1, 2], Some(2))) }));
         assert_eq!(*fetch.request(), MapGet { have: MapVersion(3), volume: None, rest: Some(VolumeId(2)) });
-        assert!(!fetch.answered(MapReply { news: Some(news(3, false, &[4], None)) }));
+        assert!(!fetch.answered(MapReply { update: Some(news(3, false, &[4], None)) }));
         assert_eq!(*fetch.request(), MapGet { have: MapVersion(3), volume: None, rest: None });
         let group = GroupId { volume: VolumeId(4), index: 0 };
         let config = GroupConfig { epoch: Epoch(7), slots: Vec::new() };
-        let last = MapNews {
+        let last = MapUpdate {
             groups: vec![GroupChange { group, config: config.clone() }],
             gone: vec![VolumeId(1)],
             ..news(5, false, &[3], None)
         };
-        assert!(fetch.answered(MapReply { news: Some(last) }));
+        assert!(fetch.answered(MapReply { update: Some(last) }));
         fetch.apply(&mut map);
         assert_eq!((map.version, names(&map)), (MapVersion(5), vec!["v2 of 3", "v3 of 5", "v4 of 3"]));
         assert_eq!(map.group(group).map(|(_, found)| found), Some(&config));
@@ -626,13 +626,13 @@ mod tests {
         for (version, newer) in [(5, false), (6, false), (7, true)] {
             let mut fetch = MapFetch::new(MapVersion(4), None);
             assert!(!fetch.is_newer_than(MapVersion(0)), "nothing has come yet");
-            assert!(fetch.answered(MapReply { news: Some(news(version, false, &[2], None)) }));
+            assert!(fetch.answered(MapReply { update: Some(news(version, false, &[2], None)) }));
             assert_eq!(fetch.is_newer_than(map.version), newer);
             fetch.apply(&mut map);
             assert_eq!(map.volumes.len(), 1 + usize::from(newer));
         }
         let mut fetch = MapFetch::new(map.version, None);
-        assert!(fetch.answered(MapReply { news: None }));
+        assert!(fetch.answered(MapReply { update: None }));
         assert!(!fetch.is_newer_than(map.version));
     }
 

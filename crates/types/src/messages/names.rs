@@ -81,7 +81,7 @@ records! {
         /// zeroed before the file may grow. Not above `size` if there are none.
         stale_end: u64,
         /// How often the file has become shorter: what was made of it before counts no more.
-        cuts: u64,
+        truncate_seq: u64,
         /// Grows with every change of the contents that is durable, whatever the times say.
         changes: u64,
     }
@@ -379,7 +379,7 @@ records! {
         /// The file.
         inode: InodeId,
         /// How often it had been cut when it was written.
-        cuts: u64,
+        truncate_seq: u64,
         /// The file has at least so many bytes.
         size: u64,
         /// When it was written.
@@ -389,7 +389,7 @@ records! {
     }
     /// Tells of growth. `stable`: the bytes are stable and the sizes are to be kept for good; otherwise they are
     /// shown to others and forgotten with the service. A report from before a cut changes nothing.
-    320 Grow {
+    320 UpdateSizes {
         /// The writer.
         client: ClientId,
         /// The volume.
@@ -398,24 +398,24 @@ records! {
         sizes: Vec<SizeUpdate>,
         /// The bytes are stable.
         stable: bool,
-    } => Grown;
+    } => UpdateSizesReply;
     /// Sizes were taken over, but for some files.
-    322 Grown {
+    322 UpdateSizesReply {
         /// Those that were cut since the report was made.
         cut: Vec<Attr>,
     };
     /// A client that does not have a file alone wants to zero what a cut has left beyond its end. One client does so at a
     /// time, until its `Zeroed`.
-    323 Zero {
+    323 ZeroBegin {
         /// Who asks; its number for this is what [`Zeroed`] names.
         caller: Caller,
         /// The volume.
         volume: VolumeId,
         /// The file.
         inode: InodeId,
-    } => MayZero;
+    } => ZeroBeginReply;
     /// Whether it may.
-    324 MayZero {
+    324 ZeroBeginReply {
         /// If not, another one is at it: ask again.
         granted: bool,
     };
@@ -427,10 +427,10 @@ records! {
         volume: VolumeId,
         /// The file.
         inode: InodeId,
-        /// Number of the `Zero` that this ends; none of a client that has the file alone.
+        /// Number of the `ZeroBegin` that this ends; none of a client that has the file alone.
         number: Option<u64>,
         /// How often it had been cut when that began.
-        cuts: u64,
+        truncate_seq: u64,
         /// Up to where: 0 if it was given up.
         stale_end: u64,
     } => Done;

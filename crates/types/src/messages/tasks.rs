@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn a_request_has_its_name_and_an_answer_has_none() {
         assert_eq!(task_name(brick::Purge::KIND), "request Purge");
-        assert_eq!(task_name(cluster::BrickBeat::KIND), "request BrickBeat");
+        assert_eq!(task_name(cluster::BrickHeartbeat::KIND), "request BrickHeartbeat");
         assert_eq!(task_name(names::Lookup::KIND), "request Lookup");
         assert_eq!(task_name(brick::UnitBytes::KIND), UNKNOWN);
         assert_eq!(task_name(u16::MAX), UNKNOWN);

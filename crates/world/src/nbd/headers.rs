@@ -1,11 +1,11 @@
 //! The headers of both phases, written and read.
 
-use super::words::*;
+use super::consts::*;
 
 /// Bytes of an option without its data.
 pub const OPTION_LEN: usize = 16;
 /// Bytes of an answer to an option without its data.
-pub const ANSWER_LEN: usize = 20;
+pub const OPTION_REPLY_LEN: usize = 20;
 /// Bytes of a request without its payload.
 pub const REQUEST_LEN: usize = 28;
 /// Bytes of a simple reply without its payload.
@@ -76,7 +76,7 @@ pub fn option(option: u32, data: &[u8]) -> Vec<u8> {
 
 /// What comes before the data of an answer to an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AnswerHeader {
+pub struct OptionReplyHeader {
     /// The option that is answered.
     pub option: u32,
     /// What kind of answer.
@@ -85,19 +85,19 @@ pub struct AnswerHeader {
     pub len: u32,
 }
 
-impl AnswerHeader {
+impl OptionReplyHeader {
     /// `None` if it is no answer.
-    pub fn parse(bytes: &[u8]) -> Option<AnswerHeader> {
+    pub fn parse(bytes: &[u8]) -> Option<OptionReplyHeader> {
         let mut input = Input(bytes);
         let magic = input.u64()?;
-        let header = AnswerHeader { option: input.u32()?, kind: input.u32()?, len: input.u32()? };
+        let header = OptionReplyHeader { option: input.u32()?, kind: input.u32()?, len: input.u32()? };
         (magic == OPTION_REPLY_MAGIC).then_some(header)
     }
 }
 
 /// One answer to an option.
-pub fn answer(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(ANSWER_LEN + data.len());
+pub fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(OPTION_REPLY_LEN + data.len());
     bytes.extend(OPTION_REPLY_MAGIC.to_be_bytes());
     bytes.extend(option.to_be_bytes());
     bytes.extend(kind.to_be_bytes());

@@ -2,15 +2,15 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `words.rs` | the protocol's numbers |
+//! | `consts.rs` | the protocol's numbers |
 //! | `headers.rs` | options, their answers, requests, simple replies: written and read |
 //!
 //! Source: `doc/proto.md` of the NBD project, fixed newstyle. Numbers are big-endian.
 
+pub mod consts;
 mod headers;
-pub mod words;
 
 pub use headers::{
-    ANSWER_LEN, AnswerHeader, Input, OPTION_LEN, OptionHeader, REPLY_LEN, REQUEST_LEN, Request, SimpleReply,
-    answer, option,
+    Input, OPTION_LEN, OPTION_REPLY_LEN, OptionHeader, OptionReplyHeader, REPLY_LEN, REQUEST_LEN, Request,
+    SimpleReply, option, option_reply,
 };

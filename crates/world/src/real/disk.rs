@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, OFlags, flock, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use types::{Buf, BufMut};
 
-use super::receive::Landing;
+use super::receive::ReadBuf;
 
 /// Pieces of one vectored write.
 const PIECES_MAX: usize = 64;
@@ -140,8 +140,8 @@ impl Disk {
         let mut buf = BufMut::dirty(len);
         let mut filled = self.read_now(offset, &mut buf);
         while filled < len {
-            let landing = Landing { buf, from: filled };
-            let op = ReadAt::new(self.inner.file.clone(), offset + filled as u64, landing);
+            let read_buf = ReadBuf { buf, from: filled };
+            let op = ReadAt::new(self.inner.file.clone(), offset + filled as u64, read_buf);
             let BufResult(read, op) = submit(op).await;
             match read {
                 Ok(0) => return Err(self.failed("read", offset, &io::ErrorKind::UnexpectedEof.into())),

@@ -39,12 +39,12 @@ const BACKLOG: i32 = 128;
 
 /// Accepts connections on one address, for one thread.
 pub(crate) struct Listener {
-    place: Arc<Place>,
+    listen_socket: Arc<ListenSocket>,
     polls: bool,
 }
 
 /// An address that is listened at; given back when the last thread that accepts there has ended.
-pub(crate) struct Place {
+pub(crate) struct ListenSocket {
     socket: Arc<OwnedFd>,
     at: At,
 }
@@ -70,7 +70,7 @@ pub fn bind_port(address: &str) -> io::Result<TcpListener> {
     }
 }
 
-impl Drop for Place {
+impl Drop for ListenSocket {
     fn drop(&mut self) {
         if let At::Path(path) = &self.at {
             let _ = std::fs::remove_file(path);
@@ -87,17 +87,17 @@ impl Listener {
     pub(super) fn on(socket: TcpListener, polls: bool) -> io::Result<Listener> {
         socket.set_nonblocking(polls)?;
         let at = At::Port(socket.local_addr()?);
-        Ok(Listener { place: Arc::new(Place { socket: Arc::new(socket.into()), at }), polls })
+        Ok(Listener { listen_socket: Arc::new(ListenSocket { socket: Arc::new(socket.into()), at }), polls })
     }
 
     /// Accepts where another thread does so already.
-    pub(super) fn beside(place: Arc<Place>, polls: bool) -> Listener {
-        Listener { place, polls }
+    pub(super) fn shared(listen_socket: Arc<ListenSocket>, polls: bool) -> Listener {
+        Listener { listen_socket, polls }
     }
 
     /// For other threads that shall accept here too.
-    pub(crate) fn place(&self) -> Arc<Place> {
-        Arc::clone(&self.place)
+    pub(crate) fn listen_socket(&self) -> Arc<ListenSocket> {
+        Arc::clone(&self.listen_socket)
     }
 
     /// Listens at a path, in the place of a dead process's socket if there is one.
@@ -113,21 +113,21 @@ impl Listener {
             bound = bind(&socket, &address);
         }
         bound.map_err(|error| about("listen at", path, &error.into()))?;
-        let place = Place { socket: Arc::new(socket), at: At::Path(path.to_owned()) };
-        listen(&place.socket, BACKLOG)?;
-        Ok(Listener { place: Arc::new(place), polls })
+        let listen_socket = ListenSocket { socket: Arc::new(socket), at: At::Path(path.to_owned()) };
+        listen(&listen_socket.socket, BACKLOG)?;
+        Ok(Listener { listen_socket: Arc::new(listen_socket), polls })
     }
 
     /// The address listened on, with the port that was chosen, or the path.
     pub(crate) fn address(&self) -> String {
-        match &self.place.at {
+        match &self.listen_socket.at {
             At::Port(address) => address.to_string(),
             At::Path(path) => path.clone(),
         }
     }
 
     fn conn(&self, socket: OwnedFd) -> io::Result<Conn> {
-        match &self.place.at {
+        match &self.listen_socket.at {
             At::Port(_) => Conn::new(TcpStream::from(socket), self.polls),
             At::Path(path) => Conn::local(UnixStream::from(socket), path, self.polls),
         }
@@ -139,7 +139,7 @@ impl Listener {
     /// A connection that arrives while the future is dropped may be lost; its other end sees it closed.
     pub(crate) async fn accept(&self) -> io::Result<Conn> {
         loop {
-            let BufResult(result, accept) = submit(Accept::new(self.place.socket.clone())).await;
+            let BufResult(result, accept) = submit(Accept::new(self.listen_socket.socket.clone())).await;
             match result {
                 Ok(_) => {}
                 // It was gone before it was taken.
@@ -231,7 +231,7 @@ impl Conn {
         Ok(Conn { socket: Rc::new(Socket(Arc::new(stream.into()))), peer: path.to_owned(), local: true })
     }
 
-    pub(crate) fn outlast(&self, silence_us: u64) -> io::Result<()> {
+    pub(crate) fn set_user_timeout(&self, silence_us: u64) -> io::Result<()> {
         if self.local {
             return Ok(());
         }

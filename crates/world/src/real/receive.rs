@@ -50,7 +50,7 @@ impl Receiver {
             0 => Buf::empty(),
             len => self.take_payload(len).await?,
         };
-        let frame = Frame::join(header, record, payload)?;
+        let frame = Frame::from_parts(header, record, payload)?;
         self.broken = false;
         Ok(Some(frame))
     }
@@ -124,7 +124,7 @@ impl Receiver {
 
     fn take_header(&mut self, most: usize) -> io::Result<FrameHeader> {
         let bytes = self.staged().first_chunk().expect("the header was staged");
-        let header = Frame::open(bytes, most)?;
+        let header = Frame::decode_header(bytes, most)?;
         self.used += HEADER_LEN;
         Ok(header)
     }
@@ -163,7 +163,7 @@ impl Receiver {
     /// One read into `buf[from..]`.
     async fn read_into(&self, buf: BufMut, from: usize, flags: RecvFlags) -> io::Result<(usize, BufMut)> {
         let BufResult(read, recv) =
-            submit(Recv::new(self.socket.shared(), Landing { buf, from }, flags)).await;
+            submit(Recv::new(self.socket.shared(), ReadBuf { buf, from }, flags)).await;
         Ok((read?, recv.into_inner().buf))
     }
 }
@@ -173,24 +173,24 @@ fn cut_off() -> io::Error {
 }
 
 /// The part of a buffer from `from` on, as compio's operations want it: room without content. Also for disks.
-pub(super) struct Landing {
+pub(super) struct ReadBuf {
     pub(super) buf: BufMut,
     pub(super) from: usize,
 }
 
-impl IoBuf for Landing {
+impl IoBuf for ReadBuf {
     fn as_init(&self) -> &[u8] {
         &[]
     }
 }
 
-impl SetLen for Landing {
+impl SetLen for ReadBuf {
     unsafe fn set_len(&mut self, _len: usize) {
         // The buffer's bytes are initialised from the start, and who reads counts them.
     }
 }
 
-impl IoBufMut for Landing {
+impl IoBufMut for ReadBuf {
     fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let room = &mut self.buf[self.from..];
         let (start, len) = (room.as_mut_ptr().cast(), room.len());

@@ -142,7 +142,7 @@ impl Outgoing {
     }
 
     fn push(&mut self, mut frame: Frame) -> io::Result<()> {
-        let header = frame.seal()?;
+        let header = frame.encode_header()?;
         let Frame { record, payload, .. } = frame;
         self.push_head(&header);
         let apart = record.len() > RECORD_COPIED;

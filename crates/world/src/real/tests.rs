@@ -10,7 +10,7 @@ use types::wire::Flags;
 use types::{Buf, BufMut, ClusterId, Epoch};
 
 use super::*;
-use crate::{Frame, Signal};
+use crate::{Frame, Notify};
 
 mod turns;
 
@@ -112,7 +112,7 @@ fn too_large_a_frame_is_not_sent() {
 #[test]
 fn what_is_no_frame_is_an_error() {
     let mut good = frame(1, noise(100), Buf::from(noise(20_000)));
-    let mut bytes = good.seal().unwrap().to_vec();
+    let mut bytes = good.encode_header().unwrap().to_vec();
     bytes.extend_from_slice(&good.record);
     bytes.extend_from_slice(&good.payload);
     let damaged = |at: usize| {
@@ -166,7 +166,7 @@ fn a_header_that_announces_too_much_is_refused_before_the_rest_comes() {
     on_each(|world| async move {
         let listener = world.listen("127.0.0.1:0").await.unwrap();
         let mut stream = TcpStream::connect(listener.address()).unwrap();
-        let header = frame(1, noise(1000), Buf::from(noise(2000))).seal().unwrap();
+        let header = frame(1, noise(1000), Buf::from(noise(2000))).encode_header().unwrap();
         stream.write_all(&header).unwrap();
         let (_sender, mut receiver) = listener.accept().await.unwrap().split();
         assert_eq!(receiver.recv_within(2999).await.unwrap_err().kind(), ErrorKind::InvalidData);
@@ -373,7 +373,7 @@ fn other_tasks_go_on_during_disk_work() {
 #[test]
 fn another_thread_wakes_the_awaited_future_and_tasks() {
     on_each(|world| async move {
-        let (ping, pong) = (Signal::new(), Signal::new());
+        let (ping, pong) = (Notify::new(), Notify::new());
         let far = (ping.clone(), pong.clone());
         let first = pong.wait();
         let other = thread::spawn(move || {
@@ -405,7 +405,7 @@ fn another_thread_wakes_the_awaited_future_and_tasks() {
 #[test]
 fn another_thread_wakes_more_tasks_than_its_queue_holds() {
     on_each(|world| async move {
-        let (start, woken) = (Signal::new(), Rc::new(Cell::new(0)));
+        let (start, woken) = (Notify::new(), Rc::new(Cell::new(0)));
         for _ in 0..3 * REMOTE_WAKES {
             let (wait, woken) = (start.wait(), woken.clone());
             world.spawn("test", async move {
@@ -559,7 +559,7 @@ fn a_plain_client_sees_whole_frames() {
         sender.send(frame(9, b"record".to_vec(), Buf::copy_of(b"payload"))).await.unwrap();
         let mut bytes = [0; 64 + 13];
         stream.read_exact(&mut bytes).unwrap();
-        let header = Frame::open(bytes.first_chunk().unwrap(), ANY).unwrap();
+        let header = Frame::decode_header(bytes.first_chunk().unwrap(), ANY).unwrap();
         assert_eq!((header.record_len, header.payload_len), (6, 7));
         assert_eq!(&bytes[64..], b"recordpayload");
     });
@@ -614,10 +614,10 @@ fn threads_share_a_place_and_the_last_one_gives_it_back() {
     let path = std::env::temp_dir().join(format!("shoal-place-{}", std::process::id()));
     let world = crate::World(crate::WorldBody::Real(World::new().unwrap()));
     let listener = world.block_on(world.listen_at_path(path.to_str().unwrap())).unwrap();
-    let place = listener.place().expect("the real world has threads");
+    let place = listener.listen_socket().expect("the real world has threads");
     let other = thread::spawn(move || {
         let world = crate::World(crate::WorldBody::Real(World::new().unwrap()));
-        let listener = world.listen_beside(&place).unwrap();
+        let listener = world.listen_shared(&place).unwrap();
         drop(place);
         world.block_on(async {
             let (mut send, _recv) = listener.accept().await.unwrap().split_stream();

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use types::limits::BLOCK;
 use types::{Buf, BufMut};
 
-use super::ledger::{Piece, Task};
+use super::completion::Completion;
 use super::link::{self, Link, PAUSE_US, Shared};
-use super::promise::Promise;
+use super::replay_log::{Piece, Task};
 use super::url::Url;
 use crate::World;
 
@@ -39,7 +39,7 @@ impl Disk {
         let url = Url::parse(url)?;
         world.sleep(PAUSE_US).await;
         let wrong = |text: String| io::Error::other(format!("{}: {text}", url.text));
-        let (link, export) = link::enter(world, &url).await.map_err(|fault| wrong(fault.text()))?;
+        let (link, export) = link::connect(world, &url).await.map_err(|error| wrong(error.text()))?;
         if export.len() < least {
             return Err(wrong(format!("the export has {} bytes, {least} are wanted", export.len())));
         }
@@ -53,7 +53,7 @@ impl Disk {
 
     fn over(shared: Shared, link: Link) -> Disk {
         let shared = Rc::new(shared);
-        shared.world.spawn("lent disk", link::keep(shared.clone(), link));
+        shared.world.spawn("lent disk", link::run(shared.clone(), link));
         Disk(Rc::new(Handle { shared, partial: async_lock::Mutex::new(()) }))
     }
 
@@ -79,7 +79,7 @@ impl Disk {
         }
         let whole = self.widened(&range);
         let from = (offset - whole.start) as usize;
-        let mut pieces: Vec<Rc<Promise>> = Vec::new();
+        let mut pieces: Vec<Rc<Completion>> = Vec::new();
         let mut at = whole.start;
         while at < whole.end {
             let len = (whole.end - at).min(self.shared().export.piece() as u64) as u32;
@@ -136,8 +136,8 @@ impl Disk {
         loop {
             let flushed = self.shared().flushed.wait();
             let (unflushed, flushing) = {
-                let ledger = self.shared().ledger.borrow();
-                (ledger.unflushed(), ledger.is_flushing())
+                let replay_log = self.shared().replay_log.borrow();
+                (replay_log.unflushed(), replay_log.is_flushing())
             };
             match flushing {
                 _ if unflushed < UNFLUSHED_MAX => return Ok(()),
@@ -156,7 +156,7 @@ impl Disk {
     pub(crate) async fn lost(&self) -> io::Error {
         loop {
             let lost = self.shared().lost.wait();
-            let error = self.shared().ledger.borrow().error();
+            let error = self.shared().replay_log.borrow().error();
             match error {
                 Some(error) => return error,
                 None => lost.await,

@@ -8,24 +8,24 @@ use futures_util::future::{Either, select};
 use types::Buf;
 use types::limits::BLOCK;
 
-use super::entry::{Entry, Export, GREETING_LEN};
-use super::fault::{Fault, garbage};
-use super::ledger::{Ledger, Task};
-use super::promise::Promise;
-use super::url::{Place, Url};
-use crate::nbd::words::{CMD_DISC, CMD_READ};
-use crate::nbd::{ANSWER_LEN, REPLY_LEN, Request, SimpleReply};
-use crate::{Signal, StreamReceiver, StreamSender, World};
+use super::completion::Completion;
+use super::error::{RemoteError, protocol_error};
+use super::negotiation::{Export, GREETING_LEN, Negotiation};
+use super::replay_log::{ReplayLog, Task};
+use super::url::{Endpoint, Url};
+use crate::nbd::consts::{CMD_DISC, CMD_READ};
+use crate::nbd::{OPTION_REPLY_LEN, REPLY_LEN, Request, SimpleReply};
+use crate::{Notify, StreamReceiver, StreamSender, World};
 
 /// How long a server may take to negotiate, in microseconds.
-const ENTRY_US: u64 = 10_000_000;
+const NEGOTIATION_US: u64 = 10_000_000;
 /// Pause before a connection is made, in microseconds. A server may still be carrying out writes of a connection that
 /// has ended, this process's or that of one that was killed: they must not come after newer ones.
 pub(super) const PAUSE_US: u64 = 1_000_000;
 /// Time between two looks at what is waited for, in microseconds.
 const LOOK_US: u64 = 1_000_000;
 /// Looks for which an answer may be away. Counted, not timed: while this process itself stands still nobody looks.
-const PATIENCE: u64 = 30;
+const TIMEOUT_LOOKS: u64 = 30;
 
 /// What may be the matter with a server that says nothing.
 const BUSY: &str = "it may serve one client at a time, and have one, or one that died unnoticed: then start the server again";
@@ -35,15 +35,15 @@ pub(super) struct Shared {
     pub(super) world: World,
     pub(super) url: Url,
     pub(super) export: Export,
-    pub(super) ledger: RefCell<Ledger>,
+    pub(super) replay_log: RefCell<ReplayLog>,
     /// The first block, if it was read and is not being changed: it tells this disk from another one.
     pub(super) first: RefCell<Option<Buf>>,
     /// Given when there is something to send, or nobody has the disk any more.
-    pub(super) news: Signal,
+    pub(super) news: Notify,
     /// Given when a flush has ended.
-    pub(super) flushed: Signal,
+    pub(super) flushed: Notify,
     /// Given when the disk is lost.
-    pub(super) lost: Signal,
+    pub(super) lost: Notify,
     /// Nobody has the disk any more.
     pub(super) over: Cell<bool>,
     /// Looks so far.
@@ -64,34 +64,34 @@ impl Shared {
             world,
             url,
             export,
-            ledger: RefCell::default(),
+            replay_log: RefCell::default(),
             first: RefCell::default(),
-            news: Signal::new(),
-            flushed: Signal::new(),
-            lost: Signal::new(),
+            news: Notify::new(),
+            flushed: Notify::new(),
+            lost: Notify::new(),
             over: Cell::new(false),
             looks: Cell::new(0),
             down: RefCell::default(),
         }
     }
 
-    pub(super) fn ask(&self, task: Task) -> std::io::Result<Rc<Promise>> {
-        let promise = self.ledger.borrow_mut().ask(task, self.looks.get())?;
+    pub(super) fn ask(&self, task: Task) -> std::io::Result<Rc<Completion>> {
+        let completion = self.replay_log.borrow_mut().ask(task, self.looks.get())?;
         self.news.notify();
-        Ok(promise)
+        Ok(completion)
     }
 
     fn lose(&self, text: &str) {
         let text = format!("{}: {text}", self.url.text);
         tracing::error!("{text}: the disk is lost for this process");
-        self.ledger.borrow_mut().lose(text);
+        self.replay_log.borrow_mut().lose(text);
         self.lost.notify();
         self.flushed.notify();
     }
 }
 
 /// Serves the disk until nobody has it, or it is lost.
-pub(super) async fn keep(shared: Rc<Shared>, link: Link) {
+pub(super) async fn run(shared: Rc<Shared>, link: Link) {
     let (serving, watching) = (pin!(serve(&shared, link)), pin!(watch(&shared)));
     let why = match select(serving, watching).await {
         Either::Left((None, _)) => return,
@@ -102,18 +102,18 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Link) {
     }
 }
 
-/// Ends when the patience does. Returns what to say then.
+/// Ends when the timeout has passed. Returns what to say then.
 async fn watch(shared: &Shared) -> String {
     loop {
         shared.world.sleep(LOOK_US).await;
         shared.looks.set(shared.looks.get() + 1);
         let down = shared.down.borrow().clone();
-        let oldest = shared.ledger.borrow().oldest();
+        let oldest = shared.replay_log.borrow().oldest();
         let since = down.iter().map(|(since, _)| *since).chain(oldest).min();
-        if since.is_some_and(|since| shared.looks.get() - since > PATIENCE) {
+        if since.is_some_and(|since| shared.looks.get() - since > TIMEOUT_LOOKS) {
             let why = down.map_or_else(|| "it does not answer".to_owned(), |(_, why)| why);
             return format!(
-                "nothing came from it for {PATIENCE} s ({why}); see that the server runs, then start the brick again"
+                "nothing came from it for {TIMEOUT_LOOKS} s ({why}); see that the server runs, then start the brick again"
             );
         }
     }
@@ -124,21 +124,21 @@ async fn serve(shared: &Shared, mut link: Link) -> Option<String> {
     loop {
         let why = match talk(shared, link).await {
             Ok(()) => return None,
-            Err(Fault::Wrong(why)) => return Some(why),
-            Err(Fault::Broken(why)) => why,
+            Err(RemoteError::Fatal(why)) => return Some(why),
+            Err(RemoteError::Transient(why)) => why,
         };
         tracing::warn!("{}: {why}; connecting again", shared.url.text);
         *shared.down.borrow_mut() = Some((shared.looks.get(), why));
         link = loop {
-            shared.ledger.borrow_mut().broken();
+            shared.replay_log.borrow_mut().broken();
             shared.world.sleep(PAUSE_US).await;
             if shared.over.get() {
                 return None;
             }
             match again(shared).await {
                 Ok(link) => break link,
-                Err(Fault::Wrong(why)) => return Some(why),
-                Err(Fault::Broken(why)) => {
+                Err(RemoteError::Fatal(why)) => return Some(why),
+                Err(RemoteError::Transient(why)) => {
                     tracing::debug!("{}: {why}", shared.url.text);
                     shared.down.borrow_mut().iter_mut().for_each(|(_, last)| last.clone_from(&why));
                 }
@@ -149,60 +149,62 @@ async fn serve(shared: &Shared, mut link: Link) -> Option<String> {
 }
 
 /// Makes a connection and brings the server to where the last one was.
-async fn again(shared: &Shared) -> Result<Link, Fault> {
-    let (mut link, export) = enter(&shared.world, &shared.url).await?;
+async fn again(shared: &Shared) -> Result<Link, RemoteError> {
+    let (mut link, export) = connect(&shared.world, &shared.url).await?;
     let old = shared.export;
     if export.len() < old.len() {
         let (now, before) = (export.len(), old.len());
-        return Err(Fault::Wrong(format!(
+        return Err(RemoteError::Fatal(format!(
             "the export has {now} bytes now and had {before}; give it its size back, then start the brick again"
         )));
     }
     if export.block > old.block || export.most < old.most {
-        return Err(Fault::Wrong("the server's block sizes have changed; start the brick again".to_owned()));
+        return Err(RemoteError::Fatal(
+            "the server's block sizes have changed; start the brick again".to_owned(),
+        ));
     }
     let first = shared.first.borrow().clone();
     if let Some(first) = first {
         let read = Request { flags: 0, kind: CMD_READ, cookie: 0, offset: 0, len: BLOCK as u32 };
         let reply = link.exchange(read, Vec::new()).await?;
         if reply.code != 0 {
-            return Err(Fault::Broken(format!(
+            return Err(RemoteError::Transient(format!(
                 "the server cannot read its first block: error {}",
                 reply.code
             )));
         }
         if link.receiver.body(BLOCK).await? != first {
             let text = "another disk is exported under this name: its first 4 KiB are different; see which one it is";
-            return Err(Fault::Wrong(text.to_owned()));
+            return Err(RemoteError::Fatal(text.to_owned()));
         }
     }
-    let writes = shared.ledger.borrow().to_repeat();
+    let writes = shared.replay_log.borrow().to_repeat();
     for cookie in &writes {
-        let again = shared.ledger.borrow_mut().repeat(*cookie);
+        let again = shared.replay_log.borrow_mut().repeat(*cookie);
         let Some((request, parts)) = again else { continue };
         let reply = link.exchange(request, parts).await?;
-        shared.ledger.borrow_mut().repeated(reply)?;
+        shared.replay_log.borrow_mut().repeated(reply)?;
     }
     tracing::info!("{}: connected again, {} writes repeated", shared.url.text, writes.len());
     Ok(link)
 }
 
 /// Connects and negotiates.
-pub(super) async fn enter(world: &World, url: &Url) -> Result<(Link, Export), Fault> {
-    let conn = match &url.place {
-        Place::Tcp(address) => world.connect(address).await?,
-        Place::Unix(path) => world.connect_to_path(path).await?,
+pub(super) async fn connect(world: &World, url: &Url) -> Result<(Link, Export), RemoteError> {
+    let conn = match &url.endpoint {
+        Endpoint::Tcp(address) => world.connect(address).await?,
+        Endpoint::Unix(path) => world.connect_to_path(path).await?,
     };
     let (sender, receiver) = conn.split_stream();
     let mut link = Link { sender, receiver };
-    let export = world.timeout(ENTRY_US, link.negotiate(&url.export)).await;
-    let export =
-        export.unwrap_or_else(|| Err(Fault::Broken(format!("the server does not negotiate; {BUSY}"))))?;
+    let export = world.timeout(NEGOTIATION_US, link.negotiate(&url.export)).await;
+    let export = export
+        .unwrap_or_else(|| Err(RemoteError::Transient(format!("the server does not negotiate; {BUSY}"))))?;
     Ok((link, export))
 }
 
 /// Sends what is asked and takes what is answered, until the connection ends or nobody wants it.
-async fn talk(shared: &Shared, link: Link) -> Result<(), Fault> {
+async fn talk(shared: &Shared, link: Link) -> Result<(), RemoteError> {
     let Link { mut sender, mut receiver } = link;
     let (asking, hearing) = (pin!(ask(shared, &mut sender)), pin!(hear(shared, &mut receiver)));
     match select(asking, hearing).await {
@@ -210,10 +212,10 @@ async fn talk(shared: &Shared, link: Link) -> Result<(), Fault> {
     }
 }
 
-async fn ask(shared: &Shared, sender: &mut StreamSender) -> Result<(), Fault> {
+async fn ask(shared: &Shared, sender: &mut StreamSender) -> Result<(), RemoteError> {
     loop {
         let news = shared.news.wait();
-        let next = shared.ledger.borrow_mut().next_request();
+        let next = shared.replay_log.borrow_mut().next_request();
         match next {
             Some((request, parts)) => sender.send_parts(&request.encode(), parts).await?,
             None if shared.over.get() => {
@@ -225,52 +227,56 @@ async fn ask(shared: &Shared, sender: &mut StreamSender) -> Result<(), Fault> {
     }
 }
 
-async fn hear(shared: &Shared, receiver: &mut StreamReceiver) -> Result<(), Fault> {
+async fn hear(shared: &Shared, receiver: &mut StreamReceiver) -> Result<(), RemoteError> {
     loop {
         let reply = reply(receiver).await?;
-        let len = shared.ledger.borrow().payload(reply)?;
+        let len = shared.replay_log.borrow().payload(reply)?;
         let body = receiver.body(len).await?;
-        let flushing = shared.ledger.borrow().is_flushing();
-        shared.ledger.borrow_mut().answered(reply, body)?;
-        if flushing && !shared.ledger.borrow().is_flushing() {
+        let flushing = shared.replay_log.borrow().is_flushing();
+        shared.replay_log.borrow_mut().answered(reply, body)?;
+        if flushing && !shared.replay_log.borrow().is_flushing() {
             shared.flushed.notify();
         }
     }
 }
 
-async fn reply(receiver: &mut StreamReceiver) -> Result<SimpleReply, Fault> {
+async fn reply(receiver: &mut StreamReceiver) -> Result<SimpleReply, RemoteError> {
     match SimpleReply::parse(&head(receiver, REPLY_LEN).await?) {
         Some(reply) => Ok(reply),
-        None => garbage("it answers with something else than a reply"),
+        None => protocol_error("it answers with something else than a reply"),
     }
 }
 
 /// The next bytes, which are due.
-async fn head(receiver: &mut StreamReceiver, len: usize) -> Result<Vec<u8>, Fault> {
+async fn head(receiver: &mut StreamReceiver, len: usize) -> Result<Vec<u8>, RemoteError> {
     let head = receiver.head(len).await?;
-    head.ok_or_else(|| Fault::Broken("the server closed the connection".to_owned()))
+    head.ok_or_else(|| RemoteError::Transient("the server closed the connection".to_owned()))
 }
 
 impl Link {
-    async fn negotiate(&mut self, name: &str) -> Result<Export, Fault> {
-        let mut entry = Entry::new(name);
+    async fn negotiate(&mut self, name: &str) -> Result<Export, RemoteError> {
+        let mut negotiation = Negotiation::new(name);
         let greeting = self.receiver.head(GREETING_LEN).await?;
-        let greeting =
-            greeting.ok_or_else(|| Fault::Broken(format!("the server turns everybody away; {BUSY}")))?;
-        self.sender.send(&entry.greeted(&greeting)?, Buf::empty()).await?;
+        let greeting = greeting
+            .ok_or_else(|| RemoteError::Transient(format!("the server turns everybody away; {BUSY}")))?;
+        self.sender.send(&negotiation.greeted(&greeting)?, Buf::empty()).await?;
         loop {
-            let (kind, len) = entry.data_len(&head(&mut self.receiver, ANSWER_LEN).await?)?;
+            let (kind, len) = negotiation.data_len(&head(&mut self.receiver, OPTION_REPLY_LEN).await?)?;
             let data = if len == 0 { Vec::new() } else { head(&mut self.receiver, len).await? };
-            if let Some(export) = entry.answered(kind, &data)? {
+            if let Some(export) = negotiation.answered(kind, &data)? {
                 return Ok(export);
             }
         }
     }
 
     /// Sends a request and waits for its reply; the payload is left for the caller.
-    async fn exchange(&mut self, request: Request, parts: Vec<Buf>) -> Result<SimpleReply, Fault> {
+    async fn exchange(&mut self, request: Request, parts: Vec<Buf>) -> Result<SimpleReply, RemoteError> {
         self.sender.send_parts(&request.encode(), parts).await?;
         let reply = reply(&mut self.receiver).await?;
-        if reply.cookie == request.cookie { Ok(reply) } else { garbage("it answers what it was not asked") }
+        if reply.cookie == request.cookie {
+            Ok(reply)
+        } else {
+            protocol_error("it answers what it was not asked")
+        }
     }
 }

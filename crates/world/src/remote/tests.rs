@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use types::Buf;
 
-use self::server::{Manner, Server, Spoil};
+use self::server::{Behaviour, InjectedFault, Server};
 use super::Disk;
-use crate::nbd::words::*;
+use crate::nbd::consts::*;
 use crate::{SimOptions, Simulation, World};
 
 const SIZE: u64 = 1 << 20;
@@ -17,13 +17,13 @@ const SECOND: u64 = 1_000_000;
 const URL: &str = "nbd://lender:10809/disk";
 
 /// Starts the server's node, with the disk that it has or a new one.
-async fn lend(sim: &Simulation, manner: Manner) -> Rc<Server> {
+async fn lend(sim: &Simulation, behaviour: Behaviour) -> Rc<Server> {
     let world = sim.node("lender");
     let disk = match world.open_disk("disk").await {
         Ok(disk) => disk,
         Err(_) => world.create_disk("disk", SIZE).await.unwrap(),
     };
-    let server = Server::new(&world, disk, manner);
+    let server = Server::new(&world, disk, behaviour);
     server.listen(world.listen(":10809").await.unwrap());
     server
 }
@@ -40,7 +40,7 @@ fn block(byte: u8) -> Buf {
 fn story(tell: impl AsyncFn(&Simulation, World, Rc<Server>, Disk)) {
     let sim = calm(1);
     sim.block_on("brick", async {
-        let server = lend(&sim, Manner::honest(SIZE)).await;
+        let server = lend(&sim, Behaviour::honest(SIZE)).await;
         let world = sim.node("brick");
         let disk = Disk::open(&world, URL, 0).await.unwrap();
         tell(&sim, world, server, disk).await;
@@ -52,7 +52,7 @@ fn bytes_come_back_through_any_server() {
     for (sizes, seed) in [[1, 1, 32 << 20], [512, 4096, 8192], [4096, 4096, 4096]].into_iter().zip(1..) {
         let sim = calm(seed);
         sim.block_on("brick", async {
-            let server = lend(&sim, Manner { sizes, ..Manner::honest(SIZE) }).await;
+            let server = lend(&sim, Behaviour { sizes, ..Behaviour::honest(SIZE) }).await;
             let disk = sim.node("brick").open_disk(URL).await.unwrap();
             assert_eq!((disk.len(), disk.name()), (SIZE, URL));
             let bytes: Vec<u8> = (0..50_000u32).map(|n| (n % 251) as u8).collect();
@@ -69,7 +69,7 @@ fn bytes_come_back_through_any_server() {
             assert_eq!(beyond.kind(), std::io::ErrorKind::UnexpectedEof);
             assert!(disk.write(SIZE, vec![block(1)]).await.is_err());
             // What is only half a block of the server's is out of reach.
-            server.manner.borrow_mut().size = SIZE - 4097;
+            server.behaviour.borrow_mut().size = SIZE - 4097;
             let disk = sim.node("brick").open_disk(URL).await.unwrap();
             assert_eq!(disk.len(), (SIZE - 4097) / u64::from(sizes[0]) * u64::from(sizes[0]));
         });
@@ -87,13 +87,13 @@ fn a_server_that_forgets_is_told_again() {
         drop(server);
         sim.power_cut("lender");
         world.sleep(5 * SECOND).await;
-        lend(sim, Manner::honest(SIZE)).await;
+        lend(sim, Behaviour::honest(SIZE)).await;
         let mut right = block(2).to_vec();
         right[100..110].fill(3);
         assert_eq!(*disk.read(8192, 4096).await.unwrap(), *right);
         disk.sync().await.unwrap();
         sim.power_cut("lender");
-        let server = lend(sim, Manner::honest(SIZE)).await;
+        let server = lend(sim, Behaviour::honest(SIZE)).await;
         assert_eq!(*server.disk.read(8192, 4096).await.unwrap(), *right);
         assert_eq!(*server.disk.read(65_536, 4096).await.unwrap(), *block(4));
     });
@@ -105,7 +105,7 @@ fn what_is_kept_for_a_server_that_forgets_is_bounded() {
     sim.block_on("brick", async {
         let world = sim.node("lender");
         let server =
-            Server::new(&world, world.create_disk("disk", size).await.unwrap(), Manner::honest(size));
+            Server::new(&world, world.create_disk("disk", size).await.unwrap(), Behaviour::honest(size));
         server.listen(world.listen(":10809").await.unwrap());
         let disk = Disk::open(&sim.node("brick"), URL, 0).await.unwrap();
         let large = types::BufMut::zeroed(4 << 20).freeze();
@@ -124,7 +124,7 @@ fn a_pause_is_borne_and_a_long_one_is_the_end() {
         let asked = world.now();
         let (later, again) = (world.clone(), async {
             world.sleep(20 * SECOND).await;
-            lend(sim, Manner::honest(SIZE)).await
+            lend(sim, Behaviour::honest(SIZE)).await
         });
         let (written, server) = futures_util::join!(disk.write(4096, vec![block(1)]), again);
         written.unwrap();
@@ -140,7 +140,7 @@ fn a_pause_is_borne_and_a_long_one_is_the_end() {
             assert!(lost.contains(words), "`{words}` is not in: {lost}");
         }
         // It stays lost, also when the server is back.
-        lend(sim, Manner::honest(SIZE)).await;
+        lend(sim, Behaviour::honest(SIZE)).await;
         world.sleep(5 * SECOND).await;
         assert_eq!(disk.read(0, 1).await.unwrap_err().to_string(), lost);
         assert_eq!(disk.lost().await.to_string(), lost);
@@ -162,7 +162,7 @@ fn an_idle_disk_is_missed_too() {
 fn a_server_that_hangs_is_not_waited_for_for_ever() {
     for kind in [CMD_READ, CMD_WRITE, CMD_FLUSH] {
         story(async |_, world, server, disk| {
-            server.manner.borrow_mut().spoil = Some((kind, Spoil::Silence));
+            server.behaviour.borrow_mut().fault = Some((kind, InjectedFault::Silence));
             let begun = world.now();
             let hung = match kind {
                 CMD_READ => disk.read(0, 4096).await.unwrap_err(),
@@ -177,14 +177,14 @@ fn a_server_that_hangs_is_not_waited_for_for_ever() {
 
 #[test]
 fn a_connection_that_ends_anywhere_is_made_again() {
-    for spoil in [Spoil::Drop, Spoil::Cut, Spoil::Code(CODE_SHUTDOWN)] {
+    for fault in [InjectedFault::Drop, InjectedFault::Cut, InjectedFault::Code(CODE_SHUTDOWN)] {
         for kind in [CMD_READ, CMD_WRITE, CMD_FLUSH] {
             story(async |_, world, server, disk| {
                 disk.write(4096, vec![block(1)]).await.unwrap();
-                server.manner.borrow_mut().spoil = Some((kind, spoil));
+                server.behaviour.borrow_mut().fault = Some((kind, fault));
                 let mended = async {
                     world.sleep(3 * SECOND).await;
-                    server.manner.borrow_mut().spoil = None;
+                    server.behaviour.borrow_mut().fault = None;
                 };
                 let work = async {
                     disk.write(8192, vec![block(2)]).await?;
@@ -192,7 +192,7 @@ fn a_connection_that_ends_anywhere_is_made_again() {
                     disk.read(4096, 8192).await
                 };
                 let (bytes, ()) = futures_util::join!(work, mended);
-                assert_eq!(*bytes.unwrap(), [[1; 4096], [2; 4096]].concat(), "{spoil:?} {kind}");
+                assert_eq!(*bytes.unwrap(), [[1; 4096], [2; 4096]].concat(), "{fault:?} {kind}");
                 assert!(server.entered.get() > 1);
             });
         }
@@ -202,9 +202,9 @@ fn a_connection_that_ends_anywhere_is_made_again() {
 #[test]
 fn whoever_gives_up_a_request_loses_nobody_elses() {
     story(async |_, world, server, disk| {
-        server.manner.borrow_mut().spoil = Some((CMD_WRITE, Spoil::Drop));
+        server.behaviour.borrow_mut().fault = Some((CMD_WRITE, InjectedFault::Drop));
         assert!(world.timeout(SECOND / 10, disk.write(4096, vec![block(1)])).await.is_none());
-        server.manner.borrow_mut().spoil = None;
+        server.behaviour.borrow_mut().fault = None;
         disk.write(8192, vec![block(2)]).await.unwrap();
         disk.sync().await.unwrap();
         assert_eq!(*disk.read(8192, 4096).await.unwrap(), *block(2));
@@ -233,7 +233,7 @@ fn real_sockets() {
     let world = World::real().unwrap();
     world.block_on(async {
         let disk = world.create_disk(&path("disk"), SIZE).await.unwrap();
-        let server = Server::new(&world, disk, Manner::honest(SIZE));
+        let server = Server::new(&world, disk, Behaviour::honest(SIZE));
         let port = world.listen("127.0.0.1:0").await.unwrap();
         let tcp = format!("nbd://{}/disk", port.address());
         server.listen(port);
@@ -243,10 +243,10 @@ fn real_sockets() {
             let disk = world.open_disk(&url).await.unwrap();
             let large = Buf::copy_of(&vec![byte; 300_000]);
             disk.write(8_000, vec![block(byte), large, block(byte)]).await.unwrap();
-            server.manner.borrow_mut().spoil = Some((CMD_FLUSH, Spoil::Drop));
+            server.behaviour.borrow_mut().fault = Some((CMD_FLUSH, InjectedFault::Drop));
             let mended = async {
                 world.sleep(SECOND / 2).await;
-                server.manner.borrow_mut().spoil = None;
+                server.behaviour.borrow_mut().fault = None;
             };
             futures_util::join!(disk.sync(), mended).0.unwrap();
             assert!(disk.read(8_000, 308_192).await.unwrap().iter().all(|found| *found == byte));

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::nbd::words::NAME_MAX;
+use crate::nbd::consts::NAME_MAX;
 
 /// Where NBD servers listen unless told otherwise (IANA).
 const PORT: u16 = 10_809;
@@ -14,12 +14,12 @@ const PORT: u16 = 10_809;
 pub(super) struct Url {
     /// As it was given, for messages.
     pub(super) text: String,
-    pub(super) place: Place,
+    pub(super) endpoint: Endpoint,
     pub(super) export: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     /// `host:port`.
     Tcp(String),
     /// A socket in the file system.
@@ -43,14 +43,14 @@ impl Url {
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
         let decoded =
             |text: &str| unescape(text).ok_or_else(|| wrong("a % is not followed by two hex digits"));
-        let place = match scheme {
+        let endpoint = match scheme {
             "nbd" if !query.is_empty() => return Err(wrong("a host has no parameters")),
-            "nbd" => Place::Tcp(address(host).ok_or_else(|| wrong("host or port are none"))?),
+            "nbd" => Endpoint::Tcp(address(host).ok_or_else(|| wrong("host or port are none"))?),
             "nbd+unix" if !host.is_empty() => return Err(wrong("a socket has no host: three slashes")),
             "nbd+unix" => {
                 let path =
                     query.strip_prefix("socket=").filter(|path| !path.is_empty() && !path.contains('&'));
-                Place::Unix(decoded(path.ok_or_else(|| wrong("the socket is missing"))?)?)
+                Endpoint::Unix(decoded(path.ok_or_else(|| wrong("the socket is missing"))?)?)
             }
             _ => return Err(wrong("this scheme is not known here (there is no TLS)")),
         };
@@ -58,7 +58,7 @@ impl Url {
         if export.len() > NAME_MAX {
             return Err(wrong("the export's name is too long"));
         }
-        Ok(Url { text: text.to_owned(), place, export })
+        Ok(Url { text: text.to_owned(), endpoint, export })
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) fn flags<R: Record>(record: &R, flags: Flags) -> Flags {
 }
 
 /// Whether the record keeps what the frame's header promises: that it covers the payload, or that it does not.
-pub(super) fn as_promised<R: Record>(record: &R, covered: bool) -> bool {
+pub(super) fn matches_header<R: Record>(record: &R, covered: bool) -> bool {
     covered != record.block_sums().is_empty()
 }
 

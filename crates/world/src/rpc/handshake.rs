@@ -39,7 +39,7 @@ fn nonce(world: &World) -> [u8; 32] {
 }
 
 /// Introduces us; the cluster that the other side has proved to belong to.
-pub(super) async fn introduce(
+pub(super) async fn initiate(
     world: &World,
     identity: &Identity,
     sender: &mut Sender,
@@ -98,7 +98,7 @@ fn is_other_version(error: &io::Error) -> bool {
 
 /// Why a caller was not let in.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Turned {
+pub(super) enum HandshakeError {
     /// It went away, or what it sent was no handshake.
     #[error("no handshake: {0}")]
     Silent(io::Error),
@@ -107,21 +107,21 @@ pub(super) enum Turned {
     Refused(Refusal),
 }
 
-impl From<io::Error> for Turned {
-    fn from(error: io::Error) -> Turned {
-        Turned::Silent(error)
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> HandshakeError {
+        HandshakeError::Silent(error)
     }
 }
 
 /// Hears a caller out; what it is, once it has proved that it knows the key.
-pub(super) async fn receive(
+pub(super) async fn respond(
     world: &World,
     identity: &Identity,
     sender: &mut Sender,
     receiver: &mut Receiver,
-) -> Result<Role, Turned> {
+) -> Result<Role, HandshakeError> {
     let heard = hear(world, identity, sender, receiver).await;
-    if let Err(Turned::Refused(reason)) = heard {
+    if let Err(HandshakeError::Refused(reason)) = heard {
         // The reason is a courtesy; the connection ends either way.
         let refused = frame(&Refused { reason }, identity.cluster, Flags::REFUSED);
         let _ = sender.send(refused).await;
@@ -134,13 +134,13 @@ async fn hear(
     identity: &Identity,
     sender: &mut Sender,
     receiver: &mut Receiver,
-) -> Result<Role, Turned> {
+) -> Result<Role, HandshakeError> {
     let (header_cluster, hello) = next::<Hello>(receiver).await?;
     if hello.version_max < VERSION_MIN || hello.version_min > VERSION {
-        return Err(Turned::Refused(Refusal::Unsupported));
+        return Err(HandshakeError::Refused(Refusal::Unsupported));
     }
     if header_cluster != ClusterId::default() && header_cluster != identity.cluster {
-        return Err(Turned::Refused(Refusal::Unknown));
+        return Err(HandshakeError::Refused(Refusal::Unknown));
     }
     let answered = nonce(world);
     let welcome = Welcome {
@@ -153,23 +153,23 @@ async fn hear(
     sender.send(frame(&welcome, identity.cluster, Flags::REPLY)).await?;
     let (_, Prove { proof }) = next::<Prove>(receiver).await?;
     if !same(&proof, &prove(&identity.key, true, &hello.nonce, &answered, identity.cluster)) {
-        return Err(Turned::Refused(Refusal::AccessDenied));
+        return Err(HandshakeError::Refused(Refusal::AccessDenied));
     }
     sender.send(frame(&Proved {}, identity.cluster, Flags::REPLY)).await?;
     Ok(hello.role)
 }
 
 /// The next frame, which must hold an `R`, and the cluster in its header.
-async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R), Turned> {
+async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R), HandshakeError> {
     let frame = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(frame)) => frame,
         Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        Err(error) if is_other_version(&error) => return Err(Turned::Refused(Refusal::Unsupported)),
+        Err(error) if is_other_version(&error) => return Err(HandshakeError::Refused(Refusal::Unsupported)),
         Err(error) => return Err(error.into()),
     };
     if frame.header.kind != R::KIND {
-        return Err(Turned::Refused(Refusal::Malformed));
+        return Err(HandshakeError::Refused(Refusal::Malformed));
     }
-    let record = wire::from_bytes(&frame.record).map_err(|_| Turned::Refused(Refusal::Malformed))?;
+    let record = wire::from_bytes(&frame.record).map_err(|_| HandshakeError::Refused(Refusal::Malformed))?;
     Ok((frame.header.cluster, record))
 }

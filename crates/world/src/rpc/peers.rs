@@ -11,9 +11,9 @@ use types::messages::Refused;
 use types::wire::{self, Flags, Record, Request};
 use types::{Buf, ClusterId, Epoch};
 
-use super::handshake::{HANDSHAKE_US, introduce};
+use super::handshake::{HANDSHAKE_US, initiate};
 use super::latch::Latch;
-use super::outbox::Outbox;
+use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
 use crate::{Frame, Receiver, Sender, World};
 
@@ -72,11 +72,11 @@ impl Peers {
         let link = self.link(address);
         let asking = async {
             link.settled.wait().await;
-            let (outbox, cluster) = link.outbox()?;
+            let (send_queue, cluster) = link.send_queue()?;
             let ticket = Ticket::new(&link);
             let record = wire::to_bytes(request);
             let flags = covered::flags(request, Flags::REQUEST);
-            outbox.send(Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload)).await;
+            send_queue.send(Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload)).await;
             ticket.answer().await
         };
         match self.0.world.timeout(us, asking).await {
@@ -151,7 +151,7 @@ struct Link {
 enum Stage {
     #[default]
     Opening,
-    Open(Rc<Outbox>, ClusterId),
+    Open(Rc<SendQueue>, ClusterId),
     Closed(CallError),
 }
 
@@ -172,10 +172,10 @@ impl Pending {
 }
 
 impl Link {
-    fn outbox(&self) -> Result<(Rc<Outbox>, ClusterId), CallError> {
+    fn send_queue(&self) -> Result<(Rc<SendQueue>, ClusterId), CallError> {
         match &*self.stage.borrow() {
             Stage::Opening => Err(CallError::Unreachable),
-            Stage::Open(outbox, cluster) => Ok((outbox.clone(), *cluster)),
+            Stage::Open(send_queue, cluster) => Ok((send_queue.clone(), *cluster)),
             Stage::Closed(error) => Err(*error),
         }
     }
@@ -188,8 +188,8 @@ impl Link {
         }
         let old = std::mem::replace(&mut *stage, Stage::Closed(error));
         drop(stage);
-        if let Stage::Open(outbox, _) = old {
-            outbox.close();
+        if let Stage::Open(send_queue, _) = old {
+            send_queue.close();
         }
         self.settled.set();
         self.pending.borrow_mut().values_mut().for_each(|pending| pending.put(Err(error)));
@@ -242,7 +242,7 @@ fn parse<R: Request>(answer: Frame) -> Result<(R::Reply, Buf), CallError> {
         return Err(CallError::BadReply);
     }
     let reply = wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)?;
-    if !covered::as_promised(&reply, answer.header.flags.is_covered()) {
+    if !covered::matches_header(&reply, answer.header.flags.is_covered()) {
         return Err(CallError::BadReply);
     }
     if !covered::is_whole(&reply, &answer.payload) {
@@ -268,16 +268,16 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     });
     let error = match opened {
         Ok((sender, receiver, cluster)) => {
-            let outbox = Rc::new(Outbox::new(sender));
+            let send_queue = Rc::new(SendQueue::new(sender));
             // Forgotten while it was being made.
             if link.settled.is_set() {
                 return;
             }
-            *link.stage.borrow_mut() = Stage::Open(outbox.clone(), cluster);
+            *link.stage.borrow_mut() = Stage::Open(send_queue.clone(), cluster);
             link.settled.set();
-            let writer = outbox.clone();
+            let writer = send_queue.clone();
             world.spawn("requests out", async move { writer.write(|| {}).await });
-            outbox.broken().or(read(receiver, &link, cluster)).await;
+            send_queue.broken().or(read(receiver, &link, cluster)).await;
             CallError::Unreachable
         }
         Err(error) => error,
@@ -299,7 +299,7 @@ async fn connect(
         CallError::Unreachable
     })?;
     let (mut sender, mut receiver) = conn.split();
-    let cluster = introduce(world, identity, &mut sender, &mut receiver).await?;
+    let cluster = initiate(world, identity, &mut sender, &mut receiver).await?;
     Ok((sender, receiver, cluster))
 }
 

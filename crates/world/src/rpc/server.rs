@@ -10,9 +10,9 @@ use types::messages::{Refused, task_name};
 use types::wire::{self, Flags, Record};
 use types::{Buf, Epoch, Refusal};
 
-use super::handshake::{HANDSHAKE_US, receive};
+use super::handshake::{HANDSHAKE_US, respond};
 use super::latch::{Latch, wake};
-use super::outbox::Outbox;
+use super::send_queue::SendQueue;
 use super::{Answer, Call, Handler, Identity, LocalBoxFuture};
 use crate::{Conn, Frame, Listener, Receiver, World};
 
@@ -76,7 +76,7 @@ impl Drop for Stop {
 /// One connection that has shaken hands.
 struct Session {
     server: Rc<Server>,
-    outbox: Outbox,
+    send_queue: SendQueue,
     role: Role,
     peer: String,
     /// Requests that wait in tasks of their own.
@@ -88,7 +88,7 @@ struct Session {
 async fn attend(server: Rc<Server>, conn: Conn) {
     let peer = conn.peer();
     let (mut sender, mut receiver) = conn.split();
-    let hearing = receive(&server.world, &server.identity, &mut sender, &mut receiver);
+    let hearing = respond(&server.world, &server.identity, &mut sender, &mut receiver);
     let role = match server.stopped.or(server.world.timeout(HANDSHAKE_US, hearing)).await {
         Some(Some(Ok(role))) => role,
         Some(Some(Err(reason))) => return tracing::debug!(peer, %reason, "turned away"),
@@ -98,16 +98,16 @@ async fn attend(server: Rc<Server>, conn: Conn) {
     let world = server.world.clone();
     let session = Rc::new(Session {
         server,
-        outbox: Outbox::new(sender),
+        send_queue: SendQueue::new(sender),
         role,
         peer,
         in_progress: Cell::new(0),
         reader: Cell::default(),
     });
     let writer = session.clone();
-    world.spawn("answers", async move { writer.outbox.write(|| wake(&writer.reader)).await });
-    session.server.stopped.or(session.outbox.broken().or(session.read(receiver))).await;
-    session.outbox.close();
+    world.spawn("answers", async move { writer.send_queue.write(|| wake(&writer.reader)).await });
+    session.server.stopped.or(session.send_queue.broken().or(session.read(receiver))).await;
+    session.send_queue.close();
 }
 
 impl Session {
@@ -129,8 +129,8 @@ impl Session {
     /// Waits until another request, with so many bytes of payload, may be in flight.
     async fn room(&self, bytes: usize) {
         poll_fn(|cx| {
-            let many = self.in_progress.get() + self.outbox.unsent() >= IN_FLIGHT_MAX
-                || self.outbox.unsent_bytes() >= ANSWERS_MAX;
+            let many = self.in_progress.get() + self.send_queue.unsent() >= IN_FLIGHT_MAX
+                || self.send_queue.unsent_bytes() >= ANSWERS_MAX;
             let much = self.bytes_of(bytes) > 0
                 && self.in_progress.get() > 0
                 && self.server.payloads.get() + bytes > PAYLOADS_MAX;
@@ -167,7 +167,7 @@ impl Session {
         });
         match poll_fn(|cx| Poll::Ready(world.part(name, || answering.as_mut().poll(cx)))).await {
             // Left to the writer: with more requests already here, their answers leave together.
-            Poll::Ready(answer) => self.outbox.queue(self.frame(request, epoch, answer)),
+            Poll::Ready(answer) => self.send_queue.queue(self.frame(request, epoch, answer)),
             Poll::Pending => {
                 self.in_progress.set(self.in_progress.get() + 1);
                 self.server.payloads.set(self.server.payloads.get() + bytes);
@@ -185,7 +185,7 @@ impl Session {
     ) {
         let finishing = async {
             let answer = answering.await;
-            self.outbox.send(self.frame(request, epoch, answer)).await;
+            self.send_queue.send(self.frame(request, epoch, answer)).await;
         };
         self.server.stopped.or(finishing).await;
         self.in_progress.set(self.in_progress.get() - 1);

@@ -6,7 +6,7 @@ use types::messages::session::{Hello, Role};
 use types::wire::{self, Codec, DecodeError, Flags, Key, Reader, Record, Request, VERSION};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
-use super::handshake::introduce;
+use super::handshake::initiate;
 use super::{Answer, CallError, Handler, Identity, Peers, serve};
 use crate::{Frame, SimOptions, Simulation, World};
 
@@ -158,10 +158,10 @@ fn a_header_that_promises_sums_that_the_record_lacks_is_refused() {
     let (covered, plain) = (Flags::REQUEST.with(Flags::COVERED), Flags::REQUEST);
     assert_eq!(super::covered::flags(&Ask(1), plain), plain);
     assert_eq!(super::covered::flags(&Cargo(vec![1]), plain), covered);
-    assert!(!super::covered::as_promised(&Ask(1), true));
-    assert!(!super::covered::as_promised(&Cargo(vec![1]), false));
-    assert!(!super::covered::as_promised(&Cargo(Vec::new()), true));
-    assert!(super::covered::as_promised(&Cargo(Vec::new()), false));
+    assert!(!super::covered::matches_header(&Ask(1), true));
+    assert!(!super::covered::matches_header(&Cargo(vec![1]), false));
+    assert!(!super::covered::matches_header(&Cargo(Vec::new()), true));
+    assert!(super::covered::matches_header(&Cargo(Vec::new()), false));
 }
 
 /// Runs `test` with a server and a client, calm and rough.
@@ -290,7 +290,7 @@ fn answers_that_nobody_takes_are_bounded() {
         server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
         let client = sim.node("client");
         let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-        introduce(&client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+        initiate(&client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
         for number in 0..200 {
             let mut asked = request(&Ask(number));
             (asked.header.request, asked.header.epoch) = (number + 1, Epoch(5));
@@ -512,7 +512,7 @@ fn rough_networks() {
 /// A server in a thread and a ring of its own, for as long as `test` runs.
 fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
     let (tell, told) = std::sync::mpsc::channel();
-    let stop = crate::Signal::new();
+    let stop = crate::Notify::new();
     let stopped = stop.wait();
     let server = std::thread::spawn(move || {
         let world = World::real().unwrap();

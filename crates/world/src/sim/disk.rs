@@ -9,8 +9,8 @@ use std::rc::Rc;
 use types::limits::BLOCK;
 use types::{Buf, BufMut};
 
-use super::chance::Chance;
 use super::faults::{Counts, DiskFaults, Fault};
+use super::prng::Prng;
 use super::recording::{DiskImage, Recording};
 use super::sparse::Sparse;
 use super::state::{State, Traced, dead};
@@ -88,7 +88,7 @@ impl Disks {
         for (_, file) in self.files.range(first..).take_while(|((owner, _), _)| *owner == node) {
             file.holder.set(0);
             if power_cut {
-                file.lose_cache(&state.disk_chance, state.options.sector_bytes, &state.faults);
+                file.lose_cache(&state.disk_prng, state.options.sector_bytes, &state.faults);
             }
         }
     }
@@ -128,21 +128,21 @@ impl File {
     }
 
     /// The power goes: of each sector any version since the last sync may be the one that reached the medium.
-    fn lose_cache(&self, chance: &Chance, sector_bytes: u64, faults: &Counts) {
+    fn lose_cache(&self, prng: &Prng, sector_bytes: u64, faults: &Counts) {
         let log: Vec<_> = self.log.borrow_mut().drain(..).collect();
         self.log_start.set(self.log_start.get() + log.len() as u64);
         // All, nothing, or a share of its own: each loss is of another kind.
-        let kept = match chance.below(4) {
+        let kept = match prng.below(4) {
             0 => 0,
             1 => 1_000_000,
-            _ => chance.below(1_000_000) as u32,
+            _ => prng.below(1_000_000) as u32,
         };
         // The newest version kept of each sector, as the index of its write.
         let mut newest: Vec<(u64, usize)> = Vec::new();
         for (index, (offset, bytes)) in log.iter().enumerate() {
             let sectors = offset / sector_bytes..(offset + bytes.len() as u64).div_ceil(sector_bytes);
             let (all, before) = (sectors.end - sectors.start, newest.len());
-            newest.extend(sectors.filter(|_| chance.hits(kept)).map(|sector| (sector, index)));
+            newest.extend(sectors.filter(|_| prng.hits(kept)).map(|sector| (sector, index)));
             let reached = (newest.len() - before) as u64;
             faults.add(Fault::LostSector, all - reached);
             faults.add(Fault::TornWrite, u64::from(0 < reached && reached < all));
@@ -163,12 +163,12 @@ impl File {
     }
 
     /// Flips one bit in each 512 bytes of a range, in both views.
-    pub(super) fn damage(&self, chance: &Chance, offset: u64, len: u64) {
+    pub(super) fn damage(&self, prng: &Prng, offset: u64, len: u64) {
         let end = (offset + len).min(self.len);
         let mut at = offset;
         while at < end {
             let next = ((at / DAMAGED + 1) * DAMAGED).min(end);
-            let (place, bit) = (at + chance.below(next - at), chance.below(8));
+            let (place, bit) = (at + prng.below(next - at), prng.below(8));
             self.flip(place, 1 << bit);
             at = next;
         }
@@ -202,14 +202,14 @@ impl File {
     }
 
     /// Flips one bit in each of some pages of a range that hold anything and were not written since `before`.
-    pub(super) fn rot(&self, chance: &Chance, within: Range<u64>, count: u64, before: u64) -> u64 {
+    pub(super) fn rot(&self, prng: &Prng, within: Range<u64>, count: u64, before: u64) -> u64 {
         let mut pages = self.durable.borrow().pages_within(&within);
         let written = self.written.borrow();
         pages.retain(|page| written.get(&(page / BLOCK as u64)).is_none_or(|at| *at <= before));
         let count = count.min(pages.len() as u64);
         for _ in 0..count {
-            let page = pages.swap_remove(chance.below(pages.len() as u64) as usize);
-            self.flip(page + chance.below(BLOCK as u64), 1 << chance.below(8));
+            let page = pages.swap_remove(prng.below(pages.len() as u64) as usize);
+            self.flip(page + prng.below(BLOCK as u64), 1 << prng.below(8));
         }
         count
     }
@@ -223,21 +223,21 @@ impl File {
         let faults = self.faults.borrow();
         let within = &faults.within;
         let inside = within.contains(&offset) && offset + len <= within.end;
-        if !inside || !state.disk_chance.hits(faults.misdirect_per_million) {
+        if !inside || !state.disk_prng.hits(faults.misdirect_per_million) {
             return offset;
         }
         let places = (within.end - within.start - len) / BLOCK as u64 + 1;
-        let place = within.start + state.disk_chance.below(places) * BLOCK as u64;
+        let place = within.start + state.disk_prng.below(places) * BLOCK as u64;
         state.faults.add(Fault::Misdirected, u64::from(place != offset));
         place
     }
 
     /// A sync fails: of what it should have made durable, each write has reached the medium or never will.
-    fn fail_sync(&self, chance: &Chance) {
+    fn fail_sync(&self, prng: &Prng) {
         let (mut durable, mut log) = (self.durable.borrow_mut(), self.log.borrow_mut());
         for (offset, bytes) in log.drain(..) {
             self.log_start.set(self.log_start.get() + 1);
-            if chance.coin() {
+            if prng.coin() {
                 durable.write(offset, &bytes);
             }
         }
@@ -302,14 +302,14 @@ impl Disk {
     }
 
     pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
-        let wait = self.wait(self.chance().within(&self.0.state.options.read_us));
+        let wait = self.wait(self.prng().within(&self.0.state.options.read_us));
         self.sleep(wait.0).await?;
         if offset.checked_add(len as u64).is_none_or(|end| end > self.0.file.len) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let failed = {
             let faults = self.0.file.faults.borrow();
-            faults.within.contains(&offset) && self.chance().hits(faults.read_error_per_million)
+            faults.within.contains(&offset) && self.prng().hits(faults.read_error_per_million)
         };
         if failed {
             self.0.state.faults.add(Fault::ReadError, 1);
@@ -322,7 +322,7 @@ impl Disk {
     }
 
     pub(crate) async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
-        let wait = self.wait(self.chance().within(&self.0.state.options.write_us));
+        let wait = self.wait(self.prng().within(&self.0.state.options.write_us));
         self.sleep(wait.0).await?;
         let len: usize = parts.iter().map(|part| part.len()).sum();
         if offset.checked_add(len as u64).is_none_or(|end| end > self.0.file.len) {
@@ -344,11 +344,11 @@ impl Disk {
         let end = self.0.file.log_end();
         let recording = self.0.file.recording.borrow().clone();
         let recorded = recording.as_ref().map_or(0, Recording::writes);
-        let wait = self.chance().within(&self.0.state.options.sync_us) * self.0.file.slowness.get();
+        let wait = self.prng().within(&self.0.state.options.sync_us) * self.0.file.slowness.get();
         self.sleep(wait).await?;
         if std::mem::take(&mut self.0.file.faults.borrow_mut().fail_sync) {
             self.0.state.faults.add(Fault::SyncError, 1);
-            self.0.file.fail_sync(self.chance());
+            self.0.file.fail_sync(self.prng());
             return Err(io::Error::other("a sync failed"));
         }
         self.0.file.settle(end);
@@ -357,14 +357,14 @@ impl Disk {
         Ok(())
     }
 
-    fn chance(&self) -> &Chance {
-        &self.0.state.disk_chance
+    fn prng(&self) -> &Prng {
+        &self.0.state.disk_prng
     }
 
     /// Time before and after an operation takes effect: one of the two is zero, by chance.
     fn wait(&self, us: u64) -> (u64, u64) {
         let us = us * self.0.file.slowness.get();
-        if self.chance().coin() { (us, 0) } else { (0, us) }
+        if self.prng().coin() { (us, 0) } else { (0, us) }
     }
 
     async fn sleep(&self, us: u64) -> io::Result<()> {

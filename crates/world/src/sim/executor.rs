@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use types::cost;
 
-use super::chance::Chance;
 use super::net::LinkEnd;
+use super::prng::Prng;
 use crate::LocalBoxFuture;
 use crate::turns::TURN_MAX_US;
 
@@ -171,7 +171,7 @@ impl Agenda {
 
 pub(super) struct Executor {
     clock: Cell<u64>,
-    chance: Chance,
+    prng: Prng,
     woken: Woken,
     ready: RefCell<Vec<TaskId>>,
     slots: RefCell<Vec<Slot>>,
@@ -200,7 +200,7 @@ impl Executor {
     pub(super) fn new(seed: u64) -> Executor {
         Executor {
             clock: Cell::new(0),
-            chance: Chance::new(seed, "executor"),
+            prng: Prng::new(seed, "executor"),
             woken: Woken::default(),
             ready: RefCell::default(),
             slots: RefCell::default(),
@@ -278,7 +278,7 @@ impl Executor {
         let mut ready = self.ready.borrow_mut();
         ready.append(&mut self.woken.lock().unwrap_or_else(PoisonError::into_inner));
         while !ready.is_empty() {
-            let drawn = self.chance.below(ready.len() as u64) as usize;
+            let drawn = self.prng.below(ready.len() as u64) as usize;
             let id = ready.swap_remove(drawn);
             if id.slot == MAIN {
                 if id.generation == self.main.get() {

@@ -38,12 +38,12 @@
 //!
 //! **Not injected**: reads torn by an overlapping write, memory running out, a wall clock that jumps.
 
-mod chance;
 mod disk;
 mod executor;
 mod faults;
 mod net;
 mod options;
+mod prng;
 mod recording;
 mod simulation;
 mod sparse;

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 use types::Buf;
 use types::wire::HEADER_LEN;
 
-use super::chance::Chance;
 use super::executor::Event;
 use super::faults::Fault;
+use super::prng::Prng;
 use super::state::{State, Traced};
 
 /// A connection; slots are used again, generations are not.
@@ -118,7 +118,7 @@ struct Queue {
 }
 
 pub(super) struct Net {
-    chance: Chance,
+    prng: Prng,
     listeners: BTreeMap<(u32, u16), Queue>,
     /// Names that listeners have in the file systems of their nodes.
     names: BTreeMap<(u32, String), u16>,
@@ -134,7 +134,7 @@ pub(super) struct Net {
 impl Net {
     pub(super) fn new(seed: u64) -> Net {
         Net {
-            chance: Chance::new(seed, "net"),
+            prng: Prng::new(seed, "net"),
             listeners: BTreeMap::new(),
             names: BTreeMap::new(),
             slots: Vec::new(),
@@ -229,15 +229,15 @@ impl Net {
     /// Time of the next frame on a wire between two nodes.
     pub(super) fn latency(&self, state: &State, a: u32, b: u32) -> u64 {
         let options = &state.options;
-        let stall = if self.chance.hits(options.stall_per_million) {
+        let stall = if self.prng.hits(options.stall_per_million) {
             state.faults.add(Fault::Stall, 1);
-            self.chance.within(&options.stall_us)
+            self.prng.within(&options.stall_us)
         } else {
             0
         };
         let slow = self.slow.get(&(a.min(b), a.max(b))).copied().unwrap_or(0);
-        let slow = if slow > 0 { self.chance.below(slow) } else { 0 };
-        self.chance.within(&options.latency_us) + stall + slow
+        let slow = if slow > 0 { self.prng.below(slow) } else { 0 };
+        self.prng.within(&options.latency_us) + stall + slow
     }
 
     /// Time of the next frame to an end of a connection.
@@ -266,7 +266,7 @@ impl Net {
 
     /// Puts something on the wire out of `from`.
     pub(super) fn send(&mut self, state: &State, from: LinkEnd, what: Arrival) {
-        if self.chance.hits(state.options.break_per_million) {
+        if self.prng.hits(state.options.break_per_million) {
             self.sever(state, from.link);
         }
         let delay = self.latency_to(state, from.other());
@@ -423,7 +423,7 @@ impl Net {
             if before {
                 continue;
             }
-            let delay = self.chance.within(&state.options.break_us);
+            let delay = self.prng.within(&state.options.break_us);
             self.send_after(state, end, delay, Arrival::Reset);
         }
     }
@@ -440,15 +440,15 @@ impl Net {
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
         let news = end.flight.pop_back_if(|(_, what)| matches!(what, Arrival::Reset));
-        let kept = self.chance.below(end.flight.len() as u64 + 1) as usize;
+        let kept = self.prng.below(end.flight.len() as u64 + 1) as usize;
         // What is lost still counts as waiting: its sender does not know better until it hears of the break.
         let lost = end.flight.split_off(kept);
         let frames = lost.iter().filter(|(_, what)| matches!(what, Arrival::Frame { .. })).count();
         state.faults.add(Fault::LostFrame, frames as u64);
         if let Some((when, Arrival::Frame { head, .. })) = lost.front()
-            && self.chance.coin()
+            && self.prng.coin()
         {
-            let beginning = 1 + self.chance.below(HEADER_LEN as u64 - 1) as usize;
+            let beginning = 1 + self.prng.below(HEADER_LEN as u64 - 1) as usize;
             end.flight.push_back((*when, Arrival::Bytes(head[..beginning].to_vec())));
             state.faults.add(Fault::HalfFrame, 1);
         }
@@ -483,7 +483,7 @@ impl Net {
 
     fn end_died(&mut self, state: &State, at: LinkEnd) {
         let Some(link) = find(&mut self.slots, at) else { return };
-        let reset = !link.severed && self.chance.coin();
+        let reset = !link.severed && self.prng.coin();
         if reset {
             self.lose_flight(state, at.other());
         }

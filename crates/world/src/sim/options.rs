@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
 
-use super::chance::Chance;
+use super::prng::Prng;
 
 /// How far two clocks may be wrong in opposite directions so that the slower one's lease has ended when the faster one
 /// says that lease and margin are over, in millionths: `lease * (1 + d) <= (lease + margin) * (1 - d)`.
@@ -74,8 +74,8 @@ impl Default for SimOptions {
 impl SimOptions {
     /// Options drawn from `seed`: each fault is off, rare or frequent by chance, so that seeds differ in kind.
     pub fn drawn(seed: u64) -> SimOptions {
-        let chance = Chance::new(seed, "options");
-        let pick = |choices: [u32; 3]| choices[chance.below(3) as usize];
+        let prng = Prng::new(seed, "options");
+        let pick = |choices: [u32; 3]| choices[prng.below(3) as usize];
         let stretch = |range: Range<u64>, factor: u64| range.start..range.end * factor;
         let calm = SimOptions::default();
         SimOptions {
@@ -87,7 +87,7 @@ impl SimOptions {
             read_us: stretch(calm.read_us, u64::from(pick([1, 4, 20]))),
             drift_ppm_max: pick([0, 10_000, DRIFT_PPM_MAX]),
             offset_us_max: u64::from(pick([0, 1_000, 4_000_000_000])),
-            sector_bytes: if chance.coin() { 512 } else { 4096 },
+            sector_bytes: if prng.coin() { 512 } else { 4096 },
             ..calm
         }
     }

@@ -47,7 +47,7 @@ impl Simulation {
     /// Its process dies before the poll of its tasks with this number, counted from now, and with it the machine's
     /// power if `power_cut`. The tasks of a node are polled wherever one of them goes on after an await.
     pub fn kill_at(&self, name: &str, poll: u64, power_cut: bool) {
-        self.state.doom(self.known(name), poll, power_cut);
+        self.state.schedule_kill(self.known(name), poll, power_cut);
     }
 
     /// Whether a process of the node runs.
@@ -117,7 +117,7 @@ impl Simulation {
 
     /// Flips a bit in every 512-byte sector of a range at rest. Bytes not yet synced are not at rest.
     pub fn damage(&self, node: &str, path: &str, offset: u64, len: u64) {
-        self.file(node, path).damage(&self.state.disk_chance, offset, len);
+        self.file(node, path).damage(&self.state.disk_prng, offset, len);
     }
 
     /// Makes every operation of a disk fail, or work again.
@@ -150,7 +150,7 @@ impl Simulation {
     /// than zeros and were not written in the last `rested_us` microseconds. Returns how many it found.
     pub fn rot(&self, node: &str, path: &str, within: Range<u64>, pages: u64, rested_us: u64) -> u64 {
         let before = self.state.executor.now().saturating_sub(rested_us);
-        let rotten = self.file(node, path).rot(&self.state.disk_chance, within, pages, before);
+        let rotten = self.file(node, path).rot(&self.state.disk_prng, within, pages, before);
         self.state.faults.add(Fault::Rot, rotten);
         rotten
     }

@@ -7,12 +7,12 @@ use std::io;
 use std::pin::pin;
 use std::task::Poll;
 
-use super::chance::Chance;
 use super::disk::Disks;
 use super::executor::{Event, Executor, Overlong, Step, TaskId};
 use super::faults::{Counts, Fault};
 use super::net::Net;
 use super::options::SimOptions;
+use super::prng::Prng;
 
 pub(super) struct State {
     pub(super) seed: u64,
@@ -21,12 +21,12 @@ pub(super) struct State {
     pub(super) nodes: RefCell<Nodes>,
     pub(super) net: RefCell<Net>,
     pub(super) disks: RefCell<Disks>,
-    pub(super) disk_chance: Chance,
+    pub(super) disk_prng: Prng,
     pub(super) faults: Counts,
     /// What was claimed, and by whom.
     claims: RefCell<BTreeMap<(&'static str, Vec<u64>), u64>>,
     /// Nodes that die before a certain poll.
-    doomed: Cell<u32>,
+    scheduled_kills: Cell<u32>,
     trace: Cell<u64>,
 }
 
@@ -41,10 +41,10 @@ pub(super) struct Node {
     pub(super) life: u32,
     pub(super) alive: bool,
     /// Dies before so many more polls of its tasks, perhaps with its power.
-    doom: Option<(u64, bool)>,
+    kill_at: Option<(u64, bool)>,
     /// Without power since its last life: it answers nothing at all.
-    pub(super) dark: bool,
-    pub(super) chance: Chance,
+    pub(super) powered_off: bool,
+    pub(super) prng: Prng,
     /// How much faster than true time its clock runs, in millionths.
     pub(super) drift_ppm: i64,
     /// What its clock showed at the start.
@@ -84,10 +84,10 @@ impl State {
             nodes: RefCell::default(),
             net: RefCell::new(Net::new(seed)),
             disks: RefCell::default(),
-            disk_chance: Chance::new(seed, "disks"),
+            disk_prng: Prng::new(seed, "disks"),
             faults: Counts::default(),
             claims: RefCell::default(),
-            doomed: Cell::new(0),
+            scheduled_kills: Cell::new(0),
             trace: Cell::new(seed),
         }
     }
@@ -99,18 +99,18 @@ impl State {
         if let Some(index) = nodes.find(name) {
             let node = &mut nodes.list[index as usize];
             node.alive = true;
-            node.dark = false;
+            node.powered_off = false;
             return (index, node.life);
         }
-        let chance = Chance::new(self.seed, name);
+        let prng = Prng::new(self.seed, name);
         let drift = u64::from(self.options.drift_ppm_max);
-        let drift_ppm = chance.below(2 * drift + 1).cast_signed() - drift.cast_signed();
-        let offset_us = chance.below(self.options.offset_us_max + 1);
+        let drift_ppm = prng.below(2 * drift + 1).cast_signed() - drift.cast_signed();
+        let offset_us = prng.below(self.options.offset_us_max + 1);
         let index = u32::try_from(nodes.list.len()).expect("fewer than 2^32 nodes");
         let name = name.to_owned();
         nodes.by_name.insert(name.clone(), index);
-        let (life, alive, doom, dark) = (0, true, None, false);
-        nodes.list.push(Node { name, life, alive, doom, dark, chance, drift_ppm, offset_us });
+        let (life, alive, kill_at, powered_off) = (0, true, None, false);
+        nodes.list.push(Node { name, life, alive, kill_at, powered_off, prng, drift_ppm, offset_us });
         (index, 0)
     }
 
@@ -125,9 +125,9 @@ impl State {
         let entry = &mut nodes.list[node as usize];
         let was_alive = std::mem::replace(&mut entry.alive, false);
         entry.life += u32::from(was_alive);
-        entry.dark |= power_cut;
-        if entry.doom.take().is_some() {
-            self.doomed.set(self.doomed.get() - 1);
+        entry.powered_off |= power_cut;
+        if entry.kill_at.take().is_some() {
+            self.scheduled_kills.set(self.scheduled_kills.get() - 1);
         }
         drop(nodes);
         self.trace(node, Traced::Death, u64::from(power_cut));
@@ -140,22 +140,22 @@ impl State {
     }
 
     /// The present life of a node ends before one of its next polls.
-    pub(super) fn doom(&self, node: u32, polls: u64, power_cut: bool) {
+    pub(super) fn schedule_kill(&self, node: u32, polls: u64, power_cut: bool) {
         let mut nodes = self.nodes.borrow_mut();
         let entry = &mut nodes.list[node as usize];
-        if entry.alive && entry.doom.replace((polls, power_cut)).is_none() {
-            self.doomed.set(self.doomed.get() + 1);
+        if entry.alive && entry.kill_at.replace((polls, power_cut)).is_none() {
+            self.scheduled_kills.set(self.scheduled_kills.get() + 1);
         }
     }
 
     /// Whether a task's node dies instead of running it.
     fn dies_before(&self, id: TaskId) -> bool {
-        let Some(node) = (self.doomed.get() > 0).then(|| self.executor.node_of(id)).flatten() else {
+        let Some(node) = (self.scheduled_kills.get() > 0).then(|| self.executor.node_of(id)).flatten() else {
             return false;
         };
         let power_cut = {
             let mut nodes = self.nodes.borrow_mut();
-            let Some((polls, power_cut)) = &mut nodes.list[node as usize].doom else { return false };
+            let Some((polls, power_cut)) = &mut nodes.list[node as usize].kill_at else { return false };
             if *polls > 0 {
                 *polls -= 1;
                 return false;

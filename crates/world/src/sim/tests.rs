@@ -7,7 +7,7 @@ use types::wire::Flags;
 use types::{Buf, BufMut, ClusterId, Epoch};
 
 use super::{SimOptions, Simulation};
-use crate::{Conn, DISK_HANGS_US, Frame, World};
+use crate::{Conn, DISK_TIMEOUT_US, Frame, World};
 
 mod faults;
 mod turns;
@@ -479,7 +479,7 @@ fn a_disk_that_hangs_is_lost() {
         sim.slow_disk("a", "d", 1_000);
         disk.write(0, filled(1, 512)).await.unwrap();
         disk.sync().await.unwrap();
-        world.sleep(3 * DISK_HANGS_US).await;
+        world.sleep(3 * DISK_TIMEOUT_US).await;
         assert_eq!(lost.get(), None, "slow, or not asked for anything");
 
         sim.slow_disk("a", "d", 1_000_000_000);
@@ -487,10 +487,10 @@ fn a_disk_that_hangs_is_lost() {
         world.spawn("hangs", async move {
             let _ = hung.sync().await;
         });
-        world.sleep(3 * DISK_HANGS_US).await;
+        world.sleep(3 * DISK_TIMEOUT_US).await;
         let (kind, at) = lost.get().expect("it is lost");
         assert_eq!(kind, ErrorKind::TimedOut);
-        assert!(at - begun >= DISK_HANGS_US, "{at} {begun}");
+        assert!(at - begun >= DISK_TIMEOUT_US, "{at} {begun}");
     });
 }
 

@@ -73,11 +73,11 @@ impl World {
     }
 
     pub(crate) fn random(&self) -> u64 {
-        self.state.nodes.borrow().at(self.node).chance.number()
+        self.state.nodes.borrow().at(self.node).prng.next_u64()
     }
 
     pub(crate) fn random_bytes(&self, out: &mut [u8]) {
-        self.state.nodes.borrow().at(self.node).chance.fill(out);
+        self.state.nodes.borrow().at(self.node).prng.fill(out);
     }
 
     pub(crate) fn spawn(&self, name: &'static str, f: impl Future<Output = ()> + 'static) {
@@ -92,7 +92,7 @@ impl World {
     }
 
     pub(crate) async fn off_thread<T>(&self, f: impl FnOnce() -> T) -> T {
-        let us = self.state.nodes.borrow().at(self.node).chance.below(OFF_THREAD_MAX_US);
+        let us = self.state.nodes.borrow().at(self.node).prng.below(OFF_THREAD_MAX_US);
         self.state.executor.until(self.state.executor.now() + us).await;
         types::cost::uncounted(f)
     }
@@ -147,9 +147,9 @@ impl World {
         let target = if self.is_own_name(host) { Some(self.node) } else { found };
         let Some(target) = target else { return Err(io::ErrorKind::HostUnreachable.into()) };
         self.travel(target).await;
-        let dark = self.state.nodes.borrow().at(target).dark;
+        let powered_off = self.state.nodes.borrow().at(target).powered_off;
         // Either direction is needed: nobody accepts a connection whose first answer was lost.
-        if dark || self.state.net.borrow().is_cut(self.node, target) {
+        if powered_off || self.state.net.borrow().is_cut(self.node, target) {
             let us = self.state.options.connect_timeout_us;
             self.state.executor.until(self.state.executor.now() + us).await;
             return Err(io::ErrorKind::TimedOut.into());
@@ -253,7 +253,7 @@ pub(crate) struct Sender(Half);
 
 impl Sender {
     pub(crate) async fn send(&mut self, mut frame: Frame) -> io::Result<()> {
-        let head = frame.seal()?;
+        let head = frame.encode_header()?;
         self.put(Arrival::Frame { head, record: frame.record, payload: frame.payload }).await
     }
 
@@ -297,7 +297,7 @@ impl Receiver {
         let Half { state, end } = &self.0;
         match poll_fn(|cx| state.net.borrow_mut().poll_receive(cx, *end)).await? {
             Some(Arrival::Frame { head, record, payload }) => {
-                Frame::join(Frame::open(&head, most)?, record, payload).map(Some)
+                Frame::from_parts(Frame::decode_header(&head, most)?, record, payload).map(Some)
             }
             Some(Arrival::Bytes(bytes)) => frame_of(&bytes, most).map(Some),
             _ => Ok(None),
@@ -345,9 +345,9 @@ impl StreamReceiver {
 /// The frame at the start of `bytes`, as a stream would be read.
 fn frame_of(bytes: &[u8], most: usize) -> io::Result<Frame> {
     let (head, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(io::ErrorKind::UnexpectedEof)?;
-    let header = Frame::open(head, most)?;
+    let header = Frame::decode_header(head, most)?;
     let (record, rest) =
         rest.split_at_checked(header.record_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
     let payload = rest.get(..header.payload_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
-    Frame::join(header, record.to_vec(), Buf::copy_of(payload))
+    Frame::from_parts(header, record.to_vec(), Buf::copy_of(payload))
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use types::messages::cluster::{BrickReplace, BrickState, ClusterMap, Hindrance, Obstacle};
+use types::messages::cluster::{BrickReplace, BrickState, ClusterMap, ReplaceError, ReplaceErrorKind};
 use types::{BrickId, GroupId};
 
 use crate::output::Output;
 use crate::problem::problem;
 use crate::progress::{Progress, group_name};
-use crate::remote::{Remote, Where};
+use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
 
 /// Time between two looks with `--wait`.
@@ -40,7 +40,7 @@ pub(crate) struct ReplaceArgs {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    cluster: Where,
+    cluster: ConnectionArgs,
 }
 
 /// `b3` or `3`.
@@ -54,8 +54,8 @@ pub(super) fn run(args: &ReplaceArgs, output: &Output) -> anyhow::Result<()> {
     let remote = Remote::new(&args.cluster.target()?)?;
     let (old, new) = (args.old, args.new);
     let replaced = remote.meta_or_explain(&BrickReplace { old, new })?;
-    if let Some(hindrance) = replaced.hindrance {
-        return Err(refused(args, &hindrance, &remote.status()?.map));
+    if let Some(error) = replaced.error {
+        return Err(refused(args, &error, &remote.status()?.map));
     }
     if args.wait {
         wait(new, &remote, output)?;
@@ -109,49 +109,49 @@ fn wait(brick: BrickId, remote: &Remote, output: &Output) -> anyhow::Result<()> 
 }
 
 /// Why it cannot be, in words.
-fn refused(args: &ReplaceArgs, hindrance: &Hindrance, map: &ClusterMap) -> anyhow::Error {
+fn refused(args: &ReplaceArgs, error: &ReplaceError, map: &ClusterMap) -> anyhow::Error {
     let (old, new) = (args.old, args.new);
-    let group = hindrance.group.map_or(String::new(), |id: GroupId| group_name(map, id));
-    let other = hindrance.brick.unwrap_or_default();
+    let group = error.group.map_or(String::new(), |id: GroupId| group_name(map, id));
+    let other = error.brick.unwrap_or_default();
     let node = map.brick(new).map(|info| info.node).unwrap_or_default();
     let free = map.brick(new).map_or(0, |info| info.free);
     let used = map.brick(old).map_or(0, |info| info.capacity.saturating_sub(info.free));
-    match hindrance.what {
-        Obstacle::OldUnknown => problem(
+    match error.what {
+        ReplaceErrorKind::OldUnknown => problem(
             format!("the cluster has no brick {old} that could be replaced"),
             "`shoal status`: it lists the bricks",
         ),
-        Obstacle::OldUp => problem(
+        ReplaceErrorKind::OldUp => problem(
             format!("{old} is up: only a brick that is out can be replaced"),
             format!("stop the process of {old} for good, wait until `shoal status` shows it out, then again"),
         ),
-        Obstacle::NewUnknown => problem(
+        ReplaceErrorKind::NewUnknown => problem(
             format!("the cluster has no brick {new} that could take the place of {old}"),
             format!("`shoal brick --disk PATH --format --id {} ...` to start it, then again", new.0),
         ),
-        Obstacle::NewOut => problem(
+        ReplaceErrorKind::NewOut => problem(
             format!("{new} is out: it cannot take the place of {old}"),
             format!("start the process of {new}, then again"),
         ),
-        Obstacle::SameBrick => problem(
+        ReplaceErrorKind::SameBrick => problem(
             format!("{new} cannot take its own place"),
             "the id of another brick; if its disk is whole it needs none: start its process again",
         ),
-        Obstacle::InGroup => problem(
+        ReplaceErrorKind::InGroup => problem(
             format!("{other} is in group {group} of {old} already: it would hold two units of each stripe"),
             format!("a brick that is in no group with {old}: format a new one"),
         ),
-        Obstacle::SharedNode => problem(
+        ReplaceErrorKind::SharedNode => problem(
             format!(
                 "{new} is on machine {node}, as is {other}, which holds another unit of the same stripes in group {group}"
             ),
             "a brick on a machine of its own (the volume was made without --same-node)",
         ),
-        Obstacle::TooSmall => problem(
+        ReplaceErrorKind::TooSmall => problem(
             format!("{new} has {} free, and {old} had {} in use", Size(free), Size(used)),
             "a larger brick",
         ),
-        Obstacle::Needed => problem(
+        ReplaceErrorKind::Needed => problem(
             format!("group {group} has lost so many bricks that the units of {other} cannot be computed"),
             format!(
                 "start the process of {other}, or of another brick that is out, and wait until it is level"

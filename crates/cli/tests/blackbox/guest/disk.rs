@@ -1,7 +1,7 @@
 //! File systems on block volumes: what they had made stable is there after a power cut.
 
 use super::{Guest, Image};
-use crate::stage::{Stage, kill_now};
+use crate::fixture::{Fixture, kill_now};
 
 /// Files in each file system that are stable when the power fails.
 const STABLE: u64 = 15;
@@ -11,14 +11,14 @@ const STABLE: u64 = 15;
 #[test]
 #[ignore = "boots a guest: ./dev test --full"]
 fn file_systems_recover_from_a_power_cut() {
-    let stage = Stage::new("guest-disk");
-    stage.up(10, "8+2", "512M");
-    let image = Image::build(&stage);
+    let fixture = Fixture::new("guest-disk");
+    fixture.up(10, "8+2", "512M");
+    let image = Image::build(&fixture);
     for volume in ["ext4", "xfs"] {
-        stage.block_volume(volume, "8+2", "320M");
+        fixture.block_volume(volume, "8+2", "320M");
     }
-    let (mortal, lasting) = (stage.nbd_port("ext4", "ext4-1"), stage.nbd_port("xfs", "xfs-1"));
-    let mut guest = Guest::boot(&stage, &image, "first");
+    let (mortal, lasting) = (fixture.nbd_port("ext4", "ext4-1"), fixture.nbd_port("xfs", "xfs-1"));
+    let mut guest = Guest::boot(&fixture, &image, "first");
     guest.must(&format!("attach 0 {} ext4 -C 4", mortal.port));
     guest.must(&format!("attach 1 {} xfs -C 4", lasting.port));
     guest.must("parallel /dev/nbd0");
@@ -37,8 +37,8 @@ fn file_systems_recover_from_a_power_cut() {
     kill_now(mortal.pid);
     println!("the power failed when these were stable: {stable:?}");
 
-    let heir = stage.nbd_port("ext4", "ext4-2");
-    let mut guest = Guest::boot(&stage, &image, "second");
+    let heir = fixture.nbd_port("ext4", "ext4-2");
+    let mut guest = Guest::boot(&fixture, &image, "second");
     guest.must(&format!("attach 0 {} ext4 -C 4", heir.port));
     guest.must(&format!("attach 1 {} xfs -C 4", lasting.port));
     guest.must("recover_ext4 /dev/nbd0 /mnt/ext4");
@@ -54,8 +54,8 @@ fn file_systems_recover_from_a_power_cut() {
     guest.must("detach 0");
     guest.must("detach 1");
     for volume in ["ext4", "xfs"] {
-        stage.must(&["nbd", volume, "--stop"]);
-        stage.verified_volume(volume);
+        fixture.must(&["nbd", volume, "--stop"]);
+        fixture.verified_volume(volume);
     }
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{Guest, Image, content};
-use crate::stage::{Stage, kill_now};
+use crate::fixture::{Fixture, kill_now};
 
 /// Numbered files that are written while gates are killed.
 const FILES: u64 = 60;
@@ -25,14 +25,14 @@ fn names(dir: &Path) -> Vec<String> {
 #[test]
 #[ignore = "boots a guest: ./dev test --full"]
 fn the_kernels_nfs_client_beside_a_mount_and_killed_gates() {
-    let stage = Stage::new("guest-files");
-    stage.up(6, "4+2", "512M");
-    let image = Image::build(&stage);
-    let mount = stage.mount("mnt");
+    let fixture = Fixture::new("guest-files");
+    fixture.up(6, "4+2", "512M");
+    let image = Image::build(&fixture);
+    let mount = fixture.mount("mnt");
     // A port that the kernel gives to nobody: each gate has it in its turn.
     let at = format!("127.0.0.1:{}", 28_000 + std::process::id() % 2_000);
-    let gate = stage.nfs_at("gate-0", &at, &["--no-root-squash"]);
-    let mut guest = Guest::boot(&stage, &image, "client");
+    let gate = fixture.nfs_at("gate-0", &at, &["--no-root-squash"]);
+    let mut guest = Guest::boot(&fixture, &image, "client");
     guest.must(&format!("mount_nfs {}", gate.address.port()));
     beside_a_mount(&mut guest, &mount);
     guest.must("timed verified buffered --directory=/mnt/nfs");
@@ -46,7 +46,7 @@ fn the_kernels_nfs_client_beside_a_mount_and_killed_gates() {
     for (life, number) in [(1, 8), (2, 20), (3, 35)] {
         guest.wait_stable("/mnt/nfs/numbered", number);
         kill_now(gate.pid);
-        gate = stage.nfs_at(&format!("gate-{life}"), &at, &["--no-root-squash"]);
+        gate = fixture.nfs_at(&format!("gate-{life}"), &at, &["--no-root-squash"]);
         println!("the gate was killed after file {number}; another one has its address");
     }
     for work in ["files", "large", "fio"] {
@@ -62,10 +62,10 @@ fn the_kernels_nfs_client_beside_a_mount_and_killed_gates() {
         assert!(seen == content(number), "file {number} through the mount");
     }
     assert!(fs::read(mount.join("large")).expect("the file") == lines(3_000_000), "the large file");
-    stage.umount(&mount);
-    stage.stop_nfs(&gate);
-    stage.verified();
-    stage.check_logs(&[]);
+    fixture.umount(&mount);
+    fixture.stop_nfs(&gate);
+    fixture.verified();
+    fixture.check_logs(&[]);
 }
 
 /// What is written on one side is read on the other.

@@ -1,7 +1,7 @@
 //! A RAID of the guest's own over several exports: what paper 001 does with plain disks.
 
 use super::{Guest, Image};
-use crate::stage::{Stage, kill_now};
+use crate::fixture::{Fixture, kill_now};
 
 const VOLUMES: [&str; 3] = ["one", "two", "three"];
 
@@ -10,14 +10,14 @@ const VOLUMES: [&str; 3] = ["one", "two", "three"];
 #[test]
 #[ignore = "boots a guest: ./dev test --full"]
 fn a_raid_over_exports_survives_the_loss_of_one() {
-    let stage = Stage::new("guest-raid");
-    stage.up(3, "2+1", "512M");
-    let image = Image::build(&stage);
+    let fixture = Fixture::new("guest-raid");
+    fixture.up(3, "2+1", "512M");
+    let image = Image::build(&fixture);
     for volume in VOLUMES {
-        stage.block_volume(volume, "1+0", "64M");
+        fixture.block_volume(volume, "1+0", "64M");
     }
-    let gates = VOLUMES.map(|volume| stage.nbd_port(volume, &format!("{volume}-1")));
-    let mut guest = Guest::boot(&stage, &image, "raid");
+    let gates = VOLUMES.map(|volume| fixture.nbd_port(volume, &format!("{volume}-1")));
+    let mut guest = Guest::boot(&fixture, &image, "raid");
     for (number, (gate, volume)) in gates.iter().zip(VOLUMES).enumerate() {
         guest.must(&format!("attach {number} {} {volume} -t 5", gate.port));
     }
@@ -33,7 +33,7 @@ fn a_raid_over_exports_survives_the_loss_of_one() {
     guest.must("compare /mnt/raid 40");
     guest.must("verified before --directory=/mnt/raid --verify_only");
 
-    let again = stage.nbd_port("three", "three-2");
+    let again = fixture.nbd_port("three", "three-2");
     guest.must("drop_failed");
     guest.must("detach 2");
     guest.must(&format!("attach 2 {} three -t 5", again.port));
@@ -49,5 +49,5 @@ fn a_raid_over_exports_survives_the_loss_of_one() {
     guest.must("umount /mnt/raid");
     guest.must("e2fsck -fn /dev/md0");
     drop(guest);
-    stage.check_logs(&[]);
+    fixture.check_logs(&[]);
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::{Gate, MIB, nbdsh, run};
-use crate::stage::{Stage, wait_for};
+use crate::fixture::{Fixture, wait_for};
 
 /// A connection that speaks the protocol only as long as it wants to.
 struct Raw(UnixStream);
@@ -66,10 +66,10 @@ impl Raw {
 
 #[test]
 fn hostile_and_careless_clients_hurt_only_themselves() {
-    let stage = Stage::new("nbd-hostile");
-    stage.up(3, "2+1", "256M");
-    stage.disk("2+1", "64M");
-    let gate = stage.gate("vm", "gate", &["--connections", "4"]);
+    let fixture = Fixture::new("nbd-hostile");
+    fixture.up(3, "2+1", "256M");
+    fixture.disk("2+1", "64M");
+    let gate = fixture.gate("vm", "gate", &["--connections", "4"]);
     let (end, max) = (64 * MIB, 32 << 20);
 
     // Before the transmission: unknown flags, no option, an endless option, a name that is no export.
@@ -161,6 +161,6 @@ fn hostile_and_careless_clients_hurt_only_themselves() {
     let kib: u64 = resident.trim().trim_end_matches(" kB").parse().expect("a number");
     assert!(kib < 256 << 10, "{kib} KiB are resident");
     // The gate ends although they do not read.
-    stage.stop_gate("vm", &gate);
-    stage.check_logs(&["a request failed", "one client too many"]);
+    fixture.stop_gate("vm", &gate);
+    fixture.check_logs(&["a request failed", "one client too many"]);
 }

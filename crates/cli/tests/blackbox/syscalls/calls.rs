@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 /// What a system call came to.
-pub(crate) type Done<T = ()> = Result<T, Errno>;
+pub(crate) type SysResult<T = ()> = Result<T, Errno>;
 
 /// An owner or group that a call leaves as it is.
 pub(crate) const SAME: u32 = u32::MAX;
@@ -20,21 +20,21 @@ pub(crate) const NOW: (i64, i64) = (0, libc::UTIME_NOW);
 
 /// Where a call is told that a path lies.
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'a> {
+pub(crate) enum PathArg<'a> {
     Path(&'a str),
     /// Not in the memory of this process.
     Address(usize),
 }
 
-impl<'a> From<&'a str> for Place<'a> {
-    fn from(path: &'a str) -> Place<'a> {
-        Place::Path(path)
+impl<'a> From<&'a str> for PathArg<'a> {
+    fn from(path: &'a str) -> PathArg<'a> {
+        PathArg::Path(path)
     }
 }
 
-impl<'a> From<&'a String> for Place<'a> {
-    fn from(path: &'a String) -> Place<'a> {
-        Place::Path(path)
+impl<'a> From<&'a String> for PathArg<'a> {
+    fn from(path: &'a String) -> PathArg<'a> {
+        PathArg::Path(path)
     }
 }
 
@@ -53,16 +53,16 @@ impl Word {
     }
 }
 
-impl<'a, P: Into<Place<'a>>> From<P> for Word {
+impl<'a, P: Into<PathArg<'a>>> From<P> for Word {
     fn from(place: P) -> Word {
         match place.into() {
-            Place::Path(path) => Word::Path(CString::new(path).expect("no path has a zero byte")),
-            Place::Address(address) => Word::Number(address),
+            PathArg::Path(path) => Word::Path(CString::new(path).expect("no path has a zero byte")),
+            PathArg::Address(address) => Word::Number(address),
         }
     }
 }
 
-fn call(number: libc::c_long, words: &[Word]) -> Done<usize> {
+fn call(number: libc::c_long, words: &[Word]) -> SysResult<usize> {
     let word = |at: usize| words.get(at).map_or(0, Word::value);
     // SAFETY: the kernel checks every address that it is given; what it writes to belongs to the callers below.
     let answer = unsafe { libc::syscall(number, word(0), word(1), word(2), word(3), word(4)) };
@@ -78,65 +78,70 @@ fn n(number: impl TryInto<i64>) -> Word {
     Word::Number(number.try_into().unwrap_or_default() as usize)
 }
 
-pub(crate) fn chmod<'a>(path: impl Into<Place<'a>>, mode: u32) -> Done {
+pub(crate) fn chmod<'a>(path: impl Into<PathArg<'a>>, mode: u32) -> SysResult {
     call(libc::SYS_fchmodat, &[here(), path.into().into(), n(mode)]).map(drop)
 }
 
-fn chown_with<'a>(path: impl Into<Place<'a>>, uid: u32, gid: u32, flags: i32) -> Done {
+fn chown_with<'a>(path: impl Into<PathArg<'a>>, uid: u32, gid: u32, flags: i32) -> SysResult {
     call(libc::SYS_fchownat, &[here(), path.into().into(), n(uid), n(gid), n(flags)]).map(drop)
 }
 
-pub(crate) fn chown<'a>(path: impl Into<Place<'a>>, uid: u32, gid: u32) -> Done {
+pub(crate) fn chown<'a>(path: impl Into<PathArg<'a>>, uid: u32, gid: u32) -> SysResult {
     chown_with(path, uid, gid, 0)
 }
 
-pub(crate) fn lchown<'a>(path: impl Into<Place<'a>>, uid: u32, gid: u32) -> Done {
+pub(crate) fn lchown<'a>(path: impl Into<PathArg<'a>>, uid: u32, gid: u32) -> SysResult {
     chown_with(path, uid, gid, libc::AT_SYMLINK_NOFOLLOW)
 }
 
-pub(crate) fn link<'a>(from: impl Into<Place<'a>>, to: impl Into<Place<'a>>) -> Done {
+pub(crate) fn link<'a>(from: impl Into<PathArg<'a>>, to: impl Into<PathArg<'a>>) -> SysResult {
     call(libc::SYS_linkat, &[here(), from.into().into(), here(), to.into().into(), n(0)]).map(drop)
 }
 
-pub(crate) fn mkdir<'a>(path: impl Into<Place<'a>>, mode: u32) -> Done {
+pub(crate) fn mkdir<'a>(path: impl Into<PathArg<'a>>, mode: u32) -> SysResult {
     call(libc::SYS_mkdirat, &[here(), path.into().into(), n(mode)]).map(drop)
 }
 
 /// Of any kind; the device is told of block and character devices only.
-pub(crate) fn mknod<'a>(path: impl Into<Place<'a>>, kind: Kind, mode: u32, device: (u32, u32)) -> Done {
+pub(crate) fn mknod<'a>(
+    path: impl Into<PathArg<'a>>,
+    kind: Kind,
+    mode: u32,
+    device: (u32, u32),
+) -> SysResult {
     let device = libc::makedev(device.0, device.1);
     call(libc::SYS_mknodat, &[here(), path.into().into(), n(kind.bits() | mode), n(device)]).map(drop)
 }
 
-pub(crate) fn mkfifo<'a>(path: impl Into<Place<'a>>, mode: u32) -> Done {
+pub(crate) fn mkfifo<'a>(path: impl Into<PathArg<'a>>, mode: u32) -> SysResult {
     mknod(path, Fifo, mode, (0, 0))
 }
 
-pub(crate) fn symlink<'a>(target: impl Into<Place<'a>>, path: impl Into<Place<'a>>) -> Done {
+pub(crate) fn symlink<'a>(target: impl Into<PathArg<'a>>, path: impl Into<PathArg<'a>>) -> SysResult {
     call(libc::SYS_symlinkat, &[target.into().into(), here(), path.into().into()]).map(drop)
 }
 
-pub(crate) fn unlink<'a>(path: impl Into<Place<'a>>) -> Done {
+pub(crate) fn unlink<'a>(path: impl Into<PathArg<'a>>) -> SysResult {
     call(libc::SYS_unlinkat, &[here(), path.into().into(), n(0)]).map(drop)
 }
 
-pub(crate) fn rmdir<'a>(path: impl Into<Place<'a>>) -> Done {
+pub(crate) fn rmdir<'a>(path: impl Into<PathArg<'a>>) -> SysResult {
     call(libc::SYS_unlinkat, &[here(), path.into().into(), n(libc::AT_REMOVEDIR)]).map(drop)
 }
 
-pub(crate) fn rename<'a>(from: impl Into<Place<'a>>, to: impl Into<Place<'a>>) -> Done {
+pub(crate) fn rename<'a>(from: impl Into<PathArg<'a>>, to: impl Into<PathArg<'a>>) -> SysResult {
     call(libc::SYS_renameat2, &[here(), from.into().into(), here(), to.into().into(), n(0)]).map(drop)
 }
 
-pub(crate) fn truncate<'a>(path: impl Into<Place<'a>>, length: i64) -> Done {
+pub(crate) fn truncate<'a>(path: impl Into<PathArg<'a>>, length: i64) -> SysResult {
     call(libc::SYS_truncate, &[path.into().into(), n(length)]).map(drop)
 }
 
-pub(crate) fn ftruncate(file: &File, length: i64) -> Done {
+pub(crate) fn ftruncate(file: &File, length: i64) -> SysResult {
     call(libc::SYS_ftruncate, &[n(file.as_raw_fd()), n(length)]).map(drop)
 }
 
-pub(crate) fn open<'a>(path: impl Into<Place<'a>>, flags: i32, mode: u32) -> Done<File> {
+pub(crate) fn open<'a>(path: impl Into<PathArg<'a>>, flags: i32, mode: u32) -> SysResult<File> {
     let words = [here(), path.into().into(), n(flags | libc::O_CLOEXEC), n(mode)];
     let fd = call(libc::SYS_openat, &words)? as i32;
     // SAFETY: the kernel has just given this number to us alone.
@@ -145,11 +150,11 @@ pub(crate) fn open<'a>(path: impl Into<Place<'a>>, flags: i32, mode: u32) -> Don
 
 /// Access and modification time, in seconds and nanoseconds.
 pub(crate) fn utimensat<'a>(
-    path: impl Into<Place<'a>>,
+    path: impl Into<PathArg<'a>>,
     accessed: (i64, i64),
     modified: (i64, i64),
     flags: i32,
-) -> Done {
+) -> SysResult {
     let time = |(tv_sec, tv_nsec)| libc::timespec { tv_sec, tv_nsec };
     let times = [time(accessed), time(modified)];
     let words = [here(), path.into().into(), n(times.as_ptr() as usize as i64), n(flags)];
@@ -157,7 +162,7 @@ pub(crate) fn utimensat<'a>(
 }
 
 /// The error is the function's own answer, not `errno`.
-pub(crate) fn posix_fallocate(file: &File, offset: i64, length: i64) -> Done {
+pub(crate) fn posix_fallocate(file: &File, offset: i64, length: i64) -> SysResult {
     // SAFETY: numbers only.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, length) } {
         0 => Ok(()),
@@ -165,7 +170,7 @@ pub(crate) fn posix_fallocate(file: &File, offset: i64, length: i64) -> Done {
     }
 }
 
-pub(crate) fn flock(file: &File, how: i32) -> Done {
+pub(crate) fn flock(file: &File, how: i32) -> SysResult {
     call(libc::SYS_flock, &[n(file.as_raw_fd()), n(how)]).map(drop)
 }
 
@@ -206,7 +211,7 @@ impl Attr {
     }
 }
 
-fn stat_with<'a>(path: impl Into<Place<'a>>, flags: i32) -> Done<Attr> {
+fn stat_with<'a>(path: impl Into<PathArg<'a>>, flags: i32) -> SysResult<Attr> {
     // SAFETY: all zeros are a `stat`.
     let mut file: libc::stat = unsafe { std::mem::zeroed() };
     let into = &raw mut file as usize;
@@ -214,15 +219,15 @@ fn stat_with<'a>(path: impl Into<Place<'a>>, flags: i32) -> Done<Attr> {
     Ok(Attr::of(&file))
 }
 
-pub(crate) fn stat<'a>(path: impl Into<Place<'a>>) -> Done<Attr> {
+pub(crate) fn stat<'a>(path: impl Into<PathArg<'a>>) -> SysResult<Attr> {
     stat_with(path, 0)
 }
 
-pub(crate) fn lstat<'a>(path: impl Into<Place<'a>>) -> Done<Attr> {
+pub(crate) fn lstat<'a>(path: impl Into<PathArg<'a>>) -> SysResult<Attr> {
     stat_with(path, libc::AT_SYMLINK_NOFOLLOW)
 }
 
-pub(crate) fn fstat(file: &File) -> Done<Attr> {
+pub(crate) fn fstat(file: &File) -> SysResult<Attr> {
     // SAFETY: all zeros are a `stat`.
     let mut attr: libc::stat = unsafe { std::mem::zeroed() };
     let into = &raw mut attr as usize;
@@ -272,7 +277,7 @@ impl Kind {
     }
 
     /// Makes one: 0644, directories 0755.
-    pub(crate) fn make(self, path: &str) -> Done {
+    pub(crate) fn make(self, path: &str) -> SysResult {
         match self {
             Regular => open(path, libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY, 0o644).map(drop),
             Dir => mkdir(path, 0o755),
@@ -285,7 +290,7 @@ impl Kind {
         }
     }
 
-    pub(crate) fn remove(self, path: &str) -> Done {
+    pub(crate) fn remove(self, path: &str) -> SysResult {
         if self == Dir { rmdir(path) } else { unlink(path) }
     }
 }

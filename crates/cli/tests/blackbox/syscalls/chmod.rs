@@ -6,11 +6,11 @@ use nix::errno::Errno;
 use nix::libc;
 
 use super::calls::{ENDS, FILES, Kind, chmod, chown, fstat, lstat, open, symlink};
-use super::ground::{Ground, NOBODY, OTHER, STRAY, User};
-use super::paths::{self, Use};
+use super::context::{NOBODY, OTHER, STRAY, TestContext, User};
+use super::paths::{self, PathCall};
 use super::{Case, Tried};
 
-const USES: [Use; 1] = [Use {
+const USES: [PathCall; 1] = [PathCall {
     call: |path| chmod(path, 0o642),
     prepare: paths::file,
     settle: |g, path| {
@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "chmod/12", run: Tried(writing_clears) },
 ];
 
-fn permissions(g: &mut Ground) {
+fn permissions(g: &mut TestContext) {
     for kind in ENDS {
         g.make(kind, "a");
         g.ok(chmod("a", 0o111));
@@ -69,7 +69,7 @@ fn permissions(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn only_owners(g: &mut Ground) {
+fn only_owners(g: &mut TestContext) {
     g.make_for(Kind::Dir, "dir", NOBODY.uid);
     for through in ["dir/a", "dir/b"] {
         g.make_for(Kind::Regular, "dir/a", NOBODY.uid);
@@ -90,7 +90,7 @@ fn only_owners(g: &mut Ground) {
 }
 
 /// Linux lets every owner set the sticky bit, of files as of directories.
-fn sticky(g: &mut Ground) {
+fn sticky(g: &mut TestContext) {
     for kind in ENDS {
         g.make(kind, "a");
         g.ok(chmod("a", 0o1621));
@@ -115,7 +115,7 @@ fn sticky(g: &mut Ground) {
 }
 
 /// Whoever writes to a file of somebody else takes its rights as that user or group away.
-fn writing_clears(g: &mut Ground) {
+fn writing_clears(g: &mut TestContext) {
     for (mode, flags) in [(0o4777, libc::O_WRONLY), (0o2777, libc::O_RDWR), (0o6777, libc::O_RDWR)] {
         g.make(Kind::Regular, "a");
         g.ok(chmod("a", mode));

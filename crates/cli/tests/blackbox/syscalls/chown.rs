@@ -2,23 +2,23 @@
 
 use nix::errno::Errno;
 
-use super::calls::{ALL, Done, ENDS, Kind, SAME, chmod, chown, lchown, lstat, stat, symlink};
-use super::ground::{Ground, NOBODY, OTHER, STRAY, User};
-use super::paths::{self, Use};
+use super::calls::{ALL, ENDS, Kind, SAME, SysResult, chmod, chown, lchown, lstat, stat, symlink};
+use super::context::{NOBODY, OTHER, STRAY, TestContext, User};
+use super::paths::{self, PathCall};
 use super::{Case, Tried};
 
-const USES: [Use; 2] = [
-    Use { call: |path| chown(path, SAME, 65534), prepare: for_nobody, settle },
-    Use { call: |path| lchown(path, SAME, 65534), prepare: for_nobody, settle },
+const USES: [PathCall; 2] = [
+    PathCall { call: |path| chown(path, SAME, 65534), prepare: for_nobody, settle },
+    PathCall { call: |path| lchown(path, SAME, 65534), prepare: for_nobody, settle },
 ];
 
 /// A file of nobody in the group of root.
-fn for_nobody(g: &mut Ground, path: &str) {
+fn for_nobody(g: &mut TestContext, path: &str) {
     g.make(Kind::Regular, path);
     g.ok(chown(path, 65534, 0));
 }
 
-fn settle(g: &mut Ground, path: &str) {
+fn settle(g: &mut TestContext, path: &str) {
     g.owner(path, (65534, 65534));
     g.remove(Kind::Regular, path);
 }
@@ -52,7 +52,7 @@ pub(super) const CASES: &[Case] = &[
 /// How a file is reached: by itself or through a link, and which call is made.
 struct Way {
     path: &'static str,
-    call: fn(&str, u32, u32) -> Done,
+    call: fn(&str, u32, u32) -> SysResult,
     /// Whether it works on a symbolic link itself.
     itself: bool,
 }
@@ -64,7 +64,7 @@ const WAYS: [Way; 3] = [
 ];
 
 /// Tries every kind in every way: `b` is a symbolic link to `a` throughout, and never changes.
-fn everywhere(g: &mut Ground, mut act: impl FnMut(&mut Ground, Kind, &Way)) {
+fn everywhere(g: &mut TestContext, mut act: impl FnMut(&mut TestContext, Kind, &Way)) {
     for kind in ALL {
         for way in WAYS.iter().filter(|way| way.itself || kind != Kind::Symlink) {
             g.make(kind, "a");
@@ -80,7 +80,7 @@ fn everywhere(g: &mut Ground, mut act: impl FnMut(&mut Ground, Kind, &Way)) {
 
 const MEMBER: User = User { uid: 65534, groups: &[65532, 65531] };
 
-fn ownership(g: &mut Ground) {
+fn ownership(g: &mut TestContext) {
     // Root may do everything.
     everywhere(g, |g, _, way| {
         for owner in [(123, 456), (0, 0)] {
@@ -107,12 +107,12 @@ fn ownership(g: &mut Ground) {
 }
 
 /// What becomes of the bits that let a file run as its owner.
-fn as_somebody_else(g: &mut Ground, kind: Kind, way: &Way) {
+fn as_somebody_else(g: &mut TestContext, kind: Kind, way: &Way) {
     if kind == Kind::Symlink {
         return;
     }
     let seen = |path| stat(path).map(|a| (a.mode, a.owner));
-    let armed = |g: &mut Ground, owner: (u32, u32)| {
+    let armed = |g: &mut TestContext, owner: (u32, u32)| {
         g.ok(chmod(way.path, 0o6555));
         g.sees(seen("a"), (0o6555, owner));
     };
@@ -142,7 +142,7 @@ fn as_somebody_else(g: &mut Ground, kind: Kind, way: &Way) {
 }
 
 /// The time of the last change goes with success. To change nothing may or may not be a change.
-fn times(g: &mut Ground, kind: Kind, way: &Way) {
+fn times(g: &mut TestContext, kind: Kind, way: &Way) {
     // Those of a symbolic link itself are asked for in another way.
     if kind == Kind::Symlink {
         return link_times(g);
@@ -162,7 +162,7 @@ fn times(g: &mut Ground, kind: Kind, way: &Way) {
     g.owner("a", (65534, 65532));
 }
 
-fn link_times(g: &mut Ground) {
+fn link_times(g: &mut TestContext) {
     let ctime = || lstat("a").map(|a| a.ctime);
     let before = ctime();
     std::thread::sleep(std::time::Duration::from_millis(25));
@@ -176,7 +176,7 @@ fn link_times(g: &mut Ground) {
     g.owner("a", (65534, 65533));
 }
 
-fn only_owners(g: &mut Ground) {
+fn only_owners(g: &mut TestContext) {
     for kind in ENDS {
         g.make_for(kind, "a", NOBODY.uid);
         g.ok(symlink("a", "b"));
@@ -191,7 +191,7 @@ fn only_owners(g: &mut Ground) {
     g.remove(Kind::Symlink, "a");
 }
 
-fn refused(g: &mut Ground, way: &Way) {
+fn refused(g: &mut TestContext, way: &Way) {
     for (user, uid, gid) in
         [(NOBODY, 65533, 65533), (OTHER, 65534, 65534), (OTHER, 65533, 65533), (NOBODY, SAME, 65533)]
     {

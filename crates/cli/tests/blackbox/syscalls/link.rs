@@ -3,17 +3,17 @@
 use nix::errno::Errno;
 
 use super::calls::{ALL, FILES, Kind, SAME, chmod, chown, link, lstat, mkdir, rmdir, unlink};
-use super::ground::{Ground, NOBODY, STRAY};
-use super::paths::{self, ADDRESSES, Use};
+use super::context::{NOBODY, STRAY, TestContext};
+use super::paths::{self, ADDRESSES, PathCall};
 use super::{Absent, Case, Tried};
 
 /// The path is the name that there is, or the one that is to be.
-const USES: [Use; 2] = [
-    Use { call: |path| link(path, "beside"), prepare: paths::file, settle },
-    Use { call: |path| link("beside", path), prepare: |g, _| paths::file(g, "beside"), settle },
+const USES: [PathCall; 2] = [
+    PathCall { call: |path| link(path, "beside"), prepare: paths::file, settle },
+    PathCall { call: |path| link("beside", path), prepare: |g, _| paths::file(g, "beside"), settle },
 ];
 
-fn settle(g: &mut Ground, path: &str) {
+fn settle(g: &mut TestContext, path: &str) {
     g.links(path, 2);
     g.same(lstat(path), lstat("beside"));
     g.remove(Kind::Regular, path);
@@ -22,7 +22,7 @@ fn settle(g: &mut Ground, path: &str) {
 }
 
 /// The same with both names in one directory that its user may write to.
-const USES_WITHIN: [Use; 1] = [Use {
+const USES_WITHIN: [PathCall; 1] = [PathCall {
     call: |path| link("dir/from", path),
     prepare: |g, _| paths::file(g, "dir/from"),
     settle: |g, path| {
@@ -33,7 +33,7 @@ const USES_WITHIN: [Use; 1] = [Use {
 }];
 
 /// The name that there is, seen from another directory that its user may write to.
-const USES_FROM: [Use; 1] = [Use {
+const USES_FROM: [PathCall; 1] = [PathCall {
     call: |path| link(path, "to/name"),
     prepare: paths::file,
     settle: |g, path| {
@@ -44,7 +44,7 @@ const USES_FROM: [Use; 1] = [Use {
 }];
 
 /// The name that is to be, in another directory.
-const USES_TO: [Use; 1] = [Use {
+const USES_TO: [PathCall; 1] = [PathCall {
     call: |path| link("to/name", path),
     prepare: |g, _| paths::file(g, "to/name"),
     settle: |g, path| {
@@ -78,9 +78,9 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "link/17", run: Tried(outside_memory) },
 ];
 
-fn links(g: &mut Ground) {
+fn links(g: &mut TestContext) {
     for kind in FILES {
-        let is = |g: &mut Ground, names: &[&str], mode, owner| {
+        let is = |g: &mut TestContext, names: &[&str], mode, owner| {
             for name in ["a", "b", "c"] {
                 if names.contains(&name) {
                     let seen = lstat(name).map(|a| (a.kind, a.mode, a.links, a.owner));
@@ -113,7 +113,7 @@ fn links(g: &mut Ground) {
     }
 }
 
-fn through_files(g: &mut Ground) {
+fn through_files(g: &mut TestContext) {
     g.make(Kind::Dir, "dir");
     for kind in FILES {
         g.make(kind, "dir/a");
@@ -127,22 +127,22 @@ fn through_files(g: &mut Ground) {
 }
 
 /// With a name that is there for the other end.
-fn with_another(g: &mut Ground, act: fn(&mut Ground, &[Use])) {
+fn with_another(g: &mut TestContext, act: fn(&mut TestContext, &[PathCall])) {
     act(g, &USES[..1]);
     g.make(Kind::Regular, "beside");
     act(g, &USES[1..]);
     g.remove(Kind::Regular, "beside");
 }
 
-fn through_nothing(g: &mut Ground) {
+fn through_nothing(g: &mut TestContext) {
     with_another(g, paths::missing_prefix);
 }
 
-fn loops(g: &mut Ground) {
+fn loops(g: &mut TestContext) {
     with_another(g, paths::loops);
 }
 
-fn from_elsewhere(g: &mut Ground, act: fn(&mut Ground, &[Use])) {
+fn from_elsewhere(g: &mut TestContext, act: fn(&mut TestContext, &[PathCall])) {
     g.make_for(Kind::Dir, "to", NOBODY.uid);
     act(g, &USES_FROM);
     act(g, &USES_TO);
@@ -156,14 +156,14 @@ fn from_elsewhere(g: &mut Ground, act: fn(&mut Ground, &[Use])) {
     g.remove(Kind::Dir, "dir");
 }
 
-fn unwritable(g: &mut Ground) {
+fn unwritable(g: &mut TestContext) {
     g.make_for(Kind::Dir, "to", NOBODY.uid);
     paths::unwritable(g, &USES_TO);
     g.remove(Kind::Dir, "to");
     paths::unwritable(g, &USES_WITHIN);
 }
 
-fn missing(g: &mut Ground) {
+fn missing(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     g.ok(link("a", "b"));
     g.remove(Kind::Regular, "a");
@@ -172,7 +172,7 @@ fn missing(g: &mut Ground) {
     g.gone("b");
 }
 
-fn taken(g: &mut Ground) {
+fn taken(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     for kind in ALL {
         g.make(kind, "b");
@@ -183,7 +183,7 @@ fn taken(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn directories(g: &mut Ground) {
+fn directories(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.fails(Errno::EPERM, link("a", "b"));
     g.gone("b");
@@ -194,7 +194,7 @@ fn directories(g: &mut Ground) {
     g.remove(Kind::Dir, "a");
 }
 
-fn read_only(g: &mut Ground) {
+fn read_only(g: &mut TestContext) {
     g.make(Kind::Dir, "dir");
     g.make(Kind::Dir, "view");
     paths::file(g, "dir/name");
@@ -207,7 +207,7 @@ fn read_only(g: &mut Ground) {
     g.remove(Kind::Dir, "dir");
 }
 
-fn outside_memory(g: &mut Ground) {
+fn outside_memory(g: &mut TestContext) {
     with_another(g, paths::outside_memory);
     for (from, to) in [(ADDRESSES[0], ADDRESSES[1]), (ADDRESSES[1], ADDRESSES[0])] {
         g.fails(Errno::EFAULT, link(from, to));

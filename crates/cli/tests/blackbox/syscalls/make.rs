@@ -2,41 +2,41 @@
 
 use nix::errno::Errno;
 
-use super::calls::{Done, Kind, chmod, chown, lstat, mkdir, mkfifo, mknod};
-use super::ground::{Ground, NOBODY, OTHER, User, masked};
-use super::paths::{self, Use};
+use super::calls::{Kind, SysResult, chmod, chown, lstat, mkdir, mkfifo, mknod};
+use super::context::{NOBODY, OTHER, TestContext, User, masked};
+use super::paths::{self, PathCall};
 use super::{Case, Tried};
 
-const DIRS: [Use; 1] = [Use {
+const DIRS: [PathCall; 1] = [PathCall {
     call: |path| mkdir(path, 0o755),
     prepare: paths::nothing,
     settle: |g, path| settle(g, path, Kind::Dir, 0o755),
 }];
-const FIFOS: [Use; 1] = [Use {
+const FIFOS: [PathCall; 1] = [PathCall {
     call: |path| mkfifo(path, 0o644),
     prepare: paths::nothing,
     settle: |g, path| settle(g, path, Kind::Fifo, 0o644),
 }];
 /// Devices are for root only: the first can be used by everybody.
-const NODES: [Use; 3] = [
-    Use {
+const NODES: [PathCall; 3] = [
+    PathCall {
         call: |path| mknod(path, Kind::Fifo, 0o644, (0, 0)),
         prepare: paths::nothing,
         settle: |g, path| settle(g, path, Kind::Fifo, 0o644),
     },
-    Use {
+    PathCall {
         call: |path| mknod(path, Kind::Block, 0o644, (1, 2)),
         prepare: paths::nothing,
         settle: |g, path| settle(g, path, Kind::Block, 0o644),
     },
-    Use {
+    PathCall {
         call: |path| mknod(path, Kind::Char, 0o644, (1, 2)),
         prepare: paths::nothing,
         settle: |g, path| settle(g, path, Kind::Char, 0o644),
     },
 ];
 
-fn settle(g: &mut Ground, path: &str, kind: Kind, mode: u32) {
+fn settle(g: &mut TestContext, path: &str, kind: Kind, mode: u32) {
     g.is(path, kind, mode);
     g.remove(kind, path);
 }
@@ -83,7 +83,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Permissions, owner and times of what a call makes at `a`.
-pub(super) fn made(g: &mut Ground, kind: Kind, make: impl Fn(u32) -> Done) {
+pub(super) fn made(g: &mut TestContext, kind: Kind, make: impl Fn(u32) -> SysResult) {
     for (mask, asked, right) in [
         (0, 0o755, 0o755),
         (0, 0o151, 0o151),
@@ -110,7 +110,7 @@ pub(super) fn made(g: &mut Ground, kind: Kind, make: impl Fn(u32) -> Done) {
     g.remove(kind, "a");
 }
 
-fn devices(g: &mut Ground) {
+fn devices(g: &mut TestContext) {
     for kind in [Kind::Char, Kind::Block] {
         for device in [(1, 2), (4095, 1_048_575), (0, 0)] {
             g.ok(mknod("a", kind, 0o755, device));

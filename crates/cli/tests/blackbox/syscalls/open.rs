@@ -8,19 +8,19 @@ use nix::libc::{
     LOCK_EX, LOCK_NB, LOCK_SH, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY,
 };
 
-use super::calls::{Done, Kind, chmod, flock, fstat, lstat, open, posix_fallocate, symlink, unlink};
-use super::ground::{Ground, NOBODY, OTHER, ROOT, STRAY, User};
-use super::paths::{self, Use};
+use super::calls::{Kind, SysResult, chmod, flock, fstat, lstat, open, posix_fallocate, symlink, unlink};
+use super::context::{NOBODY, OTHER, ROOT, STRAY, TestContext, User};
+use super::paths::{self, PathCall};
 use super::{Case, Tried};
 
 /// What is there, and what is made.
-const USES: [Use; 2] = [
-    Use {
+const USES: [PathCall; 2] = [
+    PathCall {
         call: |path| open(path, O_RDONLY, 0).map(drop),
         prepare: paths::file,
         settle: |g, path| g.remove(Kind::Regular, path),
     },
-    Use {
+    PathCall {
         call: |path| open(path, O_CREAT, 0o620).map(drop),
         prepare: paths::nothing,
         settle: |g, path| {
@@ -30,16 +30,17 @@ const USES: [Use; 2] = [
     },
 ];
 /// In ways that change the file.
-const CHANGES: [Use; 3] = [
-    Use { call: |path| open(path, O_WRONLY, 0).map(drop), prepare: paths::file, settle: USES[0].settle },
-    Use { call: |path| open(path, O_RDWR, 0).map(drop), prepare: paths::file, settle: USES[0].settle },
-    Use {
+const CHANGES: [PathCall; 3] = [
+    PathCall { call: |path| open(path, O_WRONLY, 0).map(drop), prepare: paths::file, settle: USES[0].settle },
+    PathCall { call: |path| open(path, O_RDWR, 0).map(drop), prepare: paths::file, settle: USES[0].settle },
+    PathCall {
         call: |path| open(path, O_RDONLY | O_TRUNC, 0).map(drop),
         prepare: paths::file,
         settle: USES[0].settle,
     },
 ];
-const CREATES: [Use; 1] = [Use { call: |path| open(path, O_CREAT | O_EXCL, 0o644).map(drop), ..USES[1] }];
+const CREATES: [PathCall; 1] =
+    [PathCall { call: |path| open(path, O_CREAT | O_EXCL, 0o644).map(drop), ..USES[1] }];
 
 pub(super) const CASES: &[Case] = &[
     Case { of: "open/00", run: Tried(creates) },
@@ -85,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "posix_fallocate/00", run: Tried(allocates) },
 ];
 
-fn creates(g: &mut Ground) {
+fn creates(g: &mut TestContext) {
     super::make::made(g, Kind::Regular, |mode| open("a", O_CREAT | O_WRONLY, mode).map(drop));
     g.make(Kind::Regular, "a");
     g.keeps(".", |g| g.ok(open("a", O_CREAT | O_RDONLY, 0o644)));
@@ -97,13 +98,13 @@ fn creates(g: &mut Ground) {
 }
 
 #[track_caller]
-fn write(g: &mut Ground, path: &str, bytes: &[u8]) {
+fn write(g: &mut TestContext, path: &str, bytes: &[u8]) {
     let written = open(path, O_WRONLY, 0).map(|mut file| file.write_all(bytes).is_ok());
     g.sees(written, true);
 }
 
 /// For owner, group and others alone: the three bits decide, those of the others do not matter.
-fn permissions(g: &mut Ground) {
+fn permissions(g: &mut TestContext) {
     let in_group = User { uid: 65533, groups: &[65534] };
     for kind in [Kind::Regular, Kind::Fifo, Kind::Dir] {
         g.make_for(kind, "a", NOBODY.uid);
@@ -120,7 +121,7 @@ fn permissions(g: &mut Ground) {
     }
 }
 
-fn may_open(g: &mut Ground, kind: Kind, user: User, bits: u32) {
+fn may_open(g: &mut TestContext, kind: Kind, user: User, bits: u32) {
     let (read, write) = (bits & 4 != 0, bits & 2 != 0);
     let wait = if kind == Kind::Fifo { O_NONBLOCK } else { 0 };
     let mut asks = |flags: i32, right: bool| {
@@ -139,7 +140,7 @@ fn may_open(g: &mut Ground, kind: Kind, user: User, bits: u32) {
     }
 }
 
-fn cutting_is_writing(g: &mut Ground) {
+fn cutting_is_writing(g: &mut TestContext) {
     let in_group = User { uid: 65533, groups: &[65534] };
     g.make_for(Kind::Regular, "a", NOBODY.uid);
     write(g, "a", b"x");
@@ -153,7 +154,7 @@ fn cutting_is_writing(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn directories(g: &mut Ground) {
+fn directories(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.ok(open("a", O_RDONLY, 0));
     for flags in [O_WRONLY, O_RDWR, O_RDONLY | O_TRUNC, O_WRONLY | O_TRUNC, O_RDWR | O_TRUNC] {
@@ -162,7 +163,7 @@ fn directories(g: &mut Ground) {
     g.remove(Kind::Dir, "a");
 }
 
-fn links(g: &mut Ground) {
+fn links(g: &mut TestContext) {
     g.ok(symlink("a", "b"));
     for flags in [O_RDONLY | O_CREAT, O_RDONLY, O_WRONLY, O_RDWR] {
         g.fails(Errno::ELOOP, open("b", flags | O_NOFOLLOW, 0o644));
@@ -171,14 +172,14 @@ fn links(g: &mut Ground) {
     g.remove(Kind::Symlink, "b");
 }
 
-fn fifo_without_reader(g: &mut Ground) {
+fn fifo_without_reader(g: &mut TestContext) {
     g.make(Kind::Fifo, "a");
     g.fails(Errno::ENXIO, open("a", O_WRONLY | O_NONBLOCK, 0));
     g.remove(Kind::Fifo, "a");
 }
 
 /// Linux has no locks among the flags of `open`: `flock` does it afterwards.
-fn locks(g: &mut Ground) {
+fn locks(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     for (first, second, right) in [
         (LOCK_SH, LOCK_SH, Ok(())),
@@ -204,7 +205,7 @@ fn locks(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn odd_modes(g: &mut Ground) {
+fn odd_modes(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     for flags in [O_RDONLY | O_RDWR, O_WRONLY | O_RDWR, O_RDONLY | O_WRONLY | O_RDWR] {
         g.either(open("a", flags, 0).map(drop), &[Ok(()), Err(Errno::EINVAL)]);
@@ -212,7 +213,7 @@ fn odd_modes(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn sockets(g: &mut Ground) {
+fn sockets(g: &mut TestContext) {
     g.make(Kind::Socket, "a");
     for flags in [O_RDONLY, O_WRONLY, O_RDWR] {
         g.fails(Errno::ENXIO, open("a", flags, 0));
@@ -220,7 +221,7 @@ fn sockets(g: &mut Ground) {
     g.remove(Kind::Socket, "a");
 }
 
-fn beyond_two_gigabytes(g: &mut Ground) {
+fn beyond_two_gigabytes(g: &mut TestContext) {
     const FAR: u64 = (2 << 30) + 1;
     let file = open("a", O_CREAT | O_WRONLY, 0o755);
     g.sees(file.map(|file| file.write_all_at(b"a", FAR).is_ok()), true);
@@ -232,7 +233,7 @@ fn beyond_two_gigabytes(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn without_permissions(g: &mut Ground) {
+fn without_permissions(g: &mut TestContext) {
     for flags in [O_WRONLY, O_RDWR, O_RDONLY] {
         g.ok(open("a", O_CREAT | flags, 0));
         g.is("a", Kind::Regular, 0);
@@ -248,11 +249,11 @@ fn without_permissions(g: &mut Ground) {
 }
 
 /// Opens, allocates.
-fn allocate(flags: i32, offset: i64, length: i64) -> Done {
+fn allocate(flags: i32, offset: i64, length: i64) -> SysResult {
     posix_fallocate(&open("a", flags, 0)?, offset, length)
 }
 
-fn allocates(g: &mut Ground) {
+fn allocates(g: &mut TestContext) {
     for (length, offset, more, right) in [(0, 0, 567, 567), (12345, 20000, 3456, 23456), (500, 100, 200, 500)]
     {
         let bytes: Vec<u8> = (1..=255).cycle().take(length).collect();

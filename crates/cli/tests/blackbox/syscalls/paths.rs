@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::calls::{ALL, Done, FILES, Kind, Place, chmod, lchown, lstat, mkdir, symlink, unlink};
-use super::ground::{Ground, NOBODY};
+use super::calls::{ALL, FILES, Kind, PathArg, SysResult, chmod, lchown, lstat, mkdir, symlink, unlink};
+use super::context::{NOBODY, TestContext};
 
 /// One way of using a path.
-pub(crate) struct Use {
-    pub(crate) call: fn(Place<'_>) -> Done,
+pub(crate) struct PathCall {
+    pub(crate) call: fn(PathArg<'_>) -> SysResult,
     /// Makes what the call needs at the path.
-    pub(crate) prepare: fn(&mut Ground, &str),
+    pub(crate) prepare: fn(&mut TestContext, &str),
     /// Compares what the call has made of it, and takes it away.
-    pub(crate) settle: fn(&mut Ground, &str),
+    pub(crate) settle: fn(&mut TestContext, &str),
 }
 
 /// A regular file at the path, of somebody who may do with it what an owner may.
-pub(crate) fn file(g: &mut Ground, path: &str) {
+pub(crate) fn file(g: &mut TestContext, path: &str) {
     g.make_for(Kind::Regular, path, NOBODY.uid);
 }
 
-pub(crate) fn nothing(_: &mut Ground, _: &str) {}
+pub(crate) fn nothing(_: &mut TestContext, _: &str) {}
 
 /// Longest name, in bytes.
 const NAME_MAX: usize = 255;
@@ -31,7 +31,7 @@ const NAME_MAX: usize = 255;
 const PATH_MAX: usize = 4095;
 
 /// A component of the path is a file: ENOTDIR.
-pub(crate) fn through_files(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn through_files(g: &mut TestContext, uses: &[PathCall]) {
     g.make(Kind::Dir, "dir");
     for kind in FILES {
         g.make(kind, "dir/file");
@@ -43,7 +43,7 @@ pub(crate) fn through_files(g: &mut Ground, uses: &[Use]) {
     g.remove(Kind::Dir, "dir");
 }
 
-fn longest(g: &mut Ground, uses: &[Use], path: &str) {
+fn longest(g: &mut TestContext, uses: &[PathCall], path: &str) {
     let longer = format!("{path}x");
     for used in uses {
         (used.prepare)(g, path);
@@ -57,12 +57,12 @@ fn longest(g: &mut Ground, uses: &[Use], path: &str) {
 }
 
 /// The longest name is good, a longer one is ENAMETOOLONG.
-pub(crate) fn long_names(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn long_names(g: &mut TestContext, uses: &[PathCall]) {
     longest(g, uses, &"n".repeat(NAME_MAX));
 }
 
 /// The longest path is good, a longer one is ENAMETOOLONG.
-pub(crate) fn long_paths(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn long_paths(g: &mut TestContext, uses: &[PathCall]) {
     let component = format!("{}/", "p".repeat(NAME_MAX / 2));
     let mut path = component.repeat(PATH_MAX / component.len());
     let directory = path.clone();
@@ -73,7 +73,7 @@ pub(crate) fn long_paths(g: &mut Ground, uses: &[Use]) {
 }
 
 /// A component of the path is missing: ENOENT.
-pub(crate) fn missing_prefix(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn missing_prefix(g: &mut TestContext, uses: &[PathCall]) {
     g.make(Kind::Dir, "dir");
     for used in uses {
         g.fails(Errno::ENOENT, (used.call)("dir/missing/test".into()));
@@ -82,7 +82,7 @@ pub(crate) fn missing_prefix(g: &mut Ground, uses: &[Use]) {
 }
 
 /// What the call is to work on is missing, or is a symbolic link to what is missing: ENOENT.
-pub(crate) fn missing(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn missing(g: &mut TestContext, uses: &[PathCall]) {
     missing_prefix(g, uses);
     g.make(Kind::Dir, "dir");
     for used in uses {
@@ -95,7 +95,7 @@ pub(crate) fn missing(g: &mut Ground, uses: &[Use]) {
 }
 
 /// A symbolic link to nothing: ENOENT for calls that follow it.
-pub(crate) fn dangling(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn dangling(g: &mut TestContext, uses: &[PathCall]) {
     g.ok(symlink("nowhere", "link"));
     for used in uses {
         g.fails(Errno::ENOENT, (used.call)("link".into()));
@@ -104,11 +104,11 @@ pub(crate) fn dangling(g: &mut Ground, uses: &[Use]) {
 }
 
 /// A directory on the way that may not be searched, or not be written to: EACCES. With the right again it works.
-fn behind(g: &mut Ground, uses: &[Use], mode: u32) {
+fn behind(g: &mut TestContext, uses: &[PathCall], mode: u32) {
     g.ok(mkdir("dir", 0o755));
     g.ok(lchown("dir", NOBODY.uid, NOBODY.uid));
     for used in uses {
-        let pass = |g: &mut Ground| {
+        let pass = |g: &mut TestContext| {
             (used.prepare)(g, "dir/name");
             g.ok(NOBODY.does(|| (used.call)("dir/name".into())));
             (used.settle)(g, "dir/name");
@@ -126,17 +126,17 @@ fn behind(g: &mut Ground, uses: &[Use], mode: u32) {
 }
 
 /// No search permission on the way: EACCES.
-pub(crate) fn unsearchable(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn unsearchable(g: &mut TestContext, uses: &[PathCall]) {
     behind(g, uses, 0o644);
 }
 
 /// No write permission where the name is: EACCES.
-pub(crate) fn unwritable(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn unwritable(g: &mut TestContext, uses: &[PathCall]) {
     behind(g, uses, 0o555);
 }
 
 /// Two symbolic links that are one another's targets, on the way: ELOOP.
-pub(crate) fn loops(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn loops(g: &mut TestContext, uses: &[PathCall]) {
     g.ok(symlink("a", "b"));
     g.ok(symlink("b", "a"));
     for used in uses {
@@ -148,7 +148,7 @@ pub(crate) fn loops(g: &mut Ground, uses: &[Use]) {
 }
 
 /// The same at the end of the path, for calls that follow it.
-pub(crate) fn loops_at_end(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn loops_at_end(g: &mut TestContext, uses: &[PathCall]) {
     loops(g, uses);
     g.ok(symlink("a", "b"));
     g.ok(symlink("b", "a"));
@@ -161,10 +161,10 @@ pub(crate) fn loops_at_end(g: &mut Ground, uses: &[Use]) {
 }
 
 /// Addresses that are not this process's: nothing at all, and far out.
-pub(crate) const ADDRESSES: [Place<'static>; 2] = [Place::Address(0), Place::Address(0xdead_c0de)];
+pub(crate) const ADDRESSES: [PathArg<'static>; 2] = [PathArg::Address(0), PathArg::Address(0xdead_c0de)];
 
 /// A path that is not in the process's memory: EFAULT.
-pub(crate) fn outside_memory(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn outside_memory(g: &mut TestContext, uses: &[PathCall]) {
     for used in uses {
         for address in ADDRESSES {
             g.fails(Errno::EFAULT, (used.call)(address));
@@ -173,7 +173,7 @@ pub(crate) fn outside_memory(g: &mut Ground, uses: &[Use]) {
 }
 
 /// The name is taken, by whatever: EEXIST.
-pub(crate) fn taken(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn taken(g: &mut TestContext, uses: &[PathCall]) {
     for kind in ALL {
         g.make(kind, "taken");
         for used in uses {
@@ -225,7 +225,7 @@ pub(crate) fn viewed(act: impl FnOnce()) {
 }
 
 /// The directory can only be read where the path leads: EROFS, and nothing has happened; where it is writable it works.
-pub(crate) fn read_only(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn read_only(g: &mut TestContext, uses: &[PathCall]) {
     g.make(Kind::Dir, "dir");
     g.make(Kind::Dir, "view");
     for used in uses {
@@ -241,7 +241,7 @@ pub(crate) fn read_only(g: &mut Ground, uses: &[Use]) {
 }
 
 /// Two directories of different file systems: EXDEV, for a call that has one path in each.
-pub(crate) fn across(g: &mut Ground, call: fn(&str, &str) -> Done, kinds: &[Kind]) {
+pub(crate) fn across(g: &mut TestContext, call: fn(&str, &str) -> SysResult, kinds: &[Kind]) {
     g.make(Kind::Dir, "other");
     let other = Mounted::other("other");
     for kind in kinds {
@@ -256,7 +256,7 @@ pub(crate) fn across(g: &mut Ground, call: fn(&str, &str) -> Done, kinds: &[Kind
 }
 
 /// The program at the path runs: ETXTBSY.
-pub(crate) fn running(g: &mut Ground, uses: &[Use]) {
+pub(crate) fn running(g: &mut TestContext, uses: &[PathCall]) {
     fs::copy("/bin/sleep", "program").expect("a program");
     let mut program = std::process::Command::new("./program").arg("60").spawn().expect("it runs");
     for used in uses {

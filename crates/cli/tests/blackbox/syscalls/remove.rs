@@ -6,13 +6,13 @@ use nix::errno::Errno;
 use nix::libc::{O_CREAT, O_RDONLY, O_RDWR};
 
 use super::calls::{
-    ALL, Done, FILES, Kind, LEAVES, chmod, chown, fstat, link, lstat, mkdir, open, rmdir, unlink,
+    ALL, FILES, Kind, LEAVES, SysResult, chmod, chown, fstat, link, lstat, mkdir, open, rmdir, unlink,
 };
-use super::ground::{Ground, NOBODY, STRAY};
-use super::paths::{self, Mounted, Use};
+use super::context::{NOBODY, STRAY, TestContext};
+use super::paths::{self, Mounted, PathCall};
 use super::{Case, Tried};
 
-const DIRS: [Use; 1] = [Use {
+const DIRS: [PathCall; 1] = [PathCall {
     call: |path| rmdir(path),
     prepare: |g, path| g.make_for(Kind::Dir, path, NOBODY.uid),
     settle: |g, path| {
@@ -20,7 +20,7 @@ const DIRS: [Use; 1] = [Use {
         g.fails(Errno::ENOENT, rmdir(path));
     },
 }];
-const NAMES: [Use; 1] = [Use {
+const NAMES: [PathCall; 1] = [PathCall {
     call: |path| unlink(path),
     prepare: paths::file,
     settle: |g, path| {
@@ -63,7 +63,7 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "unlink/14", run: Tried(open_files) },
 ];
 
-fn directories(g: &mut Ground) {
+fn directories(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.kind("a", Kind::Dir);
     g.make(Kind::Dir, "a/b");
@@ -75,7 +75,7 @@ fn directories(g: &mut Ground) {
     g.gone("a");
 }
 
-fn no_directories(g: &mut Ground) {
+fn no_directories(g: &mut TestContext) {
     paths::through_files(g, &DIRS);
     for kind in LEAVES {
         g.make(kind, "a");
@@ -85,7 +85,7 @@ fn no_directories(g: &mut Ground) {
     }
 }
 
-fn not_empty(g: &mut Ground) {
+fn not_empty(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     for kind in ALL {
         g.make(kind, "a/b");
@@ -97,7 +97,7 @@ fn not_empty(g: &mut Ground) {
 }
 
 /// In a sticky directory only its owner and the file's may remove a name.
-fn sticky(g: &mut Ground, kinds: &[Kind]) {
+fn sticky(g: &mut TestContext, kinds: &[Kind]) {
     g.make(Kind::Dir, "dir");
     g.ok(chmod("dir", 0o1777));
     for kind in kinds {
@@ -130,7 +130,7 @@ fn sticky(g: &mut Ground, kinds: &[Kind]) {
     g.remove(Kind::Dir, "dir");
 }
 
-fn dots(g: &mut Ground) {
+fn dots(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.make(Kind::Dir, "a/b");
     g.fails(Errno::EINVAL, rmdir("a/b/."));
@@ -139,7 +139,7 @@ fn dots(g: &mut Ground) {
     g.remove(Kind::Dir, "a");
 }
 
-fn mount_point(g: &mut Ground) {
+fn mount_point(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     let other = Mounted::other("a");
     g.fails(Errno::EBUSY, rmdir("a"));
@@ -147,7 +147,7 @@ fn mount_point(g: &mut Ground) {
     g.remove(Kind::Dir, "a");
 }
 
-fn names(g: &mut Ground) {
+fn names(g: &mut TestContext) {
     for kind in LEAVES {
         g.make(kind, "a");
         g.kind("a", kind);
@@ -169,20 +169,20 @@ fn names(g: &mut Ground) {
 }
 
 /// POSIX has EPERM, Linux EISDIR.
-fn no_names(g: &mut Ground) {
+fn no_names(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.either(unlink("a"), &[Err(Errno::EISDIR), Err(Errno::EPERM)]);
     g.kind("a", Kind::Dir);
     g.remove(Kind::Dir, "a");
 }
 
-fn unlinked(path: &str) -> Done<std::fs::File> {
+fn unlinked(path: &str) -> SysResult<std::fs::File> {
     let file = open(path, O_CREAT | O_RDWR, 0o644)?;
     unlink(path)?;
     Ok(file)
 }
 
-fn open_files(g: &mut Ground) {
+fn open_files(g: &mut TestContext) {
     const WORDS: &[u8] = b"still there";
     let file = unlinked("a").expect("a file");
     g.sees(fstat(&file).map(|a| a.links), 0);

@@ -3,46 +3,47 @@
 use nix::errno::Errno;
 
 use super::calls::{
-    ALL, Done, FILES, Kind, LEAVES, chmod, chown, link, lstat, mkdir, rename, rmdir, stat, symlink, unlink,
+    ALL, FILES, Kind, LEAVES, SysResult, chmod, chown, link, lstat, mkdir, rename, rmdir, stat, symlink,
+    unlink,
 };
-use super::ground::{Ground, NOBODY, OTHER, ROOT, STRAY};
-use super::paths::{self, ADDRESSES, Use};
+use super::context::{NOBODY, OTHER, ROOT, STRAY, TestContext};
+use super::paths::{self, ADDRESSES, PathCall};
 use super::{Case, Tried};
 
 /// The path is the old name, or the new one.
-const USES: [Use; 2] = [
-    Use {
+const USES: [PathCall; 2] = [
+    PathCall {
         call: |path| rename(path, "beside"),
         prepare: paths::file,
         settle: |g, path| moved(g, path, "beside"),
     },
-    Use {
+    PathCall {
         call: |path| rename("beside", path),
         prepare: |g, _| paths::file(g, "beside"),
         settle: |g, path| moved(g, "beside", path),
     },
 ];
 /// The same with another directory that its user may write to.
-const USES_ELSEWHERE: [Use; 2] = [
-    Use {
+const USES_ELSEWHERE: [PathCall; 2] = [
+    PathCall {
         call: |path| rename(path, "to/name"),
         prepare: paths::file,
         settle: |g, path| moved(g, path, "to/name"),
     },
-    Use {
+    PathCall {
         call: |path| rename("to/name", path),
         prepare: |g, _| paths::file(g, "to/name"),
         settle: |g, path| moved(g, "to/name", path),
     },
 ];
 /// Both names in one directory.
-const USES_WITHIN: [Use; 1] = [Use {
+const USES_WITHIN: [PathCall; 1] = [PathCall {
     call: |path| rename(path, "dir/to"),
     prepare: paths::file,
     settle: |g, path| moved(g, path, "dir/to"),
 }];
 
-fn moved(g: &mut Ground, from: &str, to: &str) {
+fn moved(g: &mut TestContext, from: &str, to: &str) {
     g.gone(from);
     g.remove(Kind::Regular, to);
 }
@@ -75,7 +76,7 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "rename/24", run: Tried(parents) },
 ];
 
-fn renames(g: &mut Ground) {
+fn renames(g: &mut TestContext) {
     let seen = |path| lstat(path).map(|a| (a.kind, a.inode, a.mode));
     for kind in ALL {
         g.make(kind, "a");
@@ -121,19 +122,19 @@ fn renames(g: &mut Ground) {
 }
 
 /// With a name that is there for the other end.
-fn with_another(g: &mut Ground, act: fn(&mut Ground, &[Use])) {
+fn with_another(g: &mut TestContext, act: fn(&mut TestContext, &[PathCall])) {
     act(g, &USES[..1]);
     g.make(Kind::Regular, "beside");
     act(g, &USES[1..]);
     g.remove(Kind::Regular, "beside");
 }
 
-fn missing(g: &mut Ground) {
+fn missing(g: &mut TestContext) {
     with_another(g, paths::missing_prefix);
     g.fails(Errno::ENOENT, rename("never", "beside"));
 }
 
-fn elsewhere(g: &mut Ground, act: fn(&mut Ground, &[Use])) {
+fn elsewhere(g: &mut TestContext, act: fn(&mut TestContext, &[PathCall])) {
     g.make_for(Kind::Dir, "to", NOBODY.uid);
     act(g, &USES_ELSEWHERE);
     g.remove(Kind::Dir, "to");
@@ -152,7 +153,7 @@ const STICKY: [(u32, u32, bool); 7] = [
 ];
 
 /// `sticky` and `free`, and nobody's business with them.
-fn with_sticky(g: &mut Ground, act: fn(&mut Ground, (u32, u32, bool))) {
+fn with_sticky(g: &mut TestContext, act: fn(&mut TestContext, (u32, u32, bool))) {
     g.make(Kind::Dir, "sticky");
     g.ok(chmod("sticky", 0o1777));
     g.make_for(Kind::Dir, "free", NOBODY.uid);
@@ -164,16 +165,16 @@ fn with_sticky(g: &mut Ground, act: fn(&mut Ground, (u32, u32, bool))) {
     g.remove(Kind::Dir, "sticky");
 }
 
-fn inode(path: &str) -> Done<u64> {
+fn inode(path: &str) -> SysResult<u64> {
     lstat(path).map(|a| a.inode)
 }
 
 #[track_caller]
-fn refused(g: &mut Ground, seen: Done) {
+fn refused(g: &mut TestContext, seen: SysResult) {
     g.either(seen, &[Err(Errno::EACCES), Err(Errno::EPERM)]);
 }
 
-fn from_sticky(g: &mut Ground) {
+fn from_sticky(g: &mut TestContext) {
     with_sticky(g, |g, (_, of_file, may)| {
         for kind in LEAVES {
             g.make_for(kind, "sticky/a", of_file);
@@ -186,7 +187,7 @@ fn from_sticky(g: &mut Ground) {
     });
 }
 
-fn out_and_back(g: &mut Ground, of_file: u32, may: bool, over: Option<Kind>) {
+fn out_and_back(g: &mut TestContext, of_file: u32, may: bool, over: Option<Kind>) {
     let moved = inode("sticky/a");
     if let Some(over) = over {
         g.make_for(over, "free/b", NOBODY.uid);
@@ -211,7 +212,7 @@ fn out_and_back(g: &mut Ground, of_file: u32, may: bool, over: Option<Kind>) {
 }
 
 /// Moving a directory changes its `..`: who does not own it may only rename it where it is.
-fn directory_from_sticky(g: &mut Ground, of_file: u32, may: bool) {
+fn directory_from_sticky(g: &mut TestContext, of_file: u32, may: bool) {
     for over in [false, true] {
         g.make_for(Kind::Dir, "sticky/a", of_file);
         let moved = inode("sticky/a");
@@ -247,7 +248,7 @@ fn directory_from_sticky(g: &mut Ground, of_file: u32, may: bool) {
     }
 }
 
-fn to_sticky(g: &mut Ground) {
+fn to_sticky(g: &mut TestContext) {
     with_sticky(g, |g, (_, of_file, may)| {
         for kind in LEAVES {
             g.make_for(kind, "free/a", NOBODY.uid);
@@ -260,7 +261,7 @@ fn to_sticky(g: &mut Ground) {
     });
 }
 
-fn in_and_back(g: &mut Ground, of_file: u32, may: bool, over: Kind) {
+fn in_and_back(g: &mut TestContext, of_file: u32, may: bool, over: Kind) {
     let moved = inode("free/a");
     g.make_for(over, "sticky/b", of_file);
     if may {
@@ -278,7 +279,7 @@ fn in_and_back(g: &mut Ground, of_file: u32, may: bool, over: Kind) {
     }
 }
 
-fn directory_to_sticky(g: &mut Ground, of_file: u32, may: bool) {
+fn directory_to_sticky(g: &mut TestContext, of_file: u32, may: bool) {
     g.ok(NOBODY.does(|| mkdir("free/a", 0o755)));
     g.make_for(Kind::Dir, "sticky/b", of_file);
     let moved = inode("free/a");
@@ -296,7 +297,7 @@ fn directory_to_sticky(g: &mut Ground, of_file: u32, may: bool) {
     g.remove(Kind::Dir, "sticky/b");
 }
 
-fn through_files(g: &mut Ground) {
+fn through_files(g: &mut TestContext) {
     g.make(Kind::Dir, "dir");
     for kind in FILES {
         g.make(kind, "dir/a");
@@ -311,7 +312,7 @@ fn through_files(g: &mut Ground) {
 }
 
 /// A directory and something else, one over the other.
-fn mixed(g: &mut Ground, act: fn(&str, &str) -> (Errno, Done)) {
+fn mixed(g: &mut TestContext, act: fn(&str, &str) -> (Errno, SysResult)) {
     g.make(Kind::Dir, "dir");
     for kind in LEAVES {
         g.make(kind, "a");
@@ -324,7 +325,7 @@ fn mixed(g: &mut Ground, act: fn(&str, &str) -> (Errno, Done)) {
     g.remove(Kind::Dir, "dir");
 }
 
-fn read_only(g: &mut Ground) {
+fn read_only(g: &mut TestContext) {
     g.make(Kind::Dir, "dir");
     g.make(Kind::Dir, "view");
     g.make(Kind::Regular, "dir/a");
@@ -343,14 +344,14 @@ fn read_only(g: &mut Ground) {
     g.remove(Kind::Dir, "dir");
 }
 
-fn outside_memory(g: &mut Ground) {
+fn outside_memory(g: &mut TestContext) {
     with_another(g, paths::outside_memory);
     for (from, to) in [(ADDRESSES[0], ADDRESSES[1]), (ADDRESSES[1], ADDRESSES[0])] {
         g.fails(Errno::EFAULT, rename(from, to));
     }
 }
 
-fn below_itself(g: &mut Ground) {
+fn below_itself(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.make(Kind::Dir, "a/b");
     g.fails(Errno::EINVAL, rename("a", "a/b"));
@@ -359,7 +360,7 @@ fn below_itself(g: &mut Ground) {
     g.remove(Kind::Dir, "a");
 }
 
-fn dots(g: &mut Ground) {
+fn dots(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.make(Kind::Dir, "a/b");
     for from in ["a/b/.", "a/b/.."] {
@@ -369,7 +370,7 @@ fn dots(g: &mut Ground) {
     g.remove(Kind::Dir, "a");
 }
 
-fn not_empty(g: &mut Ground) {
+fn not_empty(g: &mut TestContext) {
     g.make(Kind::Dir, "a");
     g.make(Kind::Dir, "b");
     for kind in ALL {
@@ -383,7 +384,7 @@ fn not_empty(g: &mut Ground) {
 }
 
 /// Who may write to both parents but not to a directory may move it or not; a file yes.
-fn moving_a_directory(g: &mut Ground) {
+fn moving_a_directory(g: &mut TestContext) {
     for parent in ["from", "to"] {
         g.make(Kind::Dir, parent);
         g.ok(chmod(parent, 0o777));
@@ -409,7 +410,7 @@ fn moving_a_directory(g: &mut Ground) {
 }
 
 /// Both parents are modified; what is renamed has its time of the last change set, as local file systems do.
-fn change_time(g: &mut Ground) {
+fn change_time(g: &mut TestContext) {
     for kind in ALL {
         g.make(Kind::Dir, "to");
         g.make(kind, "a");
@@ -421,7 +422,7 @@ fn change_time(g: &mut Ground) {
     }
 }
 
-fn over_one_of_several_names(g: &mut Ground) {
+fn over_one_of_several_names(g: &mut TestContext) {
     for kind in FILES {
         g.make(kind, "a");
         g.make(kind, "b");
@@ -434,11 +435,11 @@ fn over_one_of_several_names(g: &mut Ground) {
     }
 }
 
-fn parents(g: &mut Ground) {
+fn parents(g: &mut TestContext) {
     g.make(Kind::Dir, "from");
     g.make(Kind::Dir, "to");
     g.make(Kind::Dir, "from/a");
-    let are = |g: &mut Ground, from, to, child: &str, parent| {
+    let are = |g: &mut TestContext, from, to, child: &str, parent| {
         g.links("from", from);
         g.links("to", to);
         g.inode(&format!("{child}/.."), inode(parent));

@@ -3,11 +3,11 @@
 use nix::errno::Errno;
 
 use super::calls::{Kind, lstat, open, stat, symlink};
-use super::ground::Ground;
-use super::paths::{self, ADDRESSES, Use};
+use super::context::TestContext;
+use super::paths::{self, ADDRESSES, PathCall};
 use super::{Case, Tried};
 
-const USES: [Use; 1] = [Use {
+const USES: [PathCall; 1] = [PathCall {
     call: |path| symlink("test", path),
     prepare: paths::nothing,
     settle: |g, path| {
@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "symlink/12", run: Tried(outside_memory) },
 ];
 
-fn links(g: &mut Ground) {
+fn links(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     g.is("a", Kind::Regular, 0o644);
     g.ok(symlink("a", "b"));
@@ -49,7 +49,7 @@ fn links(g: &mut Ground) {
 }
 
 /// Targets may be as long as a path, whatever is in them; the name of the link is subject to `act`.
-fn targets(g: &mut Ground, longest: usize, more: &[usize], act: fn(&mut Ground, &[Use])) {
+fn targets(g: &mut TestContext, longest: usize, more: &[usize], act: fn(&mut TestContext, &[PathCall])) {
     for len in [&[longest], more].concat() {
         let target = "t".repeat(len);
         g.ok(symlink(&target, "a"));
@@ -63,9 +63,9 @@ fn targets(g: &mut Ground, longest: usize, more: &[usize], act: fn(&mut Ground, 
     act(g, &USES);
 }
 
-fn outside_memory(g: &mut Ground) {
+fn outside_memory(g: &mut TestContext) {
     paths::outside_memory(g, &USES);
-    paths::outside_memory(g, &[Use { call: |target| symlink(target, "a"), ..USES[0] }]);
+    paths::outside_memory(g, &[PathCall { call: |target| symlink(target, "a"), ..USES[0] }]);
     for (target, path) in [(ADDRESSES[0], ADDRESSES[1]), (ADDRESSES[1], ADDRESSES[0])] {
         g.fails(Errno::EFAULT, symlink(target, path));
     }

@@ -5,27 +5,27 @@ use std::fs;
 use nix::errno::Errno;
 use nix::libc::{O_CREAT, O_RDONLY, O_RDWR, O_WRONLY};
 
-use super::calls::{Done, Kind, chmod, chown, fstat, ftruncate, open, truncate};
-use super::ground::{Ground, NOBODY, ROOT, STRAY};
-use super::paths::{self, Use};
+use super::calls::{Kind, SysResult, chmod, chown, fstat, ftruncate, open, truncate};
+use super::context::{NOBODY, ROOT, STRAY, TestContext};
+use super::paths::{self, PathCall};
 use super::{Case, Tried};
 
-const USES: [Use; 1] = [Use { call: |path| truncate(path, 123), prepare: paths::file, settle }];
+const USES: [PathCall; 1] = [PathCall { call: |path| truncate(path, 123), prepare: paths::file, settle }];
 /// By what is open. The path is that of `open`.
-const OPENED: [Use; 2] = [
-    Use {
+const OPENED: [PathCall; 2] = [
+    PathCall {
         call: |path| open(path, O_RDWR, 0).and_then(|file| ftruncate(&file, 123)),
         prepare: paths::file,
         settle,
     },
-    Use {
+    PathCall {
         call: |path| open(path, O_WRONLY, 0).and_then(|file| ftruncate(&file, 123)),
         prepare: paths::file,
         settle,
     },
 ];
 
-fn settle(g: &mut Ground, path: &str) {
+fn settle(g: &mut TestContext, path: &str) {
     g.size(path, 123);
     g.remove(Kind::Regular, path);
 }
@@ -63,12 +63,12 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "ftruncate/14", run: Tried(|g| paths::outside_memory(g, &OPENED)) },
 ];
 
-fn by(path: &str, flags: i32, length: i64) -> Done {
+fn by(path: &str, flags: i32, length: i64) -> SysResult {
     ftruncate(&open(path, flags, 0)?, length)
 }
 
 /// Longer, with zeros; shorter; and what was cut off does not come back.
-fn lengths(g: &mut Ground, cut: impl Fn(i64) -> Done) {
+fn lengths(g: &mut TestContext, cut: impl Fn(i64) -> SysResult) {
     g.make(Kind::Regular, "a");
     for length in [1_234_567, 567] {
         g.ok(cut(length));
@@ -88,7 +88,7 @@ fn lengths(g: &mut Ground, cut: impl Fn(i64) -> Done) {
     g.remove(Kind::Regular, "a");
 }
 
-fn by_name(g: &mut Ground) {
+fn by_name(g: &mut TestContext) {
     lengths(g, |length| truncate("a", length));
     g.make(Kind::Regular, "a");
     g.leaves("a", |g| g.fails(Errno::EACCES, STRAY.does(|| truncate("a", 123))));
@@ -96,7 +96,7 @@ fn by_name(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn by_file(g: &mut Ground) {
+fn by_file(g: &mut TestContext) {
     lengths(g, |length| by("a", O_RDWR, length));
     lengths(g, |length| by("a", O_WRONLY, length));
     g.make(Kind::Regular, "a");
@@ -118,7 +118,7 @@ fn by_file(g: &mut Ground) {
     }
 }
 
-fn unwritable(g: &mut Ground, uses: &[Use]) {
+fn unwritable(g: &mut TestContext, uses: &[PathCall]) {
     for used in uses {
         g.make(Kind::Regular, "a");
         g.fails(Errno::EACCES, NOBODY.does(|| (used.call)("a".into())));
@@ -130,7 +130,7 @@ fn unwritable(g: &mut Ground, uses: &[Use]) {
     }
 }
 
-fn directories(g: &mut Ground, uses: &[Use]) {
+fn directories(g: &mut TestContext, uses: &[PathCall]) {
     g.make(Kind::Dir, "a");
     for used in uses {
         g.fails(Errno::EISDIR, (used.call)("a".into()));
@@ -139,7 +139,7 @@ fn directories(g: &mut Ground, uses: &[Use]) {
 }
 
 /// Either so long, or refused and as it was.
-fn longest(g: &mut Ground, cut: impl Fn(i64) -> Done) {
+fn longest(g: &mut TestContext, cut: impl Fn(i64) -> SysResult) {
     for length in [999_999_999_999_999, i64::MAX] {
         g.make(Kind::Regular, "a");
         let seen = cut(length);
@@ -149,7 +149,7 @@ fn longest(g: &mut Ground, cut: impl Fn(i64) -> Done) {
     }
 }
 
-fn negative(g: &mut Ground, cut: impl Fn(i64) -> Done) {
+fn negative(g: &mut TestContext, cut: impl Fn(i64) -> SysResult) {
     g.make(Kind::Regular, "a");
     for length in [-1, -999_999, i64::MIN] {
         g.fails(Errno::EINVAL, cut(length));

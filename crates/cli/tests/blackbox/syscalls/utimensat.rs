@@ -3,8 +3,8 @@
 use nix::errno::Errno;
 use nix::libc::AT_SYMLINK_NOFOLLOW;
 
-use super::calls::{Attr, Done, ENDS, Kind, NOW, OMIT, chmod, chown, lstat, symlink, utimensat};
-use super::ground::{Ground, NOBODY, ROOT, STRAY};
+use super::calls::{Attr, ENDS, Kind, NOW, OMIT, SysResult, chmod, chown, lstat, symlink, utimensat};
+use super::context::{NOBODY, ROOT, STRAY, TestContext};
 use super::{Absent, Case, Tried};
 
 type Time = (i64, i64);
@@ -34,18 +34,18 @@ pub(super) const CASES: &[Case] = &[
     Case { of: "utimensat/09", run: Tried(centuries) },
 ];
 
-fn times(path: &str) -> Done<(Time, Time)> {
+fn times(path: &str) -> SysResult<(Time, Time)> {
     lstat(path).map(|a: Attr| (a.atime, a.mtime))
 }
 
 /// Sets both, and looks.
 #[track_caller]
-fn set(g: &mut Ground, accessed: Time, modified: Time) {
+fn set(g: &mut TestContext, accessed: Time, modified: Time) {
     g.ok(utimensat("a", accessed, modified, 0));
     g.sees(times("a"), (accessed, modified));
 }
 
-fn every_kind(g: &mut Ground) {
+fn every_kind(g: &mut TestContext) {
     for kind in ENDS {
         g.make(kind, "a");
         g.changes("a", |g| set(g, LATER[0], LATER[1]));
@@ -53,7 +53,7 @@ fn every_kind(g: &mut Ground) {
     }
 }
 
-fn now(g: &mut Ground) {
+fn now(g: &mut TestContext) {
     const SOON: i64 = 300;
     g.make(Kind::Regular, "a");
     let before = times("a");
@@ -67,7 +67,7 @@ fn now(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn omitted(g: &mut Ground) {
+fn omitted(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     let modified = times("a").map(|a| a.1).unwrap_or_default();
     g.ok(utimensat("a", LATER[0], OMIT, 0));
@@ -79,14 +79,14 @@ fn omitted(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn either_first(g: &mut Ground) {
+fn either_first(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     set(g, EARLIER[0], EARLIER[1]);
     set(g, EARLIER[1], EARLIER[0]);
     g.remove(Kind::Regular, "a");
 }
 
-fn links(g: &mut Ground) {
+fn links(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     g.ok(symlink("a", "b"));
     set(g, LATER[0], LATER[1]);
@@ -103,7 +103,7 @@ fn links(g: &mut Ground) {
 }
 
 /// Whoever may write.
-fn who_may_say_now(g: &mut Ground) {
+fn who_may_say_now(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     let say = || utimensat("a", NOW, NOW, 0);
     for user in [NOBODY, STRAY] {
@@ -124,7 +124,7 @@ fn who_may_say_now(g: &mut Ground) {
 }
 
 /// Owners only, and root.
-fn who_may_say_when(g: &mut Ground) {
+fn who_may_say_when(g: &mut TestContext) {
     let choices = [(OMIT, LATER[1]), (LATER[0], OMIT), (LATER[0], LATER[1])];
     g.make(Kind::Regular, "a");
     for mode in [0o644, 0o666] {
@@ -148,7 +148,7 @@ fn who_may_say_when(g: &mut Ground) {
     g.remove(Kind::Regular, "a");
 }
 
-fn fractions(g: &mut Ground) {
+fn fractions(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     set(g, EARLIER[0], EARLIER[1]);
     set(g, (EARLIER[0].0, 123_456_789), (EARLIER[1].0, 999_999_999));
@@ -156,7 +156,7 @@ fn fractions(g: &mut Ground) {
 }
 
 /// Beyond the 31 and 32 bits that counts of seconds once had.
-fn centuries(g: &mut Ground) {
+fn centuries(g: &mut TestContext) {
     g.make(Kind::Regular, "a");
     set(g, (1 << 31, 0), (1 << 32, 0));
     set(g, (1 << 33, 0), (0, 0));

@@ -11,7 +11,7 @@ use world::{Peers, World};
 use crate::cluster::{brick_node, identity, map};
 
 /// Time for everything to come clean, in microseconds.
-pub(crate) const CLEAN_US: u64 = 60_000_000;
+pub(crate) const RECOVERY_US: u64 = 60_000_000;
 /// Pause between two looks, in microseconds.
 const LOOK_US: u64 = 100_000;
 
@@ -48,7 +48,7 @@ fn unserved(map: &ClusterMap, reports: &[BrickReport], lost: &BTreeSet<u32>) -> 
 
 /// Waits until every group that can be served is, by its primary.
 pub(crate) async fn all_served(world: &World, bricks: u32, lost: &BTreeSet<u32>) -> Result<(), String> {
-    let deadline = world.now() + CLEAN_US;
+    let deadline = world.now() + RECOVERY_US;
     loop {
         let reports = reports(world, bricks).await;
         let waiting = unserved(&map(world).await, &reports, lost);
@@ -56,7 +56,7 @@ pub(crate) async fn all_served(world: &World, bricks: u32, lost: &BTreeSet<u32>)
             return Ok(());
         }
         if world.now() > deadline {
-            return Err(format!("nobody serves {waiting:?} {CLEAN_US} us after the last fault"));
+            return Err(format!("nobody serves {waiting:?} {RECOVERY_US} us after the last fault"));
         }
         world.sleep(LOOK_US).await;
     }
@@ -78,14 +78,14 @@ fn not_live(map: &ClusterMap, lost: &BTreeSet<u32>) -> Vec<(GroupId, u32)> {
 
 /// Waits until every slot is live whose brick could serve it: those that were put Out have been brought level.
 pub(crate) async fn all_live(world: &World, lost: &BTreeSet<u32>) -> Result<(), String> {
-    let deadline = world.now() + CLEAN_US;
+    let deadline = world.now() + RECOVERY_US;
     loop {
         let waiting = not_live(&map(world).await, lost);
         if waiting.is_empty() {
             return Ok(());
         }
         if world.now() > deadline {
-            return Err(format!("not live {CLEAN_US} us after the last fault: {waiting:?}"));
+            return Err(format!("not live {RECOVERY_US} us after the last fault: {waiting:?}"));
         }
         world.sleep(LOOK_US).await;
     }
@@ -93,7 +93,7 @@ pub(crate) async fn all_live(world: &World, lost: &BTreeSet<u32>) -> Result<(), 
 
 /// Waits until no brick with all of its slots live has overlays: everything is folded.
 pub(crate) async fn all_folded(world: &World, bricks: u32, out: &BTreeSet<u32>) -> Result<(), String> {
-    let deadline = world.now() + CLEAN_US;
+    let deadline = world.now() + RECOVERY_US;
     loop {
         let reports = reports(world, bricks).await;
         let left: Vec<_> = reports
@@ -105,7 +105,7 @@ pub(crate) async fn all_folded(world: &World, bricks: u32, out: &BTreeSet<u32>) 
             return Ok(());
         }
         if world.now() > deadline {
-            return Err(format!("overlays are left {CLEAN_US} us after the last write: {left:?}"));
+            return Err(format!("overlays are left {RECOVERY_US} us after the last write: {left:?}"));
         }
         world.sleep(LOOK_US).await;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use world::World;
 
-use super::liveness::{CLEAN_US, reports};
+use super::liveness::{RECOVERY_US, reports};
 
 /// Pause between two looks, in microseconds.
 const LOOK_US: u64 = 500_000;
@@ -16,7 +16,7 @@ pub(crate) async fn free(world: &World, bricks: u32) -> BTreeMap<u32, u64> {
 
 /// Waits until every brick that answers, and did at first, has as much free as it had then.
 pub(crate) async fn all_back(world: &World, bricks: u32, first: &BTreeMap<u32, u64>) -> Result<(), String> {
-    let deadline = world.now() + CLEAN_US;
+    let deadline = world.now() + RECOVERY_US;
     loop {
         let now = free(world, bricks).await;
         let short: Vec<_> = now
@@ -28,7 +28,7 @@ pub(crate) async fn all_back(world: &World, bricks: u32, first: &BTreeMap<u32, u
             return Ok(());
         }
         if world.now() > deadline {
-            return Err(format!("space is lost, {CLEAN_US} us after everything was removed: {short:?}"));
+            return Err(format!("space is lost, {RECOVERY_US} us after everything was removed: {short:?}"));
         }
         world.sleep(LOOK_US).await;
     }

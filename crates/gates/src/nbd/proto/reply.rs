@@ -5,7 +5,7 @@ use std::ops::Range;
 use types::Buf;
 use world::nbd::SimpleReply;
 
-use super::words::*;
+use super::consts::*;
 
 /// The bytes of a reply: a head, and what was read.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use world::nbd::Request;
 
-use super::words::*;
+use super::consts::*;
 
 /// What the transmission was agreed to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct TransmissionParams {
     /// Bytes of the export, for as long as the connection lasts.
     pub(crate) size: u64,
     pub(crate) read_only: bool,
@@ -59,7 +59,7 @@ impl Job {
     }
 }
 
-impl Terms {
+impl TransmissionParams {
     /// A request as a job, or the error that answers it.
     pub(crate) fn check(&self, request: &Request) -> Result<Job, u32> {
         let (command, flags) = self.command(request)?;

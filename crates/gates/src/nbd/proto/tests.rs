@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use types::Buf;
 use world::nbd::Request;
 
-use super::words::*;
+use super::consts::*;
 use super::*;
 
-fn offer() -> Offer {
-    Offer { name: "vm".to_owned(), read_only: false }
+fn info() -> ExportInfo {
+    ExportInfo { name: "vm".to_owned(), read_only: false }
 }
 
-fn haggle() -> Haggle {
-    Haggle::new(offer(), &3u32.to_be_bytes()).expect("known flags")
+fn negotiation() -> Negotiation {
+    Negotiation::new(info(), &3u32.to_be_bytes()).expect("known flags")
 }
 
 /// Answers to an option: kind and data of each.
@@ -60,63 +60,65 @@ fn queries(name: &[u8], queries: &[&[u8]]) -> Vec<u8> {
 fn the_greeting_is_fixed_newstyle() {
     assert_eq!(&GREETING[..16], b"NBDMAGICIHAVEOPT");
     assert_eq!(GREETING[16..], [0, 3]);
-    assert!(Haggle::new(offer(), &4u32.to_be_bytes()).is_none());
-    assert!(Haggle::new(offer(), &[0, 0]).is_none());
+    assert!(Negotiation::new(info(), &4u32.to_be_bytes()).is_none());
+    assert!(Negotiation::new(info(), &[0, 0]).is_none());
 }
 
 #[test]
 fn a_client_finds_the_export_and_goes() {
-    let mut haggle = haggle();
-    let listed = haggle.option(OPT_LIST, b"");
+    let mut negotiation = negotiation();
+    let listed = negotiation.option(OPT_LIST, b"");
     let Step::Answer(bytes) = &listed else { panic!("{listed:?}") };
     assert_eq!(answers(OPT_LIST, bytes), vec![(REP_SERVER, string(b"vm")), (REP_ACK, vec![])]);
-    assert_eq!(kinds(OPT_STRUCTURED_REPLY, &haggle.option(OPT_STRUCTURED_REPLY, b"")), [REP_ACK]);
-    let set = haggle.option(OPT_SET_META_CONTEXT, &queries(b"", &[b"x:y", b"base:allocation"]));
+    assert_eq!(kinds(OPT_STRUCTURED_REPLY, &negotiation.option(OPT_STRUCTURED_REPLY, b"")), [REP_ACK]);
+    let set = negotiation.option(OPT_SET_META_CONTEXT, &queries(b"", &[b"x:y", b"base:allocation"]));
     assert_eq!(kinds(OPT_SET_META_CONTEXT, &set), [REP_META_CONTEXT, REP_ACK]);
-    assert_eq!(haggle.agreed(), Agreed { structured: true, context: true });
+    assert_eq!(negotiation.agreed(), Agreed { structured: true, context: true });
 
-    let step = haggle.option(OPT_GO, &go(b"vm", &[INFO_NAME, INFO_BLOCK_SIZE, 77]));
-    let Step::Ask(ask) = step else { panic!("{step:?}") };
-    assert!(ask.enters());
-    let granted = answers(OPT_GO, &haggle.granted(&ask, 1 << 40));
+    let step = negotiation.option(OPT_GO, &go(b"vm", &[INFO_NAME, INFO_BLOCK_SIZE, 77]));
+    let Step::ExportRequest(ask) = step else { panic!("{step:?}") };
+    assert!(ask.enters_transmission());
+    let granted = answers(OPT_GO, &negotiation.granted(&ask, 1 << 40));
     let export = [&[0, 0][..], &(1u64 << 40).to_be_bytes(), &0x09ed_u16.to_be_bytes()].concat();
     assert_eq!(granted[0], (REP_INFO, export));
     assert_eq!(granted[1], (REP_INFO, b"\0\x01vm".to_vec()));
     let sizes = [&[0, 3][..], &[1u32, 4096, 32 << 20].map(u32::to_be_bytes).concat()].concat();
     assert_eq!(granted[2], (REP_INFO, sizes));
     assert_eq!(granted[3], (REP_ACK, vec![]));
-    let refused = haggle.refused(&ask, "why").expect("GO has errors");
+    let refused = negotiation.refused(&ask, "why").expect("GO has errors");
     assert_eq!(answers(OPT_GO, &refused), vec![(REP_ERR_POLICY, b"why".to_vec())]);
 }
 
 #[test]
 fn the_oldest_way_to_an_export() {
     for (flags, zeros) in [(3u32, 0), (1, 124), (0, 124)] {
-        let mut haggle = Haggle::new(offer(), &flags.to_be_bytes()).expect("known flags");
-        let Step::Ask(ask) = haggle.option(OPT_EXPORT_NAME, b"vm") else { panic!("it is the export") };
-        let granted = haggle.granted(&ask, 4096);
+        let mut negotiation = Negotiation::new(info(), &flags.to_be_bytes()).expect("known flags");
+        let Step::ExportRequest(ask) = negotiation.option(OPT_EXPORT_NAME, b"vm") else {
+            panic!("it is the export")
+        };
+        let granted = negotiation.granted(&ask, 4096);
         assert_eq!(granted.len(), 10 + zeros);
         // Without structured replies nothing is said of their fragments.
         assert_eq!(granted[..10], [0, 0, 0, 0, 0, 0, 16, 0, 9, 0x6d]);
-        assert_eq!(haggle.refused(&ask, "why"), None);
-        assert_eq!(haggle.option(OPT_EXPORT_NAME, b"other"), Step::End(vec![]));
+        assert_eq!(negotiation.refused(&ask, "why"), None);
+        assert_eq!(negotiation.option(OPT_EXPORT_NAME, b"other"), Step::End(vec![]));
     }
 }
 
 #[test]
 fn a_read_only_export_says_so() {
-    let offer = Offer { read_only: true, ..offer() };
-    let mut haggle = Haggle::new(offer, &3u32.to_be_bytes()).expect("known flags");
-    let Step::Ask(ask) = haggle.option(OPT_EXPORT_NAME, b"") else {
+    let info = ExportInfo { read_only: true, ..info() };
+    let mut negotiation = Negotiation::new(info, &3u32.to_be_bytes()).expect("known flags");
+    let Step::ExportRequest(ask) = negotiation.option(OPT_EXPORT_NAME, b"") else {
         panic!("the empty name is the export's")
     };
-    let granted = haggle.granted(&ask, 1);
+    let granted = negotiation.granted(&ask, 1);
     assert_eq!(granted[8..], (HAS_FLAGS | READ_ONLY | SEND_FLUSH | CAN_MULTI_CONN).to_be_bytes());
 }
 
 #[test]
 fn wrong_options_are_refused_and_nothing_else_happens() {
-    let mut haggle = haggle();
+    let mut negotiation = negotiation();
     let long = vec![b'n'; NAME_MAX + 1];
     let cases: [(u32, Vec<u8>, u32); 12] = [
         (OPT_LIST, vec![1], REP_ERR_INVALID),
@@ -133,28 +135,28 @@ fn wrong_options_are_refused_and_nothing_else_happens() {
         (OPT_LIST_META_CONTEXT, vec![255; 4], REP_ERR_INVALID),
     ];
     for (option, data, error) in cases {
-        assert_eq!(kinds(option, &haggle.option(option, &data)), [error], "{option}");
+        assert_eq!(kinds(option, &negotiation.option(option, &data)), [error], "{option}");
     }
-    assert_eq!(haggle.agreed(), Agreed { structured: false, context: false });
-    haggle.option(OPT_STRUCTURED_REPLY, b"");
-    let unknown = haggle.option(OPT_SET_META_CONTEXT, &queries(b"other", &[b"base:allocation"]));
+    assert_eq!(negotiation.agreed(), Agreed { structured: false, context: false });
+    negotiation.option(OPT_STRUCTURED_REPLY, b"");
+    let unknown = negotiation.option(OPT_SET_META_CONTEXT, &queries(b"other", &[b"base:allocation"]));
     assert_eq!(kinds(OPT_SET_META_CONTEXT, &unknown), [REP_ERR_UNKNOWN]);
-    assert!(!haggle.agreed().context);
+    assert!(!negotiation.agreed().context);
     // A name of 4 KiB is looked at.
-    assert_eq!(kinds(OPT_GO, &haggle.option(OPT_GO, &go(&long[1..], &[]))), [REP_ERR_UNKNOWN]);
+    assert_eq!(kinds(OPT_GO, &negotiation.option(OPT_GO, &go(&long[1..], &[]))), [REP_ERR_UNKNOWN]);
     assert!(
         option_header(&[&OPTION_MAGIC.to_be_bytes()[..], &[0, 0, 0, 3], &[1, 0, 0, 0]].concat()).is_none()
     );
     for _ in 0..OPTIONS_MAX {
-        haggle.option(OPT_LIST, b"");
+        negotiation.option(OPT_LIST, b"");
     }
-    assert!(matches!(haggle.option(OPT_LIST, b""), Step::End(_)), "a client cannot haggle for ever");
+    assert!(matches!(negotiation.option(OPT_LIST, b""), Step::End(_)), "a client cannot negotiate for ever");
 }
 
 #[test]
 fn contexts_are_listed_by_namespace_and_chosen_by_name() {
-    let mut haggle = haggle();
-    haggle.option(OPT_STRUCTURED_REPLY, b"");
+    let mut negotiation = negotiation();
+    negotiation.option(OPT_STRUCTURED_REPLY, b"");
     let found: [(u32, &[&[u8]], usize); 6] = [
         (OPT_LIST_META_CONTEXT, &[], 2),
         (OPT_LIST_META_CONTEXT, &[b"base:"], 2),
@@ -164,13 +166,14 @@ fn contexts_are_listed_by_namespace_and_chosen_by_name() {
         (OPT_SET_META_CONTEXT, &[], 1),
     ];
     for (option, asked, answers) in found {
-        let step = haggle.option(option, &queries(b"vm", asked));
+        let step = negotiation.option(option, &queries(b"vm", asked));
         assert_eq!(kinds(option, &step).len(), answers, "{option} {asked:?}");
     }
-    assert!(!haggle.agreed().context, "the last choice counts");
+    assert!(!negotiation.agreed().context, "the last choice counts");
 }
 
-const TERMS: Terms = Terms { size: 1 << 20, read_only: false, structured: true, context: true };
+const PARAMS: TransmissionParams =
+    TransmissionParams { size: 1 << 20, read_only: false, structured: true, context: true };
 
 fn request(kind: u16, flags: u16, offset: u64, len: u32) -> Request {
     Request { flags, kind, cookie: 9, offset, len }
@@ -178,7 +181,7 @@ fn request(kind: u16, flags: u16, offset: u64, len: u32) -> Request {
 
 #[test]
 fn what_an_export_does_not_allow_has_its_error() {
-    let end = TERMS.size;
+    let end = PARAMS.size;
     let cases = [
         (request(CMD_READ, 0, end, 1), Err(CODE_INVALID)),
         (request(CMD_READ, 0, u64::MAX, 1), Err(CODE_INVALID)),
@@ -198,20 +201,20 @@ fn what_an_export_does_not_allow_has_its_error() {
         (request(CMD_FLUSH, FLAG_FUA, 0, 0), Ok(Command::Flush)),
     ];
     for (request, right) in cases {
-        assert_eq!(TERMS.check(&request).map(|job| job.command), right, "{request:?}");
+        assert_eq!(PARAMS.check(&request).map(|job| job.command), right, "{request:?}");
     }
-    assert!(TERMS.check(&request(CMD_WRITE, FLAG_FUA, 0, 1)).expect("sound").stable);
+    assert!(PARAMS.check(&request(CMD_WRITE, FLAG_FUA, 0, 1)).expect("sound").stable);
     assert_eq!(request(CMD_WRITE, 0, 0, REQUEST_MAX + 1).payload(), None);
     assert_eq!(request(CMD_WRITE, 0, 0, REQUEST_MAX).payload(), Some(REQUEST_MAX as usize));
     assert_eq!(request(CMD_TRIM, 0, 0, u32::MAX).payload(), Some(0));
-    let read_only = Terms { read_only: true, ..TERMS };
+    let read_only = TransmissionParams { read_only: true, ..PARAMS };
     for kind in [CMD_WRITE, CMD_TRIM, CMD_WRITE_ZEROES] {
         assert_eq!(read_only.check(&request(kind, 0, 0, 1)), Err(CODE_NOT_PERMITTED));
     }
-    let plain = Terms { structured: false, context: false, ..TERMS };
+    let plain = TransmissionParams { structured: false, context: false, ..PARAMS };
     assert_eq!(plain.check(&request(CMD_READ, FLAG_DF, 0, 1)), Err(CODE_INVALID));
     assert_eq!(plain.check(&request(CMD_BLOCK_STATUS, 0, 0, 1)), Err(CODE_INVALID));
-    let large = Terms { size: 1 << 40, ..TERMS };
+    let large = TransmissionParams { size: 1 << 40, ..PARAMS };
     assert_eq!(large.check(&request(CMD_READ, 0, 0, REQUEST_MAX + 1)), Err(CODE_INVALID));
 }
 
@@ -263,11 +266,11 @@ proptest! {
         flags in any::<[u8; 4]>(),
         options in vec((0u32..16, vec(any::<u8>(), 0..200)), 0..80),
     ) {
-        if let Some(mut haggle) = Haggle::new(offer(), &flags) {
+        if let Some(mut negotiation) = Negotiation::new(info(), &flags) {
             for (option, data) in options {
-                match haggle.option(option, &data) {
+                match negotiation.option(option, &data) {
                     Step::Answer(bytes) | Step::End(bytes) => prop_assert!(bytes.len() <= 256),
-                    Step::Ask(ask) => prop_assert!(haggle.granted(&ask, 1).len() <= 256),
+                    Step::ExportRequest(ask) => prop_assert!(negotiation.granted(&ask, 1).len() <= 256),
                 }
             }
         }
@@ -280,14 +283,14 @@ proptest! {
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
     ) {
-        let mut haggle = haggle();
-        haggle.option(OPT_STRUCTURED_REPLY, b"");
+        let mut negotiation = negotiation();
+        negotiation.option(OPT_STRUCTURED_REPLY, b"");
         let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
         for mut data in [go(&name, &[1, 3]), queries(&name, &texts)] {
             let at = at.index(data.len());
             data[at] = byte;
             for option in [OPT_GO, OPT_INFO, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_EXPORT_NAME] {
-                let _ = haggle.option(option, &data);
+                let _ = negotiation.option(option, &data);
             }
         }
     }
@@ -307,14 +310,14 @@ proptest! {
         cookie in any::<u64>(),
         offset in prop_oneof![0u64..2 << 20, any::<u64>()],
         len in prop_oneof![0u32..2 << 20, any::<u32>()],
-        terms in any::<[bool; 3]>(),
+        params in any::<[bool; 3]>(),
     ) {
         let request = Request { flags, kind, cookie, offset, len };
         prop_assert_eq!(Request::parse(&request.encode()), Some(request));
-        let [read_only, structured, context] = terms;
-        let terms = Terms { read_only, structured, context, ..TERMS };
-        if let Ok(job) = terms.check(&request) {
-            prop_assert!(job.range.start <= job.range.end && job.range.end <= terms.size);
+        let [read_only, structured, context] = params;
+        let params = TransmissionParams { read_only, structured, context, ..PARAMS };
+        if let Ok(job) = params.check(&request) {
+            prop_assert!(job.range.start <= job.range.end && job.range.end <= params.size);
             prop_assert!(job.bytes() <= REQUEST_MAX as usize);
             prop_assert_eq!(job.cookie, cookie);
         }

@@ -17,7 +17,7 @@ fn attr(kind: FileKind, mode: u32) -> Attr {
         ctime: 0,
         object: ObjectId(1),
         stale_end: 0,
-        cuts: 0,
+        truncate_seq: 0,
         changes: 0,
     }
 }
@@ -106,9 +106,9 @@ fn attributes_belong_to_the_owner() {
     assert_eq!(change(&user(10, 20, &[]), group), Err(Status::NotOwner));
     let granted = change(&user(10, 20, &[21]), group).expect("a group of the owner's");
     assert_eq!(granted.mode, Some(0o755), "another group must not inherit rights");
-    let given = NewAttributes { mtime: Time::To(5), ..NewAttributes::default() };
+    let given = NewAttributes { mtime: SetTime::To(5), ..NewAttributes::default() };
     assert_eq!(change(&user(11, 20, &[]), given), Err(Status::NotOwner));
-    let now = NewAttributes { mtime: Time::Now, ..NewAttributes::default() };
+    let now = NewAttributes { mtime: SetTime::Now, ..NewAttributes::default() };
     assert_eq!(user(11, 21, &[]).check_change(&file(0o602), &now), Ok(now));
     assert_eq!(user(11, 21, &[]).check_change(&file(0o604), &now), Err(Status::Access));
     let size = NewAttributes { size: Some(0), ..NewAttributes::default() };

@@ -39,9 +39,9 @@ impl Gate {
             Arguments::ReadDirPlus { directory, cookie, count } => {
                 self.read_directory(caller, directory, cookie, count, true).await
             }
-            Arguments::Space { object } => self.space(object).await,
-            Arguments::Limits { object } => self.limits(object).await,
-            Arguments::PathLimits { object } => self.path_limits(object).await,
+            Arguments::FsStat { object } => self.fs_stat(object).await,
+            Arguments::FsInfo { object } => self.fs_info(object).await,
+            Arguments::PathConf { object } => self.path_conf(object).await,
             Arguments::Commit { file } => self.commit(caller, file).await,
         }
     }

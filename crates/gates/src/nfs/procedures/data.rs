@@ -9,9 +9,9 @@ use client::{ClientError, SetAttrs};
 
 use crate::nfs::access::{Caller, READ, WRITE};
 use crate::nfs::dispatch::IO_MAX;
-use crate::nfs::files::{is_dead, is_lost};
+use crate::nfs::files::{is_handle_invalid, is_lost};
 use crate::nfs::gate::Gate;
-use crate::nfs::wire::{Results, Stable, Status, Writer};
+use crate::nfs::wire::{Results, StableHow, Status, Writer};
 
 /// How far written bytes have come, in the words of the protocol.
 const UNSTABLE: u32 = 0;
@@ -38,7 +38,7 @@ impl Gate {
         let mut head = Writer::default();
         // Never attributes: Linux lays its buffers out by the head of the first answer, and fails with an I/O error where a
         // later head is longer. Source: linux/fs/nfs/nfs3proc.c, `read_hdrsize`.
-        self.attributes().put_after(&mut head, None);
+        self.attributes().put_post_op_attr(&mut head, None);
         head.u32(bytes.len() as u32).bool(ended).u32(bytes.len() as u32);
         Ok(Results { head, data: bytes })
     }
@@ -49,7 +49,7 @@ impl Gate {
         file: &[u8],
         offset: u64,
         data: &[u8],
-        stable: Stable,
+        stable: StableHow,
     ) -> Result<Results, Status> {
         self.check_writable()?;
         let inode = self.inode(file)?;
@@ -63,7 +63,7 @@ impl Gate {
             let written = self.session.write(held.handle()?, offset, data).await;
             held.has_written();
             written?;
-            if stable != Stable::Unstable {
+            if stable != StableHow::Unstable {
                 held.make_stable(&self.session).await?;
             }
             Ok(())
@@ -74,8 +74,8 @@ impl Gate {
         }
         let after = self.attr_after(inode).await;
         let mut head = Writer::default();
-        self.attributes().put_change(&mut head, after.as_ref());
-        head.u32(data.len() as u32).u32(if stable == Stable::Unstable { UNSTABLE } else { FILE_SYNC });
+        self.attributes().put_wcc_data(&mut head, after.as_ref());
+        head.u32(data.len() as u32).u32(if stable == StableHow::Unstable { UNSTABLE } else { FILE_SYNC });
         head.u64(verifier);
         Ok(head.into())
     }
@@ -91,15 +91,15 @@ impl Gate {
             match held.make_stable(&self.session).await {
                 Ok(()) => {}
                 // Another verifier tells the client what there is to do.
-                Err(error) if is_dead(error) => {
-                    self.shared.files.bury(&self.session, held, &self.shared.verifier).await;
+                Err(error) if is_handle_invalid(error) => {
+                    self.shared.files.discard(&self.session, held, &self.shared.verifier).await;
                 }
                 Err(error) => return Err(self.failed(error)),
             }
         }
         let after = self.attr_after(inode).await;
         let mut head = Writer::default();
-        self.attributes().put_change(&mut head, after.as_ref());
+        self.attributes().put_wcc_data(&mut head, after.as_ref());
         head.u64(self.verifier());
         Ok(head.into())
     }

@@ -15,11 +15,11 @@ use crate::nfs::wire::{AttrWriter, Results, Status, Writer, padding};
 /// Cookies of `.` and `..`; a directory's own entries follow.
 const DOTS: u64 = 2;
 /// What a page takes without entries: attributes, the cookies' verifier, the end of the list and of the directory.
-const PAGE_LEN: usize = AttrWriter::AFTER_LEN + 8 + 4 + 4;
+const PAGE_LEN: usize = AttrWriter::POST_OP_ATTR_LEN + 8 + 4 + 4;
 /// What an entry takes without its name: that it follows, the inode, the length, the cookie.
 const ENTRY_LEN: usize = 4 + 8 + 4 + 8;
 /// What attributes and handle add to it.
-const PLUS_LEN: usize = AttrWriter::AFTER_LEN + 4 + 4 + HANDLE_LEN;
+const PLUS_LEN: usize = AttrWriter::POST_OP_ATTR_LEN + 4 + 4 + HANDLE_LEN;
 /// Entries that the metadata service is asked for at a time.
 const ENTRIES_MAX: usize = 512;
 /// Names are longer than this as a rule: so many entries are expected on a page at most.
@@ -45,10 +45,10 @@ impl Page<'_> {
         self.empty = false;
         self.writer.bool(true).u64(inode.0).opaque(name).u64(cookie);
         if self.plus {
-            self.gate.attributes().put_after(&mut self.writer, attr);
+            self.gate.attributes().put_post_op_attr(&mut self.writer, attr);
             self.writer.bool(attr.is_some());
             if attr.is_some() {
-                self.writer.opaque(&self.gate.shared.realm.handle(inode));
+                self.writer.opaque(&self.gate.shared.file_system.handle(inode));
             }
         }
         true
@@ -76,7 +76,7 @@ impl Gate {
         let shows = caller.may(&attr, SEARCH);
         let room = (count.min(IO_MAX) as usize).checked_sub(PAGE_LEN).ok_or(Status::TooSmall)?;
         let mut page = Page { gate: self, writer: Writer::default(), room, plus, empty: true };
-        self.attributes().put_after(&mut page.writer, Some(&attr));
+        self.attributes().put_post_op_attr(&mut page.writer, Some(&attr));
         // Cookies are good for ever.
         page.writer.u64(0);
         let ended = self.fill(&mut page, &attr, cookie, shows).await?;

@@ -7,7 +7,9 @@ use types::{InodeId, Refusal};
 
 use crate::nfs::access::{Caller, SEARCH, WRITE};
 use crate::nfs::gate::Gate;
-use crate::nfs::wire::{How, NewAttributes, Results, Status, Time, Where, Writer, device_of_numbers};
+use crate::nfs::wire::{
+    CreateHow, DirOpArgs, NewAttributes, Results, SetTime, Status, Writer, device_of_numbers,
+};
 
 /// Modes of what is made without one.
 const FILE_MODE: u32 = 0o600;
@@ -34,13 +36,13 @@ impl Gate {
         }
     }
 
-    pub(super) async fn lookup(&self, caller: &Caller, at: Where<'_>) -> Result<Results, Status> {
+    pub(super) async fn lookup(&self, caller: &Caller, at: DirOpArgs<'_>) -> Result<Results, Status> {
         let directory = self.directory(caller, at.directory, SEARCH).await?;
         let found = self.step(&directory, at.name).await?;
         let mut writer = Writer::default();
-        writer.opaque(&self.shared.realm.handle(found.inode));
-        self.attributes().put_after(&mut writer, Some(&found));
-        self.attributes().put_after(&mut writer, Some(&directory));
+        writer.opaque(&self.shared.file_system.handle(found.inode));
+        self.attributes().put_post_op_attr(&mut writer, Some(&found));
+        self.attributes().put_post_op_attr(&mut writer, Some(&directory));
         Ok(writer.into())
     }
 
@@ -60,7 +62,7 @@ impl Gate {
     fn owner(&self, caller: &Caller, directory: &Attr, new: &NewAttributes, mode: u32) -> Owner {
         let (uid, gid) = caller.owner(new);
         let mut mode = new.mode.unwrap_or(mode) & 0o7777;
-        if directory.mode & SET_GROUP != 0 && !caller.may_lend(directory.gid) {
+        if directory.mode & SET_GROUP != 0 && !caller.may_setgid(directory.gid) {
             // The directory's group is inherited; its rights are not for everybody to lend.
             mode &= !SET_GROUP;
         }
@@ -70,20 +72,25 @@ impl Gate {
     /// The results of whatever makes something.
     fn made(&self, made: &Attr, directory: Option<&Attr>) -> Results {
         let mut writer = Writer::default();
-        writer.bool(true).opaque(&self.shared.realm.handle(made.inode));
-        self.attributes().put_after(&mut writer, Some(made));
-        self.attributes().put_change(&mut writer, directory);
+        writer.bool(true).opaque(&self.shared.file_system.handle(made.inode));
+        self.attributes().put_post_op_attr(&mut writer, Some(made));
+        self.attributes().put_wcc_data(&mut writer, directory);
         writer.into()
     }
 
     /// The results of whatever only changes a directory.
     fn changed(&self, directory: &Attr) -> Results {
         let mut writer = Writer::default();
-        self.attributes().put_change(&mut writer, Some(directory));
+        self.attributes().put_wcc_data(&mut writer, Some(directory));
         writer.into()
     }
 
-    pub(super) async fn create(&self, caller: &Caller, at: Where<'_>, how: How) -> Result<Results, Status> {
+    pub(super) async fn create(
+        &self,
+        caller: &Caller,
+        at: DirOpArgs<'_>,
+        how: CreateHow,
+    ) -> Result<Results, Status> {
         self.check_writable()?;
         let directory = self.directory(caller, at.directory, SEARCH).await?;
         let made = match caller.check_directory(&directory, WRITE) {
@@ -94,7 +101,7 @@ impl Gate {
         if let Some((attr, parent)) = made {
             return Ok(self.made(&attr, parent.as_ref()));
         }
-        let there = self.find(directory.inode, at.name).await?.ok_or(Status::Later)?;
+        let there = self.find(directory.inode, at.name).await?.ok_or(Status::Jukebox)?;
         let used = self.use_old(caller, there, how).await?;
         Ok(self.made(&used, self.attr_after(directory.inode).await.as_ref()))
     }
@@ -105,11 +112,11 @@ impl Gate {
         caller: &Caller,
         directory: &Attr,
         name: &[u8],
-        how: How,
+        how: CreateHow,
     ) -> Result<Option<(Attr, Option<Attr>)>, Status> {
         let new = match how {
-            How::Unchecked(new) | How::Guarded(new) => new,
-            How::Exclusive(_) => NewAttributes::default(),
+            CreateHow::Unchecked(new) | CreateHow::Guarded(new) => new,
+            CreateHow::Exclusive(_) => NewAttributes::default(),
         };
         let owner = self.owner(caller, directory, &new, FILE_MODE);
         let opened = match self.session.create(directory.inode, name, owner).await {
@@ -120,7 +127,7 @@ impl Gate {
         let (now, inode) = (self.world.now(), opened.attr.inode);
         self.shared.files.adopt(&self.session, &opened, now, &self.shared.verifier).await;
         let rest = match how {
-            How::Exclusive(verifier) => {
+            CreateHow::Exclusive(verifier) => {
                 let (atime, mtime) = times_of(verifier);
                 SetAttrs { atime: Some(atime), mtime: Some(mtime), ..SetAttrs::default() }
             }
@@ -142,18 +149,18 @@ impl Gate {
     }
 
     /// A file that is there already takes the place of the one that was to be made, or is in the way.
-    async fn use_old(&self, caller: &Caller, there: Attr, how: How) -> Result<Attr, Status> {
+    async fn use_old(&self, caller: &Caller, there: Attr, how: CreateHow) -> Result<Attr, Status> {
         if there.kind != FileKind::File {
             return Err(Status::Exists);
         }
         match how {
-            How::Guarded(_) => Err(Status::Exists),
-            How::Exclusive(verifier) => {
+            CreateHow::Guarded(_) => Err(Status::Exists),
+            CreateHow::Exclusive(verifier) => {
                 let same = (there.atime, there.mtime) == times_of(verifier) && there.size == 0;
                 if same { Ok(there) } else { Err(Status::Exists) }
             }
-            How::Unchecked(NewAttributes { size: None, .. }) => Ok(there),
-            How::Unchecked(NewAttributes { size, .. }) => {
+            CreateHow::Unchecked(NewAttributes { size: None, .. }) => Ok(there),
+            CreateHow::Unchecked(NewAttributes { size, .. }) => {
                 let new = NewAttributes { size, ..NewAttributes::default() };
                 let granted = caller.check_change(&there, &new)?;
                 Ok(self.session.setattr(there.inode, self.changes(&granted)).await?)
@@ -164,7 +171,7 @@ impl Gate {
     pub(super) async fn make_directory(
         &self,
         caller: &Caller,
-        at: Where<'_>,
+        at: DirOpArgs<'_>,
         new: NewAttributes,
     ) -> Result<Results, Status> {
         self.check_writable()?;
@@ -177,7 +184,7 @@ impl Gate {
 
     /// Gives something that was just made the times that were wished for.
     async fn set_times(&self, made: Attr, new: &NewAttributes) -> Result<Attr, Status> {
-        if new.atime == Time::Keep && new.mtime == Time::Keep {
+        if new.atime == SetTime::Keep && new.mtime == SetTime::Keep {
             return Ok(made);
         }
         let times = NewAttributes { atime: new.atime, mtime: new.mtime, ..NewAttributes::default() };
@@ -187,7 +194,7 @@ impl Gate {
     pub(super) async fn symlink(
         &self,
         caller: &Caller,
-        at: Where<'_>,
+        at: DirOpArgs<'_>,
         new: NewAttributes,
         target: &[u8],
     ) -> Result<Results, Status> {
@@ -204,7 +211,7 @@ impl Gate {
     pub(super) async fn make_node(
         &self,
         caller: &Caller,
-        at: Where<'_>,
+        at: DirOpArgs<'_>,
         kind: FileKind,
         new: NewAttributes,
         device: (u32, u32),
@@ -222,7 +229,7 @@ impl Gate {
         Ok(self.made(&attr, Some(&made.parent)))
     }
 
-    pub(super) async fn remove(&self, caller: &Caller, at: Where<'_>) -> Result<Results, Status> {
+    pub(super) async fn remove(&self, caller: &Caller, at: DirOpArgs<'_>) -> Result<Results, Status> {
         self.check_writable()?;
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
         let named = self.find(directory.inode, at.name).await?.ok_or(Status::NoEntry)?;
@@ -239,7 +246,11 @@ impl Gate {
         }
     }
 
-    pub(super) async fn remove_directory(&self, caller: &Caller, at: Where<'_>) -> Result<Results, Status> {
+    pub(super) async fn remove_directory(
+        &self,
+        caller: &Caller,
+        at: DirOpArgs<'_>,
+    ) -> Result<Results, Status> {
         self.check_writable()?;
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
         let named = self.find(directory.inode, at.name).await?.ok_or(Status::NoEntry)?;
@@ -251,8 +262,8 @@ impl Gate {
     pub(super) async fn rename(
         &self,
         caller: &Caller,
-        from: Where<'_>,
-        to: Where<'_>,
+        from: DirOpArgs<'_>,
+        to: DirOpArgs<'_>,
     ) -> Result<Results, Status> {
         self.check_writable()?;
         let old = self.directory(caller, from.directory, WRITE | SEARCH).await?;
@@ -276,20 +287,25 @@ impl Gate {
             self.forget(&replaced).await;
         }
         let mut writer = Writer::default();
-        self.attributes().put_change(&mut writer, Some(&from));
-        self.attributes().put_change(&mut writer, Some(&to));
+        self.attributes().put_wcc_data(&mut writer, Some(&from));
+        self.attributes().put_wcc_data(&mut writer, Some(&to));
         Ok(writer.into())
     }
 
-    pub(super) async fn link(&self, caller: &Caller, file: &[u8], at: Where<'_>) -> Result<Results, Status> {
+    pub(super) async fn link(
+        &self,
+        caller: &Caller,
+        file: &[u8],
+        at: DirOpArgs<'_>,
+    ) -> Result<Results, Status> {
         self.check_writable()?;
         let named = self.attr_of(file).await?;
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
         let Linked { attr, parent } = self.session.link(named.inode, directory.inode, at.name).await?;
-        self.shared.files.see(&attr, self.world.now());
+        self.shared.files.cache_attr(&attr, self.world.now());
         let mut writer = Writer::default();
-        self.attributes().put_after(&mut writer, Some(&attr));
-        self.attributes().put_change(&mut writer, Some(&parent));
+        self.attributes().put_post_op_attr(&mut writer, Some(&attr));
+        self.attributes().put_wcc_data(&mut writer, Some(&parent));
         Ok(writer.into())
     }
 }

@@ -7,7 +7,7 @@ use types::messages::names::FileKind;
 use crate::nfs::access::Caller;
 use crate::nfs::dispatch::IO_MAX;
 use crate::nfs::gate::Gate;
-use crate::nfs::wire::{NewAttributes, Results, Status, Time, Writer};
+use crate::nfs::wire::{NewAttributes, Results, SetTime, Status, Writer};
 
 /// Best size of a directory's page, in bytes.
 const PAGE: u32 = 64 << 10;
@@ -32,26 +32,26 @@ impl Gate {
         self.check_writable()?;
         let attr = self.attr_of(object).await?;
         if guard.is_some_and(|ctime| ctime != attr.ctime) {
-            return Err(Status::NotInStep);
+            return Err(Status::NotSync);
         }
         let granted = caller.check_change(&attr, &new)?;
         let changes = self.changes(&granted);
         if changes != SetAttrs::default() {
             let changed = self.session.setattr(attr.inode, changes).await?;
-            self.shared.files.see(&changed, self.world.now());
+            self.shared.files.cache_attr(&changed, self.world.now());
         }
         let after = self.attr_after(attr.inode).await;
         let mut writer = Writer::default();
-        self.attributes().put_change(&mut writer, after.as_ref());
+        self.attributes().put_wcc_data(&mut writer, after.as_ref());
         Ok(writer.into())
     }
 
     /// Attributes to set, as the client wants them.
     pub(super) fn changes(&self, new: &NewAttributes) -> SetAttrs {
         let time = |time| match time {
-            Time::Keep => None,
-            Time::Now => Some(self.world.wall()),
-            Time::To(time) => Some(time),
+            SetTime::Keep => None,
+            SetTime::Now => Some(self.world.wall()),
+            SetTime::To(time) => Some(time),
         };
         SetAttrs {
             mode: new.mode.map(|mode| mode & 0o7777),
@@ -72,7 +72,7 @@ impl Gate {
     ) -> Result<Results, Status> {
         let attr = self.attr_of(object).await?;
         let mut writer = Writer::default();
-        self.attributes().put_after(&mut writer, Some(&attr));
+        self.attributes().put_post_op_attr(&mut writer, Some(&attr));
         writer.u32(caller.allowed(&attr, wanted, self.shared.read_only));
         Ok(writer.into())
     }
@@ -84,18 +84,18 @@ impl Gate {
         }
         let target = self.session.readlink(attr.inode).await?;
         let mut writer = Writer::default();
-        self.attributes().put_after(&mut writer, Some(&attr));
+        self.attributes().put_post_op_attr(&mut writer, Some(&attr));
         writer.opaque(&target);
         Ok(writer.into())
     }
 
-    pub(super) async fn space(&self, object: &[u8]) -> Result<Results, Status> {
+    pub(super) async fn fs_stat(&self, object: &[u8]) -> Result<Results, Status> {
         let attr = self.attr_of(object).await?;
         let space = self.session.statfs().await?;
         // Inodes take space as bytes do: as many are free as blocks.
         let inodes_free = space.free / BLOCK as u64;
         let mut writer = Writer::default();
-        self.attributes().put_after(&mut writer, Some(&attr));
+        self.attributes().put_post_op_attr(&mut writer, Some(&attr));
         writer.u64(space.total).u64(space.free).u64(space.free);
         writer.u64(space.inodes.saturating_add(inodes_free)).u64(inodes_free).u64(inodes_free);
         // It may change at any time.
@@ -103,21 +103,21 @@ impl Gate {
         Ok(writer.into())
     }
 
-    pub(super) async fn limits(&self, object: &[u8]) -> Result<Results, Status> {
+    pub(super) async fn fs_info(&self, object: &[u8]) -> Result<Results, Status> {
         let attr = self.attr_of(object).await?;
         let block = BLOCK as u32;
         let mut writer = Writer::default();
-        self.attributes().put_after(&mut writer, Some(&attr));
+        self.attributes().put_post_op_attr(&mut writer, Some(&attr));
         writer.u32(IO_MAX).u32(IO_MAX).u32(block).u32(IO_MAX).u32(IO_MAX).u32(block).u32(PAGE);
         // Times are exact to a nanosecond.
         writer.u64(FILE_SIZE_MAX).u32(0).u32(1).u32(PROPERTIES);
         Ok(writer.into())
     }
 
-    pub(super) async fn path_limits(&self, object: &[u8]) -> Result<Results, Status> {
+    pub(super) async fn path_conf(&self, object: &[u8]) -> Result<Results, Status> {
         let attr = self.attr_of(object).await?;
         let mut writer = Writer::default();
-        self.attributes().put_after(&mut writer, Some(&attr));
+        self.attributes().put_post_op_attr(&mut writer, Some(&attr));
         writer.u32(LINKS_MAX).u32(NAME_MAX as u32);
         // Names are not cut, only root gives files away, and case counts and is kept.
         writer.bool(true).bool(true).bool(false).bool(true);

@@ -15,14 +15,14 @@ const SECOND: u32 = 1_000_000_000;
 
 /// A name in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Where<'a> {
+pub(crate) struct DirOpArgs<'a> {
     pub(crate) directory: &'a [u8],
     pub(crate) name: &'a [u8],
 }
 
 /// A new time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Time {
+pub(crate) enum SetTime {
     /// The old one.
     #[default]
     Keep,
@@ -39,13 +39,13 @@ pub(crate) struct NewAttributes {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
-    pub(crate) atime: Time,
-    pub(crate) mtime: Time,
+    pub(crate) atime: SetTime,
+    pub(crate) mtime: SetTime,
 }
 
 /// What happens to a file that is there when one is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum CreateHow {
     /// It is used.
     Unchecked(NewAttributes),
     /// It is in the way.
@@ -56,13 +56,13 @@ pub(crate) enum How {
 
 /// How far written bytes must have come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stable {
+pub(crate) enum StableHow {
     /// The server may lose them until a COMMIT.
     Unstable,
     /// Durable, with what is needed to read them.
-    Data,
+    DataSync,
     /// Durable with everything.
-    File,
+    FileSync,
 }
 
 /// A procedure with its arguments. File handles are the bytes that came.
@@ -78,7 +78,7 @@ pub(crate) enum Arguments<'a> {
         guard: Option<i64>,
     },
     Lookup {
-        at: Where<'a>,
+        at: DirOpArgs<'a>,
     },
     Access {
         object: &'a [u8],
@@ -96,42 +96,42 @@ pub(crate) enum Arguments<'a> {
         file: &'a [u8],
         offset: u64,
         count: u32,
-        stable: Stable,
+        stable: StableHow,
         data: &'a [u8],
     },
     Create {
-        at: Where<'a>,
-        how: How,
+        at: DirOpArgs<'a>,
+        how: CreateHow,
     },
     MakeDirectory {
-        at: Where<'a>,
+        at: DirOpArgs<'a>,
         new: NewAttributes,
     },
     Symlink {
-        at: Where<'a>,
+        at: DirOpArgs<'a>,
         new: NewAttributes,
         target: &'a [u8],
     },
     /// Without a kind if it is none that can be made so.
     MakeNode {
-        at: Where<'a>,
+        at: DirOpArgs<'a>,
         kind: Option<FileKind>,
         new: NewAttributes,
         device: (u32, u32),
     },
     Remove {
-        at: Where<'a>,
+        at: DirOpArgs<'a>,
     },
     RemoveDirectory {
-        at: Where<'a>,
+        at: DirOpArgs<'a>,
     },
     Rename {
-        from: Where<'a>,
-        to: Where<'a>,
+        from: DirOpArgs<'a>,
+        to: DirOpArgs<'a>,
     },
     Link {
         file: &'a [u8],
-        at: Where<'a>,
+        at: DirOpArgs<'a>,
     },
     ReadDir {
         directory: &'a [u8],
@@ -143,13 +143,13 @@ pub(crate) enum Arguments<'a> {
         cookie: u64,
         count: u32,
     },
-    Space {
+    FsStat {
         object: &'a [u8],
     },
-    Limits {
+    FsInfo {
         object: &'a [u8],
     },
-    PathLimits {
+    PathConf {
         object: &'a [u8],
     },
     Commit {
@@ -160,7 +160,7 @@ pub(crate) enum Arguments<'a> {
 /// Why there are no arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotParsed {
-    NoProcedure,
+    ProcUnavail,
     Garbage,
 }
 
@@ -203,16 +203,16 @@ pub(crate) fn parse(procedure: u32, mut reader: Reader<'_>) -> Result<Arguments<
             let _names = from.u32()?;
             Arguments::ReadDirPlus { directory, cookie, count: from.u32()? }
         }
-        18 => Arguments::Space { object: handle(from)? },
-        19 => Arguments::Limits { object: handle(from)? },
-        20 => Arguments::PathLimits { object: handle(from)? },
+        18 => Arguments::FsStat { object: handle(from)? },
+        19 => Arguments::FsInfo { object: handle(from)? },
+        20 => Arguments::PathConf { object: handle(from)? },
         21 => Arguments::Commit { file: handle(from)? },
-        _ => return Err(NotParsed::NoProcedure),
+        _ => return Err(NotParsed::ProcUnavail),
     })
 }
 
-/// A procedure that comes to something else when it is carried out twice.
-pub(crate) fn is_repeatable(procedure: u32) -> bool {
+/// A procedure that comes to the same when it is carried out twice.
+pub(crate) fn is_idempotent(procedure: u32) -> bool {
     !matches!(procedure, 2 | 8..=15)
 }
 
@@ -220,8 +220,8 @@ fn handle<'a>(from: &mut Reader<'a>) -> Result<&'a [u8], Garbage> {
     from.opaque(HANDLE_MAX)
 }
 
-fn place<'a>(from: &mut Reader<'a>) -> Result<Where<'a>, Garbage> {
-    Ok(Where { directory: handle(from)?, name: from.opaque(NAME_READ_MAX)? })
+fn place<'a>(from: &mut Reader<'a>) -> Result<DirOpArgs<'a>, Garbage> {
+    Ok(DirOpArgs { directory: handle(from)?, name: from.opaque(NAME_READ_MAX)? })
 }
 
 /// Nanoseconds since 1970.
@@ -233,11 +233,11 @@ fn time(from: &mut Reader<'_>) -> Result<i64, Garbage> {
     Ok(i64::from(seconds) * i64::from(SECOND) + i64::from(nanoseconds))
 }
 
-fn new_time(from: &mut Reader<'_>) -> Result<Time, Garbage> {
+fn new_time(from: &mut Reader<'_>) -> Result<SetTime, Garbage> {
     match from.u32()? {
-        0 => Ok(Time::Keep),
-        1 => Ok(Time::Now),
-        2 => time(from).map(Time::To),
+        0 => Ok(SetTime::Keep),
+        1 => Ok(SetTime::Now),
+        2 => time(from).map(SetTime::To),
         _ => Err(Garbage),
     }
 }
@@ -253,11 +253,11 @@ fn attributes(from: &mut Reader<'_>) -> Result<NewAttributes, Garbage> {
     })
 }
 
-fn how(from: &mut Reader<'_>) -> Result<How, Garbage> {
+fn how(from: &mut Reader<'_>) -> Result<CreateHow, Garbage> {
     match from.u32()? {
-        0 => attributes(from).map(How::Unchecked),
-        1 => attributes(from).map(How::Guarded),
-        2 => from.u64().map(How::Exclusive),
+        0 => attributes(from).map(CreateHow::Unchecked),
+        1 => attributes(from).map(CreateHow::Guarded),
+        2 => from.u64().map(CreateHow::Exclusive),
         _ => Err(Garbage),
     }
 }
@@ -265,9 +265,9 @@ fn how(from: &mut Reader<'_>) -> Result<How, Garbage> {
 fn write<'a>(from: &mut Reader<'a>) -> Result<Arguments<'a>, Garbage> {
     let (file, offset, count) = (handle(from)?, from.u64()?, from.u32()?);
     let stable = match from.u32()? {
-        0 => Stable::Unstable,
-        1 => Stable::Data,
-        2 => Stable::File,
+        0 => StableHow::Unstable,
+        1 => StableHow::DataSync,
+        2 => StableHow::FileSync,
         _ => return Err(Garbage),
     };
     // The record's length bounds it.
@@ -307,12 +307,12 @@ mod tests {
             file: b"handle",
             offset: 1 << 33,
             count: 3,
-            stable: Stable::File,
+            stable: StableHow::FileSync,
             data: b"abc",
         };
         assert_eq!(parse(7, Reader::new(&bytes)), Ok(expected));
         assert_eq!(parse(7, Reader::new(&bytes[..bytes.len() - 4])), Err(NotParsed::Garbage));
-        assert_eq!(parse(22, Reader::new(&bytes)), Err(NotParsed::NoProcedure));
+        assert_eq!(parse(22, Reader::new(&bytes)), Err(NotParsed::ProcUnavail));
     }
 
     #[test]
@@ -326,8 +326,8 @@ mod tests {
             uid: None,
             gid: Some(7),
             size: Some(9),
-            atime: Time::Now,
-            mtime: Time::To(5_000_000_006),
+            atime: SetTime::Now,
+            mtime: SetTime::To(5_000_000_006),
         };
         let expected = Arguments::SetAttr { object: b"h", new, guard: Some(1_000_000_002) };
         assert_eq!(parse(2, Reader::new(&bytes)), Ok(expected));

@@ -15,9 +15,9 @@ mod status;
 mod xdr;
 
 pub(crate) use arguments::{
-    Arguments, How, NewAttributes, NotParsed, Stable, Time, Where, is_repeatable, parse,
+    Arguments, CreateHow, DirOpArgs, NewAttributes, NotParsed, SetTime, StableHow, is_idempotent, parse,
 };
 pub(crate) use results::{AttrWriter, Results, device_of_numbers, failure_words};
-pub(crate) use rpc::{Accepted, Call, Credential, Heard, Record, accept, hear, mark};
+pub(crate) use rpc::{AcceptStat, Call, Credential, Record, RpcMessage, accept, mark, parse_message};
 pub(crate) use status::Status;
 pub(crate) use xdr::{Garbage, Reader, Writer, padding};

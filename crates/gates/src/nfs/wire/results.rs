@@ -53,8 +53,8 @@ pub(crate) struct AttrWriter {
 }
 
 impl AttrWriter {
-    /// Bytes that [`AttrWriter::put_after`] takes with attributes.
-    pub(crate) const AFTER_LEN: usize = 88;
+    /// Bytes that [`AttrWriter::put_post_op_attr`] takes with attributes.
+    pub(crate) const POST_OP_ATTR_LEN: usize = 88;
 
     /// Attributes.
     pub(crate) fn put(self, writer: &mut Writer, attr: &Attr) {
@@ -68,7 +68,7 @@ impl AttrWriter {
     }
 
     /// Attributes after an operation, if they are known.
-    pub(crate) fn put_after(self, writer: &mut Writer, attr: Option<&Attr>) {
+    pub(crate) fn put_post_op_attr(self, writer: &mut Writer, attr: Option<&Attr>) {
         writer.bool(attr.is_some());
         if let Some(attr) = attr {
             self.put(writer, attr);
@@ -77,9 +77,9 @@ impl AttrWriter {
 
     /// Attributes before and after a change. Those before are never told: they would have to be from the moment of the
     /// change, which other gates and mounts share; a client that believed them would keep what it should forget.
-    pub(crate) fn put_change(self, writer: &mut Writer, after: Option<&Attr>) {
+    pub(crate) fn put_wcc_data(self, writer: &mut Writer, after: Option<&Attr>) {
         writer.bool(false);
-        self.put_after(writer, after);
+        self.put_post_op_attr(writer, after);
     }
 }
 
@@ -122,13 +122,13 @@ mod tests {
             ctime: 7,
             object: ObjectId(8),
             stale_end: 0,
-            cuts: 0,
+            truncate_seq: 0,
             changes: 0,
         };
         let mut writer = Writer::default();
-        AttrWriter { fsid: 77 }.put_after(&mut writer, Some(&attr));
+        AttrWriter { fsid: 77 }.put_post_op_attr(&mut writer, Some(&attr));
         let bytes = writer.into_bytes();
-        assert_eq!(bytes.len(), AttrWriter::AFTER_LEN);
+        assert_eq!(bytes.len(), AttrWriter::POST_OP_ATTR_LEN);
         let words: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
         assert_eq!(words[..10], [1, 4, 0o4755, 2, 1, 2, 0, 1025, 0, 1536]);
         assert_eq!(words[10..16], [4, 64, 0, 77, 0, 9]);

@@ -73,17 +73,17 @@ pub(crate) struct Call<'a> {
 
 /// What a record is.
 #[derive(Debug)]
-pub(crate) enum Heard<'a> {
+pub(crate) enum RpcMessage<'a> {
     Call(Call<'a>),
     /// A call that is refused, with the answer.
-    Refused(Vec<u8>),
+    Denied(Vec<u8>),
 }
 
 /// Reads the head of a call.
 ///
 /// # Errors
 /// If it is none: nobody can be answered.
-pub(crate) fn hear(record: &[u8]) -> Result<Heard<'_>, Garbage> {
+pub(crate) fn parse_message(record: &[u8]) -> Result<RpcMessage<'_>, Garbage> {
     let mut reader = Reader::new(record);
     let xid = reader.u32()?;
     if reader.u32()? != CALL {
@@ -91,7 +91,7 @@ pub(crate) fn hear(record: &[u8]) -> Result<Heard<'_>, Garbage> {
     }
     if reader.u32()? != RPC_VERSION {
         let denied = [RPC_MISMATCH, RPC_VERSION, RPC_VERSION];
-        return Ok(Heard::Refused(denial(xid, &denied)));
+        return Ok(RpcMessage::Denied(denial(xid, &denied)));
     }
     let (program, version, procedure) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let (flavor, body) = (reader.u32()?, reader.opaque(AUTH_MAX)?);
@@ -100,11 +100,11 @@ pub(crate) fn hear(record: &[u8]) -> Result<Heard<'_>, Garbage> {
         AUTH_NONE => Credential::None,
         AUTH_SYS => match system(body) {
             Ok(credential) => credential,
-            Err(Garbage) => return Ok(Heard::Refused(denial(xid, &[AUTH_ERROR, AUTH_BADCRED]))),
+            Err(Garbage) => return Ok(RpcMessage::Denied(denial(xid, &[AUTH_ERROR, AUTH_BADCRED]))),
         },
-        _ => return Ok(Heard::Refused(denial(xid, &[AUTH_ERROR, AUTH_TOOWEAK]))),
+        _ => return Ok(RpcMessage::Denied(denial(xid, &[AUTH_ERROR, AUTH_TOOWEAK]))),
     };
-    Ok(Heard::Call(Call { xid, program, version, procedure, credential, arguments: reader }))
+    Ok(RpcMessage::Call(Call { xid, program, version, procedure, credential, arguments: reader }))
 }
 
 fn system(body: &[u8]) -> Result<Credential, Garbage> {
@@ -121,30 +121,30 @@ fn system(body: &[u8]) -> Result<Credential, Garbage> {
 
 /// How an accepted call ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Accepted {
+pub(crate) enum AcceptStat {
     /// The procedure's results follow.
     Success,
     /// No such program here.
-    NoProgram,
+    ProgUnavail,
     /// The program is here in this version only.
-    OnlyVersion(u32),
+    ProgMismatch(u32),
     /// The program has no such procedure.
-    NoProcedure,
+    ProcUnavail,
     /// The arguments make no sense.
-    BadArguments,
+    GarbageArgs,
 }
 
 /// The head of the answer to an accepted call.
-pub(crate) fn accept(xid: u32, how: Accepted) -> Writer {
+pub(crate) fn accept(xid: u32, how: AcceptStat) -> Writer {
     let mut writer = Writer::default();
     // Accepted, with a verifier of no kind and no bytes.
     writer.u32(xid).u32(REPLY).u32(0).u32(AUTH_NONE).u32(0);
     match how {
-        Accepted::Success => writer.u32(0),
-        Accepted::NoProgram => writer.u32(1),
-        Accepted::OnlyVersion(version) => writer.u32(2).u32(version).u32(version),
-        Accepted::NoProcedure => writer.u32(3),
-        Accepted::BadArguments => writer.u32(4),
+        AcceptStat::Success => writer.u32(0),
+        AcceptStat::ProgUnavail => writer.u32(1),
+        AcceptStat::ProgMismatch(version) => writer.u32(2).u32(version).u32(version),
+        AcceptStat::ProcUnavail => writer.u32(3),
+        AcceptStat::GarbageArgs => writer.u32(4),
     };
     writer
 }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_call_is_heard() {
         let record = call(2, AUTH_SYS, &body(2));
-        let Ok(Heard::Call(mut call)) = hear(&record) else { panic!("a call") };
+        let Ok(RpcMessage::Call(mut call)) = parse_message(&record) else { panic!("a call") };
         assert_eq!((call.xid, call.program, call.version, call.procedure), (9, 100_003, 3, 1));
         assert_eq!(call.credential, Credential::Sys(1000, 100, vec![0, 1]));
         assert_eq!(call.arguments.u32(), Ok(77));
@@ -190,16 +190,16 @@ mod tests {
 
     #[test]
     fn strange_calls_are_refused_and_strange_records_are_not_answered() {
-        let words = |record: &[u8]| match hear(record) {
-            Ok(Heard::Refused(bytes)) => bytes.chunks(4).skip(3).map(|word| word[3]).collect::<Vec<_>>(),
+        let words = |record: &[u8]| match parse_message(record) {
+            Ok(RpcMessage::Denied(bytes)) => bytes.chunks(4).skip(3).map(|word| word[3]).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };
         assert_eq!(words(&call(3, AUTH_NONE, b"")), [0, 2, 2]);
         assert_eq!(words(&call(2, 6, b"kerberos")), [1, 5]);
         assert_eq!(words(&call(2, AUTH_SYS, &body(17))), [1, 1]);
         assert_eq!(words(&call(2, AUTH_SYS, b"x")), [1, 1]);
-        assert!(matches!(hear(b"not a call"), Err(Garbage)));
-        assert!(matches!(hear(&call(2, AUTH_NONE, &[0; 404])), Err(Garbage)));
+        assert!(matches!(parse_message(b"not a call"), Err(Garbage)));
+        assert!(matches!(parse_message(&call(2, AUTH_NONE, &[0; 404])), Err(Garbage)));
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_heard_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let _ = hear(&bytes);
+            let _ = parse_message(&bytes);
         }
 
         #[test]
@@ -228,7 +228,7 @@ mod tests {
             let len = record.len();
             record[at % len] = value;
             record.truncate(len - cut % len);
-            let _ = hear(&record);
+            let _ = parse_message(&record);
         }
     }
 }

@@ -25,12 +25,12 @@ pub(crate) enum Status {
     NotEmpty = 66,
     Stale = 70,
     BadHandle = 10001,
-    NotInStep = 10002,
+    NotSync = 10002,
     TooSmall = 10005,
     ServerFault = 10006,
     BadType = 10007,
     /// Ask again a little later.
-    Later = 10008,
+    Jukebox = 10008,
 }
 
 impl Status {
@@ -44,8 +44,10 @@ impl From<ClientError> for Status {
     fn from(error: ClientError) -> Status {
         match error {
             // A client of NFS waits for its server: it asks again until somebody is there.
-            ClientError::Unreachable | ClientError::Left => return Status::Later,
-            ClientError::Refused(Refusal::Fenced | Refusal::Unknown | Refusal::Busy) => return Status::Later,
+            ClientError::Unreachable | ClientError::Unmounted => return Status::Jukebox,
+            ClientError::Refused(Refusal::Fenced | Refusal::Unknown | Refusal::Busy) => {
+                return Status::Jukebox;
+            }
             _ => {}
         }
         match errno(error) {
@@ -81,8 +83,8 @@ mod tests {
         assert_eq!(of(Refusal::NotPermitted), Status::NotOwner);
         assert_eq!(of(Refusal::AccessDenied), Status::Access);
         assert_eq!(of(Refusal::Corrupt), Status::Io);
-        assert_eq!(of(Refusal::Fenced), Status::Later);
-        assert_eq!(Status::from(ClientError::Unreachable), Status::Later);
-        assert_eq!((Status::Later.code(), Status::NameTooLong.code()), (10008, 63));
+        assert_eq!(of(Refusal::Fenced), Status::Jukebox);
+        assert_eq!(Status::from(ClientError::Unreachable), Status::Jukebox);
+        assert_eq!((Status::Jukebox.code(), Status::NameTooLong.code()), (10008, 63));
     }
 }

@@ -3,22 +3,25 @@
 use super::*;
 
 impl Client {
-    async fn stops(&self) -> Vec<Stop> {
-        self.ask(&ClientPoll { client: self.client, map: MapVersion(u64::MAX) }).await.expect("known").stops
+    async fn stops(&self) -> Vec<Quiesce> {
+        self.ask(&ClientPoll { client: self.client, map: MapVersion(u64::MAX) })
+            .await
+            .expect("known")
+            .quiesces
     }
 
-    fn zero_request(&self, inode: InodeId) -> Zero {
-        Zero { caller: self.caller(), volume: self.volume, inode }
+    fn zero_request(&self, inode: InodeId) -> ZeroBegin {
+        ZeroBegin { caller: self.caller(), volume: self.volume, inode }
     }
 
-    async fn may_zero(&self, request: &Zero) -> bool {
+    async fn may_zero(&self, request: &ZeroBegin) -> bool {
         self.ask(request).await.expect("open").granted
     }
 
-    async fn zeroed(&self, attr: &Attr, zero: &Zero) {
+    async fn zeroed(&self, attr: &Attr, zero: &ZeroBegin) {
         let (client, volume, number) = (self.client, self.volume, Some(zero.caller.op));
-        let Attr { inode, cuts, stale_end, .. } = *attr;
-        self.ask(&Zeroed { client, volume, inode, number, cuts, stale_end }).await.expect("there");
+        let Attr { inode, truncate_seq, stale_end, .. } = *attr;
+        self.ask(&Zeroed { client, volume, inode, number, truncate_seq, stale_end }).await.expect("there");
     }
 }
 
@@ -51,13 +54,13 @@ fn a_shared_file_is_cut_when_everybody_has_stopped() {
         assert_eq!((stops.len(), stops[0].inode), (1, file.inode));
         let number = stops[0].number;
         // A copy of an answer to an earlier cut says nothing, and is not made to wait.
-        let stopped = |number| Stopped { client: b.client, inode: file.inode, number };
+        let stopped = |number| Quiesced { client: b.client, inode: file.inode, number };
         b.ask(&stopped(number.wrapping_sub(1))).await.expect("known");
         assert_eq!(b.stops().await, stops, "told again until it has stopped");
         // Nobody is let in meanwhile.
         let c = house.mounted("c").await;
         let request = c.open_request(file.inode, true);
-        assert!(c.world.timeout(BEAT_US, Box::pin(c.ask(&request))).await.is_none());
+        assert!(c.world.timeout(HEARTBEAT_US, Box::pin(c.ask(&request))).await.is_none());
         assert_eq!((cut.get(), c.getattr(file.inode).await.map(|attr| attr.size)), (false, Ok(100)));
         b.ask(&stopped(number)).await.expect("known");
         assert_eq!(
@@ -99,7 +102,7 @@ fn one_client_zeroes_also_over_a_restart() {
         b.join(vec![open(None)]).await.expect("it has a lease");
         b.keep_polling(Rc::default());
         let theirs = b.zero_request(file.inode);
-        let early = b.world.timeout(BEAT_US / 2, Box::pin(b.ask(&theirs))).await;
+        let early = b.world.timeout(HEARTBEAT_US / 2, Box::pin(b.ask(&theirs))).await;
         assert!(early.is_none(), "what the other one does is not known yet");
         a.join(vec![open(Some(ours.caller.op))]).await.expect("it has a lease");
         a.keep_polling(Rc::default());

@@ -17,7 +17,7 @@ fn an_exclusive_mount_keeps_others_out_until_it_leaves() {
         let [mount] = mounts.as_slice() else { panic!("one mount, not {mounts:?}") };
         assert_eq!((mount.client, mount.volume, mount.exclusive), (a.client, a.volume, true));
         assert_eq!(mount.place, "here:/mnt");
-        assert!(mount.silent < BEAT_US, "it has just been heard");
+        assert!(mount.silent < HEARTBEAT_US, "it has just been heard");
 
         a.ask(&ClientLeave { client: a.client }).await.expect("always");
         b.join_as(vec![], false).await.expect("free at once");
@@ -56,7 +56,7 @@ fn the_end_of_the_lease_lets_others_in() {
         a.join_as(vec![], true).await.expect("nobody else is there");
         b.world.sleep(LEASE_US).await;
         assert_eq!(b.join_as(vec![], false).await, Err(Refusal::MountedExclusively), "it may still act");
-        b.world.sleep(LEASE_MARGIN_US + BEAT_US).await;
+        b.world.sleep(LEASE_MARGIN_US + HEARTBEAT_US).await;
         b.join_as(vec![], false).await.expect("nobody holds it any more");
         assert_eq!(a.join_as(vec![], true).await, Err(Refusal::Fenced), "its id is worth nothing");
         a.client = ClientId(0);
@@ -83,7 +83,7 @@ fn an_exclusive_mount_survives_a_restart_of_the_service() {
         let mounts = b.status().await.mounts;
         assert!(mounts[0].exclusive && mounts[0].age >= 4 * LEASE_US, "{mounts:?}");
         // Now it stays away.
-        b.world.sleep(GONE + BEAT_US).await;
+        b.world.sleep(GONE + HEARTBEAT_US).await;
         b.join_as(vec![], true).await.expect("the lease has run out");
     });
 }

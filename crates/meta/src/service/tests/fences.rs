@@ -51,7 +51,7 @@ fn a_brick_that_is_out_is_not_waited_for() {
         let asked = other.world.now();
         other.open(file.inode, true).await.expect("the writer is lost");
         let took = other.world.now() - asked;
-        assert!((GONE - BEAT_US..2 * GONE).contains(&took), "{took}: until the brick is out");
+        assert!((GONE - HEARTBEAT_US..2 * GONE).contains(&took), "{took}: until the brick is out");
     });
 }
 
@@ -67,7 +67,7 @@ fn an_exclusive_mount_that_is_lost_keeps_others_out_until_the_bricks_know() {
         assert_eq!(other.join(vec![]).await, Err(Refusal::MountedExclusively));
         assert_eq!(lost.join_as(vec![], true).await, Err(Refusal::Fenced));
         bricks[2].carrying.set(false);
-        other.world.sleep(BEAT_US).await;
+        other.world.sleep(HEARTBEAT_US).await;
         other.join(vec![]).await.expect("nobody else has it");
     });
 }
@@ -82,10 +82,10 @@ fn a_mount_that_leaves_needs_no_fence_and_is_soon_forgotten() {
         bricks[0].carrying.set(true);
         left.ask(&ClientLeave { client: left.client }).await.expect("always");
         assert_eq!(other.open(file.inode, true).await.map(|opened| opened.mode), Ok(Mode::Alone));
-        other.world.sleep(BEAT_US).await;
+        other.world.sleep(HEARTBEAT_US).await;
         assert!(bricks.iter().all(|brick| !brick.is_done_with(left.client)));
         bricks[0].carrying.set(false);
-        other.world.sleep(BEAT_US).await;
+        other.world.sleep(HEARTBEAT_US).await;
         assert!(bricks.iter().all(|brick| brick.is_done_with(left.client)));
         assert!(bricks.iter().all(|brick| !brick.is_done_with(other.client)));
     });

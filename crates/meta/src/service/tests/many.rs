@@ -1,6 +1,6 @@
 //! As many as there can be of something: nobody is kept waiting, and the service goes on.
 
-use types::limits::GROWN_MAX;
+use types::limits::SIZE_UPDATES_MAX;
 
 use super::*;
 
@@ -21,18 +21,18 @@ fn a_lost_client_with_many_files_does_not_take_the_service_with_it() {
         lost.join(vec![]).await.expect("there is the volume");
         let update = |attr: &Attr| SizeUpdate {
             inode: attr.inode,
-            cuts: attr.cuts,
+            truncate_seq: attr.truncate_seq,
             size: 9000,
             mtime: attr.mtime + 1,
             set_time: false,
         };
-        for some in files.chunks(GROWN_MAX) {
+        for some in files.chunks(SIZE_UPDATES_MAX) {
             let sizes = some.iter().map(update).collect();
-            let grow = Grow { client: lost.client, volume: lost.volume, sizes, stable: false };
+            let grow = UpdateSizes { client: lost.client, volume: lost.volume, sizes, stable: false };
             lost.ask(&grow).await.expect("there");
         }
         let sizes: Vec<SizeUpdate> = files.iter().map(update).collect();
-        let grow = Grow { client: lost.client, volume: lost.volume, sizes, stable: true };
+        let grow = UpdateSizes { client: lost.client, volume: lost.volume, sizes, stable: true };
         assert_eq!(lost.ask(&grow).await, Err(Refusal::Malformed), "more than one record may hold");
 
         maker.world.sleep(3 * GONE).await;

@@ -2,7 +2,7 @@
 
 use super::super::tests::{GROUP, key, serving};
 use super::*;
-use types::messages::brick::Origin;
+use types::messages::brick::WriteId;
 use types::{ClientId, ClientSeq};
 
 const EPOCH: Epoch = Epoch(1);
@@ -58,7 +58,7 @@ fn only_what_is_level_gets_parts() {
     assert_eq!(second.offer, None);
     commit(&mut core, &second);
     let whole = order(&mut core, 6, 0b11, true);
-    core.offered(GROUP, whole.seq, Taken::Held, true);
+    core.offered(GROUP, whole.seq, OfferOutcome::Prepared, true);
     assert!(core.behind(&attempt, 9).is_empty(), "it has all of it");
     // A data slot is not concerned by what touches others only.
     let (mut core, attempt) = joining(0, Some(None));
@@ -92,16 +92,16 @@ fn it_is_not_told_of_what_it_has_not_answered() {
     let second = order(&mut core, 2, 0b01, false);
     commit(&mut core, &first);
     commit(&mut core, &second);
-    core.offered(GROUP, second.seq, Taken::Held, false);
-    assert_eq!(core.tellable(&attempt), Some(Seq::new(EPOCH, 0)));
-    let news = core.news();
+    core.offered(GROUP, second.seq, OfferOutcome::Prepared, false);
+    assert_eq!(core.decided_limit(&attempt), Some(Seq::new(EPOCH, 0)));
+    let news = core.undelivered();
     assert!(!news.contains_key(&BrickId(3)), "the first one is open: {news:?}");
     let third = order(&mut core, 3, 0b01, false);
     assert_eq!((third.decided, third.offer.map(|o| o.decided)), (second.seq, Some(Seq::new(EPOCH, 0))));
-    core.offered(GROUP, first.seq, Taken::Held, false);
-    assert_eq!(core.tellable(&attempt), Some(second.seq));
-    assert_eq!(core.news()[&BrickId(3)][0].upto, second.seq);
-    core.offered(GROUP, third.seq, Taken::Refused(Refusal::NoSpace), false);
+    core.offered(GROUP, first.seq, OfferOutcome::Prepared, false);
+    assert_eq!(core.decided_limit(&attempt), Some(second.seq));
+    assert_eq!(core.undelivered()[&BrickId(3)][0].upto, second.seq);
+    core.offered(GROUP, third.seq, OfferOutcome::Refused(Refusal::NoSpace), false);
     assert_eq!(core.refused(&attempt), Some(Refusal::NoSpace));
     assert_eq!(core.behind(&attempt, 9), [key(3)]);
 }
@@ -111,7 +111,12 @@ fn who_is_silent_too_often_is_gone() {
     let (mut core, attempt) = joining(3, Some(None));
     for n in 0..5 {
         let order = order(&mut core, n, 0b01, false);
-        core.offered(GROUP, order.seq, if n == 1 { Taken::Held } else { Taken::Silent }, false);
+        core.offered(
+            GROUP,
+            order.seq,
+            if n == 1 { OfferOutcome::Prepared } else { OfferOutcome::NoAnswer },
+            false,
+        );
         assert_eq!(core.is_joining(&attempt), n < 4, "three in a row, after {n}");
     }
 }
@@ -136,7 +141,7 @@ fn a_page_adds_to_what_fell_behind_meanwhile() {
 fn too_many_behind_start_the_comparison_over() {
     let (mut core, attempt) = joining(3, Some(None));
     for stripe in 0..=BEHIND_MAX as u64 {
-        core.suspect(GROUP, key(stripe));
+        core.mark_behind(GROUP, key(stripe));
     }
     assert_eq!(core.behind_len(&attempt), 0);
     assert_eq!(core.compare_from(&attempt), Some(None));
@@ -149,16 +154,16 @@ fn too_many_behind_start_the_comparison_over() {
 #[test]
 fn sealed_only_when_nothing_is_on_its_way() {
     let (mut core, attempt) = joining(3, Some(None));
-    let origin = Origin { client: ClientId(5), seq: ClientSeq(1) };
-    assert!(core.admit(GROUP, origin.client, origin.seq, ClientSeq(0)));
+    let origin = WriteId { client: ClientId(5), seq: ClientSeq(1) };
+    assert!(core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)));
     core.close(&attempt);
     assert!(!core.accepts(GROUP));
     assert_eq!(core.seal(&attempt), None, "a write was accepted");
     let order = core.order(GROUP, EPOCH, key(1), 0b01, false, vec![origin]).expect("accepted before");
     commit(&mut core, &order);
     assert_eq!(core.seal(&attempt), None, "the slot has not answered");
-    core.offered(GROUP, order.seq, Taken::Held, false);
-    core.suspect(GROUP, key(9));
+    core.offered(GROUP, order.seq, OfferOutcome::Prepared, false);
+    core.mark_behind(GROUP, key(9));
     assert_eq!(core.seal(&attempt), None, "a stripe is behind");
     core.leveled(&attempt, key(9));
     let (upto, windows) = core.seal(&attempt).expect("drained");

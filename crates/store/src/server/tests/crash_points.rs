@@ -10,12 +10,12 @@
 //! durable must be there with the right bytes; anything else is there whole or not at all ([`oracle`]); every block
 //! belongs to one unit or is free. A second crash, while the brick recovers, must come to the same.
 
+mod bit_rot;
 mod brick;
-mod crowded;
 mod images;
+mod journal_full;
 mod oracle;
 mod pages;
-mod rotten;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -310,7 +310,7 @@ impl Session {
 /// What a slot may say to an operation that comes too late, or finds the brick full.
 fn is_expected(refusal: Refusal) -> bool {
     use Refusal::*;
-    matches!(refusal, StaleEpoch | NotServing | Dropped | NotStaged | NoSpace)
+    matches!(refusal, StaleEpoch | NotServing | ObjectRemoved | NotStaged | NoSpace)
 }
 
 /// What to try of every workload.

@@ -2,7 +2,7 @@
 
 use types::messages::brick::FindBytes;
 
-use super::fleet::{Fleet, UNIT};
+use super::cluster::{TestCluster, UNIT};
 use super::*;
 
 const K: usize = 2;
@@ -20,10 +20,10 @@ async fn found(client: &Client, stripes: u32) -> Vec<std::ops::Range<usize>> {
 
 #[test]
 fn bytes_are_found_from_the_moment_that_they_are_accepted() {
-    let fleet = Fleet::new(3, K, 1, 0, 1024);
-    let mut client = fleet.client();
+    let cluster = TestCluster::new(3, K, 1, 0, 1024);
+    let mut client = cluster.client();
     let stripe = K * UNIT;
-    fleet.sim.block_on("client", async {
+    cluster.sim.block_on("client", async {
         assert_eq!(found(&client, 4).await, []);
         // A few bytes in the second unit: its blocks up to them. Not stable, and found all the same.
         let few = client.patch(UNIT + 5000, 100, Some(1));
@@ -51,8 +51,8 @@ fn bytes_are_found_from_the_moment_that_they_are_accepted() {
         }
     });
     // Without parity nobody knows what the data slots have.
-    fleet.away(K);
-    fleet.sim.block_on("client", async {
+    cluster.crash_and_expire(K);
+    cluster.sim.block_on("client", async {
         let whole: Vec<_> = std::iter::once(0..4 * stripe).collect();
         assert_eq!(found(&client, 4).await, whole);
     });

@@ -3,7 +3,7 @@
 use types::StripeSet;
 use types::messages::brick::FindStripes;
 
-use super::fleet::{Fleet, UNIT};
+use super::cluster::{TestCluster, UNIT};
 use super::*;
 
 /// The last stripe that there may be.
@@ -101,17 +101,17 @@ fn stripes_that_move_meanwhile_are_found() {
 
 #[test]
 fn what_was_accepted_is_found_and_without_parity_every_slot_is_asked() {
-    let fleet = Fleet::new(3, 2, 1, 0, 1024);
-    let mut client = fleet.client();
-    fleet.sim.block_on("client", async {
+    let cluster = TestCluster::new(3, 2, 1, 0, 1024);
+    let mut client = cluster.client();
+    cluster.sim.block_on("client", async {
         let patch = client.patch(UNIT + 5, 100, Some(1));
         let key = StripeKey { object: ObjectId(1), stripe: 1 << 50 };
         client.write(key, &patch).await.expect("accepted");
         assert_eq!(client.stripes(1, 0, LAST).await, [1 << 50], "not stable, and found all the same");
         client.sync().await;
     });
-    fleet.away(2);
-    fleet.sim.block_on("client", async {
+    cluster.crash_and_expire(2);
+    cluster.sim.block_on("client", async {
         assert!(client.stripes(1, 0, LAST).await.is_empty(), "the first data slot has nothing of it");
         let groups = vec![(GROUP, client.epoch())];
         let find = FindStripes { groups, primary: false, object: ObjectId(1), from: 0, to: LAST };

@@ -4,7 +4,7 @@
 use types::Seq;
 use types::messages::brick::UnitList;
 
-use super::fleet::{Fleet, Mood, UNIT, Work};
+use super::cluster::{AdmitBehavior, TestCluster, UNIT, Workload};
 use super::*;
 
 const CODES: [(usize, usize); 3] = [(2, 1), (2, 2), (1, 2)];
@@ -28,42 +28,42 @@ fn what_a_slot_has_missed_is_filled() {
         for (k, m) in CODES {
             for slot in 0..k + m {
                 let what = format!("seed {seed}, {k}+{m}, slot {slot}");
-                let fleet = Fleet::new(seed, k, m, 0, ROOM);
-                let mut work = Work::new(&fleet);
-                fleet.sim.block_on("client", async {
-                    work.steps(&fleet, 30).await;
-                    fleet.away(slot);
-                    work.steps(&fleet, 5 + seed as usize * 10).await;
-                    fleet.start(slot);
-                    fleet.comes_back(&work, slot, &what).await;
-                    work.assert_forgotten(&fleet.server(slot), slot, &what);
+                let cluster = TestCluster::new(seed, k, m, 0, ROOM);
+                let mut workload = Workload::new(&cluster);
+                cluster.sim.block_on("client", async {
+                    workload.steps(&cluster, 30).await;
+                    cluster.crash_and_expire(slot);
+                    workload.steps(&cluster, 5 + seed as usize * 10).await;
+                    cluster.start(slot);
+                    cluster.wait_rejoined(&workload, slot, &what).await;
+                    workload.assert_forgotten(&cluster.server(slot), slot, &what);
                 });
             }
         }
     }
 }
 
-/// The work goes on while the slot is brought level.
+/// The workload goes on while the slot is brought level.
 #[test]
 fn operations_go_on_meanwhile() {
     for seed in seeds(8) {
         for (k, m) in CODES {
             let slot = seed as usize % (k + m);
             let what = format!("seed {seed}, {k}+{m}, slot {slot}");
-            let fleet = Fleet::new(seed, k, m, 0, ROOM);
-            let mut work = Work::new(&fleet);
-            fleet.sim.block_on("client", async {
-                work.steps(&fleet, 30).await;
-                fleet.away(slot);
-                work.steps(&fleet, 20).await;
-                fleet.start(slot);
-                let give_up = work.client.world.now() + 60_000_000;
-                while !fleet.is_live(slot) {
-                    assert!(work.client.world.now() < give_up, "{what}: live although there is work");
-                    work.step(&fleet).await;
+            let cluster = TestCluster::new(seed, k, m, 0, ROOM);
+            let mut workload = Workload::new(&cluster);
+            cluster.sim.block_on("client", async {
+                workload.steps(&cluster, 30).await;
+                cluster.crash_and_expire(slot);
+                workload.steps(&cluster, 20).await;
+                cluster.start(slot);
+                let give_up = workload.client.world.now() + 60_000_000;
+                while !cluster.is_live(slot) {
+                    assert!(workload.client.world.now() < give_up, "{what}: live although there is work");
+                    workload.step(&cluster).await;
                 }
-                work.steps(&fleet, 10).await;
-                fleet.compare_without_others(&work, slot, &what).await;
+                workload.steps(&cluster, 10).await;
+                cluster.compare_without_others(&workload, slot, &what).await;
             });
         }
     }
@@ -76,30 +76,30 @@ fn whoever_is_struck_meanwhile() {
         let (k, m) = CODES[seed as usize % CODES.len()];
         let slot = seed as usize / 3 % (k + m);
         let what = format!("seed {seed}, {k}+{m}, slot {slot}");
-        let fleet = Fleet::new(seed, k, m, 0, ROOM);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
-            work.steps(&fleet, 40).await;
-            fleet.away(slot);
-            work.steps(&fleet, 30).await;
-            fleet.start(slot);
+        let cluster = TestCluster::new(seed, k, m, 0, ROOM);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            workload.steps(&cluster, 40).await;
+            cluster.crash_and_expire(slot);
+            workload.steps(&cluster, 30).await;
+            cluster.start(slot);
             for _ in 0..6 {
-                work.client.world.sleep(work.below(500_000) as u64).await;
-                let power = work.below(2) == 0;
-                let struck: Vec<usize> = match work.below(5) {
+                workload.client.world.sleep(workload.below(500_000) as u64).await;
+                let power = workload.below(2) == 0;
+                let struck: Vec<usize> = match workload.below(5) {
                     0 | 1 => vec![slot],
-                    2 | 3 => vec![fleet.primary()],
+                    2 | 3 => vec![cluster.primary()],
                     _ => (0..k + m).collect(),
                 };
-                struck.iter().for_each(|brick| fleet.strike(*brick, power));
-                work.client.world.sleep(work.below(100_000) as u64).await;
-                struck.iter().for_each(|brick| fleet.start(*brick));
-                if work.below(2) == 0 {
-                    work.step(&fleet).await;
+                struck.iter().for_each(|brick| cluster.crash(*brick, power));
+                workload.client.world.sleep(workload.below(100_000) as u64).await;
+                struck.iter().for_each(|brick| cluster.start(*brick));
+                if workload.below(2) == 0 {
+                    workload.step(&cluster).await;
                 }
             }
-            fleet.comes_back(&work, slot, &what).await;
-            work.assert_forgotten(&fleet.server(slot), slot, &what);
+            cluster.wait_rejoined(&workload, slot, &what).await;
+            workload.assert_forgotten(&cluster.server(slot), slot, &what);
         });
     }
 }
@@ -111,34 +111,34 @@ fn the_slot_goes_while_stripes_are_folded() {
     for seed in seeds(12) {
         let (k, m) = CODES[seed as usize % CODES.len()];
         let what = format!("seed {seed}, {k}+{m}");
-        let fleet = Fleet::new(seed, k, m, 0, ROOM);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
+        let cluster = TestCluster::new(seed, k, m, 0, ROOM);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
             for n in 0..12 {
-                work.write_whole(key(n), 1).await;
+                workload.write_whole(key(n), 1).await;
             }
-            fleet.away(0);
+            cluster.crash_and_expire(0);
             for _ in 0..5 {
                 for n in 0..12 {
-                    work.write(key(n), 100, 200, Some(2)).await;
+                    workload.write(key(n), 100, 200, Some(2)).await;
                 }
-                fleet.start(0);
-                let joins = || fleet.server(fleet.primary()).primary.borrow().joins() > 0;
+                cluster.start(0);
+                let joins = || cluster.server(cluster.primary()).primary.borrow().joins() > 0;
                 for _ in 0..100_000 {
-                    if joins() || fleet.is_live(0) {
+                    if joins() || cluster.is_live(0) {
                         break;
                     }
-                    work.client.world.sleep(50).await;
+                    workload.client.world.sleep(50).await;
                 }
-                work.client.world.sleep(work.below(6000) as u64).await;
-                if fleet.is_live(0) {
-                    fleet.away(0);
+                workload.client.world.sleep(workload.below(6000) as u64).await;
+                if cluster.is_live(0) {
+                    cluster.crash_and_expire(0);
                 } else {
-                    fleet.strike(0, false);
+                    cluster.crash(0, false);
                 }
             }
-            fleet.start(0);
-            fleet.comes_back(&work, 0, &what).await;
+            cluster.start(0);
+            cluster.wait_rejoined(&workload, 0, &what).await;
         });
     }
 }
@@ -150,37 +150,37 @@ fn the_primary_goes_in_the_drain() {
         let (k, m) = (2, 2);
         let slot = [0, 2, 3][seed as usize % 3];
         let what = format!("seed {seed}, slot {slot}");
-        let fleet = Fleet::new(seed, k, m, 0, ROOM);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
-            work.steps(&fleet, 30).await;
-            fleet.away(slot);
-            work.steps(&fleet, 10).await;
-            fleet.start(slot);
+        let cluster = TestCluster::new(seed, k, m, 0, ROOM);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            workload.steps(&cluster, 30).await;
+            cluster.crash_and_expire(slot);
+            workload.steps(&cluster, 10).await;
+            cluster.start(slot);
             for _ in 0..1_000_000 {
-                if fleet.is_closed() {
+                if cluster.is_closed() {
                     break;
                 }
-                work.client.world.sleep(20).await;
+                workload.client.world.sleep(20).await;
             }
-            assert!(fleet.is_closed(), "{what}: the drain is seen");
-            let primary = fleet.primary();
+            assert!(cluster.is_closed(), "{what}: the drain is seen");
+            let primary = cluster.primary();
             assert_ne!(primary, slot, "{what}: it is not admitted yet");
-            work.client.world.sleep(work.below(3000) as u64).await;
+            workload.client.world.sleep(workload.below(3000) as u64).await;
             match seed % 2 {
                 0 => {
-                    fleet.strike(primary, true);
-                    fleet.start(primary);
+                    cluster.crash(primary, true);
+                    cluster.start(primary);
                 }
-                _ => fleet.away(primary),
+                _ => cluster.crash_and_expire(primary),
             }
-            fleet.wait_live(&work.client.world, slot, &what).await;
-            work.compare(&what).await;
-            if !fleet.runs(primary) {
-                fleet.start(primary);
-                fleet.wait_live(&work.client.world, primary, &what).await;
+            cluster.wait_live(&workload.client.world, slot, &what).await;
+            workload.compare(&what).await;
+            if !cluster.runs(primary) {
+                cluster.start(primary);
+                cluster.wait_live(&workload.client.world, primary, &what).await;
             }
-            fleet.compare_without_others(&work, slot, &what).await;
+            cluster.compare_without_others(&workload, slot, &what).await;
         });
     }
 }
@@ -188,43 +188,45 @@ fn the_primary_goes_in_the_drain() {
 /// The answer to the admission is lost; or it was never heard of; or refused: nothing that came meanwhile is.
 #[test]
 fn the_arbiters_answer_is_lost() {
-    for (seed, mood) in (0..).zip([Mood::Mumbles, Mood::Deaf, Mood::Refuses]) {
+    for (seed, on_admit) in
+        (0..).zip([AdmitBehavior::LosesReply, AdmitBehavior::DropsRequest, AdmitBehavior::Refuses])
+    {
         let slot = 2;
         // Of an object that is never purged.
         let own = StripeKey { object: ObjectId(900), stripe: 0 };
-        let what = format!("{mood:?}");
-        let fleet = Fleet::new(seed, 2, 2, 0, ROOM);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
-            work.steps(&fleet, 30).await;
-            fleet.away(slot);
-            work.steps(&fleet, 10).await;
-            fleet.mood.set(mood);
-            fleet.start(slot);
-            while fleet.admissions.get() == 0 {
-                work.client.world.sleep(1000).await;
+        let what = format!("{on_admit:?}");
+        let cluster = TestCluster::new(seed, 2, 2, 0, ROOM);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            workload.steps(&cluster, 30).await;
+            cluster.crash_and_expire(slot);
+            workload.steps(&cluster, 10).await;
+            cluster.on_admit.set(on_admit);
+            cluster.start(slot);
+            while cluster.admissions.get() == 0 {
+                workload.client.world.sleep(1000).await;
             }
-            match mood {
+            match on_admit {
                 // It is true all the same, and the map tells.
-                Mood::Mumbles => assert!(fleet.is_live(slot)),
-                Mood::Deaf => {
-                    assert!(fleet.is_closed(), "nothing is accepted until it is known");
-                    let patch = work.client.patch(0, 10, Some(1));
-                    let early = work.client.write_stable(own, &patch);
-                    assert!(fleet.sim.node("client").timeout(2_000_000, early).await.is_none());
-                    fleet.mood.set(Mood::Answers);
-                    fleet.wait_live(&work.client.world, slot, &what).await;
+                AdmitBehavior::LosesReply => assert!(cluster.is_live(slot)),
+                AdmitBehavior::DropsRequest => {
+                    assert!(cluster.is_closed(), "nothing is accepted until it is known");
+                    let patch = workload.client.patch(0, 10, Some(1));
+                    let early = workload.client.write_stable(own, &patch);
+                    assert!(cluster.sim.node("client").timeout(2_000_000, early).await.is_none());
+                    cluster.on_admit.set(AdmitBehavior::Answers);
+                    cluster.wait_live(&workload.client.world, slot, &what).await;
                 }
                 _ => {
-                    work.steps(&fleet, 10).await;
-                    assert!(!fleet.is_live(slot), "refused, and served on");
-                    fleet.mood.set(Mood::Answers);
+                    workload.steps(&cluster, 10).await;
+                    assert!(!cluster.is_live(slot), "refused, and served on");
+                    cluster.on_admit.set(AdmitBehavior::Answers);
                 }
             }
-            work.write(own, 0, 10, Some(1)).await;
-            work.steps(&fleet, 10).await;
-            fleet.mood.set(Mood::Answers);
-            fleet.comes_back(&work, slot, &what).await;
+            workload.write(own, 0, 10, Some(1)).await;
+            workload.steps(&cluster, 10).await;
+            cluster.on_admit.set(AdmitBehavior::Answers);
+            cluster.wait_rejoined(&workload, slot, &what).await;
         });
     }
 }
@@ -232,24 +234,24 @@ fn the_arbiters_answer_is_lost() {
 /// After an unanswered request a refusal is not the end of it: the epoch goes, so that the request can do no harm.
 #[test]
 fn a_refusal_after_a_lost_answer_ends_the_epoch() {
-    let fleet = Fleet::new(3, 2, 1, 0, ROOM);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        work.steps(&fleet, 10).await;
-        fleet.away(0);
-        fleet.mood.set(Mood::Deaf);
-        fleet.start(0);
-        while fleet.admissions.get() == 0 {
-            work.client.world.sleep(1000).await;
+    let cluster = TestCluster::new(3, 2, 1, 0, ROOM);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        workload.steps(&cluster, 10).await;
+        cluster.crash_and_expire(0);
+        cluster.on_admit.set(AdmitBehavior::DropsRequest);
+        cluster.start(0);
+        while cluster.admissions.get() == 0 {
+            workload.client.world.sleep(1000).await;
         }
-        let epoch = work.client.epoch();
-        fleet.mood.set(Mood::Refuses);
-        while work.client.epoch() == epoch {
-            work.client.world.sleep(1000).await;
+        let epoch = workload.client.epoch();
+        cluster.on_admit.set(AdmitBehavior::Refuses);
+        while workload.client.epoch() == epoch {
+            workload.client.world.sleep(1000).await;
         }
-        assert!(!fleet.is_live(0), "another epoch, without the slot");
-        fleet.mood.set(Mood::Answers);
-        fleet.comes_back(&work, 0, "later").await;
+        assert!(!cluster.is_live(0), "another epoch, without the slot");
+        cluster.on_admit.set(AdmitBehavior::Answers);
+        cluster.wait_rejoined(&workload, 0, "later").await;
     });
 }
 
@@ -260,13 +262,13 @@ fn an_empty_brick_takes_the_place() {
         for (k, m) in CODES {
             let slot = seed as usize % (k + m);
             let what = format!("seed {seed}, {k}+{m}, slot {slot}");
-            let fleet = Fleet::new(seed, k, m, 1, ROOM);
-            let mut work = Work::new(&fleet);
-            fleet.sim.block_on("client", async {
-                work.steps(&fleet, 60).await;
-                fleet.away(slot);
-                fleet.replace(slot, k + m);
-                fleet.comes_back(&work, slot, &what).await;
+            let cluster = TestCluster::new(seed, k, m, 1, ROOM);
+            let mut workload = Workload::new(&cluster);
+            cluster.sim.block_on("client", async {
+                workload.steps(&cluster, 60).await;
+                cluster.crash_and_expire(slot);
+                cluster.replace(slot, k + m);
+                cluster.wait_rejoined(&workload, slot, &what).await;
             });
         }
     }
@@ -277,19 +279,19 @@ fn an_empty_brick_takes_the_place() {
 fn a_brick_that_was_another_slot() {
     for seed in seeds(4) {
         let what = format!("seed {seed}");
-        let fleet = Fleet::new(seed, 2, 2, 2, ROOM);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
-            work.steps(&fleet, 40).await;
-            fleet.away(0);
-            fleet.replace(0, 4);
-            fleet.wait_live(&work.client.world, 0, &what).await;
-            work.steps(&fleet, 10).await;
-            fleet.away(2);
-            fleet.start(0);
-            fleet.replace(2, 0);
-            work.steps(&fleet, 5).await;
-            fleet.comes_back(&work, 2, &what).await;
+        let cluster = TestCluster::new(seed, 2, 2, 2, ROOM);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            workload.steps(&cluster, 40).await;
+            cluster.crash_and_expire(0);
+            cluster.replace(0, 4);
+            cluster.wait_live(&workload.client.world, 0, &what).await;
+            workload.steps(&cluster, 10).await;
+            cluster.crash_and_expire(2);
+            cluster.start(0);
+            cluster.replace(2, 0);
+            workload.steps(&cluster, 5).await;
+            cluster.wait_rejoined(&workload, 2, &what).await;
         });
     }
 }
@@ -300,20 +302,20 @@ fn parity_from_data_slots_alone() {
     for seed in seeds(6) {
         for (k, m) in [(2, 1), (3, 2)] {
             let what = format!("seed {seed}, {k}+{m}");
-            let fleet = Fleet::new(seed, k, m, 0, ROOM);
-            let mut work = Work::new(&fleet);
-            fleet.sim.block_on("client", async {
-                work.steps(&fleet, 40).await;
-                (k..k + m).for_each(|slot| fleet.away(slot));
+            let cluster = TestCluster::new(seed, k, m, 0, ROOM);
+            let mut workload = Workload::new(&cluster);
+            cluster.sim.block_on("client", async {
+                workload.steps(&cluster, 40).await;
+                (k..k + m).for_each(|slot| cluster.crash_and_expire(slot));
                 // With two parities nothing is written now.
                 if m == 1 {
-                    work.steps(&fleet, 20).await;
+                    workload.steps(&cluster, 20).await;
                 }
                 for slot in k..k + m {
-                    fleet.start(slot);
-                    fleet.wait_live(&work.client.world, slot, &what).await;
+                    cluster.start(slot);
+                    cluster.wait_live(&workload.client.world, slot, &what).await;
                 }
-                fleet.compare_without_others(&work, k, &what).await;
+                cluster.compare_without_others(&workload, k, &what).await;
             });
         }
     }
@@ -322,58 +324,58 @@ fn parity_from_data_slots_alone() {
 /// A returning slot starts clean: an operation that it alone still holds was decided against while it was away.
 #[test]
 fn amendment_3_a_returning_slot_starts_clean() {
-    let fleet = Fleet::new(1, 2, 2, 0, ROOM);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        work.write_whole(key(0), 1).await;
-        work.write_whole(key(1), 2).await;
+    let cluster = TestCluster::new(1, 2, 2, 0, ROOM);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        workload.write_whole(key(0), 1).await;
+        workload.write_whole(key(1), 2).await;
         // Slot 1 does not get these, so they are never committed; slot 0 holds its part of them.
-        fleet.strike(1, false);
+        cluster.crash(1, false);
         for (n, at) in [(0, UNIT - 50), (1, UNIT - 5)] {
-            let patch = work.client.patch(at, 100, Some(77));
-            work.client.write(key(n), &patch).await.expect("accepted");
+            let patch = workload.client.patch(at, 100, Some(77));
+            workload.client.write(key(n), &patch).await.expect("accepted");
         }
-        work.client.world.sleep(200_000).await;
-        let held = fleet.server(0).slot.borrow().tail(GROUP, 0).held.len();
+        workload.client.world.sleep(200_000).await;
+        let held = cluster.server(0).slot.borrow().tail(GROUP, 0).held.len();
         assert_eq!(held, 2, "slot 0 holds what is not committed");
-        fleet.away(0);
+        cluster.crash_and_expire(0);
         // The primary must know, or it would hand them to slot 1 in the old epoch.
-        work.client.world.sleep(2_000_000).await;
-        fleet.start(1);
-        work.client.world.sleep(1_000_000).await;
-        work.compare("aborted").await;
-        fleet.start(0);
-        fleet.wait_live(&work.client.world, 0, "clean").await;
-        let tail = fleet.server(0).slot.borrow().tail(GROUP, 0);
+        workload.client.world.sleep(2_000_000).await;
+        cluster.start(1);
+        workload.client.world.sleep(1_000_000).await;
+        workload.compare("aborted").await;
+        cluster.start(0);
+        cluster.wait_live(&workload.client.world, 0, "clean").await;
+        let tail = cluster.server(0).slot.borrow().tail(GROUP, 0);
         assert!(tail.held.is_empty(), "{:?}", tail.held);
-        fleet.compare_without_others(&work, 0, "clean").await;
+        cluster.compare_without_others(&workload, 0, "clean").await;
     });
 }
 
 /// Admission carries the windows: the slot, alone, knows durably whose writes were seen.
 #[test]
 fn amendment_4_admission_carries_the_windows() {
-    let fleet = Fleet::new(2, 2, 1, 0, ROOM);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        work.write_whole(key(0), 1).await;
-        fleet.away(2);
-        let repeated = work.client.patch(10, 10, Some(2));
-        work.client.write_stable(key(0), &repeated).await.expect("room");
-        work.write(key(0), 10, 10, Some(3)).await;
-        fleet.start(2);
-        fleet.wait_live(&work.client.world, 2, "parity").await;
-        fleet.strike(2, true);
-        fleet.start(2);
-        while !fleet.runs(2) {
-            work.client.world.sleep(1000).await;
+    let cluster = TestCluster::new(2, 2, 1, 0, ROOM);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        workload.write_whole(key(0), 1).await;
+        cluster.crash_and_expire(2);
+        let repeated = workload.client.patch(10, 10, Some(2));
+        workload.client.write_stable(key(0), &repeated).await.expect("room");
+        workload.write(key(0), 10, 10, Some(3)).await;
+        cluster.start(2);
+        cluster.wait_live(&workload.client.world, 2, "parity").await;
+        cluster.crash(2, true);
+        cluster.start(2);
+        while !cluster.runs(2) {
+            workload.client.world.sleep(1000).await;
         }
-        let windows = fleet.server(2).slot.borrow().tail(GROUP, 0).windows;
+        let windows = cluster.server(2).slot.borrow().tail(GROUP, 0).windows;
         let seen = |seq| windows.iter().any(|w| w.client == CLIENT && w.seen.contains(&ClientSeq(seq)));
         assert!((1..=3).all(seen), "{windows:?}");
         // The slot is the primary now. A repeated write is recognised, and comes over no newer one.
-        work.client.write_stable(key(0), &repeated).await.expect("answered");
-        fleet.compare_without_others(&work, 2, "repeated").await;
+        workload.client.write_stable(key(0), &repeated).await.expect("answered");
+        cluster.compare_without_others(&workload, 2, "repeated").await;
     });
 }
 
@@ -381,18 +383,18 @@ fn amendment_4_admission_carries_the_windows() {
 #[test]
 fn amendment_10_a_short_write_leaves_what_others_hold() {
     for folded in [false, true] {
-        let fleet = Fleet::new(3, 2, 2, 0, ROOM);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
-            work.write(key(0), 0, 1000, Some(1)).await;
-            work.write(key(0), UNIT + 10, 500, Some(2)).await;
-            work.client.world.sleep(if folded { 4_000_000 } else { 1000 }).await;
-            work.write(key(0), 0, UNIT, Some(3)).await;
-            work.compare("the other unit is still there").await;
-            work.write(key(0), 0, 2 * UNIT, None).await;
-            work.compare("nothing is there").await;
-            work.write(key(0), 0, 1000, Some(4)).await;
-            fleet.compare_without_others(&work, 1, "only this is there").await;
+        let cluster = TestCluster::new(3, 2, 2, 0, ROOM);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            workload.write(key(0), 0, 1000, Some(1)).await;
+            workload.write(key(0), UNIT + 10, 500, Some(2)).await;
+            workload.client.world.sleep(if folded { 4_000_000 } else { 1000 }).await;
+            workload.write(key(0), 0, UNIT, Some(3)).await;
+            workload.compare("the other unit is still there").await;
+            workload.write(key(0), 0, 2 * UNIT, None).await;
+            workload.compare("nothing is there").await;
+            workload.write(key(0), 0, 1000, Some(4)).await;
+            cluster.compare_without_others(&workload, 1, "only this is there").await;
         });
     }
 }
@@ -400,62 +402,62 @@ fn amendment_10_a_short_write_leaves_what_others_hold() {
 /// A brick that is back answers no client in an epoch that it knows from before, nor while it is brought level.
 #[test]
 fn a_slot_that_is_out_answers_no_client() {
-    let fleet = Fleet::new(4, 2, 2, 0, ROOM);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        let stripe = work.client.geometry.stripe();
-        work.write_whole(key(0), 1).await;
-        work.client.world.sleep(1_000_000).await;
-        let before = work.client.epoch();
+    let cluster = TestCluster::new(4, 2, 2, 0, ROOM);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        let stripe = workload.client.geometry.stripe();
+        workload.write_whole(key(0), 1).await;
+        workload.client.world.sleep(1_000_000).await;
+        let before = workload.client.epoch();
         let read = ReadUnit { group: GROUP, key: key(0), slot: 0, offset: 0, len: UNIT as u32 };
         let ask =
-            async |epoch| work.client.peers.call("brick0:1", epoch, &read, Buf::empty()).await.map(drop);
+            async |epoch| workload.client.peers.call("brick0:1", epoch, &read, Buf::empty()).await.map(drop);
         assert_eq!(ask(before).await, Ok(()));
-        fleet.away(0);
+        cluster.crash_and_expire(0);
         let patch = Patch { seq: 50, offset: 0, len: stripe, bytes: Some(vec![9; stripe]) };
-        work.client.write_stable(key(0), &patch).await.expect("room");
-        fleet.mood.set(Mood::Deaf);
-        fleet.start(0);
+        workload.client.write_stable(key(0), &patch).await.expect("room");
+        cluster.on_admit.set(AdmitBehavior::DropsRequest);
+        cluster.start(0);
         // As soon as it answers at all, and until it is admitted.
         for _ in 0..2000 {
-            for epoch in [before, work.client.epoch()] {
+            for epoch in [before, workload.client.epoch()] {
                 let answer = ask(epoch).await;
                 assert!(
                     matches!(answer, Err(CallError::Refused(_) | CallError::Unreachable)),
                     "{answer:?} in {epoch}"
                 );
             }
-            work.client.world.sleep(1000).await;
+            workload.client.world.sleep(1000).await;
         }
-        assert!(fleet.admissions.get() > 0, "it was brought level meanwhile");
-        fleet.mood.set(Mood::Answers);
-        fleet.wait_live(&work.client.world, 0, "admitted").await;
-        work.client.world.sleep(2_000_000).await;
-        assert_eq!(ask(work.client.epoch()).await, Ok(()));
+        assert!(cluster.admissions.get() > 0, "it was brought level meanwhile");
+        cluster.on_admit.set(AdmitBehavior::Answers);
+        cluster.wait_live(&workload.client.world, 0, "admitted").await;
+        workload.client.world.sleep(2_000_000).await;
+        assert_eq!(ask(workload.client.epoch()).await, Ok(()));
     });
 }
 
 /// What the brick has no room for keeps its slot Out, and nothing else from going on.
 #[test]
 fn a_brick_that_is_too_small_stays_out() {
-    let fleet = Fleet::new(5, 2, 1, 0, 40);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        let stripe = work.client.geometry.stripe();
-        work.write_whole(key(0), 1).await;
-        fleet.away(0);
+    let cluster = TestCluster::new(5, 2, 1, 0, 40);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        let stripe = workload.client.geometry.stripe();
+        workload.write_whole(key(0), 1).await;
+        cluster.crash_and_expire(0);
         for n in 1..30 {
-            work.write_whole(key(n), n as u8).await;
+            workload.write_whole(key(n), n as u8).await;
         }
-        fleet.start(0);
-        work.client.world.sleep(5_000_000).await;
-        assert!(!fleet.is_live(0), "it has no room");
-        work.write_whole(key(3), 99).await;
-        work.compare("without it").await;
+        cluster.start(0);
+        workload.client.world.sleep(5_000_000).await;
+        assert!(!cluster.is_live(0), "it has no room");
+        workload.write_whole(key(3), 99).await;
+        workload.compare("without it").await;
         for n in 3..30 {
-            work.write(key(n), 0, stripe, None).await;
+            workload.write(key(n), 0, stripe, None).await;
         }
-        fleet.comes_back(&work, 0, "room").await;
+        cluster.wait_rejoined(&workload, 0, "room").await;
     });
 }
 
@@ -463,22 +465,22 @@ fn a_brick_that_is_too_small_stays_out() {
 /// slot is admitted.
 #[test]
 fn a_damaged_stripe_keeps_a_slot_out() {
-    let fleet = Fleet::new(6, 2, 1, 0, ROOM);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        fleet.away(0);
+    let cluster = TestCluster::new(6, 2, 1, 0, ROOM);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        cluster.crash_and_expire(0);
         for n in 0..5 {
-            work.write_whole(key(n), n as u8).await;
+            workload.write_whole(key(n), n as u8).await;
         }
-        work.client.world.sleep(100_000).await;
-        let server = fleet.server(1);
+        workload.client.world.sleep(100_000).await;
+        let server = cluster.server(1);
         let plan = server.slot.borrow().plan_read(key(2), 1, UNIT, 0..UNIT, None, &[]).expect("decided");
         let offset = server.superblock.data_start + plan.blocks.1[0].0 * BLOCK as u64;
-        fleet.sim.damage("brick1", "disk", offset, 1);
-        fleet.start(0);
-        work.client.world.sleep(5_000_000).await;
-        assert!(!fleet.is_live(0), "a stripe cannot be filled");
-        let epoch = work.client.epoch();
+        cluster.sim.damage("brick1", "disk", offset, 1);
+        cluster.start(0);
+        workload.client.world.sleep(5_000_000).await;
+        assert!(!cluster.is_live(0), "a stripe cannot be filled");
+        let epoch = workload.client.epoch();
         let list = UnitList {
             group: GROUP,
             slot: 0,
@@ -488,38 +490,39 @@ fn a_damaged_stripe_keeps_a_slot_out() {
             only: Vec::new(),
             decided: Seq::NONE,
         };
-        let (page, _) = work.client.peers.call("brick0:1", epoch, &list, Buf::empty()).await.expect("listed");
+        let (page, _) =
+            workload.client.peers.call("brick0:1", epoch, &list, Buf::empty()).await.expect("listed");
         let filled: Vec<_> = page.units.iter().map(|unit| unit.key).collect();
         assert_eq!(filled, [key(0), key(1), key(3), key(4)]);
-        work.write_whole(key(2), 8).await;
-        fleet.comes_back(&work, 0, "mended").await;
+        workload.write_whole(key(2), 8).await;
+        cluster.wait_rejoined(&workload, 0, "mended").await;
     });
 }
 
 /// The primary tells how far it is.
 #[test]
 fn progress_is_reported() {
-    let fleet = Fleet::new(7, 2, 1, 0, ROOM);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        fleet.away(0);
+    let cluster = TestCluster::new(7, 2, 1, 0, ROOM);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        cluster.crash_and_expire(0);
         for n in 0..5 {
-            work.write_whole(key(n), n as u8).await;
+            workload.write_whole(key(n), n as u8).await;
         }
-        fleet.mood.set(Mood::Deaf);
-        fleet.start(0);
-        while fleet.admissions.get() == 0 {
-            work.client.world.sleep(1000).await;
+        cluster.on_admit.set(AdmitBehavior::DropsRequest);
+        cluster.start(0);
+        while cluster.admissions.get() == 0 {
+            workload.client.world.sleep(1000).await;
         }
-        let report = work.client.report().await;
+        let report = workload.client.report().await;
         let [joining] = report.joining.as_slice() else { panic!("{:?}", report.joining) };
         assert_eq!((joining.group, joining.slot, joining.brick), (GROUP, 0, BrickId(0)));
         assert_eq!((joining.stripes, joining.compared, joining.filled), (5, 5, 5));
         assert_eq!(joining.bytes, 5 * UNIT as u64);
         assert!(joining.age > 0);
-        fleet.mood.set(Mood::Answers);
-        fleet.wait_live(&work.client.world, 0, "admitted").await;
-        work.client.world.sleep(3_000_000).await;
-        assert!(work.client.report().await.joining.is_empty());
+        cluster.on_admit.set(AdmitBehavior::Answers);
+        cluster.wait_live(&workload.client.world, 0, "admitted").await;
+        workload.client.world.sleep(3_000_000).await;
+        assert!(workload.client.report().await.joining.is_empty());
     });
 }

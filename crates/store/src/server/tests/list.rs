@@ -66,7 +66,7 @@ fn a_list_has_every_unit_once() {
             let listed = client.list(None, limit, Vec::new()).await;
             assert_eq!(keys(&listed), expected);
             assert!(listed.iter().all(|unit| unit.blocks == 1 && unit.base > Seq::NONE));
-            let news: Vec<_> = listed.iter().filter(|unit| unit.news).map(|unit| unit.key).collect();
+            let news: Vec<_> = listed.iter().filter(|unit| unit.dirty).map(|unit| unit.key).collect();
             assert_eq!(news, [overlaid]);
         }
         let from = client.list(Some(expected[600]), 50, Vec::new()).await;

@@ -5,7 +5,7 @@ mod verify;
 use types::Seq;
 use types::messages::brick::OpKind;
 
-use super::fleet::{Fleet, node};
+use super::cluster::{TestCluster, node};
 use super::*;
 use crate::pressure::Pressure;
 
@@ -26,25 +26,25 @@ enum Stage {
 
 /// What happens then.
 #[derive(Clone, Copy, Debug)]
-enum Blow {
+enum Fault {
     PowerCutOfAll,
     PowerCut(usize),
     Lost(usize),
 }
 
-fn fleet(seed: u64, m: usize) -> Fleet {
+fn cluster(seed: u64, m: usize) -> TestCluster {
     let code = Code::new(K as u8, m as u8).expect("a code");
-    Fleet::of(seed, Geometry::new(code, UNIT as u32, 64).expect("a geometry"), 0, 512)
+    TestCluster::of(seed, Geometry::new(code, UNIT as u32, 64).expect("a geometry"), 0, 512)
 }
 
-impl Fleet {
-    fn blow(&self, blow: Blow) {
-        let struck = match blow {
-            Blow::PowerCutOfAll => 0..self.geometry.code().slots(),
-            Blow::PowerCut(brick) => brick..brick + 1,
-            Blow::Lost(brick) => return self.away(brick),
+impl TestCluster {
+    fn inject(&self, fault: Fault) {
+        let struck = match fault {
+            Fault::PowerCutOfAll => 0..self.geometry.code().slots(),
+            Fault::PowerCut(brick) => brick..brick + 1,
+            Fault::Lost(brick) => return self.crash_and_expire(brick),
         };
-        struck.clone().for_each(|brick| self.strike(brick, true));
+        struck.clone().for_each(|brick| self.crash(brick, true));
         struck.for_each(|brick| self.start(brick));
     }
 
@@ -90,39 +90,39 @@ impl Fleet {
 }
 
 /// Strikes when a patch has come so far; then everything must be there, also without a data brick.
-fn struck(seed: u64, m: usize, stage: Stage, blow: Blow) {
-    let fleet = fleet(seed, m);
-    let mut client = fleet.client();
-    let what = format!("seed {seed}, 2+{m}, {blow:?} when {stage:?}");
-    fleet.sim.block_on("client", async {
-        let expected = fleet.overlaid(&mut client).await;
+fn struck(seed: u64, m: usize, stage: Stage, fault: Fault) {
+    let cluster = cluster(seed, m);
+    let mut client = cluster.client();
+    let what = format!("seed {seed}, 2+{m}, {fault:?} when {stage:?}");
+    cluster.sim.block_on("client", async {
+        let expected = cluster.overlaid(&mut client).await;
         client.world.sleep(ALMOST_IDLE_US).await;
         let mut patch = None;
         for _ in 0..50_000 {
-            if fleet.stage(&mut patch) == Some(stage) {
+            if cluster.stage(&mut patch) == Some(stage) {
                 break;
             }
             client.world.sleep(10).await;
         }
-        assert_eq!(fleet.stage(&mut patch), Some(stage), "{what}: the stage is reached");
-        fleet.blow(blow);
-        fleet.same(&client, &expected, &what).await;
+        assert_eq!(cluster.stage(&mut patch), Some(stage), "{what}: the stage is reached");
+        cluster.inject(fault);
+        cluster.same(&client, &expected, &what).await;
         // Another fold might mend what the patch has left: every second time there is none before more is lost.
         let folds = seed.is_multiple_of(2);
         if folds {
             client.world.sleep(FOLDED_US).await;
-            fleet.same(&client, &expected, &what).await;
+            cluster.same(&client, &expected, &what).await;
         }
-        let lost = match blow {
-            Blow::Lost(brick) => Some(brick),
+        let lost = match fault {
+            Fault::Lost(brick) => Some(brick),
             _ => None,
         };
         if folds && lost.is_none() {
-            assert_eq!(fleet.overlays(), 0, "{what}: what was begun is finished, or done again");
+            assert_eq!(cluster.overlays(), 0, "{what}: what was begun is finished, or done again");
         }
         for brick in (0..K).filter(|brick| Some(*brick) != lost).take(m - usize::from(lost.is_some())) {
-            fleet.away(brick);
-            fleet.same(&client, &expected, &what).await;
+            cluster.crash_and_expire(brick);
+            cluster.same(&client, &expected, &what).await;
         }
     });
 }
@@ -130,10 +130,10 @@ fn struck(seed: u64, m: usize, stage: Stage, blow: Blow) {
 fn struck_at_every_stage(m: usize) {
     for stage in [Stage::SomeHold, Stage::AllHold, Stage::SomeDecided] {
         for seed in 0..4 {
-            struck(seed, m, stage, Blow::PowerCutOfAll);
+            struck(seed, m, stage, Fault::PowerCutOfAll);
             for brick in 0..K + m {
-                struck(seed, m, stage, Blow::PowerCut(brick));
-                struck(seed, m, stage, Blow::Lost(brick));
+                struck(seed, m, stage, Fault::PowerCut(brick));
+                struck(seed, m, stage, Fault::Lost(brick));
             }
         }
     }
@@ -155,24 +155,24 @@ fn losses_at_every_stage_with_two_parities() {
 #[test]
 fn a_damaged_block_is_folded_whole() {
     for (seed, slot) in [(1, 0), (2, 1), (3, K)] {
-        let fleet = fleet(seed, 1);
-        let mut client = fleet.client();
-        fleet.sim.block_on("client", async {
-            let expected = fleet.overlaid(&mut client).await;
+        let cluster = cluster(seed, 1);
+        let mut client = cluster.client();
+        cluster.sim.block_on("client", async {
+            let expected = cluster.overlaid(&mut client).await;
             client.world.sleep(50_000).await;
-            let server = fleet.server(slot);
+            let server = cluster.server(slot);
             let row = if slot == 1 { 3 } else { 1 };
             let plan = server.slot.borrow().plan_read(KEY, slot as u8, 0, 0..UNIT, None, &[]);
             let (block, _) = plan.expect("decided").blocks.1[row];
             let offset = server.superblock.data_start + block * BLOCK as u64;
-            fleet.sim.damage(&node(slot), "disk", offset, 1);
+            cluster.sim.damage(&node(slot), "disk", offset, 1);
             client.world.sleep(FOLDED_US).await;
             let (folded, patched) =
-                (fleet.server(K).counters.folded.get(), fleet.server(K).counters.patched.get());
-            assert_eq!((folded, patched, fleet.overlays()), (1, 0, 0), "slot {slot}");
-            fleet.same(&client, &expected, "damaged").await;
-            fleet.away(0);
-            fleet.same(&client, &expected, "damaged, without a data brick").await;
+                (cluster.server(K).counters.folded.get(), cluster.server(K).counters.patched.get());
+            assert_eq!((folded, patched, cluster.overlays()), (1, 0, 0), "slot {slot}");
+            cluster.same(&client, &expected, "damaged").await;
+            cluster.crash_and_expire(0);
+            cluster.same(&client, &expected, "damaged, without a data brick").await;
         });
     }
 }
@@ -181,21 +181,21 @@ fn a_damaged_block_is_folded_whole() {
 #[test]
 fn a_stable_write_waits_for_every_slot() {
     for seed in 0..5 {
-        let fleet = fleet(seed, 1);
-        let mut client = fleet.client();
-        fleet.sim.block_on("client", async {
-            let mut expected = fleet.overlaid(&mut client).await;
-            fleet.strike(1, true);
+        let cluster = cluster(seed, 1);
+        let mut client = cluster.client();
+        cluster.sim.block_on("client", async {
+            let mut expected = cluster.overlaid(&mut client).await;
+            cluster.crash(1, true);
             let patch = client.patch(UNIT + 10, 100, Some(9));
             let epoch = client.epoch();
             let waiting = client.write_stable(KEY, &patch);
             let early = client.world.timeout(800_000, waiting).await;
             assert_eq!((early, client.epoch()), (None, epoch), "a slot that takes part is away");
-            fleet.start(1);
+            cluster.start(1);
             client.write_stable(KEY, &patch).await.expect("answered");
-            fleet.blow(Blow::PowerCutOfAll);
+            cluster.inject(Fault::PowerCutOfAll);
             patch.apply(&mut expected);
-            fleet.same(&client, &expected, "after the power cut").await;
+            cluster.same(&client, &expected, "after the power cut").await;
         });
     }
 }
@@ -204,9 +204,9 @@ fn a_stable_write_waits_for_every_slot() {
 #[test]
 fn where_a_journal_is_full_a_small_write_is_written_whole() {
     for (journal_fill, overlaid) in [(0, true), (100, false)] {
-        let fleet = fleet(5, 2);
-        let mut client = fleet.client();
-        fleet.sim.block_on("client", async {
+        let cluster = cluster(5, 2);
+        let mut client = cluster.client();
+        cluster.sim.block_on("client", async {
             let base = client.patch(0, client.geometry.stripe(), Some(1));
             client.write_stable(KEY, &base).await.expect("room");
             let mut expected = vec![0; client.geometry.stripe()];
@@ -214,12 +214,12 @@ fn where_a_journal_is_full_a_small_write_is_written_whole() {
             // Not asked again for an hour: the write gives up waiting for folds before.
             let at = client.world.now() + 3_600_000_000;
             let pressure = Pressure { free: u64::MAX, journal_fill, at };
-            fleet.server(fleet.primary()).pressure.borrow_mut().insert(BrickId(0), pressure);
+            cluster.server(cluster.primary()).pressure.borrow_mut().insert(BrickId(0), pressure);
             let small = client.patch(UNIT - 50, 100, Some(2));
             client.write_stable(KEY, &small).await.expect("room");
             small.apply(&mut expected);
-            assert_eq!(fleet.overlays() > 0, overlaid, "a journal {journal_fill} % full");
-            fleet.same(&client, &expected, "written").await;
+            assert_eq!(cluster.overlays() > 0, overlaid, "a journal {journal_fill} % full");
+            cluster.same(&client, &expected, "written").await;
         });
     }
 }
@@ -227,18 +227,18 @@ fn where_a_journal_is_full_a_small_write_is_written_whole() {
 /// The fill of its own journal is what it is now, not what the answer to a primary's last operation said.
 #[test]
 fn a_primary_knows_how_full_it_is_itself() {
-    let fleet = fleet(5, 2);
-    let mut client = fleet.client();
-    fleet.sim.block_on("client", async {
+    let cluster = cluster(5, 2);
+    let mut client = cluster.client();
+    cluster.sim.block_on("client", async {
         let base = client.patch(0, client.geometry.stripe(), Some(1));
         client.write_stable(KEY, &base).await.expect("room");
-        let primary = fleet.primary();
-        let server = fleet.server(primary);
+        let primary = cluster.primary();
+        let server = cluster.server(primary);
         server.note_pressure(server.options.brick, u64::MAX, 100);
         let small = client.patch(UNIT - 50, 100, Some(2));
         let early = client.world.timeout(1_000_000, client.write_stable(KEY, &small)).await;
         assert!(early.is_some(), "nothing is full, so there is nothing to wait for");
-        assert!(fleet.overlays() > 0);
+        assert!(cluster.overlays() > 0);
     });
 }
 
@@ -246,35 +246,35 @@ fn a_primary_knows_how_full_it_is_itself() {
 /// with what the take-over aborts.
 #[test]
 fn after_a_failed_patch_nothing_enters_in_its_epoch() {
-    let fleet = fleet(4, 1);
-    let mut client = fleet.client();
-    fleet.sim.block_on("client", async {
-        let mut expected = fleet.overlaid(&mut client).await;
+    let cluster = cluster(4, 1);
+    let mut client = cluster.client();
+    cluster.sim.block_on("client", async {
+        let mut expected = cluster.overlaid(&mut client).await;
         client.world.sleep(50_000).await;
-        let server = fleet.server(0);
+        let server = cluster.server(0);
         let plan = server.slot.borrow().plan_read(KEY, 0, 0, 0..UNIT, None, &[]);
         let (block, _) = plan.expect("decided").blocks.1[1];
         let offset = server.superblock.data_start + block * BLOCK as u64;
-        fleet.sim.damage(&node(0), "disk", offset, 1);
-        fleet.stubborn.set(true);
+        cluster.sim.damage(&node(0), "disk", offset, 1);
+        cluster.refuses_renewal.set(true);
         for _ in 0..3000 {
-            if fleet.server(K).unpatched.borrow().contains(&KEY) {
+            if cluster.server(K).unpatched.borrow().contains(&KEY) {
                 break;
             }
             client.world.sleep(1000).await;
         }
-        assert!(fleet.server(K).unpatched.borrow().contains(&KEY), "the patch fails");
+        assert!(cluster.server(K).unpatched.borrow().contains(&KEY), "the patch fails");
         let epoch = client.epoch();
         let patch = client.patch(10, 100, Some(9));
         let early = client.world.timeout(500_000, client.write_stable(KEY, &patch)).await;
         assert_eq!((early, client.epoch()), (None, epoch), "nothing is stable in the failed epoch");
-        fleet.stubborn.set(false);
+        cluster.refuses_renewal.set(false);
         client.write_stable(KEY, &patch).await.expect("answered");
         assert!(client.epoch() > epoch);
         patch.apply(&mut expected);
-        fleet.same(&client, &expected, "in the next epoch").await;
+        cluster.same(&client, &expected, "in the next epoch").await;
         client.world.sleep(FOLDED_US).await;
-        fleet.same(&client, &expected, "folded").await;
-        assert_eq!(fleet.overlays(), 0);
+        cluster.same(&client, &expected, "folded").await;
+        assert_eq!(cluster.overlays(), 0);
     });
 }

@@ -1,6 +1,6 @@
 //! A brick that was put Out and is back.
 
-use super::fleet::{Fleet, Work};
+use super::cluster::{TestCluster, Workload};
 use super::*;
 
 /// It holds a lease again, and nobody tells its slots of new epochs: only its map knows that they have missed writes.
@@ -22,7 +22,7 @@ fn a_slot_that_is_out_answers_no_client_of_an_older_epoch() {
         }
         let read = ReadUnit { group: GROUP, key, slot: 0, offset: 0, len: 4096 };
         // The brick learns it with its next beat.
-        client.world.sleep(2 * types::limits::BEAT_US).await;
+        client.world.sleep(2 * types::limits::HEARTBEAT_US).await;
         let answer = client.peers.call(AT, before, &read, Buf::empty()).await;
         assert_eq!(answer.map(|_| ()), Err(CallError::Refused(Refusal::StaleEpoch)));
     });
@@ -34,25 +34,25 @@ fn a_slot_that_is_out_answers_no_client_of_an_older_epoch() {
 fn a_slot_that_forgot_a_decision_hears_it_in_an_idle_group_too() {
     let mut forgotten = 0;
     for seed in 0..20 {
-        let fleet = Fleet::new(seed, 2, 1, 0, 1024);
-        let mut work = Work::new(&fleet);
-        let world = work.client.world.clone();
-        fleet.sim.block_on("client", async {
-            let waits = || fleet.server(0).slot.borrow().undecided().next().is_some();
+        let cluster = TestCluster::new(seed, 2, 1, 0, 1024);
+        let mut workload = Workload::new(&cluster);
+        let world = workload.client.world.clone();
+        cluster.sim.block_on("client", async {
+            let waits = || cluster.server(0).slot.borrow().undecided().next().is_some();
             let key = StripeKey { object: ObjectId(1), stripe: 0 };
-            work.write_whole(key, 1).await;
+            workload.write_whole(key, 1).await;
             while waits() {
                 world.sleep(100).await;
             }
-            fleet.strike(0, true);
-            fleet.start(0);
-            while !fleet.runs(0) {
+            cluster.crash(0, true);
+            cluster.start(0);
+            while !cluster.runs(0) {
                 world.sleep(10_000).await;
             }
             forgotten += u32::from(waits());
             world.sleep(5_000_000).await;
             assert!(!waits(), "seed {seed}: it still does not know the decision");
-            work.compare("a restarted slot").await;
+            workload.compare("a restarted slot").await;
         });
     }
     assert!(forgotten > 0, "no power cut took the record of the decision");

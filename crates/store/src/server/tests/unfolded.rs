@@ -4,7 +4,7 @@
 use types::limits::UNFOLDED_MAX;
 use types::messages::brick::Unfolded;
 
-use super::fleet::{Fleet, UNIT, Work};
+use super::cluster::{TestCluster, UNIT, Workload};
 use super::*;
 
 const STRIPES: u64 = 6;
@@ -15,7 +15,7 @@ fn key(stripe: u64) -> StripeKey {
     StripeKey { object: ObjectId(1), stripe }
 }
 
-impl Fleet {
+impl TestCluster {
     /// Overlays that a brick has.
     fn overlays_of(&self, brick: usize) -> usize {
         self.server(brick).slot.borrow().resident().1
@@ -27,14 +27,14 @@ impl Fleet {
     }
 
     /// Every stripe has an overlay over its last data unit, and slot 0 leads: the parity is gone.
-    async fn lose_parity(&self, work: &mut Work) {
+    async fn lose_parity(&self, workload: &mut Workload) {
         let code = self.geometry.code();
         for stripe in 0..STRIPES {
-            work.write_whole(key(stripe), 1 + stripe as u8).await;
-            work.write(key(stripe), (code.k() - 1) * UNIT + 100, 50, Some(99)).await;
+            workload.write_whole(key(stripe), 1 + stripe as u8).await;
+            workload.write(key(stripe), (code.k() - 1) * UNIT + 100, 50, Some(99)).await;
         }
-        (code.k()..code.slots()).for_each(|slot| self.away(slot));
-        work.compare("without parity").await;
+        (code.k()..code.slots()).for_each(|slot| self.crash_and_expire(slot));
+        workload.compare("without parity").await;
         assert_eq!(self.primary(), 0);
         assert_eq!((self.overlays_of(0), self.overlays_of(code.k() - 1)), (0, STRIPES as usize));
     }
@@ -45,19 +45,19 @@ impl Fleet {
 fn overlays_that_only_other_data_slots_have_are_folded() {
     for (k, m) in [(2, 1), (3, 1), (2, 2)] {
         let what = format!("{k}+{m}");
-        let fleet = Fleet::new(7, k, m, 0, 1024);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
-            fleet.lose_parity(&mut work).await;
-            work.client.world.sleep(FOLDED_US).await;
-            assert_eq!(fleet.overlays(), 0, "{what}: everything is folded");
-            assert_eq!(fleet.server(0).counters.folded.get(), STRIPES, "{what}: once");
-            work.compare(&what).await;
-            (k..k + m).for_each(|slot| fleet.start(slot));
+        let cluster = TestCluster::new(7, k, m, 0, 1024);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            cluster.lose_parity(&mut workload).await;
+            workload.client.world.sleep(FOLDED_US).await;
+            assert_eq!(cluster.overlays(), 0, "{what}: everything is folded");
+            assert_eq!(cluster.server(0).counters.folded.get(), STRIPES, "{what}: once");
+            workload.compare(&what).await;
+            (k..k + m).for_each(|slot| cluster.start(slot));
             for slot in k..k + m {
-                fleet.wait_live(&work.client.world, slot, &what).await;
+                cluster.wait_live(&workload.client.world, slot, &what).await;
             }
-            fleet.compare_without_others(&work, k, &what).await;
+            cluster.compare_without_others(&workload, k, &what).await;
         });
     }
 }
@@ -65,12 +65,12 @@ fn overlays_that_only_other_data_slots_have_are_folded() {
 /// A message is a hint: it may come late, again, to the wrong brick, or name what there is not.
 #[test]
 fn what_is_told_and_not_so_changes_nothing() {
-    let fleet = Fleet::new(8, 2, 1, 0, 1024);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        fleet.lose_parity(&mut work).await;
-        work.client.world.sleep(FOLDED_US).await;
-        let before = (fleet.ordered(0), fleet.ordered(1));
+    let cluster = TestCluster::new(8, 2, 1, 0, 1024);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        cluster.lose_parity(&mut workload).await;
+        workload.client.world.sleep(FOLDED_US).await;
+        let before = (cluster.ordered(0), cluster.ordered(1));
         let elsewhere = GroupId { volume: VolumeId(77), index: 5 };
         let stranger = StripeKey { object: ObjectId(400), stripe: 3 };
         let mut stripes: Vec<(GroupId, StripeKey)> =
@@ -78,28 +78,28 @@ fn what_is_told_and_not_so_changes_nothing() {
         stripes.extend([(GROUP, stranger), (elsewhere, stranger), (elsewhere, key(70))]);
         for _ in 0..3 {
             for brick in [0, 1] {
-                fleet.server(brick).unfolded(Unfolded { stripes: stripes.clone() }).expect("noted");
+                cluster.server(brick).unfolded(Unfolded { stripes: stripes.clone() }).expect("noted");
             }
-            work.client.world.sleep(FOLDED_US / 2).await;
+            workload.client.world.sleep(FOLDED_US / 2).await;
         }
-        assert_eq!((fleet.ordered(0), fleet.ordered(1)), before, "nothing was ordered");
+        assert_eq!((cluster.ordered(0), cluster.ordered(1)), before, "nothing was ordered");
         assert!(
-            [0, 1].iter().all(|brick| fleet.server(*brick).unfolded.borrow().is_empty()),
+            [0, 1].iter().all(|brick| cluster.server(*brick).unfolded.borrow().is_empty()),
             "nothing is kept"
         );
-        work.compare("told in vain").await;
+        workload.compare("told in vain").await;
     });
 }
 
 /// Whatever is told, a primary notes a bounded part of it; and a slot with much to tell does so in turn.
 #[test]
 fn what_is_told_is_bounded() {
-    let fleet = Fleet::new(9, 2, 1, 0, 1024);
-    let mut work = Work::new(&fleet);
-    fleet.sim.block_on("client", async {
-        fleet.lose_parity(&mut work).await;
+    let cluster = TestCluster::new(9, 2, 1, 0, 1024);
+    let mut workload = Workload::new(&cluster);
+    cluster.sim.block_on("client", async {
+        cluster.lose_parity(&mut workload).await;
         {
-            let (server, epoch) = (fleet.server(1), work.client.epoch());
+            let (server, epoch) = (cluster.server(1), workload.client.epoch());
             let slot = server.slot.borrow();
             let page = |after, max| -> Vec<StripeKey> {
                 let found = slot.overlaid_before(|id| (id == GROUP).then_some(epoch), after, max);
@@ -114,15 +114,15 @@ fn what_is_told_is_bounded() {
         let told = |first: u64, stripes: usize| Unfolded {
             stripes: (first..).take(stripes).map(|stripe| (GROUP, key(stripe))).collect(),
         };
-        let server = fleet.server(0);
+        let server = cluster.server(0);
         assert_eq!(server.unfolded(told(100, UNFOLDED_MAX + 1)), Err(Refusal::Malformed));
         for n in 0..20 {
             server.unfolded(told(100 + n * UNFOLDED_MAX as u64, UNFOLDED_MAX)).expect("noted in part");
         }
         assert_eq!(server.unfolded.borrow().len(), 4 * UNFOLDED_MAX);
-        work.client.world.sleep(4 * FOLDED_US).await;
-        assert_eq!((fleet.overlays(), server.unfolded.borrow().len()), (0, 0));
-        work.compare("told too much").await;
+        workload.client.world.sleep(4 * FOLDED_US).await;
+        assert_eq!((cluster.overlays(), server.unfolded.borrow().len()), (0, 0));
+        workload.compare("told too much").await;
     });
 }
 
@@ -132,26 +132,26 @@ fn whoever_is_struck_everything_is_folded() {
     for seed in 0..20 {
         let (k, m) = [(2, 1), (3, 1)][seed as usize % 2];
         let what = format!("seed {seed}, {k}+{m}");
-        let fleet = Fleet::new(seed, k, m, 0, 1024);
-        let mut work = Work::new(&fleet);
-        fleet.sim.block_on("client", async {
-            work.steps(&fleet, 30).await;
-            fleet.away(k);
+        let cluster = TestCluster::new(seed, k, m, 0, 1024);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            workload.steps(&cluster, 30).await;
+            cluster.crash_and_expire(k);
             for _ in 0..5 {
-                work.client.world.sleep(work.below(1_500_000) as u64).await;
-                let (struck, power) = (work.below(k), work.below(2) == 0);
-                fleet.strike(struck, power);
-                work.client.world.sleep(work.below(100_000) as u64).await;
-                fleet.start(struck);
-                if work.below(2) == 0 {
-                    work.step(&fleet).await;
+                workload.client.world.sleep(workload.below(1_500_000) as u64).await;
+                let (struck, power) = (workload.below(k), workload.below(2) == 0);
+                cluster.crash(struck, power);
+                workload.client.world.sleep(workload.below(100_000) as u64).await;
+                cluster.start(struck);
+                if workload.below(2) == 0 {
+                    workload.step(&cluster).await;
                 }
             }
-            work.client.world.sleep(2 * FOLDED_US).await;
-            assert_eq!(fleet.overlays(), 0, "{what}: everything is folded");
-            work.compare(&what).await;
-            fleet.start(k);
-            fleet.comes_back(&work, k, &what).await;
+            workload.client.world.sleep(2 * FOLDED_US).await;
+            assert_eq!(cluster.overlays(), 0, "{what}: everything is folded");
+            workload.compare(&what).await;
+            cluster.start(k);
+            cluster.wait_rejoined(&workload, k, &what).await;
         });
     }
 }

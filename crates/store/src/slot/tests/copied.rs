@@ -16,7 +16,8 @@ fn amendment_9_a_copied_record_keeps_its_state() {
         bench.core.synced(bench.lsn);
         let first = bench.journal.len();
         bench.checkpoint(3, freed);
-        let copies = bench.journal.iter().filter(|(_, record)| matches!(record, Recorded::Hold(_))).count();
+        let copies =
+            bench.journal.iter().filter(|(_, record)| matches!(record, Recorded::Prepare(_))).count();
         assert_eq!(copies, if freed { 2 } else { 4 }, "two operations, each copied");
         assert_eq!(bench.journal.len() < first, freed);
         let replayed = bench.replay();

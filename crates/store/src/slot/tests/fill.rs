@@ -29,7 +29,7 @@ impl Bench {
             }
             FillStep::Write(runs) => {
                 self.core.may_fill(epoch, fill)?;
-                self.record(Recorded::Hold(hold_of_fill(fill, runs)));
+                self.record(Recorded::Prepare(fill_record(fill, runs)));
             }
         }
         Ok(())
@@ -66,7 +66,7 @@ fn a_fill_takes_the_place_of_everything_older() {
 fn what_was_decided_without_a_slot_is_not_held_late() {
     let mut bench = Bench::serving();
     let late = bench.request(key(0), OpKind::Full, 0, UNIT);
-    let Ok(PrepareStep::Hold(_)) = bench.prepare(&late) else { panic!("space") };
+    let Ok(PrepareStep::Write(_)) = bench.prepare(&late) else { panic!("space") };
     bench.decide(late.seq);
     assert_eq!(bench.core.may_hold(GROUP, late.key, late.seq), Err(Refusal::NotServing));
     assert_eq!(bench.core.free_blocks(), BLOCKS);

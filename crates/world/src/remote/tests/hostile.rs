@@ -3,12 +3,12 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::entry::Entry;
-use super::super::fault::Fault;
-use super::super::ledger::{Ledger, Piece, Task};
-use super::super::url::{Place, Url, is_url};
+use super::super::error::RemoteError;
+use super::super::negotiation::Negotiation;
+use super::super::replay_log::{Piece, ReplayLog, Task};
+use super::super::url::{Endpoint, Url, is_url};
 use super::*;
-use crate::nbd::{AnswerHeader, OptionHeader, Request, SimpleReply, answer, option};
+use crate::nbd::{OptionHeader, OptionReplyHeader, Request, SimpleReply, option, option_reply};
 
 fn write(offset: u64, byte: u8) -> Task {
     Task::Write(Piece { offset, len: 4096, parts: vec![block(byte)] })
@@ -20,63 +20,66 @@ fn done(cookie: u64) -> SimpleReply {
 
 #[test]
 fn a_flush_covers_what_was_answered_before_it_was_sent() {
-    let mut ledger = Ledger::default();
+    let mut replay_log = ReplayLog::default();
     for at in 0..3 {
-        ledger.ask(write(at * 4096, 1), 0).unwrap();
+        replay_log.ask(write(at * 4096, 1), 0).unwrap();
     }
-    assert_eq!(ledger.next_request().unwrap().0.cookie, 1);
-    assert_eq!(ledger.next_request().unwrap().0.cookie, 2);
-    ledger.answered(done(2), Buf::empty()).unwrap();
-    ledger.next_request().unwrap();
-    ledger.ask(Task::Flush, 0).unwrap();
-    assert_eq!(ledger.next_request().unwrap().0.kind, CMD_FLUSH);
+    assert_eq!(replay_log.next_request().unwrap().0.cookie, 1);
+    assert_eq!(replay_log.next_request().unwrap().0.cookie, 2);
+    replay_log.answered(done(2), Buf::empty()).unwrap();
+    replay_log.next_request().unwrap();
+    replay_log.ask(Task::Flush, 0).unwrap();
+    assert_eq!(replay_log.next_request().unwrap().0.kind, CMD_FLUSH);
     // Answered after the flush was sent: nobody knows whether it is covered.
-    ledger.answered(done(1), Buf::empty()).unwrap();
-    assert!(ledger.is_flushing());
-    ledger.answered(done(4), Buf::empty()).unwrap();
-    assert_eq!((ledger.to_repeat(), ledger.unflushed(), ledger.is_flushing()), (vec![1, 3], 8192, false));
+    replay_log.answered(done(1), Buf::empty()).unwrap();
+    assert!(replay_log.is_flushing());
+    replay_log.answered(done(4), Buf::empty()).unwrap();
+    assert_eq!(
+        (replay_log.to_repeat(), replay_log.unflushed(), replay_log.is_flushing()),
+        (vec![1, 3], 8192, false)
+    );
 }
 
 #[test]
 fn a_flush_that_is_sent_again_covers_what_was_repeated() {
-    let mut ledger = Ledger::default();
-    let promises =
-        [write(0, 1), Task::Read { offset: 0, len: 1 }, Task::Flush].map(|task| ledger.ask(task, 7));
-    while ledger.next_request().is_some() {}
-    ledger.broken();
-    assert_eq!(ledger.oldest(), Some(7), "a new connection is no answer");
-    assert!(ledger.answered(done(3), Buf::empty()).is_err(), "it was not asked on this connection");
-    assert_eq!(ledger.to_repeat(), [1]);
-    assert_eq!(ledger.repeat(1).unwrap().1, [block(1)]);
-    ledger.repeated(done(1)).unwrap();
+    let mut replay_log = ReplayLog::default();
+    let completions =
+        [write(0, 1), Task::Read { offset: 0, len: 1 }, Task::Flush].map(|task| replay_log.ask(task, 7));
+    while replay_log.next_request().is_some() {}
+    replay_log.broken();
+    assert_eq!(replay_log.oldest(), Some(7), "a new connection is no answer");
+    assert!(replay_log.answered(done(3), Buf::empty()).is_err(), "it was not asked on this connection");
+    assert_eq!(replay_log.to_repeat(), [1]);
+    assert_eq!(replay_log.repeat(1).unwrap().1, [block(1)]);
+    replay_log.repeated(done(1)).unwrap();
     let sent: Vec<u16> =
-        std::iter::from_fn(|| ledger.next_request()).map(|(request, _)| request.kind).collect();
+        std::iter::from_fn(|| replay_log.next_request()).map(|(request, _)| request.kind).collect();
     assert_eq!(sent, [CMD_READ, CMD_FLUSH]);
-    ledger.answered(done(3), Buf::empty()).unwrap();
-    assert_eq!((ledger.to_repeat().len(), ledger.unflushed()), (0, 0));
-    ledger.lose("gone".to_owned());
-    assert!(ledger.ask(Task::Flush, 0).is_err());
-    drop(promises);
+    replay_log.answered(done(3), Buf::empty()).unwrap();
+    assert_eq!((replay_log.to_repeat().len(), replay_log.unflushed()), (0, 0));
+    replay_log.lose("gone".to_owned());
+    assert!(replay_log.ask(Task::Flush, 0).is_err());
+    drop(completions);
 }
 
 #[test]
 fn a_write_that_was_answered_and_fails_when_repeated_is_the_end() {
-    let mut ledger = Ledger::default();
-    ledger.ask(write(0, 1), 0).unwrap();
-    ledger.next_request().unwrap();
-    ledger.answered(done(1), Buf::empty()).unwrap();
-    ledger.broken();
-    ledger.repeat(1).unwrap();
-    let failed = ledger.repeated(SimpleReply { cookie: 1, code: CODE_IO });
-    assert!(matches!(failed, Err(Fault::Wrong(_))), "{failed:?}");
-    let shut = ledger.repeated(SimpleReply { cookie: 1, code: CODE_SHUTDOWN });
-    assert!(matches!(shut, Err(Fault::Broken(_))), "{shut:?}");
+    let mut replay_log = ReplayLog::default();
+    replay_log.ask(write(0, 1), 0).unwrap();
+    replay_log.next_request().unwrap();
+    replay_log.answered(done(1), Buf::empty()).unwrap();
+    replay_log.broken();
+    replay_log.repeat(1).unwrap();
+    let failed = replay_log.repeated(SimpleReply { cookie: 1, code: CODE_IO });
+    assert!(matches!(failed, Err(RemoteError::Fatal(_))), "{failed:?}");
+    let shut = replay_log.repeated(SimpleReply { cookie: 1, code: CODE_SHUTDOWN });
+    assert!(matches!(shut, Err(RemoteError::Transient(_))), "{shut:?}");
 }
 
 #[test]
 fn places() {
-    let tcp = |address: &str, export: &str| Some((Place::Tcp(address.to_owned()), export.to_owned()));
-    let unix = |path: &str, export: &str| Some((Place::Unix(path.to_owned()), export.to_owned()));
+    let tcp = |address: &str, export: &str| Some((Endpoint::Tcp(address.to_owned()), export.to_owned()));
+    let unix = |path: &str, export: &str| Some((Endpoint::Unix(path.to_owned()), export.to_owned()));
     let cases = [
         ("nbd://host/disk", tcp("host:10809", "disk")),
         ("nbd://host:7/disk", tcp("host:7", "disk")),
@@ -106,7 +109,7 @@ fn places() {
     ];
     for (text, right) in cases {
         assert!(is_url(text), "{text}");
-        assert_eq!(Url::parse(text).ok().map(|url| (url.place, url.export)), right, "{text}");
+        assert_eq!(Url::parse(text).ok().map(|url| (url.endpoint, url.export)), right, "{text}");
     }
     for path in ["/dev/nbd0", "nbd", "disk", "./nbd://x", "http://x/y"] {
         assert!(!is_url(path), "{path}");
@@ -116,8 +119,8 @@ fn places() {
 
 #[test]
 fn a_server_cannot_inform_for_ever() {
-    let (mut entry, head) = (Entry::new("disk"), answer(OPT_GO, REP_INFO, &[9, 9]));
-    let taken = (0..1000).take_while(|_| entry.data_len(&head).is_ok()).count();
+    let (mut negotiation, head) = (Negotiation::new("disk"), option_reply(OPT_GO, REP_INFO, &[9, 9]));
+    let taken = (0..1000).take_while(|_| negotiation.data_len(&head).is_ok()).count();
     assert_eq!(taken, 64);
 }
 
@@ -130,23 +133,23 @@ proptest! {
         prop_assert_eq!(SimpleReply::parse(&reply.encode()), Some(reply));
         let len = data.len() as u32;
         prop_assert_eq!(OptionHeader::parse(&option(code, &data)), Some(OptionHeader { option: code, len }));
-        let header = AnswerHeader { option: code, kind: code, len };
-        prop_assert_eq!(AnswerHeader::parse(&answer(code, code, &data)), Some(header));
+        let header = OptionReplyHeader { option: code, kind: code, len };
+        prop_assert_eq!(OptionReplyHeader::parse(&option_reply(code, code, &data)), Some(header));
     }
 
     #[test]
     fn any_bytes_as_a_server(bytes in vec(any::<u8>(), 0..60), kinds in vec((any::<u32>(), vec(any::<u8>(), 0..30)), 0..80)) {
-        let mut entry = Entry::new("disk");
-        let _ = entry.greeted(&bytes);
-        if let Ok((_, len)) = entry.data_len(&bytes) {
+        let mut negotiation = Negotiation::new("disk");
+        let _ = negotiation.greeted(&bytes);
+        if let Ok((_, len)) = negotiation.data_len(&bytes) {
             prop_assert!(len <= crate::STREAM_HEAD_MAX);
         }
         for (kind, data) in kinds {
             for kind in [kind, kind % 5, (kind % 12) | (1 << 31)] {
-                match entry.answered(kind, &data) {
+                match negotiation.answered(kind, &data) {
                     Ok(Some(export)) => prop_assert!(export.piece() >= 4096 && export.len() <= export.size),
                     Ok(None) => {}
-                    Err(Fault::Broken(text) | Fault::Wrong(text)) => prop_assert!(text.len() < 4096),
+                    Err(RemoteError::Transient(text) | RemoteError::Fatal(text)) => prop_assert!(text.len() < 4096),
                 }
             }
         }
@@ -154,23 +157,23 @@ proptest! {
 
     #[test]
     fn replies_of_any_kind(replies in vec((0u64..8, prop_oneof![Just(0u32), any::<u32>()]), 0..20), sent in 0usize..6) {
-        let mut ledger = Ledger::default();
+        let mut replay_log = ReplayLog::default();
         let tasks = [write(0, 1), Task::Read { offset: 0, len: 512 }, Task::Flush, write(4096, 2), Task::Flush];
-        let promises: Vec<_> = tasks.into_iter().map(|task| ledger.ask(task, 0).unwrap()).collect();
-        (0..sent).for_each(|_| drop(ledger.next_request()));
+        let completions: Vec<_> = tasks.into_iter().map(|task| replay_log.ask(task, 0).unwrap()).collect();
+        (0..sent).for_each(|_| drop(replay_log.next_request()));
         for (cookie, code) in replies {
             let reply = SimpleReply { cookie, code };
-            match ledger.payload(reply) {
+            match replay_log.payload(reply) {
                 Ok(len) => {
                     prop_assert!(cookie >= 1 && cookie <= sent as u64, "it was asked");
                     prop_assert!(len == 0 || (len == 512 && cookie == 2), "the room is what was asked for");
-                    let _ = ledger.answered(reply, Buf::empty());
+                    let _ = replay_log.answered(reply, Buf::empty());
                 }
-                Err(_) => prop_assert!(ledger.answered(reply, Buf::empty()).is_err()),
+                Err(_) => prop_assert!(replay_log.answered(reply, Buf::empty()).is_err()),
             }
         }
-        prop_assert!(ledger.unflushed() <= 8192);
-        drop(promises);
+        prop_assert!(replay_log.unflushed() <= 8192);
+        drop(completions);
     }
 
     #[test]

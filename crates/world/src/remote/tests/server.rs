@@ -5,13 +5,15 @@ use std::rc::Rc;
 
 use types::Buf;
 
-use crate::nbd::words::*;
-use crate::nbd::{ANSWER_LEN, OPTION_LEN, OptionHeader, REQUEST_LEN, Request, SimpleReply, answer};
+use crate::nbd::consts::*;
+use crate::nbd::{
+    OPTION_LEN, OPTION_REPLY_LEN, OptionHeader, REQUEST_LEN, Request, SimpleReply, option_reply,
+};
 use crate::{Conn, Disk, Listener, StreamReceiver, StreamSender, World};
 
 /// How a server behaves from now on.
 #[derive(Clone, Debug)]
-pub(super) struct Manner {
+pub(super) struct Behaviour {
     pub(super) greeting: Vec<u8>,
     pub(super) size: u64,
     pub(super) flags: u16,
@@ -20,12 +22,12 @@ pub(super) struct Manner {
     /// Answers the request for an export with this and these words.
     pub(super) refusal: Option<(u32, Vec<u8>)>,
     /// Does this to requests of this kind.
-    pub(super) spoil: Option<(u16, Spoil)>,
+    pub(super) fault: Option<(u16, InjectedFault)>,
 }
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spoil {
+pub(super) enum InjectedFault {
     /// The reply bears another cookie.
     Cookie,
     /// The reply is none.
@@ -46,15 +48,15 @@ pub(super) fn greeting(flags: u16) -> Vec<u8> {
     [&MAGIC.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &flags.to_be_bytes()].concat()
 }
 
-impl Manner {
-    pub(super) fn honest(size: u64) -> Manner {
-        Manner {
+impl Behaviour {
+    pub(super) fn honest(size: u64) -> Behaviour {
+        Behaviour {
             greeting: greeting(3),
             size,
             flags: HAS_FLAGS | SEND_FLUSH | SEND_FUA,
             sizes: [1, 4096, 32 << 20],
             refusal: None,
-            spoil: None,
+            fault: None,
         }
     }
 }
@@ -63,7 +65,7 @@ impl Manner {
 pub(super) struct Server {
     pub(super) world: World,
     pub(super) disk: Disk,
-    pub(super) manner: RefCell<Manner>,
+    pub(super) behaviour: RefCell<Behaviour>,
     /// Flushes answered.
     pub(super) flushes: Cell<u64>,
     /// Connections made.
@@ -71,9 +73,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(world: &World, disk: Disk, manner: Manner) -> Rc<Server> {
-        let (world, manner) = (world.clone(), RefCell::new(manner));
-        Rc::new(Server { world, disk, manner, flushes: Cell::new(0), entered: Cell::new(0) })
+    pub(super) fn new(world: &World, disk: Disk, behaviour: Behaviour) -> Rc<Server> {
+        let (world, behaviour) = (world.clone(), RefCell::new(behaviour));
+        Rc::new(Server { world, disk, behaviour, flushes: Cell::new(0), entered: Cell::new(0) })
     }
 
     /// Serves whoever connects, until the listener fails.
@@ -103,13 +105,13 @@ impl Server {
         loop {
             let request = Request::parse(&receiver.head(REQUEST_LEN).await.ok()??)?;
             let payload = receiver.body(request.payload()?).await.ok()?;
-            let spoil = self.manner.borrow().spoil.filter(|(kind, _)| *kind == request.kind);
-            let spoil = spoil.map(|(_, spoil)| spoil);
-            match spoil {
+            let fault = self.behaviour.borrow().fault.filter(|(kind, _)| *kind == request.kind);
+            let fault = fault.map(|(_, fault)| fault);
+            match fault {
                 _ if request.is_disconnect() => return None,
-                Some(Spoil::Drop) => return None,
-                Some(Spoil::Silence) => continue,
-                Some(Spoil::Cut) => {
+                Some(InjectedFault::Drop) => return None,
+                Some(InjectedFault::Silence) => continue,
+                Some(InjectedFault::Cut) => {
                     let reply = SimpleReply { cookie: request.cookie, code: 0 }.encode();
                     let half = if request.kind == CMD_READ { 100 } else { 0 };
                     let _ = sender.lock().await.send(&reply[..9 + half.min(7)], Buf::empty()).await;
@@ -120,15 +122,15 @@ impl Server {
             // Requests go on side by side, and past the end of their connection, as with every real server.
             let (server, sender) = (self.clone(), sender.clone());
             self.world.spawn("test", async move {
-                let (code, body) = match spoil {
-                    Some(Spoil::Code(code)) => (code, Buf::empty()),
+                let (code, body) = match fault {
+                    Some(InjectedFault::Code(code)) => (code, Buf::empty()),
                     _ => server.carry_out(&request, payload).await,
                 };
                 let mut head = SimpleReply { cookie: request.cookie, code }.encode();
-                match spoil {
-                    Some(Spoil::Cookie) => head[9] ^= 1,
-                    Some(Spoil::Magic) => head[0] ^= 1,
-                    Some(Spoil::Structured) => {
+                match fault {
+                    Some(InjectedFault::Cookie) => head[9] ^= 1,
+                    Some(InjectedFault::Magic) => head[0] ^= 1,
+                    Some(InjectedFault::Structured) => {
                         head[..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
                     }
                     _ => {}
@@ -139,29 +141,29 @@ impl Server {
     }
 
     async fn negotiate(&self, sender: &mut StreamSender, receiver: &mut StreamReceiver) -> Option<()> {
-        let Manner { greeting, size, flags, sizes, refusal, .. } = self.manner.borrow().clone();
+        let Behaviour { greeting, size, flags, sizes, refusal, .. } = self.behaviour.borrow().clone();
         sender.send(&greeting, Buf::empty()).await.ok()?;
         receiver.head(4).await.ok()??;
         let OptionHeader { option, len } = OptionHeader::parse(&receiver.head(OPTION_LEN).await.ok()??)?;
         let data = receiver.head(len as usize).await.ok()??;
         assert_eq!((option, &data[..4], &data[4..8]), (OPT_GO, &[0, 0, 0, 4][..], &b"disk"[..]));
         if let Some((kind, words)) = refusal {
-            return sender.send(&answer(OPT_GO, kind, &words), Buf::empty()).await.ok();
+            return sender.send(&option_reply(OPT_GO, kind, &words), Buf::empty()).await.ok();
         }
         let export = [&INFO_EXPORT.to_be_bytes()[..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
         let [least, preferred, most] = sizes.map(u32::to_be_bytes);
         let blocks = [&INFO_BLOCK_SIZE.to_be_bytes()[..], &least, &preferred, &most].concat();
         let answers = [
-            answer(OPT_GO, REP_INFO, &export),
-            answer(OPT_GO, REP_INFO, &blocks),
-            answer(OPT_GO, REP_ACK, b""),
+            option_reply(OPT_GO, REP_INFO, &export),
+            option_reply(OPT_GO, REP_INFO, &blocks),
+            option_reply(OPT_GO, REP_ACK, b""),
         ];
-        assert_eq!(answers[2].len(), ANSWER_LEN);
+        assert_eq!(answers[2].len(), OPTION_REPLY_LEN);
         sender.send(&answers.concat(), Buf::empty()).await.ok()
     }
 
     async fn carry_out(&self, request: &Request, payload: Buf) -> (u32, Buf) {
-        let [least, _, most] = self.manner.borrow().sizes;
+        let [least, _, most] = self.behaviour.borrow().sizes;
         let (offset, len) = (request.offset, request.len);
         if offset % u64::from(least) != 0 || len % least != 0 || len > most {
             return (CODE_INVALID, Buf::empty());

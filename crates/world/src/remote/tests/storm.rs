@@ -31,8 +31,8 @@ fn storm(seed: u64) -> u64 {
     let repeated = std::cell::Cell::new(0);
     sim.block_on("brick", async {
         let sizes = [[1, 4096, 32 << 20], [512, 512, 4096], [4096, 4096, 8192]][seed as usize % 3];
-        let manner = Manner { sizes, ..Manner::honest(SIZE) };
-        lend(&sim, manner.clone()).await;
+        let behaviour = Behaviour { sizes, ..Behaviour::honest(SIZE) };
+        lend(&sim, behaviour.clone()).await;
         let world = sim.node("brick");
         // Opening may meet a break; whoever starts a brick does so again.
         let disk = loop {
@@ -57,7 +57,7 @@ fn storm(seed: u64) -> u64 {
                     }
                 }
                 world.sleep(chance.random() % (4 * SECOND)).await;
-                lend(&sim, manner.clone()).await;
+                lend(&sim, behaviour.clone()).await;
                 world.sleep(5 * SECOND).await;
             }
         };
@@ -90,7 +90,7 @@ fn storm(seed: u64) -> u64 {
         check(&disk, &right, seed).await;
         drop(disk);
         sim.power_cut("lender");
-        let server = lend(&sim, manner).await;
+        let server = lend(&sim, behaviour).await;
         check(&server.disk, &right, seed).await;
     });
     repeated.get()

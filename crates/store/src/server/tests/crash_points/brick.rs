@@ -10,9 +10,9 @@ use world::sim::{DiskEvent, DiskImage, Recording};
 use super::super::*;
 use super::UNIT;
 use super::images::Crash;
-use super::oracle::{Fate, History, Op, Picture, Settled};
+use super::oracle::{Fate, History, Op, Settled, UnitContent};
 use crate::ops::UnitRead;
-use crate::slot::Clients;
+use crate::slot::ClientTable;
 
 /// The object that the workloads write to, which has one stripe, and another one.
 pub(super) const FIRST: StripeKey = StripeKey { object: ObjectId(1), stripe: 0 };
@@ -137,7 +137,7 @@ fn config(epoch: Epoch, role: Role) -> GroupConfig {
 fn map(epoch: Epoch, role: Role) -> ClusterMap {
     let code = Code::new(2, 1).expect("a code");
     let geometry = Geometry::new(code, UNIT as u32, 64).expect("a geometry");
-    sea(geometry, vec![config(epoch, role)])
+    cluster_map(geometry, vec![config(epoch, role)])
 }
 
 /// Sends an operation, its unit staged before if `staged`.
@@ -154,7 +154,7 @@ pub(super) async fn send(
     let blocks = (op.bytes.len() / BLOCK) as u32;
     let crcs = if op.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
     let origins: Vec<_> =
-        op.origin.iter().map(|seq| types::messages::brick::Origin { client: CLIENT, seq: *seq }).collect();
+        op.origin.iter().map(|seq| types::messages::brick::WriteId { client: CLIENT, seq: *seq }).collect();
     let is_patch = op.kind == OpKind::Patch;
     let prepare = Prepare {
         group: GROUP,
@@ -199,11 +199,11 @@ pub(super) async fn promise(server: &Rc<Server>, role: Role, epoch: Epoch) -> Ta
 
 /// The end of a take-over.
 pub(super) async fn decide(server: &Rc<Server>, epoch: Epoch, tail: &Tail, aborted: &[Seq]) {
-    let mut windows = Clients::default();
+    let mut windows = ClientTable::default();
     windows.merge(&tail.windows);
     let forwarded = tail.held.iter().filter(|op| !aborted.contains(&op.seq));
     for origin in forwarded.flat_map(|op| &op.origins) {
-        windows.0.entry(origin.client).or_default().saw(origin.seq);
+        windows.0.entry(origin.client).or_default().mark_seen(origin.seq);
     }
     let decide = Decide {
         group: GROUP,
@@ -220,8 +220,8 @@ pub(super) fn decided(epoch: Epoch, upto: Seq) -> GroupDecision {
 }
 
 /// The unit of a stripe as the brick has it.
-pub(super) async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> Picture {
-    let mut picture = Picture::empty(2 * UNIT);
+pub(super) async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> UnitContent {
+    let mut content = UnitContent::empty(2 * UNIT);
     let range = 0..UNIT;
     let read = UnitRead { group: GROUP, key, slot: role.slot(), range, identity: None, decided: Vec::new() };
     let (answer, bytes) = server.unit(epoch, &read).await.expect("a decided unit can be read");
@@ -230,11 +230,11 @@ pub(super) async fn found(server: &Server, role: Role, epoch: Epoch, key: Stripe
     for piece in pieces {
         let bytes = server.overlay_bytes(&piece).await.expect("an overlay can be read");
         for i in 0..piece.len {
-            picture.over[piece.to + i] = Some(bytes.as_ref().map_or(0, |bytes| bytes[i]));
+            content.over[piece.to + i] = Some(bytes.as_ref().map_or(0, |bytes| bytes[i]));
         }
     }
-    picture.base[..bytes.len()].copy_from_slice(&bytes);
-    picture
+    content.base[..bytes.len()].copy_from_slice(&bytes);
+    content
 }
 
 /// Fills the segment that is appended to with what nobody needs. False if the journal is too full for that already.
@@ -395,7 +395,7 @@ pub(super) async fn examine(
     next.settled.retain(|settled| settled.upto <= known);
     next.settled.push(Settled { upto: Seq::new(LATER[turn], 0), aborted: aborted.clone(), issued, acked });
     for key in [FIRST, OTHER] {
-        let mut right = history.picture(key, 2 * UNIT, rig.role.unit(), remains);
+        let mut right = history.content(key, 2 * UNIT, rig.role.unit(), remains);
         right.base = right.read(rig.role.unit());
         assert!(
             found(&server, rig.role, LATER[turn], key).await == right,

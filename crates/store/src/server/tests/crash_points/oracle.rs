@@ -9,7 +9,7 @@ use types::{ClientSeq, Seq, StripeKey};
 use super::UNIT;
 
 /// Requests to the disk until something happened.
-pub(super) type At = usize;
+pub(super) type RequestCount = usize;
 
 /// An operation that was sent to the slot.
 #[derive(Clone, Debug)]
@@ -24,13 +24,13 @@ pub(super) struct Op {
     pub(super) rows: Vec<u32>,
     /// The number of the write that it carries.
     pub(super) origin: Option<ClientSeq>,
-    pub(super) issued: At,
+    pub(super) issued: RequestCount,
     /// Answered as durable.
-    pub(super) acked: Option<At>,
+    pub(super) acked: Option<RequestCount>,
     /// Answered with a refusal: as if it had never been sent.
     pub(super) refused: bool,
     /// A recovery has told that it is not held.
-    pub(super) gone: Option<At>,
+    pub(super) gone: Option<RequestCount>,
     /// The slot has missed it, and was given the unit that it made.
     pub(super) filled: bool,
 }
@@ -40,8 +40,8 @@ pub(super) struct Op {
 pub(super) struct Settled {
     pub(super) upto: Seq,
     pub(super) aborted: Vec<Seq>,
-    pub(super) issued: At,
-    pub(super) acked: Option<At>,
+    pub(super) issued: RequestCount,
+    pub(super) acked: Option<RequestCount>,
 }
 
 /// All that happened to a brick, with the times.
@@ -50,7 +50,7 @@ pub(super) struct History {
     pub(super) ops: Vec<Op>,
     pub(super) settled: Vec<Settled>,
     /// Of the first object: sent and answered.
-    pub(super) purged: Option<(At, Option<At>)>,
+    pub(super) purged: Option<(RequestCount, Option<RequestCount>)>,
 }
 
 /// What became of an operation.
@@ -63,16 +63,16 @@ pub(super) enum Fate {
 
 /// A unit as it must be.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(super) struct Picture {
+pub(super) struct UnitContent {
     /// Bytes of the base.
     pub(super) base: Vec<u8>,
     /// Bytes of the stripe's data that overlays cover.
     pub(super) over: Vec<Option<u8>>,
 }
 
-impl Picture {
-    pub(super) fn empty(stripe: usize) -> Picture {
-        Picture { base: vec![0; UNIT], over: vec![None; stripe] }
+impl UnitContent {
+    pub(super) fn empty(stripe: usize) -> UnitContent {
+        UnitContent { base: vec![0; UNIT], over: vec![None; stripe] }
     }
 
     /// The unit's bytes with what lies over them, for the data unit that begins at `start` of the stripe.
@@ -112,18 +112,18 @@ impl Picture {
 
 impl History {
     /// The unit of a stripe made by some of the operations.
-    pub(super) fn picture(
+    pub(super) fn content(
         &self,
         key: StripeKey,
         stripe: usize,
         unit: Range<usize>,
         with: impl Fn(&Op) -> bool,
-    ) -> Picture {
-        let mut picture = Picture::empty(stripe);
+    ) -> UnitContent {
+        let mut content = UnitContent::empty(stripe);
         for op in self.ops.iter().filter(|op| op.key == key && !op.refused && with(op)) {
-            picture.apply(op, unit.clone());
+            content.apply(op, unit.clone());
         }
-        picture
+        content
     }
 
     /// The last take-over that a slot knows of which has decided up to `decided`.
@@ -132,8 +132,8 @@ impl History {
     }
 
     /// What of it had happened by then, as a past of which nothing more is to come.
-    pub(super) fn until(&self, at: At) -> History {
-        let ended = |time: Option<At>| time.filter(|time| *time <= at).map(|_| 0);
+    pub(super) fn until(&self, at: RequestCount) -> History {
+        let ended = |time: Option<RequestCount>| time.filter(|time| *time <= at).map(|_| 0);
         let ops = self.ops.iter().filter(|op| op.issued <= at).map(|op| Op {
             issued: 0,
             acked: ended(op.acked),

@@ -90,8 +90,8 @@ impl Life {
         check_space(&self.server).await;
         let there = FIRST_ONES.skip(1).chain([LATER_ONE, B]);
         for object in there {
-            let picture = found(&self.server, rig.role, self.epoch, key(object)).await;
-            assert_eq!(picture.base[0], object as u8, "the unit of object {object}");
+            let content = found(&self.server, rig.role, self.epoch, key(object)).await;
+            assert_eq!(content.base[0], object as u8, "the unit of object {object}");
         }
         for object in FIRST_ONES.chain([LATER_ONE, B]) {
             self.purge(object).await;

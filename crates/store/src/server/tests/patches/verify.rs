@@ -7,7 +7,7 @@ use super::*;
 
 const M: usize = 2;
 
-impl Fleet {
+impl TestCluster {
     async fn verify(&self, client: &Client) -> Verified {
         let verify = Verify { group: GROUP, after: None, limit: 100 };
         client.call(&verify, Buf::empty()).await.expect("the primary compares").0
@@ -41,7 +41,7 @@ impl Fleet {
                 unit_blocks: if whole { vec![(bytes.len() / BLOCK) as u32; K] } else { Vec::new() },
                 crcs: if whole { crc_blocks(&payload) } else { Vec::new() },
                 urgent: true,
-                ..crate::ops::blank(GROUP, seq, KEY, kind)
+                ..crate::ops::empty_prepare(GROUP, seq, KEY, kind)
             };
             let server = self.server(*slot);
             server.prepare(epoch, &prepare, payload).await.expect("held");
@@ -52,27 +52,27 @@ impl Fleet {
 }
 
 /// A group whose stripe has been written, `folded` or with overlays, is as it should be; then it is spoilt.
-fn spoilt(folded: bool, spoil: impl AsyncFn(&Fleet, &Client)) -> (u64, u64) {
-    let fleet = fleet(3, M);
-    let mut client = fleet.client();
-    fleet.sim.block_on("client", async {
-        fleet.overlaid(&mut client).await;
+fn spoilt(folded: bool, spoil: impl AsyncFn(&TestCluster, &Client)) -> (u64, u64) {
+    let cluster = cluster(3, M);
+    let mut client = cluster.client();
+    cluster.sim.block_on("client", async {
+        cluster.overlaid(&mut client).await;
         client.world.sleep(if folded { FOLDED_US } else { 50_000 }).await;
-        assert_eq!(fleet.overlays() == 0, folded);
-        assert_eq!(fleet.faults(&client).await, (0, 0), "all is well");
-        spoil(&fleet, &client).await;
-        fleet.faults(&client).await
+        assert_eq!(cluster.overlays() == 0, folded);
+        assert_eq!(cluster.faults(&client).await, (0, 0), "all is well");
+        spoil(&cluster, &client).await;
+        cluster.faults(&client).await
     })
 }
 
 #[test]
 fn a_damaged_unit_is_named() {
     for (slot, folded) in [(0, false), (1, true), (K, true), (K + 1, false)] {
-        let found = spoilt(folded, async |fleet, _| {
-            let server = fleet.server(slot);
+        let found = spoilt(folded, async |cluster, _| {
+            let server = cluster.server(slot);
             let plan = server.slot.borrow().plan_read(KEY, slot as u8, 0, 0..UNIT, None, &[]);
             let (block, _) = plan.expect("decided").blocks.1[2];
-            fleet.sim.damage(&node(slot), "disk", server.superblock.data_start + block * BLOCK as u64, 1);
+            cluster.sim.damage(&node(slot), "disk", server.superblock.data_start + block * BLOCK as u64, 1);
         });
         assert_eq!(found, (0, 1 << slot));
     }
@@ -82,8 +82,8 @@ fn a_damaged_unit_is_named() {
 fn an_overlay_that_others_lack_is_named() {
     // Of the data slot, or of one parity slot: those differ that do not have what the data slot has.
     for (slot, expected) in [(0, 0b1100), (K + 1, 0b1000)] {
-        let found = spoilt(false, async |fleet, client| {
-            fleet.slip_in(client, OpKind::Overlay, &[(slot, vec![7; 100])]).await;
+        let found = spoilt(false, async |cluster, client| {
+            cluster.slip_in(client, OpKind::Overlay, &[(slot, vec![7; 100])]).await;
         });
         assert_eq!(found, (expected, 0));
     }
@@ -91,23 +91,23 @@ fn an_overlay_that_others_lack_is_named() {
 
 #[test]
 fn a_unit_of_another_identity_is_named() {
-    let found = spoilt(true, async |fleet, client| {
-        fleet.slip_in(client, OpKind::Full, &[(1, vec![7; UNIT])]).await;
+    let found = spoilt(true, async |cluster, client| {
+        cluster.slip_in(client, OpKind::Full, &[(1, vec![7; UNIT])]).await;
     });
     assert_eq!(found, (0b0010, 0));
 }
 
 #[test]
 fn parity_that_fits_no_data_is_named() {
-    let found = spoilt(true, async |fleet, client| {
+    let found = spoilt(true, async |cluster, client| {
         let data = [vec![7; UNIT], vec![9; UNIT]];
         let mut parity = vec![vec![0; UNIT]; M];
         let mut outs: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut unit[..]).collect();
-        let coder = Coder::new(fleet.geometry.code());
+        let coder = Coder::new(cluster.geometry.code());
         coder.encode(&[&data[0], &data[1]], &mut outs);
         parity[1][UNIT / 2] ^= 1;
         let units: Vec<(usize, Vec<u8>)> = data.into_iter().chain(parity).enumerate().collect();
-        fleet.slip_in(client, OpKind::Full, &units).await;
+        cluster.slip_in(client, OpKind::Full, &units).await;
     });
     assert_eq!(found, (0b1000, 0));
 }
@@ -115,16 +115,16 @@ fn parity_that_fits_no_data_is_named() {
 /// Without parity there is nothing to compare, but what cannot be read is found.
 #[test]
 fn page_by_page_and_also_without_a_brick() {
-    let fleet = fleet(5, M);
-    let mut client = fleet.client();
-    fleet.sim.block_on("client", async {
+    let cluster = cluster(5, M);
+    let mut client = cluster.client();
+    cluster.sim.block_on("client", async {
         for stripe in 0..5 {
             let patch = client.patch(0, 2 * UNIT - 5, Some(stripe as u8));
             client.write(StripeKey { stripe, ..KEY }, &patch).await.expect("room");
         }
         client.sync().await;
         for lost in [None, Some(0), Some(K)] {
-            lost.inspect(|brick| fleet.away(*brick));
+            lost.inspect(|brick| cluster.crash_and_expire(*brick));
             let (mut after, mut stripes, mut pages) = (None, 0, 0);
             loop {
                 let verify = Verify { group: GROUP, after, limit: 2 };

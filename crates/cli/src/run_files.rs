@@ -1,0 +1,68 @@
+//! Notes that the daemons of gates leave about themselves, so that other commands find them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::process::Daemon;
+
+/// Where root's daemons leave them.
+const RUN_DIR: &str = "/run/shoal";
+
+/// Where this user's daemons leave them.
+fn run_dir() -> PathBuf {
+    let user = nix::unistd::geteuid();
+    if user.is_root() {
+        return PathBuf::from(RUN_DIR);
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) => Path::new(&dir).join("shoal"),
+        None => std::env::temp_dir().join(format!("shoal-{user}")),
+    }
+}
+
+/// A daemon's note about itself, gone when it ends.
+pub(crate) struct RunFile {
+    path: PathBuf,
+}
+
+impl RunFile {
+    /// Leaves a note of this process, which is a daemon of this `kind`.
+    pub(crate) fn create(kind: &str, what: &Value) -> anyhow::Result<RunFile> {
+        let dir = run_dir();
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let path = dir.join(format!("{kind}-{}.json", std::process::id()));
+        let me = Daemon::running(std::process::id()).context("cannot find this process in /proc")?;
+        me.write(&path.with_extension("pid"))?;
+        fs::write(&path, what.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(RunFile { path })
+    }
+}
+
+impl Drop for RunFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(self.path.with_extension("pid"));
+    }
+}
+
+/// What the running daemons of a kind have noted; notes of dead ones are cleared away.
+pub(crate) fn of_kind(kind: &str) -> Vec<(Value, Daemon)> {
+    let Ok(entries) = fs::read_dir(run_dir()) else { return Vec::new() };
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(".json"))
+    };
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()).filter(is_one) {
+        let Some(daemon) = Daemon::read(&path.with_extension("pid")) else {
+            drop(RunFile { path });
+            continue;
+        };
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        found.push((serde_json::from_str(&text).unwrap_or_default(), daemon));
+    }
+    found
+}

@@ -1,0 +1,320 @@
+//! What was heard of directories a moment ago.
+//!
+//! When it has listed a directory, the kernel forgets the time of its last access and asks for all attributes at the next
+//! look at them, although it may believe the others for a while yet; the C library has such a look at each `opendir`. When
+//! it has changed a name it forgets all attributes, and asks for them before the next name is looked for; the service has
+//! told them with its answer to the change. So the first question after either is answered with what was heard, as long as
+//! the kernel may believe that. Whatever else the kernel asks has another reason, and the service is asked.
+//!
+//! Answers may overtake each other. Of two the one that has seen more changes of the directory's names is the later one. A
+//! change of which the service has not told how the directory is then ends what was heard, and what is being asked.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use client::Opened;
+use types::InodeId;
+use types::messages::names::{Attr, FileKind, Linked, Unlinked};
+
+use super::kernel_cache::TTL;
+
+/// Directories that are remembered; beyond, everything is forgotten and learned anew.
+const REMEMBERED_MAX: usize = 4096;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct DirAttrCache {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Changes by this mount so far of which the service has told nothing.
+    untold: u64,
+    heard: BTreeMap<InodeId, CachedAttr>,
+}
+
+struct CachedAttr {
+    attr: Attr,
+    /// Until when it may be believed.
+    until: Instant,
+    /// The kernel has listed or changed it since its last question.
+    asked_again: bool,
+}
+
+/// A question to the service: when it was put, and after how many untold changes.
+#[derive(Clone, Copy)]
+pub(super) struct Question {
+    untold: u64,
+    at: Instant,
+}
+
+/// The answer to a change of a directory's names.
+pub(super) trait ChangedNames {
+    /// The directory as it was then.
+    fn directory(&self) -> Option<&Attr>;
+}
+
+impl ChangedNames for Linked {
+    fn directory(&self) -> Option<&Attr> {
+        Some(&self.parent)
+    }
+}
+
+impl ChangedNames for Unlinked {
+    fn directory(&self) -> Option<&Attr> {
+        Some(&self.parent)
+    }
+}
+
+impl ChangedNames for Opened {
+    fn directory(&self) -> Option<&Attr> {
+        self.parent.as_ref()
+    }
+}
+
+impl DirAttrCache {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the kernel may still believe of a directory, and for how long, if it asks because it has listed or changed it.
+    pub(super) fn known(&self, inode: InodeId, now: Instant) -> Option<(Attr, Duration)> {
+        let mut state = self.lock();
+        let heard = state.heard.get_mut(&inode)?;
+        let asked_again = std::mem::take(&mut heard.asked_again);
+        let left = heard.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
+        asked_again.then(|| (heard.attr.clone(), left))
+    }
+
+    /// What was heard last of a directory, however long ago.
+    pub(super) fn last(&self, inode: InodeId) -> Option<Attr> {
+        self.lock().heard.get(&inode).map(|heard| heard.attr.clone())
+    }
+
+    /// A directory was read: this is the time of its last access now.
+    pub(super) fn accessed(&self, attr: &Attr) {
+        if let Some(heard) = self.lock().heard.get_mut(&attr.inode) {
+            heard.attr.atime = attr.atime;
+        }
+    }
+
+    /// The kernel is listing a directory.
+    pub(super) fn listed(&self, inode: InodeId) {
+        if let Some(heard) = self.lock().heard.get_mut(&inode) {
+            heard.asked_again = true;
+        }
+    }
+
+    /// The service is about to be asked.
+    pub(super) fn question(&self, at: Instant) -> Question {
+        Question { untold: self.lock().untold, at }
+    }
+
+    /// What the service has answered.
+    pub(super) fn update(&self, question: Question, attr: &Attr) {
+        if attr.kind == FileKind::Directory {
+            self.lock().update(question, attr);
+        }
+    }
+
+    /// This mount has changed a directory's names, and the service has told how it is then: called before whoever wanted
+    /// that is answered.
+    pub(super) fn changed_to(&self, question: Question, attr: &Attr) {
+        let mut state = self.lock();
+        state.update(question, attr);
+        if let Some(heard) = state.heard.get_mut(&attr.inode) {
+            heard.asked_again = true;
+        }
+    }
+
+    /// This mount has changed a directory, or tried to: called before whoever wanted that is answered.
+    pub(super) fn changed(&self, inode: InodeId) {
+        let mut state = self.lock();
+        state.untold += 1;
+        state.heard.remove(&inode);
+    }
+
+    /// This mount has changed directories, not all of which it knows: a name that went may be that of a directory.
+    pub(super) fn some_changed(&self) {
+        let mut state = self.lock();
+        state.untold += 1;
+        state.heard.clear();
+    }
+}
+
+impl State {
+    fn update(&mut self, question: Question, attr: &Attr) {
+        // An answer from before an untold change may be too old to be believed, but what has seen fewer changes than it is
+        // older still: it is kept for that.
+        let believed = self.untold == question.untold;
+        let until = if believed { question.at + TTL } else { question.at };
+        if let Some(heard) = self.heard.get_mut(&attr.inode) {
+            let later = (attr.changes, until) >= (heard.attr.changes, heard.until);
+            if later {
+                heard.until = if believed { until.max(heard.until) } else { until };
+                heard.attr = attr.clone();
+            }
+            return;
+        }
+        if self.heard.len() >= REMEMBERED_MAX {
+            self.heard.clear();
+            // What is being asked may be older than what was known.
+            self.untold += 1;
+        }
+        self.heard.insert(attr.inode, CachedAttr { attr: attr.clone(), until, asked_again: false });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::ObjectId;
+
+    const DIR: InodeId = InodeId(5);
+
+    fn attr(inode: InodeId, kind: FileKind) -> Attr {
+        Attr {
+            inode,
+            kind,
+            mode: 0o755,
+            links: 2,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            object: ObjectId(0),
+            stale_end: 0,
+            truncate_seq: 0,
+            changes: 0,
+        }
+    }
+
+    /// The directory after so many changes of its names.
+    fn changed(changes: u64) -> Attr {
+        Attr { changes, ..attr(DIR, FileKind::Directory) }
+    }
+
+    /// Heard and listed.
+    fn heard_at(now: Instant) -> DirAttrCache {
+        let directories = DirAttrCache::default();
+        directories.update(directories.question(now), &attr(DIR, FileKind::Directory));
+        directories.listed(DIR);
+        directories
+    }
+
+    #[test]
+    fn an_answer_counts_from_its_question_on() {
+        let now = Instant::now();
+        let after = |ms| heard_at(now).known(DIR, now + Duration::from_millis(ms)).map(|(_, left)| left);
+        assert_eq!(after(0), Some(TTL));
+        assert_eq!(after(300), Some(TTL - Duration::from_millis(300)));
+        assert_eq!(after(1000), None);
+        assert_eq!(after(5000), None);
+        assert!(heard_at(now).known(InodeId(6), now).is_none());
+    }
+
+    /// The kernel asks although it need not, when a right is missing for example: then it wants to know.
+    #[test]
+    fn only_the_first_question_after_a_listing_is_answered() {
+        let now = Instant::now();
+        let directories = heard_at(now);
+        assert!(directories.known(DIR, now).is_some());
+        assert!(directories.known(DIR, now).is_none());
+        directories.listed(DIR);
+        assert!(directories.known(DIR, now).is_some());
+    }
+
+    #[test]
+    fn the_first_question_after_a_told_change_is_answered() {
+        let now = Instant::now();
+        let directories = DirAttrCache::default();
+        directories.changed_to(directories.question(now), &changed(1));
+        let left = now + Duration::from_millis(300);
+        let (attr, ttl) = directories.known(DIR, left).expect("heard with the change");
+        assert_eq!((attr.changes, ttl), (1, TTL - Duration::from_millis(300)));
+        assert!(directories.known(DIR, left).is_none(), "it was answered");
+    }
+
+    /// Whoever has been told of the second change must not find the directory as it was after the first.
+    #[test]
+    fn of_changes_that_overtake_each_other_the_last_counts() {
+        let now = Instant::now();
+        let directories = heard_at(now);
+        let (first, second) = (directories.question(now), directories.question(now));
+        let asked = directories.question(now + Duration::from_millis(1));
+        directories.changed_to(second, &changed(2));
+        directories.changed_to(first, &changed(1));
+        directories.update(asked, &changed(1));
+        assert_eq!(directories.known(DIR, now).map(|(attr, _)| attr.changes), Some(2));
+    }
+
+    /// An answer that began before an untold change says nothing of that change, but that what is known is older still.
+    #[test]
+    fn a_told_change_beside_an_untold_one_ends_it() {
+        let now = Instant::now();
+        for directories in [heard_at(now), DirAttrCache::default()] {
+            let question = directories.question(now);
+            directories.changed(InodeId(6));
+            // Asked after the untold change, and answered before the told one.
+            let overtaken = directories.question(now);
+            directories.changed_to(question, &changed(1));
+            directories.update(overtaken, &changed(0));
+            directories.listed(DIR);
+            assert!(directories.known(DIR, now).is_none());
+            directories.update(overtaken, &changed(1));
+            directories.listed(DIR);
+            assert_eq!(directories.known(DIR, now).map(|(attr, _)| attr.changes), Some(1));
+        }
+    }
+
+    #[test]
+    fn an_untold_change_ends_it() {
+        let now = Instant::now();
+        let directories = heard_at(now);
+        directories.changed(InodeId(6));
+        assert!(directories.known(DIR, now).is_some(), "that was another one");
+        for change in [|d: &DirAttrCache| d.changed(DIR), |d: &DirAttrCache| d.some_changed()] {
+            let directories = heard_at(now);
+            change(&directories);
+            directories.listed(DIR);
+            assert!(directories.known(DIR, now).is_none());
+        }
+    }
+
+    #[test]
+    fn what_came_too_late_does_not_count() {
+        let now = Instant::now();
+        let directories = heard_at(now);
+        let question = directories.question(now);
+        directories.changed(InodeId(6));
+        directories.update(question, &Attr { links: 3, ..attr(DIR, FileKind::Directory) });
+        assert_eq!(
+            directories.known(DIR, now).map(|(attr, _)| attr.links),
+            Some(2),
+            "a change has overtaken it"
+        );
+
+        directories.listed(DIR);
+        let early = directories.question(now);
+        let late = directories.question(now + Duration::from_millis(10));
+        directories.update(late, &Attr { links: 4, ..attr(DIR, FileKind::Directory) });
+        directories.update(early, &Attr { links: 5, ..attr(DIR, FileKind::Directory) });
+        assert_eq!(directories.known(DIR, now).map(|(attr, _)| attr.links), Some(4), "another answer has");
+    }
+
+    #[test]
+    fn only_directories_are_remembered_and_not_too_many() {
+        let (directories, now) = (DirAttrCache::default(), Instant::now());
+        directories.update(directories.question(now), &attr(DIR, FileKind::File));
+        assert!(directories.lock().heard.is_empty());
+        for inode in 0..2 * REMEMBERED_MAX as u64 {
+            directories.update(directories.question(now), &attr(InodeId(inode), FileKind::Directory));
+        }
+        assert!(directories.lock().heard.len() <= REMEMBERED_MAX);
+    }
+}

@@ -1,0 +1,278 @@
+//! What has changed in the map lately: whoever has a version that is not too old is told of that alone.
+//!
+//! A map is as long as all volumes' groups, a change is one brick or one group as a rule, and every brick and every
+//! mount asks after each. Changes are kept in memory; after a restart of the service everybody who is not up to date is
+//! told everything once.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use types::messages::cluster::{GroupChange, MapGet, MapUpdate, VolumeInfo};
+use types::{BrickId, GroupId, MapVersion, VolumeId};
+
+use super::map::Cluster;
+
+/// Changes that are remembered: the last ones.
+const KEPT: usize = 1 << 16;
+/// About so many bytes go into one answer, and one volume at least; the largest volume takes 1.3 MiB.
+const PART_BYTES: usize = 1 << 20;
+
+/// What has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Changed {
+    Brick(BrickId),
+    /// It is new, gone, or larger.
+    Volume(VolumeId),
+    Group(GroupId),
+}
+
+/// The last changes, by the version of the map in which they were first seen.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// Every change of a later version is here.
+    since: MapVersion,
+    changes: VecDeque<(MapVersion, Changed)>,
+}
+
+impl History {
+    /// Begins with a map of this version.
+    pub(super) fn from(since: MapVersion) -> History {
+        History { since, changes: VecDeque::new() }
+    }
+
+    pub(super) fn add(&mut self, version: MapVersion, changed: impl IntoIterator<Item = Changed>) {
+        self.changes.extend(changed.into_iter().map(|changed| (version, changed)));
+        while self.changes.len() > KEPT {
+            self.since = self.changes.pop_front().map_or(self.since, |(version, _)| version);
+        }
+    }
+
+    /// What has changed since `have`, each once; `None` if that is not known any more.
+    fn after(&self, have: MapVersion) -> Option<BTreeSet<Changed>> {
+        let newest_first = self.changes.iter().rev();
+        let newer = newest_first.take_while(|(version, _)| *version > have);
+        (have >= self.since).then(|| newer.map(|(_, changed)| *changed).collect())
+    }
+}
+
+impl Cluster {
+    /// What an asker lacks of the map; `None` if nothing.
+    pub(crate) fn map_update(&self, request: &MapGet) -> Option<MapUpdate> {
+        if let Some(after) = request.rest {
+            return Some(self.volumes_after(Some(after), request));
+        }
+        if request.have >= self.map.version {
+            return None;
+        }
+        let changes = self.history.after(request.have).filter(|_| request.have > MapVersion(0));
+        changes.and_then(|changes| self.changes(&changes, request.volume)).or_else(|| {
+            let volumes = self.volumes_after(None, request);
+            Some(MapUpdate {
+                version: self.map.version,
+                whole: true,
+                bricks: self.map.bricks.clone(),
+                ..volumes
+            })
+        })
+    }
+
+    fn nothing(&self, version: MapVersion) -> MapUpdate {
+        MapUpdate {
+            version,
+            cluster: self.map.cluster,
+            whole: false,
+            bricks: Vec::new(),
+            volumes: Vec::new(),
+            groups: Vec::new(),
+            gone: Vec::new(),
+            rest: None,
+        }
+    }
+
+    /// The volumes after one, as many as fit.
+    fn volumes_after(&self, after: Option<VolumeId>, request: &MapGet) -> MapUpdate {
+        let mut news = self.nothing(request.have);
+        let first = self.map.volumes.partition_point(|volume| after.is_some_and(|after| volume.id <= after));
+        let mut bytes = 0;
+        for volume in &self.map.volumes[first..] {
+            if request.volume.is_some_and(|only| only != volume.id) {
+                continue;
+            }
+            bytes += weight(volume);
+            if bytes > PART_BYTES && !news.volumes.is_empty() {
+                news.rest = news.volumes.last().map(|volume| volume.id);
+                break;
+            }
+            news.volumes.push(volume.clone());
+        }
+        news
+    }
+
+    /// What has changed, of one volume or of all; `None` if that is too much for one answer.
+    fn changes(&self, changes: &BTreeSet<Changed>, only: Option<VolumeId>) -> Option<MapUpdate> {
+        let mut news = self.nothing(self.map.version);
+        let wanted = |volume| only.is_none_or(|only| only == volume);
+        let mut bytes = 0;
+        for changed in changes {
+            match *changed {
+                Changed::Brick(id) => news.bricks.extend(self.map.brick(id).cloned()),
+                Changed::Volume(id) if wanted(id) => match self.map.volume(id) {
+                    Some(volume) => {
+                        bytes += weight(volume);
+                        news.volumes.push(volume.clone());
+                    }
+                    None => news.gone.push(id),
+                },
+                // A group of a volume that is gone needs no word.
+                Changed::Group(group) if wanted(group.volume) => {
+                    if let Some((_, config)) = self.map.group(group) {
+                        bytes += GROUP_BYTES + config.slots.len() * SLOT_BYTES;
+                        news.groups.push(GroupChange { group, config: config.clone() });
+                    }
+                }
+                Changed::Volume(_) | Changed::Group(_) => {}
+            }
+            if bytes > PART_BYTES {
+                return None;
+            }
+        }
+        Some(news)
+    }
+}
+
+/// Bytes of a group in a message beside its slots, and of a slot: about.
+const GROUP_BYTES: usize = 20;
+const SLOT_BYTES: usize = 5;
+
+/// Bytes of a volume in a message, about.
+fn weight(volume: &VolumeInfo) -> usize {
+    let slots = volume.geometry.code().slots();
+    100 + volume.name.len() + volume.groups.len() * (GROUP_BYTES + slots * SLOT_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{brick_join, on_all, volume_create};
+    use types::messages::cluster::{BrickReplace, ClusterMap, GroupAdmit, GroupRenew, MapFetch, MapReply};
+    use types::{ClusterId, Epoch, NodeId};
+
+    const GONE: u64 = types::limits::LEASE_US + types::limits::LEASE_MARGIN_US + 1;
+
+    /// Asks until everything is there; how many answers that took.
+    fn follow(cluster: &Cluster, map: &mut ClusterMap, volume: Option<VolumeId>) -> usize {
+        let mut fetch = MapFetch::new(map.version, volume);
+        let mut answers = 1;
+        while !fetch.answered(MapReply { update: cluster.map_update(fetch.request()) }) {
+            answers += 1;
+        }
+        fetch.apply(map);
+        answers
+    }
+
+    /// Free space is no part of a version: it is as it was when somebody asked.
+    fn same(mut map: ClusterMap, cluster: &Cluster) {
+        for (mine, theirs) in map.bricks.iter_mut().zip(&cluster.map().bricks) {
+            mine.free = theirs.free;
+        }
+        assert_eq!(&map, cluster.map());
+    }
+
+    #[test]
+    fn whoever_follows_the_changes_has_the_map() {
+        on_all(|mut fixture| {
+            let mut map = ClusterMap::empty(ClusterId::default());
+            let mut one = map.clone();
+            follow(&fixture.state.cluster, &mut map, None);
+            same(map.clone(), &fixture.state.cluster);
+            let volume = fixture.volume;
+            follow(&fixture.state.cluster, &mut one, Some(volume));
+            let mut check = |fixture: &crate::fixture::Fixture, what: &str| {
+                let whole =
+                    fixture.state.cluster.map_update(&MapGet { have: map.version, volume: None, rest: None });
+                assert!(whole.is_none_or(|news| !news.whole), "{what}: only what has changed is told");
+                follow(&fixture.state.cluster, &mut map, None);
+                same(map.clone(), &fixture.state.cluster);
+                follow(&fixture.state.cluster, &mut one, Some(volume));
+                assert_eq!(one.version, map.version, "{what}");
+                assert_eq!(one.volumes.as_slice(), map.volume(volume).map_or(&[][..], std::slice::from_ref));
+            };
+            fixture.state.volume_create(&volume_create("more", "1+1"), 1).expect("it fits");
+            check(&fixture, "a new volume");
+            let cluster = &mut fixture.state.cluster;
+            assert!(cluster.join(&brick_join(1, 2), 10).is_ok());
+            check(&fixture, "a new life");
+            let new = types::messages::cluster::BrickJoin { node: NodeId(1), ..brick_join(6, 1) };
+            assert!(fixture.state.cluster.join(&new, GONE).is_ok());
+            check(&fixture, "a new brick");
+            let beat = |brick| types::messages::cluster::BrickHeartbeat {
+                brick: BrickId(brick),
+                incarnation: types::Incarnation(1),
+                free: 1 << 30,
+            };
+            for brick in 2..=4 {
+                assert_eq!(fixture.state.cluster.beat(&beat(brick), GONE), Ok(()));
+            }
+            assert!(!fixture.state.cluster.expire(GONE + 20).is_empty());
+            check(&fixture, "a lost brick");
+            let (old, new) = (BrickId(1), BrickId(6));
+            assert!(fixture.state.cluster.replace(&BrickReplace { old, new }).0 > 0);
+            check(&fixture, "another brick in its place");
+            let (index, group) = {
+                let groups = fixture.state.cluster.map().volume(volume).expect("there").groups.iter();
+                (0..).zip(groups).find(|(_, group)| group.slot_of(new).is_some()).expect("it has slots")
+            };
+            let id = GroupId { volume, index };
+            let code = fixture.state.cluster.map().volume(volume).expect("there").geometry.code();
+            let brick = group.slots[group.primary(code).expect("enough are live")].brick;
+            let slot = group.slot_of(new).expect("just found") as u8;
+            let epoch = group.epoch;
+            let admit = GroupAdmit { group: id, epoch, brick, slot };
+            assert!(fixture.state.cluster.admit(&admit, GONE + 1).is_ok_and(|writes| !writes.is_empty()));
+            check(&fixture, "a slot that is live again");
+            let group = fixture.state.cluster.map().group(id).expect("there").1.clone();
+            let brick = group.slots[group.primary(code).expect("enough are live")].brick;
+            let renew = GroupRenew { group: id, epoch: Epoch(epoch.0 + 1), brick };
+            assert!(fixture.state.cluster.renew(&renew).is_ok_and(|writes| !writes.is_empty()));
+            check(&fixture, "a new epoch");
+            assert!(fixture.state.cluster.delete_volume("more").is_ok());
+            check(&fixture, "a volume that is gone");
+        });
+    }
+
+    #[test]
+    fn a_long_map_comes_in_parts_and_a_change_of_it_does_not() {
+        on_all(|mut fixture| {
+            for number in 0..40 {
+                let mut create = volume_create(&format!("v{number}"), "2+1");
+                create.groups = 2000;
+                fixture.state.volume_create(&create, 1).expect("it fits");
+            }
+            let mut map = ClusterMap::empty(ClusterId::default());
+            let answers = follow(&fixture.state.cluster, &mut map, None);
+            assert!(answers > 2, "{answers}");
+            same(map.clone(), &fixture.state.cluster);
+            let before = map.version;
+            assert!(fixture.state.cluster.grow_volume(fixture.volume, 1 << 30).is_ok());
+            let request = MapGet { have: before, volume: None, rest: None };
+            let news = fixture.state.cluster.map_update(&request).expect("it is newer");
+            assert_eq!((news.whole, news.volumes.len(), news.bricks.len()), (false, 1, 0));
+            // What nobody remembers is told from the start.
+            fixture.state.cluster.history = History::from(fixture.state.cluster.map.version);
+            let news = fixture.state.cluster.map_update(&request).expect("it is newer");
+            assert!(news.whole && news.rest.is_some());
+        });
+    }
+
+    #[test]
+    fn the_oldest_changes_are_forgotten_first() {
+        let mut history = History::from(MapVersion(3));
+        history.add(MapVersion(4), [Changed::Brick(BrickId(1)), Changed::Brick(BrickId(1))]);
+        assert_eq!(history.after(MapVersion(2)), None);
+        assert_eq!(history.after(MapVersion(3)), Some(BTreeSet::from([Changed::Brick(BrickId(1))])));
+        assert_eq!(history.after(MapVersion(4)), Some(BTreeSet::new()));
+        history.add(MapVersion(5), (0..KEPT as u32 - 1).map(|brick| Changed::Brick(BrickId(brick))));
+        assert_eq!(history.changes.len(), KEPT);
+        assert_eq!(history.after(MapVersion(3)), None, "a part of version 4 is gone");
+        assert!(history.after(MapVersion(4)).is_some());
+    }
+}

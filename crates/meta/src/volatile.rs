@@ -1,0 +1,122 @@
+//! What the service knows beside the store: volumes in use, sizes not yet stable, who has what open.
+//!
+//! All of it is forgotten with the process and found again: volumes from the store, the rest from the clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::messages::names::Attr;
+use types::{ClientId, Geometry, InodeId, VolumeId};
+
+use crate::opens::OpenTable;
+use crate::records::Inode;
+use crate::truncations::Truncations;
+
+/// An inode of the cluster.
+pub(crate) type VolumeInode = (VolumeId, InodeId);
+
+/// Growth of a file that is not yet stable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Growth {
+    pub(crate) client: ClientId,
+    /// How often the file had been cut.
+    pub(crate) truncate_seq: u64,
+    pub(crate) size: u64,
+    pub(crate) mtime: i64,
+}
+
+/// What an operation changes here once it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    /// A file has grown; the bytes are unstable.
+    Grown(VolumeInode, Growth),
+    /// What was known as unstable growth is stable, or cut off.
+    Settled(VolumeInode),
+    /// An inode without names is kept because it may be open.
+    Orphaned(VolumeInode),
+    /// An inode is gone.
+    Gone(VolumeInode),
+    /// An object waits to be purged.
+    PurgeAdded,
+    /// Objects have been purged.
+    PurgesDone(u64),
+    /// A client has a new file open for writing.
+    Opened(VolumeInode, ClientId),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct VolatileState {
+    /// The volumes and their geometries.
+    pub(crate) volumes: BTreeMap<VolumeId, Geometry>,
+    /// Those that are one disk: nothing is made, moved, removed or cut in them.
+    pub(crate) disks: BTreeSet<VolumeId>,
+    /// Growth that is not yet stable.
+    pub(crate) growth: BTreeMap<VolumeInode, Growth>,
+    /// Who has what open.
+    pub(crate) opens: OpenTable,
+    /// Who is cutting or zeroing what is open.
+    pub(crate) truncations: Truncations,
+    /// Inodes without names.
+    pub(crate) orphans: BTreeSet<VolumeInode>,
+    /// Nobody can say what is open: the service has just started. Inodes without names are kept.
+    pub(crate) in_grace: bool,
+    /// Objects waiting to be purged.
+    pub(crate) purges: u64,
+}
+
+impl VolatileState {
+    /// Whether anybody may have an inode open.
+    pub(crate) fn maybe_open(&self, place: VolumeInode) -> bool {
+        self.in_grace || self.opens.is_open(place)
+    }
+
+    /// Growth of a file since it was last cut that is not yet stable.
+    pub(crate) fn growth(&self, place: VolumeInode, inode: &Inode) -> Option<&Growth> {
+        self.growth.get(&place).filter(|growth| growth.truncate_seq == inode.truncate_seq)
+    }
+
+    /// The size that everybody is shown.
+    pub(crate) fn size(&self, place: VolumeInode, inode: &Inode) -> u64 {
+        self.growth(place, inode).map_or(inode.size, |growth| growth.size.max(inode.size))
+    }
+
+    /// The attributes that everybody is shown.
+    pub(crate) fn attr(&self, place: VolumeInode, inode: &Inode) -> Attr {
+        let mut attr = inode.attr(place.1);
+        if let Some(growth) = self.growth(place, inode) {
+            attr.size = attr.size.max(growth.size);
+            // A time that was set after the growth counts.
+            if growth.mtime > inode.timed {
+                attr.mtime = growth.mtime;
+                attr.ctime = attr.ctime.max(growth.mtime);
+            }
+        }
+        attr
+    }
+
+    pub(crate) fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Grown(place, growth) => self.grow(place, growth),
+            Effect::Settled(place) => drop(self.growth.remove(&place)),
+            Effect::Orphaned(place) => drop(self.orphans.insert(place)),
+            Effect::Gone(place) => {
+                self.orphans.remove(&place);
+                self.growth.remove(&place);
+            }
+            Effect::PurgeAdded => self.purges += 1,
+            Effect::PurgesDone(count) => self.purges = self.purges.saturating_sub(count),
+            Effect::Opened(place, client) => self.opens.open_new(place, client),
+        }
+    }
+
+    fn grow(&mut self, place: VolumeInode, growth: Growth) {
+        match self.growth.get_mut(&place).filter(|known| known.truncate_seq == growth.truncate_seq) {
+            Some(known) => {
+                known.client = growth.client;
+                known.size = known.size.max(growth.size);
+                known.mtime = known.mtime.max(growth.mtime);
+            }
+            None => drop(self.growth.insert(place, growth)),
+        }
+    }
+}
