@@ -1,9 +1,9 @@
-//! Times of last access, as Linux' `relatime` has them, and told late.
+//! Access times, as with `relatime` of Linux, reported with a delay.
 //!
-//! An access counts if the last one that is known is not later than the last change, or is a day old: mostly it is asked
-//! for only whether something was read since it was written. So a file is told of once and not for each read, and no
-//! reader waits for that. What was noted is seen here at once, and elsewhere when the service has been told. It is lost
-//! with the mount, as the times of a local file system are lost with its machine.
+//! An access counts if the last known access is not later than the last change, or is a day old. Most users only want
+//! to know whether a file was read since it was written. So a file is reported once and not for each read, and no
+//! reader waits for the report. This mount shows the new time at once, others after the report. A time that was not
+//! reported is lost with the mount, as times of a local file system are lost in a crash.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,23 +17,24 @@ use crate::mount::Mount;
 use crate::open_file::OpenFile;
 use crate::session::Session;
 
-/// An access this much later than the last one counts, in nanoseconds. Source: linux/fs/inode.c, `relatime_need_update`.
+/// An access counts if the last one is at least this old, in nanoseconds. Source: linux/fs/inode.c,
+/// `relatime_need_update`.
 const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
 /// How long accesses are gathered, in microseconds.
 const GATHER_US: u64 = 1_000_000;
-/// Accesses that may wait to be told; while there are so many, others are not noted.
+/// Most accesses that wait for a report. Further ones are dropped.
 const WAITING_MAX: usize = 16 * ACCESSES_MAX;
 
-/// Whether accesses to an inode of this kind are to be noted.
+/// Whether to record accesses to inodes of this kind.
 pub type AtimeFilter = Box<dyn Fn(FileKind) -> bool + Send + Sync>;
 
-/// Accesses that the service has not heard of.
+/// Accesses that were not yet reported.
 #[derive(Default)]
 pub(crate) struct PendingAtimes {
     waiting: Mutex<BTreeMap<InodeId, AccessTime>>,
-    /// Given with the first one that waits.
+    /// Notified when an access is recorded.
     begun: Notify,
-    /// Given when there is enough to tell, and when the mount ends.
+    /// Notified when there are enough for a report, and when the mount ends.
     pub(crate) flush_now: Notify,
     hook: Mutex<Option<Arc<AtimeFilter>>>,
 }
@@ -43,7 +44,7 @@ impl PendingAtimes {
         f(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts an access in the place of the last one that is known.
+    /// Replaces the access time by a later one that is not yet reported.
     pub(crate) fn show(&self, attr: &mut Attr) {
         self.with(|waiting| {
             if let Some(time) = waiting.get(&attr.inode).filter(|time| time.known == attr.atime) {
@@ -52,7 +53,7 @@ impl PendingAtimes {
         });
     }
 
-    /// Somebody has set the time.
+    /// Drops an access because the time was set explicitly.
     pub(crate) fn forget(&self, inode: InodeId) {
         self.with(|waiting| {
             waiting.remove(&inode);
@@ -63,11 +64,11 @@ impl PendingAtimes {
         self.with(|waiting| !waiting.is_empty())
     }
 
-    /// False if there is no room.
+    /// Records an access. False if there is no room.
     fn note(&self, time: AccessTime) -> bool {
         let count = self.with(|waiting| {
             if waiting.len() < WAITING_MAX {
-                // What the service knows is the time before the first of them.
+                // The service knows the time before the first of these accesses, so keep `known`.
                 waiting.entry(time.inode).and_modify(|first| first.atime = time.atime).or_insert(time);
                 Some(waiting.len())
             } else {
@@ -81,7 +82,7 @@ impl PendingAtimes {
         count.is_some()
     }
 
-    /// The first of those that wait. They stay until they are told.
+    /// The first waiting accesses. They stay until they are reported.
     fn first(&self) -> Vec<AccessTime> {
         self.with(|waiting| waiting.values().take(ACCESSES_MAX).cloned().collect())
     }
@@ -91,7 +92,7 @@ impl PendingAtimes {
             for told in times {
                 match waiting.get_mut(&told.inode) {
                     Some(time) if time.atime == told.atime => drop(waiting.remove(&told.inode)),
-                    // There was another one meanwhile.
+                    // There was another access meanwhile.
                     Some(time) => time.known = told.atime,
                     None => {}
                 }
@@ -100,13 +101,13 @@ impl PendingAtimes {
     }
 }
 
-/// Whether an access now would count.
+/// Whether an access at `now` counts.
 fn is_due(atime: i64, mtime: i64, ctime: i64, now: i64) -> bool {
     atime != now && (atime <= mtime.max(ctime) || now.saturating_sub(atime) >= DAY_NS)
 }
 
 impl Mount {
-    /// Sets who says whether accesses are to be noted; until then they are, unless the mount's options say otherwise.
+    /// Sets the filter for accesses. Without it all are recorded, unless the mount's options forbid it.
     pub fn set_atime_filter(&self, hook: AtimeFilter) {
         *self.atimes.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
     }
@@ -116,13 +117,13 @@ impl Mount {
         self.options.updates_atime && hook.is_none_or(|hook| hook(kind))
     }
 
-    /// Attributes that were heard a moment ago, with the time of what was read since.
+    /// Attributes from the service, with the time of an access that is not yet reported.
     pub fn with_access(&self, mut attr: Attr) -> Attr {
         self.atimes.show(&mut attr);
         attr
     }
 
-    /// Reads through this handle are no accesses.
+    /// Reads through this handle do not update the access time.
     pub fn set_noatime(&self, handle: u64) {
         if let Ok(handle) = self.handle(handle) {
             handle.noatime.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -131,21 +132,21 @@ impl Mount {
 }
 
 impl Session {
-    /// Whether an access to what has these attributes would be noted.
+    /// Whether an access to an inode with these attributes would be recorded.
     pub fn is_access_due(&self, attr: &Attr) -> bool {
         let known = self.mount.with_access(attr.clone());
         is_due(known.atime, known.mtime, known.ctime, self.world.wall())
             && self.mount.updates_atime(known.kind)
     }
 
-    /// Notes an access to what has these attributes, if it counts. Returns whether it does.
+    /// Records an access to an inode with these attributes, if it counts. Returns whether it was recorded.
     pub fn note_access(&self, attr: &Attr) -> bool {
         let atime = self.world.wall();
         let note = || AccessTime { inode: attr.inode, known: attr.atime, atime };
         self.is_access_due(attr) && self.mount.atimes.note(note())
     }
 
-    /// Notes a read of an open file, if it counts.
+    /// Records a read of an open file, if it counts.
     pub(crate) fn note_read(&self, file: &Arc<OpenFile>) {
         let now = self.world.wall();
         let time = {
@@ -155,13 +156,13 @@ impl Session {
             }
             AccessTime { inode: file.inode, known: state.atime, atime: now }
         };
-        // Also if it is not to be noted: the next read need not ask.
+        // Set it even if the filter rejects it, so that the next read need not check again.
         if !self.mount.updates_atime(FileKind::File) || self.mount.atimes.note(time) {
             file.lock().atime = now;
         }
     }
 
-    /// Tells the service of accesses, as they come, until the mount ends.
+    /// Reports accesses until the mount ends.
     pub(crate) async fn report_atimes(&self) {
         loop {
             let (begun, flush_now) = (self.mount.atimes.begun.wait(), self.mount.atimes.flush_now.wait());
@@ -180,7 +181,7 @@ impl Session {
         }
     }
 
-    /// Tells the service of the accesses that wait. Those that it does not take over are lost.
+    /// Reports waiting accesses. Those that the service does not accept are lost.
     pub(crate) async fn report_some_atimes(&self) {
         let times = self.mount.atimes.first();
         if times.is_empty() {
@@ -188,7 +189,7 @@ impl Session {
         }
         let (client, volume) = (self.mount.lease.client(), self.mount.volume);
         if let Err(error) = self.ask(&Accessed { client, volume, times: times.clone() }).await {
-            tracing::debug!(files = times.len(), %error, "accesses are not known to the service");
+            tracing::debug!(files = times.len(), %error, "access times could not be reported");
         }
         self.mount.atimes.told(&times);
     }

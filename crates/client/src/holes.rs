@@ -1,7 +1,7 @@
-//! Where a file has bytes, and zeros in their place.
+//! Finds where a file has bytes, and replaces them by zeros.
 //!
-//! What was never written takes no space, and the primaries know where that is. So zeros are laid only where there may
-//! be something else, and a whole stripe of zeros gives its space back.
+//! Ranges that were never written take no space, and the primaries know them. So zeros are written only where other
+//! bytes may be. A whole stripe of zeros frees its space.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,31 +16,31 @@ use crate::mount::Handle;
 use crate::open_file::OpenFile;
 use crate::session::Session;
 
-/// Extents that are asked about at a time. Where there are more, those with bytes are looked for first.
+/// Extents that are queried at the same time. If there are more, the client first asks which stripes exist.
 const ROWS_AT_ONCE: usize = 16;
-/// Extents that one answer is about, at most.
+/// Most extents that one call searches.
 const ROWS_MAX: usize = 64;
 
-/// What a seek looks for.
+/// The target of a seek.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
-    /// A place with bytes.
+    /// The next place with bytes.
     Data,
-    /// A place without, or the end of the file.
+    /// The next place without bytes, or the end of the file.
     Hole,
 }
 
-/// Stripes of one extent, in a row: what one question is about.
+/// Consecutive stripes of one extent, for one query.
 struct Row {
     first: u64,
     stripes: u32,
 }
 
 impl Session {
-    /// The ranges of a file's `range` that may have bytes other than zeros: ascending, apart from each other. What is left
-    /// out reads as zeros and takes no space.
+    /// The parts of a file's `range` that may have bytes other than zeros: ascending, apart from each other.
+    /// Everything else reads as zeros and takes no space.
     ///
-    /// Without a live parity slot nobody knows, and everything counts as bytes.
+    /// If a group has no live parity slot, all its stripes count as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let file = self.mount.handle(handle)?.file.clone();
         self.revalidate_if_shared(&file).await?;
@@ -48,7 +48,7 @@ impl Session {
         self.find_in(&file, range).await
     }
 
-    /// As [`Session::find_bytes`], within the file.
+    /// As [`Session::find_bytes`], for a range within the file.
     async fn find_in(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let mut found = Vec::new();
         let mut at = range.start;
@@ -60,7 +60,7 @@ impl Session {
         Ok(joined(found))
     }
 
-    /// As [`Session::find_in`], for the beginning of a range: also says how far that goes.
+    /// As [`Session::find_in`], for the first part of a range. Also returns the end of this part.
     async fn find_some(
         &self,
         file: &Arc<OpenFile>,
@@ -68,8 +68,8 @@ impl Session {
     ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
         let stripe = self.stripe_bytes() as u64;
         let stripes = range.start / stripe..range.end.div_ceil(stripe);
-        // What is not stable may not have come to a primary yet. It is looked at first: what becomes stable meanwhile
-        // is known there.
+        // Own unstable bytes may not have reached a primary yet. Look at them first: bytes that become stable
+        // meanwhile are then found at the primary.
         let own: BTreeSet<u64> =
             file.lock().stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect();
         let most = u64::from(self.mount.geometry().extent_stripes()) * ROWS_AT_ONCE as u64;
@@ -89,7 +89,7 @@ impl Session {
                 found.extend(row?);
             }
         }
-        Ok((cut(joined(found), &(range.start..upto)), upto))
+        Ok((clip(joined(found), &(range.start..upto)), upto))
     }
 
     /// The rows of runs of stripes.
@@ -97,17 +97,17 @@ impl Session {
         runs.iter().flat_map(|run| self.rows(run.clone())).collect()
     }
 
-    /// The first place from `offset` on that is what is looked for; `None` if there is none before the end of the file.
+    /// The first place of the kind `what` from `offset` on; `None` if there is none in the file.
     ///
-    /// What is found as a hole has no bytes. What is found as data may have none: what is not stable, a unit up to its last
-    /// block, and everything while no parity slot lives.
+    /// A reported hole has no bytes. Reported data may still be zeros: in unstable stripes, within a unit up to its
+    /// last block, and everywhere in a group without a live parity slot.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
         let file = self.mount.handle(handle)?.file.clone();
         self.revalidate_if_shared(&file).await?;
         let size = file.lock().size;
         let extent = u64::from(self.mount.geometry().extent_stripes()) * self.stripe_bytes() as u64;
         let mut at = offset;
-        // One extent, then more at a time: mostly the answer is near.
+        // Begin with one extent, then double the number: usually the answer is near.
         let mut extents = 1_u64;
         while at < size {
             let end = (at / extent).saturating_add(extents).saturating_mul(extent).min(size);
@@ -124,7 +124,7 @@ impl Session {
         })
     }
 
-    /// Cuts stripes at the ends of extents.
+    /// Splits a range of stripes at the ends of extents.
     fn rows(&self, stripes: Range<u64>) -> Vec<Row> {
         let most = u64::from(self.mount.geometry().extent_stripes());
         let mut rows = Vec::new();
@@ -137,7 +137,7 @@ impl Session {
         rows
     }
 
-    /// Asks the primary, for as long as there is patience.
+    /// Asks the primary, with retries.
     async fn find_in_row(&self, file: &Arc<OpenFile>, row: &Row) -> Result<Vec<Range<u64>>, ClientError> {
         let start = row.first * self.stripe_bytes() as u64;
         let key = file.lock().key(row.first);
@@ -150,11 +150,10 @@ impl Session {
         Ok(found.ranges.iter().map(range).collect())
     }
 
-    /// Puts zeros in the place of a part of a file; the file does not grow. Whole stripes of it take no space any more.
-    /// Returns when the zeros are on their way, or, if the file is shared, when they are stable.
+    /// Replaces a range of a file by zeros; the file does not grow. Whole stripes free their space. Returns when the
+    /// primaries have accepted the zeros, or, if the file is shared, when they are stable.
     ///
-    /// # Errors
-    /// Also those of earlier writes of this file that failed since.
+    /// # Errors Also reports errors of earlier writes to this file.
     pub async fn zero(&self, handle: u64, range: Range<u64>) -> Result<(), ClientError> {
         let handle = self.mount.handle(handle)?;
         if !handle.write {
@@ -186,7 +185,7 @@ impl Session {
         joined(ranges.iter().map(|range| range.start / stripe..range.end.div_ceil(stripe)).collect())
     }
 
-    /// Lays zeros over parts of a bounded number of stripes, as far as the file goes.
+    /// Writes zeros over parts of a bounded number of stripes, up to the end of the file.
     async fn zero_stripes(
         &self,
         handle: &Handle,
@@ -213,14 +212,15 @@ impl Session {
         if may_buffer {
             handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
         } else {
-            // It makes no file longer, so it tells of no size.
+            // Zeros do not make the file longer, so there is no size to report.
             self.write_through(handle, 0, 0, lost).await?;
         }
         Ok(())
     }
 }
 
-/// The first place of `range` that is what is looked for; `data` is ascending, apart from each other and within it.
+/// The first place of the kind `what` in `range`. The ranges of `data` lie in it, ascending and apart from each
+/// other.
 fn first(data: &[Range<u64>], range: Range<u64>, what: Seek) -> Option<u64> {
     let begins = data.first().map(|first| first.start);
     match what {
@@ -244,9 +244,9 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// The parts of ranges that lie within `bounds`.
-fn cut(ranges: Vec<Range<u64>>, bounds: &Range<u64>) -> Vec<Range<u64>> {
-    let cut = |range: Range<u64>| range.start.max(bounds.start)..range.end.min(bounds.end);
-    ranges.into_iter().map(cut).filter(|range| !range.is_empty()).collect()
+fn clip(ranges: Vec<Range<u64>>, bounds: &Range<u64>) -> Vec<Range<u64>> {
+    let clip = |range: Range<u64>| range.start.max(bounds.start)..range.end.min(bounds.end);
+    ranges.into_iter().map(clip).filter(|range| !range.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ mod tests {
     fn ranges_are_joined_and_cut() {
         let ranges = joined(vec![10..20, 0..5, 5..7, 15..30, 40..50]);
         assert_eq!(ranges, vec![0..7, 10..30, 40..50]);
-        assert_eq!(cut(ranges, &(3..40)), vec![3..7, 10..30]);
+        assert_eq!(clip(ranges, &(3..40)), vec![3..7, 10..30]);
         assert_eq!(joined(Vec::new()), vec![]);
     }
 }

@@ -1,5 +1,5 @@
-//! This client's life at the metadata service: its lease, the modes that are recalled, and coming back after the
-//! service has restarted.
+//! The client's relation to the metadata service: its lease, recalls of modes, and joining again after a restart of
+//! the service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ use crate::seq_tracker::SeqTracker;
 use crate::session::Session;
 use crate::write_behind::AGE_MAX_US;
 
-/// How long one poll may take: the service holds it for a beat, and the lease must not run out meanwhile.
+/// Timeout of a poll, in microseconds. The service holds a poll for one heartbeat, and the lease must not run out
+/// meanwhile.
 const POLL_US: u64 = 2 * HEARTBEAT_US;
-/// How often the service is told that the mount ends, if it does not answer.
+/// Most tries to tell the service that the mount ends.
 const LEAVE_TRIES: u32 = 3;
 /// Pause after a poll that failed, in microseconds.
 const POLL_PAUSE_US: u64 = 100_000;
 
-/// Who this client is to the service, and until when.
+/// The client's id, and the end of its lease.
 pub(crate) struct LeaseState {
     client: AtomicU64,
-    /// Counts how often the client has joined.
+    /// How often the client has joined.
     generation: AtomicU64,
     leased_until: AtomicU64,
     left: AtomicBool,
@@ -57,7 +58,7 @@ impl LeaseState {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The service has not let anybody else in: modes hold.
+    /// Whether the lease is valid. Then the service has let no other client in, and modes are valid.
     pub(crate) fn is_leased(&self, now: u64) -> bool {
         now < self.leased_until.load(Ordering::Acquire)
     }
@@ -66,12 +67,13 @@ impl LeaseState {
         self.left.load(Ordering::Acquire)
     }
 
-    /// The lease of an exclusive mount has run out: others may have been let in, and nothing that was cached counts.
+    /// Whether the lease of an exclusive mount has run out: other clients may have been let in, and nothing cached is
+    /// valid.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Microseconds from `now` on for which modes hold.
+    /// Remaining time of the lease from `now` on, in microseconds.
     fn left(&self, now: u64) -> u64 {
         self.leased_until.load(Ordering::Acquire).saturating_sub(now)
     }
@@ -87,7 +89,8 @@ impl LeaseState {
     }
 }
 
-/// Opens on their way, and the recalls that arrived meanwhile: an answer may be overtaken by a recall of what it grants.
+/// Opens in flight, and the recalls that arrived meanwhile. A recall may overtake the answer that grants the recalled
+/// mode.
 #[derive(Default)]
 pub(crate) struct InflightOpens {
     numbers: SeqTracker,
@@ -99,7 +102,7 @@ impl InflightOpens {
         self.numbers.begin()
     }
 
-    /// The mode that is left of `granted`.
+    /// The mode `granted` by an open, reduced by a recall that arrived meanwhile.
     pub(crate) fn left(&self, opening: u64, inode: InodeId, granted: Mode) -> Mode {
         match self.recalls.get(&inode) {
             Some((at, recalled)) if *at >= opening && *recalled != granted => Mode::Shared,
@@ -121,8 +124,8 @@ impl InflightOpens {
 }
 
 impl Mount {
-    /// Does everything that no caller waits for: sends, makes stable, tells, renews the lease, follows recalls and the
-    /// map. Runs until the mount is left; everything else here needs it. Once per mount.
+    /// The background of a mount: sends writes, makes them stable, sends reports, renews the lease, serves recalls
+    /// and follows the map. Must run exactly once per mount; ends with [`Mount::leave`].
     pub async fn background(self: Arc<Mount>, world: world::World) {
         let session = self.session(world);
         let world = &session.world;
@@ -136,15 +139,14 @@ impl Mount {
         futures_util::future::join5(watch, timers, sizes, flush, zero).await;
     }
 
-    /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
+    /// Sends written bytes from another thread, in addition to [`Mount::background`]. Ends with [`Mount::leave`].
     pub async fn flush_more(self: Arc<Mount>, world: world::World) {
         self.session(world).flush_queue().await;
     }
 
-    /// Ends the mount: everything written becomes stable, the service is told, then nothing works any more.
+    /// Ends the mount: makes everything written stable and tells the service. Afterwards all calls fail.
     ///
-    /// # Errors
-    /// What kept some bytes from becoming stable; the mount has ended all the same.
+    /// # Errors Why some bytes did not become stable. The mount has ended anyway.
     pub async fn leave(self: &Arc<Mount>, world: &world::World) -> Result<(), ClientError> {
         let session = self.session(world.clone());
         let outcome = session.finish().await;
@@ -154,9 +156,9 @@ impl Mount {
         self.atimes.flush_now.notify();
         let client = self.lease.client();
         if let Err(error) = outcome {
-            // What is under way may still reach a brick: others are let in only when the lease has run out, as if this
-            // mount were lost.
-            tracing::warn!(%client, %error, "left without everything being stable");
+            // Writes in flight may still reach a brick. So do not tell the service: it lets other clients in only
+            // when the lease has run out.
+            tracing::warn!(%client, %error, "the mount ends; written bytes that are not stable may be lost");
             return Err(error);
         }
         for _ in 0..LEAVE_TRIES {
@@ -165,14 +167,14 @@ impl Mount {
                 _ => break,
             }
         }
-        // If the service has not heard, it finds out when the lease runs out.
+        // If the service was not told, it notices when the lease runs out.
         tracing::info!(%client, "left");
         outcome
     }
 }
 
 impl Session {
-    /// Makes everything stable and tells the service of it.
+    /// Makes everything stable and sends all reports.
     async fn finish(&self) -> Result<(), ClientError> {
         let mut outcome = Ok(());
         for file in self.mount.files() {
@@ -190,7 +192,7 @@ impl Session {
         outcome.and(lock(&self.mount.unreported).map_or(Ok(()), Err))
     }
 
-    /// Renews the lease, follows the map and the recalls.
+    /// Renews the lease, follows the map and serves recalls and quiesces.
     async fn watch(&self) {
         while !self.mount.lease.has_left() && !self.mount.lease.is_lost() {
             let (sent, generation) = (self.world.now(), self.mount.lease.generation());
@@ -204,7 +206,7 @@ impl Session {
                         self.refresh_map(have).await;
                     }
                     news.recalls.into_iter().for_each(|recall| self.begin_recall(recall));
-                    news.quiesces.into_iter().for_each(|stop| self.begin_quiesce(stop));
+                    news.quiesces.into_iter().for_each(|asked| self.begin_quiesce(asked));
                 }
                 Err(CallError::Refused(Refusal::Unknown | Refusal::Fenced)) => {
                     if let Err(error) = self.rejoin(generation).await {
@@ -220,13 +222,13 @@ impl Session {
         }
     }
 
-    /// For how long from now on nobody else is let in, in microseconds: so long may be believed what a mode allows to
-    /// believe.
+    /// Remaining time of the lease, in microseconds. Until then no other client is let in, so data cached under a
+    /// mode stay valid.
     pub fn lease_left_us(&self) -> u64 {
         self.mount.lease.left(self.world.now())
     }
 
-    /// Waits until the modes hold again, if the lease has run out.
+    /// Waits until the client has a lease.
     pub(crate) async fn wait_for_lease(&self) -> Result<(), ClientError> {
         if self.mount.lease.is_leased(self.world.now()) {
             return Ok(());
@@ -245,7 +247,7 @@ impl Session {
         Ok(())
     }
 
-    /// Joins again if nobody has since `generation`: the service has restarted, or has given this client up.
+    /// Joins again, unless another task has since `generation`. The service has restarted, or has fenced this client.
     pub(crate) async fn rejoin(&self, generation: u64) -> Result<(), ClientError> {
         let _turn = self.mount.joining.lock().await;
         if self.mount.lease.generation() != generation || self.mount.lease.has_left() {
@@ -259,11 +261,13 @@ impl Session {
         match self.join(known).await {
             Ok(()) => Ok(()),
             Err(CallError::Refused(Refusal::Fenced | Refusal::Unknown)) => {
-                // The handles die with the lease; what is opened from now on belongs to a new life.
+                // All handles fail with the lost lease. Files opened from now on belong to the new client id.
                 self.mount.lose_everything();
                 if self.mount.options.exclusive {
                     self.mount.lease.lost.store(true, Ordering::Release);
-                    tracing::error!("the lease has run out: this exclusive mount is over, unmount it");
+                    tracing::error!(
+                        "the lease has run out: this exclusive mount is over; unmount it and mount it again"
+                    );
                     return Err(ClientError::Refused(Refusal::Fenced));
                 }
                 self.join(None).await.map_err(ClientError::from)
@@ -302,18 +306,18 @@ impl Session {
         self.world.spawn("recall", async move { session.take_mode(recall, file).await });
     }
 
-    /// Makes stable what the new mode does not allow to be held back, then confirms the mode.
+    /// Makes bytes stable that may not be buffered in the new mode, then confirms the mode.
     async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
         if let Some(file) = &file {
             self.flush_for_recall(file).await;
             self.adopt_mode(file, recall.mode, Some(recall.number)).await;
-            tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
+            tracing::debug!(inode = %file.inode, mode = ?recall.mode, "adopted a recalled mode");
         }
         self.mount.call_hook(recall.inode, Recalled::To(recall.mode));
         let client = self.mount.lease.client();
         let taken = RecallAck { client, inode: recall.inode, number: recall.number };
         if let Err(error) = self.ask(&taken).await {
-            tracing::debug!(inode = %recall.inode, %error, "a mode could not be confirmed");
+            tracing::debug!(inode = %recall.inode, %error, "a recalled mode could not be confirmed");
         }
         if let Some(file) = &file {
             file.lock().recalled.take_if(|number| *number == recall.number);
@@ -321,8 +325,8 @@ impl Session {
         }
     }
 
-    /// From now on the file has this mode: not before zeros that were laid alone are stable; and not if it is recalled by
-    /// this number, and was recalled anew meanwhile.
+    /// Sets the file's mode. Waits until zeroing in mode Alone has ended. Does nothing if the recall with this number
+    /// has been replaced by a newer one.
     pub(crate) async fn adopt_mode(&self, file: &Arc<OpenFile>, mode: Mode, recall: Option<u64>) {
         loop {
             let changed = file.changed.wait();
@@ -340,17 +344,18 @@ impl Session {
         }
     }
 
-    /// Makes everything written to a file stable and known. If patience runs out, what becomes stable later is told then.
+    /// Makes everything written to a file stable and reports it. If that fails within the retry budget, bytes that
+    /// become stable later are reported then.
     pub(crate) async fn flush_for_recall(&self, file: &Arc<OpenFile>) {
         let mut budget = RetryBudget::new(&self.world);
         loop {
             let mark = self.mount.seal_all(file);
             let stable = self.make_stable(file, mark.upto).await;
-            // Whoever writes meanwhile tells the end of that: it is written through.
+            // A write that begins meanwhile is written through and reports its own end.
             let told = self.report_size(file, Some(mark)).await;
             match stable.and(told) {
                 Ok(()) => return,
-                Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),
+                Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give up a mode yet"),
             }
             if self.mount.lease.has_left() || budget.backoff().await.is_err() {
                 file.lock().keep_owed_end();
@@ -361,7 +366,7 @@ impl Session {
 }
 
 impl Mount {
-    /// The service has let others in: what was not stable is lost, and every handle says so from now on.
+    /// The service has fenced this client: unstable bytes are lost, and every handle fails from now on.
     fn lose_everything(&self) {
         for file in self.forget_files() {
             let mut state = file.lock();

@@ -1,21 +1,21 @@
-//! Files to units: open files, write-behind, the write and read paths, retries.
+//! From files to units: open files, write-behind, the paths of writes and reads, retries.
 //!
-//! A [`Mount`] is what all threads of a mounted volume share; a [`Session`] is one thread's way into it. Start reading
+//! All threads of a mounted volume share a [`Mount`]. Each thread uses it through its own [`Session`]. Start reading
 //! at `write.rs`, then `read.rs`.
 //!
 //! | file | what |
 //! |---|---|
-//! | `write.rs`, `read.rs` | the two paths |
-//! | `stage.rs` | whole stripes, straight to their bricks |
-//! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers, budget, whose turn it is |
-//! | `stable.rs`, `size_reports.rs` | Sync with the primaries; sizes and closes with the metadata service |
-//! | `wb_errors.rs` | what could not be written, and who has been told |
-//! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
-//! | `find.rs`, `holes.rs` | where a file has bytes, and zeros instead of them |
+//! | `write.rs`, `read.rs` | the path of a write, and that of a read |
+//! | `stage.rs` | encodes a whole stripe and sends its units straight to their bricks |
+//! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers of written bytes, their budget, and which stripe is sent next |
+//! | `stable.rs`, `size_reports.rs` | makes writes stable; reports sizes and closes to the metadata service |
+//! | `wb_errors.rs` | writes that were lost, and to which handles that was reported |
+//! | `retry.rs`, `route.rs` | retries when a brick does not answer; the mount's view of the cluster map |
+//! | `find.rs`, `holes.rs` | finds where a file has bytes, and replaces them by zeros |
 //! | `atime.rs` | times of last access |
-//! | `lease.rs` | this client's life at the metadata service; modes |
-//! | `open_file.rs`, `open.rs`, `names.rs` | files and names |
-//! | `truncate.rs`, `quiesce.rs`, `zeroing.rs` | cuts: of files that others have open too, and what they leave |
+//! | `lease.rs` | the lease from the metadata service, and recalls of modes |
+//! | `open_file.rs`, `open.rs`, `names.rs` | open files, opening and closing them, and names |
+//! | `truncate.rs`, `quiesce.rs`, `zeroing.rs` | truncates files, also shared ones; zeroes bytes left beyond the end |
 
 #![forbid(unsafe_code)]
 

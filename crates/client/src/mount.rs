@@ -1,11 +1,10 @@
-//! One mounted volume: what all its threads share.
+//! One mounted volume: the state that all its threads share.
 //!
-//! # Memory
-//! Writers hold at most [`MountOptions::unstable_budget`] bytes that are not stable yet, buffers counted at their full
-//! capacity; a writer that would go beyond waits. The budget is cut to three quarters of
-//! [`MountOptions::memory_budget`] if that is less, and is never below four stripes. Beside it there is what reads in
-//! progress hold (each twice its own length at most), a copy of each piece of several spans that is on the wire (256
-//! KiB at most, 16 at a time per thread), and what `types::buf` keeps of free pages.
+//! # Memory Written bytes that are not stable take at most [`MountOptions::unstable_budget`] bytes; buffers count at
+//! their full capacity. A writer that would exceed the budget waits. The budget is at most three quarters of
+//! [`MountOptions::memory_budget`] and at least four stripes. Memory outside the budget: buffers of reads in progress
+//! (each at most twice its length), a copy of each piece of several spans in flight (at most 256 KiB, 16 at a time
+//! per thread), and free pages that `types::buf` keeps.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,33 +27,32 @@ use crate::session::Session;
 use crate::stage::Encode;
 use crate::wb_errors::ErrorCursor;
 
-/// How long the metadata service may take to answer a mount that begins, in microseconds.
+/// How long the metadata service may take to answer a new mount, in microseconds.
 const JOIN_US: u64 = 5_000_000;
 
-/// What to mount, and with how much memory.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Where the metadata service listens, `host:port`.
     pub meta: String,
     /// Name of the volume.
     pub volume: String,
-    /// Who this process is to the cluster.
+    /// The identity of this process in the cluster.
     pub identity: Identity,
-    /// Bytes that may be written and not yet stable.
+    /// Most bytes that are written and not yet stable.
     pub unstable_budget: u64,
-    /// Bytes that the mount may hold in all.
+    /// Most bytes of memory of the mount in all.
     pub memory_budget: u64,
-    /// Who makes the parity of whole stripes.
+    /// Who encodes whole stripes.
     pub encode: Encode,
-    /// No other mount of the volume may live beside this one. If its lease runs out it is over for good, because its user
-    /// may have cached anything.
+    /// This must be the volume's only mount. If its lease runs out, the mount is over for good, because its user may
+    /// have cached anything.
     pub exclusive: bool,
-    /// The user of an exclusive mount has the say over the files' times: a write does not change them,
-    /// [`Session::setattr`] does.
+    /// The user of an exclusive mount sets the files' times: only [`Session::setattr`] changes them, not a write.
     pub keeps_times: bool,
-    /// What is read gets a new time of its last access.
+    /// Reads update access times.
     pub updates_atime: bool,
-    /// Where the volume is shown, for people; longer ones than [`PLACE_MAX`](types::limits::PLACE_MAX) bytes are cut.
+    /// Where the volume is mounted, for people to read; cut to [`PLACE_MAX`](types::limits::PLACE_MAX) bytes.
     pub place: String,
 }
 
@@ -76,12 +74,12 @@ impl MountOptions {
     }
 }
 
-/// What a mount has done so far, and what it holds.
+/// Counters of a mount since its start, and its present memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Bytes that reads returned.
     pub bytes_read: u64,
-    /// Bytes that writes took.
+    /// Bytes that writes accepted.
     pub bytes_written: u64,
     /// Bytes read from this mount's own unstable writes.
     pub bytes_own: u64,
@@ -89,19 +87,19 @@ pub struct Counters {
     pub bytes_direct: u64,
     /// Bytes read through primaries.
     pub bytes_primary: u64,
-    /// Units that had to be decoded for that.
+    /// Units that the primaries decoded for these reads.
     pub units_decoded: u64,
-    /// Whole stripes that were encoded here.
+    /// Whole stripes that this client encoded and staged.
     pub stripes_staged: u64,
     /// Whole stripes that their primaries encoded.
     pub stripes_sent: u64,
-    /// Requests that had to be made again.
+    /// Requests that were repeated.
     pub retries: u64,
     /// Writes sent to primaries.
     pub pieces_sent: u64,
-    /// Ranges of stripes that they wrote: several in a write if small writes were gathered.
+    /// Spans of these writes; a write has several if it gathers small ones.
     pub spans_sent: u64,
-    /// Bytes of buffers that are not stable, now.
+    /// Bytes of buffers with unstable bytes, now.
     pub unstable_bytes: u64,
     /// Bytes of the read cache, now.
     pub cache_bytes: u64,
@@ -122,42 +120,42 @@ pub(crate) enum Counter {
     Spans,
 }
 
-/// A handle: one `open`.
+/// A handle: the result of one `open`.
 pub(crate) struct Handle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) write: bool,
     pub(crate) error_cursor: ErrorCursor,
-    /// Reads through it are no accesses.
+    /// Reads through it do not update access times.
     pub(crate) noatime: AtomicBool,
 }
 
-/// Why what is cached of a file no longer counts.
+/// Why cached bytes and attributes of a file are no longer valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recalled {
-    /// The service has asked for this mode; it is confirmed when the hook returns.
+    /// The service has recalled the file's mode to this one. The client confirms it when the hook returns.
     To(Mode),
-    /// The lease has run out and others were let in: what is open fails from now on.
+    /// The lease has run out and other clients were let in: open handles fail from now on.
     Lost,
 }
 
-/// Told of a file of which nothing that is cached counts any more, before anybody else may change the file, or before
-/// this client has a lease again.
+/// Called when nothing cached of a file is valid any more: before another client may change the file, or before this
+/// client gets a new lease.
 pub type RecallHook = Box<dyn Fn(InodeId, Recalled) + Send + Sync>;
 
-/// The shared state of one mounted volume. Its locks are short and never held across an await; their order is table
-/// of files, file, flow, everything else.
+/// The shared state of one mounted volume. Locks are held briefly and never across an await. Their order: table of
+/// files, file, flow, all others.
 pub struct Mount {
     pub(crate) options: MountOptions,
     pub(crate) volume: VolumeId,
     root: InodeId,
-    /// Given with every new map.
+    /// Notified at every new map.
     pub(crate) map_changed: Notify,
-    /// Held by whoever fetches the map.
+    /// Held while a task fetches the map.
     pub(crate) refreshing: async_lock::Mutex<()>,
-    /// Held by whoever joins again.
+    /// Held while a task joins again.
     pub(crate) joining: async_lock::Mutex<()>,
     pub(crate) flow: Flow,
-    /// Makes the parity of whole stripes.
+    /// Encodes whole stripes.
     pub(crate) coder: Coder,
     pub(crate) lease: LeaseState,
     map: Mutex<Arc<MapView>>,
@@ -171,21 +169,20 @@ pub struct Mount {
     counters: [AtomicU64; 11],
     hook: Mutex<Option<Arc<RecallHook>>>,
     pub(crate) atimes: PendingAtimes,
-    /// Files of which the background is to zero what is stale.
+    /// Files with stale bytes that the background must zero.
     zeroings: Mutex<Vec<Arc<OpenFile>>>,
-    /// Given with each of them, and when the mount ends.
+    /// Notified for each of these files, and when the mount ends.
     pub(crate) zeroing_wanted: Notify,
-    /// The first loss that nobody was told of before its file was forgotten.
+    /// The first lost write that no handle had reported when its file was removed from the table.
     pub(crate) unreported: Mutex<Option<ClientError>>,
-    /// How many stops of reads and writes there are now (`quiesce.rs`).
+    /// Number of quiesces in progress (`quiesce.rs`).
     pub(crate) active_quiesces: AtomicUsize,
 }
 
 impl Mount {
-    /// Begins to use a volume.
+    /// Mounts a volume.
     ///
-    /// # Errors
-    /// Says what is wrong: the volume, the key, the cluster or the way there.
+    /// # Errors Says what is wrong: the volume, the key, the cluster or the connection.
     pub async fn join(world: &World, mut options: MountOptions) -> Result<Arc<Mount>, MountError> {
         let peers = Peers::new(world.clone(), options.identity.clone());
         let (meta, volume) = (options.meta.clone(), options.volume.clone());
@@ -198,7 +195,7 @@ impl Mount {
         let joined = match asked {
             Ok((joined, _)) => joined,
             Err(CallError::Refused(Refusal::MountedExclusively | Refusal::Mounted)) => {
-                // Who it is has to be asked for, and may have left meanwhile.
+                // Ask which mounts there are, for the error message. They may have left meanwhile.
                 let asked =
                     peers.call_within(JOIN_US, &meta, Epoch::default(), &ClusterStatus {}, Buf::empty());
                 let report = asked.await.map_err(wrong)?.0;
@@ -242,7 +239,7 @@ impl Mount {
         }))
     }
 
-    /// A thread's own way into the mount.
+    /// A session for one thread.
     pub fn session(self: &Arc<Mount>, world: World) -> Session {
         Session::new(self.clone(), world)
     }
@@ -252,7 +249,7 @@ impl Mount {
         self.root
     }
 
-    /// Reads and writes of some file wait until it has been cut.
+    /// Whether reads and writes of some file wait for a truncation.
     pub fn has_quiesced_files(&self) -> bool {
         self.active_quiesces.load(Ordering::Acquire) > 0
     }
@@ -267,12 +264,12 @@ impl Mount {
         self.options.identity.cluster
     }
 
-    /// This mount's id; another one after the service has fenced it.
+    /// This mount's id. It changes after the service has fenced this client.
     pub fn client(&self) -> ClientId {
         self.lease.client()
     }
 
-    /// No other mount of the volume lives beside this one.
+    /// Whether this is an exclusive mount.
     pub fn is_exclusive(&self) -> bool {
         self.options.exclusive
     }
@@ -282,17 +279,17 @@ impl Mount {
         self.map().geometry
     }
 
-    /// Bytes of the volume's disk, if it is a block volume.
+    /// Size of the disk of a block volume, in bytes.
     pub fn disk(&self) -> Option<u64> {
         self.map().block
     }
 
-    /// The lease of this exclusive mount has run out: nothing works any more.
+    /// Whether the lease of this exclusive mount has run out, so that nothing works any more.
     pub fn is_lost(&self) -> bool {
         self.lease.is_lost()
     }
 
-    /// The disk of a block volume has at least `size` bytes, says the metadata service.
+    /// Takes the size of a block volume's disk from the cluster map: it has at least `size` bytes.
     pub(crate) fn disk_has(&self, size: u64) {
         for file in self.files() {
             let mut state = file.lock();
@@ -302,7 +299,7 @@ impl Mount {
         }
     }
 
-    /// What has been done so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         let of = |counter: Counter| self.counters[counter as usize].load(Ordering::Relaxed);
         Counters {
@@ -322,7 +319,7 @@ impl Mount {
         }
     }
 
-    /// Sets who is told that nothing cached of a file counts any more.
+    /// Sets the hook that is called when nothing cached of a file is valid any more.
     pub fn on_recall(&self, hook: RecallHook) {
         *lock(&self.hook) = Some(Arc::new(hook));
     }
@@ -334,13 +331,13 @@ impl Mount {
         }
     }
 
-    /// The mode in which this mount has a file now: `Shared` if it is not open. A recall that comes later finds every
-    /// handle that exists by then.
+    /// The present mode of a file in this mount: `Shared` if it is not open. A later recall covers every handle that
+    /// exists by then.
     pub fn mode(&self, inode: InodeId) -> Mode {
         self.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
     }
 
-    /// Somebody here has a file open for writing.
+    /// Whether this mount has a file open for writing.
     pub fn is_written(&self, inode: InodeId) -> bool {
         self.file(inode).is_some_and(|file| file.lock().write_handles > 0)
     }
@@ -353,7 +350,7 @@ impl Mount {
         lock(&self.map).clone()
     }
 
-    /// Takes a map that is newer than the one here; says whether it was.
+    /// Replaces the map if `view` is newer. Returns whether it was.
     pub(crate) fn replace_map(&self, view: MapView) -> bool {
         let mut map = lock(&self.map);
         let newer = view.version > map.version;
@@ -430,7 +427,7 @@ impl Mount {
         std::mem::take(&mut *lock(&self.files)).into_values().collect()
     }
 
-    /// Refuses one more open file if there are as many as the service can be told of after a restart.
+    /// Refuses another open file if the service could not be told of all of them after a restart.
     pub(crate) fn check_open_files(&self, inode: Option<InodeId>) -> Result<(), ClientError> {
         let files = lock(&self.files);
         let known = inode.is_some_and(|inode| files.contains_key(&inode));
@@ -441,7 +438,7 @@ impl Mount {
         }
     }
 
-    /// Becomes a user of an inode's file; also says whether the mount knew nothing of it.
+    /// Becomes a user of an inode's file. Also returns whether its entry is new.
     pub(crate) fn get_file(&self, inode: InodeId) -> (Arc<OpenFile>, bool) {
         let mut files = lock(&self.files);
         let mut fresh = false;
@@ -456,12 +453,12 @@ impl Mount {
     /// Stops being a user.
     pub(crate) fn put_file(&self, file: &Arc<OpenFile>) {
         let mut state = file.lock();
-        state.users = state.users.checked_sub(1).expect("whoever leaves has entered");
+        state.users = state.users.checked_sub(1).expect("put_file follows get_file");
         drop(state);
         self.forget_if_clean(file);
     }
 
-    /// Takes a file out of the table if nobody uses it and it owes nothing.
+    /// Removes a file from the table if it has no users and nothing left to report.
     pub(crate) fn forget_if_clean(&self, file: &Arc<OpenFile>) {
         let mut files = lock(&self.files);
         let state = file.lock();
@@ -476,7 +473,7 @@ impl Mount {
     }
 }
 
-/// The map as it is, of one volume or of all.
+/// Fetches the current map, of one volume or of all.
 async fn map_of(peers: &Peers, meta: &str, volume: Option<VolumeId>) -> Result<ClusterMap, CallError> {
     let mut fetch = MapFetch::new(MapVersion(0), volume);
     loop {

@@ -1,7 +1,7 @@
-//! An open file as the whole mount sees it: its attributes, its mode, its unstable bytes, what the service is owed.
+//! An open file of a mount: its attributes, its mode, its unstable bytes, and what must still be reported.
 //!
-//! There is one [`OpenFile`] per inode, however often it is open. It stays in the mount's table until nobody has it
-//! open, all its bytes are stable, and the metadata service knows its size and that it is closed.
+//! There is one [`OpenFile`] per inode, however often the file is open. It stays in the mount's table until it has no
+//! users, all its bytes are stable, and the metadata service knows its size and that it is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,98 +15,99 @@ use crate::gather::{Change, StripeWrites};
 use crate::wb_errors::WritebackErrors;
 use crate::zeroing::Zeroing;
 
-/// A file that is open, or still owes something to the service.
+/// A file that is open or has reports left to send.
 pub(crate) struct OpenFile {
     pub(crate) inode: InodeId,
     state: Mutex<FileState>,
-    /// Given whenever a piece is accepted, stable or lost, and when claims and growth end.
+    /// Notified when a piece is accepted, stable or lost, and when claims and reports of growth end.
     pub(crate) changed: Notify,
-    /// Held by whoever truncates, or zeroes what lies beyond the end.
+    /// Held while a task truncates the file, or zeroes bytes beyond its end.
     pub(crate) turn: async_lock::Mutex<()>,
 }
 
-/// How far a file had come when somebody began to wait for its stability.
+/// The state of a file when a task began to wait for its stability.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Mark {
     /// Its last piece.
     pub(crate) upto: u64,
     /// Its size.
     end: u64,
-    /// How often it had been cut.
+    /// Its `truncate_seq`.
     truncate_seq: u64,
 }
 
 /// What the lock of an [`OpenFile`] protects.
 pub(crate) struct FileState {
     pub(crate) object: ObjectId,
-    /// Bytes of the file as this mount sees it.
+    /// Size of the file as this mount sees it, in bytes.
     pub(crate) size: u64,
-    /// The size that the service shows to others.
+    /// The size that the service shows to other clients.
     pub(crate) reported_size: u64,
-    /// The size that the service keeps for good.
+    /// The size that the service has stored durably.
     pub(crate) durable_size: u64,
-    /// End of what was written alone and could not be told before others were let in: it is told once it is stable.
+    /// End of bytes that were written in mode Alone and could not be reported before other clients were let in. It is
+    /// reported once they are stable.
     owed_end: u64,
-    /// End of what the bricks may hold beyond `size` and must be zeroed before the file grows.
+    /// End of old bytes beyond `size` that the bricks may hold. They must be zeroed before the file grows.
     pub(crate) stale_end: u64,
-    /// End of everything that was ever sent.
+    /// End of all bytes that were ever sent.
     pub(crate) sent_end: u64,
-    /// How often the service has cut it: a size from before says nothing.
+    /// How often the service has truncated it. A size from before the last truncation is not valid.
     pub(crate) truncate_seq: u64,
     /// Last change of the contents.
     pub(crate) mtime: i64,
-    /// Last access, and last change of anything, as far as is known: what they are for, see `atime.rs`.
+    /// Last known access, and last known change of anything; used in `atime.rs`.
     pub(crate) atime: i64,
     pub(crate) ctime: i64,
-    /// The service has heard of `mtime`.
+    /// `mtime` was reported to the service.
     pub(crate) mtime_reported: bool,
-    /// The service keeps `mtime` for good.
+    /// The service has stored `mtime` durably.
     pub(crate) mtime_durable: bool,
-    /// `mtime` was set by the mount's user and counts whatever the service knows.
+    /// The mount's user has set `mtime`, so it replaces even a later time at the service.
     pub(crate) mtime_set: bool,
     pub(crate) mode: Mode,
-    /// Number of the newest recall that has not been followed yet.
+    /// Number of the newest recall that is not yet confirmed.
     pub(crate) recalled: Option<u64>,
-    /// An open was answered with less than [`Mode::Alone`]; what was written under that is on its way.
+    /// The answer to an open took [`Mode::Alone`] away, and bytes written in that mode are being made stable.
     pub(crate) yielding: bool,
     /// How often the service counts it as open for reading only.
     pub(crate) readers: u32,
     /// How often the service counts it as open for writing.
     pub(crate) writers: u32,
-    /// Handles, and opens in progress.
+    /// Number of handles, and of opens in progress.
     pub(crate) users: u32,
-    /// Closed handles that the service has not been told of: were they open for writing?
+    /// Closed handles whose close was not yet reported; true if open for writing.
     pub(crate) releases: Vec<bool>,
     pub(crate) stripes: BTreeMap<u64, StripeWrites>,
-    /// The last number given to a piece.
+    /// The number of the newest piece.
     pub(crate) order: u64,
-    /// Pieces that no primary has accepted yet.
+    /// Numbers of pieces that no primary has accepted yet.
     pub(crate) unanswered: BTreeSet<u64>,
-    /// Pieces that are not stable yet.
+    /// Numbers of pieces that are not stable yet.
     pub(crate) unstable: BTreeSet<u64>,
-    /// Somebody waits for the stability of every piece up to here, and few are unsent.
+    /// A task waits for the stability of every piece up to here, and only a few of them were unsent.
     pub(crate) wanted_stable: u64,
-    /// Stripes that somebody is sending.
+    /// Number of stripes that are being sent.
     pub(crate) claims: u32,
-    /// Reports of growth on their way.
+    /// Number of reports of growth in flight.
     pub(crate) growing: u32,
-    /// Callers of `fsync`: they tell the service of the size themselves.
+    /// Number of callers of `fsync`. They report the size themselves.
     pub(crate) fsyncs: u32,
     /// Nothing may be sent or reported.
     pub(crate) writeback_paused: bool,
-    /// Reads and writes between their look at the attributes and their end.
+    /// Number of reads and writes in progress, from their check of the attributes on.
     pub(crate) inflight_io: u32,
-    /// Cuts for which no read or write may begin.
+    /// Number of truncations for which reads and writes are quiesced: none may begin.
     pub(crate) quiesced: u32,
-    /// How often they have been stopped.
+    /// How often they have been quiesced.
     pub(crate) quiesce_seq: u64,
-    /// The cut of somebody else for which they are stopped, or about to be.
+    /// Number of the truncation by another client for which they are quiesced, or about to be.
     pub(crate) quiesce_asked: Option<u64>,
     pub(crate) zeroing: Zeroing,
     pub(crate) wb_errors: WritebackErrors,
-    /// The service has let others in: nothing can be done with this any more.
+    /// The service has let other clients in after this one lost its lease: all handles fail.
     pub(crate) fenced: bool,
-    /// Handles that may write.
+    /// Number of handles that may write.
     pub(crate) write_handles: u32,
 }
 
@@ -161,46 +162,46 @@ impl OpenFile {
 }
 
 impl FileState {
-    /// Every byte is stable.
+    /// Whether every byte is stable.
     pub(crate) fn is_stable(&self) -> bool {
         self.unstable.is_empty() && self.stripes.values().all(|s| !s.is_gathering())
     }
 
-    /// The service knows everything and no bytes are left.
+    /// Whether all bytes are stable and all reports are done.
     pub(crate) fn is_clean(&self) -> bool {
         self.may_close() && self.releases.is_empty()
     }
 
-    /// The service may be told that a writer has closed it.
+    /// Whether the close of a writer may be reported.
     pub(crate) fn may_close(&self) -> bool {
         self.is_stable() && self.is_reported() && !self.zeroing.runs
     }
 
-    /// The service knows the size and the time for good, as far as they are this mount's to tell.
+    /// Whether the service has stored size and time durably, as far as this mount must report them.
     pub(crate) fn is_reported(&self) -> bool {
         self.mtime_durable && self.own_end() <= self.durable_size
     }
 
-    /// Whether the background has something to do for the service's sake: to tell, to close, to forget. May be true for
-    /// nothing, never false for something.
+    /// Whether the background must look at this file: to report, to close, to remove it. May be true without need,
+    /// but is never false if there is work.
     pub(crate) fn has_unreported(&self) -> bool {
         let told_elsewhere = self.fsyncs > 0;
         self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_reported())
     }
 
-    /// End of what this mount, and nobody else, has to tell of.
+    /// End of the bytes whose size only this mount can report.
     fn own_end(&self) -> u64 {
         if self.mode == Mode::Alone { self.size.max(self.owed_end) } else { self.owed_end }
     }
 
-    /// Others are let in although not everything is stable and told.
+    /// Other clients are let in although not everything is stable and reported.
     pub(crate) fn keep_owed_end(&mut self) {
         if self.mode == Mode::Alone && self.size > self.durable_size {
             self.owed_end = self.size;
         }
     }
 
-    /// The service has cut the file so often.
+    /// Sets the number of truncations.
     pub(crate) fn set_truncate_seq(&mut self, truncate_seq: u64) {
         if truncate_seq != self.truncate_seq {
             self.owed_end = 0;
@@ -208,20 +209,20 @@ impl FileState {
         self.truncate_seq = truncate_seq;
     }
 
-    /// Writes may stay here for a while.
+    /// Whether writes may be buffered.
     pub(crate) fn may_buffer(&self) -> bool {
         self.mode == Mode::Alone && self.recalled.is_none() && !self.yielding
     }
 
-    /// Takes the attributes over that the service gave.
+    /// Adopts attributes that the service has sent.
     pub(crate) fn adopt(&mut self, attr: &Attr) {
         (self.atime, self.ctime) = (attr.atime, attr.ctime);
         if self.mode == Mode::Alone {
-            // What is here is newer; nobody else may write meanwhile.
+            // The state here is newer, because no other client may write.
             return;
         }
         if attr.truncate_seq < self.truncate_seq {
-            // The answer was overtaken by that of a cut.
+            // These attributes are older than the last truncation.
             return;
         }
         if attr.object != self.object {
@@ -254,17 +255,17 @@ impl FileState {
         attr
     }
 
-    /// The stripe has something that may be sent now to the primary of `epoch`.
+    /// Whether the stripe has something that may be sent now to the primary of `epoch`.
     pub(crate) fn is_sendable(&self, stripe: u64, epoch: Epoch) -> bool {
         !self.writeback_paused && self.stripes.get(&stripe).is_some_and(|s| !s.backing_off && s.is_due(epoch))
     }
 
-    /// The place of a stripe.
+    /// The key of a stripe of this file.
     pub(crate) fn key(&self, stripe: u64) -> StripeKey {
         StripeKey { object: self.object, stripe }
     }
 
-    /// Makes pieces of what a stripe has gathered.
+    /// Seals what a stripe has gathered into pieces.
     pub(crate) fn seal(&mut self, stripe: u64) -> Change {
         let Some(writes) = self.stripes.get_mut(&stripe) else { return Change::default() };
         let before = self.order;
@@ -273,7 +274,7 @@ impl FileState {
         change
     }
 
-    /// Puts zeros behind everything that a stripe has.
+    /// Writes zeros after everything that a stripe has already.
     pub(crate) fn lay_zeros(&mut self, stripe: u64, offset: usize, len: usize) -> Change {
         let before = self.order;
         let writes = self.stripes.entry(stripe).or_default();
@@ -283,19 +284,19 @@ impl FileState {
         change
     }
 
-    /// The pieces made since `before` are neither accepted nor stable.
+    /// Marks the pieces made since `before` as neither accepted nor stable.
     fn number(&mut self, before: u64) {
         self.unanswered.extend(before + 1..=self.order);
         self.unstable.extend(before + 1..=self.order);
     }
 
-    /// Everything written so far.
+    /// A mark for everything written so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { upto: self.order, end: self.size, truncate_seq: self.truncate_seq }
     }
 
-    /// A size that may be told to the service: the durable one if `stable`. `None` if there is nothing to tell. All pieces
-    /// up to the mark are stable: what was written over them since takes no byte of theirs away.
+    /// The next size report: a durable one if `stable` is given; `None` if there is nothing to report. All pieces up
+    /// to the mark are stable. Later writes over them cannot make the file shorter than the mark.
     pub(crate) fn growth(
         &self,
         geometry: &Geometry,
@@ -308,7 +309,8 @@ impl FileState {
         let (truncate_seq, mtime, set_time) = (self.truncate_seq, self.mtime, self.mtime_set);
         let tell = |size| Some(SizeUpdate { inode, truncate_seq, size, mtime, set_time });
         if self.mode != Mode::Alone && (stable.is_none() || self.owed_end <= self.durable_size) {
-            // Somebody else may have cut the file since: every write has told its own end (write-through).
+            // Another client may have truncated the file since. Every write has already reported its own end
+            // (write-through).
             return if self.mtime_durable || !self.is_stable() { None } else { tell(0) };
         }
         let Some(mark) = stable else {
@@ -328,7 +330,7 @@ impl FileState {
         if end > self.durable_size || only_time { tell(end.max(self.durable_size)) } else { None }
     }
 
-    /// The time of the last change is `mtime`, says the mount's user; the service is told with the next report.
+    /// Sets the time of the last change, as the mount's user demands. The next report carries it.
     pub(crate) fn set_mtime(&mut self, mtime: i64) {
         self.mtime = mtime;
         self.mtime_reported = false;
@@ -336,7 +338,7 @@ impl FileState {
         self.mtime_set = true;
     }
 
-    /// The service keeps this time.
+    /// The service has stored this time.
     pub(crate) fn set_durable_mtime(&mut self, mtime: i64) {
         self.mtime = mtime;
         self.mtime_reported = true;
@@ -344,7 +346,7 @@ impl FileState {
         self.mtime_set = false;
     }
 
-    /// The service has taken a report.
+    /// The service has accepted a report.
     pub(crate) fn has_grown(&mut self, update: &SizeUpdate, stable: bool) {
         if update.truncate_seq != self.truncate_seq {
             return;
@@ -358,27 +360,27 @@ impl FileState {
         }
     }
 
-    /// The service has not taken a report: the file, with these attributes now, was cut after what the report tells of.
-    /// What is left to be told is told anew.
+    /// The service has ignored a report, because the file was truncated after the report was made; `attr` is new.
+    /// What is left to report is reported again.
     pub(crate) fn was_truncated(&mut self, attr: &Attr) {
         self.adopt(attr);
-        // A file that is this mount's alone is cut by nobody else; whatever it is, the next report must count.
+        // `adopt` may have ignored the attributes, but the next report must name the new count.
         self.set_truncate_seq(self.truncate_seq.max(attr.truncate_seq));
     }
 
-    /// What the service must hear of when this client comes back to it.
+    /// What a rejoining client reports about this file.
     pub(crate) fn open_inode(&mut self, inode: InodeId) -> OpenInode {
         self.zeroing.reclaimed = true;
         let zeroing = self.zeroing.number;
         OpenInode { inode, readers: self.readers, writers: self.writers, zeroing }
     }
 
-    /// The service counts one more open.
+    /// Counts an open that the service knows.
     pub(crate) fn count_open(&mut self, write: bool) {
         if write { self.writers += 1 } else { self.readers += 1 }
     }
 
-    /// The service counts one open less.
+    /// Counts a close that the service knows.
     pub(crate) fn count_release(&mut self, write: bool) {
         let count = if write { &mut self.writers } else { &mut self.readers };
         *count = count.saturating_sub(1);

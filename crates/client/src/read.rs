@@ -1,18 +1,18 @@
-//! The way of read bytes from the bricks to the mount.
+//! The path of a read from the bricks to the mount.
 //!
 //! ```text
 //!   Session::read
 //!        |
-//!     Cut .................. at the end of the file; a shared file's end is asked for, and cuts wait until   (quiesce.rs)
-//!        |                   the read is done; one that did not has it done anew
-//!     Own .................. what this mount wrote and is not stable yet lies over everything else
-//!        |                   the rest is cut into units
+//!     Cut .................. at the end of the file; for a shared file the size is asked for, and a (quiesce.rs)
+//!        |                   truncation waits for the read; if one did not wait, the read is repeated
+//!     Own .................. this mount's own unstable bytes lie over everything else
+//!        |                   the rest is split into units
 //!     Direct  ReadUnit ----> brick of the unit, all at once if there are several
-//!        |       <--------- bytes; what is missing of them is zeros
+//!        |       <--------- bytes; if they are short, the rest is zeros
 //!        |                   slot lost, brick silent, write undecided, block damaged:
 //!     Primary ReadStripe --> primary, which waits or decodes                 (retry.rs)
-//!        |       <--------- bytes; what is missing of them is zeros
-//!     Joined ............... one buffer; a single unit's bytes are passed on as they came
+//!        |       <--------- bytes; if they are short, the rest is zeros
+//!     Joined ............... one buffer; the bytes of a single unit are passed on without a copy
 //! ```
 
 use std::sync::Arc;
@@ -33,14 +33,14 @@ use crate::session::Session;
 /// How long the brick of a unit may take before the primary is asked instead, in microseconds.
 const READ_UNIT_US: u64 = 3_000_000;
 
-/// Where read bytes are on their way.
+/// A stage of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadStage {
-    /// The range has been cut at the end of the file.
+    /// The range has been limited to the file's size.
     Cut,
     /// This mount's own unstable bytes have been found.
     Own,
-    /// The units' own bricks are asked.
+    /// The bricks of the units are asked.
     Direct,
     /// The primary is asked.
     Primary,
@@ -54,7 +54,7 @@ impl std::fmt::Display for ReadStage {
     }
 }
 
-/// A range of one unit that the bricks must give.
+/// A range of one unit that must be read from the bricks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) key: StripeKey,
@@ -64,13 +64,13 @@ pub(crate) struct Part {
     in_unit: usize,
     /// Start of the range in the stripe.
     pub(crate) in_stripe: usize,
-    /// Start of the range in what is read.
+    /// Start of the range in the result of the read.
     at: usize,
     /// Bytes of the range.
     pub(crate) len: usize,
 }
 
-/// What a read finds here, and what it must fetch.
+/// The parts of a read that this mount has, and those that it must fetch.
 struct Plan {
     dirty_ranges: Vec<(usize, usize, Body)>,
     parts: Vec<Part>,
@@ -84,7 +84,8 @@ impl Session {
         loop {
             let io = self.begin_io(&file).await?;
             let bytes = self.read_once(&file, offset, len).await?;
-            // A cut does not wait for the reads of a client that was given up, nor for those of one that makes it alone.
+            // A truncation does not wait for reads of a client that was given up, nor for reads of the client that
+            // truncates in mode Alone.
             let is_leased = self.mount.lease.is_leased(self.world.now());
             let is_good = {
                 let state = file.lock();
@@ -99,7 +100,7 @@ impl Session {
         }
     }
 
-    /// Reads by the attributes as they are.
+    /// One attempt to read, with the attributes as they are.
     async fn read_once(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> Result<Buf, ClientError> {
         let (len, plan) = self.plan(file, offset, len);
         let (own, fetched) = (plan.dirty_ranges.len(), plan.parts.len());
@@ -126,7 +127,7 @@ impl Session {
         Ok(out.freeze())
     }
 
-    /// Cuts the range at the end of the file and splits it into what is here and what must be fetched.
+    /// Limits the range to the file's size, and splits it into parts that are here and parts that must be fetched.
     fn plan(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> (usize, Plan) {
         let geometry = self.mount.geometry();
         let mut plan = Plan { dirty_ranges: Vec::new(), parts: Vec::new() };
@@ -134,7 +135,7 @@ impl Session {
         let len = (len as u64).min(state.size.saturating_sub(offset)) as usize;
         let mut at = 0;
         for (stripe, within, take) in geometry.split(offset, len) {
-            // In a shared file somebody's later write may be on the bricks already: own bytes would hide it.
+            // In a shared file, own bytes might hide another client's later write that is already on the bricks.
             let own = state.stripes.get(&stripe).filter(|_| state.mode != Mode::Shared);
             let dirty_ranges =
                 own.map(|writes| writes.dirty_ranges(within, within + take)).unwrap_or_default();
@@ -157,7 +158,7 @@ impl Session {
         (len, plan)
     }
 
-    /// Fetches parts: a single one straight away, several at once; those that fail from the primaries.
+    /// Fetches parts, several of them concurrently. Parts that fail are read through the primaries.
     async fn fetch(&self, parts: &[Part]) -> Result<Vec<(Part, Buf)>, ClientError> {
         if let [one] = parts {
             return match self.read_unit(*one).await {
@@ -180,7 +181,7 @@ impl Session {
         Ok(fetched)
     }
 
-    /// The part's brick is worth asking.
+    /// Whether the part's slot is live and its brick not suspected to be silent.
     fn has_brick(&self, part: &Part) -> bool {
         let route = self.mount.route(part.key);
         route.live(part.slot).is_some_and(|(brick, _)| !self.mount.is_suspect(brick, self.world.now()))
@@ -201,7 +202,7 @@ impl Session {
                 self.mount.count(Counter::DirectBytes, u64::from(len));
                 return Some(bytes);
             }
-            Ok(_) => tracing::debug!(key = %part.key, %brick, "more bytes than asked for"),
+            Ok(_) => tracing::debug!(key = %part.key, %brick, "the brick sent more bytes than requested"),
             Err(error) => {
                 tracing::debug!(stage = %ReadStage::Direct, key = %part.key, %brick, %error, "read failed");
                 if error == CallError::Unreachable {
@@ -213,7 +214,7 @@ impl Session {
     }
 }
 
-/// What of `from..to` no range of `covered` (sorted) touches.
+/// The parts of `from..to` outside the ranges of `covered` (sorted).
 fn uncovered(from: usize, to: usize, covered: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut rest = Vec::new();
     let mut at = from;

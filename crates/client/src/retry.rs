@@ -1,4 +1,4 @@
-//! What happens when a brick does not do what it was asked: how long to wait, whom to ask instead, when to give up.
+//! Retries after a failed request: how long to wait, which server to ask instead, when to give up.
 
 use futures_util::future::join_all;
 use types::messages::brick::ReadStripe;
@@ -11,11 +11,11 @@ use crate::mount::Counter;
 use crate::read::Part;
 use crate::session::Session;
 
-/// How long the client goes on trying before it says that nobody answers, in microseconds.
+/// How long the client retries before it reports that no server answers, in microseconds.
 pub(crate) const RETRY_BUDGET_US: u64 = 60_000_000;
-/// First pause between two tries; each is twice as long as the one before.
+/// First pause between two tries, in microseconds; each further one is twice as long.
 const PAUSE_MIN_US: u64 = 5_000;
-/// Longest pause between two tries.
+/// Longest pause between two tries, in microseconds.
 const PAUSE_MAX_US: u64 = 400_000;
 
 /// What to do after a call that failed.
@@ -35,7 +35,7 @@ pub(crate) fn verdict(error: CallError) -> Verdict {
         CallError::Unreachable => Verdict::Refresh,
         CallError::Refused(refusal) => match refusal.retry_action() {
             RetryAction::RefreshMap => Verdict::Refresh,
-            // A primary that serves again may do so in a new epoch.
+            // When a primary serves again, the epoch may be new.
             RetryAction::Wait => Verdict::Refresh,
             RetryAction::AskPrimary if refusal == Refusal::Corrupt => Verdict::GiveUp(error.into()),
             RetryAction::AskPrimary => Verdict::Again,
@@ -45,13 +45,13 @@ pub(crate) fn verdict(error: CallError) -> Verdict {
     }
 }
 
-/// The pause before try number `tries + 1`.
+/// The pause before try number `tries + 1`, in microseconds.
 pub(crate) fn backoff_us(tries: u32, chance: u64) -> u64 {
     let whole = (PAUSE_MIN_US << tries.min(10)).min(PAUSE_MAX_US);
     whole / 2 + chance % (whole / 2)
 }
 
-/// One caller's patience.
+/// The time that one caller may spend on retries.
 pub(crate) struct RetryBudget {
     world: World,
     until: u64,
@@ -63,12 +63,12 @@ impl RetryBudget {
         RetryBudget { world: world.clone(), until: world.now() + RETRY_BUDGET_US, tries: 0 }
     }
 
-    /// Fails when patience has run out.
+    /// Fails when the time has run out.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
         if self.world.now() < self.until { Ok(()) } else { Err(ClientError::Unreachable) }
     }
 
-    /// Waits a little longer each time; fails when patience has run out.
+    /// Pauses, longer each time; fails when the time has run out.
     pub(crate) async fn backoff(&mut self) -> Result<(), ClientError> {
         self.check()?;
         self.world.sleep(backoff_us(self.tries, self.world.random())).await;
@@ -78,7 +78,8 @@ impl RetryBudget {
 }
 
 impl Session {
-    /// Reads parts that their own bricks did not give: one request per stripe, to its primary, which decodes.
+    /// Reads parts that could not be read from their own bricks: one request per stripe to its primary, which
+    /// decodes.
     pub(crate) async fn read_degraded(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
         let mut stripes: Vec<Vec<Part>> = Vec::new();
         for part in parts {
@@ -91,7 +92,7 @@ impl Session {
         each.into_iter().collect::<Result<Vec<_>, _>>().map(|stripes| stripes.into_iter().flatten().collect())
     }
 
-    /// Reads the span of parts of one stripe, and cuts it up again.
+    /// Reads the range that spans some parts of one stripe, and splits it into the parts.
     async fn read_span(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
         let key = parts[0].key;
         let start = parts.iter().map(|p| p.in_stripe).min().unwrap_or(0);
@@ -105,7 +106,7 @@ impl Session {
         Ok(parts.into_iter().map(cut).collect())
     }
 
-    /// Reads a range of a stripe at the primary, for as long as there is patience.
+    /// Reads a range of a stripe through the primary, with retries.
     async fn read_at_primary(&self, key: StripeKey, offset: usize, len: usize) -> Result<Buf, ClientError> {
         let (offset, len) = (offset as u32, len as u32);
         let request = |group| ReadStripe { group, key, offset, len };
@@ -118,7 +119,7 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Asks the primary of a stripe something that may be asked again, for as long as there is patience.
+    /// Sends an idempotent request to the primary of a stripe, with retries.
     pub(crate) async fn ask_primary_again<R: Request>(
         &self,
         key: StripeKey,

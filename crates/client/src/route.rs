@@ -1,4 +1,4 @@
-//! From a stripe to its group and on to a brick: the mount's view of the cluster map.
+//! The mount's view of the cluster map: finds the group of a stripe and the bricks of a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,9 +12,9 @@ use world::CallError;
 use crate::mount::Mount;
 use crate::session::Session;
 
-/// How long a brick that did not answer is left alone, in microseconds.
+/// How long a brick that did not answer is avoided, in microseconds.
 const SUSPECT_US: u64 = 1_000_000;
-/// How long the metadata service may take to give the map, in microseconds.
+/// How long the metadata service may take to send the map, in microseconds.
 const MAP_GET_US: u64 = 3_000_000;
 
 /// One version of the cluster map, as far as one volume needs it.
@@ -22,10 +22,10 @@ const MAP_GET_US: u64 = 3_000_000;
 pub(crate) struct MapView {
     pub(crate) version: MapVersion,
     pub(crate) geometry: Geometry,
-    /// Bytes of a block volume's disk.
+    /// Size of a block volume's disk, in bytes.
     pub(crate) block: Option<u64>,
     volume: VolumeId,
-    /// What all this was made of: the bricks and the one volume.
+    /// The source of this view: the bricks and the one volume.
     map: ClusterMap,
     groups: Vec<GroupView>,
     addresses: BTreeMap<BrickId, String>,
@@ -39,7 +39,7 @@ struct GroupView {
 }
 
 impl MapView {
-    /// What `map` says of `volume`; `None` if it does not know it.
+    /// The view of `volume` in `map`; `None` if the map does not have it.
     pub(crate) fn new(map: ClusterMap, volume: VolumeId) -> Option<MapView> {
         let info = map.volume(volume)?;
         let group = |config: &types::messages::cluster::GroupConfig| GroupView {
@@ -58,7 +58,7 @@ impl MapView {
         })
     }
 
-    /// This map with what was fetched since; `None` if it does not know the volume any more.
+    /// This map with fetched changes; `None` if it does not have the volume any more.
     fn with(&self, fetch: MapFetch) -> Option<MapView> {
         let mut map = self.map.clone();
         fetch.apply(&mut map);
@@ -70,21 +70,22 @@ impl MapView {
         self.groups.get(group.index as usize).map(|g| g.epoch)
     }
 
-    /// The way to a group.
+    /// The route to a group.
     pub(crate) fn route_to(self: &Arc<MapView>, group: GroupId) -> Route {
         Route { group, epoch: self.epoch(group).unwrap_or_default(), map: self.clone() }
     }
 
-    /// The way to a stripe's group.
+    /// The route to a stripe's group.
     pub(crate) fn route(self: &Arc<MapView>, key: StripeKey) -> Route {
         let extent = self.geometry.extent(key.stripe);
         self.route_to(layout::group_of(self.volume, key.object, extent, self.groups.len() as u32))
     }
 
-    /// Whom to ask which stripes of a part of an object exist: primaries first. `None` if a group has none.
+    /// The bricks to ask which stripes of an object exist in a range: primaries, then others. `None` if a group has
+    /// no primary.
     ///
-    /// A parity slot has a unit of every stripe. Where the primary is a data slot, no parity is live, and then all the data
-    /// slots are: what one of them does not have another one may.
+    /// A parity slot has a unit of every stripe. If the primary is a data slot, no parity is live and all data slots
+    /// are; then each of them must be asked, because a stripe may have a unit on any of them.
     pub(crate) fn query_targets(
         self: &Arc<MapView>,
         object: ObjectId,
@@ -116,7 +117,7 @@ impl MapView {
         let count = self.groups.len() as u32;
         let extents =
             self.geometry.extent(stripes.start)..=self.geometry.extent(stripes.end.saturating_sub(1));
-        // So many in a row use each group at least once.
+        // This many consecutive extents use each group at least once.
         if extents.end() - extents.start() >= 2 * u64::from(count) {
             return (0..count).collect();
         }
@@ -128,16 +129,16 @@ impl MapView {
     }
 }
 
-/// A brick that knows of some groups' stripes.
+/// A brick to ask for the stripes of some groups.
 pub(crate) struct QueryTarget {
     pub(crate) brick: BrickId,
     pub(crate) address: String,
-    /// The way to the first of its groups.
+    /// The route to the first of its groups.
     pub(crate) route: Route,
     pub(crate) groups: Vec<(GroupId, Epoch)>,
 }
 
-/// The way to a group, as of one version of the map.
+/// The route to a group, in one version of the map.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) group: GroupId,
@@ -162,30 +163,30 @@ impl Route {
         if slot.state == SlotState::Live { self.map.address(slot.brick) } else { None }
     }
 
-    /// The version of the map that this is.
+    /// The version of the map that this route uses.
     pub(crate) fn map_version(&self) -> MapVersion {
         self.map.version
     }
 }
 
 impl Mount {
-    /// The way to a stripe, by the newest map that is here.
+    /// The route to a stripe, by the newest known map.
     pub(crate) fn route(&self, key: StripeKey) -> Route {
         self.map().route(key)
     }
 
-    /// Notes that a brick did not answer.
+    /// Records that a brick did not answer.
     pub(crate) fn suspect(&self, brick: BrickId, now: u64) {
         tracing::debug!(%brick, "does not answer");
         self.suspects().insert(brick, now + SUSPECT_US);
     }
 
-    /// The brick did not answer a short time ago.
+    /// Whether the brick recently did not answer.
     pub(crate) fn is_suspect(&self, brick: BrickId, now: u64) -> bool {
         self.suspects().get(&brick).is_some_and(|until| now < *until)
     }
 
-    /// Ends when the group has another epoch than the route says.
+    /// Waits until the group has another epoch than the route.
     pub(crate) async fn epoch_changed(&self, route: &Route) {
         loop {
             let changed = self.map_changed.wait();
@@ -196,7 +197,7 @@ impl Mount {
         }
     }
 
-    /// Takes a newer map over.
+    /// Adopts a newer map.
     fn adopt_map(&self, fetch: MapFetch) {
         let before = self.map();
         if !fetch.is_newer_than(before.version) {
@@ -215,7 +216,7 @@ impl Mount {
             self.disk_has(size);
         }
         tracing::debug!(%version, "new map");
-        // Who was away may have come back under the new map.
+        // A silent brick may be back in the new map.
         self.suspects().clear();
         self.resend_old_epochs();
         self.map_changed.notify();
@@ -223,7 +224,7 @@ impl Mount {
 }
 
 impl Session {
-    /// Fetches the map if nobody has since `seen`; one fetch at a time for the whole mount.
+    /// Fetches the map unless it is already newer than `seen`; one fetch at a time for the whole mount.
     pub(crate) async fn refresh_map(&self, seen: MapVersion) {
         let before = self.mount.refreshes();
         let _turn = self.mount.refreshing.lock().await;
@@ -244,11 +245,11 @@ impl Session {
         self.mount.count_refresh();
         match fetched {
             Ok(fetch) => self.mount.adopt_map(fetch),
-            Err(error) => tracing::debug!(%error, "the map cannot be had"),
+            Err(error) => tracing::debug!(%error, "the cluster map could not be fetched"),
         }
     }
 
-    /// Asks a group's primary. Gives up as soon as the group has another epoch: the answer would be worth nothing.
+    /// Asks a group's primary. Gives up as soon as the group has another epoch, because then the answer is of no use.
     pub(crate) async fn ask_primary<R: Request>(
         &self,
         route: &Route,

@@ -1,4 +1,4 @@
-//! One thread's way into a mount: its world, its connections, and how it asks the metadata service.
+//! The use of a mount by one thread: its world, its connections, and requests to the metadata service.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use crate::error::ClientError;
 use crate::mount::Mount;
 use crate::retry::RetryBudget;
 
-/// A thread's own way into the mount: carries its requests to the end on its own connections. Cheap to clone; stays
-/// on its thread.
+/// The use of a mount by one thread, with its own connections. Cheap to clone; stays on its thread.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) mount: Arc<Mount>,
@@ -21,7 +20,7 @@ pub struct Session {
     pub(crate) peers: Rc<Peers>,
 }
 
-/// A change's number, given back when the change is over, also for a caller that was cancelled.
+/// The number of a change. Finished when dropped, also if the caller is cancelled.
 struct Op<'a> {
     mount: &'a Mount,
     number: u64,
@@ -56,7 +55,7 @@ impl Session {
         answer.map(|(reply, _)| reply)
     }
 
-    /// Asks the metadata service for as long as there is patience: joins again if it has restarted.
+    /// Asks the metadata service, with retries; joins again if it has restarted.
     pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, ClientError> {
         let mut budget = RetryBudget::new(&self.world);
         let client = self.mount.client();
@@ -72,7 +71,7 @@ impl Session {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            tracing::debug!(request = R::NAME, %error, "the metadata service did not do it");
+            tracing::debug!(request = R::NAME, %error, "a request to the metadata service failed");
             match error {
                 CallError::Unreachable => {}
                 CallError::Refused(Refusal::Unknown | Refusal::Fenced) => {
@@ -81,7 +80,7 @@ impl Session {
                     if joined.is_err_and(|e| e != ClientError::Unreachable) {
                         return Err(error.into());
                     }
-                    // The request is of a client that is no more.
+                    // The request names the old client id, which is fenced.
                     if is_another() {
                         return Err(ClientError::Refused(Refusal::Fenced));
                     }
@@ -93,7 +92,7 @@ impl Session {
         }
     }
 
-    /// Asks the metadata service for a change: under one number however often it must be asked.
+    /// Asks the metadata service for a change. All retries use the same number.
     pub(crate) async fn change<R: Request>(
         &self,
         request: impl FnOnce(Caller) -> R,

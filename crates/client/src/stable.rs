@@ -1,10 +1,11 @@
-//! From accepted to stable: one `Sync` per primary for everything that waits in its groups.
+//! Makes accepted pieces stable: one `Sync` per primary for everything that waits in its groups.
 //!
-//! A `Sync` names the groups and the epochs in which their primaries accepted the bytes. What was accepted in an epoch
-//! that has passed is sent again first (write.rs); a take-over recognises what it already has.
+//! A `Sync` names the groups and the epochs in which their primaries accepted the bytes. A piece that was accepted in
+//! an earlier epoch is first sent again (write.rs); the new primary recognises writes that it has already.
 //!
-//! If few pieces are unsent when somebody comes to wait, they ask for stability themselves (`Write.stable`), which saves
-//! the question. In the background a primary is asked for what it has had some time for: one question at a time.
+//! If only a few pieces are unsent when a caller begins to wait, their `Write`s ask for stability (`Write.stable`)
+//! and no `Sync` is needed. The background sends a `Sync` for pieces that were accepted some time ago, one at a time
+//! to each primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,27 +24,26 @@ use crate::session::Session;
 use crate::write::WriteStage;
 use crate::write_behind::AGE_MAX_US;
 
-/// Unsent pieces that ask for stability themselves, at most.
+/// Most unsent pieces that ask for stability themselves.
 const ASKING_MAX: usize = 16;
 
-/// What came of the attempt to make groups stable.
+/// The result of an attempt to make groups stable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Synced {
-    /// Nothing waits there; others may be at it.
+    /// Nothing waits there; other tasks may be making it stable.
     Nothing,
     /// All of it is stable.
     Stable,
     /// Some of it is not yet.
     NotYet,
-    /// Some of it will not be.
+    /// Some of it cannot become stable.
     Refused(ClientError),
 }
 
 impl Session {
     /// Returns when every piece of a file up to number `upto` is stable or lost.
     ///
-    /// # Errors
-    /// If that does not happen for as long as there is patience; the bytes are kept and go on being tried.
+    /// # Errors If it does not happen within the retry budget. The bytes are kept, and the background continues.
     pub(crate) async fn make_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
         let mut budget = RetryBudget::new(&self.world);
         {
@@ -81,7 +81,7 @@ impl Session {
         accepted.map(|(stripe, _)| map.route(state.key(*stripe)).group.index).collect()
     }
 
-    /// Has everything made stable that was accepted in these groups no later than `since`.
+    /// Makes everything stable that was accepted in these groups no later than `since`.
     async fn sync_groups(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Synced {
         let shares = self.shares(groups, since);
         let done = join_all(shares.into_iter().map(|share| self.sync_share(share))).await;
@@ -94,7 +94,8 @@ impl Session {
         done.into_iter().fold(Synced::Nothing, worse)
     }
 
-    /// What waits in these groups, by primary. What was accepted in an epoch that has passed is queued to be sent again.
+    /// The pieces that wait in these groups, by primary. Pieces accepted in an earlier epoch are queued to be sent
+    /// again.
     fn shares(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Vec<Vec<(Route, SyncBatch<'_>)>> {
         let map = self.mount.map();
         let mut shares: BTreeMap<Option<BrickId>, Vec<(Route, SyncBatch<'_>)>> = BTreeMap::new();
@@ -111,7 +112,7 @@ impl Session {
         shares.into_values().collect()
     }
 
-    /// Has the accepted pieces of one primary's groups made stable.
+    /// Makes the accepted pieces of one primary's groups stable.
     async fn sync_share(&self, mut share: Vec<(Route, SyncBatch<'_>)>) -> Synced {
         let Some((route, _)) = share.first() else { return Synced::Nothing };
         let route = route.clone();
@@ -146,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Starts to have made stable what has waited long enough. Returns when to look again.
+    /// Starts a `Sync` for pieces that have waited long enough. Returns the time of the next check.
     pub(crate) fn sync_what_is_due(&self, now: u64) -> u64 {
         let map = self.mount.map();
         let group = |index| GroupId { volume: self.mount.volume, index };
@@ -158,7 +159,7 @@ impl Session {
                 let done = session.sync_groups(groups, now.saturating_sub(SYNC_DELAY_US)).await;
                 let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
                 let (now, chance) = (session.world.now(), session.world.random());
-                // A little later more of it can be asked for at once.
+                // A short pause, so that the next `Sync` covers more pieces.
                 let rest = |tries| now + if failed { backoff_us(tries, chance) } else { SYNC_DELAY_US / 2 };
                 session.mount.flow.end_sync(primary, failed, rest);
             });
@@ -168,7 +169,7 @@ impl Session {
 }
 
 impl Mount {
-    /// Lets go of pieces that are stable.
+    /// Removes stable pieces and reports their files.
     pub(crate) fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
         let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
         for entry in entries {

@@ -1,8 +1,8 @@
 //! Shortening and lengthening a file.
 //!
-//! Truncation to nothing gives the file a new object. Any other one leaves bytes beyond the end on the bricks: the
-//! service remembers how far they may reach (`stale_end`), and whoever makes the file longer zeroes them first
-//! (zeroing.rs). While a file that others have open too is cut, nobody reads or writes it (quiesce.rs).
+//! Truncation to size 0 gives the file a new object. Any other truncation leaves bytes beyond the end on the bricks.
+//! The service records how far they may reach (`stale_end`), and a client that makes the file longer zeroes them
+//! first (zeroing.rs). While a shared file is truncated, no client reads or writes it (quiesce.rs).
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::open_file::{FileState, OpenFile};
 use crate::retry::{RETRY_BUDGET_US, RetryBudget};
 use crate::session::Session;
 
-/// Nothing of the file is sent or reported while this lives.
+/// While this lives, no bytes or reports of the file are sent.
 pub(crate) struct WritebackPause<'a> {
     mount: &'a Mount,
     file: &'a Arc<OpenFile>,
@@ -28,14 +28,14 @@ impl Drop for WritebackPause<'_> {
     fn drop(&mut self) {
         self.file.lock().writeback_paused = false;
         self.mount.enqueue_all(self.file);
-        // What became stable meanwhile could not be told.
+        // Bytes that became stable meanwhile were not reported.
         self.mount.flow.queue_report(self.file);
         self.file.changed.notify();
     }
 }
 
 impl Session {
-    /// Holds a file, and waits for what is on its way.
+    /// Pauses write-back of a file, and waits for sends and reports in flight.
     pub(crate) async fn pause_writeback<'a>(&'a self, file: &'a Arc<OpenFile>) -> WritebackPause<'a> {
         file.lock().writeback_paused = true;
         let writeback_paused = WritebackPause { mount: &self.mount, file };
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    /// Gives a file that is open for writing a new size, with other attributes.
+    /// Sets the size of a file that is open for writing, and other attributes.
     pub(crate) async fn truncate(
         &self,
         file: &Arc<OpenFile>,
@@ -65,40 +65,40 @@ impl Session {
                 self.zero_stale(file).await?;
             }
             match self.truncate_once(file, changes).await {
-                // Somebody else has cut it since.
+                // Another client has truncated it since.
                 Err(ClientError::Refused(Refusal::Busy)) => budget.backoff().await?,
                 outcome => return outcome,
             }
         }
     }
 
-    /// As [`Session::truncate`], once there is nothing stale below the new size.
+    /// One attempt of [`Session::truncate`], after stale bytes below the new size were zeroed.
     async fn truncate_once(&self, file: &Arc<OpenFile>, changes: &SetAttrs) -> Result<Attr, ClientError> {
         let turn = self.world.timeout(RETRY_BUDGET_US, file.turn.lock()).await;
         let _turn = turn.ok_or(ClientError::Unreachable)?;
         let alone = file.lock().mode == Mode::Alone;
-        let _stopped = if alone { None } else { Some(self.quiesce(file).await?) };
+        let _quiesced = if alone { None } else { Some(self.quiesce(file).await?) };
         let _paused = self.pause_writeback(file).await;
-        // The service may have heard of bytes that were sent, and forgotten them in a restart.
+        // The service may have lost earlier reports of sent bytes in a restart.
         let sent_end = file.lock().sent_end;
         let attr = self.change_attr(file.inode, changes, sent_end).await?;
-        tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "cut");
+        tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "truncated");
         let mut state = file.lock();
-        self.mount.cut(&mut state, &attr);
+        self.mount.apply_truncation(&mut state, &attr);
         Ok(state.view(attr))
     }
 }
 
 impl Mount {
-    /// The file has been truncated: drops what was written beyond its end.
-    fn cut(&self, state: &mut FileState, attr: &Attr) {
+    /// Applies a truncation: drops bytes beyond the new end, and adopts the new attributes.
+    fn apply_truncation(&self, state: &mut FileState, attr: &Attr) {
         if attr.object != state.object {
             self.drop_unstable(state);
             state.object = attr.object;
         } else {
             self.drop_beyond(state, attr.size);
         }
-        // What was sent beyond the end is the service's `stale_end` from now on.
+        // From now on the service's `stale_end` covers bytes sent beyond the end.
         state.sent_end = state.sent_end.min(attr.size);
         state.set_truncate_seq(attr.truncate_seq);
         state.size = attr.size;
@@ -108,7 +108,7 @@ impl Mount {
         state.set_durable_mtime(attr.mtime);
     }
 
-    /// Drops what has not been sent and lies beyond `size`.
+    /// Drops unsent bytes beyond `size`.
     fn drop_beyond(&self, state: &mut FileState, size: u64) {
         let geometry = self.geometry();
         let (first, within) = geometry.locate(size);

@@ -1,9 +1,9 @@
-//! Write-behind: the call returns when the bytes are in a buffer of this mount; they leave later.
+//! Write-behind: a write returns when its bytes are in a buffer of this mount. They are sent later.
 //!
-//! Whole stripes leave at once. Partial ones leave when their file is closed or synced, one second after they began,
-//! or when they take half of the budget; the latter two wait while many pieces are on their way (flow.rs). Flushing is
-//! self-clocked: each worker takes the next stripe when its last one is accepted. Errors are kept with the file and
-//! come out at its next write, and at fsync and close (wb_errors.rs).
+//! Whole stripes are sent at once. Partial ones are sent when their file is closed or synced, one second after they
+//! began, or when they take half of the budget; the last two wait while many pieces are in flight (flow.rs). Each
+//! worker takes the next stripe when its last one is accepted. Errors are kept with the file; its next write, fsync
+//! and close report them (wb_errors.rs).
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::session::Session;
 use crate::size_reports::ReportOutcome;
 use crate::write::WriteStage;
 
-/// Stripes that one flushing loop has in flight at most.
+/// Most stripes in flight per flushing loop.
 const FLIGHT_MAX: usize = 16;
-/// How long a partial stripe may wait for more, and accepted bytes for a Sync, in microseconds.
+/// How long a partial stripe may wait for more bytes, and accepted bytes for a Sync, in microseconds.
 pub(crate) const AGE_MAX_US: u64 = 1_000_000;
-/// Longest time between two looks at the timers: nobody is woken just because a timer begins, in microseconds.
+/// Longest time between two checks of the timers, in microseconds. The start of a timer does not wake the loop.
 const LOOK_US: u64 = 200_000;
 
-/// Keeps the background from telling the service of a file's size: the caller of `fsync` is about to.
+/// While it lives, the background does not report the file's size, because the caller of `fsync` will.
 struct FsyncGuard<'a> {
     mount: &'a Arc<Mount>,
     file: &'a Arc<OpenFile>,
@@ -50,8 +50,7 @@ impl Drop for FsyncGuard<'_> {
 impl Session {
     /// Writes `bytes` at `offset`. Returns when they are buffered, or, if the file is shared, when they are stable.
     ///
-    /// # Errors
-    /// Also those of earlier writes of this file that failed since.
+    /// # Errors Also reports errors of earlier writes to this file.
     pub async fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
         let handle = self.mount.handle(handle)?;
         if !handle.write {
@@ -62,7 +61,7 @@ impl Session {
         if bytes.is_empty() {
             return Ok(0);
         }
-        // As of any file: what still fits is written.
+        // As usual for files, the bytes that still fit are written.
         let room = FILE_SIZE_MAX.saturating_sub(offset);
         if room == 0 {
             return Err(ClientError::Refused(Refusal::FileTooLarge));
@@ -72,13 +71,13 @@ impl Session {
         if self.mount.disk().is_some_and(|size| end > size) {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
-        // Where somebody cuts a shared file meanwhile, the write comes after that.
+        // If another client truncates the shared file meanwhile, the write is repeated after the truncation.
         while self.write_once(&handle, offset, bytes, lost).await? == ReportOutcome::Truncated {}
         self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
     }
 
-    /// Writes bytes within the limits of a file.
+    /// One attempt to write bytes within the limits of the file.
     async fn write_once(
         &self,
         handle: &Handle,
@@ -108,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Copies bytes into a stripe's buffer when the budget has room for them.
+    /// Copies bytes into a stripe's buffer, once the budget has room.
     async fn lay(
         &self,
         file: &Arc<OpenFile>,
@@ -138,7 +137,7 @@ impl Session {
         Ok(())
     }
 
-    /// Copies bytes for which there is room.
+    /// Copies bytes into a stripe's buffer. The caller has reserved room.
     fn lay_in(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, at: usize, bytes: &[u8]) {
         let (length, now) = (self.stripe_bytes(), self.world.now());
         let writes = state.stripes.entry(stripe).or_default();
@@ -158,7 +157,7 @@ impl Session {
         }
     }
 
-    /// The contents change now.
+    /// Sets the time of the last change to now.
     pub(crate) fn touch(&self, state: &mut FileState) {
         if !self.mount.options.keeps_times {
             state.mtime = self.world.wall();
@@ -167,9 +166,9 @@ impl Session {
         }
     }
 
-    /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
-    /// does not know. Others may change the size too, so this mount's idea of it does not count. What is there was written
-    /// when the file had been cut `truncate_seq` times and `lost` of its writes had been lost.
+    /// Makes everything written so far stable, and then reports that the file has at least `end` bytes, unless the
+    /// service knows. Other clients may change the size too, so this mount's own size is not used. `truncate_seq` and
+    /// `lost` are the file's counts of truncations and lost writes when the write began.
     pub(crate) async fn write_through(
         &self,
         handle: &Handle,
@@ -186,9 +185,9 @@ impl Session {
         Ok(told)
     }
 
-    /// Called at every `close`, and when a program with the file open starts another one: returns when the primaries
-    /// hold everything and the service shows the size. Of a file that others write too all that is so before each write
-    /// returns, and nobody is asked.
+    /// Called at every `close`, and when a program with the file open starts another one. Returns when the primaries
+    /// have accepted everything and the service shows the size. For a shared file this was already done before each
+    /// write returned.
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.mount.handle(handle)?;
         let file = &handle.file;
@@ -200,7 +199,7 @@ impl Session {
         }
         let mark = self.mount.seal_all(file);
         self.make_answered(file, mark.upto).await;
-        // What was not lost counts all the same.
+        // Report the size even if some writes were lost.
         let told = self.report_size(file, None).await;
         handle.error_cursor.at_close(&mut file.lock().wb_errors).and(told)
     }
@@ -217,8 +216,8 @@ impl Session {
         handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
     }
 
-    /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
-    /// is sending.
+    /// Waits until the primaries have accepted every piece of a file up to number `upto` (or it is lost). Sends
+    /// pieces that no other task is sending.
     pub(crate) async fn make_answered(&self, file: &Arc<OpenFile>, upto: u64) {
         let _unfinished = Unfinished { mount: &self.mount, file };
         loop {
@@ -238,7 +237,7 @@ impl Session {
         }
     }
 
-    /// Stripes that could be sent now and that nobody is sending; at most as many as may be in flight.
+    /// Stripes that can be sent now and that no task is sending; at most as many as may be in flight.
     fn unclaimed(&self, state: &FileState) -> Vec<u64> {
         let free = |(stripe, writes): &(&u64, &StripeWrites)| {
             let epoch = self.mount.route(state.key(**stripe)).epoch;
@@ -247,7 +246,7 @@ impl Session {
         state.stripes.iter().filter(free).map(|(stripe, _)| *stripe).take(FLIGHT_MAX).collect()
     }
 
-    /// Sends stripes as they come into the queue, until the mount ends.
+    /// Sends queued stripes until the mount ends.
     pub(crate) async fn flush_queue(&self) {
         let worker = || async {
             while let Some((file, stripe)) = self.mount.flow.next().await {
@@ -257,8 +256,7 @@ impl Session {
         join_all((0..FLIGHT_MAX).map(|_| worker())).await;
     }
 
-    /// Looks after timers and limits, until the mount ends: has old partial stripes sent, and accepted bytes made
-    /// stable.
+    /// Serves timers and limits until the mount ends: queues old partial stripes, and makes accepted bytes stable.
     pub(crate) async fn run_timers(&self) {
         while !self.mount.lease.has_left() {
             let woken = self.mount.flow.timers.wait();
@@ -272,7 +270,7 @@ impl Session {
     }
 }
 
-/// Hands what is left to the background when its caller ends, also one that was cancelled.
+/// Passes the remaining stripes to the background when its caller ends or is cancelled.
 struct Unfinished<'a> {
     mount: &'a Mount,
     file: &'a Arc<OpenFile>,
@@ -285,7 +283,7 @@ impl Drop for Unfinished<'_> {
 }
 
 impl Mount {
-    /// Puts a stripe into the queue if it has something to send and nobody is at it.
+    /// Queues a stripe if it has something to send and no task is sending it.
     pub(crate) fn enqueue_due(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64) {
         let epoch = self.route(state.key(stripe)).epoch;
         if !state.is_sendable(stripe, epoch) {
@@ -308,14 +306,14 @@ impl Mount {
         }
     }
 
-    /// Has everything sent that a file could send.
+    /// Queues all stripes of a file that can be sent.
     pub(crate) fn enqueue_all(&self, file: &Arc<OpenFile>) {
         let mut state = file.lock();
         let stripes: Vec<u64> = state.stripes.keys().copied().collect();
         stripes.into_iter().for_each(|stripe| self.enqueue_due(file, &mut state, stripe));
     }
 
-    /// Makes pieces of everything that a file has gathered.
+    /// Seals everything that a file has gathered into pieces.
     pub(crate) fn seal_all(&self, file: &Arc<OpenFile>) -> Mark {
         let mut state = file.lock();
         let gathering = |(stripe, s): (&u64, &StripeWrites)| s.is_gathering().then_some(*stripe);
@@ -326,7 +324,7 @@ impl Mount {
         state.mark()
     }
 
-    /// Queues stripes whose time has come. Returns when to look again.
+    /// Queues stripes whose timer has expired. Returns the time of the next check.
     fn wake_stripes(&self, now: u64) -> u64 {
         while let Some((file, stripe)) = self.flow.take_backed_off(now) {
             let mut state = file.lock();
@@ -339,7 +337,7 @@ impl Mount {
         self.flow.next_timer()
     }
 
-    /// Has partial stripes leave that are too old or take too much.
+    /// Queues partial stripes that are too old or take too much memory.
     fn shed(&self, now: u64) {
         while let Some((since, file, stripe)) = self.flow.take_aged(now) {
             let mut state = file.lock();
@@ -374,10 +372,10 @@ impl Mount {
         }
     }
 
-    /// Gives a piece up and keeps the reason for whoever uses the file.
+    /// Gives a piece up and records the error with the file.
     pub(crate) fn lose(&self, state: &mut FileState, stripe: u64, order: u64, error: ClientError) {
         if state.write_handles == 0 {
-            tracing::warn!(key = %state.key(stripe), %error, "a write is lost, and its file has been closed");
+            tracing::warn!(key = %state.key(stripe), %error, "a write is lost after its file was closed: no program sees this error");
         } else {
             tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
         }
@@ -385,7 +383,7 @@ impl Mount {
         self.drop_piece(state, stripe, order);
     }
 
-    /// Takes a piece out that needs no more care.
+    /// Removes a piece that is stable or lost.
     pub(crate) fn drop_piece(&self, state: &mut FileState, stripe: u64, order: u64) {
         if let Some(piece) = state.stripes.get_mut(&stripe).and_then(|s| s.remove(order)) {
             self.finish_piece(state, &piece);
@@ -395,8 +393,8 @@ impl Mount {
         }
     }
 
-    /// Takes a stable piece out, and those before it in its stripe: they went the same way and are as stable. One that
-    /// stayed behind, because another Sync asks for it, would hide what came after it from readers.
+    /// Removes a stable piece, and the earlier ones of its stripe, which are stable too. An earlier piece that
+    /// stayed, because another Sync waits for it, would hide later bytes from readers.
     pub(crate) fn drop_stable(&self, state: &mut FileState, stripe: u64, order: u64) {
         let older = |writes: &StripeWrites| writes.first_order().filter(|first| *first <= order);
         while let Some(first) = state.stripes.get(&stripe).and_then(older) {
@@ -404,7 +402,7 @@ impl Mount {
         }
     }
 
-    /// Forgets a piece that has been taken out.
+    /// Updates the accounts for a removed piece.
     pub(crate) fn finish_piece(&self, state: &mut FileState, piece: &Piece) {
         state.unanswered.remove(&piece.order);
         state.unstable.remove(&piece.order);

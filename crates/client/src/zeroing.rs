@@ -1,9 +1,9 @@
-//! Zeros over what a cut has left beyond the end of a file, before it grows again.
+//! Zeroes bytes that a truncation left beyond the end of a file, before the file grows again.
 //!
-//! A file that others write too is zeroed by one client at a time, which asks the service for that and says when it is
-//! done: nobody writes there meanwhile, because nobody may make the file longer before. So zeros never come after the
-//! write that they make room for. Whoever has begun goes on in the background until every zero is stable or refused,
-//! also if its caller does not wait any more; only then others may try.
+//! A shared file is zeroed by one client at a time. It asks the service for permission and reports when it is done.
+//! No client may make the file longer before that, so no client writes there meanwhile, and zeros never overwrite
+//! newer bytes. Zeroing continues in the background until every zero is stable or refused, even if its caller gives
+//! up. Only then may another client try.
 
 use std::sync::Arc;
 
@@ -18,27 +18,27 @@ use crate::retry::{RetryBudget, backoff_us};
 use crate::session::Session;
 use crate::write_behind::AGE_MAX_US;
 
-/// Tries after which pauses are the longest.
+/// Number of tries after which the pause is the longest.
 const MANY: u32 = 8;
 
-/// How zeroing a file goes.
+/// The state of zeroing a file.
 #[derive(Default)]
 pub(crate) struct Zeroing {
-    /// Somebody is at it here: no mode is taken that lets others in, and no close is told.
+    /// This mount is zeroing the file. Meanwhile it adopts no mode that lets other clients in, and reports no close.
     pub(crate) runs: bool,
-    /// The service's leave, if the mount needs one and has it.
+    /// The number of the service's permission, if the mount needs one and has it.
     pub(crate) number: Option<u64>,
-    /// The service was told after a restart what there was of it.
+    /// `number` was reported to the service after a restart.
     pub(crate) reclaimed: bool,
-    /// Steps made.
+    /// Steps done.
     steps: u64,
-    /// How often it ended with an error, and the last one.
+    /// How often zeroing failed, and the last error.
     failures: u64,
     error: Option<ClientError>,
 }
 
 impl Session {
-    /// Returns when there is nothing stale beyond the end of the file.
+    /// Returns when there are no stale bytes beyond the end of the file.
     pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let mut budget = RetryBudget::new(&self.world);
         let (mut steps, failures) = {
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Zeroes what is stale of files as they come, until the mount ends.
+    /// Zeroes stale bytes of queued files, until the mount ends.
     pub(crate) async fn zero_files(&self) {
         while !self.mount.lease.has_left() {
             let wanted = self.mount.zeroing_wanted.wait();
@@ -95,7 +95,7 @@ impl Session {
         let mut state = file.lock();
         state.zeroing.runs = false;
         if let Err(error) = outcome {
-            tracing::debug!(inode = %file.inode, %error, "not zeroed");
+            tracing::debug!(inode = %file.inode, %error, "stale bytes beyond the end of a file could not be zeroed");
             state.zeroing.failures += 1;
             state.zeroing.error = Some(error);
         }
@@ -105,7 +105,7 @@ impl Session {
     }
 
     async fn zero_in_turn(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        // While this runs nobody is let in to a file that is this mount's alone.
+        // In mode Alone no permission is needed: no other client is let in while this runs.
         if file.lock().mode != Mode::Alone {
             self.ask_to_zero(file).await?;
         }
@@ -117,7 +117,7 @@ impl Session {
         zeroed.map(drop)
     }
 
-    /// Waits until no other client zeroes the file, and none may begin.
+    /// Waits for the service's permission: until no other client zeroes the file or may begin to.
     async fn ask_to_zero(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let (volume, inode) = (self.mount.volume, file.inode);
         let mut tries = 0;
@@ -132,14 +132,14 @@ impl Session {
             match self.change(request).await {
                 Ok(ZeroBeginReply { granted: true }) => {
                     let mut state = file.lock();
-                    // A service that has restarted since does not know of it.
+                    // If the service has restarted since, it does not know this permission: ask again.
                     if !state.zeroing.reclaimed {
                         state.zeroing.number = Some(number);
                         return Ok(());
                     }
                 }
                 Ok(_) => self.world.sleep(backoff_us(tries.min(MANY), self.world.random())).await,
-                // It may be granted: it is asked for again, and given back then.
+                // The permission may have been granted. The next request gets it again, and it is returned later.
                 Err(ClientError::Unreachable) => {}
                 Err(error) => return Err(error),
             }
@@ -147,11 +147,12 @@ impl Session {
         Err(ClientError::Refused(Refusal::Fenced))
     }
 
-    /// Lays zeros from the end of the file on, where there may be something, until they are stable. Returns how often the
-    /// file had been cut, and the end of the zeros: 0 if it was cut meanwhile, or there was nothing to do.
+    /// Zeroes existing stripes from the end of the file on, until the zeros are stable. Returns the file's
+    /// `truncate_seq` and the end of the zeros; the end is 0 if the file was truncated meanwhile, or there was
+    /// nothing to do.
     async fn zero_what_is_stale(&self, file: &Arc<OpenFile>) -> Result<(u64, u64), ClientError> {
         let (truncate_seq, from, to) = {
-            // Of a file that others have open too, this asks for the attributes: what is known here may be older.
+            // For a shared file this gets the newest attributes from the service.
             let _io = self.begin_io(file).await?;
             let state = file.lock();
             (state.truncate_seq, state.size, state.stale_end)
@@ -172,8 +173,8 @@ impl Session {
         Ok((truncate_seq, if is_as_it_was { to } else { 0 }))
     }
 
-    /// Lays zeros over some stripes until they are stable. False if there is nothing to do any more: the file was cut, or
-    /// has grown.
+    /// Zeroes parts of some stripes until the zeros are stable. False if the file was truncated, or has grown to
+    /// `to`, so that nothing is left to do.
     async fn zero_row(
         &self,
         file: &Arc<OpenFile>,
@@ -189,7 +190,7 @@ impl Session {
             }
             let stripe_bytes = self.stripe_bytes() as u64;
             for (stripe, within, take) in row {
-                // What the file has grown over meanwhile is no longer stale.
+                // Bytes below the present size are no longer stale.
                 let start = stripe * stripe_bytes + within as u64;
                 let grown = state.size.saturating_sub(start).min(take as u64) as usize;
                 if grown < take {
@@ -208,7 +209,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Returns when no zero is on its way any more, however long that takes.
+    /// Waits until no zero is in flight any more, however long that takes.
     async fn make_zeros_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
         while let Err(error) = self.make_stable(file, upto).await {
             if self.is_over(file) {
@@ -219,7 +220,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the service how far zeros are stable, and that none is on its way.
+    /// Reports to the service how far zeros are stable, and that none is in flight.
     async fn tell_zeroed(&self, file: &Arc<OpenFile>, truncate_seq: u64, to: u64) -> Result<(), ClientError> {
         let (client, volume, inode) = (self.mount.lease.client(), self.mount.volume, file.inode);
         loop {
@@ -237,7 +238,7 @@ impl Session {
                 }
             }
             let mut state = file.lock();
-            // A service that has restarted since has heard of it again.
+            // The service has restarted since, and has been told of the permission again: report again.
             if state.zeroing.reclaimed && number.is_some() {
                 continue;
             }

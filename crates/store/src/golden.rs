@@ -1,4 +1,5 @@
-//! Golden bytes of everything that lies on a disk. If they change, the format's number must.
+//! The format on disk does not change unnoticed: everything that a brick writes is compared with a golden file. If it
+//! differs, the number of the format must change too.
 //!
 //! `SHOAL_WRITE_GOLDEN=1` writes them anew.
 

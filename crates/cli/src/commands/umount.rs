@@ -1,4 +1,4 @@
-//! `shoal umount`: ends a mount, everything stable.
+//! `shoal umount`: ends a mount after making everything stable.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::mountpoint::{FS_TYPE, absolute, mount_daemons, mounted_at};
 use crate::output::Output;
 use crate::problem::problem;
 
-/// Unmounts DIR; returns when everything that was written is stable
+/// Unmounts DIR; returns when everything written is stable
 #[derive(Args)]
 #[command(after_help = "\
-Works also if the mount's daemon has died. (Plain `umount DIR` works too, but does not wait for the flushing.)
+Works even if the mount's daemon has died. (Plain `umount DIR` works too, but does not wait until everything is stable.)
 
 Examples:
   shoal umount /mnt/shoal
-  shoal umount --lazy /mnt/shoal      takes it out of the way although files in it are open")]
+  shoal umount --lazy /mnt/shoal      detaches it although files in it are open")]
 pub(crate) struct UmountArgs {
     /// The mount point
     dir: PathBuf,
-    /// Detaches it now, ends it when the last open file is closed
+    /// Detaches it now; the mount ends when the last open file is closed
     #[arg(long)]
     lazy: bool,
 }
@@ -38,13 +38,13 @@ pub(crate) fn run(args: &UmountArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unmounts `dir`, an absolute path, and waits for its daemon's end.
+/// Unmounts `dir`, an absolute path, and waits until its daemon has ended.
 pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<()> {
     let daemon = mount_daemons().into_iter().find(|m| m.dir == dir).map(|m| m.daemon);
     match mounted_at(dir)? {
         Some(mount) if mount.fs_type == FS_TYPE => detach(dir, lazy)?,
-        Some(mount) => anyhow::bail!("{} is no Shoal mount but {}", dir.display(), mount.fs_type),
-        // Unmounted by somebody else a moment ago: its daemon may still have bytes to make stable.
+        Some(mount) => anyhow::bail!("{} is not a Shoal mount but {}", dir.display(), mount.fs_type),
+        // It was just unmounted by other means: its daemon may still have bytes to make stable.
         None if daemon.is_some() => {}
         None => anyhow::bail!("{} is not mounted", dir.display()),
     }

@@ -1,4 +1,4 @@
-//! Clients come, ask for news, go.
+//! Clients join, poll for news, and leave.
 
 use types::limits::HEARTBEAT_US;
 use types::messages::Done;
@@ -28,7 +28,7 @@ impl Shared {
         joined
     }
 
-    /// A mount has ended, or every brick refuses it: does what that brings with it, in turns.
+    /// Tears a client down, in turns: its mount has ended, or every brick has fenced it.
     pub(super) async fn tear_down_client(&self, client: ClientId) {
         let Some(mut teardown) = self.state.borrow_mut().begin_client_teardown(client) else { return };
         while self.state.borrow_mut().continue_teardown(&mut teardown) {
@@ -73,7 +73,7 @@ impl Shared {
         Ok(Done {})
     }
 
-    /// A client has stopped reading and writing a file; answers when it may go on.
+    /// A client has quiesced a file. The answer is sent when the client may go on.
     pub(super) async fn has_stopped(&self, request: Quiesced) -> Result<Done, Refusal> {
         let place = {
             let mut state = self.state.borrow_mut();

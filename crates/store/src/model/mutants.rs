@@ -1,4 +1,5 @@
-//! Faults put into the protocol on purpose: the checker must find every one of them.
+//! The model checker finds every fault that is put into the protocol on purpose: each test leaves one rule out, and
+//! fails if the search finds nothing.
 
 use super::cluster::Scope;
 use super::scopes::{self, search};

@@ -1,4 +1,5 @@
-//! What is explored, and that nothing is found.
+//! The protocol is right in small scopes: each test searches every order of some events, and fails if a state breaks
+//! what must hold.
 
 use std::sync::Arc;
 
