@@ -159,7 +159,7 @@ impl Load<'_> {
 
     fn caller(&mut self) -> Caller {
         self.op += 1;
-        // As from a mount with some changes under way.
+        // As from a mount with some changes in progress.
         Caller { client: self.client, op: self.op, acked: self.op.saturating_sub(64) }
     }
 

@@ -12,7 +12,7 @@
 //! since. The numbers begin at random, so those from an earlier life of the service have no effect either.
 //!
 //! # Invariants
-//! - A client with mode `Alone` is the only one that has the file open; no recall is to `Alone`.
+//! - A client is granted `Alone` only while nobody else has the file open; no recall is to `Alone`.
 //! - A client is in the table before the others' modes are recalled, so their new modes allow for it.
 //! - A recall is for a client that has the file open, and is sent again until it is acknowledged.
 //! - An inode in the table has a holder, or a client that truncates it; a holder has at least one open.

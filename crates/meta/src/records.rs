@@ -40,7 +40,7 @@ types::records! {
         object: ObjectId,
         /// End of the bytes beyond `size` that must be zeroed before the file grows; 0 if there are none.
         stale_end: u64,
-        /// How often a file has become shorter. A new object is one cut more.
+        /// How often a file was truncated. A new object counts as one more truncation.
         truncate_seq: u64,
         /// Grows with every change of the contents.
         changes: u64,

@@ -1,10 +1,10 @@
 //! Truncations of files that several clients have open, and who zeroes the stale bytes that they leave.
 //!
 //! ```text
-//!  cutter            service                         another client that has it open
+//!  client            service                         another client that has it open
 //!    ├── SetAttr ─────▶│ Quiesce, number n ───────────────────▶│ ends its reads and writes, begins none
 //!    │                 │◀───────────────────────── Quiesced, n ┤
-//!    │                 │ the cut, durable                      │
+//!    │                 │ truncates, durable                    │
 //!    │◀── done ────────┤── done ──────────────────────────────▶│ goes on, by the new attributes
 //! ```
 //!

@@ -26,7 +26,7 @@ async fn line(lines: &mut String, name: &str, disk: &Disk, offset: u64, len: usi
     lines.push('\n');
 }
 
-/// Appends a sample, and a line of what came to lie at `at`, which then is where it ends.
+/// Appends a sample record and a line with its bytes at `at`, then moves `at` to its end.
 async fn record<R: Record>(lines: &mut String, journal: &Journal, disk: &Disk, n: &mut u8, at: &mut u64) {
     let payload = Buf::from(vec![0xee; 5]);
     let appended = journal.append(&R::sample(n), &payload);

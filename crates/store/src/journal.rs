@@ -177,7 +177,7 @@ impl Journal {
         let mut synced = 0;
         for (header, index) in &headers {
             if header.lsn_first != lsn + 1 {
-                // A segment beyond a torn end of an earlier life: nothing in it was acknowledged.
+                // A segment beyond a torn end of an earlier run: nothing in it was acknowledged.
                 continue;
             }
             let segment_start = journal_start + u64::from(*index) * superblock.segment;

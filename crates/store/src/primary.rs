@@ -1,7 +1,7 @@
 //! What a primary decides: the order of the operations in its groups, and their fate in a take-over.
 //!
 //! ```text
-//! new epoch ──▶ promising ──(every live slot promised, told its tail)──▶ settling ──(all know the fate)──▶ serving
+//! new epoch ──▶ promising ──(every live slot promised, sent its tail)──▶ settling ──(all know the fate)──▶ serving
 //!     ▲                                                                                                      │
 //!     └──────────────── the arbiter has a newer configuration, in any phase ◀────────────────────────────────┘
 //! ```
@@ -37,7 +37,7 @@ pub(crate) use join::{Attempt, Offer, OfferOutcome};
 use crate::slot::ClientTable;
 use join::Joining;
 
-/// Where a group stands with its primary.
+/// The phase of a group at its primary.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 enum Phase {

@@ -113,7 +113,7 @@ pub(crate) struct Server {
     pub(crate) purging: async_lock::Mutex<()>,
     /// Listings run one at a time.
     pub(crate) listing: async_lock::Mutex<()>,
-    /// Slots that could not be brought level, and when to try again.
+    /// Slots that could not be brought level, and when to try them again.
     pub(crate) backoffs: RefCell<BTreeMap<(GroupId, usize), Backoff>>,
     /// Notified when the map should be fetched at once.
     pub(crate) map_wanted: Notify,

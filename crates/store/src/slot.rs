@@ -102,7 +102,7 @@ pub(crate) struct Unit {
     pub(crate) slot: u8,
     /// The decided bytes without overlays; `None` if the unit is absent (zeros).
     pub(crate) base: Option<Base>,
-    /// Full writes and patches whose decision is not known.
+    /// Fulls and Patches whose decision is not known.
     pub(crate) pending: BTreeMap<Seq, Box<LogEntry>>,
     /// Overlays over the base, decided or not.
     pub(crate) overlays: BTreeMap<Seq, Box<LogEntry>>,

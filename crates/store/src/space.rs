@@ -42,7 +42,7 @@ pub(crate) struct Space {
     free: u64,
     /// Free blocks of each region.
     free_in: Vec<u32>,
-    /// Where the next search starts: behind the last allocation.
+    /// Where the next search starts: after the last allocation.
     next: u64,
 }
 
@@ -139,7 +139,7 @@ impl Space {
         (left == 0).then_some(best)
     }
 
-    /// The same as [`Space::free_run`], for long ranges: regions without free blocks are not looked at.
+    /// The same as [`Space::free_run`], for long ranges: regions without free blocks are skipped.
     fn next_run(&self, from: u64, to: u64, count: u32) -> Option<Run> {
         let mut at = from;
         while at < to {

@@ -140,7 +140,7 @@ impl StripeIndex {
 }
 
 impl Row {
-    /// The first key behind the row, `None` if there is no greater one.
+    /// The first key after the row, `None` if there is no greater one.
     pub(crate) fn end(self) -> Option<StripeKey> {
         let stripe = (self.row + 1).checked_mul(ROW);
         match stripe {

@@ -244,7 +244,7 @@ impl Table {
         self.state.borrow().index.len()
     }
 
-    /// Stripes of an object, from `from` on, of which there are descriptors: ascending, at most `max` that are `wanted`.
+    /// Stripes of an object with descriptors, from `from` on: ascending, at most `max` that are `wanted`.
     pub(crate) fn stripes_of(
         &self,
         object: ObjectId,

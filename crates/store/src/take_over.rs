@@ -1,7 +1,7 @@
 //! A brick becomes the primary of a group's new epoch.
 //!
 //! ```text
-//! NewEpoch ──▶ every live slot promises, tells its tail ──▶ settled: forwarded or aborted ──▶ Decide ──▶ served
+//! NewEpoch ──▶ every live slot promises, sends its tail ──▶ settled: forwarded or aborted ──▶ Decide ──▶ served
 //! ```
 //!
 //! The same routine serves a fail-over, a restarted primary, and a new volume. It ends early only if the arbiter has a

@@ -1,7 +1,7 @@
 //! `shoal umount`: ends a mount after making everything stable.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use nix::errno::Errno;
@@ -30,6 +30,9 @@ pub(crate) struct UmountArgs {
 
 /// How long a mount's daemon may take to make everything stable.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
+/// How long a mount may be busy before that is an error. Whoever looks at all mounts, as `df` does, has each of them busy
+/// for a moment.
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &UmountArgs, output: &Output) -> anyhow::Result<()> {
     let dir = absolute(&args.dir)?;
@@ -68,7 +71,13 @@ pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<
 
 fn detach(dir: &Path, lazy: bool) -> anyhow::Result<()> {
     let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
-    umount2(dir, flags).map_err(|errno| match errno {
+    let began = Instant::now();
+    let mut done = umount2(dir, flags);
+    while done == Err(Errno::EBUSY) && began.elapsed() < BUSY_PATIENCE {
+        std::thread::sleep(Duration::from_millis(50));
+        done = umount2(dir, flags);
+    }
+    done.map_err(|errno| match errno {
         Errno::EBUSY => problem(
             format!("{} is busy: a program has a file or its working directory in it", dir.display()),
             format!("`fuser -vm {}` to see which, or --lazy", dir.display()),

@@ -64,15 +64,15 @@ struct Entered {
 pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     let peer = conn.peer();
     if let Err(error) = conn.set_user_timeout(SILENCE_US) {
-        return tracing::debug!(%peer, %error, "went at once");
+        return tracing::debug!(%peer, %error, "the connection ended at once");
     }
     let (mut sender, mut receiver) = conn.split_stream();
     let Some(Entered { opened, size, agreed }) = negotiate(&server, &mut sender, &mut receiver).await else {
-        tracing::debug!(%peer, "went without the export");
+        tracing::debug!(%peer, "the connection ended before the client had the export");
         return;
     };
     let Agreed { structured, context } = agreed;
-    tracing::info!(%peer, size, structured, context, "a client has the export");
+    tracing::info!(%peer, size, structured, context, "a client has opened the export");
     let connection = Rc::new(Connection {
         told: Cell::new(opened.losses_told()),
         opened,
@@ -135,7 +135,7 @@ async fn negotiate(
                 let answer = match &found {
                     Ok((_, size)) => negotiation.granted(&ask, *size),
                     Err(error) => {
-                        tracing::warn!(%error, "a client cannot have the export");
+                        tracing::warn!(%error, "a client cannot open the export");
                         negotiation.refused(&ask, &error.to_string())?
                     }
                 };
@@ -184,7 +184,7 @@ impl Connection {
             };
             let Some(request) = Request::parse(&head) else { return "it does not speak the protocol" };
             if request.is_disconnect() {
-                return "it said so";
+                return "it disconnected";
             }
             let Some(payload) = request.payload() else { return "its request is too large" };
             match select(pin!(self.take(request, payload, receiver)), &mut ended).await {

@@ -102,7 +102,7 @@ fn serve_beside(shared: Arc<Shared>, listen_socket: ListenSocket) {
         Ok(())
     });
     if let Err(error) = served {
-        tracing::error!("a thread of the gate gets no ring: {error}");
+        tracing::error!("cannot make an io_uring for a thread of the gate: {error}");
     }
 }
 
@@ -111,6 +111,6 @@ fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
         Ok(world) => world.block_on_as("client", mount.background(world.clone())),
-        Err(error) => tracing::error!("the gate's background gets no ring: {error}"),
+        Err(error) => tracing::error!("cannot make an io_uring for the client's background: {error}"),
     })
 }

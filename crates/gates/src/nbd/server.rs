@@ -83,7 +83,7 @@ pub enum NbdError {
         why: String,
     },
     /// The lease of an exclusive gate has run out.
-    #[error("the lease has run out: others may have the volume")]
+    #[error("the lease has run out: another client may have mounted the volume")]
     Lost,
     /// Not everything written became stable.
     #[error("bytes that were written did not become stable: {0}")]
@@ -128,7 +128,7 @@ impl Server {
                 match select(pin!(listener.accept()), lost.as_mut()).await {
                     Either::Left((Ok(conn), _)) => self.let_in(conn),
                     Either::Left((Err(error), _)) => {
-                        tracing::warn!(%error, "a client could not be let in");
+                        tracing::warn!(%error, "a connection could not be accepted");
                         self.world.sleep(ACCEPT_PAUSE_US).await;
                     }
                     Either::Right(_) => return NbdError::Lost,

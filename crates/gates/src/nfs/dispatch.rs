@@ -98,7 +98,7 @@ impl Gate {
                 Some(answer)
             }
             CacheLookup::Duplicate(again) => {
-                tracing::debug!(%client, xid, procedure, "a request that was heard before");
+                tracing::debug!(%client, xid, procedure, "a repeated request");
                 again.answer().await.map(|answer| answer.to_vec().into())
             }
         }

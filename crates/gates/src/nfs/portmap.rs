@@ -5,7 +5,7 @@ use super::wire::{
 };
 
 const TCP: u32 = 6;
-/// The programs here, with their versions and transport.
+/// The programs here, with their versions.
 const HERE: [(u32, u32); 3] = [(PORTMAP, PORTMAP_VERSION), (NFS, NFS_VERSION), (MOUNT, NFS_VERSION)];
 
 /// Carries a procedure out.

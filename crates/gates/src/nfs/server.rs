@@ -140,7 +140,7 @@ impl NfsGate {
                     "nfs connections",
                     serve(world.clone(), shared, listener, bytes, number == 0),
                 ),
-                Err(error) => tracing::error!("a thread of the gate gets no ring: {error}"),
+                Err(error) => tracing::error!("cannot make an io_uring for a thread of the gate: {error}"),
             };
             self.threads.push(thread::Builder::new().name("nfs".into()).spawn(serve)?);
         }
@@ -183,7 +183,7 @@ fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
         Ok(world) => world.block_on_as("client", mount.background(world.clone())),
-        Err(error) => tracing::error!("the gate's background gets no ring: {error}"),
+        Err(error) => tracing::error!("cannot make an io_uring for the client's background: {error}"),
     })
 }
 

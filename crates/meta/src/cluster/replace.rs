@@ -92,7 +92,7 @@ impl Cluster {
         let BrickReplace { old, new } = *request;
         let mut writes = Writes::new();
         let mut changed = Vec::new();
-        // If the old brick is back, it can still purge its bytes of deleted volumes.
+        // An old brick that is Up is in no group, but can still be asked to purge its bytes of deleted volumes.
         if self.map.brick(old).is_none_or(|brick| brick.state == BrickState::Up) {
             return (0, writes);
         }

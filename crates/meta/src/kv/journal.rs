@@ -42,7 +42,7 @@ pub enum JournalError {
     #[error("it is missing, and with it the last changes; it belongs beside the store")]
     Missing,
     /// It is no journal, or one of a newer version.
-    #[error("it is no journal that this build can read")]
+    #[error("it is not a journal that this build can read")]
     Unreadable,
     /// It is another cluster's.
     #[error("it belongs to cluster {0}")]
@@ -69,7 +69,7 @@ pub(crate) struct Journal {
 pub(crate) struct RecoveredJournal {
     pub(crate) journal: Journal,
     pub(crate) salt: Salt,
-    /// What the engine lacks.
+    /// Writes that the engine does not have yet.
     pub(crate) writes: Writes,
     /// The number of the last record in the journal or in the engine.
     pub(crate) last: u64,

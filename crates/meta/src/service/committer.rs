@@ -127,7 +127,10 @@ pub(crate) async fn recover(
     let found = Journal::open(world, &path, cluster, applied, memory_budget).await;
     let found = found.map_err(|error| MetaError::Journal { path, error })?;
     if !found.writes.is_empty() {
-        tracing::info!(keys = found.writes.len(), "the metadata store gets what only its journal had");
+        tracing::info!(
+            keys = found.writes.len(),
+            "the metadata store gets the records that only its journal has"
+        );
     }
     // A torn record may have the next number, so that number is skipped.
     let last = found.last + 1;

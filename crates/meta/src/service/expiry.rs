@@ -17,7 +17,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
         // leases are extended by that time. It is always safe to expel later.
         let late = shared.world.now().saturating_sub(before + LOOK_US);
         if late > LOOK_US {
-            tracing::warn!(late_us = late, "the service stood still; leases are counted on");
+            tracing::warn!(late_us = late, "the service stood still; all leases are extended");
             let mut state = shared.state.borrow_mut();
             state.cluster.extend_leases(late);
             state.sessions.extend_leases(late);

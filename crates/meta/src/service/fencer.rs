@@ -23,7 +23,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
     loop {
         let more = shared.departed.wait();
         if let Err(refusal) = shared.fence().await {
-            tracing::warn!(%refusal, "nobody can be fenced");
+            tracing::warn!(%refusal, "cannot tell the bricks which clients to refuse");
         }
         more.await;
     }
@@ -41,7 +41,7 @@ impl Shared {
         self.tell_fences(&fences, false).await;
         let purges = self.state.borrow().volatile.purges;
         for client in &lost {
-            tracing::info!(%client, "every brick refuses the lost client");
+            tracing::info!(%client, "every brick that is Up has fenced the lost client");
             self.tear_down_client(*client).await;
         }
         self.settled.notify();

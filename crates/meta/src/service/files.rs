@@ -112,7 +112,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// `None` while an earlier copy of the request is under way.
+    /// Begins an open; `None` while an earlier copy of the request is in progress.
     fn begin_open(&self, request: &Open) -> Result<Option<Begin>, Refusal> {
         let mut state = self.state.borrow_mut();
         let session = state.sessions.known(request.caller.client, request.volume)?;

@@ -92,7 +92,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
         let left = match shared.pass(&mut answered, &waiting).await {
             Ok(left) => left,
             Err(refusal) => {
-                tracing::warn!(%refusal, "the purger stops for a while");
+                tracing::warn!(%refusal, "the purger has failed, and pauses");
                 Left { failed: true, ..Left::default() }
             }
         };

@@ -97,12 +97,12 @@ impl Server {
             let mut slot = self.slot.borrow_mut();
             slot.apply_settle(&record, self.stamp(appended));
             assert_eq!(slot.served(group), Some(epoch), "the primary would wait for this slot forever");
-            assert!(slot.decided(group) >= upto, "what the take-over forwarded would be hidden from readers");
+            assert!(slot.decided(group) >= upto, "forwarded operations would be hidden from readers");
         }
         let lsn = self.journal.last();
         self.journal.request_sync();
         self.journal.durable(lsn).await?;
-        assert!(self.journal.durable_upto() >= lsn, "a power cut would bring back what was aborted");
+        assert!(self.journal.durable_upto() >= lsn, "a power cut could bring back aborted operations");
         Ok(Done {})
     }
 }

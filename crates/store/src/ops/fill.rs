@@ -58,7 +58,7 @@ impl Server {
 
     async fn forget(&self, epoch: Epoch, fill: &Fill) -> Result<(), Refusal> {
         self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
-        // From here to the end nothing waits.
+        // No await from here to the end.
         self.slot.borrow_mut().may_fill(epoch, fill)?;
         let record = Forget { group: fill.group, key: fill.key };
         let appended = self.journal.append(&record, &Buf::empty());
@@ -81,7 +81,7 @@ impl Server {
             return Err(Refusal::DiskFailed);
         }
         self.journal.wait_for_space(Priority::Unit, 12 * fill.crcs.len() + 4096).await?;
-        // From here to the end nothing waits.
+        // No await from here to the end.
         self.slot.borrow_mut().may_fill(epoch, fill)?;
         let hold = fill_record(fill, runs);
         check_record(&hold, &Buf::empty());

@@ -19,7 +19,7 @@ const IDLE_US: u64 = 1_000_000;
 /// Journal fill, in per cent, from which stripes are folded although the brick is busy. A later fold covers more
 /// overlays of its stripe.
 const FILL_BUSY: u8 = 40;
-/// Stripes folded at once: most of a fold is waiting for syncs.
+/// Stripes folded at a time: most of a fold is waiting for syncs.
 const TOGETHER: usize = 16;
 /// Stripes folded per look: so many with overlays here, and so many that other bricks have reported.
 const PER_LOOK: usize = 64;

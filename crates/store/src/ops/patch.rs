@@ -5,8 +5,8 @@
 //!    ├── Prepare (Patch) ────────────────▶│ base + own overlays = new,          │
 //!    │                                    │ to fresh blocks, journal            │
 //!    │◀─ Prepared, old XOR new ───────────┤                                     │
-//!    │ what parity changes by             │                                     │
-//!    ├── Prepare (Patch, that) ──────────────────────────────────────────────▶│ base XOR that, to fresh blocks,
+//!    │ deltas of parity                   │                                     │
+//!    ├── Prepare (Patch, delta) ─────────────────────────────────────────────▶│ base XOR delta, to fresh blocks,
 //!    │◀─ Prepared ────────────────────────────────────────────────────────────┤ journal
 //!    │ committed, decided as every operation
 //! ```
@@ -223,7 +223,7 @@ fn check_rows(stripe: &Stripe<'_>, rows: &[Vec<u32>], touched: u64) {
     let blocks = |slot: usize| stripe.shape.unit_blocks.get(slot).copied().unwrap_or(0);
     for (slot, rows) in rows.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
         assert!(stripe.is_live(slot), "nobody would send the delta of this unit");
-        assert!(rows.last() < Some(&blocks(slot)), "a block behind the end of the base cannot be patched");
+        assert!(rows.last() < Some(&blocks(slot)), "a block beyond the end of the base cannot be patched");
     }
 }
 

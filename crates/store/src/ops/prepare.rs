@@ -68,7 +68,7 @@ impl Server {
             self.journal.request_sync();
         }
         self.journal.durable(lsn).await?;
-        assert!(self.journal.durable_upto() >= lsn, "a write would be stable that a power cut takes away");
+        assert!(self.journal.durable_upto() >= lsn, "a power cut could undo a stable write");
         Ok((self.prepared(), delta))
     }
 
@@ -165,7 +165,7 @@ impl Server {
         let lsn = self.journal.last();
         self.journal.request_sync();
         self.journal.durable(lsn).await?;
-        assert!(self.journal.durable_upto() >= lsn, "a write would be stable that a power cut takes away");
+        assert!(self.journal.durable_upto() >= lsn, "a power cut could undo a stable write");
         Ok(self.prepared())
     }
 

@@ -13,7 +13,7 @@ use crate::journal::Priority;
 use crate::record;
 use crate::server::Server;
 
-/// Units of an object that are forgotten at once.
+/// Most units of an object that are forgotten in one part.
 const PART: usize = 256;
 /// How long a purge works before its answer, in microseconds: the caller asks again for the rest.
 const ANSWER_US: u64 = 500_000;

@@ -8,7 +8,7 @@
 //! data slot                                            primary, a data slot too
 //!    ├── Unfolded: stripes, once a second ────────────────▶│ notes them, until it folds anyway
 //!    │                                                     │ one of them, in its lane:
-//!    │◀─────────────── UnitList: does something lie over it still? ─┤
+//!    │◀─────────────── UnitList: does it still have overlays? ──────┤
 //!    │◀─────────────── the stripe is read and written whole ────────┤ fold.rs
 //! ```
 //!

@@ -4,7 +4,7 @@
 //! stripes of the page: what any live slot lists
 //! each, in its lane:   every live unit at the identity that the parity was made with ── unreadable: damaged
 //!                      encode again, compare parity                                  ── differs: mismatched
-//!   if news were listed: what lies over each data unit, at its slot and at each parity ── differs: mismatched
+//!   if overlays were listed: those of each data unit, at its slot and at each parity ── differs: mismatched
 //! ```
 
 use std::collections::BTreeSet;

@@ -259,13 +259,12 @@ impl Server {
     /// Carries an accepted write to its commit. It gives up only if the epoch ends (the client then sends the write
     /// again), or if the write fails and the client is lost.
     ///
-    /// A primary whose lease has run out goes on. This is safe: it commits an operation only when every live
-    /// participant of its epoch holds it durably, and a slot that has promised a newer epoch refuses the operation.
-    /// Either all participants held the operation before they promised. Then all that are left report it to the
-    /// take-over, which forwards it. No earlier operation on its stripe can be aborted, because those were committed
-    /// when it got its number. And no new slot takes part in the next epoch, because a primary admits a slot only
-    /// when no operation is open. Or a participant had promised before: it refuses, and the operation is never
-    /// committed here.
+    /// A primary whose lease has run out goes on. This is safe, because it commits an operation only when every live
+    /// participant of its epoch holds it durably, and a slot that has promised a newer epoch refuses it:
+    /// - If a participant had promised before, it refuses, and the operation is never committed here.
+    /// - Otherwise all held it when they promised. Those that are left report it, and the take-over forwards it: no
+    ///   earlier operation on its stripe can be aborted, because those were committed when it got its number, and no new
+    ///   slot takes part in the next epoch, because a primary admits a slot only when no operation is open.
     async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
         let origin = WriteId { client: w.client, seq: w.seq };
         while self.primary.borrow().serving(w.group, epoch).is_some() {
@@ -404,8 +403,7 @@ impl Server {
         let (delivered, _) = join(join_all(deliveries), offered).await;
         let held = delivered.into_iter().collect::<Result<Vec<Option<Buf>>, Refusal>>()?;
         self.claim_committer(id, epoch);
-        // If one slot has dropped the object, the others may abort the operation and its writer may send it again.
-        // Nobody reads the object any more, so such an operation is not claimed.
+        // Not if a slot has dropped the object: others may then abort the operation, and a repetition be ordered.
         if held.iter().all(Option::is_some) {
             for origin in &prepare.origins {
                 let write = [id.volume.0.into(), id.index.into(), origin.client.0, origin.seq.0];

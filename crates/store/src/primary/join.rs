@@ -160,7 +160,7 @@ impl Joining {
         self.drain == DrainState::Sealed
     }
 
-    /// Asserts what must hold between two calls.
+    /// Asserts the invariants between two calls.
     pub(super) fn check(&self, config: &GroupConfig) {
         let Attempt { epoch, slot, .. } = self.attempt;
         assert_eq!(epoch, config.epoch, "the slot would be admitted for its state in an epoch that is over");
@@ -183,7 +183,8 @@ impl Joining {
 }
 
 impl PrimaryGroup {
-    /// Whether the slot has answered every operation and all operations are decided.
+    /// Whether no accepted write is uncommitted, every operation is decided, and the slot is level and has answered
+    /// everything.
     fn is_drained(&self) -> bool {
         let joined = |joining: &Joining| {
             joining.compared == Compared::All && joining.behind.is_empty() && joining.given.is_empty()
@@ -194,7 +195,7 @@ impl PrimaryGroup {
 }
 
 impl PrimaryCore {
-    /// Out slots whose bricks are Up, in groups in which no slot joins yet; at most one per group.
+    /// Out slots for which `may` allows a join, in groups in which no slot joins yet; at most one per group.
     pub(crate) fn joinable(
         &self,
         may: impl Fn(GroupId, usize, BrickId) -> bool,
@@ -298,7 +299,7 @@ impl PrimaryCore {
             return;
         };
         assert_eq!(joining.compared, Compared::Unclean, "a slot is made clean once");
-        assert_eq!(joining.drain, DrainState::Open, "writers would wait for a slot that has not begun");
+        assert_eq!(joining.drain, DrainState::Open, "writers would wait for a slot that is not clean");
         assert!(told <= group.decided, "the slot would show an operation that may still be aborted");
         group.progress[attempt.slot] = super::SlotProgress { given: Seq::NONE, told };
         joining.compared = Compared::Upto(None);
@@ -426,7 +427,7 @@ impl PrimaryCore {
             assert_ne!(
                 joining.compared,
                 Compared::Unclean,
-                "writers would wait for a slot that has not begun"
+                "writers would wait for a slot that is not clean"
             );
             joining.drain = DrainState::Closed;
         }

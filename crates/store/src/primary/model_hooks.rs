@@ -1,4 +1,4 @@
-//! For the model checker: the state of a primary as a short fingerprint.
+//! For the model checker: a fingerprint of a primary's state.
 
 use std::hash::{Hash, Hasher};
 

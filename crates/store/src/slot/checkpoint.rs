@@ -213,7 +213,7 @@ impl SlotCore {
         }
     }
 
-    /// Groups whose state stands in segments up to `serial`.
+    /// Groups whose snapshot, or seen writes since then, stand in segments up to `serial`.
     pub(crate) fn stale_groups(&self, serial: u64) -> Vec<GroupId> {
         let stale = |group: &SlotGroup| group.snapshot_serial.min(group.windows_serial) <= serial;
         cost::walked(&self.groups).filter(|(_, group)| stale(group)).map(|(id, _)| *id).collect()
@@ -291,7 +291,7 @@ impl SlotCore {
         runs.iter().for_each(|run| self.space.mark(run));
     }
 
-    /// Blocks that something in RAM refers to, and how many are free at once.
+    /// Blocks that are referenced from RAM, and the number of blocks that are free now.
     #[cfg(test)]
     pub(crate) fn owned_in_ram(&self) -> (Vec<Run>, u64) {
         let pending = |unit: &Unit| {

@@ -100,7 +100,7 @@ pub(crate) struct SlotGroup {
     pub(crate) clients: ClientTable,
     /// Serial of the segment with the last record of the group as a whole.
     pub(crate) snapshot_serial: u64,
-    /// Serial of the first segment that tells, since that record, whose writes were seen.
+    /// Serial of the first segment since that record that has newly seen writes.
     pub(crate) windows_serial: u64,
 }
 

@@ -5,7 +5,7 @@
 //! - An epoch is served only if it is the one that was promised last.
 //! - Operations that are held, or applied by a replay, are not decided yet.
 //! - A unit is in RAM or noted as erased, never both. Its changes are marked as dirty, or are in its descriptor.
-//! - An operation that is held has as many blocks as it says, and a checksum for each of them, or for each of its ranges.
+//! - A held operation has as many blocks as it says, and a checksum for each block or each of its spans.
 //! - The counters of overlay bytes, blocks of staged units and descriptors without a place are exact.
 //!
 //! Only facts that this code has established itself are asserted. Contents of messages are checked before, and
@@ -28,7 +28,7 @@ impl SlotGroup {
         );
         assert!(
             self.held.first_key_value().is_none_or(|(first, _)| *first > self.decided),
-            "a take-over would be told that a decided operation is open, and could abort what was shown"
+            "a take-over would take a decided operation for an open one, and could abort it after it was shown"
         );
         assert!(
             self.applied.first_key_value().is_none_or(|(first, _)| *first > self.decided),

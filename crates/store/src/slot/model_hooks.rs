@@ -1,4 +1,4 @@
-//! For the model checker: who owns which block, and the state of a slot as a short fingerprint.
+//! For the model checker: the owners of blocks, and a fingerprint of a slot's state.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};

@@ -133,8 +133,8 @@ impl SlotCore {
         Ok(plan)
     }
 
-    /// The overlays of a stripe that lie over `range` of it, newer than the base with `identity`: what a primary lays
-    /// over a decoded unit. All of them count as decided.
+    /// The overlays over `range` of a stripe that are newer than the base with `identity`. A primary lays them over a
+    /// decoded unit. All of them count as decided.
     pub(crate) fn overlays_over(
         &self,
         key: StripeKey,
