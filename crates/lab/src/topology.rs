@@ -1,10 +1,10 @@
 //! Nodes on a switch, as the commands that make them. No command is run here.
 //!
 //! ```text
-//!   node1: eth0 ──tbf──▶ ┌────────┐            Each node is a network namespace, the switch a bridge in one of its
-//! own.          ◀──tbf─────── │ switch │            A pair of virtual interfaces is a cable; the token bucket at
-//! each of its   node2: eth0 ──tbf──▶ │        │            ends is what that end may send: full duplex, as on a
-//! switching hub.          ◀──tbf─────── └────────┘
+//!   node1: eth0 ──tbf──▶ ┌────────┐    Each node is a network namespace, the switch a bridge in its own namespace.
+//!          ◀──tbf─────── │ switch │    A pair of virtual interfaces is a cable. The token bucket at each end limits
+//!   node2: eth0 ──tbf──▶ │        │    what that end sends: full duplex, as on a switching hub.
+//!          ◀──tbf─────── └────────┘
 //! ```
 
 use std::net::Ipv4Addr;

@@ -13,7 +13,7 @@ pub enum MetaError {
     Journal {
         /// Where it lies.
         path: String,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         error: JournalError,
     },
@@ -48,7 +48,7 @@ pub enum MetaError {
     Listen {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         error: std::io::Error,
     },

@@ -3,7 +3,7 @@
 //! The arbiter decides about the cluster map, epochs, leases, ids, volumes, and the modes of open files.
 //!
 //! ```text
-//!          requests                             reads: committed state and volatile state beside it
+//!          requests                             reads: committed state and volatile state
 //! client ----------> service --- Change ---> queue -> batch -> one durable commit -> answers
 //! brick              (waits for modes,            (state.rs: each change in a Txn of its own)
 //!                     leases, news)
@@ -14,8 +14,8 @@
 //! | `kv/` | a transactional store of ordered keys, over redb or in memory |
 //! | `keys.rs`, `records.rs` | the keys, and the values behind them |
 //! | `ops/`, `tree.rs` | one file for each operation on names, and what the operations share |
-//! | `volatile.rs`, `opens.rs`, `truncations.rs` | what is in memory only: unstable sizes; who has which file open, in what mode; truncations of shared files |
-//! | `state.rs` | all that the service knows, and the batches that change it |
+//! | `volatile.rs`, `opens.rs`, `truncations.rs` | state in memory only: unstable sizes, open files and their modes, truncations |
+//! | `state.rs` | the service's whole state, and the batches that change it |
 //! | `sessions.rs`, `clients.rs` | the leases of clients, and the answers that they may ask for again |
 //! | `volumes.rs` | makes, grows and deletes volumes |
 //! | `cluster/` | the arbiter: bricks, groups, the map |
@@ -51,5 +51,5 @@ pub use error::MetaError;
 pub use kv::Engine;
 pub use service::{MetaOptions, Service};
 
-/// Memory budget of the service unless it is told another, in bytes.
+/// Default memory budget of the service, in bytes.
 pub const MEMORY_BUDGET_DEFAULT: u64 = 256 << 20;

@@ -79,7 +79,7 @@ pub fn creates(
     load.run(batch, count).map_err(refused)
 }
 
-/// Writes what was gathered to the journal.
+/// Writes the gathered changes to the journal.
 async fn write(state: &mut State, journal: Option<&mut Journal>) -> Result<(), Refusal> {
     let Some(journal) = journal else { return Ok(()) };
     let failed = |_| Refusal::MetaFailed;

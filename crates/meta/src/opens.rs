@@ -136,7 +136,7 @@ impl OpenTable {
         let holders = self.inodes.get(&place);
         assert!(
             holders.is_none_or(|holders| !holders.is_empty()),
-            "a file that is removed would keep its bytes for ever, for nobody"
+            "a removed file would keep its bytes for ever"
         );
         holders.is_some()
     }
@@ -470,7 +470,7 @@ mod tests {
         assert!(!table.may_proceed(FILE, B));
         assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
         table.release(FILE, A, true);
-        // Whoever opens it during the cut shares it.
+        // A client that opens the file during the truncation shares it.
         table.open(FILE, C, true);
         assert_eq!(table.granted(FILE, C), Mode::Shared);
         table.release(FILE, C, true);
@@ -488,7 +488,7 @@ mod tests {
         table.begin_truncate(FILE, A);
         table.taken(FILE, B, 1);
         table.end_truncate(FILE, A);
-        // It believes that it may cache, so it is asked when somebody writes.
+        // The client may cache, so a writer recalls its mode.
         table.open(FILE, C, true);
         assert!(!table.may_proceed(FILE, C));
         assert_eq!(table.recalls(A), recall(Mode::Shared, 2));
@@ -515,7 +515,7 @@ mod tests {
         assert!(table.may_proceed(FILE, B));
     }
 
-    /// Clients that open, close, cut, give way and go in any order, and now and then say what makes no sense.
+    /// Clients that open, close, truncate, acknowledge and go in any order, and sometimes send invalid messages.
     struct Storm {
         random: u64,
         table: OpenTable,

@@ -77,7 +77,7 @@ types::records! {
         place: String,
         /// When it was mounted, in nanoseconds since 1970.
         since: i64,
-        /// Its lease has run out; the bricks are being told.
+        /// Its lease has run out, and some brick may not have fenced it yet.
         lost: bool,
     }
     /// A brick.
@@ -107,9 +107,9 @@ types::records! {
         groups: Vec<GroupConfig>,
         /// Slots of one group may lie on one node.
         same_node: bool,
-        /// It is one disk of so many bytes.
+        /// The size in bytes of a block volume's disk; `None` for a volume of files.
         block: Option<u64>,
-        /// It is gone for everybody; only its space is not yet back.
+        /// It is deleted; its bytes are not all purged yet.
         deleted: bool,
     }
 }

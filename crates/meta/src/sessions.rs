@@ -108,7 +108,7 @@ impl Session {
 pub(crate) struct Sessions {
     by_client: BTreeMap<ClientId, Session>,
     lost: BTreeMap<ClientId, Session>,
-    /// An id that is not below that of any client so far.
+    /// All client ids so far are at most this one.
     last: ClientId,
 }
 
@@ -119,7 +119,7 @@ impl Sessions {
         sessions.insert(client, session);
     }
 
-    /// Records that no client has an id above this one.
+    /// Counts all ids up to this one as given.
     pub(crate) fn count_up_to(&mut self, client: ClientId) {
         self.last = self.last.max(client);
     }
@@ -239,7 +239,7 @@ impl Sessions {
 mod tests {
     use super::*;
 
-    /// A file is cut, and written longer again; then a late copy of the cut arrives.
+    /// A file is truncated, and made longer by writes; then a late copy of the truncation arrives.
     #[test]
     fn a_copy_of_a_change_that_comes_after_its_answer_is_known_is_refused() {
         let (client, volume) = (ClientId(5), VolumeId(1));

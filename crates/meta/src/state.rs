@@ -13,7 +13,7 @@
 //! - The record that an answer waits for covers all changes on which the answer depends, and will be written.
 //! - A change that a caller numbers is in the same record as its answer, and is done once.
 //! - An answer that shows a decision of the arbiter waits for the record of the decision or for a later one.
-//! - Outside a batch, only state changes that the clients can report again after a crash.
+//! - Changes outside a batch affect only state that the clients can report again after a crash.
 //! - After a failed commit, nothing is changed or answered.
 
 use types::messages::names::Caller;

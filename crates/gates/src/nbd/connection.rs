@@ -41,7 +41,7 @@ struct Connection {
     server: Rc<Server>,
     params: TransmissionParams,
     replies: Replies,
-    // Before the open file: who waits until nobody has it finds the connections closed.
+    // Declared before the open file, so that the connection is closed before the file counts as closed.
     reply_queue: ReplyQueue<Credit>,
     opened: Arc<Opened>,
     credits: Rc<Credits>,

@@ -154,7 +154,7 @@ mod tests {
         answers
     }
 
-    /// Free space is no part of a version: it is as it was when somebody asked.
+    /// Ignores free space, which is not part of a version: it is that of the time of the request.
     fn same(mut map: ClusterMap, cluster: &Cluster) {
         for (mine, theirs) in map.bricks.iter_mut().zip(&cluster.map().bricks) {
             mine.free = theirs.free;
@@ -241,7 +241,7 @@ mod tests {
             let request = MapGet { have: before, volume: None, rest: None };
             let news = fixture.state.cluster.map_update(&request).expect("it is newer");
             assert_eq!((news.whole, news.volumes.len(), news.bricks.len()), (false, 1, 0));
-            // What nobody remembers is told from the start.
+            // Without the changes in memory, the answer begins the whole map.
             fixture.state.cluster.history = History::from(fixture.state.cluster.map.version);
             let news = fixture.state.cluster.map_update(&request).expect("it is newer");
             assert!(news.whole && news.rest.is_some());

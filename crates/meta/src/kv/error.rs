@@ -10,7 +10,7 @@ pub enum EngineError {
     #[error("the metadata store is in use by another process")]
     InUse,
     /// The journal beside the database could not be named.
-    #[error("the path of the metadata store is no UTF-8 text")]
+    #[error("the path of the metadata store is not UTF-8")]
     Path,
     /// The database failed.
     #[error("the metadata store failed: {0}")]
