@@ -10,11 +10,11 @@ use types::{Buf, Geometry, ObjectId, StripeSet};
 use world::CallError;
 
 use crate::error::ClientError;
-use crate::mount::Counter;
-use crate::open_file::OpenFile;
-use crate::retry::{RETRY_BUDGET_US, RetryBudget, Verdict, verdict};
-use crate::route::QueryTarget;
+use crate::routes::retry::{RETRY_BUDGET_US, RetryBudget, Verdict, verdict};
+use crate::routes::route::QueryTarget;
 use crate::session::Session;
+use crate::state::counters::Counter;
+use crate::state::open_file::OpenFile;
 
 /// Bricks that are asked at a time: each answer may be some 256 KiB.
 const ASKED_AT_ONCE: usize = 16;
@@ -56,7 +56,7 @@ impl Session {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
-        let bytes = self.stripe_bytes() as u64;
+        let bytes = self.link.routes.stripe_bytes() as u64;
         let stripes = range.start / bytes..range.end.div_ceil(bytes);
         // What is not stable is looked at first: what becomes stable meanwhile is known to its brick.
         let (object, own) = {
@@ -64,16 +64,16 @@ impl Session {
             let own = state.stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect::<Vec<_>>();
             (state.object, own)
         };
-        let mut budget = RetryBudget::new(&self.world);
+        let mut budget = RetryBudget::new(&self.link.world);
         let mut found = loop {
-            let version = self.mount.map().version;
+            let version = self.link.routes.map().version;
             match self.ask_for_stripes(object, &stripes).await {
                 Ok(found) => break found,
                 Err(error) => {
                     tracing::debug!(inode = %file.inode, %error, "stripes are not found");
-                    self.mount.count(Counter::Retries, 1);
+                    self.link.routes.counts.count(Counter::Retries, 1);
                     match verdict(error) {
-                        Verdict::Refresh => self.refresh_map(version).await,
+                        Verdict::Refresh => self.link.refresh_map(version).await,
                         Verdict::Again => {}
                         Verdict::GiveUp(error) => return Err(error),
                     }
@@ -88,7 +88,7 @@ impl Session {
     /// Asks everybody who knows, once. Primaries first: what is no longer on its way there is with the others.
     async fn ask_for_stripes(&self, object: ObjectId, stripes: &Range<u64>) -> Result<StripeSet, CallError> {
         let mut found = StripeSet::new(stripes.clone());
-        let query_targets = self.mount.map().query_targets(object, stripes);
+        let query_targets = self.link.routes.map().query_targets(object, stripes);
         let (primaries, others) = query_targets.ok_or(CallError::Unreachable)?;
         for (asked, primary) in [(primaries, true), (others, false)] {
             for some in asked.chunks(ASKED_AT_ONCE) {
@@ -114,13 +114,16 @@ impl Session {
         let groups = target.groups.clone();
         let request = FindStripes { groups, primary, object, from: range.start, to: range.end };
         let epoch = target.route.epoch;
-        let call = self.peers.call_within(RETRY_BUDGET_US, &target.address, epoch, &request, Buf::empty());
-        match select(std::pin::pin!(call), std::pin::pin!(self.mount.epoch_changed(&target.route))).await {
+        let call =
+            self.link.peers.call_within(RETRY_BUDGET_US, &target.address, epoch, &request, Buf::empty());
+        match select(std::pin::pin!(call), std::pin::pin!(self.link.routes.epoch_changed(&target.route)))
+            .await
+        {
             Either::Left((Ok((found, _)), _)) if found.upto > range.start => Ok((found.words, found.upto)),
             Either::Left((Ok(_), _)) => Err(CallError::BadReply),
             Either::Left((Err(error), _)) => {
                 if error == CallError::Unreachable {
-                    self.mount.suspect(target.brick, self.world.now());
+                    self.link.routes.suspect(target.brick, self.link.world.now());
                 }
                 Err(error)
             }

@@ -12,9 +12,9 @@ use types::messages::brick::{FindBytes, Span};
 
 use crate::error::ClientError;
 use crate::find::Rows;
-use crate::mount::Handle;
-use crate::open_file::OpenFile;
 use crate::session::Session;
+use crate::state::open_file::OpenFile;
+use crate::state::open_files::Handle;
 
 /// Extents that are asked about at a time. Where there are more, those with bytes are looked for first.
 const ROWS_AT_ONCE: usize = 16;
@@ -42,7 +42,7 @@ impl Session {
     ///
     /// Without a live parity slot nobody knows, and everything counts as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
-        let file = self.mount.handle(handle)?.file.clone();
+        let file = self.handle(handle)?.file.clone();
         self.revalidate_if_shared(&file).await?;
         let range = range.start..range.end.min(file.lock().size);
         self.find_in(&file, range).await
@@ -66,13 +66,13 @@ impl Session {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
-        let stripe = self.stripe_bytes() as u64;
+        let stripe = self.link.routes.stripe_bytes() as u64;
         let stripes = range.start / stripe..range.end.div_ceil(stripe);
         // What is not stable may not have come to a primary yet. It is looked at first: what becomes stable meanwhile
         // is known there.
         let own: BTreeSet<u64> =
             file.lock().stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect();
-        let most = u64::from(self.mount.geometry().extent_stripes()) * ROWS_AT_ONCE as u64;
+        let most = u64::from(self.link.routes.geometry().extent_stripes()) * ROWS_AT_ONCE as u64;
         let (exist, mut upto) = match stripes.end - stripes.start > most {
             true => self.find_stripes(file, range.clone()).await?,
             false => (vec![stripes], range.end),
@@ -102,10 +102,11 @@ impl Session {
     /// What is found as a hole has no bytes. What is found as data may have none: what is not stable, a unit up to its last
     /// block, and everything while no parity slot lives.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
-        let file = self.mount.handle(handle)?.file.clone();
+        let file = self.handle(handle)?.file.clone();
         self.revalidate_if_shared(&file).await?;
         let size = file.lock().size;
-        let extent = u64::from(self.mount.geometry().extent_stripes()) * self.stripe_bytes() as u64;
+        let extent =
+            u64::from(self.link.routes.geometry().extent_stripes()) * self.link.routes.stripe_bytes() as u64;
         let mut at = offset;
         // One extent, then more at a time: mostly the answer is near.
         let mut extents = 1_u64;
@@ -126,7 +127,7 @@ impl Session {
 
     /// Cuts stripes at the ends of extents.
     fn rows(&self, stripes: Range<u64>) -> Vec<Row> {
-        let most = u64::from(self.mount.geometry().extent_stripes());
+        let most = u64::from(self.link.routes.geometry().extent_stripes());
         let mut rows = Vec::new();
         let mut first = stripes.start;
         while first < stripes.end {
@@ -139,10 +140,10 @@ impl Session {
 
     /// Asks the primary, for as long as there is patience.
     async fn find_in_row(&self, file: &Arc<OpenFile>, row: &Row) -> Result<Vec<Range<u64>>, ClientError> {
-        let start = row.first * self.stripe_bytes() as u64;
+        let start = row.first * self.link.routes.stripe_bytes() as u64;
         let key = file.lock().key(row.first);
         let request = |group| FindBytes { group, key, stripes: row.stripes };
-        let (found, _) = self.ask_primary_again(key, request).await?;
+        let (found, _) = self.link.ask_primary_again(key, request).await?;
         let range = |span: &Span| {
             let from = start + u64::from(span.offset);
             from..from + u64::from(span.len)
@@ -156,7 +157,7 @@ impl Session {
     /// # Errors
     /// Also those of earlier writes of this file that failed since.
     pub async fn zero(&self, handle: u64, range: Range<u64>) -> Result<(), ClientError> {
-        let handle = self.mount.handle(handle)?;
+        let handle = self.handle(handle)?;
         if !handle.write {
             return Err(ClientError::BadHandle);
         }
@@ -172,7 +173,7 @@ impl Session {
                 return Ok(());
             }
             let (found, upto) = self.find_some(file, at..end).await?;
-            let mut rows = Rows::new(self.mount.geometry(), self.stripes_of(&found), at..upto);
+            let mut rows = Rows::new(self.link.routes.geometry(), self.stripes_of(&found), at..upto);
             while let Some(row) = rows.next() {
                 self.zero_stripes(&handle, row, lost).await?;
             }
@@ -182,7 +183,7 @@ impl Session {
 
     /// The stripes that ranges touch.
     fn stripes_of(&self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
-        let stripe = self.stripe_bytes() as u64;
+        let stripe = self.link.routes.stripe_bytes() as u64;
         joined(ranges.iter().map(|range| range.start / stripe..range.end.div_ceil(stripe)).collect())
     }
 
@@ -195,7 +196,7 @@ impl Session {
     ) -> Result<(), ClientError> {
         let file = &handle.file;
         let _io = self.begin_io(file).await?;
-        let stripe_bytes = self.stripe_bytes() as u64;
+        let stripe_bytes = self.link.routes.stripe_bytes() as u64;
         let upto = {
             let mut state = file.lock();
             for (stripe, within, take) in row {
@@ -203,7 +204,7 @@ impl Session {
                 let take = left.min(take as u64) as usize;
                 if take > 0 {
                     self.touch(&mut state);
-                    self.mount.flow.change(state.lay_zeros(stripe, within, take));
+                    self.unstable.flow.change(state.lay_zeros(stripe, within, take));
                 }
             }
             state.order

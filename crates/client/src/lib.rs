@@ -5,53 +5,53 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `write.rs`, `read.rs` | the two paths |
+//! | `write.rs`, `read.rs`, `read_degraded.rs` | the two paths |
 //! | `stage.rs` | whole stripes, straight to their bricks |
-//! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers, budget, whose turn it is |
+//! | `write_behind.rs` | bytes are gathered, and leave later |
 //! | `stable.rs`, `size_reports.rs` | Sync with the primaries; sizes and closes with the metadata service |
-//! | `wb_errors.rs` | what could not be written, and who has been told |
-//! | `retry.rs`, `route.rs` | what happens when a brick does not answer; the map |
 //! | `find.rs`, `holes.rs` | where a file has bytes, and zeros instead of them |
-//! | `atime.rs` | times of last access |
-//! | `lease.rs` | this client's life at the metadata service; modes |
-//! | `open_file.rs`, `open.rs`, `names.rs` | files and names |
-//! | `truncate.rs`, `quiesce.rs`, `zeroing.rs` | cuts: of files that others have open too, and what they leave |
+//! | `mount.rs`, `session.rs`, `open.rs`, `names.rs` | files and names |
+//! | `atimes.rs`, `background.rs` | times of last access; what no caller waits for |
+//! | `truncate.rs`, `zeroing.rs` | cuts, and what they leave |
+//! | `modes/` | recalls, and stops for cuts of files that others have open too |
+//! | `unstable/` | what is not stable yet: pieces, budget, whose turn it is |
+//! | `routes/` | the map, the lease, asking, what happens when nobody answers |
+//! | `state/` | plain state: open files, gathered bytes, losses, counters |
 
 #![forbid(unsafe_code)]
 
-mod atime;
+mod atimes;
+mod background;
 mod error;
 mod find;
-mod flow;
-mod gather;
 mod holes;
-mod lease;
+mod modes;
 mod mount;
 mod names;
 mod open;
-mod open_file;
-mod quiesce;
 mod read;
-mod retry;
-mod route;
-mod seq_tracker;
+mod read_degraded;
+mod routes;
 mod session;
 mod size_reports;
 mod stable;
 mod stage;
+mod state;
 mod truncate;
-mod wb_errors;
+mod unstable;
 mod write;
 mod write_behind;
 mod zeroing;
 
-pub use atime::AtimeFilter;
 pub use error::{ClientError, MountError};
 pub use holes::Seek;
-pub use mount::{Counters, Mount, MountOptions, RecallHook, Recalled};
+pub use modes::{RecallHook, Recalled};
+pub use mount::Mount;
 pub use names::SetAttrs;
 pub use open::Opened;
 pub use read::ReadStage;
 pub use session::Session;
-pub use stage::Encode;
+pub use state::atime::AtimeFilter;
+pub use state::counters::Counters;
+pub use state::options::{Encode, MountOptions};
 pub use write::WriteStage;

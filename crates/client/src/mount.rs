@@ -7,178 +7,44 @@
 //! progress hold (each twice its own length at most), a copy of each piece of several spans that is on the wire (256
 //! KiB at most, 16 at a time per thread), and what `types::buf` keeps of free pages.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use layout::Coder;
-use types::limits::{LEASE_US, OPEN_FILES_MAX, PLACE_MAX};
+use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
-use types::{BrickId, Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
-use world::{CallError, Identity, Notify, Peers, World};
+use types::messages::names::Attr;
+use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
+use world::{CallError, Peers, World};
 
-use crate::atime::PendingAtimes;
 use crate::error::{ClientError, MountError};
-use crate::flow::Flow;
-use crate::lease::{InflightOpens, LeaseState};
-use crate::open_file::OpenFile;
-use crate::route::MapView;
-use crate::seq_tracker::SeqTracker;
+use crate::modes::{ModeState, RecallHook};
+use crate::routes::Routes;
+use crate::routes::lease_state::LeaseState;
+use crate::routes::route::MapView;
 use crate::session::Session;
-use crate::stage::Encode;
-use crate::wb_errors::ErrorCursor;
+use crate::state::atime::{AtimeFilter, PendingAtimes};
+use crate::state::counters::Counters;
+use crate::state::open_files::{Handle, OpenFiles};
+use crate::state::options::MountOptions;
+use crate::unstable::Unstable;
+use crate::zeroing::Zeroings;
 
 /// How long the metadata service may take to answer a mount that begins, in microseconds.
 const JOIN_US: u64 = 5_000_000;
 
-/// What to mount, and with how much memory.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// Where the metadata service listens, `host:port`.
-    pub meta: String,
-    /// Name of the volume.
-    pub volume: String,
-    /// Who this process is to the cluster.
-    pub identity: Identity,
-    /// Bytes that may be written and not yet stable.
-    pub unstable_budget: u64,
-    /// Bytes that the mount may hold in all.
-    pub memory_budget: u64,
-    /// Who makes the parity of whole stripes.
-    pub encode: Encode,
-    /// No other mount of the volume may live beside this one. If its lease runs out it is over for good, because its user
-    /// may have cached anything.
-    pub exclusive: bool,
-    /// The user of an exclusive mount has the say over the files' times: a write does not change them,
-    /// [`Session::setattr`] does.
-    pub keeps_times: bool,
-    /// What is read gets a new time of its last access.
-    pub updates_atime: bool,
-    /// Where the volume is shown, for people; longer ones than [`PLACE_MAX`](types::limits::PLACE_MAX) bytes are cut.
-    pub place: String,
-}
-
-impl MountOptions {
-    /// The usual options: 128 MiB unstable, 256 MiB in all.
-    pub fn new(meta: &str, volume: &str, identity: Identity) -> MountOptions {
-        MountOptions {
-            meta: meta.to_owned(),
-            volume: volume.to_owned(),
-            identity,
-            unstable_budget: 128 << 20,
-            memory_budget: 256 << 20,
-            encode: Encode::default(),
-            exclusive: false,
-            keeps_times: false,
-            updates_atime: true,
-            place: String::new(),
-        }
-    }
-}
-
-/// What a mount has done so far, and what it holds.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Counters {
-    /// Bytes that reads returned.
-    pub bytes_read: u64,
-    /// Bytes that writes took.
-    pub bytes_written: u64,
-    /// Bytes read from this mount's own unstable writes.
-    pub bytes_own: u64,
-    /// Bytes read from the bricks of their units.
-    pub bytes_direct: u64,
-    /// Bytes read through primaries.
-    pub bytes_primary: u64,
-    /// Units that had to be decoded for that.
-    pub units_decoded: u64,
-    /// Whole stripes that were encoded here.
-    pub stripes_staged: u64,
-    /// Whole stripes that their primaries encoded.
-    pub stripes_sent: u64,
-    /// Requests that had to be made again.
-    pub retries: u64,
-    /// Writes sent to primaries.
-    pub pieces_sent: u64,
-    /// Ranges of stripes that they wrote: several in a write if small writes were gathered.
-    pub spans_sent: u64,
-    /// Bytes of buffers that are not stable, now.
-    pub unstable_bytes: u64,
-    /// Bytes of the read cache, now.
-    pub cache_bytes: u64,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Counter {
-    ReadBytes,
-    WrittenBytes,
-    OwnBytes,
-    DirectBytes,
-    PrimaryBytes,
-    DecodedUnits,
-    StagedStripes,
-    SentStripes,
-    Retries,
-    Pieces,
-    Spans,
-}
-
-/// A handle: one `open`.
-pub(crate) struct Handle {
-    pub(crate) file: Arc<OpenFile>,
-    pub(crate) write: bool,
-    pub(crate) error_cursor: ErrorCursor,
-    /// Reads through it are no accesses.
-    pub(crate) noatime: AtomicBool,
-}
-
-/// Why what is cached of a file no longer counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Recalled {
-    /// The service has asked for this mode; it is confirmed when the hook returns.
-    To(Mode),
-    /// The lease has run out and others were let in: what is open fails from now on.
-    Lost,
-}
-
-/// Told of a file of which nothing that is cached counts any more, before anybody else may change the file, or before
-/// this client has a lease again.
-pub type RecallHook = Box<dyn Fn(InodeId, Recalled) + Send + Sync>;
-
 /// The shared state of one mounted volume. Its locks are short and never held across an await; their order is table
 /// of files, file, flow, everything else.
 pub struct Mount {
-    pub(crate) options: MountOptions,
-    pub(crate) volume: VolumeId,
     root: InodeId,
-    /// Given with every new map.
-    pub(crate) map_changed: Notify,
-    /// Held by whoever fetches the map.
-    pub(crate) refreshing: async_lock::Mutex<()>,
-    /// Held by whoever joins again.
-    pub(crate) joining: async_lock::Mutex<()>,
-    pub(crate) flow: Flow,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) unstable: Arc<Unstable>,
+    pub(crate) atimes: Arc<PendingAtimes>,
+    pub(crate) modes: Arc<ModeState>,
+    pub(crate) zeroings: Arc<Zeroings>,
     /// Makes the parity of whole stripes.
-    pub(crate) coder: Coder,
-    pub(crate) lease: LeaseState,
-    map: Mutex<Arc<MapView>>,
-    refreshes: AtomicU64,
-    suspects: Mutex<BTreeMap<BrickId, u64>>,
-    files: Mutex<BTreeMap<InodeId, Arc<OpenFile>>>,
-    handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
-    next_handle: AtomicU64,
-    ops: Mutex<SeqTracker>,
-    inflight_opens: Mutex<InflightOpens>,
-    counters: [AtomicU64; 11],
-    hook: Mutex<Option<Arc<RecallHook>>>,
-    pub(crate) atimes: PendingAtimes,
-    /// Files of which the background is to zero what is stale.
-    zeroings: Mutex<Vec<Arc<OpenFile>>>,
-    /// Given with each of them, and when the mount ends.
-    pub(crate) zeroing_wanted: Notify,
-    /// The first loss that nobody was told of before its file was forgotten.
-    pub(crate) unreported: Mutex<Option<ClientError>>,
-    /// How many stops of reads and writes there are now (`quiesce.rs`).
-    pub(crate) active_quiesces: AtomicUsize,
+    pub(crate) coder: Arc<Coder>,
 }
 
 impl Mount {
@@ -214,31 +80,18 @@ impl Mount {
         let stripe = view.geometry.stripe().next_power_of_two() as u64;
         let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
         tracing::info!(%volume, client = %joined.client, "mounted");
+        let lease = LeaseState::new(joined.client, sent + LEASE_US);
+        let coder = Arc::new(Coder::new(view.geometry.code()));
+        let routes = Arc::new(Routes::new(options, joined.volume, lease, view));
         Ok(Arc::new(Mount {
-            volume: joined.volume,
             root: joined.root,
-            map_changed: Notify::new(),
-            refreshing: async_lock::Mutex::new(()),
-            joining: async_lock::Mutex::new(()),
-            flow: Flow::new(budget),
-            coder: Coder::new(view.geometry.code()),
-            lease: LeaseState::new(joined.client, sent + LEASE_US),
-            map: Mutex::new(Arc::new(view)),
-            refreshes: AtomicU64::new(0),
-            suspects: Mutex::default(),
-            files: Mutex::default(),
-            handles: Mutex::default(),
-            next_handle: AtomicU64::new(1),
-            ops: Mutex::default(),
-            inflight_opens: Mutex::default(),
-            counters: Default::default(),
-            hook: Mutex::default(),
-            atimes: PendingAtimes::default(),
-            zeroings: Mutex::default(),
-            unreported: Mutex::default(),
-            zeroing_wanted: Notify::new(),
-            active_quiesces: AtomicUsize::new(0),
-            options,
+            files: Arc::default(),
+            unstable: Arc::new(Unstable::new(routes.clone(), budget)),
+            atimes: Arc::default(),
+            modes: Arc::default(),
+            zeroings: Arc::default(),
+            coder,
+            routes,
         }))
     }
 
@@ -254,225 +107,88 @@ impl Mount {
 
     /// Reads and writes of some file wait until it has been cut.
     pub fn has_quiesced_files(&self) -> bool {
-        self.active_quiesces.load(Ordering::Acquire) > 0
+        self.modes.has_quiesced_files()
     }
 
     /// The volume.
     pub fn volume(&self) -> VolumeId {
-        self.volume
+        self.routes.volume
     }
 
     /// The cluster that the volume is in.
     pub fn cluster(&self) -> ClusterId {
-        self.options.identity.cluster
+        self.routes.options.identity.cluster
     }
 
     /// This mount's id; another one after the service has fenced it.
     pub fn client(&self) -> ClientId {
-        self.lease.client()
+        self.routes.lease.client()
     }
 
     /// No other mount of the volume lives beside this one.
     pub fn is_exclusive(&self) -> bool {
-        self.options.exclusive
+        self.routes.options.exclusive
     }
 
     /// How the volume's bytes become stripes.
     pub fn geometry(&self) -> Geometry {
-        self.map().geometry
+        self.routes.geometry()
     }
 
     /// Bytes of the volume's disk, if it is a block volume.
     pub fn disk(&self) -> Option<u64> {
-        self.map().block
+        self.routes.disk()
     }
 
     /// The lease of this exclusive mount has run out: nothing works any more.
     pub fn is_lost(&self) -> bool {
-        self.lease.is_lost()
-    }
-
-    /// The disk of a block volume has at least `size` bytes, says the metadata service.
-    pub(crate) fn disk_has(&self, size: u64) {
-        for file in self.files() {
-            let mut state = file.lock();
-            state.size = state.size.max(size);
-            state.reported_size = state.reported_size.max(size);
-            state.durable_size = state.durable_size.max(size);
-        }
+        self.routes.lease.is_lost()
     }
 
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
-        let of = |counter: Counter| self.counters[counter as usize].load(Ordering::Relaxed);
-        Counters {
-            bytes_read: of(Counter::ReadBytes),
-            bytes_written: of(Counter::WrittenBytes),
-            bytes_own: of(Counter::OwnBytes),
-            bytes_direct: of(Counter::DirectBytes),
-            bytes_primary: of(Counter::PrimaryBytes),
-            units_decoded: of(Counter::DecodedUnits),
-            stripes_staged: of(Counter::StagedStripes),
-            stripes_sent: of(Counter::SentStripes),
-            retries: of(Counter::Retries),
-            pieces_sent: of(Counter::Pieces),
-            spans_sent: of(Counter::Spans),
-            unstable_bytes: self.flow.used(),
-            cache_bytes: 0,
+        self.routes.counts.all(self.unstable.flow.used())
+    }
+
+    /// Sets who says whether accesses are to be noted; until then they are, unless the mount's options say otherwise.
+    pub fn set_atime_filter(&self, hook: AtimeFilter) {
+        self.atimes.set_filter(hook);
+    }
+
+    /// Attributes that were heard a moment ago, with the time of what was read since.
+    pub fn with_access(&self, attr: Attr) -> Attr {
+        self.atimes.with_access(attr)
+    }
+
+    /// Reads through this handle are no accesses.
+    pub fn set_noatime(&self, handle: u64) {
+        if let Ok(handle) = self.handle(handle) {
+            handle.noatime.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
+        if self.routes.lease.has_left() {
+            return Err(ClientError::Unmounted);
+        }
+        self.files.handle(handle)
     }
 
     /// Sets who is told that nothing cached of a file counts any more.
     pub fn on_recall(&self, hook: RecallHook) {
-        *lock(&self.hook) = Some(Arc::new(hook));
-    }
-
-    pub(crate) fn call_hook(&self, inode: InodeId, recalled: Recalled) {
-        let hook = lock(&self.hook).clone();
-        if let Some(hook) = hook {
-            hook(inode, recalled);
-        }
+        self.modes.set_hook(hook);
     }
 
     /// The mode in which this mount has a file now: `Shared` if it is not open. A recall that comes later finds every
     /// handle that exists by then.
     pub fn mode(&self, inode: InodeId) -> Mode {
-        self.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
+        self.files.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
     }
 
     /// Somebody here has a file open for writing.
     pub fn is_written(&self, inode: InodeId) -> bool {
-        self.file(inode).is_some_and(|file| file.lock().write_handles > 0)
-    }
-
-    pub(crate) fn count(&self, counter: Counter, by: u64) {
-        self.counters[counter as usize].fetch_add(by, Ordering::Relaxed);
-    }
-
-    pub(crate) fn map(&self) -> Arc<MapView> {
-        lock(&self.map).clone()
-    }
-
-    /// Takes a map that is newer than the one here; says whether it was.
-    pub(crate) fn replace_map(&self, view: MapView) -> bool {
-        let mut map = lock(&self.map);
-        let newer = view.version > map.version;
-        if newer {
-            *map = Arc::new(view);
-        }
-        newer
-    }
-
-    /// How often the map has been asked for.
-    pub(crate) fn refreshes(&self) -> u64 {
-        self.refreshes.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn count_refresh(&self) {
-        self.refreshes.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn suspects(&self) -> MutexGuard<'_, BTreeMap<BrickId, u64>> {
-        lock(&self.suspects)
-    }
-
-    pub(crate) fn ops(&self) -> MutexGuard<'_, SeqTracker> {
-        lock(&self.ops)
-    }
-
-    pub(crate) fn inflight_opens(&self) -> MutexGuard<'_, InflightOpens> {
-        lock(&self.inflight_opens)
-    }
-
-    /// Has the background zero what is stale of a file.
-    pub(crate) fn begin_zeroing(&self, file: &Arc<OpenFile>) {
-        lock(&self.zeroings).push(file.clone());
-        self.zeroing_wanted.notify();
-    }
-
-    /// Files of which nobody zeroes what is stale yet.
-    pub(crate) fn take_zeroings(&self) -> Vec<Arc<OpenFile>> {
-        std::mem::take(&mut *lock(&self.zeroings))
-    }
-
-    /// What a handle stands for.
-    pub(crate) fn handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
-        if self.lease.has_left() {
-            return Err(ClientError::Unmounted);
-        }
-        let handle = lock(&self.handles).get(&handle).cloned().ok_or(ClientError::BadHandle)?;
-        let fenced = handle.file.lock().fenced;
-        if fenced { Err(ClientError::Refused(Refusal::Fenced)) } else { Ok(handle) }
-    }
-
-    /// Makes a handle of a file that its caller already counts as a user of.
-    pub(crate) fn add_handle(&self, handle: Handle) -> u64 {
-        let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        lock(&self.handles).insert(number, Arc::new(handle));
-        number
-    }
-
-    pub(crate) fn take_handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
-        lock(&self.handles).remove(&handle).ok_or(ClientError::BadHandle)
-    }
-
-    /// The file of an inode, if it is open or owes something.
-    pub(crate) fn file(&self, inode: InodeId) -> Option<Arc<OpenFile>> {
-        lock(&self.files).get(&inode).cloned()
-    }
-
-    pub(crate) fn files(&self) -> Vec<Arc<OpenFile>> {
-        lock(&self.files).values().cloned().collect()
-    }
-
-    /// Takes every file out of the table.
-    pub(crate) fn forget_files(&self) -> Vec<Arc<OpenFile>> {
-        std::mem::take(&mut *lock(&self.files)).into_values().collect()
-    }
-
-    /// Refuses one more open file if there are as many as the service can be told of after a restart.
-    pub(crate) fn check_open_files(&self, inode: Option<InodeId>) -> Result<(), ClientError> {
-        let files = lock(&self.files);
-        let known = inode.is_some_and(|inode| files.contains_key(&inode));
-        if known || files.len() < OPEN_FILES_MAX {
-            Ok(())
-        } else {
-            Err(ClientError::Refused(Refusal::TooMany))
-        }
-    }
-
-    /// Becomes a user of an inode's file; also says whether the mount knew nothing of it.
-    pub(crate) fn get_file(&self, inode: InodeId) -> (Arc<OpenFile>, bool) {
-        let mut files = lock(&self.files);
-        let mut fresh = false;
-        let file = files.entry(inode).or_insert_with(|| {
-            fresh = true;
-            Arc::new(OpenFile::new(inode))
-        });
-        file.lock().users += 1;
-        (file.clone(), fresh)
-    }
-
-    /// Stops being a user.
-    pub(crate) fn put_file(&self, file: &Arc<OpenFile>) {
-        let mut state = file.lock();
-        state.users = state.users.checked_sub(1).expect("whoever leaves has entered");
-        drop(state);
-        self.forget_if_clean(file);
-    }
-
-    /// Takes a file out of the table if nobody uses it and it owes nothing.
-    pub(crate) fn forget_if_clean(&self, file: &Arc<OpenFile>) {
-        let mut files = lock(&self.files);
-        let state = file.lock();
-        let known = files.get(&file.inode).is_some_and(|known| Arc::ptr_eq(known, file));
-        if known && state.users == 0 && state.is_clean() && state.readers + state.writers == 0 {
-            if let Err(error) = state.wb_errors.unreported() {
-                lock(&self.unreported).get_or_insert(error);
-            }
-            drop(state);
-            files.remove(&file.inode);
-        }
+        self.files.file(inode).is_some_and(|file| file.lock().write_handles > 0)
     }
 }
 
@@ -488,8 +204,4 @@ async fn map_of(peers: &Peers, meta: &str, volume: Option<VolumeId>) -> Result<C
     let mut map = ClusterMap::empty(peers.cluster());
     fetch.apply(&mut map);
     Ok(map)
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -40,40 +40,40 @@ impl SetAttrs {
 impl Session {
     /// What the service says, with what it has not heard yet.
     pub(crate) fn view(&self, attr: Attr) -> Attr {
-        let attr = match self.mount.file(attr.inode) {
+        let attr = match self.files.file(attr.inode) {
             Some(file) => file.lock().view(attr),
             None => attr,
         };
-        self.mount.with_access(attr)
+        self.atimes.with_access(attr)
     }
 
     /// Finds a name in a directory.
     pub async fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attr, ClientError> {
-        let request = Lookup { volume: self.mount.volume, parent, name: name.to_vec() };
-        let AttrReply { attr } = self.ask(&request).await?;
+        let request = Lookup { volume: self.link.routes.volume, parent, name: name.to_vec() };
+        let AttrReply { attr } = self.link.ask(&request).await?;
         Ok(self.view(attr))
     }
 
     /// The attributes of an inode.
     pub async fn getattr(&self, inode: InodeId) -> Result<Attr, ClientError> {
-        let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode }).await?;
+        let AttrReply { attr } = self.link.ask(&GetAttr { volume: self.link.routes.volume, inode }).await?;
         Ok(self.view(attr))
     }
 
     /// Changes attributes. A new size needs the mode of a writer, so the file is opened for that if it is not.
     pub async fn setattr(&self, inode: InodeId, changes: SetAttrs) -> Result<Attr, ClientError> {
         if let Some(size) = changes.size {
-            if let Some(file) = self.mount.file(inode).filter(|file| file.lock().write_handles > 0) {
+            if let Some(file) = self.files.file(inode).filter(|file| file.lock().write_handles > 0) {
                 return self.truncate(&file, size, &changes).await;
             }
             let opened = self.open(inode, true, false).await?;
-            let handle = self.mount.handle(opened.handle)?;
+            let handle = self.handle(opened.handle)?;
             let outcome = self.truncate(&handle.file, size, &changes).await;
             let released = self.release(opened.handle).await;
             let attr = outcome?;
             return released.map(|()| attr);
         }
-        if let (true, Some(mtime)) = (self.mount.options.keeps_times, changes.only_mtime()) {
+        if let (true, Some(mtime)) = (self.link.routes.options.keeps_times, changes.only_mtime()) {
             return self.set_mtime(inode, mtime, &changes).await;
         }
         self.set_others(inode, &changes).await
@@ -86,7 +86,7 @@ impl Session {
         if attr.mtime == mtime {
             return Ok(attr);
         }
-        let Some(file) = self.mount.file(inode) else { return self.set_others(inode, changes).await };
+        let Some(file) = self.files.file(inode) else { return self.set_others(inode, changes).await };
         loop {
             let changed = file.changed.wait();
             {
@@ -100,7 +100,7 @@ impl Session {
                     let (stable, attr) = (state.is_stable(), state.view(attr));
                     drop(state);
                     if stable {
-                        self.mount.flow.queue_report(&file);
+                        self.unstable.flow.queue_report(&file);
                     }
                     return Ok(attr);
                 }
@@ -112,7 +112,7 @@ impl Session {
 
     /// Changes attributes other than the size.
     async fn set_others(&self, inode: InodeId, changes: &SetAttrs) -> Result<Attr, ClientError> {
-        let Some(file) = self.mount.file(inode).filter(|_| changes.mtime.is_some()) else {
+        let Some(file) = self.files.file(inode).filter(|_| changes.mtime.is_some()) else {
             let attr = self.change_attr(inode, changes, 0).await?;
             return Ok(self.view(attr));
         };
@@ -131,16 +131,16 @@ impl Session {
         changes: &SetAttrs,
         sent_end: u64,
     ) -> Result<Attr, ClientError> {
-        let volume = self.mount.volume;
-        let now = changes.ctime.unwrap_or_else(|| self.world.wall());
+        let volume = self.link.routes.volume;
+        let now = changes.ctime.unwrap_or_else(|| self.link.world.wall());
         let SetAttrs { mode, uid, gid, size, atime, mtime, ctime: _ } = *changes;
         let request =
             |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end, atime, mtime, now };
         if atime.is_some() {
-            self.mount.atimes.forget(inode);
+            self.atimes.forget(inode);
         }
-        let AttrReply { attr } = self.change(request).await?;
-        if let Some(file) = self.mount.file(inode) {
+        let AttrReply { attr } = self.link.change(request).await?;
+        if let Some(file) = self.files.file(inode) {
             let mut state = file.lock();
             (state.atime, state.ctime) = (attr.atime, attr.ctime);
         }
@@ -156,16 +156,16 @@ impl Session {
         owner: Owner,
         rdev: u32,
     ) -> Result<Linked, ClientError> {
-        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev, open: false, now };
-        let made = self.change(request).await?;
+        let made = self.link.change(request).await?;
         Ok(Linked { attr: made.attr, parent: made.parent })
     }
 
     /// Makes a directory.
     pub async fn mkdir(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Linked, ClientError> {
-        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
-        self.change(|caller| Mkdir { caller, volume, parent, name, owner, now }).await
+        let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
+        self.link.change(|caller| Mkdir { caller, volume, parent, name, owner, now }).await
     }
 
     /// Makes a symbolic link to `target`.
@@ -176,35 +176,36 @@ impl Session {
         target: &[u8],
         owner: Owner,
     ) -> Result<Linked, ClientError> {
-        let (volume, now) = (self.mount.volume, self.world.wall());
+        let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         let (name, target) = (name.to_vec(), target.to_vec());
-        self.change(|caller| Symlink { caller, volume, parent, name, target, owner, now }).await
+        self.link.change(|caller| Symlink { caller, volume, parent, name, target, owner, now }).await
     }
 
     /// Where a symbolic link points.
     pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, ClientError> {
-        let LinkTarget { target } = self.ask(&ReadLink { volume: self.mount.volume, inode }).await?;
+        let LinkTarget { target } =
+            self.link.ask(&ReadLink { volume: self.link.routes.volume, inode }).await?;
         Ok(target)
     }
 
     /// Gives a file another name.
     pub async fn link(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Result<Linked, ClientError> {
-        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
         let request = |caller| Link { caller, volume, inode, parent, name, now };
-        let Linked { attr, parent } = self.change(request).await?;
+        let Linked { attr, parent } = self.link.change(request).await?;
         Ok(Linked { attr: self.view(attr), parent })
     }
 
     /// Removes a name of a file.
     pub async fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<Unlinked, ClientError> {
-        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
-        self.change(|caller| Unlink { caller, volume, parent, name, now }).await
+        let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
+        self.link.change(|caller| Unlink { caller, volume, parent, name, now }).await
     }
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, parent: InodeId, name: &[u8]) -> Result<Unlinked, ClientError> {
-        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
-        self.change(|caller| Rmdir { caller, volume, parent, name, now }).await
+        let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
+        self.link.change(|caller| Rmdir { caller, volume, parent, name, now }).await
     }
 
     /// Moves a name.
@@ -214,16 +215,17 @@ impl Session {
         to: (InodeId, &[u8]),
         how: RenameHow,
     ) -> Result<Renamed, ClientError> {
-        let (volume, now) = (self.mount.volume, self.world.wall());
+        let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         let (from_name, to_name) = (from.1.to_vec(), to.1.to_vec());
         let (from, to) = (from.0, to.0);
         let request = |caller| Rename { caller, volume, from, from_name, to, to_name, how, now };
-        self.change(request).await
+        self.link.change(request).await
     }
 
     /// Up to `count` entries of a directory after `cookie` (0 from the start), without `.` and `..`.
     pub async fn readdir(&self, inode: InodeId, cookie: u64, count: u32) -> Result<DirEntries, ClientError> {
-        let mut listed = self.ask(&ReadDir { volume: self.mount.volume, inode, cookie, count }).await?;
+        let mut listed =
+            self.link.ask(&ReadDir { volume: self.link.routes.volume, inode, cookie, count }).await?;
         for entry in &mut listed.entries {
             entry.attr = self.view(entry.attr.clone());
         }
@@ -232,6 +234,6 @@ impl Session {
 
     /// The volume's space.
     pub async fn statfs(&self) -> Result<Space, ClientError> {
-        self.ask(&StatFs { volume: self.mount.volume }).await
+        self.link.ask(&StatFs { volume: self.link.routes.volume }).await
     }
 }

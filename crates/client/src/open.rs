@@ -8,11 +8,12 @@ use types::messages::cluster::Mode;
 use types::messages::names::{self, Attr, AttrReply, Create, Created, FileKind, GetAttr, Owner};
 
 use crate::error::ClientError;
-use crate::mount::{Handle, Mount};
+use crate::modes::ModeState;
 use crate::names::SetAttrs;
-use crate::open_file::OpenFile;
 use crate::session::Session;
-use crate::wb_errors::ErrorCursor;
+use crate::state::open_file::OpenFile;
+use crate::state::open_files::{Handle, OpenFiles};
+use crate::state::wb_errors::ErrorCursor;
 
 /// An open file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,19 +30,19 @@ pub struct Opened {
 
 /// An open on its way: keeps recalls that overtake its answer.
 struct Opening<'a> {
-    mount: &'a Mount,
+    modes: &'a ModeState,
     number: Option<u64>,
 }
 
 impl<'a> Opening<'a> {
-    fn begin(mount: &'a Mount) -> Opening<'a> {
-        let number = Some(mount.inflight_opens().begin());
-        Opening { mount, number }
+    fn begin(modes: &'a ModeState) -> Opening<'a> {
+        let number = Some(modes.inflight_opens().begin());
+        Opening { modes, number }
     }
 
     /// The mode that is left of the granted one so far.
     fn left(&self, attr: &Attr, granted: Mode) -> Mode {
-        self.number.map_or(granted, |number| self.mount.inflight_opens().left(number, attr.inode, granted))
+        self.number.map_or(granted, |number| self.modes.inflight_opens().left(number, attr.inode, granted))
     }
 
     /// The mode that is left of the granted one. Recalls that come later find the file as the caller leaves it: the
@@ -49,7 +50,7 @@ impl<'a> Opening<'a> {
     fn end(mut self, attr: &Attr, granted: Mode) -> Mode {
         let mode = self.left(attr, granted);
         if let Some(number) = self.number.take() {
-            self.mount.inflight_opens().finish(number);
+            self.modes.inflight_opens().finish(number);
         }
         mode
     }
@@ -58,21 +59,21 @@ impl<'a> Opening<'a> {
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number.take() {
-            self.mount.inflight_opens().finish(number);
+            self.modes.inflight_opens().finish(number);
         }
     }
 }
 
 /// A use of a file that has no handle yet.
 struct Entered<'a> {
-    mount: &'a Mount,
+    files: &'a OpenFiles,
     file: Option<Arc<OpenFile>>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            self.mount.put_file(&file);
+            self.files.put_file(&file);
         }
     }
 }
@@ -80,22 +81,22 @@ impl Drop for Entered<'_> {
 impl Session {
     /// Opens a file, after whoever it conflicts with has given way.
     pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
-        self.mount.check_open_files(Some(inode))?;
-        let (file, fresh) = self.mount.get_file(inode);
-        let mut entered = Entered { mount: &self.mount, file: Some(file.clone()) };
-        let opening = Opening::begin(&self.mount);
-        let (volume, now) = (self.mount.volume, self.world.wall());
+        self.files.check_open_files(Some(inode))?;
+        let (file, fresh) = self.files.get_file(inode);
+        let mut entered = Entered { files: &self.files, file: Some(file.clone()) };
+        let opening = Opening::begin(&self.modes);
+        let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         // What this mount holds of the file must be dropped in step with the service.
         let at_once = truncate && fresh;
         let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
-        let names::Opened { attr, mode } = self.change(request).await?;
+        let names::Opened { attr, mode } = self.link.change(request).await?;
         let left = opening.left(&attr, mode);
         let attr = self.yield_to(&file, attr, left).await?;
         entered.file = None;
         let mut opened = self.opened(file, attr, mode, opening, write);
         if truncate && !at_once {
             let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
-            let handle = self.mount.handle(opened.handle)?;
+            let handle = self.handle(opened.handle)?;
             match self.truncate(&handle.file, 0, &changes).await {
                 Ok(attr) => opened.attr = attr,
                 Err(error) => {
@@ -120,19 +121,20 @@ impl Session {
         self.flush_for_recall(file).await;
         self.adopt_mode(file, mode, None).await;
         file.lock().yielding = false;
-        let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
+        let AttrReply { attr } =
+            self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
         Ok(attr)
     }
 
     /// Makes a file and opens it for writing.
     pub async fn create(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
-        self.mount.check_open_files(None)?;
-        let opening = Opening::begin(&self.mount);
-        let (volume, name, now) = (self.mount.volume, name.to_vec(), self.world.wall());
+        self.files.check_open_files(None)?;
+        let opening = Opening::begin(&self.modes);
+        let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
         let kind = FileKind::File;
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
-        let Created { attr, mode, parent } = self.change(request).await?;
-        let (file, _) = self.mount.get_file(attr.inode);
+        let Created { attr, mode, parent } = self.link.change(request).await?;
+        let (file, _) = self.files.get_file(attr.inode);
         Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
     }
 
@@ -145,7 +147,7 @@ impl Session {
         opening: Opening<'_>,
         write: bool,
     ) -> Opened {
-        let attr = self.mount.with_access(attr);
+        let attr = self.atimes.with_access(attr);
         let mut state = file.lock();
         let mode = opening.end(&attr, granted);
         state.adopt(&attr);
@@ -161,17 +163,17 @@ impl Session {
         let error_cursor = ErrorCursor::begin(&state.wb_errors);
         drop(state);
         let handle =
-            self.mount.add_handle(Handle { file, write, error_cursor, noatime: AtomicBool::new(false) });
+            self.files.add_handle(Handle { file, write, error_cursor, noatime: AtomicBool::new(false) });
         Opened { handle, attr, mode, parent: None }
     }
 
     /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.
     pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
-        let handle = self.mount.take_handle(handle)?;
+        let handle = self.files.take_handle(handle)?;
         let (file, write) = (&handle.file, handle.write);
         if write {
-            self.mount.seal_all(file);
-            self.mount.enqueue_all(file);
+            self.unstable.seal_all(file);
+            self.unstable.enqueue_all(file);
         }
         {
             let mut state = file.lock();
@@ -180,19 +182,20 @@ impl Session {
                 state.releases.push(write);
             }
         }
-        self.mount.put_file(file);
-        self.mount.flow.queue_report(file);
+        self.files.put_file(file);
+        self.unstable.flow.queue_report(file);
         Ok(())
     }
 
     /// Takes the newest attributes over if others may change the file, or fails if it is gone.
     pub(crate) async fn revalidate_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        self.wait_for_lease().await?;
+        self.link.wait_for_lease().await?;
         if file.lock().mode != Mode::Shared {
             return Ok(());
         }
-        let AttrReply { attr } = self.ask(&GetAttr { volume: self.mount.volume, inode: file.inode }).await?;
-        let attr = self.mount.with_access(attr);
+        let AttrReply { attr } =
+            self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
+        let attr = self.atimes.with_access(attr);
         file.lock().adopt(&attr);
         Ok(())
     }

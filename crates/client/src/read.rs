@@ -10,7 +10,7 @@
 //!     Direct  ReadUnit ----> brick of the unit, all at once if there are several
 //!        |       <--------- bytes; what is missing of them is zeros
 //!        |                   slot lost, brick silent, write undecided, block damaged:
-//!     Primary ReadStripe --> primary, which waits or decodes                 (retry.rs)
+//!     Primary ReadStripe --> primary, which waits or decodes                 (read_degraded.rs)
 //!        |       <--------- bytes; what is missing of them is zeros
 //!     Joined ............... one buffer; a single unit's bytes are passed on as they came
 //! ```
@@ -25,10 +25,10 @@ use types::{Buf, BufMut, StripeKey};
 use world::CallError;
 
 use crate::error::ClientError;
-use crate::gather::Body;
-use crate::mount::Counter;
-use crate::open_file::OpenFile;
 use crate::session::Session;
+use crate::state::counters::Counter;
+use crate::state::gather::Body;
+use crate::state::open_file::OpenFile;
 
 /// How long the brick of a unit may take before the primary is asked instead, in microseconds.
 const READ_UNIT_US: u64 = 3_000_000;
@@ -79,20 +79,20 @@ struct Plan {
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
-        let handle = self.mount.handle(handle)?;
+        let handle = self.handle(handle)?;
         let file = handle.file.clone();
         loop {
             let io = self.begin_io(&file).await?;
             let bytes = self.read_once(&file, offset, len).await?;
             // A cut does not wait for the reads of a client that was given up, nor for those of one that makes it alone.
-            let is_leased = self.mount.lease.is_leased(self.world.now());
+            let is_leased = self.link.routes.lease.is_leased(self.link.world.now());
             let is_good = {
                 let state = file.lock();
                 is_leased && !state.fenced && state.truncate_seq == io.truncate_seq
             };
             if is_good {
                 if !bytes.is_empty() && !handle.noatime.load(Ordering::Relaxed) {
-                    self.note_read(&file);
+                    self.accesses.note_read(&file);
                 }
                 return Ok(bytes);
             }
@@ -104,7 +104,7 @@ impl Session {
         let (len, plan) = self.plan(file, offset, len);
         let (own, fetched) = (plan.dirty_ranges.len(), plan.parts.len());
         tracing::debug!(stage = %ReadStage::Own, inode = %file.inode, offset, len, own, fetched, "reading");
-        self.mount.count(Counter::ReadBytes, len as u64);
+        self.link.routes.counts.count(Counter::ReadBytes, len as u64);
         let mut fetched = self.fetch(&plan.parts).await?;
         if let (true, [(_, bytes)]) = (plan.dirty_ranges.is_empty(), fetched.as_mut_slice())
             && bytes.len() == len
@@ -128,7 +128,7 @@ impl Session {
 
     /// Cuts the range at the end of the file and splits it into what is here and what must be fetched.
     fn plan(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> (usize, Plan) {
-        let geometry = self.mount.geometry();
+        let geometry = self.link.routes.geometry();
         let mut plan = Plan { dirty_ranges: Vec::new(), parts: Vec::new() };
         let state = file.lock();
         let len = (len as u64).min(state.size.saturating_sub(offset)) as usize;
@@ -153,7 +153,7 @@ impl Session {
             at += take;
         }
         let fetched: usize = plan.parts.iter().map(|p| p.len).sum();
-        self.mount.count(Counter::OwnBytes, (len - fetched) as u64);
+        self.link.routes.counts.count(Counter::OwnBytes, (len - fetched) as u64);
         (len, plan)
     }
 
@@ -182,30 +182,33 @@ impl Session {
 
     /// The part's brick is worth asking.
     fn has_brick(&self, part: &Part) -> bool {
-        let route = self.mount.route(part.key);
-        route.live(part.slot).is_some_and(|(brick, _)| !self.mount.is_suspect(brick, self.world.now()))
+        let route = self.link.routes.route(part.key);
+        route
+            .live(part.slot)
+            .is_some_and(|(brick, _)| !self.link.routes.is_suspect(brick, self.link.world.now()))
     }
 
     /// Reads a part from the brick of its unit. `None` if the primary must be asked.
     async fn read_unit(&self, part: Part) -> Option<Buf> {
-        let route = self.mount.route(part.key);
+        let route = self.link.routes.route(part.key);
         let (brick, address) = route.live(part.slot)?;
-        if self.mount.is_suspect(brick, self.world.now()) {
+        if self.link.routes.is_suspect(brick, self.link.world.now()) {
             return None;
         }
         let (slot, offset, len) = (part.slot as u8, part.in_unit as u32, part.len as u32);
         let request = ReadUnit { group: route.group, key: part.key, slot, offset, len };
-        let asked = self.peers.call_within(READ_UNIT_US, address, route.epoch, &request, Buf::empty()).await;
+        let asked =
+            self.link.peers.call_within(READ_UNIT_US, address, route.epoch, &request, Buf::empty()).await;
         match asked {
             Ok((_, bytes)) if bytes.len() <= part.len => {
-                self.mount.count(Counter::DirectBytes, u64::from(len));
+                self.link.routes.counts.count(Counter::DirectBytes, u64::from(len));
                 return Some(bytes);
             }
             Ok(_) => tracing::debug!(key = %part.key, %brick, "more bytes than asked for"),
             Err(error) => {
                 tracing::debug!(stage = %ReadStage::Direct, key = %part.key, %brick, %error, "read failed");
                 if error == CallError::Unreachable {
-                    self.mount.suspect(brick, self.world.now());
+                    self.link.routes.suspect(brick, self.link.world.now());
                 }
             }
         }

@@ -1,42 +1,45 @@
-//! One thread's way into a mount: its world, its connections, and how it asks the metadata service.
+//! One thread's way into a mount.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use types::messages::names::Caller;
-use types::wire::Request;
-use types::{Buf, Epoch, Refusal, RetryAction};
-use world::{CallError, Peers, World};
+use layout::Coder;
+use types::messages::names::Attr;
+use world::World;
 
+use crate::atimes::Atimes;
 use crate::error::ClientError;
+use crate::modes::{Holdings, ModeState};
 use crate::mount::Mount;
-use crate::retry::RetryBudget;
+use crate::routes::link::Link;
+use crate::state::atime::PendingAtimes;
+use crate::state::open_files::{Handle, OpenFiles};
+use crate::unstable::Unstable;
+use crate::zeroing::Zeroings;
 
 /// A thread's own way into the mount: carries its requests to the end on its own connections. Cheap to clone; stays
 /// on its thread.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) mount: Arc<Mount>,
-    pub(crate) world: World,
-    pub(crate) peers: Rc<Peers>,
-}
-
-/// A change's number, given back when the change is over, also for a caller that was cancelled.
-struct Op<'a> {
-    mount: &'a Mount,
-    number: u64,
-}
-
-impl Drop for Op<'_> {
-    fn drop(&mut self) {
-        self.mount.ops().finish(self.number);
-    }
+    pub(crate) link: Rc<Link>,
+    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) unstable: Arc<Unstable>,
+    pub(crate) atimes: Arc<PendingAtimes>,
+    pub(crate) modes: Arc<ModeState>,
+    pub(crate) zeroings: Arc<Zeroings>,
+    pub(crate) coder: Arc<Coder>,
+    pub(crate) accesses: Rc<Atimes>,
 }
 
 impl Session {
     pub(crate) fn new(mount: Arc<Mount>, world: World) -> Session {
-        let peers = Rc::new(Peers::new(world.clone(), mount.options.identity.clone()));
-        Session { mount, world, peers }
+        let (files, unstable, modes) = (mount.files.clone(), mount.unstable.clone(), mount.modes.clone());
+        let above = Holdings { files: files.clone(), unstable: unstable.clone(), modes: modes.clone() };
+        let link = Link::new(world, mount.routes.clone(), Arc::new(above));
+        let (atimes, zeroings, coder) = (mount.atimes.clone(), mount.zeroings.clone(), mount.coder.clone());
+        let accesses = Rc::new(Atimes { link: link.clone(), pending: atimes.clone() });
+        Session { mount, link, files, unstable, atimes, modes, zeroings, coder, accesses }
     }
 
     /// The mount.
@@ -44,66 +47,18 @@ impl Session {
         &self.mount
     }
 
-    /// Bytes of data in a stripe.
-    pub(crate) fn stripe_bytes(&self) -> usize {
-        self.mount.geometry().stripe()
+    /// What a handle stands for.
+    pub(crate) fn handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
+        self.mount.handle(handle)
     }
 
-    /// Asks the metadata service once.
-    pub(crate) async fn ask_once<R: Request>(&self, us: u64, request: &R) -> Result<R::Reply, CallError> {
-        let meta = &self.mount.options.meta;
-        let answer = self.peers.call_within(us, meta, Epoch::default(), request, Buf::empty()).await;
-        answer.map(|(reply, _)| reply)
+    /// Whether an access to what has these attributes would be noted.
+    pub fn is_access_due(&self, attr: &Attr) -> bool {
+        self.accesses.is_due(attr)
     }
 
-    /// Asks the metadata service for as long as there is patience: joins again if it has restarted.
-    pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, ClientError> {
-        let mut budget = RetryBudget::new(&self.world);
-        let client = self.mount.client();
-        loop {
-            if self.mount.lease.has_left() {
-                return Err(ClientError::Unmounted);
-            }
-            if self.mount.lease.is_lost() {
-                return Err(ClientError::Refused(Refusal::Fenced));
-            }
-            let generation = self.mount.lease.generation();
-            let error = match self.ask_once(types::limits::CALL_TIMEOUT_US, request).await {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            tracing::debug!(request = R::NAME, %error, "the metadata service did not do it");
-            match error {
-                CallError::Unreachable => {}
-                CallError::Refused(Refusal::Unknown | Refusal::Fenced) => {
-                    let is_another = || client != self.mount.client();
-                    let joined = if is_another() { Ok(()) } else { self.rejoin(generation).await };
-                    if joined.is_err_and(|e| e != ClientError::Unreachable) {
-                        return Err(error.into());
-                    }
-                    // The request is of a client that is no more.
-                    if is_another() {
-                        return Err(ClientError::Refused(Refusal::Fenced));
-                    }
-                }
-                CallError::Refused(refusal) if refusal.retry_action() == RetryAction::Wait => {}
-                other => return Err(other.into()),
-            }
-            budget.backoff().await?;
-        }
-    }
-
-    /// Asks the metadata service for a change: under one number however often it must be asked.
-    pub(crate) async fn change<R: Request>(
-        &self,
-        request: impl FnOnce(Caller) -> R,
-    ) -> Result<R::Reply, ClientError> {
-        let (op, acked) = {
-            let mut ops = self.mount.ops();
-            (ops.begin(), ops.finished())
-        };
-        let op = Op { mount: &self.mount, number: op };
-        let caller = Caller { client: self.mount.lease.client(), op: op.number, acked };
-        self.ask(&request(caller)).await
+    /// Notes an access to what has these attributes, if it counts. Returns whether it does.
+    pub fn note_access(&self, attr: &Attr) -> bool {
+        self.accesses.note(attr)
     }
 }

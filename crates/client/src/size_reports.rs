@@ -11,8 +11,8 @@ use types::messages::cluster::Mode;
 use types::messages::names::{Release, SizeUpdate, UpdateSizes, UpdateSizesReply};
 
 use crate::error::ClientError;
-use crate::open_file::{Mark, OpenFile};
 use crate::session::Session;
+use crate::state::open_file::{Mark, OpenFile};
 use crate::write::WriteStage;
 
 /// Files that are told of in one message at most.
@@ -96,7 +96,7 @@ impl Session {
         stable: Option<Mark>,
     ) -> Option<(Growing<'a>, SizeUpdate)> {
         let mut state = file.lock();
-        let update = state.growth(&self.mount.geometry(), stable, file.inode)?;
+        let update = state.growth(&self.link.routes.geometry(), stable, file.inode)?;
         state.growing += 1;
         Some((Growing(file), update))
     }
@@ -106,9 +106,9 @@ impl Session {
         updates: &[(Arc<OpenFile>, SizeUpdate)],
         stable: bool,
     ) -> Result<ReportOutcome, ClientError> {
-        let (client, volume) = (self.mount.lease.client(), self.mount.volume);
+        let (client, volume) = (self.link.routes.lease.client(), self.link.routes.volume);
         let sizes = updates.iter().map(|(_, update)| update.clone()).collect();
-        let outcome = self.ask(&UpdateSizes { client, volume, sizes, stable }).await;
+        let outcome = self.link.ask(&UpdateSizes { client, volume, sizes, stable }).await;
         let UpdateSizesReply { cut } = match outcome {
             Ok(grown) => grown,
             // A file that is gone has no size to be kept.
@@ -132,9 +132,9 @@ impl Session {
 
     /// Tells the service what it is owed, as it comes, until the mount ends.
     pub(crate) async fn run_reports(&self) {
-        while !self.mount.lease.has_left() {
-            let woken = self.mount.flow.report_wanted.wait();
-            let files = self.mount.flow.take_to_report(BATCH_MAX);
+        while !self.link.routes.lease.has_left() {
+            let woken = self.unstable.flow.report_wanted.wait();
+            let files = self.unstable.flow.take_to_report(BATCH_MAX);
             if files.is_empty() {
                 woken.await;
                 continue;
@@ -171,7 +171,7 @@ impl Session {
         let error = match self.grow(updates, true).await {
             Ok(ReportOutcome::Accepted) => return,
             Ok(ReportOutcome::Truncated) => {
-                updates.iter().for_each(|(file, _)| self.mount.flow.queue_report(file));
+                updates.iter().for_each(|(file, _)| self.unstable.flow.queue_report(file));
                 return;
             }
             Err(error) => error,
@@ -181,10 +181,10 @@ impl Session {
             let refused = matches!(error, ClientError::Refused(_));
             match if refused { self.grow(one, true).await } else { Err(error) } {
                 Ok(ReportOutcome::Accepted) => {}
-                Ok(ReportOutcome::Truncated) => self.mount.flow.queue_report(&one[0].0),
+                Ok(ReportOutcome::Truncated) => self.unstable.flow.queue_report(&one[0].0),
                 // A service that cannot store it ends, and the one that is started after it may.
                 Err(ClientError::Unreachable | ClientError::Refused(Refusal::MetaFailed)) => {
-                    self.mount.flow.queue_report(&one[0].0);
+                    self.unstable.flow.queue_report(&one[0].0);
                 }
                 Err(error) => {
                     tracing::warn!(inode = %one[0].1.inode, %error, "a size is not taken");
@@ -210,13 +210,13 @@ impl Session {
                 }
                 write
             };
-            let (volume, inode) = (self.mount.volume, file.inode);
-            let released = self.change(|caller| Release { caller, volume, inode, write }).await;
+            let (volume, inode) = (self.link.routes.volume, file.inode);
+            let released = self.link.change(|caller| Release { caller, volume, inode, write }).await;
             if let Err(error) = released {
                 tracing::debug!(%inode, %error, "a close could not be told");
             }
             file.lock().count_release(write);
         }
-        self.mount.forget_if_clean(file);
+        self.files.forget_if_clean(file);
     }
 }

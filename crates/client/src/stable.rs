@@ -14,14 +14,14 @@ use types::messages::brick::Sync;
 use types::{BrickId, Buf, ClientSeq, GroupId, Refusal};
 
 use crate::error::ClientError;
-use crate::flow::{Accepted, SYNC_DELAY_US, SyncBatch};
-use crate::mount::{Counter, Mount};
-use crate::open_file::{FileState, OpenFile};
-use crate::retry::{RetryBudget, Verdict, backoff_us, verdict};
-use crate::route::Route;
+use crate::routes::retry::{RetryBudget, Verdict, backoff_us, verdict};
+use crate::routes::route::Route;
 use crate::session::Session;
+use crate::state::counters::Counter;
+use crate::state::open_file::{FileState, OpenFile};
+use crate::unstable::flow::AGE_MAX_US;
+use crate::unstable::flow::{Accepted, SYNC_DELAY_US, SyncBatch};
 use crate::write::WriteStage;
-use crate::write_behind::AGE_MAX_US;
 
 /// Unsent pieces that ask for stability themselves, at most.
 const ASKING_MAX: usize = 16;
@@ -45,7 +45,7 @@ impl Session {
     /// # Errors
     /// If that does not happen for as long as there is patience; the bytes are kept and go on being tried.
     pub(crate) async fn make_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
-        let mut budget = RetryBudget::new(&self.world);
+        let mut budget = RetryBudget::new(&self.link.world);
         {
             let mut state = file.lock();
             if state.unanswered.range(..=upto).nth(ASKING_MAX).is_none() {
@@ -65,7 +65,7 @@ impl Session {
             match self.sync_groups(groups, u64::MAX).await {
                 Synced::Stable => {}
                 Synced::Nothing => {
-                    self.world.timeout(AGE_MAX_US, changed).await;
+                    self.link.world.timeout(AGE_MAX_US, changed).await;
                     budget.check()?;
                 }
                 Synced::NotYet => budget.backoff().await?,
@@ -76,7 +76,7 @@ impl Session {
 
     /// The groups that have accepted pieces of a file.
     fn groups_of(&self, state: &FileState) -> BTreeSet<u32> {
-        let map = self.mount.map();
+        let map = self.link.routes.map();
         let accepted = state.stripes.iter().filter(|(_, s)| s.has_accepted());
         accepted.map(|(stripe, _)| map.route(state.key(*stripe)).group.index).collect()
     }
@@ -96,13 +96,13 @@ impl Session {
 
     /// What waits in these groups, by primary. What was accepted in an epoch that has passed is queued to be sent again.
     fn shares(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Vec<Vec<(Route, SyncBatch<'_>)>> {
-        let map = self.mount.map();
+        let map = self.link.routes.map();
         let mut shares: BTreeMap<Option<BrickId>, Vec<(Route, SyncBatch<'_>)>> = BTreeMap::new();
         for index in groups {
-            let mut batch = self.mount.flow.take_accepted(index, since);
-            let route = map.route_to(GroupId { volume: self.mount.volume, index });
+            let mut batch = self.unstable.flow.take_accepted(index, since);
+            let route = map.route_to(GroupId { volume: self.link.routes.volume, index });
             for old in batch.entries.extract_if(.., |e| e.epoch != route.epoch) {
-                self.mount.enqueue_due(&old.file, &mut old.file.lock(), old.stripe);
+                self.unstable.enqueue_due(&old.file, &mut old.file.lock(), old.stripe);
             }
             if !batch.entries.is_empty() {
                 shares.entry(route.primary().map(|(brick, _)| brick)).or_default().push((route, batch));
@@ -117,27 +117,27 @@ impl Session {
         let route = route.clone();
         let upto = share.iter().flat_map(|(_, batch)| &batch.entries).map(|e| e.seq).max();
         let groups = share.iter().map(|(route, _)| (route.group, route.epoch)).collect();
-        let client = self.mount.lease.client();
+        let client = self.link.routes.lease.client();
         let request = Sync { client, upto: upto.unwrap_or(ClientSeq(0)), groups };
-        let error = match self.ask_primary(&route, &request, Buf::empty()).await {
+        let error = match self.link.ask_primary(&route, &request, Buf::empty()).await {
             Ok(_) => {
                 let entries = share.iter_mut().flat_map(|(_, batch)| batch.entries.drain(..));
-                self.mount.are_stable(entries);
+                self.are_stable(entries);
                 return Synced::Stable;
             }
             Err(error) => error,
         };
         tracing::debug!(stage = %WriteStage::Accepted, group = %route.group, %error, "sync failed");
-        self.mount.count(Counter::Retries, 1);
+        self.link.routes.counts.count(Counter::Retries, 1);
         match verdict(error) {
             Verdict::Again => Synced::NotYet,
             Verdict::Refresh => {
-                self.refresh_map(route.map_version()).await;
+                self.link.refresh_map(route.map_version()).await;
                 Synced::NotYet
             }
             Verdict::GiveUp(error @ ClientError::Refused(Refusal::Fenced)) => {
                 for lost in share.iter_mut().flat_map(|(_, batch)| batch.entries.drain(..)) {
-                    self.mount.lose(&mut lost.file.lock(), lost.stripe, lost.order, error);
+                    self.unstable.lose(&mut lost.file.lock(), lost.stripe, lost.order, error);
                     lost.file.changed.notify();
                 }
                 Synced::Stable
@@ -148,37 +148,35 @@ impl Session {
 
     /// Starts to have made stable what has waited long enough. Returns when to look again.
     pub(crate) fn sync_what_is_due(&self, now: u64) -> u64 {
-        let map = self.mount.map();
-        let group = |index| GroupId { volume: self.mount.volume, index };
+        let map = self.link.routes.map();
+        let group = |index| GroupId { volume: self.link.routes.volume, index };
         let primary = |index| map.route_to(group(index)).primary().map(|(brick, _)| brick);
-        let (shares, next) = self.mount.flow.take_due_groups(now, primary);
+        let (shares, next) = self.unstable.flow.take_due_groups(now, primary);
         for (primary, groups) in shares {
             let session = self.clone();
-            self.world.spawn("sync", async move {
+            self.link.world.spawn("sync", async move {
                 let done = session.sync_groups(groups, now.saturating_sub(SYNC_DELAY_US)).await;
                 let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
-                let (now, chance) = (session.world.now(), session.world.random());
+                let (now, chance) = (session.link.world.now(), session.link.world.random());
                 // A little later more of it can be asked for at once.
                 let rest = |tries| now + if failed { backoff_us(tries, chance) } else { SYNC_DELAY_US / 2 };
-                session.mount.flow.end_sync(primary, failed, rest);
+                session.unstable.flow.end_sync(primary, failed, rest);
             });
         }
         next
     }
-}
 
-impl Mount {
     /// Lets go of pieces that are stable.
     pub(crate) fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
         let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
         for entry in entries {
             tracing::debug!(stage = %WriteStage::Stable, seq = %entry.seq, "stable");
-            self.drop_stable(&mut entry.file.lock(), entry.stripe, entry.order);
+            self.unstable.drop_stable(&mut entry.file.lock(), entry.stripe, entry.order);
             files.insert(entry.file.inode, entry.file);
         }
         for file in files.into_values() {
             file.changed.notify();
-            self.flow.queue_report(&file);
+            self.unstable.flow.queue_report(&file);
         }
     }
 }

@@ -12,7 +12,7 @@ use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
 use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::Stage;
-use types::{Buf, BufMut, Geometry};
+use types::{Buf, BufMut};
 
 use crate::session::Session;
 use crate::write::OutgoingWrite;
@@ -21,40 +21,15 @@ use crate::write::OutgoingWrite;
 /// keeps its lease, because until that is over the primary would wait for it as well.
 const STAGE_US: u64 = 5_000_000;
 const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + HEARTBEAT_US);
-/// Units from so many bytes on are worth a message to each brick of their own.
-const UNIT_WORTH: usize = 16 << 10;
-
-/// Who makes the parity of whole stripes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Encode {
-    /// The client where that is the cheaper way, else the primary.
-    #[default]
-    Auto,
-    /// The client.
-    Client,
-    /// The primary.
-    Primary,
-}
-
-impl Encode {
-    /// Whether the client encodes whole stripes of this geometry.
-    pub(crate) fn is_here(self, geometry: &Geometry) -> bool {
-        match self {
-            Encode::Auto => geometry.code().slots() > 1 && geometry.unit() >= UNIT_WORTH,
-            Encode::Client => true,
-            Encode::Primary => false,
-        }
-    }
-}
 
 impl Session {
     /// Lays a stripe's units on the bricks of its live slots. True if all have them.
     pub(crate) async fn stage(&self, outgoing: &OutgoingWrite, stripe: &Buf) -> bool {
-        let now = self.world.now();
-        let code = self.mount.geometry().code();
+        let now = self.link.world.now();
+        let code = self.link.routes.geometry().code();
         let live: Vec<(usize, _)> =
             (0..code.slots()).filter_map(|slot| Some((slot, outgoing.route.live(slot)?))).collect();
-        if live.iter().any(|(_, (brick, _))| self.mount.is_suspect(*brick, now)) {
+        if live.iter().any(|(_, (brick, _))| self.link.routes.is_suspect(*brick, now)) {
             return false;
         }
         let units = self.units(stripe);
@@ -63,24 +38,24 @@ impl Session {
             let request = Stage {
                 group: outgoing.route.group,
                 key: outgoing.key,
-                client: self.mount.lease.client(),
+                client: self.link.routes.lease.client(),
                 seq: outgoing.seq,
                 slot: slot as u8,
                 crcs: crc_blocks(&unit),
             };
             async move {
-                let answer = self.peers.call(address, outgoing.route.epoch, &request, unit).await;
+                let answer = self.link.peers.call(address, outgoing.route.epoch, &request, unit).await;
                 if let Err(error) = &answer {
                     tracing::debug!(key = %outgoing.key, slot, %error, "not staged");
                     if *error == world::CallError::Unreachable {
-                        self.mount.suspect(brick, self.world.now());
+                        self.link.routes.suspect(brick, self.link.world.now());
                     }
                 }
                 answer.is_ok()
             }
         });
-        let all = std::pin::pin!(self.world.timeout(STAGE_US, join_all(sends)));
-        let moved = std::pin::pin!(self.mount.epoch_changed(&outgoing.route));
+        let all = std::pin::pin!(self.link.world.timeout(STAGE_US, join_all(sends)));
+        let moved = std::pin::pin!(self.link.routes.epoch_changed(&outgoing.route));
         match select(all, moved).await {
             Either::Left((Some(staged), _)) => staged.into_iter().all(|staged| staged),
             // Too slow, or for nothing: the group has another epoch.
@@ -90,13 +65,13 @@ impl Session {
 
     /// The units of a whole stripe: of the data parts of its bytes, then parity.
     fn units(&self, stripe: &Buf) -> Vec<Buf> {
-        let geometry = self.mount.geometry();
+        let geometry = self.link.routes.geometry();
         let (code, unit) = (geometry.code(), geometry.unit());
         let data: Vec<Buf> = (0..code.k()).map(|i| stripe.slice(i * unit..(i + 1) * unit)).collect();
         let mut parity: Vec<BufMut> = (0..code.m()).map(|_| BufMut::dirty(unit)).collect();
         let inputs: Vec<&[u8]> = data.iter().map(|unit| &**unit).collect();
         let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut **unit).collect();
-        self.mount.coder.encode(&inputs, &mut outputs);
+        self.coder.encode(&inputs, &mut outputs);
         data.into_iter().chain(parity.into_iter().map(BufMut::freeze)).collect()
     }
 }

@@ -11,25 +11,24 @@ use types::messages::cluster::Mode;
 use types::messages::names::Attr;
 
 use crate::error::ClientError;
-use crate::gather::{Change, Piece};
-use crate::mount::Mount;
 use crate::names::SetAttrs;
-use crate::open_file::{FileState, OpenFile};
-use crate::retry::{RETRY_BUDGET_US, RetryBudget};
+use crate::routes::retry::{RETRY_BUDGET_US, RetryBudget};
 use crate::session::Session;
+use crate::state::open_file::{FileState, OpenFile};
+use crate::unstable::Unstable;
 
 /// Nothing of the file is sent or reported while this lives.
 pub(crate) struct WritebackPause<'a> {
-    mount: &'a Mount,
+    unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,
 }
 
 impl Drop for WritebackPause<'_> {
     fn drop(&mut self) {
         self.file.lock().writeback_paused = false;
-        self.mount.enqueue_all(self.file);
+        self.unstable.enqueue_all(self.file);
         // What became stable meanwhile could not be told.
-        self.mount.flow.queue_report(self.file);
+        self.unstable.flow.queue_report(self.file);
         self.file.changed.notify();
     }
 }
@@ -38,7 +37,7 @@ impl Session {
     /// Holds a file, and waits for what is on its way.
     pub(crate) async fn pause_writeback<'a>(&'a self, file: &'a Arc<OpenFile>) -> WritebackPause<'a> {
         file.lock().writeback_paused = true;
-        let writeback_paused = WritebackPause { mount: &self.mount, file };
+        let writeback_paused = WritebackPause { unstable: &self.unstable, file };
         loop {
             let changed = file.changed.wait();
             {
@@ -58,7 +57,7 @@ impl Session {
         size: u64,
         changes: &SetAttrs,
     ) -> Result<Attr, ClientError> {
-        let mut budget = RetryBudget::new(&self.world);
+        let mut budget = RetryBudget::new(&self.link.world);
         loop {
             self.revalidate_if_shared(file).await?;
             if size > file.lock().size {
@@ -74,7 +73,7 @@ impl Session {
 
     /// As [`Session::truncate`], once there is nothing stale below the new size.
     async fn truncate_once(&self, file: &Arc<OpenFile>, changes: &SetAttrs) -> Result<Attr, ClientError> {
-        let turn = self.world.timeout(RETRY_BUDGET_US, file.turn.lock()).await;
+        let turn = self.link.world.timeout(RETRY_BUDGET_US, file.turn.lock()).await;
         let _turn = turn.ok_or(ClientError::Unreachable)?;
         let alone = file.lock().mode == Mode::Alone;
         let _stopped = if alone { None } else { Some(self.quiesce(file).await?) };
@@ -84,19 +83,19 @@ impl Session {
         let attr = self.change_attr(file.inode, changes, sent_end).await?;
         tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "cut");
         let mut state = file.lock();
-        self.mount.cut(&mut state, &attr);
+        self.cut(&mut state, &attr);
         Ok(state.view(attr))
     }
 }
 
-impl Mount {
+impl Session {
     /// The file has been truncated: drops what was written beyond its end.
     fn cut(&self, state: &mut FileState, attr: &Attr) {
         if attr.object != state.object {
-            self.drop_unstable(state);
+            self.unstable.drop_unstable(state);
             state.object = attr.object;
         } else {
-            self.drop_beyond(state, attr.size);
+            self.unstable.drop_beyond(state, attr.size);
         }
         // What was sent beyond the end is the service's `stale_end` from now on.
         state.sent_end = state.sent_end.min(attr.size);
@@ -106,36 +105,5 @@ impl Mount {
         state.durable_size = attr.size;
         state.stale_end = attr.stale_end;
         state.set_durable_mtime(attr.mtime);
-    }
-
-    /// Drops what has not been sent and lies beyond `size`.
-    fn drop_beyond(&self, state: &mut FileState, size: u64) {
-        let geometry = self.geometry();
-        let (first, within) = geometry.locate(size);
-        let stripes: Vec<u64> = state.stripes.range(first..).map(|(stripe, _)| *stripe).collect();
-        for stripe in stripes {
-            let Some(writes) = state.stripes.get_mut(&stripe) else { continue };
-            let (dropped, change) = writes.cut(if stripe == first { within } else { 0 });
-            self.forget(state, &dropped, change);
-        }
-        state.stripes.retain(|_, s| !s.is_empty() || s.claimed);
-    }
-
-    /// Drops every unstable byte of a file.
-    pub(crate) fn drop_unstable(&self, state: &mut FileState) {
-        let mut dropped = Vec::new();
-        let mut change = Change::default();
-        for writes in state.stripes.values_mut() {
-            let (pieces, cleared) = writes.clear();
-            dropped.extend(pieces);
-            change += cleared;
-        }
-        self.forget(state, &dropped, change);
-        state.stripes.retain(|_, s| s.claimed);
-    }
-
-    fn forget(&self, state: &mut FileState, dropped: &[Piece], change: Change) {
-        dropped.iter().for_each(|piece| self.finish_piece(state, piece));
-        self.flow.change(change);
     }
 }

@@ -31,12 +31,13 @@ use types::{Buf, BufMut, ClientSeq, StripeKey};
 use world::CallError;
 
 use crate::error::ClientError;
-use crate::flow::Accepted;
-use crate::mount::{Counter, Mount};
-use crate::open_file::OpenFile;
-use crate::retry::{RETRY_BUDGET_US, Verdict, backoff_us, verdict};
-use crate::route::Route;
+use crate::routes::retry::{RETRY_BUDGET_US, Verdict, backoff_us, verdict};
+use crate::routes::route::Route;
 use crate::session::Session;
+use crate::state::counters::Counter;
+use crate::state::open_file::OpenFile;
+use crate::unstable::Unstable;
+use crate::unstable::flow::Accepted;
 
 /// Where written bytes are on their way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +107,7 @@ impl OutgoingWrite {
 impl Session {
     /// Sends what a stripe has to send, one piece after the other, until nothing is left or it must wait.
     pub(crate) async fn send_stripe(&self, file: &Arc<OpenFile>, stripe: u64) {
-        let Some(claim) = Claim::take(&self.mount, file, stripe) else { return };
+        let Some(claim) = Claim::take(&self.unstable, file, stripe) else { return };
         tracing::debug!(stage = %WriteStage::Claimed, inode = %file.inode, stripe, "sending");
         while let Some(outgoing) = self.next_outgoing(&claim) {
             match self.send(&outgoing).await {
@@ -118,21 +119,21 @@ impl Session {
 
     /// The stripe's first piece that its primary has not accepted.
     fn next_outgoing(&self, claim: &Claim<'_>) -> Option<OutgoingWrite> {
-        let now = self.world.now();
-        let leased = self.mount.lease.is_leased(now);
+        let now = self.link.world.now();
+        let leased = self.link.routes.lease.is_leased(now);
         let mut state = claim.file.lock();
         let key = state.key(claim.stripe);
-        let route = self.mount.route(key);
+        let route = self.link.routes.route(key);
         if !state.is_sendable(claim.stripe, route.epoch) {
             return None;
         }
         if !leased {
             // Somebody else may have been let in: nothing leaves until the service knows this client again.
-            self.mount.back_off(
+            self.unstable.back_off(
                 claim.file,
                 &mut state,
                 claim.stripe,
-                now + backoff_us(4, self.world.random()),
+                now + backoff_us(4, self.link.world.random()),
             );
             return None;
         }
@@ -147,14 +148,14 @@ impl Session {
         }
         piece.first_sent.get_or_insert(now);
         let fresh = piece.seq.is_none();
-        let mut flow = self.mount.flow.lock();
+        let mut flow = self.unstable.flow.lock();
         let seq = *piece.seq.get_or_insert_with(|| ClientSeq(flow.seqs.begin()));
         let acked = ClientSeq(flow.seqs.finished());
         drop(flow);
         let (spans, bytes) = piece.spans();
         // Whoever did not answer in time is not made to wait for stability again.
         let stable = last && order <= wanted && piece.tries == 0;
-        let end = claim.stripe * self.stripe_bytes() as u64 + piece.end() as u64;
+        let end = claim.stripe * self.link.routes.stripe_bytes() as u64 + piece.end() as u64;
         // What lies beyond the size was cut off since: the service knows of it as `stale_end`.
         state.sent_end = state.sent_end.max(state.size.min(end));
         Some(OutgoingWrite { order, key, seq, acked, spans, bytes, stable, route, fresh })
@@ -162,12 +163,15 @@ impl Session {
 
     /// Has the primary accept a piece. Returns when it was asked.
     async fn send(&self, outgoing: &OutgoingWrite) -> Result<u64, CallError> {
-        self.mount.count(Counter::Pieces, 1);
-        self.mount.count(Counter::Spans, outgoing.spans.len() as u64);
-        let staged = match outgoing.stripe(self.stripe_bytes()) {
+        self.link.routes.counts.count(Counter::Pieces, 1);
+        self.link.routes.counts.count(Counter::Spans, outgoing.spans.len() as u64);
+        let staged = match outgoing.stripe(self.link.routes.stripe_bytes()) {
             Some(stripe) => {
                 let staged = self.stages(outgoing) && self.stage(outgoing, stripe).await;
-                self.mount.count(if staged { Counter::StagedStripes } else { Counter::SentStripes }, 1);
+                self.link
+                    .routes
+                    .counts
+                    .count(if staged { Counter::StagedStripes } else { Counter::SentStripes }, 1);
                 staged
             }
             None => false,
@@ -175,7 +179,7 @@ impl Session {
         let request = Write {
             group: outgoing.route.group,
             key: outgoing.key,
-            client: self.mount.lease.client(),
+            client: self.link.routes.lease.client(),
             seq: outgoing.seq,
             acked: outgoing.acked,
             spans: outgoing.spans.clone(),
@@ -184,13 +188,13 @@ impl Session {
             staged,
         };
         let payload = if staged { Buf::empty() } else { outgoing.payload() };
-        let asked = self.world.now();
-        self.ask_primary(&outgoing.route, &request, payload).await.map(|_| asked)
+        let asked = self.link.world.now();
+        self.link.ask_primary(&outgoing.route, &request, payload).await.map(|_| asked)
     }
 
     /// Whether a stripe goes straight to its bricks.
     fn stages(&self, outgoing: &OutgoingWrite) -> bool {
-        outgoing.fresh && self.mount.options.encode.is_here(&self.mount.geometry())
+        outgoing.fresh && self.link.routes.options.encode.is_here(&self.link.routes.geometry())
     }
 
     /// The primary holds the piece, and has made it stable if it was asked to.
@@ -204,18 +208,18 @@ impl Session {
         piece.tries = 0;
         let bytes = piece.charge();
         state.unanswered.remove(&outgoing.order);
-        let (file, stripe, since) = (claim.file.clone(), claim.stripe, self.world.now());
+        let (file, stripe, since) = (claim.file.clone(), claim.stripe, self.link.world.now());
         let entry = Accepted { file, stripe, order: outgoing.order, seq: outgoing.seq, epoch, bytes, since };
         let group = outgoing.route.group.index;
         if outgoing.stable {
             drop(state);
             // What the primary had accepted before it was asked is stable as well. What it accepted since, it may have
             // got only when this answer had left, whatever its number.
-            let mut earlier = self.mount.flow.take_stable(group, epoch, outgoing.seq, asked);
-            self.mount.are_stable(earlier.entries.drain(..).chain([entry]));
+            let mut earlier = self.unstable.flow.take_stable(group, epoch, outgoing.seq, asked);
+            self.are_stable(earlier.entries.drain(..).chain([entry]));
             return;
         }
-        self.mount.flow.accept(group, entry);
+        self.unstable.flow.accept(group, entry);
         drop(state);
         tracing::debug!(stage = %WriteStage::Accepted, key = %outgoing.key, seq = %outgoing.seq, "unstable");
         claim.file.changed.notify();
@@ -228,11 +232,11 @@ impl Session {
             Verdict::GiveUp(error) => Err(error),
             Verdict::Again => Ok(()),
             Verdict::Refresh => {
-                self.refresh_map(outgoing.route.map_version()).await;
+                self.link.refresh_map(outgoing.route.map_version()).await;
                 Ok(())
             }
         };
-        let now = self.world.now();
+        let now = self.link.world.now();
         let mut state = claim.file.lock();
         let Some(piece) = state.stripes.get_mut(&claim.stripe).and_then(|s| s.piece(outgoing.order)) else {
             return;
@@ -244,30 +248,30 @@ impl Session {
         let spent = spent && !(state.zeroing.runs && outgoing.bytes.is_empty());
         match again {
             Ok(()) if !spent => {
-                self.mount.count(Counter::Retries, 1);
-                let moved = self.mount.route(outgoing.key).epoch != outgoing.route.epoch;
+                self.link.routes.counts.count(Counter::Retries, 1);
+                let moved = self.link.routes.route(outgoing.key).epoch != outgoing.route.epoch;
                 // A new epoch is worth a try at once, one time.
-                let pause = if moved && tries == 1 { 1 } else { backoff_us(tries, self.world.random()) };
-                self.mount.back_off(claim.file, &mut state, claim.stripe, now + pause);
+                let pause = if moved && tries == 1 { 1 } else { backoff_us(tries, self.link.world.random()) };
+                self.unstable.back_off(claim.file, &mut state, claim.stripe, now + pause);
             }
-            Ok(()) => self.mount.lose(&mut state, claim.stripe, outgoing.order, ClientError::Unreachable),
-            Err(error) => self.mount.lose(&mut state, claim.stripe, outgoing.order, error),
+            Ok(()) => self.unstable.lose(&mut state, claim.stripe, outgoing.order, ClientError::Unreachable),
+            Err(error) => self.unstable.lose(&mut state, claim.stripe, outgoing.order, error),
         }
         drop(state);
-        self.mount.flow.queue_report(claim.file);
+        self.unstable.flow.queue_report(claim.file);
         claim.file.changed.notify();
     }
 }
 
 /// The right to send a stripe. Given back when dropped, also by a caller that was cancelled.
 struct Claim<'a> {
-    mount: &'a Arc<Mount>,
+    unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,
     stripe: u64,
 }
 
 impl<'a> Claim<'a> {
-    fn take(mount: &'a Arc<Mount>, file: &'a Arc<OpenFile>, stripe: u64) -> Option<Claim<'a>> {
+    fn take(unstable: &'a Unstable, file: &'a Arc<OpenFile>, stripe: u64) -> Option<Claim<'a>> {
         let mut state = file.lock();
         let writes = state.stripes.get_mut(&stripe)?;
         writes.queued = false;
@@ -277,7 +281,7 @@ impl<'a> Claim<'a> {
         writes.claimed = true;
         state.claims += 1;
         drop(state);
-        Some(Claim { mount, file, stripe })
+        Some(Claim { unstable, file, stripe })
     }
 }
 
@@ -290,7 +294,7 @@ impl Drop for Claim<'_> {
             if writes.is_empty() {
                 state.stripes.remove(&self.stripe);
             } else {
-                self.mount.enqueue_due(self.file, &mut state, self.stripe);
+                self.unstable.enqueue_due(self.file, &mut state, self.stripe);
             }
         }
         drop(state);

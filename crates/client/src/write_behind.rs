@@ -8,42 +8,42 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use types::Refusal;
 use types::limits::FILE_SIZE_MAX;
 use types::messages::cluster::Mode;
-use types::{Epoch, Refusal};
 
 use crate::error::ClientError;
-use crate::gather::{Change, Piece, StripeWrites};
-use crate::mount::{Counter, Handle, Mount};
-use crate::open_file::{FileState, Mark, OpenFile};
 use crate::session::Session;
 use crate::size_reports::ReportOutcome;
+use crate::state::counters::Counter;
+use crate::state::gather::StripeWrites;
+use crate::state::open_file::{FileState, OpenFile};
+use crate::state::open_files::Handle;
+use crate::unstable::Unstable;
 use crate::write::WriteStage;
 
 /// Stripes that one flushing loop has in flight at most.
 const FLIGHT_MAX: usize = 16;
-/// How long a partial stripe may wait for more, and accepted bytes for a Sync, in microseconds.
-pub(crate) const AGE_MAX_US: u64 = 1_000_000;
 /// Longest time between two looks at the timers: nobody is woken just because a timer begins, in microseconds.
 const LOOK_US: u64 = 200_000;
 
 /// Keeps the background from telling the service of a file's size: the caller of `fsync` is about to.
 struct FsyncGuard<'a> {
-    mount: &'a Arc<Mount>,
+    unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,
 }
 
 impl<'a> FsyncGuard<'a> {
-    fn begin(mount: &'a Arc<Mount>, file: &'a Arc<OpenFile>) -> FsyncGuard<'a> {
+    fn begin(unstable: &'a Unstable, file: &'a Arc<OpenFile>) -> FsyncGuard<'a> {
         file.lock().fsyncs += 1;
-        FsyncGuard { mount, file }
+        FsyncGuard { unstable, file }
     }
 }
 
 impl Drop for FsyncGuard<'_> {
     fn drop(&mut self) {
         self.file.lock().fsyncs -= 1;
-        self.mount.flow.queue_report(self.file);
+        self.unstable.flow.queue_report(self.file);
     }
 }
 
@@ -53,7 +53,7 @@ impl Session {
     /// # Errors
     /// Also those of earlier writes of this file that failed since.
     pub async fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
-        let handle = self.mount.handle(handle)?;
+        let handle = self.handle(handle)?;
         if !handle.write {
             return Err(ClientError::BadHandle);
         }
@@ -69,12 +69,12 @@ impl Session {
         }
         let bytes = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         let end = offset + bytes.len() as u64;
-        if self.mount.disk().is_some_and(|size| end > size) {
+        if self.link.routes.disk().is_some_and(|size| end > size) {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
         // Where somebody cuts a shared file meanwhile, the write comes after that.
         while self.write_once(&handle, offset, bytes, lost).await? == ReportOutcome::Truncated {}
-        self.mount.count(Counter::WrittenBytes, bytes.len() as u64);
+        self.link.routes.counts.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
     }
 
@@ -95,7 +95,7 @@ impl Session {
             }
         };
         let mut rest = bytes;
-        for (stripe, within, take) in self.mount.geometry().split(offset, bytes.len()) {
+        for (stripe, within, take) in self.link.routes.geometry().split(offset, bytes.len()) {
             let (part, others) = rest.split_at(take);
             self.lay(file, stripe, within, part).await?;
             rest = others;
@@ -116,31 +116,31 @@ impl Session {
         at: usize,
         bytes: &[u8],
     ) -> Result<(), ClientError> {
-        let length = self.stripe_bytes();
+        let length = self.link.routes.stripe_bytes();
         let mut room = None;
         loop {
             let grown = {
                 let mut state = file.lock();
                 let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
                 let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
-                if self.mount.flow.gather(room.as_ref(), grown) {
+                if self.unstable.flow.gather(room.as_ref(), grown) {
                     self.lay_in(file, &mut state, stripe, at, bytes);
                     break;
                 }
                 grown
             };
             drop(room.take());
-            room = Some(self.mount.flow.reserve(grown).await?);
+            room = Some(self.unstable.flow.reserve(grown).await?);
         }
-        if self.mount.flow.is_overfull() {
-            self.mount.shed(self.world.now());
+        if self.unstable.flow.is_overfull() {
+            self.unstable.shed(self.link.world.now());
         }
         Ok(())
     }
 
     /// Copies bytes for which there is room.
     fn lay_in(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, at: usize, bytes: &[u8]) {
-        let (length, now) = (self.stripe_bytes(), self.world.now());
+        let (length, now) = (self.link.routes.stripe_bytes(), self.link.world.now());
         let writes = state.stripes.entry(stripe).or_default();
         let began = !writes.is_gathering();
         writes.lay(at, bytes, length);
@@ -151,17 +151,17 @@ impl Session {
         state.size = state.size.max(stripe * length as u64 + (at + bytes.len()) as u64);
         self.touch(state);
         if whole {
-            self.mount.flow.change(state.seal(stripe));
-            self.mount.enqueue_due(file, state, stripe);
+            self.unstable.flow.change(state.seal(stripe));
+            self.unstable.enqueue_due(file, state, stripe);
         } else if began {
-            self.mount.flow.age(now, file, stripe);
+            self.unstable.flow.age(now, file, stripe);
         }
     }
 
     /// The contents change now.
     pub(crate) fn touch(&self, state: &mut FileState) {
-        if !self.mount.options.keeps_times {
-            state.mtime = self.world.wall();
+        if !self.link.routes.options.keeps_times {
+            state.mtime = self.link.world.wall();
             state.mtime_reported = false;
             state.mtime_durable = false;
         }
@@ -178,11 +178,11 @@ impl Session {
         lost: u64,
     ) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
-        let mark = self.mount.seal_all(file);
+        let mark = self.unstable.seal_all(file);
         self.make_stable(file, mark.upto).await?;
         handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
         let told = self.report_end(file, end, truncate_seq).await?;
-        self.mount.flow.queue_report(file);
+        self.unstable.flow.queue_report(file);
         Ok(told)
     }
 
@@ -190,7 +190,7 @@ impl Session {
     /// hold everything and the service shows the size. Of a file that others write too all that is so before each write
     /// returns, and nobody is asked.
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
-        let handle = self.mount.handle(handle)?;
+        let handle = self.handle(handle)?;
         let file = &handle.file;
         if !handle.write {
             return Ok(());
@@ -198,7 +198,7 @@ impl Session {
         if file.lock().mode != Mode::Alone {
             return handle.error_cursor.at_close(&mut file.lock().wb_errors);
         }
-        let mark = self.mount.seal_all(file);
+        let mark = self.unstable.seal_all(file);
         self.make_answered(file, mark.upto).await;
         // What was not lost counts all the same.
         let told = self.report_size(file, None).await;
@@ -207,11 +207,11 @@ impl Session {
 
     /// Returns when everything written to the file so far is stable, with its size.
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
-        let handle = self.mount.handle(handle)?;
+        let handle = self.handle(handle)?;
         let file = &handle.file;
         let lost = file.lock().wb_errors.count();
-        let _fsync = FsyncGuard::begin(&self.mount, file);
-        let mark = self.mount.seal_all(file);
+        let _fsync = FsyncGuard::begin(&self.unstable, file);
+        let mark = self.unstable.seal_all(file);
         self.make_stable(file, mark.upto).await?;
         let told = self.report_size(file, Some(mark)).await;
         handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
@@ -220,7 +220,7 @@ impl Session {
     /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
     /// is sending.
     pub(crate) async fn make_answered(&self, file: &Arc<OpenFile>, upto: u64) {
-        let _unfinished = Unfinished { mount: &self.mount, file };
+        let _unfinished = Unfinished { unstable: &self.unstable, file };
         loop {
             let changed = file.changed.wait();
             let stripes = {
@@ -241,7 +241,7 @@ impl Session {
     /// Stripes that could be sent now and that nobody is sending; at most as many as may be in flight.
     fn unclaimed(&self, state: &FileState) -> Vec<u64> {
         let free = |(stripe, writes): &(&u64, &StripeWrites)| {
-            let epoch = self.mount.route(state.key(**stripe)).epoch;
+            let epoch = self.link.routes.route(state.key(**stripe)).epoch;
             !writes.claimed && state.is_sendable(**stripe, epoch)
         };
         state.stripes.iter().filter(free).map(|(stripe, _)| *stripe).take(FLIGHT_MAX).collect()
@@ -250,7 +250,7 @@ impl Session {
     /// Sends stripes as they come into the queue, until the mount ends.
     pub(crate) async fn flush_queue(&self) {
         let worker = || async {
-            while let Some((file, stripe)) = self.mount.flow.next().await {
+            while let Some((file, stripe)) = self.unstable.flow.next().await {
                 self.send_stripe(&file, stripe).await;
             }
         };
@@ -260,157 +260,26 @@ impl Session {
     /// Looks after timers and limits, until the mount ends: has old partial stripes sent, and accepted bytes made
     /// stable.
     pub(crate) async fn run_timers(&self) {
-        while !self.mount.lease.has_left() {
-            let woken = self.mount.flow.timers.wait();
-            self.mount.flow.looks_at(u64::MAX);
-            let now = self.world.now();
-            let next = self.mount.wake_stripes(now).min(self.sync_what_is_due(now));
+        while !self.link.routes.lease.has_left() {
+            let woken = self.unstable.flow.timers.wait();
+            self.unstable.flow.looks_at(u64::MAX);
+            let now = self.link.world.now();
+            let next = self.unstable.wake_stripes(now).min(self.sync_what_is_due(now));
             let pause = next.saturating_sub(now).clamp(1, LOOK_US);
-            self.mount.flow.looks_at(now + pause);
-            self.world.timeout(pause, woken).await;
+            self.unstable.flow.looks_at(now + pause);
+            self.link.world.timeout(pause, woken).await;
         }
     }
 }
 
 /// Hands what is left to the background when its caller ends, also one that was cancelled.
 struct Unfinished<'a> {
-    mount: &'a Mount,
+    unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        self.mount.enqueue_all(self.file);
-    }
-}
-
-impl Mount {
-    /// Puts a stripe into the queue if it has something to send and nobody is at it.
-    pub(crate) fn enqueue_due(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64) {
-        let epoch = self.route(state.key(stripe)).epoch;
-        if !state.is_sendable(stripe, epoch) {
-            return;
-        }
-        if let Some(writes) = state.stripes.get_mut(&stripe)
-            && !writes.claimed
-            && !writes.queued
-        {
-            writes.queued = true;
-            self.flow.push((file.clone(), stripe));
-        }
-    }
-
-    /// Keeps a stripe from being sent until `due`.
-    pub(crate) fn back_off(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, due: u64) {
-        if let Some(writes) = state.stripes.get_mut(&stripe) {
-            writes.backing_off = true;
-            self.flow.back_off(due, (file.clone(), stripe));
-        }
-    }
-
-    /// Has everything sent that a file could send.
-    pub(crate) fn enqueue_all(&self, file: &Arc<OpenFile>) {
-        let mut state = file.lock();
-        let stripes: Vec<u64> = state.stripes.keys().copied().collect();
-        stripes.into_iter().for_each(|stripe| self.enqueue_due(file, &mut state, stripe));
-    }
-
-    /// Makes pieces of everything that a file has gathered.
-    pub(crate) fn seal_all(&self, file: &Arc<OpenFile>) -> Mark {
-        let mut state = file.lock();
-        let gathering = |(stripe, s): (&u64, &StripeWrites)| s.is_gathering().then_some(*stripe);
-        let stripes: Vec<u64> = state.stripes.iter().filter_map(gathering).collect();
-        for stripe in stripes {
-            self.flow.change(state.seal(stripe));
-        }
-        state.mark()
-    }
-
-    /// Queues stripes whose time has come. Returns when to look again.
-    fn wake_stripes(&self, now: u64) -> u64 {
-        while let Some((file, stripe)) = self.flow.take_backed_off(now) {
-            let mut state = file.lock();
-            if let Some(writes) = state.stripes.get_mut(&stripe) {
-                writes.backing_off = false;
-            }
-            self.enqueue_due(&file, &mut state, stripe);
-        }
-        self.shed(now);
-        self.flow.next_timer()
-    }
-
-    /// Has partial stripes leave that are too old or take too much.
-    fn shed(&self, now: u64) {
-        while let Some((since, file, stripe)) = self.flow.take_aged(now) {
-            let mut state = file.lock();
-            if state.stripes.get(&stripe).is_some_and(|s| s.is_gathering() && s.since == since) {
-                self.flow.change(state.seal(stripe));
-            }
-            self.enqueue_due(&file, &mut state, stripe);
-        }
-    }
-
-    /// Queues every stripe whose bytes were accepted in an epoch that has passed.
-    pub(crate) fn resend_old_epochs(&self) {
-        let map = self.map();
-        let mut moved = Vec::new();
-        {
-            let mut flow = self.flow.lock();
-            let mut freed = 0;
-            flow.syncs.values_mut().for_each(|syncing| syncing.backoff_until = 0);
-            for (index, entries) in &mut flow.ledger {
-                let group = types::GroupId { volume: self.volume, index: *index };
-                let epoch: Option<Epoch> = map.epoch(group);
-                for entry in entries.extract_if(.., |e| Some(e.epoch) != epoch) {
-                    freed += entry.bytes;
-                    moved.push((entry.file, entry.stripe));
-                }
-            }
-            flow.accepted -= freed;
-        }
-        for (file, stripe) in moved {
-            let mut state = file.lock();
-            self.enqueue_due(&file, &mut state, stripe);
-        }
-    }
-
-    /// Gives a piece up and keeps the reason for whoever uses the file.
-    pub(crate) fn lose(&self, state: &mut FileState, stripe: u64, order: u64, error: ClientError) {
-        if state.write_handles == 0 {
-            tracing::warn!(key = %state.key(stripe), %error, "a write is lost, and its file has been closed");
-        } else {
-            tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
-        }
-        state.wb_errors.add(error);
-        self.drop_piece(state, stripe, order);
-    }
-
-    /// Takes a piece out that needs no more care.
-    pub(crate) fn drop_piece(&self, state: &mut FileState, stripe: u64, order: u64) {
-        if let Some(piece) = state.stripes.get_mut(&stripe).and_then(|s| s.remove(order)) {
-            self.finish_piece(state, &piece);
-        }
-        if state.stripes.get(&stripe).is_some_and(|s| s.is_empty() && !s.claimed) {
-            state.stripes.remove(&stripe);
-        }
-    }
-
-    /// Takes a stable piece out, and those before it in its stripe: they went the same way and are as stable. One that
-    /// stayed behind, because another Sync asks for it, would hide what came after it from readers.
-    pub(crate) fn drop_stable(&self, state: &mut FileState, stripe: u64, order: u64) {
-        let older = |writes: &StripeWrites| writes.first_order().filter(|first| *first <= order);
-        while let Some(first) = state.stripes.get(&stripe).and_then(older) {
-            self.drop_piece(state, stripe, first);
-        }
-    }
-
-    /// Forgets a piece that has been taken out.
-    pub(crate) fn finish_piece(&self, state: &mut FileState, piece: &Piece) {
-        state.unanswered.remove(&piece.order);
-        state.unstable.remove(&piece.order);
-        if let Some(seq) = piece.seq {
-            self.flow.lock().seqs.finish(seq.0);
-        }
-        self.flow.change(Change { used: -(piece.charge() as i64), gathering: 0, pieces: -1 });
+        self.unstable.enqueue_all(self.file);
     }
 }

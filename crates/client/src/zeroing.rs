@@ -5,49 +5,56 @@
 //! write that they make room for. Whoever has begun goes on in the background until every zero is stable or refused,
 //! also if its caller does not wait any more; only then others may try.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use types::Refusal;
 use types::messages::cluster::Mode;
 use types::messages::names::{Caller, ZeroBegin, ZeroBeginReply, Zeroed};
+use world::Notify;
 
 use crate::error::ClientError;
 use crate::find::Rows;
-use crate::open_file::OpenFile;
-use crate::retry::{RetryBudget, backoff_us};
+use crate::routes::retry::{RetryBudget, backoff_us};
 use crate::session::Session;
-use crate::write_behind::AGE_MAX_US;
+use crate::state::lock;
+use crate::state::open_file::OpenFile;
+use crate::unstable::flow::AGE_MAX_US;
 
 /// Tries after which pauses are the longest.
 const MANY: u32 = 8;
 
-/// How zeroing a file goes.
+/// Files of which the background is to zero what is stale.
 #[derive(Default)]
-pub(crate) struct Zeroing {
-    /// Somebody is at it here: no mode is taken that lets others in, and no close is told.
-    pub(crate) runs: bool,
-    /// The service's leave, if the mount needs one and has it.
-    pub(crate) number: Option<u64>,
-    /// The service was told after a restart what there was of it.
-    pub(crate) reclaimed: bool,
-    /// Steps made.
-    steps: u64,
-    /// How often it ended with an error, and the last one.
-    failures: u64,
-    error: Option<ClientError>,
+pub(crate) struct Zeroings {
+    files: Mutex<Vec<Arc<OpenFile>>>,
+    /// Given with each of them, and when the mount ends.
+    pub(crate) wanted: Notify,
+}
+
+impl Zeroings {
+    /// Has the background zero what is stale of a file.
+    fn begin(&self, file: &Arc<OpenFile>) {
+        lock(&self.files).push(file.clone());
+        self.wanted.notify();
+    }
+
+    /// Files of which nobody zeroes what is stale yet.
+    fn take(&self) -> Vec<Arc<OpenFile>> {
+        std::mem::take(&mut *lock(&self.files))
+    }
 }
 
 impl Session {
     /// Returns when there is nothing stale beyond the end of the file.
     pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        let mut budget = RetryBudget::new(&self.world);
+        let mut budget = RetryBudget::new(&self.link.world);
         let (mut steps, failures) = {
             let state = file.lock();
             (state.zeroing.steps, state.zeroing.failures)
         };
         loop {
             let changed = file.changed.wait();
-            if self.mount.lease.has_left() {
+            if self.link.routes.lease.has_left() {
                 return Err(ClientError::Unmounted);
             }
             {
@@ -60,29 +67,29 @@ impl Session {
                         return Ok(());
                     }
                     state.zeroing.runs = true;
-                    self.mount.begin_zeroing(file);
+                    self.zeroings.begin(file);
                 }
                 if state.zeroing.steps != steps {
                     steps = state.zeroing.steps;
-                    budget = RetryBudget::new(&self.world);
+                    budget = RetryBudget::new(&self.link.world);
                 }
             }
-            self.world.timeout(AGE_MAX_US, changed).await;
+            self.link.world.timeout(AGE_MAX_US, changed).await;
             budget.check()?;
         }
     }
 
     /// Zeroes what is stale of files as they come, until the mount ends.
     pub(crate) async fn zero_files(&self) {
-        while !self.mount.lease.has_left() {
-            let wanted = self.mount.zeroing_wanted.wait();
-            let files = self.mount.take_zeroings();
+        while !self.link.routes.lease.has_left() {
+            let wanted = self.zeroings.wanted.wait();
+            let files = self.zeroings.take();
             if files.is_empty() {
                 wanted.await;
             }
             for file in files {
                 let session = self.clone();
-                self.world.spawn("zeroing", async move { session.zero_until_done(&file).await });
+                self.link.world.spawn("zeroing", async move { session.zero_until_done(&file).await });
             }
         }
     }
@@ -101,7 +108,7 @@ impl Session {
         }
         drop(state);
         file.changed.notify();
-        self.mount.flow.queue_report(file);
+        self.unstable.flow.queue_report(file);
     }
 
     async fn zero_in_turn(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
@@ -119,7 +126,7 @@ impl Session {
 
     /// Waits until no other client zeroes the file, and none may begin.
     async fn ask_to_zero(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        let (volume, inode) = (self.mount.volume, file.inode);
+        let (volume, inode) = (self.link.routes.volume, file.inode);
         let mut tries = 0;
         while !self.is_over(file) {
             tries += 1;
@@ -129,7 +136,7 @@ impl Session {
                 number = caller.op;
                 ZeroBegin { caller, volume, inode }
             };
-            match self.change(request).await {
+            match self.link.change(request).await {
                 Ok(ZeroBeginReply { granted: true }) => {
                     let mut state = file.lock();
                     // A service that has restarted since does not know of it.
@@ -138,7 +145,7 @@ impl Session {
                         return Ok(());
                     }
                 }
-                Ok(_) => self.world.sleep(backoff_us(tries.min(MANY), self.world.random())).await,
+                Ok(_) => self.link.world.sleep(backoff_us(tries.min(MANY), self.link.world.random())).await,
                 // It may be granted: it is asked for again, and given back then.
                 Err(ClientError::Unreachable) => {}
                 Err(error) => return Err(error),
@@ -159,7 +166,7 @@ impl Session {
         let mut at = from;
         while at < to {
             let (found, upto) = self.find_stripes(file, at..to).await?;
-            let mut rows = Rows::new(self.mount.geometry(), found, at..upto);
+            let mut rows = Rows::new(self.link.routes.geometry(), found, at..upto);
             while let Some(row) = rows.next() {
                 if !self.zero_row(file, truncate_seq, to, row).await? {
                     return Ok((truncate_seq, 0));
@@ -187,13 +194,13 @@ impl Session {
             if state.truncate_seq != truncate_seq || to <= state.size {
                 return Ok(false);
             }
-            let stripe_bytes = self.stripe_bytes() as u64;
+            let stripe_bytes = self.link.routes.stripe_bytes() as u64;
             for (stripe, within, take) in row {
                 // What the file has grown over meanwhile is no longer stale.
                 let start = stripe * stripe_bytes + within as u64;
                 let grown = state.size.saturating_sub(start).min(take as u64) as usize;
                 if grown < take {
-                    self.mount.flow.change(state.lay_zeros(stripe, within + grown, take - grown));
+                    self.unstable.flow.change(state.lay_zeros(stripe, within + grown, take - grown));
                 }
             }
             (state.order, state.wb_errors.count())
@@ -214,21 +221,22 @@ impl Session {
             if self.is_over(file) {
                 return Err(error);
             }
-            self.world.sleep(backoff_us(MANY, self.world.random())).await;
+            self.link.world.sleep(backoff_us(MANY, self.link.world.random())).await;
         }
         Ok(())
     }
 
     /// Tells the service how far zeros are stable, and that none is on its way.
     async fn tell_zeroed(&self, file: &Arc<OpenFile>, truncate_seq: u64, to: u64) -> Result<(), ClientError> {
-        let (client, volume, inode) = (self.mount.lease.client(), self.mount.volume, file.inode);
+        let (client, volume, inode) = (self.link.routes.lease.client(), self.link.routes.volume, file.inode);
         loop {
             let number = {
                 let mut state = file.lock();
                 state.zeroing.reclaimed = false;
                 state.zeroing.number
             };
-            match self.ask(&Zeroed { client, volume, inode, number, truncate_seq, stale_end: to }).await {
+            match self.link.ask(&Zeroed { client, volume, inode, number, truncate_seq, stale_end: to }).await
+            {
                 Ok(_) => {}
                 Err(ClientError::Unreachable) if !self.is_over(file) => continue,
                 Err(error) => {

@@ -5,17 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use types::messages::cluster::{ClusterMap, MapFetch, SlotConfig, SlotState};
-use types::wire::Request;
-use types::{BrickId, Buf, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, VolumeId};
-use world::CallError;
-
-use crate::mount::Mount;
-use crate::session::Session;
-
-/// How long a brick that did not answer is left alone, in microseconds.
-const SUSPECT_US: u64 = 1_000_000;
-/// How long the metadata service may take to give the map, in microseconds.
-const MAP_GET_US: u64 = 3_000_000;
+use types::{BrickId, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, VolumeId};
 
 /// One version of the cluster map, as far as one volume needs it.
 #[derive(Debug)]
@@ -59,7 +49,7 @@ impl MapView {
     }
 
     /// This map with what was fetched since; `None` if it does not know the volume any more.
-    fn with(&self, fetch: MapFetch) -> Option<MapView> {
+    pub(super) fn with(&self, fetch: MapFetch) -> Option<MapView> {
         let mut map = self.map.clone();
         fetch.apply(&mut map);
         MapView::new(map, self.volume)
@@ -165,110 +155,5 @@ impl Route {
     /// The version of the map that this is.
     pub(crate) fn map_version(&self) -> MapVersion {
         self.map.version
-    }
-}
-
-impl Mount {
-    /// The way to a stripe, by the newest map that is here.
-    pub(crate) fn route(&self, key: StripeKey) -> Route {
-        self.map().route(key)
-    }
-
-    /// Notes that a brick did not answer.
-    pub(crate) fn suspect(&self, brick: BrickId, now: u64) {
-        tracing::debug!(%brick, "does not answer");
-        self.suspects().insert(brick, now + SUSPECT_US);
-    }
-
-    /// The brick did not answer a short time ago.
-    pub(crate) fn is_suspect(&self, brick: BrickId, now: u64) -> bool {
-        self.suspects().get(&brick).is_some_and(|until| now < *until)
-    }
-
-    /// Ends when the group has another epoch than the route says.
-    pub(crate) async fn epoch_changed(&self, route: &Route) {
-        loop {
-            let changed = self.map_changed.wait();
-            if self.map().epoch(route.group) != Some(route.epoch) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Takes a newer map over.
-    fn adopt_map(&self, fetch: MapFetch) {
-        let before = self.map();
-        if !fetch.is_newer_than(before.version) {
-            return;
-        }
-        let Some(view) = before.with(fetch) else {
-            tracing::debug!(have = %before.version, "the map no longer has the volume");
-            return;
-        };
-        let version = view.version;
-        let disk = view.block;
-        if !self.replace_map(view) {
-            return;
-        }
-        if let Some(size) = disk {
-            self.disk_has(size);
-        }
-        tracing::debug!(%version, "new map");
-        // Who was away may have come back under the new map.
-        self.suspects().clear();
-        self.resend_old_epochs();
-        self.map_changed.notify();
-    }
-}
-
-impl Session {
-    /// Fetches the map if nobody has since `seen`; one fetch at a time for the whole mount.
-    pub(crate) async fn refresh_map(&self, seen: MapVersion) {
-        let before = self.mount.refreshes();
-        let _turn = self.mount.refreshing.lock().await;
-        if self.mount.map().version > seen || self.mount.refreshes() != before {
-            return;
-        }
-        let mut fetch = MapFetch::new(self.mount.map().version, Some(self.mount.volume()));
-        let fetched = loop {
-            match self.ask_once(MAP_GET_US, fetch.request()).await {
-                Ok(reply) => {
-                    if fetch.answered(reply) {
-                        break Ok(fetch);
-                    }
-                }
-                Err(error) => break Err(error),
-            }
-        };
-        self.mount.count_refresh();
-        match fetched {
-            Ok(fetch) => self.mount.adopt_map(fetch),
-            Err(error) => tracing::debug!(%error, "the map cannot be had"),
-        }
-    }
-
-    /// Asks a group's primary. Gives up as soon as the group has another epoch: the answer would be worth nothing.
-    pub(crate) async fn ask_primary<R: Request>(
-        &self,
-        route: &Route,
-        request: &R,
-        payload: Buf,
-    ) -> Result<(R::Reply, Buf), CallError> {
-        let Some((brick, address)) = route.primary() else { return Err(CallError::Unreachable) };
-        if self.mount.is_suspect(brick, self.world.now()) {
-            return Err(CallError::Unreachable);
-        }
-        let call = std::pin::pin!(self.peers.call(address, route.epoch, request, payload));
-        let moved = std::pin::pin!(self.mount.epoch_changed(route));
-        match futures_util::future::select(call, moved).await {
-            futures_util::future::Either::Left((answer, _)) => {
-                if matches!(answer, Err(CallError::Unreachable)) {
-                    self.mount.suspect(brick, self.world.now());
-                }
-                answer
-            }
-            futures_util::future::Either::Right(_) => Err(CallError::Unreachable),
-        }
     }
 }

@@ -11,11 +11,11 @@ use types::messages::cluster::{self, Quiesce};
 use types::{InodeId, Refusal};
 
 use crate::error::ClientError;
-use crate::mount::Mount;
-use crate::open_file::OpenFile;
-use crate::retry::RetryBudget;
+use crate::modes::ModeState;
+use crate::routes::retry::RetryBudget;
 use crate::session::Session;
-use crate::write_behind::AGE_MAX_US;
+use crate::state::open_file::OpenFile;
+use crate::unstable::flow::AGE_MAX_US;
 
 /// A read or write under way, from its look at the file's attributes on. Nobody cuts a shared file while this lives and
 /// the lease holds; one that the mount has alone it may cut itself.
@@ -38,25 +38,25 @@ impl Drop for InflightIo<'_> {
 
 /// No read or write of a file begins while this lives.
 pub(crate) struct QuiesceGuard<'a> {
-    mount: &'a Mount,
+    modes: &'a ModeState,
     file: &'a Arc<OpenFile>,
 }
 
 impl<'a> QuiesceGuard<'a> {
-    fn begin(mount: &'a Mount, file: &'a Arc<OpenFile>) -> QuiesceGuard<'a> {
-        mount.active_quiesces.fetch_add(1, Ordering::AcqRel);
+    fn begin(modes: &'a ModeState, file: &'a Arc<OpenFile>) -> QuiesceGuard<'a> {
+        modes.active_quiesces.fetch_add(1, Ordering::AcqRel);
         let mut state = file.lock();
         state.quiesced += 1;
         state.quiesce_seq += 1;
         drop(state);
-        QuiesceGuard { mount, file }
+        QuiesceGuard { modes, file }
     }
 }
 
 impl Drop for QuiesceGuard<'_> {
     fn drop(&mut self) {
         self.file.lock().quiesced -= 1;
-        self.mount.active_quiesces.fetch_sub(1, Ordering::AcqRel);
+        self.modes.active_quiesces.fetch_sub(1, Ordering::AcqRel);
         self.file.changed.notify();
     }
 }
@@ -103,13 +103,13 @@ impl Session {
         if let Some(stops) = may_begin() {
             return Ok(stops);
         }
-        let budget = RetryBudget::new(&self.world);
+        let budget = RetryBudget::new(&self.link.world);
         loop {
             let changed = file.changed.wait();
             if let Some(stops) = may_begin() {
                 return Ok(stops);
             }
-            self.world.timeout(AGE_MAX_US, changed).await;
+            self.link.world.timeout(AGE_MAX_US, changed).await;
             budget.check()?;
         }
     }
@@ -119,43 +119,43 @@ impl Session {
         &'a self,
         file: &'a Arc<OpenFile>,
     ) -> Result<QuiesceGuard<'a>, ClientError> {
-        let stopped = QuiesceGuard::begin(&self.mount, file);
+        let stopped = QuiesceGuard::begin(&self.modes, file);
         self.until_quiet(file).await?;
         Ok(stopped)
     }
 
     /// Waits until nothing is under way and everything is stable.
     async fn until_quiet(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        let budget = RetryBudget::new(&self.world);
+        let budget = RetryBudget::new(&self.link.world);
         loop {
             let changed = file.changed.wait();
             if file.lock().inflight_io == 0 {
                 break;
             }
-            self.world.timeout(AGE_MAX_US, changed).await;
+            self.link.world.timeout(AGE_MAX_US, changed).await;
             budget.check()?;
         }
-        let mark = self.mount.seal_all(file);
+        let mark = self.unstable.seal_all(file);
         self.make_stable(file, mark.upto).await
     }
 
     /// Somebody is about to cut a file.
     pub(crate) fn begin_quiesce(&self, stop: Quiesce) {
         // Also if nothing is known of it: it may have been made here, and the answer to that be on its way.
-        let (file, _) = self.mount.get_file(stop.inode);
+        let (file, _) = self.files.get_file(stop.inode);
         let is_copy = file.lock().quiesce_asked.replace(stop.number) == Some(stop.number);
         let session = self.clone();
-        self.world.spawn("stop", async move {
+        self.link.world.spawn("stop", async move {
             if !is_copy {
                 session.serve_quiesce(&file, stop.number).await;
             }
-            session.mount.put_file(&file);
+            session.files.put_file(&file);
         });
     }
 
     /// Stops reads and writes of a file until the cut has been made.
     async fn serve_quiesce(&self, file: &Arc<OpenFile>, number: u64) {
-        let stopped = QuiesceGuard::begin(&self.mount, file);
+        let stopped = QuiesceGuard::begin(&self.modes, file);
         // What is on its way could arrive after the cut: however long it takes, the cut waits.
         while let Err(error) = self.until_quiet(file).await {
             tracing::debug!(inode = %file.inode, %error, "cannot stop yet");
@@ -170,9 +170,9 @@ impl Session {
 
     /// Says that nothing is under way here, and waits for the cut.
     async fn tell_stopped(&self, inode: InodeId, number: u64) {
-        let stopped = cluster::Quiesced { client: self.mount.lease.client(), inode, number };
+        let stopped = cluster::Quiesced { client: self.link.routes.lease.client(), inode, number };
         loop {
-            match self.ask(&stopped).await {
+            match self.link.ask(&stopped).await {
                 Err(ClientError::Unreachable) => {}
                 Err(error) => {
                     tracing::debug!(%inode, %error, "a stop could not be told");
@@ -185,6 +185,6 @@ impl Session {
 
     /// Nothing more can be done with an open file.
     pub(crate) fn is_over(&self, file: &Arc<OpenFile>) -> bool {
-        self.mount.lease.has_left() || self.mount.lease.is_lost() || file.lock().fenced
+        self.link.routes.lease.has_left() || self.link.routes.lease.is_lost() || file.lock().fenced
     }
 }

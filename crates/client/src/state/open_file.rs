@@ -11,9 +11,9 @@ use types::messages::names::{Attr, SizeUpdate};
 use types::{Epoch, Geometry, InodeId, ObjectId, StripeKey};
 use world::Notify;
 
-use crate::gather::{Change, StripeWrites};
-use crate::wb_errors::WritebackErrors;
-use crate::zeroing::Zeroing;
+use crate::state::gather::{Change, StripeWrites};
+use crate::state::wb_errors::WritebackErrors;
+use crate::state::zeroing_state::Zeroing;
 
 /// A file that is open, or still owes something to the service.
 pub(crate) struct OpenFile {

@@ -16,16 +16,17 @@ use types::{BrickId, ClientSeq, Epoch, InodeId};
 use world::Notify;
 
 use crate::error::ClientError;
-use crate::gather::Change;
-use crate::mount::lock;
-use crate::open_file::OpenFile;
-use crate::seq_tracker::SeqTracker;
-use crate::write_behind::AGE_MAX_US;
+use crate::state::gather::Change;
+use crate::state::lock;
+use crate::state::open_file::OpenFile;
+use crate::state::seq_tracker::SeqTracker;
 
 /// Pieces that may be on the way before partial stripes are held back.
 const PIECES_MAX: i64 = 128;
 /// Partial stripes leave again when so many are left.
 const PIECES_FEW: i64 = 96;
+/// How long a partial stripe may wait for more, and accepted bytes for a Sync, in microseconds.
+pub(crate) const AGE_MAX_US: u64 = 1_000_000;
 /// How long the bricks have for an accepted piece before they are asked for it, if many wait: by then most are stable,
 /// and asking costs nothing but the question. In microseconds.
 pub(crate) const SYNC_DELAY_US: u64 = 20_000;

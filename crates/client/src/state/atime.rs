@@ -10,17 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use types::InodeId;
 use types::limits::ACCESSES_MAX;
-use types::messages::names::{AccessTime, Accessed, Attr, FileKind};
+use types::messages::names::{AccessTime, Attr, FileKind};
 use world::Notify;
-
-use crate::mount::Mount;
-use crate::open_file::OpenFile;
-use crate::session::Session;
 
 /// An access this much later than the last one counts, in nanoseconds. Source: linux/fs/inode.c, `relatime_need_update`.
 const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
-/// How long accesses are gathered, in microseconds.
-const GATHER_US: u64 = 1_000_000;
 /// Accesses that may wait to be told; while there are so many, others are not noted.
 const WAITING_MAX: usize = 16 * ACCESSES_MAX;
 
@@ -32,7 +26,7 @@ pub type AtimeFilter = Box<dyn Fn(FileKind) -> bool + Send + Sync>;
 pub(crate) struct PendingAtimes {
     waiting: Mutex<BTreeMap<InodeId, AccessTime>>,
     /// Given with the first one that waits.
-    begun: Notify,
+    pub(crate) begun: Notify,
     /// Given when there is enough to tell, and when the mount ends.
     pub(crate) flush_now: Notify,
     hook: Mutex<Option<Arc<AtimeFilter>>>,
@@ -44,7 +38,7 @@ impl PendingAtimes {
     }
 
     /// Puts an access in the place of the last one that is known.
-    pub(crate) fn show(&self, attr: &mut Attr) {
+    fn show(&self, attr: &mut Attr) {
         self.with(|waiting| {
             if let Some(time) = waiting.get(&attr.inode).filter(|time| time.known == attr.atime) {
                 attr.atime = time.atime;
@@ -59,12 +53,33 @@ impl PendingAtimes {
         });
     }
 
+    /// Sets who says whether accesses are to be noted.
+    pub(crate) fn set_filter(&self, hook: AtimeFilter) {
+        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
+    }
+
+    /// Who says whether accesses are to be noted.
+    pub(crate) fn filter(&self) -> Option<Arc<AtimeFilter>> {
+        self.hook.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Attributes that were heard a moment ago, with the time of what was read since.
+    pub(crate) fn with_access(&self, mut attr: Attr) -> Attr {
+        self.show(&mut attr);
+        attr
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.with(|waiting| waiting.len())
+    }
+
     pub(crate) fn are_waiting(&self) -> bool {
         self.with(|waiting| !waiting.is_empty())
     }
 
     /// False if there is no room.
-    fn note(&self, time: AccessTime) -> bool {
+    pub(crate) fn note(&self, time: AccessTime) -> bool {
         let count = self.with(|waiting| {
             if waiting.len() < WAITING_MAX {
                 // What the service knows is the time before the first of them.
@@ -82,11 +97,11 @@ impl PendingAtimes {
     }
 
     /// The first of those that wait. They stay until they are told.
-    fn first(&self) -> Vec<AccessTime> {
+    pub(crate) fn first(&self) -> Vec<AccessTime> {
         self.with(|waiting| waiting.values().take(ACCESSES_MAX).cloned().collect())
     }
 
-    fn told(&self, times: &[AccessTime]) {
+    pub(crate) fn told(&self, times: &[AccessTime]) {
         self.with(|waiting| {
             for told in times {
                 match waiting.get_mut(&told.inode) {
@@ -101,97 +116,8 @@ impl PendingAtimes {
 }
 
 /// Whether an access now would count.
-fn is_due(atime: i64, mtime: i64, ctime: i64, now: i64) -> bool {
+pub(crate) fn is_due(atime: i64, mtime: i64, ctime: i64, now: i64) -> bool {
     atime != now && (atime <= mtime.max(ctime) || now.saturating_sub(atime) >= DAY_NS)
-}
-
-impl Mount {
-    /// Sets who says whether accesses are to be noted; until then they are, unless the mount's options say otherwise.
-    pub fn set_atime_filter(&self, hook: AtimeFilter) {
-        *self.atimes.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
-    }
-
-    fn updates_atime(&self, kind: FileKind) -> bool {
-        let hook = self.atimes.hook.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.options.updates_atime && hook.is_none_or(|hook| hook(kind))
-    }
-
-    /// Attributes that were heard a moment ago, with the time of what was read since.
-    pub fn with_access(&self, mut attr: Attr) -> Attr {
-        self.atimes.show(&mut attr);
-        attr
-    }
-
-    /// Reads through this handle are no accesses.
-    pub fn set_noatime(&self, handle: u64) {
-        if let Ok(handle) = self.handle(handle) {
-            handle.noatime.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
-}
-
-impl Session {
-    /// Whether an access to what has these attributes would be noted.
-    pub fn is_access_due(&self, attr: &Attr) -> bool {
-        let known = self.mount.with_access(attr.clone());
-        is_due(known.atime, known.mtime, known.ctime, self.world.wall())
-            && self.mount.updates_atime(known.kind)
-    }
-
-    /// Notes an access to what has these attributes, if it counts. Returns whether it does.
-    pub fn note_access(&self, attr: &Attr) -> bool {
-        let atime = self.world.wall();
-        let note = || AccessTime { inode: attr.inode, known: attr.atime, atime };
-        self.is_access_due(attr) && self.mount.atimes.note(note())
-    }
-
-    /// Notes a read of an open file, if it counts.
-    pub(crate) fn note_read(&self, file: &Arc<OpenFile>) {
-        let now = self.world.wall();
-        let time = {
-            let state = file.lock();
-            if !is_due(state.atime, state.mtime, state.ctime, now) {
-                return;
-            }
-            AccessTime { inode: file.inode, known: state.atime, atime: now }
-        };
-        // Also if it is not to be noted: the next read need not ask.
-        if !self.mount.updates_atime(FileKind::File) || self.mount.atimes.note(time) {
-            file.lock().atime = now;
-        }
-    }
-
-    /// Tells the service of accesses, as they come, until the mount ends.
-    pub(crate) async fn report_atimes(&self) {
-        loop {
-            let (begun, flush_now) = (self.mount.atimes.begun.wait(), self.mount.atimes.flush_now.wait());
-            if self.mount.lease.has_left() {
-                return;
-            }
-            let waiting = self.mount.atimes.with(|waiting| waiting.len());
-            if waiting == 0 {
-                futures_util::future::select(std::pin::pin!(begun), std::pin::pin!(flush_now)).await;
-                continue;
-            }
-            if waiting < ACCESSES_MAX {
-                self.world.timeout(GATHER_US, flush_now).await;
-            }
-            self.report_some_atimes().await;
-        }
-    }
-
-    /// Tells the service of the accesses that wait. Those that it does not take over are lost.
-    pub(crate) async fn report_some_atimes(&self) {
-        let times = self.mount.atimes.first();
-        if times.is_empty() {
-            return;
-        }
-        let (client, volume) = (self.mount.lease.client(), self.mount.volume);
-        if let Err(error) = self.ask(&Accessed { client, volume, times: times.clone() }).await {
-            tracing::debug!(files = times.len(), %error, "accesses are not known to the service");
-        }
-        self.mount.atimes.told(&times);
-    }
 }
 
 #[cfg(test)]
