@@ -21,7 +21,7 @@ impl Mount {
         let world = &session.link.world;
         let watch = world.named("lease", session.watch());
         let timers = world.named("flow", session.run_timers());
-        let settle = world.named("sizes", session.run_reports());
+        let settle = world.named("sizes", session.io.run_reports());
         let accesses = world.named("accesses", session.accesses.run_reports());
         let sizes = futures_util::future::join(settle, accesses);
         let flush = world.named("write-behind", session.flush_queue());
@@ -70,13 +70,13 @@ impl Session {
         let mut outcome = Ok(());
         for file in self.files.files() {
             let mark = self.unstable.seal_all(&file);
-            let told = match self.make_stable(&file, mark.upto).await {
-                Ok(()) => self.report_size(&file, Some(mark)).await,
+            let told = match self.io.make_stable(&file, mark.upto).await {
+                Ok(()) => self.io.report_size(&file, Some(mark)).await,
                 Err(error) => Err(error),
             };
             outcome = outcome.and(told).and(file.lock().wb_errors.unreported());
         }
-        self.report_batch(&self.files.files()).await;
+        self.io.report_batch(&self.files.files()).await;
         while self.atimes.are_waiting() {
             self.accesses.report_some().await;
         }

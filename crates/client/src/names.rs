@@ -4,38 +4,12 @@ use types::InodeId;
 use types::messages::cluster::Mode;
 use types::messages::names::{
     Attr, AttrReply, Create, DirEntries, FileKind, GetAttr, Link, LinkTarget, Linked, Lookup, Mkdir, Owner,
-    ReadDir, ReadLink, Rename, RenameHow, Renamed, Rmdir, SetAttr, Space, StatFs, Symlink, Unlink, Unlinked,
+    ReadDir, ReadLink, Rename, RenameHow, Renamed, Rmdir, Space, StatFs, Symlink, Unlink, Unlinked,
 };
 
 use crate::error::ClientError;
+use crate::paths::attrs::SetAttrs;
 use crate::session::Session;
-
-/// Attributes to change; `None` leaves one as it is.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct SetAttrs {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Bytes of the file.
-    pub size: Option<u64>,
-    /// Last access, in nanoseconds since 1970, negative before.
-    pub atime: Option<i64>,
-    /// Last change of the contents, in nanoseconds since 1970.
-    pub mtime: Option<i64>,
-    /// When this change happens, in nanoseconds since 1970; now if `None`.
-    pub ctime: Option<i64>,
-}
-
-impl SetAttrs {
-    /// The new time of the last change, if nothing else is to change.
-    fn only_mtime(&self) -> Option<i64> {
-        let others = SetAttrs { mtime: None, ctime: None, ..*self };
-        self.mtime.filter(|_| others == SetAttrs::default())
-    }
-}
 
 impl Session {
     /// What the service says, with what it has not heard yet.
@@ -113,38 +87,16 @@ impl Session {
     /// Changes attributes other than the size.
     async fn set_others(&self, inode: InodeId, changes: &SetAttrs) -> Result<Attr, ClientError> {
         let Some(file) = self.files.file(inode).filter(|_| changes.mtime.is_some()) else {
-            let attr = self.change_attr(inode, changes, 0).await?;
+            let attr = self.io.change_attr(inode, changes, 0).await?;
             return Ok(self.view(attr));
         };
         // A report of the old time that arrived later would undo the new one.
         let _turn = file.turn.lock().await;
-        let _paused = self.pause_writeback(&file).await;
-        let attr = self.change_attr(inode, changes, 0).await?;
+        let _paused = self.io.pause_writeback(&file).await;
+        let attr = self.io.change_attr(inode, changes, 0).await?;
         let mut state = file.lock();
         state.set_durable_mtime(attr.mtime);
         Ok(state.view(attr))
-    }
-
-    pub(crate) async fn change_attr(
-        &self,
-        inode: InodeId,
-        changes: &SetAttrs,
-        sent_end: u64,
-    ) -> Result<Attr, ClientError> {
-        let volume = self.link.routes.volume;
-        let now = changes.ctime.unwrap_or_else(|| self.link.world.wall());
-        let SetAttrs { mode, uid, gid, size, atime, mtime, ctime: _ } = *changes;
-        let request =
-            |caller| SetAttr { caller, volume, inode, mode, uid, gid, size, sent_end, atime, mtime, now };
-        if atime.is_some() {
-            self.atimes.forget(inode);
-        }
-        let AttrReply { attr } = self.link.change(request).await?;
-        if let Some(file) = self.files.file(inode) {
-            let mut state = file.lock();
-            (state.atime, state.ctime) = (attr.atime, attr.ctime);
-        }
-        Ok(attr)
     }
 
     /// Makes a file, pipe, socket or device, and does not open it.

@@ -9,7 +9,7 @@ use types::messages::names::{self, Attr, AttrReply, Create, Created, FileKind, G
 
 use crate::error::ClientError;
 use crate::modes::ModeState;
-use crate::names::SetAttrs;
+use crate::paths::attrs::SetAttrs;
 use crate::session::Session;
 use crate::state::open_file::OpenFile;
 use crate::state::open_files::{Handle, OpenFiles};

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::Coder;
 use types::messages::names::Attr;
 use world::World;
 
@@ -11,6 +10,7 @@ use crate::atimes::Atimes;
 use crate::error::ClientError;
 use crate::modes::{Holdings, ModeState};
 use crate::mount::Mount;
+use crate::paths::Io;
 use crate::routes::link::Link;
 use crate::state::atime::PendingAtimes;
 use crate::state::open_files::{Handle, OpenFiles};
@@ -28,7 +28,7 @@ pub struct Session {
     pub(crate) atimes: Arc<PendingAtimes>,
     pub(crate) modes: Arc<ModeState>,
     pub(crate) zeroings: Arc<Zeroings>,
-    pub(crate) coder: Arc<Coder>,
+    pub(crate) io: Rc<Io>,
     pub(crate) accesses: Rc<Atimes>,
 }
 
@@ -38,8 +38,15 @@ impl Session {
         let above = Holdings { files: files.clone(), unstable: unstable.clone(), modes: modes.clone() };
         let link = Link::new(world, mount.routes.clone(), Arc::new(above));
         let (atimes, zeroings, coder) = (mount.atimes.clone(), mount.zeroings.clone(), mount.coder.clone());
+        let io = Io {
+            link: link.clone(),
+            files: files.clone(),
+            unstable: unstable.clone(),
+            atimes: atimes.clone(),
+            coder,
+        };
         let accesses = Rc::new(Atimes { link: link.clone(), pending: atimes.clone() });
-        Session { mount, link, files, unstable, atimes, modes, zeroings, coder, accesses }
+        Session { mount, link, files, unstable, atimes, modes, zeroings, io: Rc::new(io), accesses }
     }
 
     /// The mount.

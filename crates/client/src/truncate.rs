@@ -11,45 +11,12 @@ use types::messages::cluster::Mode;
 use types::messages::names::Attr;
 
 use crate::error::ClientError;
-use crate::names::SetAttrs;
+use crate::paths::attrs::SetAttrs;
 use crate::routes::retry::{RETRY_BUDGET_US, RetryBudget};
 use crate::session::Session;
 use crate::state::open_file::{FileState, OpenFile};
-use crate::unstable::Unstable;
-
-/// Nothing of the file is sent or reported while this lives.
-pub(crate) struct WritebackPause<'a> {
-    unstable: &'a Unstable,
-    file: &'a Arc<OpenFile>,
-}
-
-impl Drop for WritebackPause<'_> {
-    fn drop(&mut self) {
-        self.file.lock().writeback_paused = false;
-        self.unstable.enqueue_all(self.file);
-        // What became stable meanwhile could not be told.
-        self.unstable.flow.queue_report(self.file);
-        self.file.changed.notify();
-    }
-}
 
 impl Session {
-    /// Holds a file, and waits for what is on its way.
-    pub(crate) async fn pause_writeback<'a>(&'a self, file: &'a Arc<OpenFile>) -> WritebackPause<'a> {
-        file.lock().writeback_paused = true;
-        let writeback_paused = WritebackPause { unstable: &self.unstable, file };
-        loop {
-            let changed = file.changed.wait();
-            {
-                let state = file.lock();
-                if state.claims == 0 && state.growing == 0 {
-                    return writeback_paused;
-                }
-            }
-            changed.await;
-        }
-    }
-
     /// Gives a file that is open for writing a new size, with other attributes.
     pub(crate) async fn truncate(
         &self,
@@ -77,10 +44,10 @@ impl Session {
         let _turn = turn.ok_or(ClientError::Unreachable)?;
         let alone = file.lock().mode == Mode::Alone;
         let _stopped = if alone { None } else { Some(self.quiesce(file).await?) };
-        let _paused = self.pause_writeback(file).await;
+        let _paused = self.io.pause_writeback(file).await;
         // The service may have heard of bytes that were sent, and forgotten them in a restart.
         let sent_end = file.lock().sent_end;
-        let attr = self.change_attr(file.inode, changes, sent_end).await?;
+        let attr = self.io.change_attr(file.inode, changes, sent_end).await?;
         tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "cut");
         let mut state = file.lock();
         self.cut(&mut state, &attr);

@@ -13,17 +13,15 @@ use types::limits::FILE_SIZE_MAX;
 use types::messages::cluster::Mode;
 
 use crate::error::ClientError;
+use crate::paths::size_reports::ReportOutcome;
+use crate::paths::write::{FLIGHT_MAX, WriteStage};
 use crate::session::Session;
-use crate::size_reports::ReportOutcome;
 use crate::state::counters::Counter;
 use crate::state::gather::StripeWrites;
 use crate::state::open_file::{FileState, OpenFile};
 use crate::state::open_files::Handle;
 use crate::unstable::Unstable;
-use crate::write::WriteStage;
 
-/// Stripes that one flushing loop has in flight at most.
-const FLIGHT_MAX: usize = 16;
 /// Longest time between two looks at the timers: nobody is woken just because a timer begins, in microseconds.
 const LOOK_US: u64 = 200_000;
 
@@ -179,9 +177,9 @@ impl Session {
     ) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
         let mark = self.unstable.seal_all(file);
-        self.make_stable(file, mark.upto).await?;
+        self.io.make_stable(file, mark.upto).await?;
         handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
-        let told = self.report_end(file, end, truncate_seq).await?;
+        let told = self.io.report_end(file, end, truncate_seq).await?;
         self.unstable.flow.queue_report(file);
         Ok(told)
     }
@@ -199,9 +197,9 @@ impl Session {
             return handle.error_cursor.at_close(&mut file.lock().wb_errors);
         }
         let mark = self.unstable.seal_all(file);
-        self.make_answered(file, mark.upto).await;
+        self.io.make_answered(file, mark.upto).await;
         // What was not lost counts all the same.
-        let told = self.report_size(file, None).await;
+        let told = self.io.report_size(file, None).await;
         handle.error_cursor.at_close(&mut file.lock().wb_errors).and(told)
     }
 
@@ -212,46 +210,16 @@ impl Session {
         let lost = file.lock().wb_errors.count();
         let _fsync = FsyncGuard::begin(&self.unstable, file);
         let mark = self.unstable.seal_all(file);
-        self.make_stable(file, mark.upto).await?;
-        let told = self.report_size(file, Some(mark)).await;
+        self.io.make_stable(file, mark.upto).await?;
+        let told = self.io.report_size(file, Some(mark)).await;
         handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
-    }
-
-    /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
-    /// is sending.
-    pub(crate) async fn make_answered(&self, file: &Arc<OpenFile>, upto: u64) {
-        let _unfinished = Unfinished { unstable: &self.unstable, file };
-        loop {
-            let changed = file.changed.wait();
-            let stripes = {
-                let state = file.lock();
-                if state.unanswered.first().is_none_or(|first| *first > upto) {
-                    return;
-                }
-                self.unclaimed(&state)
-            };
-            if stripes.is_empty() {
-                changed.await;
-                continue;
-            }
-            join_all(stripes.into_iter().map(|stripe| self.send_stripe(file, stripe))).await;
-        }
-    }
-
-    /// Stripes that could be sent now and that nobody is sending; at most as many as may be in flight.
-    fn unclaimed(&self, state: &FileState) -> Vec<u64> {
-        let free = |(stripe, writes): &(&u64, &StripeWrites)| {
-            let epoch = self.link.routes.route(state.key(**stripe)).epoch;
-            !writes.claimed && state.is_sendable(**stripe, epoch)
-        };
-        state.stripes.iter().filter(free).map(|(stripe, _)| *stripe).take(FLIGHT_MAX).collect()
     }
 
     /// Sends stripes as they come into the queue, until the mount ends.
     pub(crate) async fn flush_queue(&self) {
         let worker = || async {
             while let Some((file, stripe)) = self.unstable.flow.next().await {
-                self.send_stripe(&file, stripe).await;
+                self.io.send_stripe(&file, stripe).await;
             }
         };
         join_all((0..FLIGHT_MAX).map(|_| worker())).await;
@@ -264,22 +232,10 @@ impl Session {
             let woken = self.unstable.flow.timers.wait();
             self.unstable.flow.looks_at(u64::MAX);
             let now = self.link.world.now();
-            let next = self.unstable.wake_stripes(now).min(self.sync_what_is_due(now));
+            let next = self.unstable.wake_stripes(now).min(self.io.sync_what_is_due(now));
             let pause = next.saturating_sub(now).clamp(1, LOOK_US);
             self.unstable.flow.looks_at(now + pause);
             self.link.world.timeout(pause, woken).await;
         }
-    }
-}
-
-/// Hands what is left to the background when its caller ends, also one that was cancelled.
-struct Unfinished<'a> {
-    unstable: &'a Unstable,
-    file: &'a Arc<OpenFile>,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        self.unstable.enqueue_all(self.file);
     }
 }

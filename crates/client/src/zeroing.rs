@@ -13,7 +13,7 @@ use types::messages::names::{Caller, ZeroBegin, ZeroBeginReply, Zeroed};
 use world::Notify;
 
 use crate::error::ClientError;
-use crate::find::Rows;
+use crate::paths::find::Rows;
 use crate::routes::retry::{RetryBudget, backoff_us};
 use crate::session::Session;
 use crate::state::lock;
@@ -165,7 +165,7 @@ impl Session {
         };
         let mut at = from;
         while at < to {
-            let (found, upto) = self.find_stripes(file, at..to).await?;
+            let (found, upto) = self.io.find_stripes(file, at..to).await?;
             let mut rows = Rows::new(self.link.routes.geometry(), found, at..upto);
             while let Some(row) = rows.next() {
                 if !self.zero_row(file, truncate_seq, to, row).await? {
@@ -217,7 +217,7 @@ impl Session {
 
     /// Returns when no zero is on its way any more, however long that takes.
     async fn make_zeros_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
-        while let Err(error) = self.make_stable(file, upto).await {
+        while let Err(error) = self.io.make_stable(file, upto).await {
             if self.is_over(file) {
                 return Err(error);
             }

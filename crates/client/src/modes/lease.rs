@@ -102,9 +102,9 @@ impl Session {
         let mut budget = RetryBudget::new(&self.link.world);
         loop {
             let mark = self.unstable.seal_all(file);
-            let stable = self.make_stable(file, mark.upto).await;
+            let stable = self.io.make_stable(file, mark.upto).await;
             // Whoever writes meanwhile tells the end of that: it is written through.
-            let told = self.report_size(file, Some(mark)).await;
+            let told = self.io.report_size(file, Some(mark)).await;
             match stable.and(told) {
                 Ok(()) => return,
                 Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),

@@ -136,7 +136,7 @@ impl Session {
             budget.check()?;
         }
         let mark = self.unstable.seal_all(file);
-        self.make_stable(file, mark.upto).await
+        self.io.make_stable(file, mark.upto).await
     }
 
     /// Somebody is about to cut a file.

@@ -10,9 +10,9 @@ use types::{Buf, Geometry, ObjectId, StripeSet};
 use world::CallError;
 
 use crate::error::ClientError;
+use crate::paths::Io;
 use crate::routes::retry::{RETRY_BUDGET_US, RetryBudget, Verdict, verdict};
 use crate::routes::route::QueryTarget;
-use crate::session::Session;
 use crate::state::counters::Counter;
 use crate::state::open_file::OpenFile;
 
@@ -48,7 +48,7 @@ impl Rows {
     }
 }
 
-impl Session {
+impl Io {
     /// The stripes of the beginning of a range of bytes that may have any: runs of them, ascending, apart from each other;
     /// and the end of that beginning. Own bytes that no brick has yet are among them.
     pub(crate) async fn find_stripes(

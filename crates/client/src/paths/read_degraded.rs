@@ -5,11 +5,11 @@ use types::messages::brick::ReadStripe;
 use types::{Buf, StripeKey};
 
 use crate::error::ClientError;
-use crate::read::Part;
-use crate::session::Session;
+use crate::paths::Io;
+use crate::paths::read::Part;
 use crate::state::counters::Counter;
 
-impl Session {
+impl Io {
     /// Reads parts that their own bricks did not give: one request per stripe, to its primary, which decodes.
     pub(crate) async fn read_degraded(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
         let mut stripes: Vec<Vec<Part>> = Vec::new();

@@ -26,18 +26,23 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use types::messages::brick::{Span, Write};
 use types::{Buf, BufMut, ClientSeq, StripeKey};
 use world::CallError;
 
 use crate::error::ClientError;
+use crate::paths::Io;
 use crate::routes::retry::{RETRY_BUDGET_US, Verdict, backoff_us, verdict};
 use crate::routes::route::Route;
-use crate::session::Session;
 use crate::state::counters::Counter;
-use crate::state::open_file::OpenFile;
+use crate::state::gather::StripeWrites;
+use crate::state::open_file::{FileState, OpenFile};
 use crate::unstable::Unstable;
 use crate::unstable::flow::Accepted;
+
+/// Stripes that one flushing loop has in flight at most.
+pub(crate) const FLIGHT_MAX: usize = 16;
 
 /// Where written bytes are on their way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +109,7 @@ impl OutgoingWrite {
     }
 }
 
-impl Session {
+impl Io {
     /// Sends what a stripe has to send, one piece after the other, until nothing is left or it must wait.
     pub(crate) async fn send_stripe(&self, file: &Arc<OpenFile>, stripe: u64) {
         let Some(claim) = Claim::take(&self.unstable, file, stripe) else { return };
@@ -260,6 +265,48 @@ impl Session {
         drop(state);
         self.unstable.flow.queue_report(claim.file);
         claim.file.changed.notify();
+    }
+
+    /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
+    /// is sending.
+    pub(crate) async fn make_answered(&self, file: &Arc<OpenFile>, upto: u64) {
+        let _unfinished = Unfinished { unstable: &self.unstable, file };
+        loop {
+            let changed = file.changed.wait();
+            let stripes = {
+                let state = file.lock();
+                if state.unanswered.first().is_none_or(|first| *first > upto) {
+                    return;
+                }
+                self.unclaimed(&state)
+            };
+            if stripes.is_empty() {
+                changed.await;
+                continue;
+            }
+            join_all(stripes.into_iter().map(|stripe| self.send_stripe(file, stripe))).await;
+        }
+    }
+
+    /// Stripes that could be sent now and that nobody is sending; at most as many as may be in flight.
+    fn unclaimed(&self, state: &FileState) -> Vec<u64> {
+        let free = |(stripe, writes): &(&u64, &StripeWrites)| {
+            let epoch = self.link.routes.route(state.key(**stripe)).epoch;
+            !writes.claimed && state.is_sendable(**stripe, epoch)
+        };
+        state.stripes.iter().filter(free).map(|(stripe, _)| *stripe).take(FLIGHT_MAX).collect()
+    }
+}
+
+/// Hands what is left to the background when its caller ends, also one that was cancelled.
+struct Unfinished<'a> {
+    unstable: &'a Unstable,
+    file: &'a Arc<OpenFile>,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.unstable.enqueue_all(self.file);
     }
 }
 

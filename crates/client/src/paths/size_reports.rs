@@ -11,9 +11,9 @@ use types::messages::cluster::Mode;
 use types::messages::names::{Release, SizeUpdate, UpdateSizes, UpdateSizesReply};
 
 use crate::error::ClientError;
-use crate::session::Session;
+use crate::paths::Io;
+use crate::paths::write::WriteStage;
 use crate::state::open_file::{Mark, OpenFile};
-use crate::write::WriteStage;
 
 /// Files that are told of in one message at most.
 const BATCH_MAX: usize = 512;
@@ -39,7 +39,7 @@ impl Drop for Growing<'_> {
     }
 }
 
-impl Session {
+impl Io {
     /// Tells the service of a file's size and time: for good if `stable`, the mark up to which everything is, and then only
     /// as far as they are.
     pub(crate) async fn report_size(

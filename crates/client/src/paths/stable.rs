@@ -7,6 +7,7 @@
 //! the question. In the background a primary is asked for what it has had some time for: one question at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -14,14 +15,14 @@ use types::messages::brick::Sync;
 use types::{BrickId, Buf, ClientSeq, GroupId, Refusal};
 
 use crate::error::ClientError;
+use crate::paths::Io;
+use crate::paths::write::WriteStage;
 use crate::routes::retry::{RetryBudget, Verdict, backoff_us, verdict};
 use crate::routes::route::Route;
-use crate::session::Session;
 use crate::state::counters::Counter;
 use crate::state::open_file::{FileState, OpenFile};
 use crate::unstable::flow::AGE_MAX_US;
 use crate::unstable::flow::{Accepted, SYNC_DELAY_US, SyncBatch};
-use crate::write::WriteStage;
 
 /// Unsent pieces that ask for stability themselves, at most.
 const ASKING_MAX: usize = 16;
@@ -39,7 +40,7 @@ enum Synced {
     Refused(ClientError),
 }
 
-impl Session {
+impl Io {
     /// Returns when every piece of a file up to number `upto` is stable or lost.
     ///
     /// # Errors
@@ -147,20 +148,20 @@ impl Session {
     }
 
     /// Starts to have made stable what has waited long enough. Returns when to look again.
-    pub(crate) fn sync_what_is_due(&self, now: u64) -> u64 {
+    pub(crate) fn sync_what_is_due(self: &Rc<Self>, now: u64) -> u64 {
         let map = self.link.routes.map();
         let group = |index| GroupId { volume: self.link.routes.volume, index };
         let primary = |index| map.route_to(group(index)).primary().map(|(brick, _)| brick);
         let (shares, next) = self.unstable.flow.take_due_groups(now, primary);
         for (primary, groups) in shares {
-            let session = self.clone();
+            let io = self.clone();
             self.link.world.spawn("sync", async move {
-                let done = session.sync_groups(groups, now.saturating_sub(SYNC_DELAY_US)).await;
+                let done = io.sync_groups(groups, now.saturating_sub(SYNC_DELAY_US)).await;
                 let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
-                let (now, chance) = (session.link.world.now(), session.link.world.random());
+                let (now, chance) = (io.link.world.now(), io.link.world.random());
                 // A little later more of it can be asked for at once.
                 let rest = |tries| now + if failed { backoff_us(tries, chance) } else { SYNC_DELAY_US / 2 };
-                session.unstable.flow.end_sync(primary, failed, rest);
+                io.unstable.flow.end_sync(primary, failed, rest);
             });
         }
         next

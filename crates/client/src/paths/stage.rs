@@ -14,15 +14,15 @@ use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::Stage;
 use types::{Buf, BufMut};
 
-use crate::session::Session;
-use crate::write::OutgoingWrite;
+use crate::paths::Io;
+use crate::paths::write::OutgoingWrite;
 
 /// How long the bricks may take before the stripe goes through its primary, in microseconds: longer than a silent brick
 /// keeps its lease, because until that is over the primary would wait for it as well.
 const STAGE_US: u64 = 5_000_000;
 const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + HEARTBEAT_US);
 
-impl Session {
+impl Io {
     /// Lays a stripe's units on the bricks of its live slots. True if all have them.
     pub(crate) async fn stage(&self, outgoing: &OutgoingWrite, stripe: &Buf) -> bool {
         let now = self.link.world.now();
