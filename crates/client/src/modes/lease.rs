@@ -1,22 +1,22 @@
 //! This client's life at the metadata service: its lease, the modes that are recalled, and coming back after the
 //! service has restarted.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use types::Refusal;
 use types::messages::cluster::{ClientPoll, Mode, Recall, RecallAck};
 use world::CallError;
 
-use crate::modes::Recalled;
+use crate::modes::{Modes, Recalled};
 use crate::routes::lease_state::{POLL_PAUSE_US, POLL_US};
 use crate::routes::retry::RetryBudget;
-use crate::session::Session;
 use crate::state::open_file::OpenFile;
 use crate::unstable::flow::AGE_MAX_US;
 
-impl Session {
+impl Modes {
     /// Renews the lease, follows the map and the recalls.
-    pub(crate) async fn watch(&self) {
+    pub(crate) async fn watch(self: &Rc<Self>) {
         while !self.link.routes.lease.has_left() && !self.link.routes.lease.is_lost() {
             let (sent, generation) = (self.link.world.now(), self.link.routes.lease.generation());
             let client = self.link.routes.lease.client();
@@ -45,8 +45,8 @@ impl Session {
         }
     }
 
-    fn begin_recall(&self, recall: Recall) {
-        self.modes.inflight_opens().recall(recall.inode, recall.mode);
+    fn begin_recall(self: &Rc<Self>, recall: Recall) {
+        self.state.inflight_opens().recall(recall.inode, recall.mode);
         let file = self.files.file(recall.inode);
         if let Some(file) = &file {
             let mut state = file.lock();
@@ -55,8 +55,8 @@ impl Session {
             }
             state.recalled = Some(recall.number);
         }
-        let session = self.clone();
-        self.link.world.spawn("recall", async move { session.take_mode(recall, file).await });
+        let modes = self.clone();
+        self.link.world.spawn("recall", async move { modes.take_mode(recall, file).await });
     }
 
     /// Makes stable what the new mode does not allow to be held back, then confirms the mode.
@@ -66,7 +66,7 @@ impl Session {
             self.adopt_mode(file, recall.mode, Some(recall.number)).await;
             tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
         }
-        self.modes.call_hook(recall.inode, Recalled::To(recall.mode));
+        self.state.call_hook(recall.inode, Recalled::To(recall.mode));
         let client = self.link.routes.lease.client();
         let taken = RecallAck { client, inode: recall.inode, number: recall.number };
         if let Err(error) = self.link.ask(&taken).await {

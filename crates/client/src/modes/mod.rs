@@ -5,6 +5,7 @@ pub(crate) mod inflight_opens;
 pub(crate) mod lease;
 pub(crate) mod quiesce;
 
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,8 +14,11 @@ use types::{InodeId, Refusal};
 
 use crate::error::ClientError;
 use crate::modes::inflight_opens::InflightOpens;
+use crate::paths::Io;
 use crate::routes::Above;
+use crate::routes::link::Link;
 use crate::routes::route::MapView;
+use crate::state::atime::PendingAtimes;
 use crate::state::lock;
 use crate::state::open_file::OpenFile;
 use crate::state::open_files::OpenFiles;
@@ -63,6 +67,16 @@ impl ModeState {
     pub(crate) fn has_quiesced_files(&self) -> bool {
         self.active_quiesces.load(Ordering::Acquire) > 0
     }
+}
+
+/// A thread's own part in that.
+pub(crate) struct Modes {
+    pub(crate) link: Rc<Link>,
+    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) unstable: Arc<Unstable>,
+    pub(crate) atimes: Arc<PendingAtimes>,
+    pub(crate) io: Rc<Io>,
+    pub(crate) state: Arc<ModeState>,
 }
 
 /// What the routes tell of and ask for: the files and their unstable bytes live and die with the lease.

@@ -4,16 +4,17 @@
 //! So a file is cut only while no client is between the two: the service asks everybody to stop, and makes the cut when
 //! all have. The client that cuts stops itself.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use types::messages::cluster::{self, Quiesce};
+use types::messages::cluster::{self, Mode, Quiesce};
+use types::messages::names::{AttrReply, GetAttr};
 use types::{InodeId, Refusal};
 
 use crate::error::ClientError;
-use crate::modes::ModeState;
+use crate::modes::{ModeState, Modes};
 use crate::routes::retry::RetryBudget;
-use crate::session::Session;
 use crate::state::open_file::OpenFile;
 use crate::unstable::flow::AGE_MAX_US;
 
@@ -61,8 +62,8 @@ impl Drop for QuiesceGuard<'_> {
     }
 }
 
-impl Session {
-    /// Begins a read or write by the newest attributes. What may make the file longer begins by [`Session::begin_write`].
+impl Modes {
+    /// Begins a read or write by the newest attributes. What may make the file longer begins by [`Modes::begin_write`].
     pub(crate) async fn begin_io<'a>(&self, file: &'a Arc<OpenFile>) -> Result<InflightIo<'a>, ClientError> {
         loop {
             let stops = self.until_not_stopped(file).await?;
@@ -119,7 +120,7 @@ impl Session {
         &'a self,
         file: &'a Arc<OpenFile>,
     ) -> Result<QuiesceGuard<'a>, ClientError> {
-        let stopped = QuiesceGuard::begin(&self.modes, file);
+        let stopped = QuiesceGuard::begin(&self.state, file);
         self.until_quiet(file).await?;
         Ok(stopped)
     }
@@ -140,22 +141,22 @@ impl Session {
     }
 
     /// Somebody is about to cut a file.
-    pub(crate) fn begin_quiesce(&self, stop: Quiesce) {
+    pub(super) fn begin_quiesce(self: &Rc<Self>, stop: Quiesce) {
         // Also if nothing is known of it: it may have been made here, and the answer to that be on its way.
         let (file, _) = self.files.get_file(stop.inode);
         let is_copy = file.lock().quiesce_asked.replace(stop.number) == Some(stop.number);
-        let session = self.clone();
+        let modes = self.clone();
         self.link.world.spawn("stop", async move {
             if !is_copy {
-                session.serve_quiesce(&file, stop.number).await;
+                modes.serve_quiesce(&file, stop.number).await;
             }
-            session.files.put_file(&file);
+            modes.files.put_file(&file);
         });
     }
 
     /// Stops reads and writes of a file until the cut has been made.
     async fn serve_quiesce(&self, file: &Arc<OpenFile>, number: u64) {
-        let stopped = QuiesceGuard::begin(&self.modes, file);
+        let stopped = QuiesceGuard::begin(&self.state, file);
         // What is on its way could arrive after the cut: however long it takes, the cut waits.
         while let Err(error) = self.until_quiet(file).await {
             tracing::debug!(inode = %file.inode, %error, "cannot stop yet");
@@ -181,6 +182,19 @@ impl Session {
                 Ok(_) => return,
             }
         }
+    }
+
+    /// Takes the newest attributes over if others may change the file, or fails if it is gone.
+    pub(crate) async fn revalidate_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
+        self.link.wait_for_lease().await?;
+        if file.lock().mode != Mode::Shared {
+            return Ok(());
+        }
+        let AttrReply { attr } =
+            self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
+        let attr = self.atimes.with_access(attr);
+        file.lock().adopt(&attr);
+        Ok(())
     }
 
     /// Nothing more can be done with an open file.

@@ -23,7 +23,7 @@ struct Row {
 }
 
 impl Io {
-    /// As [`Session::find_bytes`], within the file.
+    /// The ranges of a part of a file that may have bytes: ascending, apart from each other.
     pub(crate) async fn find_in(
         &self,
         file: &Arc<OpenFile>,
@@ -39,7 +39,7 @@ impl Io {
         Ok(joined(found))
     }
 
-    /// As [`Session::find_in`], for the beginning of a range: also says how far that goes.
+    /// As [`Io::find_in`], for the beginning of a range: also says how far that goes.
     pub(crate) async fn find_some(
         &self,
         file: &Arc<OpenFile>,

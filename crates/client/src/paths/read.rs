@@ -1,9 +1,9 @@
 //! The way of read bytes from the bricks to the mount.
 //!
 //! ```text
-//!   Session::read
+//!   Session::read                                                       (face/read.rs)
 //!        |
-//!     Cut .................. at the end of the file; a shared file's end is asked for, and cuts wait until   (quiesce.rs)
+//!     Cut .................. at the end of the file; a shared file's end is asked for, and cuts wait until   (modes/quiesce.rs)
 //!        |                   the read is done; one that did not has it done anew
 //!     Own .................. what this mount wrote and is not stable yet lies over everything else
 //!        |                   the rest is cut into units

@@ -1,7 +1,7 @@
 //! The way of written bytes from the mount to the bricks.
 //!
 //! ```text
-//!   Session::write           copied once, into the stripe's segment          (write_behind.rs)
+//!   Session::write           copied once, into the stripe's segment          (translators/write_behind.rs)
 //!        |                   the call returns
 //!     Gathered ............. waits for: a whole stripe, close, fsync, 1 s, a tight budget
 //!        |                   then its segments become a piece of as many spans

@@ -25,7 +25,7 @@ pub struct MountOptions {
     /// may have cached anything.
     pub exclusive: bool,
     /// The user of an exclusive mount has the say over the files' times: a write does not change them,
-    /// [`Session::setattr`] does.
+    /// [`Session::setattr`](crate::Session::setattr) does.
     pub keeps_times: bool,
     /// What is read gets a new time of its last access.
     pub updates_atime: bool,

@@ -8,17 +8,17 @@ use types::messages::names::{
 };
 
 use crate::error::ClientError;
+use crate::face::session::Session;
 use crate::paths::attrs::SetAttrs;
-use crate::session::Session;
 
 impl Session {
     /// What the service says, with what it has not heard yet.
     pub(crate) fn view(&self, attr: Attr) -> Attr {
-        let attr = match self.files.file(attr.inode) {
+        let attr = match self.mount.files.file(attr.inode) {
             Some(file) => file.lock().view(attr),
             None => attr,
         };
-        self.atimes.with_access(attr)
+        self.mount.atimes.with_access(attr)
     }
 
     /// Finds a name in a directory.
@@ -37,12 +37,12 @@ impl Session {
     /// Changes attributes. A new size needs the mode of a writer, so the file is opened for that if it is not.
     pub async fn setattr(&self, inode: InodeId, changes: SetAttrs) -> Result<Attr, ClientError> {
         if let Some(size) = changes.size {
-            if let Some(file) = self.files.file(inode).filter(|file| file.lock().write_handles > 0) {
-                return self.truncate(&file, size, &changes).await;
+            if let Some(file) = self.mount.files.file(inode).filter(|file| file.lock().write_handles > 0) {
+                return self.cuts.truncate(&file, size, &changes).await;
             }
             let opened = self.open(inode, true, false).await?;
             let handle = self.handle(opened.handle)?;
-            let outcome = self.truncate(&handle.file, size, &changes).await;
+            let outcome = self.cuts.truncate(&handle.file, size, &changes).await;
             let released = self.release(opened.handle).await;
             let attr = outcome?;
             return released.map(|()| attr);
@@ -60,7 +60,7 @@ impl Session {
         if attr.mtime == mtime {
             return Ok(attr);
         }
-        let Some(file) = self.files.file(inode) else { return self.set_others(inode, changes).await };
+        let Some(file) = self.mount.files.file(inode) else { return self.set_others(inode, changes).await };
         loop {
             let changed = file.changed.wait();
             {
@@ -74,7 +74,7 @@ impl Session {
                     let (stable, attr) = (state.is_stable(), state.view(attr));
                     drop(state);
                     if stable {
-                        self.unstable.flow.queue_report(&file);
+                        self.mount.unstable.flow.queue_report(&file);
                     }
                     return Ok(attr);
                 }
@@ -86,7 +86,7 @@ impl Session {
 
     /// Changes attributes other than the size.
     async fn set_others(&self, inode: InodeId, changes: &SetAttrs) -> Result<Attr, ClientError> {
-        let Some(file) = self.files.file(inode).filter(|_| changes.mtime.is_some()) else {
+        let Some(file) = self.mount.files.file(inode).filter(|_| changes.mtime.is_some()) else {
             let attr = self.io.change_attr(inode, changes, 0).await?;
             return Ok(self.view(attr));
         };

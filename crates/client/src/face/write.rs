@@ -1,29 +1,19 @@
-//! Write-behind: the call returns when the bytes are in a buffer of this mount; they leave later.
-//!
-//! Whole stripes leave at once. Partial ones leave when their file is closed or synced, one second after they began,
-//! or when they take half of the budget; the latter two wait while many pieces are on their way (flow.rs). Flushing is
-//! self-clocked: each worker takes the next stripe when its last one is accepted. Errors are kept with the file and
-//! come out at its next write, and at fsync and close (wb_errors.rs).
+//! Writing an open file, and waiting for what was written.
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use types::Refusal;
 use types::limits::FILE_SIZE_MAX;
 use types::messages::cluster::Mode;
 
 use crate::error::ClientError;
+use crate::face::session::Session;
 use crate::paths::size_reports::ReportOutcome;
-use crate::paths::write::{FLIGHT_MAX, WriteStage};
-use crate::session::Session;
+use crate::paths::write::WriteStage;
 use crate::state::counters::Counter;
-use crate::state::gather::StripeWrites;
-use crate::state::open_file::{FileState, OpenFile};
+use crate::state::open_file::OpenFile;
 use crate::state::open_files::Handle;
 use crate::unstable::Unstable;
-
-/// Longest time between two looks at the timers: nobody is woken just because a timer begins, in microseconds.
-const LOOK_US: u64 = 200_000;
 
 /// Keeps the background from telling the service of a file's size: the caller of `fsync` is about to.
 struct FsyncGuard<'a> {
@@ -87,15 +77,15 @@ impl Session {
         let file = &handle.file;
         let end = offset + bytes.len() as u64;
         let io = loop {
-            match self.begin_write(file, end).await? {
+            match self.modes.begin_write(file, end).await? {
                 Some(io) => break io,
-                None => self.zero_stale(file).await?,
+                None => self.cuts.zero_stale(file).await?,
             }
         };
         let mut rest = bytes;
         for (stripe, within, take) in self.link.routes.geometry().split(offset, bytes.len()) {
             let (part, others) = rest.split_at(take);
-            self.lay(file, stripe, within, part).await?;
+            self.write_behind.lay(file, stripe, within, part).await?;
             rest = others;
         }
         tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
@@ -103,65 +93,6 @@ impl Session {
             Ok(ReportOutcome::Accepted)
         } else {
             self.write_through(handle, end, io.truncate_seq, lost).await
-        }
-    }
-
-    /// Copies bytes into a stripe's buffer when the budget has room for them.
-    async fn lay(
-        &self,
-        file: &Arc<OpenFile>,
-        stripe: u64,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<(), ClientError> {
-        let length = self.link.routes.stripe_bytes();
-        let mut room = None;
-        loop {
-            let grown = {
-                let mut state = file.lock();
-                let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
-                let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
-                if self.unstable.flow.gather(room.as_ref(), grown) {
-                    self.lay_in(file, &mut state, stripe, at, bytes);
-                    break;
-                }
-                grown
-            };
-            drop(room.take());
-            room = Some(self.unstable.flow.reserve(grown).await?);
-        }
-        if self.unstable.flow.is_overfull() {
-            self.unstable.shed(self.link.world.now());
-        }
-        Ok(())
-    }
-
-    /// Copies bytes for which there is room.
-    fn lay_in(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, at: usize, bytes: &[u8]) {
-        let (length, now) = (self.link.routes.stripe_bytes(), self.link.world.now());
-        let writes = state.stripes.entry(stripe).or_default();
-        let began = !writes.is_gathering();
-        writes.lay(at, bytes, length);
-        let whole = writes.is_whole(length);
-        if began {
-            writes.since = now;
-        }
-        state.size = state.size.max(stripe * length as u64 + (at + bytes.len()) as u64);
-        self.touch(state);
-        if whole {
-            self.unstable.flow.change(state.seal(stripe));
-            self.unstable.enqueue_due(file, state, stripe);
-        } else if began {
-            self.unstable.flow.age(now, file, stripe);
-        }
-    }
-
-    /// The contents change now.
-    pub(crate) fn touch(&self, state: &mut FileState) {
-        if !self.link.routes.options.keeps_times {
-            state.mtime = self.link.world.wall();
-            state.mtime_reported = false;
-            state.mtime_durable = false;
         }
     }
 
@@ -176,11 +107,11 @@ impl Session {
         lost: u64,
     ) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
-        let mark = self.unstable.seal_all(file);
+        let mark = self.mount.unstable.seal_all(file);
         self.io.make_stable(file, mark.upto).await?;
         handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
         let told = self.io.report_end(file, end, truncate_seq).await?;
-        self.unstable.flow.queue_report(file);
+        self.mount.unstable.flow.queue_report(file);
         Ok(told)
     }
 
@@ -196,7 +127,7 @@ impl Session {
         if file.lock().mode != Mode::Alone {
             return handle.error_cursor.at_close(&mut file.lock().wb_errors);
         }
-        let mark = self.unstable.seal_all(file);
+        let mark = self.mount.unstable.seal_all(file);
         self.io.make_answered(file, mark.upto).await;
         // What was not lost counts all the same.
         let told = self.io.report_size(file, None).await;
@@ -208,34 +139,10 @@ impl Session {
         let handle = self.handle(handle)?;
         let file = &handle.file;
         let lost = file.lock().wb_errors.count();
-        let _fsync = FsyncGuard::begin(&self.unstable, file);
-        let mark = self.unstable.seal_all(file);
+        let _fsync = FsyncGuard::begin(&self.mount.unstable, file);
+        let mark = self.mount.unstable.seal_all(file);
         self.io.make_stable(file, mark.upto).await?;
         let told = self.io.report_size(file, Some(mark)).await;
         handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
-    }
-
-    /// Sends stripes as they come into the queue, until the mount ends.
-    pub(crate) async fn flush_queue(&self) {
-        let worker = || async {
-            while let Some((file, stripe)) = self.unstable.flow.next().await {
-                self.io.send_stripe(&file, stripe).await;
-            }
-        };
-        join_all((0..FLIGHT_MAX).map(|_| worker())).await;
-    }
-
-    /// Looks after timers and limits, until the mount ends: has old partial stripes sent, and accepted bytes made
-    /// stable.
-    pub(crate) async fn run_timers(&self) {
-        while !self.link.routes.lease.has_left() {
-            let woken = self.unstable.flow.timers.wait();
-            self.unstable.flow.looks_at(u64::MAX);
-            let now = self.link.world.now();
-            let next = self.unstable.wake_stripes(now).min(self.io.sync_what_is_due(now));
-            let pause = next.saturating_sub(now).clamp(1, LOOK_US);
-            self.unstable.flow.looks_at(now + pause);
-            self.link.world.timeout(pause, woken).await;
-        }
     }
 }

@@ -6,9 +6,9 @@ use types::messages::cluster::ClientLeave;
 use world::CallError;
 
 use crate::error::ClientError;
-use crate::mount::Mount;
+use crate::face::mount::Mount;
+use crate::face::session::Session;
 use crate::routes::lease_state::{POLL_PAUSE_US, POLL_US};
-use crate::session::Session;
 
 /// How often the service is told that the mount ends, if it does not answer.
 const LEAVE_TRIES: u32 = 3;
@@ -19,19 +19,19 @@ impl Mount {
     pub async fn background(self: Arc<Mount>, world: world::World) {
         let session = self.session(world);
         let world = &session.link.world;
-        let watch = world.named("lease", session.watch());
-        let timers = world.named("flow", session.run_timers());
+        let watch = world.named("lease", session.modes.watch());
+        let timers = world.named("flow", session.write_behind.run_timers());
         let settle = world.named("sizes", session.io.run_reports());
-        let accesses = world.named("accesses", session.accesses.run_reports());
+        let accesses = world.named("accesses", session.atimes.run_reports());
         let sizes = futures_util::future::join(settle, accesses);
-        let flush = world.named("write-behind", session.flush_queue());
-        let zero = world.named("zeroing", session.zero_files());
+        let flush = world.named("write-behind", session.write_behind.flush_queue());
+        let zero = world.named("zeroing", session.cuts.zero_files());
         futures_util::future::join5(watch, timers, sizes, flush, zero).await;
     }
 
     /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
     pub async fn flush_more(self: Arc<Mount>, world: world::World) {
-        self.session(world).flush_queue().await;
+        self.session(world).write_behind.flush_queue().await;
     }
 
     /// Ends the mount: everything written becomes stable, the service is told, then nothing works any more.
@@ -68,19 +68,19 @@ impl Session {
     /// Makes everything stable and tells the service of it.
     async fn finish(&self) -> Result<(), ClientError> {
         let mut outcome = Ok(());
-        for file in self.files.files() {
-            let mark = self.unstable.seal_all(&file);
+        for file in self.mount.files.files() {
+            let mark = self.mount.unstable.seal_all(&file);
             let told = match self.io.make_stable(&file, mark.upto).await {
                 Ok(()) => self.io.report_size(&file, Some(mark)).await,
                 Err(error) => Err(error),
             };
             outcome = outcome.and(told).and(file.lock().wb_errors.unreported());
         }
-        self.io.report_batch(&self.files.files()).await;
-        while self.atimes.are_waiting() {
-            self.accesses.report_some().await;
+        self.io.report_batch(&self.mount.files.files()).await;
+        while self.mount.atimes.are_waiting() {
+            self.atimes.report_some().await;
         }
-        outcome.and(self.files.unreported())
+        outcome.and(self.mount.files.unreported())
     }
 
     /// For how long from now on nobody else is let in, in microseconds: so long may be believed what a mode allows to

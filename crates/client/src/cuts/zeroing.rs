@@ -5,6 +5,7 @@
 //! write that they make room for. Whoever has begun goes on in the background until every zero is stable or refused,
 //! also if its caller does not wait any more; only then others may try.
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use types::Refusal;
@@ -12,10 +13,10 @@ use types::messages::cluster::Mode;
 use types::messages::names::{Caller, ZeroBegin, ZeroBeginReply, Zeroed};
 use world::Notify;
 
+use crate::cuts::Cuts;
 use crate::error::ClientError;
 use crate::paths::find::Rows;
 use crate::routes::retry::{RetryBudget, backoff_us};
-use crate::session::Session;
 use crate::state::lock;
 use crate::state::open_file::OpenFile;
 use crate::unstable::flow::AGE_MAX_US;
@@ -44,7 +45,7 @@ impl Zeroings {
     }
 }
 
-impl Session {
+impl Cuts {
     /// Returns when there is nothing stale beyond the end of the file.
     pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let mut budget = RetryBudget::new(&self.link.world);
@@ -80,7 +81,7 @@ impl Session {
     }
 
     /// Zeroes what is stale of files as they come, until the mount ends.
-    pub(crate) async fn zero_files(&self) {
+    pub(crate) async fn zero_files(self: &Rc<Self>) {
         while !self.link.routes.lease.has_left() {
             let wanted = self.zeroings.wanted.wait();
             let files = self.zeroings.take();
@@ -88,8 +89,8 @@ impl Session {
                 wanted.await;
             }
             for file in files {
-                let session = self.clone();
-                self.link.world.spawn("zeroing", async move { session.zero_until_done(&file).await });
+                let cuts = self.clone();
+                self.link.world.spawn("zeroing", async move { cuts.zero_until_done(&file).await });
             }
         }
     }
@@ -128,7 +129,7 @@ impl Session {
     async fn ask_to_zero(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let (volume, inode) = (self.link.routes.volume, file.inode);
         let mut tries = 0;
-        while !self.is_over(file) {
+        while !self.modes.is_over(file) {
             tries += 1;
             file.lock().zeroing.reclaimed = false;
             let mut number = 0;
@@ -159,7 +160,7 @@ impl Session {
     async fn zero_what_is_stale(&self, file: &Arc<OpenFile>) -> Result<(u64, u64), ClientError> {
         let (truncate_seq, from, to) = {
             // Of a file that others have open too, this asks for the attributes: what is known here may be older.
-            let _io = self.begin_io(file).await?;
+            let _io = self.modes.begin_io(file).await?;
             let state = file.lock();
             (state.truncate_seq, state.size, state.stale_end)
         };
@@ -188,7 +189,7 @@ impl Session {
         to: u64,
         row: Vec<(u64, usize, usize)>,
     ) -> Result<bool, ClientError> {
-        let io = self.begin_io(file).await?;
+        let io = self.modes.begin_io(file).await?;
         let (upto, lost) = {
             let mut state = file.lock();
             if state.truncate_seq != truncate_seq || to <= state.size {
@@ -218,7 +219,7 @@ impl Session {
     /// Returns when no zero is on its way any more, however long that takes.
     async fn make_zeros_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
         while let Err(error) = self.io.make_stable(file, upto).await {
-            if self.is_over(file) {
+            if self.modes.is_over(file) {
                 return Err(error);
             }
             self.link.world.sleep(backoff_us(MANY, self.link.world.random())).await;
@@ -238,7 +239,7 @@ impl Session {
             match self.link.ask(&Zeroed { client, volume, inode, number, truncate_seq, stale_end: to }).await
             {
                 Ok(_) => {}
-                Err(ClientError::Unreachable) if !self.is_over(file) => continue,
+                Err(ClientError::Unreachable) if !self.modes.is_over(file) => continue,
                 Err(error) => {
                     file.lock().zeroing.number = None;
                     return Err(error);

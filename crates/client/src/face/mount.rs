@@ -17,18 +17,18 @@ use types::messages::names::Attr;
 use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
 use world::{CallError, Peers, World};
 
+use crate::cuts::zeroing::Zeroings;
 use crate::error::{ClientError, MountError};
+use crate::face::session::Session;
 use crate::modes::{ModeState, RecallHook};
 use crate::routes::Routes;
 use crate::routes::lease_state::LeaseState;
 use crate::routes::route::MapView;
-use crate::session::Session;
 use crate::state::atime::{AtimeFilter, PendingAtimes};
 use crate::state::counters::Counters;
 use crate::state::open_files::{Handle, OpenFiles};
 use crate::state::options::MountOptions;
 use crate::unstable::Unstable;
-use crate::zeroing::Zeroings;
 
 /// How long the metadata service may take to answer a mount that begins, in microseconds.
 const JOIN_US: u64 = 5_000_000;

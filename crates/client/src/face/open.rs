@@ -8,9 +8,9 @@ use types::messages::cluster::Mode;
 use types::messages::names::{self, Attr, AttrReply, Create, Created, FileKind, GetAttr, Owner};
 
 use crate::error::ClientError;
+use crate::face::session::Session;
 use crate::modes::ModeState;
 use crate::paths::attrs::SetAttrs;
-use crate::session::Session;
 use crate::state::open_file::OpenFile;
 use crate::state::open_files::{Handle, OpenFiles};
 use crate::state::wb_errors::ErrorCursor;
@@ -81,10 +81,10 @@ impl Drop for Entered<'_> {
 impl Session {
     /// Opens a file, after whoever it conflicts with has given way.
     pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
-        self.files.check_open_files(Some(inode))?;
-        let (file, fresh) = self.files.get_file(inode);
-        let mut entered = Entered { files: &self.files, file: Some(file.clone()) };
-        let opening = Opening::begin(&self.modes);
+        self.mount.files.check_open_files(Some(inode))?;
+        let (file, fresh) = self.mount.files.get_file(inode);
+        let mut entered = Entered { files: &self.mount.files, file: Some(file.clone()) };
+        let opening = Opening::begin(&self.modes.state);
         let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         // What this mount holds of the file must be dropped in step with the service.
         let at_once = truncate && fresh;
@@ -97,7 +97,7 @@ impl Session {
         if truncate && !at_once {
             let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
             let handle = self.handle(opened.handle)?;
-            match self.truncate(&handle.file, 0, &changes).await {
+            match self.cuts.truncate(&handle.file, 0, &changes).await {
                 Ok(attr) => opened.attr = attr,
                 Err(error) => {
                     self.release(opened.handle).await?;
@@ -118,8 +118,8 @@ impl Session {
             }
             state.yielding = true;
         }
-        self.flush_for_recall(file).await;
-        self.adopt_mode(file, mode, None).await;
+        self.modes.flush_for_recall(file).await;
+        self.modes.adopt_mode(file, mode, None).await;
         file.lock().yielding = false;
         let AttrReply { attr } =
             self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
@@ -128,13 +128,13 @@ impl Session {
 
     /// Makes a file and opens it for writing.
     pub async fn create(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
-        self.files.check_open_files(None)?;
-        let opening = Opening::begin(&self.modes);
+        self.mount.files.check_open_files(None)?;
+        let opening = Opening::begin(&self.modes.state);
         let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
         let kind = FileKind::File;
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
         let Created { attr, mode, parent } = self.link.change(request).await?;
-        let (file, _) = self.files.get_file(attr.inode);
+        let (file, _) = self.mount.files.get_file(attr.inode);
         Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
     }
 
@@ -147,7 +147,7 @@ impl Session {
         opening: Opening<'_>,
         write: bool,
     ) -> Opened {
-        let attr = self.atimes.with_access(attr);
+        let attr = self.mount.atimes.with_access(attr);
         let mut state = file.lock();
         let mode = opening.end(&attr, granted);
         state.adopt(&attr);
@@ -162,18 +162,22 @@ impl Session {
         let attr = state.view(attr);
         let error_cursor = ErrorCursor::begin(&state.wb_errors);
         drop(state);
-        let handle =
-            self.files.add_handle(Handle { file, write, error_cursor, noatime: AtomicBool::new(false) });
+        let handle = self.mount.files.add_handle(Handle {
+            file,
+            write,
+            error_cursor,
+            noatime: AtomicBool::new(false),
+        });
         Opened { handle, attr, mode, parent: None }
     }
 
     /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.
     pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
-        let handle = self.files.take_handle(handle)?;
+        let handle = self.mount.files.take_handle(handle)?;
         let (file, write) = (&handle.file, handle.write);
         if write {
-            self.unstable.seal_all(file);
-            self.unstable.enqueue_all(file);
+            self.mount.unstable.seal_all(file);
+            self.mount.unstable.enqueue_all(file);
         }
         {
             let mut state = file.lock();
@@ -182,21 +186,8 @@ impl Session {
                 state.releases.push(write);
             }
         }
-        self.files.put_file(file);
-        self.unstable.flow.queue_report(file);
-        Ok(())
-    }
-
-    /// Takes the newest attributes over if others may change the file, or fails if it is gone.
-    pub(crate) async fn revalidate_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        self.link.wait_for_lease().await?;
-        if file.lock().mode != Mode::Shared {
-            return Ok(());
-        }
-        let AttrReply { attr } =
-            self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
-        let attr = self.atimes.with_access(attr);
-        file.lock().adopt(&attr);
+        self.mount.files.put_file(file);
+        self.mount.unstable.flow.queue_report(file);
         Ok(())
     }
 }

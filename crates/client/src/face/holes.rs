@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use crate::error::ClientError;
+use crate::face::session::Session;
 use crate::paths::find::Rows;
-use crate::session::Session;
 use crate::state::open_files::Handle;
 
 /// What a seek looks for.
@@ -26,7 +26,7 @@ impl Session {
     /// Without a live parity slot nobody knows, and everything counts as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let file = self.handle(handle)?.file.clone();
-        self.revalidate_if_shared(&file).await?;
+        self.modes.revalidate_if_shared(&file).await?;
         let range = range.start..range.end.min(file.lock().size);
         self.io.find_in(&file, range).await
     }
@@ -37,7 +37,7 @@ impl Session {
     /// block, and everything while no parity slot lives.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
         let file = self.handle(handle)?.file.clone();
-        self.revalidate_if_shared(&file).await?;
+        self.modes.revalidate_if_shared(&file).await?;
         let size = file.lock().size;
         let extent =
             u64::from(self.link.routes.geometry().extent_stripes()) * self.link.routes.stripe_bytes() as u64;
@@ -74,7 +74,7 @@ impl Session {
         let mut at = range.start;
         loop {
             let end = {
-                let _io = self.begin_io(file).await?;
+                let _io = self.modes.begin_io(file).await?;
                 range.end.min(file.lock().size)
             };
             if at >= end {
@@ -97,20 +97,8 @@ impl Session {
         lost: u64,
     ) -> Result<(), ClientError> {
         let file = &handle.file;
-        let _io = self.begin_io(file).await?;
-        let stripe_bytes = self.link.routes.stripe_bytes() as u64;
-        let upto = {
-            let mut state = file.lock();
-            for (stripe, within, take) in row {
-                let left = state.size.saturating_sub(stripe * stripe_bytes + within as u64);
-                let take = left.min(take as u64) as usize;
-                if take > 0 {
-                    self.touch(&mut state);
-                    self.unstable.flow.change(state.lay_zeros(stripe, within, take));
-                }
-            }
-            state.order
-        };
+        let _io = self.modes.begin_io(file).await?;
+        let upto = self.write_behind.lay_zeros(file, row);
         self.io.make_answered(file, upto).await;
         let may_buffer = file.lock().may_buffer();
         if may_buffer {

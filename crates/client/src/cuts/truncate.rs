@@ -10,13 +10,13 @@ use types::Refusal;
 use types::messages::cluster::Mode;
 use types::messages::names::Attr;
 
+use crate::cuts::Cuts;
 use crate::error::ClientError;
 use crate::paths::attrs::SetAttrs;
 use crate::routes::retry::{RETRY_BUDGET_US, RetryBudget};
-use crate::session::Session;
 use crate::state::open_file::{FileState, OpenFile};
 
-impl Session {
+impl Cuts {
     /// Gives a file that is open for writing a new size, with other attributes.
     pub(crate) async fn truncate(
         &self,
@@ -26,7 +26,7 @@ impl Session {
     ) -> Result<Attr, ClientError> {
         let mut budget = RetryBudget::new(&self.link.world);
         loop {
-            self.revalidate_if_shared(file).await?;
+            self.modes.revalidate_if_shared(file).await?;
             if size > file.lock().size {
                 self.zero_stale(file).await?;
             }
@@ -38,12 +38,12 @@ impl Session {
         }
     }
 
-    /// As [`Session::truncate`], once there is nothing stale below the new size.
+    /// As [`Cuts::truncate`], once there is nothing stale below the new size.
     async fn truncate_once(&self, file: &Arc<OpenFile>, changes: &SetAttrs) -> Result<Attr, ClientError> {
         let turn = self.link.world.timeout(RETRY_BUDGET_US, file.turn.lock()).await;
         let _turn = turn.ok_or(ClientError::Unreachable)?;
         let alone = file.lock().mode == Mode::Alone;
-        let _stopped = if alone { None } else { Some(self.quiesce(file).await?) };
+        let _stopped = if alone { None } else { Some(self.modes.quiesce(file).await?) };
         let _paused = self.io.pause_writeback(file).await;
         // The service may have heard of bytes that were sent, and forgotten them in a restart.
         let sent_end = file.lock().sent_end;
@@ -55,7 +55,7 @@ impl Session {
     }
 }
 
-impl Session {
+impl Cuts {
     /// The file has been truncated: drops what was written beyond its end.
     fn cut(&self, state: &mut FileState, attr: &Attr) {
         if attr.object != state.object {

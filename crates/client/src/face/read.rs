@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use types::Buf;
 
 use crate::error::ClientError;
-use crate::session::Session;
+use crate::face::session::Session;
 
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
@@ -13,7 +13,7 @@ impl Session {
         let handle = self.handle(handle)?;
         let file = handle.file.clone();
         loop {
-            let io = self.begin_io(&file).await?;
+            let io = self.modes.begin_io(&file).await?;
             let bytes = self.io.read_once(&file, offset, len).await?;
             // A cut does not wait for the reads of a client that was given up, nor for those of one that makes it alone.
             let is_leased = self.link.routes.lease.is_leased(self.link.world.now());
@@ -23,7 +23,7 @@ impl Session {
             };
             if is_good {
                 if !bytes.is_empty() && !handle.noatime.load(Ordering::Relaxed) {
-                    self.accesses.note_read(&file);
+                    self.atimes.note_read(&file);
                 }
                 return Ok(bytes);
             }

@@ -1,0 +1,10 @@
+//! What gates use: a mount, and the session of a thread with it.
+
+pub(crate) mod background;
+pub(crate) mod holes;
+pub(crate) mod mount;
+pub(crate) mod names;
+pub(crate) mod open;
+pub(crate) mod read;
+pub(crate) mod session;
+pub(crate) mod write;
