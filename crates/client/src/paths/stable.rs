@@ -21,8 +21,7 @@ use crate::routes::retry::{RetryBudget, Verdict, backoff_us, verdict};
 use crate::routes::route::Route;
 use crate::state::counters::Counter;
 use crate::state::open_file::{FileState, OpenFile};
-use crate::unstable::flow::AGE_MAX_US;
-use crate::unstable::flow::{Accepted, SYNC_DELAY_US, SyncBatch};
+use crate::unstable::flow::{AGE_MAX_US, SYNC_DELAY_US, SyncBatch};
 
 /// Unsent pieces that ask for stability themselves, at most.
 const ASKING_MAX: usize = 16;
@@ -165,19 +164,5 @@ impl Io {
             });
         }
         next
-    }
-
-    /// Lets go of pieces that are stable.
-    pub(crate) fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
-        let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
-        for entry in entries {
-            tracing::debug!(stage = %WriteStage::Stable, seq = %entry.seq, "stable");
-            self.unstable.drop_stable(&mut entry.file.lock(), entry.stripe, entry.order);
-            files.insert(entry.file.inode, entry.file);
-        }
-        for file in files.into_values() {
-            file.changed.notify();
-            self.unstable.flow.queue_report(&file);
-        }
     }
 }

@@ -24,6 +24,7 @@
 //!
 //! Pieces of one stripe leave in the order in which they were written, one at a time; stripes are independent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -228,6 +229,20 @@ impl Io {
         drop(state);
         tracing::debug!(stage = %WriteStage::Accepted, key = %outgoing.key, seq = %outgoing.seq, "unstable");
         claim.file.changed.notify();
+    }
+
+    /// Lets go of pieces that are stable.
+    pub(crate) fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
+        let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
+        for entry in entries {
+            tracing::debug!(stage = %WriteStage::Stable, seq = %entry.seq, "stable");
+            self.unstable.drop_stable(&mut entry.file.lock(), entry.stripe, entry.order);
+            files.insert(entry.file.inode, entry.file);
+        }
+        for file in files.into_values() {
+            file.changed.notify();
+            self.unstable.flow.queue_report(&file);
+        }
     }
 
     /// The piece did not arrive: it rests and is sent again, or it is lost.
