@@ -26,8 +26,8 @@ use world::CallError;
 use crate::error::ClientError;
 use crate::paths::Io;
 use crate::state::counters::Counter;
-use crate::state::gather::Body;
 use crate::state::open_file::OpenFile;
+use crate::state::piece::Body;
 
 /// How long the brick of a unit may take before the primary is asked instead, in microseconds.
 const READ_UNIT_US: u64 = 3_000_000;

@@ -7,6 +7,8 @@ pub(crate) mod gather;
 pub(crate) mod open_file;
 pub(crate) mod open_files;
 pub(crate) mod options;
+pub(crate) mod piece;
+mod reports;
 pub(crate) mod seq_tracker;
 pub(crate) mod wb_errors;
 pub(crate) mod zeroing_state;

@@ -9,13 +9,14 @@ use types::Epoch;
 
 use crate::error::ClientError;
 use crate::routes::Routes;
-use crate::state::gather::{Change, Piece, StripeWrites};
+use crate::state::gather::{Change, StripeWrites};
 use crate::state::open_file::{FileState, Mark, OpenFile};
+use crate::state::piece::Piece;
 use crate::unstable::flow::Flow;
 
 /// The unstable bytes of all files of a mount.
 pub(crate) struct Unstable {
-    pub(crate) routes: Arc<Routes>,
+    routes: Arc<Routes>,
     pub(crate) flow: Flow,
 }
 
