@@ -13,12 +13,15 @@ use types::messages::cluster::Mode;
 use types::messages::names::{Caller, ZeroBegin, ZeroBeginReply, Zeroed};
 use world::Notify;
 
-use crate::cuts::Cuts;
 use crate::error::ClientError;
+use crate::modes::Modes;
+use crate::paths::Io;
 use crate::paths::find::Rows;
+use crate::routes::link::Link;
 use crate::routes::retry::{RetryBudget, backoff_us};
 use crate::state::lock;
 use crate::state::open_file::OpenFile;
+use crate::unstable::Unstable;
 use crate::unstable::flow::AGE_MAX_US;
 
 /// Tries after which pauses are the longest.
@@ -43,6 +46,15 @@ impl Zeroings {
     fn take(&self) -> Vec<Arc<OpenFile>> {
         std::mem::take(&mut *lock(&self.files))
     }
+}
+
+/// A thread's own way to cut files and to zero what cuts have left.
+pub(crate) struct Cuts {
+    pub(crate) link: Rc<Link>,
+    pub(crate) unstable: Arc<Unstable>,
+    pub(crate) io: Rc<Io>,
+    pub(crate) modes: Rc<Modes>,
+    pub(crate) zeroings: Arc<Zeroings>,
 }
 
 impl Cuts {

@@ -22,7 +22,7 @@ pub struct Opened {
     pub handle: u64,
     /// The file's attributes.
     pub attr: Attr,
-    /// What may be cached at first: see [`Mount::mode`].
+    /// What may be cached at first: see [`Mount::mode`](crate::Mount::mode).
     pub mode: Mode,
     /// If the file was made: the attributes of the directory with it.
     pub parent: Option<Attr>,

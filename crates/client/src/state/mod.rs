@@ -4,6 +4,7 @@
 pub(crate) mod atime;
 pub(crate) mod counters;
 pub(crate) mod gather;
+mod lock;
 pub(crate) mod open_file;
 pub(crate) mod open_files;
 pub(crate) mod options;
@@ -13,9 +14,4 @@ pub(crate) mod seq_tracker;
 pub(crate) mod wb_errors;
 pub(crate) mod zeroing_state;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks what is whole at any time, also after a panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(crate) use lock::lock;
