@@ -1,5 +1,5 @@
-//! This client's life at the metadata service: its lease, the modes that are recalled, and coming back after the
-//! service has restarted.
+//! This client's life at the metadata service: the lease is renewed, and modes that are recalled are given up. Coming
+//! back after the service has restarted is in routes/link.rs.
 
 use std::rc::Rc;
 use std::sync::Arc;

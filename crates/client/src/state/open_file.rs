@@ -166,46 +166,9 @@ impl FileState {
         self.unstable.is_empty() && self.stripes.values().all(|s| !s.is_gathering())
     }
 
-    /// The service knows everything and no bytes are left.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.may_close() && self.releases.is_empty()
-    }
-
-    /// Whether the background has something to do for the service's sake: to tell, to close, to forget. May be true for
-    /// nothing, never false for something.
-    pub(crate) fn has_unreported(&self) -> bool {
-        let told_elsewhere = self.fsyncs > 0;
-        self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_reported())
-    }
-
     /// Writes may stay here for a while.
     pub(crate) fn may_buffer(&self) -> bool {
         self.mode == Mode::Alone && self.recalled.is_none() && !self.yielding
-    }
-
-    /// Takes the attributes over that the service gave.
-    pub(crate) fn adopt(&mut self, attr: &Attr) {
-        (self.atime, self.ctime) = (attr.atime, attr.ctime);
-        if self.mode == Mode::Alone {
-            // What is here is newer; nobody else may write meanwhile.
-            return;
-        }
-        if attr.truncate_seq < self.truncate_seq {
-            // The answer was overtaken by that of a cut.
-            return;
-        }
-        if attr.object != self.object {
-            self.object = attr.object;
-            self.sent_end = 0;
-        }
-        self.size = attr.size;
-        self.reported_size = attr.size;
-        self.durable_size = attr.size;
-        self.stale_end = attr.stale_end;
-        self.set_truncate_seq(attr.truncate_seq);
-        if self.mtime_durable {
-            self.mtime = attr.mtime;
-        }
     }
 
     /// The attributes as this mount sees them.

@@ -8,6 +8,43 @@ use crate::state::gather::StripeWrites;
 use crate::state::open_file::{FileState, Mark};
 
 impl FileState {
+    /// The service knows everything and no bytes are left.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.may_close() && self.releases.is_empty()
+    }
+
+    /// Whether the background has something to do for the service's sake: to tell, to close, to forget. May be true for
+    /// nothing, never false for something.
+    pub(crate) fn has_unreported(&self) -> bool {
+        let told_elsewhere = self.fsyncs > 0;
+        self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_reported())
+    }
+
+    /// Takes the attributes over that the service gave.
+    pub(crate) fn adopt(&mut self, attr: &Attr) {
+        (self.atime, self.ctime) = (attr.atime, attr.ctime);
+        if self.mode == Mode::Alone {
+            // What is here is newer; nobody else may write meanwhile.
+            return;
+        }
+        if attr.truncate_seq < self.truncate_seq {
+            // The answer was overtaken by that of a cut.
+            return;
+        }
+        if attr.object != self.object {
+            self.object = attr.object;
+            self.sent_end = 0;
+        }
+        self.size = attr.size;
+        self.reported_size = attr.size;
+        self.durable_size = attr.size;
+        self.stale_end = attr.stale_end;
+        self.set_truncate_seq(attr.truncate_seq);
+        if self.mtime_durable {
+            self.mtime = attr.mtime;
+        }
+    }
+
     /// The service may be told that a writer has closed it.
     pub(crate) fn may_close(&self) -> bool {
         self.is_stable() && self.is_reported() && !self.zeroing.runs
