@@ -21,12 +21,13 @@
 //! The buffers of write-behind lie low, in `state/gather.rs` and `unstable/`, because reads look into them, and Sync,
 //! cuts and recalls empty them. `translators/write_behind.rs` fills them and decides when they leave.
 //!
-//! Two calls go up, both through something given from above:
+//! Three calls go up, each through something given from above:
 //!
 //! | from | to | why |
 //! |---|---|---|
 //! | `routes/link.rs` | the trait `routes::Above`, which `modes::Holdings` implements | a request that finds the service restarted joins again before it goes on: for that it needs the open files, and a lost lease takes them; a new map has old epochs' bytes sent again before anybody hears of it |
 //! | `modes/` | [`RecallHook`], set by the gate | what the kernel caches is dropped before a mode is confirmed |
+//! | `translators/atimes.rs` | [`AtimeFilter`], set by the gate | only the kernel knows whether accesses count at its mount point |
 
 #![forbid(unsafe_code)]
 
