@@ -1,4 +1,4 @@
-"""The measuring itself: case by case, run by run, system by system (A B A B), so that a drift of the host hits all."""
+"""Measures case by case, run by run, system by system (A B A B), so that a drift of the host affects all systems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rows import Case, Effort, Row, Run
 from .shell import Failed, say
 from .systems import System
 
-# What it takes, besides the case itself, to mount anew and to let a system come to rest (s); for the estimate only.
+# Seconds of a run besides the case itself: a new mount, and the wait until the system is idle. For the estimate only.
 OVERHEAD = 4.0
 
 
@@ -51,7 +51,7 @@ class Alternation:
         return total
 
     def _left(self) -> str:
-        """The estimate: what is still planned, at the pace so far."""
+        """The estimate of the remaining time, at the pace so far."""
         spent = time.monotonic() - self.started
         if self.planned_done < 10:
             return f"about {self.planned_all / 60:.0f} min"
@@ -93,7 +93,7 @@ class Alternation:
             system.settle()
 
     def _guarded(self, system: System, action) -> str | None:
-        """Does something; if it fails, mounts anew by force and returns the error."""
+        """Runs a step. If it fails, forces a new mount and returns the error."""
         try:
             action()
             return None
@@ -108,7 +108,7 @@ class Alternation:
         return text
 
     def _once(self, case: Case, system: System, effort: Effort, label: str, window=None) -> dict[str, Measurement]:
-        """One run: new mount, measured, files removed, at rest again."""
+        """One run: makes a new mount, measures, removes the files, and waits until the system is idle."""
         run = Run(system, effort, self.tools, window=window)
         found: dict[str, Measurement] = {}
 

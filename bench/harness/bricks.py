@@ -21,14 +21,14 @@ def make(name: str, count: int, mib: int) -> list[Path]:
         with open(image, "wb") as file:
             file.truncate(mib << 20)
         run(["mkfs.xfs", "-q", "-f", str(image)], 30)
-        # `loop` makes a device that clears itself when it is unmounted
+        # `loop` makes a device that is removed at the unmount
         run(["mount", "-o", "loop,noatime", str(image), str(mount)], 30)
         mounts.append(mount)
     return mounts
 
 
 def flush(mounts: list[Path]) -> None:
-    """Writes what is dirty, so that one system's writeback does not run in another one's time."""
+    """Writes dirty pages, so that one system's writeback does not run while another one is measured."""
     for mount in mounts:
         handle = os.open(mount, os.O_RDONLY)
         try:
@@ -38,6 +38,6 @@ def flush(mounts: list[Path]) -> None:
 
 
 def trim(mounts: list[Path]) -> None:
-    """Gives the RAM of deleted files back."""
+    """Frees the RAM of deleted files."""
     for mount in mounts:
         run(["fstrim", str(mount)], 60, check=False)

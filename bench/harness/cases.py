@@ -1,4 +1,4 @@
-"""What there is to measure: the cases of files and those of gates."""
+"""All cases: those of files and those of gates."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .rows import Case, Row, file_cases
 
 
 def cases() -> list[Case]:
-    """All of them, in the order in which they run: kind by kind, since each kind has laid data of its own."""
+    """All cases in the order in which they run: kind by kind, because each kind has its own laid data."""
     return file_cases() + gate_cases()
 
 
 def chosen(pattern: str) -> list[tuple[Case, list[Row]]]:
-    """Cases with a row that `pattern` matches, and those rows."""
+    """The cases with a row that matches `pattern`, and these rows."""
     found = [(case, [row for row in case.rows if re.search(pattern, row.name)]) for case in cases()]
     return [(case, rows) for case, rows in found if rows]

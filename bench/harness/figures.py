@@ -40,17 +40,17 @@ class Measurement:
 
 
 def median(values: list[float]) -> float | None:
-    """The median, None of nothing."""
+    """The median; None if there are no values."""
     return statistics.median(values) if values else None
 
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:
-    """How many times more; None if either is missing or zero."""
+    """The ratio of two figures; None if either is missing or zero."""
     return ours / theirs if ours and theirs else None
 
 
 def verdict(value: float | None, floor: float | None) -> str:
-    """`ok`, `below`, or nothing where there is no floor or no figure."""
+    """`ok` or `below`; empty if there is no floor or no figure."""
     if value is None or floor is None:
         return ""
     return "ok" if value >= floor else "below"
@@ -64,7 +64,7 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, no exponent; a dash for nothing."""
+    """Three significant digits, no exponent; a dash for None."""
     if value is None:
         return "-"
     if value == 0:

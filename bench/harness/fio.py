@@ -1,4 +1,4 @@
-"""fio: its command lines, and what its answers mean."""
+"""fio: command lines and parsing of its output."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 COMMON = ["fio", "--name=row", "--ioengine=psync", "--direct=0", "--fallocate=none", "--thread=0", "--randrepeat=1",
           "--group_reporting", "--output-format=json", "--create_on_open=1"]
 
-# A disk that an NBD server shows, over one connection.
+# A disk that an NBD server exports, over one connection.
 NBD = ["fio", "--name=row", "--ioengine=nbd", "--randrepeat=1", "--group_reporting", "--output-format=json"]
 
 
 @dataclass
 class Answer:
-    """What fio did: bytes, operations, the seconds that its slowest job took, the mean and p99 latency (us)."""
+    """The result of fio: bytes, operations, the seconds of its slowest job, the mean and p99 latency (us)."""
 
     bytes: int
     operations: int
@@ -32,7 +32,7 @@ def command(directory: Path, rw: str, block: str, jobs: int, *options: str) -> l
 
 
 def parse(text: str) -> Answer:
-    """Reads fio's JSON; it may have lines of warnings before and after it."""
+    """Reads fio's JSON, which may have lines of warnings before and after it."""
     begin, end = text.find("{"), text.rfind("}")
     if begin < 0:
         raise ValueError(f"fio gave no JSON: {text[-300:]}")

@@ -8,10 +8,10 @@ from .rows import MIB, Case, Effort, Row, Run, run_passes
 from .shell import run
 from .systems import System
 
-# What is read and overwritten: one file, or the disk. A power of two.
+# Size of the file or disk that is read and overwritten. A power of two.
 BYTES = 2 << 30
 FILE = "gate.data"
-# Changes between two flushes of the row that flushes.
+# Writes between two flushes in the row that flushes.
 FLUSH_EVERY = 32
 
 
@@ -92,14 +92,14 @@ class NfsLoad(Case):
 
 
 def parse_nfs(text: str, cpu: dict[str, float]) -> Measurement:
-    """What `load/nfs.c` prints: bytes, operations, seconds, the mean latency in us."""
+    """The output of `load/nfs.c`: bytes, operations, seconds, the mean latency in us."""
     done, operations, seconds, mean = text.split()
     return Measurement(0, float(seconds), int(done), int(operations), cpu, details={"mean_us": float(mean)})
 
 
 def nbd_cases() -> list[Case]:
-    """Random reads with as many requests at a time as the mount has jobs; sequential ones beside one job, for which the
-    kernel reads ahead and writes behind."""
+    """Random reads have as many requests in progress as the mount has jobs. Sequential rows are compared with one job,
+    for which the kernel reads ahead and writes behind."""
     def row(name: str, title: str, unit: str, floor: float) -> Row:
         return Row(name, title, unit, "GiB" if unit == "MiB/s" else "op", {"mount": floor}, "nbd")
     flush = f"--fsync={FLUSH_EVERY}"
@@ -135,5 +135,5 @@ def nfs_cases() -> list[Case]:
 
 
 def gate_cases() -> list[Case]:
-    """All of them."""
+    """All cases of gates."""
     return nbd_cases() + nfs_cases()

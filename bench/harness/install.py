@@ -1,4 +1,4 @@
-"""Getting what is missing: packages of the distribution, Python packages in a place of their own, the load program."""
+"""Installs what is missing: distribution packages, Python packages in a virtual environment, the load program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOAD = Path(__file__).resolve().parent.parent / "load"
 
 
 def apt(wanted: dict[str, str]) -> None:
-    """Installs packages; `wanted` maps a program, or a path, that shows a package is there to the package."""
+    """Installs packages. `wanted` maps a program or path to the package that has it."""
     missing = sorted({package for sign, package in wanted.items()
                       if not (Path(sign).exists() if sign.startswith("/") else shutil.which(sign))})
     if missing:
@@ -38,7 +38,7 @@ def _has_ensurepip() -> bool:
 
 
 def loads(tools: Path) -> None:
-    """The programs that make the load."""
+    """Installs the programs that make the load."""
     tools.mkdir(parents=True, exist_ok=True)
     apt({"fio": "fio", "mkfs.xfs": "xfsprogs", "dbench": "dbench", "postmark": "postmark", "gcc": "gcc",
          "ip": "iproute2", "/usr/include/nfsc/libnfs.h": "libnfs-dev", "nfs-ls": "libnfs-utils"})
@@ -47,7 +47,7 @@ def loads(tools: Path) -> None:
 
 
 def growth_load(tools: Path) -> None:
-    """What the growth rows need besides Shoal."""
+    """Installs what the growth rows need besides Shoal."""
     tools.mkdir(parents=True, exist_ok=True)
     apt({"mkfs.xfs": "xfsprogs", "gcc": "gcc", "ip": "iproute2"})
     run(["gcc", "-O2", "-Wall", str(LOAD / "growth.c"), "-o", str(tools / "growth")], 60)

@@ -1,4 +1,4 @@
-"""Parts of a page that are generated: they stand between two lines of their own. Pure."""
+"""Generated parts of a page, each between two marker lines. Pure."""
 
 from __future__ import annotations
 

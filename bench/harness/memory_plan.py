@@ -1,4 +1,4 @@
-"""Whether the RAM suffices for what is to be measured: bricks are RAM, and all systems of a round are up at once."""
+"""Checks that there is enough RAM for a measurement: bricks are in RAM, and all systems of a round run at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .rows import MIB, WRITE_BYTES, Case, Effort
 from .shell import Failed
 from .systems import ALL
 
-# For the processes themselves, the loads and what the kernel needs besides the bricks.
+# RAM besides the bricks: for the processes, the loads and the kernel.
 BESIDE_MIB = 1536
-# Least that a system is expected to write: small files, dbench, postmark.
+# The least data that a system is expected to write: small files, dbench, postmark.
 LEAST_MIB = 512
 
 
 def room_mib(tmpfs_mib: int) -> int:
-    """MiB that all bricks together may take: what the machine has available, at most the sandbox's tmpfs."""
+    """MiB for all bricks together: the machine's available memory, at most the sandbox's tmpfs."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return min(int(line.split()[1]) // 1024 - BESIDE_MIB, tmpfs_mib)
@@ -23,7 +23,7 @@ def room_mib(tmpfs_mib: int) -> int:
 
 
 def data_mib(cases: list[Case], effort: Effort) -> int:
-    """The most that files hold at a time: rows remove theirs, and data is laid after the rows that write afresh."""
+    """The most bytes in files at a time. Rows remove their files; data is laid after the rows that write new files."""
     laid = effort.laid_bytes // MIB if any(case.needs_data for case in cases) else 0
     fresh = WRITE_BYTES // MIB if any(getattr(case, "rw", "") == "write" for case in cases) else 0
     return max(laid, fresh, LEAST_MIB)

@@ -41,7 +41,7 @@ def alive(pid: int) -> bool:
 
 
 def children_cpu() -> float:
-    """CPU-seconds of the harness's own programs that have ended: the load."""
+    """CPU-seconds of the harness's children that have ended, that is, of the load."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -117,7 +117,7 @@ class MemorySampler(threading.Thread):
 
 
 def calibrate() -> dict[str, float | str]:
-    """How fast the machine is now: hosts of virtual machines drift, and a figure without this says little."""
+    """Measures how fast the machine is now: hosts of virtual machines drift, and without this a figure says little."""
     source, target, rates = bytearray(64 << 20), bytearray(64 << 20), []
     for _ in range(9):
         start = time.perf_counter()
@@ -133,7 +133,7 @@ def calibrate() -> dict[str, float | str]:
 
 
 def machine_facts() -> dict[str, object]:
-    """What the figures were taken on."""
+    """Describes the machine on which the figures were measured."""
     model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), platform.machine())
     memory = int(Path("/proc/meminfo").read_text().split()[1])

@@ -28,7 +28,7 @@ def mark(name: str) -> tuple[str, str]:
 
 @dataclass
 class Taken:
-    """What one `results.json` has: its facts, and a document for each of its parts, which is itself if it has none."""
+    """One `results.json`: its facts, and a document for each of its parts. Without parts, it is its own document."""
 
     path: Path
     facts: dict
@@ -36,12 +36,12 @@ class Taken:
 
     @property
     def grown(self) -> bool:
-        """Whether it is of growth rows, which have a part of the page of their own."""
+        """Whether it has growth rows, which have their own part of the page."""
         return any("curves" in document for document in self.documents)
 
 
 def load(path: Path) -> Taken:
-    """Reads a `results.json`. Raises Failed if it is none."""
+    """Reads a `results.json`. Raises Failed if the file is not one."""
     try:
         document = json.loads(path.read_text())
         parts = list(document["against"].values()) if "against" in document else [document]
@@ -55,7 +55,7 @@ def load(path: Path) -> Taken:
     return Taken(path, facts, parts)
 
 
-# What has to be the same in all documents of a page, by how it is called.
+# The facts that must be the same in all documents of a page, by their names in messages.
 BUILD = {"commit": lambda facts: facts["commit"], "uncommitted changes": lambda facts: facts["changed"],
          "binary": lambda facts: facts.get("binary")}
 MACHINE = {"CPU": lambda facts: facts["cpu"], "number of cores": lambda facts: facts["cores"],
@@ -63,7 +63,7 @@ MACHINE = {"CPU": lambda facts: facts["cpu"], "number of cores": lambda facts: f
 
 
 def refuse_mixtures(taken: list[Taken]) -> None:
-    """Raises Failed if these were not measured with one build, on one machine and with one code."""
+    """Raises Failed unless all of these were measured with one build, on one machine and with one code."""
     first = taken[0]
     for other in taken[1:]:
         for name, of in {**BUILD, **MACHINE}.items():
@@ -135,7 +135,7 @@ def write_rows(rows: list[Taken], beside: list[Taken], docs: Path) -> None:
     pictures = profile_shoal.pictures(here.profile)
     target.write_text(text)
     for name in PICTURES:
-        # A picture of another build must not stay
+        # Remove pictures of another build
         (docs / "figures" / name).unlink(missing_ok=True)
         if name in pictures:
             (docs / "figures" / name).write_text(pictures[name])
@@ -146,7 +146,7 @@ def gathered(taken: list[Taken]) -> Found:
 
 
 def head(rows: list[Taken], beside: list[Taken], here: Found, there: Found | None, of_code: str) -> str:
-    """What was measured, on what and how: the page's first lines."""
+    """The page's first lines: what was measured, on which machine, and how."""
     columns = [rows, beside] if beside else [rows]
     table = markdown_table(["", "measured", "second machine"][:len(columns) + 1],
                            [[name, *(of(column) for column in columns)] for name, of in FACTS.items()])
@@ -186,14 +186,14 @@ def whole_machine(taken: list[Taken]) -> str:
 
 
 def effort(taken: list[Taken]) -> str:
-    """How long and how often each row was measured, for each run that has an effort of its own."""
+    """The duration and number of runs of each row, once for each different effort."""
     told = dict.fromkeys(f"{of.facts['runs']} run{'s' * (of.facts['runs'] > 1)} of {of.facts['seconds']:g} s, random writes "
                          f"{of.facts['long_seconds']:g} s" for of in taken)
     return "; ".join(told)
 
 
 def calibration(taken: list[Taken]) -> str:
-    """How fast the machine was at the beginning and end of each part, at least and at most."""
+    """The least and the greatest speed of the machine at the beginning and end of the parts."""
     ends = [end for of in taken for part in of.documents for end in part["facts"]["calibration"].values()]
     if not ends:
         return "-"

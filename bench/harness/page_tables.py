@@ -1,4 +1,4 @@
-"""The measured part of docs/PERFORMANCE.md as Markdown: one table for each question. Pure."""
+"""The generated part of docs/PERFORMANCE.md as Markdown: one table for each question. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tables import markdown_table
 
 @dataclass
 class Line:
-    """A row against one opponent: the figures of the runs that did not fail, and what the report made of them."""
+    """A row against one opponent: the figures of the runs that did not fail, and the report's ratio and verdict."""
 
     row: str
     what: str
@@ -47,7 +47,7 @@ class Question:
 
 @dataclass
 class Found:
-    """What the documents of one machine say: lines by system and row, what the systems are, memory, and the profile."""
+    """The results of one machine: lines by system and row, descriptions of the systems, memory, and the profile."""
 
     lines: dict[tuple[str, str], Line] = field(default_factory=dict)
     systems: dict[str, dict] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def in_order(rows: list[str]) -> list[str]:
 
 
 def found(documents: list[dict]) -> Found:
-    """Reads documents of one build and one machine; of a row that several have the last one counts."""
+    """Reads documents of one build and one machine. If several have a row, the last one counts."""
     all_ = Found()
     for document in documents:
         for line in document["summary"]:
@@ -87,7 +87,7 @@ def found(documents: list[dict]) -> Found:
 
 
 def _line(document: dict, line: dict, system: str) -> Line | None:
-    """The line of a row; None if one of both was not measured."""
+    """The line of a row; None if one of the two systems was not measured."""
     runs = document["runs"].get(line["row"], {})
     if not runs.get("shoal") or not runs.get(system):
         return None
@@ -99,7 +99,7 @@ def _line(document: dict, line: dict, system: str) -> Line | None:
 
 
 def questions(code: str) -> list[Question]:
-    """All that the page can answer by comparing, where Shoal has the code `code`."""
+    """All questions that the page answers by a comparison, with the code `code` for Shoal."""
     return [
         Question(f"Against GlusterFS's dispersed {code}", {"gluster-ec": f"GlusterFS {code}"}, "--against gluster-ec"),
         Question("Against GlusterFS's three copies", {"gluster-replica": "three copies"}, "--against gluster-replica",
@@ -119,12 +119,12 @@ def questions(code: str) -> list[Question]:
     ]
 
 
-# What else the page can answer: the title, and what measures it.
+# The page's other questions: the title, and the words of the command that measures them.
 PROFILE = ("Where the time goes", "--profile")
 
 
 def title(question: Question, systems: list[str]) -> str:
-    """The heading of a table that has these systems."""
+    """The heading of a table with these systems."""
     names = list(dict.fromkeys(question.systems[system].split(",")[0] for system in systems))
     return question.title.format(listed(names))
 
@@ -135,7 +135,7 @@ def listed(words: list[str]) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """The median, and the least and the most of the runs."""
+    """The median, minimum and maximum of the runs."""
     if not values:
         return "failed"
     ends = f" ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
@@ -168,7 +168,7 @@ def tables(here: Found, there: Found | None, there_is: str, code: str, figures: 
 
 
 def answer(question: Question, systems: list[str], here: Found, there: Found | None, there_is: str) -> str:
-    """The table of a question. It has a column for the second machine if that has something to say."""
+    """The table of a question. It has a column for the second machine if that one measured any of its rows."""
     several = len(question.systems) > 1
     there = there if there and there.has(question) else None
     peer = "the other" if several else question.systems[systems[0]]
@@ -197,7 +197,7 @@ def what(system: str, facts: dict) -> str:
 
 
 def settings(system: str, lines: list[Line]) -> list[str]:
-    """Which settings an opponent had, if there was a choice: the most frequent ones last."""
+    """The settings of an opponent, if there was a choice; the most frequent ones last."""
     rows: dict[str, list[str]] = {}
     for line in lines:
         if line.setting:
@@ -212,7 +212,8 @@ def settings(system: str, lines: list[Line]) -> list[str]:
 
 
 def notes(lines: list[Line]) -> list[str]:
-    """What went wrong or ended early, each sort once for a row. How many passes a row had says nothing of its figure."""
+    """The notes on runs that failed or ended early, each kind once for a row. The number of passes is left out, because
+    it does not affect a figure."""
     told = []
     for line in lines:
         sorts = {re.sub(r"[\d.]+", "0", note): note for note in reversed(line.notes)
@@ -247,9 +248,9 @@ def marked(line: Line | None, least: float | None) -> str:
 
 
 def memory(here: Found) -> str:
-    """The most that one process of each kind had resident."""
+    """The most resident memory of one process of each kind."""
     body = []
-    # Shoal's own mount, which is beside the NBD gate, is one of Shoal's processes
+    # The mount that is compared with the NBD gate is also a process of Shoal
     ours = [("shoal", kind, peak) for system in ("shoal", "mount") for kind, peak in here.memory.get(system, {}).items()]
     kinds: dict[tuple[str, str], int] = {}
     theirs = [(system, kind, peak) for system, of in here.memory.items() if system not in ("shoal", "mount")
@@ -266,7 +267,7 @@ def memory(here: Found) -> str:
 
 
 def profile(rows: dict[str, dict], figures: str) -> str:
-    """CPU of the whole machine by what it was doing."""
+    """CPU of the whole machine by kind of work."""
     kinds = [kind for kind in KINDS if kind != "outside" and any(kind in row["cost"] for row in rows.values())]
     body = [[f"`{name}`", row["unit"].removeprefix("CPU-"), *(number(row["cost"].get(kind, 0)) for kind in kinds)]
             for name, row in ((name, rows[name]) for name in in_order(list(rows)))]
@@ -296,7 +297,7 @@ IN_ONE_LINE = ("seq-write-1m-1j", "seq-write-1m-10j")
 
 
 def one_line(here: Found, there: Found | None, code: str) -> str | None:
-    """How fast it writes, in a sentence; None if that was not measured."""
+    """The sentence on how fast Shoal writes; None if that was not measured."""
     said = writes(here, code)
     if said is None:
         return None
@@ -324,5 +325,5 @@ def writes(from_: Found, code: str) -> str | None:
 
 
 def between(values: list[float], digits: int) -> str:
-    """The least and the most, or the one if they look the same."""
+    """The minimum and the maximum, or one of them if both look the same."""
     return " to ".join(dict.fromkeys(f"{value:,.{digits}f}" for value in (min(values), max(values))))

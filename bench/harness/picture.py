@@ -1,4 +1,4 @@
-"""Pictures as plain SVG. Pure: text out of numbers."""
+"""Pictures as plain SVG. Pure: numbers in, text out."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ratios(title: str, bars: list[tuple[str, float | None, float | None]]) -> st
 
 
 def stacks(title: str, unit: str, bars: list[tuple[str, dict[str, float]]]) -> str:
-    """Stacked bars, each as long as the whole width: where a row's CPU goes, its total in `unit` at the end."""
+    """Stacked bars of the full width: the shares of a row's CPU, with its total in `unit` at the end."""
     kinds = list(dict.fromkeys(kind for _, parts in bars for kind in parts))
     color = {kind: PALETTE[n % len(PALETTE)] for n, kind in enumerate(kinds)}
     bottom = 40 + len(bars) * ROW_HEIGHT

@@ -25,7 +25,7 @@ from .systems import System
 
 FREQUENCY = 499
 
-# In the order of the picture. "outside" is what other programs of the machine did meanwhile.
+# In the order of the picture. "outside" is the CPU of other programs of the machine.
 KINDS = ["FUSE", "copies", "network", "brick I/O", "code", "checksums", "allocation", "locks and scheduling",
          "Shoal's logic", "other kernel", "load", "outside"]
 
@@ -56,7 +56,7 @@ _LOADS = ("fio", "metadata", "dbench", "postmark", "nfs")
 
 @dataclass
 class Sample:
-    """A look at one processor: the process, and its stack with the innermost frame first (symbol, file)."""
+    """A sample of one processor: the process, and its stack with the innermost frame first (symbol, file)."""
 
     comm: str
     pid: int
@@ -102,10 +102,10 @@ def classify(sample: Sample, ours: set[int]) -> str | None:
             if pattern.search(symbol):
                 return kind
         if kernel and _DISK.search(symbol):
-            # The load's page cache is that of the mount; Shoal's and the kernel's own is that of the bricks
+            # Page cache used by the load is the mount's; page cache used by Shoal and the kernel is the bricks'
             return "FUSE" if load else "brick I/O"
         if not kernel:
-            # A system call that no frame says anything about, or the way into it and out of it
+            # A system call without a telling frame, or the entry to it or the exit from it
             in_kernel = is_kernel(sample.frames[0][1]) or symbol == "syscall"
             return "other kernel" if in_kernel else "Shoal's logic"
     if load:
@@ -114,7 +114,7 @@ def classify(sample: Sample, ours: set[int]) -> str | None:
 
 
 def _serves_us(sample: Sample) -> bool:
-    """Whether this is a kernel thread: writeback, loop devices, workers. Nothing else of the machine uses these much."""
+    """Whether this is a kernel thread: writeback, loop devices, workers. Other programs hardly use these."""
     return any(symbol.startswith("ret_from_fork") for symbol, _ in sample.frames)
 
 
@@ -129,7 +129,7 @@ def is_kernel(file: str) -> bool:
 
 
 class Profiler:
-    """Records rows; `finish` writes what was found to `out`."""
+    """Records rows; `finish` writes the results to `out`."""
 
     def __init__(self, out: Path):
         self.out = out / "profile"
@@ -196,7 +196,7 @@ class Profiler:
 
 
 def pictures(document: dict[str, dict]) -> dict[str, str]:
-    """Pictures of what `Profiler.finish` found, by the names of their files: by GiB and by operation."""
+    """Pictures of the results of `Profiler.finish`, by file name: per GiB and per operation."""
     found = {}
     for per, unit in (("GiB", "s/GiB"), ("op", "us/op")):
         bars = [(row, {kind: value for kind, value in of_row["cost"].items() if kind != "outside"})
@@ -207,7 +207,7 @@ def pictures(document: dict[str, dict]) -> dict[str, str]:
 
 
 class _Recorded(Window):
-    """A window with perf running."""
+    """A `Window` during which perf records."""
 
     def __init__(self, profiler: Profiler, row: str, system: System):
         super().__init__(system.parts())
@@ -233,7 +233,7 @@ class _Recorded(Window):
 
 
 def check() -> None:
-    """Fails with a reason if this machine cannot profile."""
+    """Raises Failed with a reason if perf cannot record on this machine."""
     apt({"perf": "linux-perf"})
     if run(["perf", "record", "-a", "-e", "cpu-clock", "-o", "/dev/null", "true"], 20, check=False).code != 0:
         raise Failed("perf cannot record here (perf_event_paranoid, or a container without the right)")

@@ -1,5 +1,4 @@
-"""The words of a command line, as they are given again: to the parts of a run, and to a reader who wants to repeat it.
-Pure."""
+"""Rebuilds command lines: for the parts of a run, and for a reader who wants to repeat it. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import shlex
 
 
 def without(words: list[str], switches: set[str], valued: set[str]) -> list[str]:
-    """The words without some options: `switches` have no value, `valued` have one."""
+    """Removes options from the words: `switches` have no value, `valued` have one."""
     kept, skip = [], False
     for word in words:
         if skip:
@@ -20,5 +19,5 @@ def without(words: list[str], switches: set[str], valued: set[str]) -> list[str]
 
 
 def command(words: list[str]) -> str:
-    """The command that measures the same again, wherever its results go and without the page."""
+    """The command that repeats the measurement, without the options for the page and the place of the results."""
     return shlex.join(["./dev", "bench", *without(words, {"--page"}, {"--second", "--out"})])

@@ -1,4 +1,4 @@
-"""The report: what was compared how, a table for each opponent, and the document with everything in it."""
+"""The report: the rules of the comparison, a table for each opponent, and the JSON document with all results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .rows import Row
 from .systems import ALL
 from .tables import grid
 
-# What Shoal says about itself, per process (KiB).
+# Memory that Shoal reports of itself, per process (KiB).
 BUDGET_KIB = {"brick": 256 << 10, "metadata": 256 << 10, "mount": 256 << 10}
 
 RULES = """\
@@ -88,7 +88,7 @@ def cpu_unit(line: dict) -> str:
 
 
 def memory_table(peaks: dict[str, dict[str, dict[str, int]]]) -> str:
-    """The most memory of one process of each kind; Shoal's against its budgets."""
+    """The most memory of one process of each kind; Shoal's processes beside their budgets."""
     body = []
     for system, kinds in peaks.items():
         for kind, peak in kinds.items():

@@ -1,4 +1,4 @@
-"""What is measured. A case is one unit of alternation; most give one row, the small files give three."""
+"""The cases and their rows. Systems alternate case by case; most cases give one row, the small files give three."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MIB = 1 << 20
 # A row of sequential writes ends early when it has written this much: the bricks are RAM.
 WRITE_BYTES = 3 << 30
 LAID_FILES = 16
-# Of these, those that random writes go to: the same, by however many jobs.
+# The number of laid files that random writes overwrite, for any number of jobs.
 WRITTEN_FILES = 10
-# Descriptors that a client needs besides those of the files, and a number of files that no run comes to.
+# Descriptors that a client needs besides those of the files, and a number of files that no run reaches.
 SPARE_FILES, MANY_FILES = 512, 1 << 30
 
 
@@ -40,7 +40,7 @@ class Row:
 
 @dataclass
 class Effort:
-    """How hard to try. `seconds` is the least time of a row, `long_seconds` that of random writes."""
+    """How long and how often to measure. `seconds` is the least time of a row, `long_seconds` that of random writes."""
 
     seconds: float = 10
     long_seconds: float = 120
@@ -50,7 +50,7 @@ class Effort:
     passes: int = 8
 
     def screening(self) -> Effort:
-        """A short look, to choose between settings."""
+        """A short effort, to choose between settings."""
         return Effort(min(3, self.seconds), min(10, self.long_seconds), self.laid_bytes, min(150, self.files),
                       min(500, self.transactions), 1)
 
@@ -74,14 +74,14 @@ class Run:
 
 
 class Case:
-    """Rows that are measured together. `needs_data` says that it works on files laid out before."""
+    """Rows that are measured together. With `needs_data`, the case works on files that were laid before."""
 
     needs_data = False
     kind = "files"
     rows: list[Row]
 
     def run(self, run: Run) -> dict[str, Measurement]:
-        """Measures once, on a system that was just mounted. By row name."""
+        """Measures once, on a system that was just mounted. Returns measurements by row name."""
         raise NotImplementedError
 
     def clear(self, run: Run) -> None:
@@ -90,15 +90,15 @@ class Case:
             clear(run.system, keep="*data*")
 
     def lay(self, system: System, effort: Effort) -> None:
-        """Writes what is read and overwritten by all cases of the kind."""
+        """Lays the data that all cases of the kind read and overwrite."""
         lay(system, effort)
 
     def clear_data(self, system: System) -> None:
-        """Removes it."""
+        """Removes the laid data."""
         clear(system)
 
     def expected(self, effort: Effort) -> float:
-        """About how many seconds a run takes, for the estimate of the time left."""
+        """The approximate seconds of a run, for the estimate of the remaining time."""
         return effort.seconds + 5
 
 
@@ -122,7 +122,7 @@ def run_passes(run: Run, case: Case, row: Row, whole: int, one_pass: Callable[[f
     `one_pass` gets the seconds that are left.
     """
     effort, total, passes = run.effort, Measurement(0, 0), []
-    # Two tenths short is near enough; a pass that would last less than that says nothing
+    # 80 % of the time is enough: a last pass for the rest would measure little
     while len(passes) < effort.passes and total.seconds < 0.8 * effort.seconds:
         if passes:
             case.clear(run)
@@ -174,8 +174,8 @@ class Fio(Case):
 
 
 class RandomWrite(Case):
-    """4 KiB over 1.25 GiB of existing data for a long time; what counts is the last quarter, when no buffer helps any
-    more."""
+    """Writes of 4 KiB over 1.25 GiB of existing data, for a long time. Only the last quarter counts, when all buffers
+    are full."""
 
     needs_data = True
 
@@ -220,7 +220,7 @@ class SmallFiles(Case):
     processes = 4
 
     def most_files(self, system: System, open_files: int) -> int:
-        """How many each process may create, where so many files may be open."""
+        """The number of files that each process may create under the limit of open files."""
         return (open_files - SPARE_FILES) // self.processes if system.descriptor_per_file else MANY_FILES
 
     def __init__(self, create: Row, stat: Row, unlink: Row):
@@ -310,7 +310,7 @@ class Postmark(Case):
 
 
 def laid_names(jobs: int, files: int = LAID_FILES) -> list[str]:
-    """fio's words for the laid files: one job works on so many of them, several on one each."""
+    """fio's options for the laid files: a single job works on several of them, each of several jobs on one."""
     if jobs == 1:
         return ["--filename=" + ":".join(f"data.{n}" for n in range(files)), "--file_service_type=random"]
     return ["--filename_format=data.$jobnum"]
@@ -344,7 +344,7 @@ def _floors(ec: float, replica: float, passthrough: float | None = None) -> dict
 
 
 def file_cases() -> list[Case]:
-    """Those of files: the ones that work on laid data last, so that RAM is free before."""
+    """The cases of files. Those that work on laid data come last, so that the RAM is free before."""
     sequential, random = 0.5, 0.35
     return [
         _write_case(Row("seq-write-1m-1j", "sequential write 1 MiB, 1 job", "MiB/s", "GiB", _floors(4, 2, sequential)),

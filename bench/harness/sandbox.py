@@ -1,9 +1,9 @@
-"""A place that the kernel cleans up.
+"""A sandbox that the kernel cleans up.
 
-Everything that a measurement starts or mounts lives in a PID, a mount and a network namespace of its own. When the
-first process of the PID namespace ends, however it ends, the kernel kills all others; with the last of them go the
-mounts; with the mounts go the loop devices (they are set to clear themselves) and the tmpfs with the bricks. So even
-a killed harness leaves nothing behind but an empty directory and a state file. The only network interface is `lo`.
+Everything that a measurement starts or mounts is in its own PID, mount and network namespaces. When the first process
+of the PID namespace ends, for whatever reason, the kernel kills all others. With the last of them the mounts go, and
+with the mounts the loop devices (which are set to clear themselves) and the tmpfs with the bricks. So even a killed
+harness leaves only an empty directory and a state file. The only network interface is `lo`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Callable
 WORK = Path("/mnt/shoal-bench")
 STATE = Path("/run/shoal-bench.json")
 TMPFS_MIB = 20 << 10
-# Descriptors that every program may have open: a FUSE server that passes files through has one for each of them.
+# Limit of open files of every program: a FUSE passthrough server has each of its files open.
 OPEN_FILES = 1 << 20
 
 CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x40000000, 0x20000000
@@ -30,12 +30,12 @@ PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-# Whether this process is in the sandbox: there, whatever else runs was started by it.
+# Whether this process is in the sandbox, where it has started all other processes.
 _inside = False
 
 
 class Stopped(BaseException):
-    """Ctrl-C, or a signal that asks to end."""
+    """Ctrl-C, or a signal that asks the harness to end."""
 
 
 def _unshare(flags: int) -> None:
@@ -44,7 +44,7 @@ def _unshare(flags: int) -> None:
 
 
 def raise_open_files() -> None:
-    """Lets this process and all that it starts have many files open: as many for every system."""
+    """Raises the limit of open files for this process and its children: the same limit for every system."""
     most = min(OPEN_FILES, int(Path("/proc/sys/fs/nr_open").read_text()))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
@@ -147,7 +147,7 @@ def run(inner: Callable[[], int], size: str = f"{TMPFS_MIB}m") -> int:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process is a program that has not ended; one that has is left to its parent."""
+    """Whether a process is a running program; its parent reaps one that has ended."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
@@ -182,7 +182,7 @@ def clear() -> None:
 
 
 def clean() -> int:
-    """Ends a measurement that still runs, and removes what a killed one left."""
+    """Ends a measurement that still runs, and removes what a killed one has left."""
     if STATE.exists():
         pid, started = (json.loads(STATE.read_text()).get(k) for k in ("pid", "started"))
         if pid and _start_time(pid) == started:

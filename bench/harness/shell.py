@@ -1,4 +1,4 @@
-"""Running programs: always with a time limit, never waiting for one that cannot be killed."""
+"""Runs programs, always with a time limit, and never waits for one that cannot be killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Failed(Exception):
 
 @dataclass
 class Done:
-    """What a finished program said; `seconds` is its wall time."""
+    """The output of a finished program; `seconds` is its wall time."""
 
     code: int
     out: str
@@ -55,7 +55,7 @@ def kill_group(process: subprocess.Popen) -> None:
 
 
 def daemon(command: list[str], log: str, env: dict[str, str] | None = None) -> subprocess.Popen:
-    """Starts a program that stays, its output appended to the file `log`."""
+    """Starts a program in the background; its output is appended to the file `log`."""
     with open(log, "ab") as out:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                 env=env and {**os.environ, **env}, start_new_session=True)
@@ -71,5 +71,5 @@ def until(what: str, seconds: float, ready, every: float = 0.1) -> None:
 
 
 def say(text: str) -> None:
-    """A line of progress, for the one who watches."""
+    """Prints a line of progress."""
     print(text, file=sys.stderr, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def grid(head: list[str], body: list[list[str]]) -> str:
-    """Columns as wide as they need to be, the first one to the left, the others to the right."""
+    """Aligned columns: the first one to the left, the others to the right."""
     widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
     def one(line: list[str]) -> str:
         cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]

@@ -1,4 +1,4 @@
-//! What every daemon does besides its work: logs, a clean stop at SIGTERM, staying on loopback without a key.
+//! The common parts of all daemons: logs, a clean stop at SIGTERM, listening on loopback only without a key.
 
 use std::future::Future;
 use std::net::ToSocketAddrs;
@@ -16,16 +16,16 @@ use world::{Notify, World};
 use crate::problem::problem;
 use crate::signals;
 
-/// What a daemon's log says once it can be reached.
+/// The words in a daemon's log once it can be reached.
 pub(crate) const LISTENING: &str = "listening at ";
 
 /// Options of every daemon.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DaemonArgs {
-    /// How much the log says: error, warn, info or debug
+    /// Detail of the log: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: Level,
-    /// Leaves the terminal: a session of its own
+    /// Leaves the terminal and starts a new session
     #[arg(long, hide = true)]
     detached: bool,
     /// Dies with the process that started it
@@ -34,13 +34,13 @@ pub(crate) struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// The level as it is written on a command line.
+    /// The level as an argument of a command line.
     pub(crate) fn log_level(&self) -> String {
         self.log_level.to_string().to_lowercase()
     }
 }
 
-/// Sets the process up as a daemon that has `memory` bytes. Call it before other threads start.
+/// Sets the process up as a daemon with a budget of `memory` bytes. Must be called before other threads start.
 pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_max_level(args.log_level)
@@ -49,7 +49,7 @@ pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
         .init();
     keep_within(memory);
     if args.detached {
-        // Fails only for a leader of a process group, which needs no other session.
+        // Fails only for the leader of a process group, which needs no new session.
         let _ = nix::unistd::setsid();
     }
     if args.tied {
@@ -59,29 +59,29 @@ pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Allocations from so many bytes on go back to the system when they are freed, whatever lies behind them.
+/// Allocations of at least this many bytes go back to the system when they are freed, wherever they lie.
 #[cfg(target_env = "gnu")]
 const ALLOCATION_LARGE: i32 = 128 << 10;
-/// Heaps of the allocator: each keeps what it ever held, so one for each thread would be too many.
+/// Most heaps of the allocator. A heap keeps memory that it once had, so one heap for each thread would be too many.
 #[cfg(target_env = "gnu")]
 const HEAPS_MAX: i32 = 4;
-/// Free payload pages that a daemon keeps, those in use counted, at most. In bytes.
+/// Payload pages up to which a daemon keeps free ones; used ones count. In bytes.
 const PAGES_KEPT_MAX: u64 = 96 << 20;
 
-/// Has memory that is not needed any more go back to the system.
+/// Makes the process return unused memory to the system.
 fn keep_within(memory: u64) {
     types::buf::set_pool_limit((memory / 8 * 3).min(PAGES_KEPT_MAX) as usize);
     #[cfg(target_env = "gnu")]
     {
         use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
         let settings = [
-            // Set, it also no longer grows with what is freed.
+            // Once it is set, the allocator no longer raises it by itself.
             (M_MMAP_THRESHOLD, ALLOCATION_LARGE),
             (M_TRIM_THRESHOLD, ALLOCATION_LARGE),
             (M_ARENA_MAX, HEAPS_MAX),
         ];
         for (parameter, value) in settings {
-            // SAFETY: it takes two numbers and changes nothing but the allocator's own settings.
+            // SAFETY: it takes two numbers and changes only the allocator's settings.
             if unsafe { mallopt(parameter, value) } == 0 {
                 tracing::warn!("the allocator does not know its parameter {parameter}");
             }
@@ -95,8 +95,8 @@ pub(crate) struct Stop {
     is_starting: Arc<AtomicBool>,
 }
 
-/// From now on a request to end this process ends it at once, as a crash would, until [`run_until_stopped`] lets it end
-/// in order. Call it before other threads start.
+/// Handles stop signals. Until [`run_until_stopped`] is called, a stop signal ends the process at once, like a crash;
+/// after that it ends in order. Must be called before other threads start.
 pub(crate) fn stop_signal() -> anyhow::Result<Stop> {
     let (given, is_starting) = (Notify::new(), Arc::new(AtomicBool::new(true)));
     let stop = Stop { asked: Box::pin(given.wait()), is_starting: Arc::clone(&is_starting) };
@@ -110,7 +110,7 @@ pub(crate) fn stop_signal() -> anyhow::Result<Stop> {
     Ok(stop)
 }
 
-/// Runs `work` until it ends or the process is asked to.
+/// Runs `work` until it ends or a stop signal comes.
 pub(crate) fn run_until_stopped<T>(world: &World, stop: Stop, work: impl Future<Output = T>) -> Option<T> {
     stop.is_starting.store(false, Ordering::Release);
     let mut stopped = stop.asked;
@@ -123,7 +123,7 @@ pub(crate) fn run_until_stopped<T>(world: &World, stop: Stop, work: impl Future<
     }))
 }
 
-/// Refuses an address that others can reach if the cluster has no key.
+/// Refuses an address that other machines can reach, if the cluster has no key.
 pub(crate) fn check_listen(address: &str, key: &Key) -> anyhow::Result<()> {
     let addresses = address.to_socket_addrs().map_err(|error| {
         problem(format!("--listen {address} is not an address of this machine: {error}"), "HOST:PORT")
@@ -139,7 +139,7 @@ pub(crate) fn check_listen(address: &str, key: &Key) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says who holds a port.
+/// The error for an address at which a daemon cannot listen.
 pub(crate) fn explain_listen(error: &std::io::Error, address: &str) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => problem(
@@ -149,9 +149,10 @@ pub(crate) fn explain_listen(error: &std::io::Error, address: &str) -> anyhow::E
                 address.rsplit(':').next().unwrap_or(address)
             ),
         ),
-        std::io::ErrorKind::AddrNotAvailable => {
-            problem(format!("{address} is not an address of this machine"), "`ip addr` shows those it has")
-        }
+        std::io::ErrorKind::AddrNotAvailable => problem(
+            format!("{address} is not an address of this machine"),
+            "`ip addr` shows the addresses that it has",
+        ),
         _ => anyhow::anyhow!("cannot listen at {address}: {error}"),
     }
 }

@@ -1,6 +1,6 @@
-//! The life of an embedded cluster: made, started, waited for, stopped.
+//! Makes, starts and stops an embedded cluster.
 //!
-//! The metadata service stops first and alone: with nobody to notice, no brick that takes its time is put Out.
+//! The metadata service is stopped first. So no brick is put Out because it stops slowly.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use store::FormatOptions;
 use types::messages::cluster::{BrickState, ClusterMap, VolumeCreate, VolumeInfo};
-use types::wire::Key;
 use types::{BrickId, ClusterId, Code, Geometry, Refusal, limits};
 use world::{CallError, World};
 
-use crate::commands::cluster::create_store;
 use crate::daemon::LISTENING;
 use crate::home::{Home, Plan};
+use crate::new_cluster::{create_store, new_identity};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
@@ -31,13 +30,13 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a daemon may take to stop by itself.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What an embedded cluster is to be.
+/// The properties of a new embedded cluster.
 pub(crate) struct ClusterSpec {
     pub(crate) bricks: u32,
     pub(crate) code: Code,
     pub(crate) size: Size,
     pub(crate) memory: Size,
-    /// Bytes of each brick's journal; fitting its size if [`None`].
+    /// Bytes of each brick's journal; chosen by the brick's size if [`None`].
     pub(crate) journal: Option<Size>,
     /// Port of the metadata service; any free one if [`None`].
     pub(crate) port: Option<u16>,
@@ -72,17 +71,8 @@ pub(crate) fn make(dir: &Path, spec: &ClusterSpec, output: &Output) -> anyhow::R
     Ok(home)
 }
 
-/// A new cluster's id and key.
-pub(crate) fn new_identity(world: &World) -> (ClusterId, Key) {
-    let mut cluster = ClusterId::default();
-    let mut key = Key::OPEN;
-    world.random_bytes(&mut cluster.0);
-    world.random_bytes(&mut key.0);
-    (cluster, key)
-}
-
-/// The first of a run of ports of loopback that nobody uses now, one for the metadata service and one for each brick.
-/// Below the range that the kernel gives to connections: nobody takes them by chance while the cluster is down.
+/// The first of consecutive free ports of loopback: one for the metadata service and one for each brick. They lie
+/// below the range that the kernel assigns to connections, so they stay free while the cluster is down.
 fn free_ports(world: &World, bricks: u32) -> anyhow::Result<u16> {
     const LOWEST: u64 = 10_000;
     const HIGHEST: u64 = 32_000;
@@ -102,7 +92,7 @@ fn format(
     spec: &ClusterSpec,
 ) -> anyhow::Result<()> {
     let text = path.to_str().context("the directory's path must be UTF-8")?;
-    // A file from an interrupted start is no cluster's yet: cluster.json is written last.
+    // A file from an interrupted start belongs to no cluster yet, because cluster.json is written last.
     let _ = std::fs::remove_file(path);
     let options = FormatOptions { cluster, brick, journal_bytes: spec.journal.map(|j| j.0) };
     world.block_on(async {
@@ -113,8 +103,7 @@ fn format(
     })
 }
 
-/// The code that an embedded cluster of so many bricks gets unless told otherwise: two parity units from four
-/// bricks on, at most 8+2.
+/// The default code of an embedded cluster of `bricks` bricks: two parity units from four bricks on, at most 8+2.
 pub(crate) fn fitting_code(bricks: u32) -> Code {
     let (k, m) = match bricks {
         0 | 1 => (1, 0),
@@ -125,7 +114,7 @@ pub(crate) fn fitting_code(bricks: u32) -> Code {
     Code::new(k, m).expect("1 to 8 data units and up to 2 parity units are in range")
 }
 
-/// Starts what does not run yet, and waits until all of it serves.
+/// Starts all daemons that do not run, and waits until they serve.
 ///
 /// `tied` daemons die with this process, however it ends.
 pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<ClusterSnapshot> {
@@ -153,8 +142,8 @@ pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<
     remote.status()
 }
 
-/// Starts the bricks that do not run, and waits until each has recovered: only then the arbiter may begin to count
-/// the time for which it has not heard of them.
+/// Starts the bricks that do not run, and waits until each has recovered. Only then is the metadata service started,
+/// because from its start on the arbiter counts how long it has not heard a brick.
 fn launch_bricks(home: &Home, tied: bool, end: Instant, output: &Output) -> anyhow::Result<Vec<Started>> {
     let mut started = Vec::new();
     for brick in home.bricks() {
@@ -221,7 +210,7 @@ fn brick_args(home: &Home, brick: BrickId) -> Vec<OsString> {
     args
 }
 
-/// The volume `main`, made if it is not there.
+/// The volume `main`; makes it if it does not exist.
 pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<VolumeInfo> {
     let geometry = Geometry::new(home.plan().code, limits::UNIT_DEFAULT, limits::EXTENT_STRIPES_DEFAULT)
         .context("the code does not fit the default unit")?;

@@ -1,5 +1,5 @@
-//! What the gates of this machine have in common: daemons that serve a volume to other software until they are told to
-//! end. (A mount ends when it is unmounted: `mountpoint.rs`.)
+//! Common parts of the NBD and NFS gates of this machine: daemons that serve a volume to other software until they
+//! are stopped. (A mount ends when it is unmounted: `mountpoint.rs`.)
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,26 +12,26 @@ use crate::problem::problem;
 use crate::process::{Daemon, Started};
 use crate::run_files::{self, RunFile};
 
-/// How long a gate may take to answer, and how long to make everything stable when it ends.
+/// How long a gate may take to start, and how long to make everything stable when it ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
 
-/// The commands that open gates, which are also the kinds of their notes.
+/// The commands that start gates. They are also the kinds of their run files.
 const KINDS: [&str; 2] = ["nbd", "nfs"];
 
 /// A gate of this machine.
 pub(crate) struct Gate {
     /// Address of the metadata service of its cluster.
     pub(crate) meta: String,
-    /// What it serves, as clients name it.
+    /// The URI of its export, for clients.
     pub(crate) uri: String,
     volume: String,
-    /// Where it was told to listen, and where it does.
+    /// The address in its options, and its actual address.
     at: Vec<String>,
     daemon: Daemon,
 }
 
-/// Has other commands find the gate of this process.
+/// Makes the run file of this process, by which other commands find the gate.
 pub(crate) fn create_run_file(
     kind: &str,
     volume: &str,
@@ -56,7 +56,7 @@ fn running(kind: &str) -> Vec<Gate> {
     run_files::of_kind(kind).into_iter().filter_map(known).collect()
 }
 
-/// Waits until a gate listens, and returns where, in its own words.
+/// Waits until a gate listens. Returns its address, from its log.
 pub(crate) fn wait_until_it_answers(started: &mut Started, output: &Output) -> anyhow::Result<String> {
     let spinner = output.spinner("opening the gate");
     let end = Instant::now() + PATIENCE;
@@ -68,7 +68,7 @@ pub(crate) fn wait_until_it_answers(started: &mut Started, output: &Output) -> a
             return Ok(at.trim().to_owned());
         }
         if Instant::now() > end {
-            let what = format!("the gate does not answer within {} s", PATIENCE.as_secs());
+            let what = format!("the gate did not start to listen within {} s", PATIENCE.as_secs());
             return Err(problem(what, "`shoal status`, and the gate's log"));
         }
         thread::sleep(Duration::from_millis(10));
@@ -92,7 +92,7 @@ pub(crate) fn stop_all(kind: &str, volume: &str, at: Option<&str>, output: &Outp
 }
 
 impl Gate {
-    /// Ends it, everything stable.
+    /// Ends it; makes everything stable.
     pub(crate) fn stop(&self, output: &Output) -> anyhow::Result<()> {
         self.daemon.signal(nix::sys::signal::Signal::SIGTERM);
         let spinner = output.spinner("making everything stable");

@@ -1,12 +1,12 @@
 //! The directory of an embedded cluster: everything that `shoal up` makes is in it.
 //!
 //! ```text
-//! DIR/cluster.json   what was asked for: bricks, size, code, port
+//! DIR/cluster.json   the options it was made with: bricks, size, code, port
 //! DIR/key            the cluster's key, readable by its owner only
 //! DIR/meta/          the metadata service's store
 //! DIR/bricks/b1 ...  the bricks, sparse files
-//! DIR/run/NAME.pid   the daemons that run
-//! DIR/log/NAME.log   what they said
+//! DIR/run/NAME.pid   pid files of running daemons
+//! DIR/log/NAME.log   their logs
 //! ```
 
 use std::fs;
@@ -23,13 +23,13 @@ use crate::problem::problem;
 use crate::process::Daemon;
 use crate::size::Size;
 
-/// What an embedded cluster was made with.
+/// The options with which an embedded cluster was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     /// The cluster.
     pub(crate) cluster: ClusterId,
-    /// Port of the metadata service on loopback; brick `bN` has the N-th after it. They stay: the arbiter knows a
-    /// brick that has restarted by its address.
+    /// Port of the metadata service on loopback; brick `bN` has the N-th port after it. The ports never change,
+    /// because the arbiter recognises a restarted brick by its address.
     pub(crate) port: u16,
     /// Number of bricks.
     pub(crate) bricks: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Home {
     plan: Plan,
 }
 
-/// Where an embedded cluster lives unless told otherwise.
+/// The default directory of an embedded cluster.
 pub(crate) fn default_dir() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return PathBuf::from("/var/lib/shoal");
@@ -70,14 +70,14 @@ impl Home {
         let plan = plan.ok_or_else(|| {
             problem(
                 format!("{} is damaged or was written by another version", path.display()),
-                "restore the file, or move the directory away and start anew",
+                "restore the file, or move the directory away and make a new cluster",
             )
         })?;
         let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
         Ok(Some(Home { dir, plan }))
     }
 
-    /// The cluster in `dir`; an error that says how to make one if there is none.
+    /// The cluster in `dir`. If there is none, an error that says how to make one.
     pub(crate) fn require(dir: &Path) -> anyhow::Result<Home> {
         Home::open(dir)?.ok_or_else(|| {
             problem(
@@ -87,7 +87,7 @@ impl Home {
         })
     }
 
-    /// Makes the directory's skeleton and key. Only [`Home::commit`] makes it a cluster's.
+    /// Makes the subdirectories and the key. The directory holds a cluster only after [`Home::commit`].
     pub(crate) fn prepare(dir: &Path, plan: Plan, key: &Key) -> anyhow::Result<Home> {
         for part in ["meta", "bricks", "run", "log"] {
             let path = dir.join(part);
@@ -99,7 +99,7 @@ impl Home {
         Ok(home)
     }
 
-    /// Writes down the plan: from here on `dir` holds a cluster.
+    /// Writes the plan. From here on `dir` holds a cluster.
     pub(crate) fn commit(&self) -> anyhow::Result<()> {
         let path = self.dir.join("cluster.json");
         let text = format!("{:#}\n", self.plan.to_json());

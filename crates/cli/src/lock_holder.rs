@@ -1,4 +1,4 @@
-//! Who has a file locked.
+//! Finds the process that has locked a file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::libc;
 
-/// The process that has a lock on a file, in words.
+/// The process that has locked a file, as text.
 pub(crate) fn of(path: &Path) -> String {
     match fs::metadata(path).ok().and_then(|file| pid_of(&locks(), file.dev(), file.ino())) {
         None => "another process".to_owned(),
@@ -21,8 +21,8 @@ fn locks() -> String {
     fs::read_to_string("/proc/locks").unwrap_or_default()
 }
 
-/// The holder in the kernel's table of locks: `1: FLOCK ADVISORY WRITE 708 fe:00:1316 0 EOF`. It has no pid that is of use
-/// if it lives in another container.
+/// The holder in the kernel's table of locks: `1: FLOCK ADVISORY WRITE 708 fe:00:1316 0 EOF`. [`None`] if it runs in
+/// another container, because its pid is not known here.
 fn pid_of(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let place = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
     let held = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());

@@ -1,7 +1,15 @@
-//! `shoal`: one binary for everything that a person or a service manager starts.
+//! `shoal`: the only program, for users and for service managers.
 //!
-//! Reading order: `commands` (one file per command), `home` (an embedded cluster's directory), `process` (the
-//! daemons of this machine), `remote` (asking the servers), `mount8` (what mount(8) calls), `demo` (the story).
+//! Reading order:
+//!
+//! | file | what |
+//! |---|---|
+//! | `commands/` | one file per command |
+//! | `home.rs` | the directory of a cluster that `shoal up` makes |
+//! | `process.rs` | the daemons of this machine |
+//! | `remote.rs` | requests to the servers of a cluster |
+//! | `mount8.rs` | the interface for mount(8) |
+//! | `demo/` | `shoal demo` |
 
 mod commands;
 mod daemon;
@@ -12,6 +20,7 @@ mod home;
 mod lock_holder;
 mod mount8;
 mod mountpoint;
+mod new_cluster;
 mod output;
 mod picture;
 mod problem;

@@ -1,8 +1,9 @@
-//! What mount(8) calls: `mount -t fuse.shoal`, lines of /etc/fstab, `mount -o remount,ro`.
+//! The interface for mount(8): `mount -t fuse.shoal`, lines of /etc/fstab, `mount -o remount,ro`.
 //!
-//! For the type `fuse.shoal` it looks for the program `mount.fuse.shoal`, a link to this one if somebody has made it. Else
-//! it calls libfuse's `mount.fuse`, if that is installed, which calls the program `shoal`: the type without `fuse.`. Both
-//! give source, mount point and `-o OPTIONS`. Without either it asks the kernel itself, which is enough to remount.
+//! For the type `fuse.shoal`, mount(8) first looks for the program `mount.fuse.shoal`, which may be a link to this
+//! program. Otherwise it calls libfuse's `mount.fuse`, if installed, which calls `shoal` (the type without `fuse.`).
+//! Both pass source, mount point and `-o OPTIONS`. Without either, mount(8) calls the kernel directly, which is
+//! enough for a remount.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,16 +13,16 @@ use nix::mount::{MsFlags, mount};
 use crate::mountpoint::{FS_TYPE, Mounted, absolute, mounted_at};
 use crate::problem::problem;
 
-/// The name that mount(8) looks for.
+/// The program name that mount(8) looks for.
 const PROGRAM: &str = "mount.fuse.shoal";
-/// How the source of a mount begins in the kernel's list.
+/// Start of the source of a Shoal mount in the kernel's list.
 const SOURCE: &str = "shoal:";
 
 const NONE: MsFlags = MsFlags::empty();
-/// Flags of which one counts. A remount that names none of them keeps the one that there is (`do_mount`, fs/namespace.c).
+/// Mutually exclusive flags. A remount without any of them keeps the present one (`do_mount`, fs/namespace.c).
 const ATIMES: MsFlags = MsFlags::MS_NOATIME.union(MsFlags::MS_STRICTATIME).union(MsFlags::MS_RELATIME);
 
-/// Options that the kernel has a flag for: the name, what it clears, what it sets then.
+/// Options for which the kernel has a flag: the name, the flags to clear, the flags to set after that.
 const FLAGS: [(&str, MsFlags, MsFlags); 13] = [
     ("ro", NONE, MsFlags::MS_RDONLY),
     ("rw", MsFlags::MS_RDONLY, NONE),
@@ -37,16 +38,16 @@ const FLAGS: [(&str, MsFlags, MsFlags); 13] = [
     ("relatime", ATIMES, MsFlags::MS_RELATIME),
     ("strictatime", ATIMES, MsFlags::MS_STRICTATIME),
 ];
-/// Options of `shoal mount` that have a value, as mount(8) writes them.
+/// Options of `shoal mount` with a value, as mount(8) passes them.
 const WITH_VALUE: [&str; 6] = ["meta", "key-file", "memory", "encode", "threads", "log"];
-/// Those that have none.
+/// Options without a value.
 const PLAIN: [(&str, &str); 3] =
     [("ro", "--read-only"), ("noatime", "--noatime"), ("exclusive", "--exclusive")];
-/// What says when a line of /etc/fstab counts, or who may use it: of no concern here.
+/// Options for mount(8) itself: when a line of /etc/fstab is used, or by whom. Ignored here.
 const IGNORED: [&str; 11] =
     ["rw", "auto", "noauto", "defaults", "nofail", "_netdev", "relatime", "nosuid", "nodev", "suid", "dev"];
 
-/// What is asked for.
+/// A request of mount(8).
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     volume: String,
@@ -54,7 +55,8 @@ struct Request {
     options: Vec<String>,
 }
 
-/// The command line that does what mount(8) asks for; `None` if it does not. A remount is done here.
+/// If mount(8) has called this program: the equivalent `shoal` command line. A remount is done here, and the result
+/// is empty.
 pub(crate) fn translate(arguments: &[OsString]) -> Option<anyhow::Result<Vec<OsString>>> {
     let request = parse(arguments)?;
     Some(if request.options.iter().any(|option| option == "remount") {
@@ -90,11 +92,11 @@ fn remount(dir: &Path, options: &[String]) -> anyhow::Result<()> {
     let mounted = mounted_at(&dir)?.filter(|mounted| mounted.fs_type == FS_TYPE);
     let Some(Mounted { options: now, .. }) = mounted else {
         return Err(problem(
-            format!("{} is no Shoal mount", dir.display()),
+            format!("{} is not a Shoal mount", dir.display()),
             "`shoal status` lists the mounts",
         ));
     };
-    // libfuse's mount.fuse keeps some of the old flags to itself.
+    // Include the present flags, because libfuse's mount.fuse does not pass some of them on.
     let flags = MsFlags::MS_REMOUNT | flags(&[&now[..], options].concat());
     mount(None::<&str>, &dir, None::<&str>, flags, None::<&str>).map_err(|error| {
         let what = format!("the kernel refuses to remount {}: {error}", dir.display());
@@ -102,7 +104,7 @@ fn remount(dir: &Path, options: &[String]) -> anyhow::Result<()> {
     })
 }
 
-/// The kernel's flags; of options that contradict each other the last counts.
+/// The kernel's flags. If options contradict each other, the last one counts.
 fn flags(options: &[String]) -> MsFlags {
     let mut flags = MsFlags::empty();
     for option in options {

@@ -1,4 +1,4 @@
-//! Mount points: what may become one, what is one of ours, and which daemon serves it.
+//! Mount points: checks for new ones, the mounts of Shoal, and their daemons.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use crate::problem::problem;
 use crate::process::Daemon;
 use crate::run_files::{self, RunFile};
 
-/// The type that `mount` shows for a Shoal mount.
+/// The file system type of a Shoal mount.
 pub(crate) const FS_TYPE: &str = "fuse.shoal";
 
 /// A mount of Shoal as the kernel lists it.
@@ -30,7 +30,7 @@ pub(crate) fn mounted() -> anyhow::Result<Vec<Mounted>> {
     Ok(text.lines().filter_map(parse_line).collect())
 }
 
-/// The topmost mount at `dir`, which is taken as it is: a dead mount cannot be asked for its canonical path.
+/// The topmost mount at `dir`. The path is not made canonical, because that would fail on a dead mount.
 pub(crate) fn mounted_at(dir: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(mounted()?.into_iter().rfind(|m| m.dir == dir))
 }
@@ -66,7 +66,7 @@ fn unescape(text: &str) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&out))
 }
 
-/// An absolute path without touching what lies there.
+/// Makes a path absolute without an access to its last part.
 pub(crate) fn absolute(dir: &Path) -> anyhow::Result<PathBuf> {
     let parent = match dir.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -80,7 +80,7 @@ pub(crate) fn absolute(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(parent.join(name))
 }
 
-/// Says at once why this process cannot mount anything.
+/// Checks whether this process can mount.
 pub(crate) fn check_fuse() -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         return Err(problem("mounting needs root", "the same command with sudo"));
@@ -94,7 +94,7 @@ pub(crate) fn check_fuse() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says at once why `dir` cannot become a mount point.
+/// Checks whether `dir` can become a mount point.
 pub(crate) fn check_free(dir: &Path) -> anyhow::Result<PathBuf> {
     check_fuse()?;
     let dir = absolute(dir)?;
@@ -123,7 +123,8 @@ pub(crate) fn check_free(dir: &Path) -> anyhow::Result<PathBuf> {
     fs::canonicalize(&dir).with_context(|| format!("cannot find {}", dir.display()))
 }
 
-/// Leaves a note for the mount at `dir`, served by this process, of the cluster whose service is at `meta`.
+/// Makes the run file of this process, which serves the mount at `dir`; `meta` is the address of the metadata
+/// service.
 pub(crate) fn create_run_file(dir: &Path, volume: &str, meta: &str) -> anyhow::Result<RunFile> {
     RunFile::create("mount", &json!({ "dir": dir.to_string_lossy(), "volume": volume, "meta": meta }))
 }

@@ -1,4 +1,4 @@
-//! What a person sees: text or JSON on standard output, progress and errors on standard error.
+//! The output of commands: text or JSON on standard output, progress and errors on standard error.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::problem::remedy;
 
-/// How a command answers.
+/// The output of one command.
 pub(crate) struct Output {
     json: bool,
 }
@@ -18,28 +18,28 @@ impl Output {
         Output { json }
     }
 
-    /// True if the answer is one JSON document.
+    /// Whether the answer is one JSON document.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// The command's answer: a document, or the same in words.
+    /// Prints the command's answer: a JSON document, or the same as text.
     pub(crate) fn answer(&self, document: &Value, words: impl FnOnce() -> String) {
         self.answer_by(|| document.clone(), words);
     }
 
-    /// The same with a document that is long, and made only if it is wanted.
+    /// The same for a long document, which is made only if needed.
     pub(crate) fn answer_by(&self, document: impl FnOnce() -> Value, words: impl FnOnce() -> String) {
         let text = if self.json {
             serde_json::to_string_pretty(&document()).expect("a JSON value can always be written")
         } else {
             words()
         };
-        // A reader that went away (`| head`) is no error of ours.
+        // It is not an error if the reader has closed the pipe (`| head`).
         let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
     }
 
-    /// A line of a running story; not part of a JSON answer.
+    /// Prints a line while a long command runs; it is not part of a JSON answer.
     pub(crate) fn say(&self, line: &str) {
         if self.json {
             let _ = writeln!(std::io::stderr(), "{line}");
@@ -48,7 +48,7 @@ impl Output {
         }
     }
 
-    /// An error: what, where, what to do.
+    /// Prints an error: what, where, what to do.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         let what = format!("{error:#}");
         if self.json {
@@ -61,7 +61,7 @@ impl Output {
         }
     }
 
-    /// A sign of life for work of unknown length.
+    /// A spinner, for work of unknown length.
     pub(crate) fn spinner(&self, what: &str) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(style("  {spinner} {msg} ({elapsed})"));

@@ -1,4 +1,5 @@
-//! A picture of a volume: bricks across, groups down, in each crossing what the brick is to the group.
+//! A picture of a volume: one column per brick, one row per group; each cell shows the slot that the brick has in the
+//! group.
 //!
 //! ```text
 //!          b1   b2   b3   b4
@@ -13,10 +14,10 @@ use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig, S
 
 /// Most groups that a picture shows.
 const GROUPS_SHOWN: usize = 12;
-/// Most bricks that fit a terminal.
+/// Most bricks that a picture shows, so that it fits a terminal.
 const BRICKS_SHOWN: usize = 16;
 
-/// Draws a volume; in colours if the reader is a terminal.
+/// Draws a volume, with or without colours.
 pub(crate) fn picture(map: &ClusterMap, volume: &VolumeInfo, colours: bool) -> String {
     let bricks: Vec<&BrickInfo> = map.bricks.iter().take(BRICKS_SHOWN).collect();
     let mut text = row("brick", bricks.iter().map(|b| plain(&b.id.to_string())), "", colours);

@@ -1,4 +1,4 @@
-//! Errors that say what happened, where, and what to do about it.
+//! Errors that say what happened, where, and what to do.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub(crate) fn problem(what: impl Into<String>, remedy: impl Into<String>) -> any
     anyhow::Error::new(Problem { what: what.into(), remedy: remedy.into() })
 }
 
-/// The remedy that an error carries, if it does.
+/// The remedy of an error, if it has one.
 pub(crate) fn remedy(error: &anyhow::Error) -> Option<&str> {
     error.downcast_ref::<Problem>().map(|p| p.remedy.as_str())
 }

@@ -1,7 +1,7 @@
 //! The daemons of this machine: started detached, found again by their pid files, stopped by pid.
 //!
-//! A pid file holds the pid and the process's start time, so that a pid that the kernel has given to somebody
-//! else is never signalled.
+//! A pid file has the pid and the process's start time. So if the kernel has reused the pid for another process, that
+//! process is never signalled.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// One life of a process.
+/// One run of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Daemon {
     pid: i32,
@@ -31,7 +31,7 @@ impl Daemon {
         (state != "Z" && state != "X").then_some(Daemon { pid, started })
     }
 
-    /// The process that a pid file names, if it still runs.
+    /// The process in a pid file, if it still runs.
     pub(crate) fn read(pid_file: &Path) -> Option<Daemon> {
         let text = fs::read_to_string(pid_file).ok()?;
         let (pid, started) = text.trim().split_once(' ')?;
@@ -39,7 +39,7 @@ impl Daemon {
         daemon.is_running().then_some(daemon)
     }
 
-    /// Leaves the pid file behind.
+    /// Writes a pid file.
     pub(crate) fn write(&self, pid_file: &Path) -> anyhow::Result<()> {
         fs::write(pid_file, format!("{} {}\n", self.pid, self.started))
             .with_context(|| format!("cannot write {}", pid_file.display()))
@@ -50,19 +50,19 @@ impl Daemon {
         self.pid
     }
 
-    /// True while this very process runs.
+    /// Whether this same process still runs.
     pub(crate) fn is_running(&self) -> bool {
         u32::try_from(self.pid).ok().and_then(Daemon::running).is_some_and(|now| now == *self)
     }
 
-    /// Sends a signal; a process that has gone is no error.
+    /// Sends a signal. It is not an error if the process has ended.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.is_running() {
             let _ = kill(Pid::from_raw(self.pid), signal);
         }
     }
 
-    /// Waits until it has gone; false if it has not within `patience`.
+    /// Waits until it has ended; false if it still runs after `patience`.
     pub(crate) fn wait_gone(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         while self.is_running() {
@@ -74,7 +74,7 @@ impl Daemon {
         true
     }
 
-    /// Asks it to end; kills it if it has not within `patience`. True if it ended by itself.
+    /// Asks it to end, and kills it after `patience`. True if it ended by itself.
     pub(crate) fn stop(&self, patience: Duration) -> bool {
         self.signal(Signal::SIGTERM);
         if self.wait_gone(patience) {
@@ -86,7 +86,7 @@ impl Daemon {
     }
 }
 
-/// State and start time out of `/proc/PID/stat`; the name between may hold anything.
+/// State and start time from `/proc/PID/stat`. The process name before them may have any characters.
 fn parse_stat(stat: &str) -> Option<(&str, u64)> {
     let (_, after) = stat.rsplit_once(") ")?;
     let mut fields = after.split(' ');
@@ -97,14 +97,14 @@ fn parse_stat(stat: &str) -> Option<(&str, u64)> {
 
 /// A daemon that this process has started.
 pub(crate) struct Started {
-    /// What it is, for messages.
+    /// Its name in messages.
     pub(crate) name: String,
     child: Child,
     log: PathBuf,
     log_start: u64,
 }
 
-/// Starts this binary again as a daemon with its own log; its standard output and errors go there.
+/// Starts this binary as a daemon with its own log for standard output and errors.
 pub(crate) fn start(name: &str, args: &[OsString], log: &Path) -> anyhow::Result<Started> {
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let file = open_log(log)?;
@@ -135,7 +135,7 @@ impl Started {
         Daemon::running(self.child.id())
     }
 
-    /// Fails, with what the daemon said last, if it has ended already.
+    /// Fails if the daemon has ended; the error has its last log message.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -158,7 +158,7 @@ impl Started {
         crate::problem::problem(what, remedy.map_or_else(fallback, str::to_owned))
     }
 
-    /// What this life of the daemon wrote to its log.
+    /// The text that this run of the daemon has written to its log.
     pub(crate) fn said(&self) -> String {
         let mut text = Vec::new();
         if let Ok(mut file) = File::open(&self.log)

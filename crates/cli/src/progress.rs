@@ -1,4 +1,4 @@
-//! How far the slots are that are not live: which are lost, which are being brought level, how long that takes.
+//! Progress of slots that are not live: how many are Out, which are being brought level, and how long that will take.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::size::Size;
 pub(crate) struct Progress {
     /// Slots of all groups.
     pub(crate) slots: usize,
-    /// Those of them that are not live, those that are being brought level among them.
+    /// Slots that are not live, including those that are being brought level.
     pub(crate) out: usize,
-    /// What the groups' primaries tell of slots that they bring level.
+    /// Reports of primaries about slots that they bring level.
     pub(crate) joining: Vec<JoinReport>,
 }
 
 impl Progress {
-    /// Counts in the map, and in what the bricks say. What a primary says of a slot that is live by now does not count.
+    /// Counts slots in the map, and takes the bricks' reports. Reports about slots that are live by now are ignored.
     pub(crate) fn of<'a>(map: &ClusterMap, reports: impl Iterator<Item = &'a BrickReport>) -> Progress {
         let states = || map.volumes.iter().flat_map(|v| &v.groups).flat_map(|g| &g.slots).map(|s| s.state);
         let mut joining: BTreeMap<(GroupId, u8), JoinReport> = BTreeMap::new();
@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// What concerns one brick, which has `slots` slots, `out` of them not live.
+    /// The progress of the slots of one brick.
     pub(crate) fn of_brick(self, map: &ClusterMap, brick: BrickId) -> Progress {
         let slots = || map.volumes.iter().flat_map(|v| &v.groups).flat_map(|g| &g.slots);
         let of_brick = || slots().filter(|slot| slot.brick == brick);
@@ -49,7 +49,7 @@ impl Progress {
         }
     }
 
-    /// One line: how many slots are live, and what becomes of the others.
+    /// One line of text: how many slots are live, and the progress of the others.
     pub(crate) fn line(&self) -> String {
         match (self.out, self.joining.len()) {
             (0, _) => format!("all {} slots are live", self.slots),
@@ -82,7 +82,7 @@ impl Progress {
         std::iter::once(head.map(str::to_owned).to_vec()).chain(self.joining.iter().map(row)).collect()
     }
 
-    /// The same for programs.
+    /// The same as JSON.
     pub(crate) fn document(&self, map: &ClusterMap) -> Value {
         let joining = self.joining.iter().map(|join| {
             json!({
@@ -103,17 +103,17 @@ impl Progress {
     }
 }
 
-/// A group as people know it.
+/// The name of a group for people.
 pub(crate) fn group_name(map: &ClusterMap, id: GroupId) -> String {
     map.volume(id.volume).map_or_else(|| id.to_string(), |volume| format!("{}/g{}", volume.name, id.index))
 }
 
-/// How much of a slot's group has been compared. `None` while it is not known how much there is.
+/// The share of a slot's group that has been compared. `None` while the total is not known.
 fn per_cent(join: &JoinReport) -> Option<u64> {
     (join.stripes > 0).then(|| (join.compared.min(join.stripes) * 100) / join.stripes)
 }
 
-/// Time that is left if it goes on as so far. `None` before anything can be said.
+/// Remaining time at the present speed. `None` while it cannot be estimated.
 fn left_us(join: &JoinReport) -> Option<u64> {
     if join.compared == 0 || join.stripes < join.compared {
         return None;
@@ -122,7 +122,7 @@ fn left_us(join: &JoinReport) -> Option<u64> {
     u64::try_from(left).ok()
 }
 
-/// A time as people say it: `9 s`, `12 min`, `3 h 20 min`.
+/// A time as text: `9 s`, `12 min`, `3 h 20 min`.
 fn duration(us: u64) -> String {
     match us.div_ceil(1_000_000) {
         s @ 0..=119 => format!("{s} s"),

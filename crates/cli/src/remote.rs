@@ -1,4 +1,4 @@
-//! Asking the servers of a cluster, from a command that waits for the answer.
+//! Requests to the servers of a cluster, from a command that waits for the answers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ use crate::home::{Home, default_dir, read_key};
 use crate::problem::problem;
 use crate::size::Size;
 
-/// Which cluster a command is about.
+/// The cluster that a command uses.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConnectionArgs {
     /// Address of the metadata service, HOST:PORT; without it, the embedded cluster in --dir
@@ -43,12 +43,12 @@ pub(crate) struct Target {
 }
 
 impl ConnectionArgs {
-    /// The directory of the embedded cluster that is meant if no address is given.
+    /// The directory of the embedded cluster that is used if no address is given.
     pub(crate) fn dir(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(default_dir)
     }
 
-    /// Finds out where the cluster is.
+    /// Determines the cluster.
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
         let Some(meta) = &self.meta else {
             return Target::embedded(&Home::require(&self.dir())?);
@@ -65,7 +65,7 @@ impl Target {
         Ok(Target { meta: home.meta_address(), key: read_key(&key_file)?, key_file: Some(key_file) })
     }
 
-    /// The arguments that lead a daemon to this cluster.
+    /// The arguments with which a daemon finds this cluster.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["--meta".into(), self.meta.clone().into()];
         if let Some(key_file) = &self.key_file {
@@ -75,7 +75,7 @@ impl Target {
         words
     }
 
-    /// Options of a client of one of its volumes; `place` says to people where the volume is shown.
+    /// Options of a client of one of its volumes; `place` says where the volume is mounted, for people to read.
     pub(crate) fn client(&self, volume: &str, memory: Size, place: String) -> client::MountOptions {
         let identity = Identity { cluster: ClusterId::default(), key: self.key.clone(), role: Role::Client };
         client::MountOptions {
@@ -86,10 +86,10 @@ impl Target {
     }
 }
 
-/// What to do when a cluster does not let a client in.
+/// The error for a client that the cluster refuses, with a remedy.
 pub(crate) fn explain_join(error: &client::MountError) -> anyhow::Error {
     let hint = match error {
-        client::MountError::UnknownVolume(_) => "`shoal volume list` shows those there are".to_owned(),
+        client::MountError::UnknownVolume(_) => "`shoal volume list` shows the volumes".to_owned(),
         client::MountError::AlreadyMounted { holders, .. } => {
             let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;
             let beside = holders.iter().all(|holder| !holder.exclusive);
@@ -103,9 +103,9 @@ pub(crate) fn explain_join(error: &client::MountError) -> anyhow::Error {
     problem(error.to_string(), hint)
 }
 
-/// How long a brick may take to tell of itself, in microseconds.
+/// How long a brick may take to send its report, in microseconds.
 const BRICK_US: u64 = 1_000_000;
-/// Bricks that are asked at a time.
+/// Bricks that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
 /// Connections to a cluster's servers.
@@ -115,7 +115,7 @@ pub(crate) struct Remote {
     meta: String,
 }
 
-/// The cluster at one moment.
+/// The state of the cluster at one moment.
 pub(crate) struct ClusterSnapshot {
     pub(crate) map: ClusterMap,
     report: ClusterReport,
@@ -129,7 +129,7 @@ impl Deref for ClusterSnapshot {
     }
 }
 
-/// A ring for this thread.
+/// A world for this thread.
 pub(crate) fn real_world() -> anyhow::Result<World> {
     World::real().map_err(|e| {
         problem(
@@ -140,7 +140,7 @@ pub(crate) fn real_world() -> anyhow::Result<World> {
 }
 
 impl Remote {
-    /// Prepares to ask; connects at the first question.
+    /// Prepares requests; connects at the first one.
     pub(crate) fn new(target: &Target) -> anyhow::Result<Remote> {
         let world = real_world()?;
         let identity =
@@ -154,7 +154,7 @@ impl Remote {
         self.ask(&self.meta, CALL_TIMEOUT_US, request)
     }
 
-    /// Asks the metadata service, with its refusals as they are and its silence as an error to show.
+    /// Asks the metadata service. Returns a refusal as it is; other errors as an error to print.
     pub(crate) fn meta_or_refusal<R: Request>(
         &self,
         request: &R,
@@ -166,17 +166,17 @@ impl Remote {
         }
     }
 
-    /// Asks the metadata service, with any refusal as an error to show.
+    /// Asks the metadata service. Returns all errors as an error to print.
     pub(crate) fn meta_or_explain<R: Request>(&self, request: &R) -> anyhow::Result<R::Reply> {
         self.meta(request).map_err(|error| explain(error, &self.meta))
     }
 
-    /// The cluster that answered last; zeros before.
+    /// The id of the cluster that has answered; zeros before the first answer.
     pub(crate) fn cluster(&self) -> ClusterId {
         self.peers.cluster()
     }
 
-    /// The metadata service's account of the cluster, and the map.
+    /// The metadata service's report about the cluster, and the map.
     pub(crate) fn status(&self) -> anyhow::Result<ClusterSnapshot> {
         let report = self.meta_or_explain(&ClusterStatus {})?;
         let mut map = ClusterMap::empty(self.cluster());
@@ -192,13 +192,13 @@ impl Remote {
         Ok(())
     }
 
-    /// A brick's account of itself; `None` if it does not answer soon.
+    /// A brick's report; `None` if it does not answer soon.
     pub(crate) fn brick(&self, address: &str) -> Option<BrickReport> {
         self.ask(address, BRICK_US, &BrickStatus {}).ok()
     }
 
-    /// The accounts of the bricks that are up and answer soon, many asked at a time: those that do not answer are waited
-    /// for together.
+    /// The reports of the bricks that are Up and answer soon. Many are asked at the same time, so that silent ones do
+    /// not add up.
     pub(crate) fn bricks(&self, map: &ClusterMap) -> BTreeMap<BrickId, BrickReport> {
         let up: Vec<_> = map.bricks.iter().filter(|info| info.state == BrickState::Up).collect();
         let ask = async |info: &BrickInfo| {
@@ -219,7 +219,7 @@ impl Remote {
         reports
     }
 
-    /// Asks a group's primary, in an epoch.
+    /// Asks a group's primary, in a given epoch.
     pub(crate) fn primary<R: Request>(
         &self,
         address: &str,
@@ -230,7 +230,7 @@ impl Remote {
         self.ask_in(epoch, address, PATIENCE_US, request)
     }
 
-    /// Waits for so many microseconds.
+    /// Waits for `us` microseconds.
     pub(crate) fn pause(&self, us: u64) {
         self.world.block_on(self.world.sleep(us));
     }
@@ -251,7 +251,7 @@ impl Remote {
     }
 }
 
-/// A failed call in words.
+/// The error for a failed call, with a remedy.
 pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
     match error {
         CallError::Refused(refusal) => {
@@ -266,12 +266,12 @@ pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
             "--key-file with the key of that cluster",
         ),
         CallError::WrongCluster { theirs } => problem(
-            format!("the service at {address} belongs to cluster {theirs}, another one than meant here"),
+            format!("the service at {address} belongs to another cluster ({theirs})"),
             "the address of the right cluster's metadata service in --meta",
         ),
         CallError::BadReply => problem(
             format!(
-                "what answers at {address} is no metadata service of Shoal, or of an incompatible version"
+                "the server at {address} is not a metadata service of Shoal, or has an incompatible version"
             ),
             "check --meta",
         ),

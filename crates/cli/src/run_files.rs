@@ -1,4 +1,4 @@
-//! Notes that the daemons of gates leave about themselves, so that other commands find them.
+//! Run files of the daemons of mounts and gates, by which other commands find them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::process::Daemon;
 
-/// Where root's daemons leave them.
+/// The directory for root's daemons.
 const RUN_DIR: &str = "/run/shoal";
 
-/// Where this user's daemons leave them.
+/// The directory for this user's daemons.
 fn run_dir() -> PathBuf {
     let user = nix::unistd::geteuid();
     if user.is_root() {
@@ -23,13 +23,13 @@ fn run_dir() -> PathBuf {
     }
 }
 
-/// A daemon's note about itself, gone when it ends.
+/// The run file of this daemon; removed when dropped.
 pub(crate) struct RunFile {
     path: PathBuf,
 }
 
 impl RunFile {
-    /// Leaves a note of this process, which is a daemon of this `kind`.
+    /// Makes the run file of this process, a daemon of this `kind`.
     pub(crate) fn create(kind: &str, what: &Value) -> anyhow::Result<RunFile> {
         let dir = run_dir();
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -48,7 +48,7 @@ impl Drop for RunFile {
     }
 }
 
-/// What the running daemons of a kind have noted; notes of dead ones are cleared away.
+/// The contents of the run files of running daemons of a kind. Removes those of dead ones.
 pub(crate) fn of_kind(kind: &str) -> Vec<(Value, Daemon)> {
     let Ok(entries) = fs::read_dir(run_dir()) else { return Vec::new() };
     let is_one = |path: &PathBuf| {

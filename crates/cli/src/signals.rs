@@ -1,4 +1,4 @@
-//! Signals as events of one thread, instead of as interruptions of any.
+//! Handles signals on one thread, instead of interrupting any thread.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 /// Calls `stop` with the signal when this process is asked to end (SIGINT, SIGTERM, SIGHUP), each time.
 ///
-/// To be called before other threads start: they inherit that the signals are blocked.
+/// Must be called before other threads start, because they inherit the blocked signals.
 pub(crate) fn on_stop(mut stop: impl FnMut(Signal) + Send + 'static) -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

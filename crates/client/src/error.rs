@@ -1,16 +1,16 @@
-//! What can go wrong for a caller of this room.
+//! Errors of this room.
 
 use types::messages::cluster::{ClusterMap, ClusterReport, MountInfo};
 use types::{ClusterId, Refusal};
 use world::CallError;
 
-/// Why a file operation did not happen.
+/// Why a file operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// A server said no, finally.
+    /// A server refused, finally.
     #[error("{0}")]
     Refused(Refusal),
-    /// Nobody answered for as long as the client is patient. Whether a change was carried out is unknown.
+    /// No server answered within the retry budget. A change may or may not have been carried out.
     #[error("no server answers")]
     Unreachable,
     /// The servers hold a different cluster key.
@@ -19,11 +19,11 @@ pub enum ClientError {
     /// The servers belong to another cluster.
     #[error("the servers belong to another cluster")]
     WrongCluster,
-    /// A server's answer makes no sense.
-    #[error("a server's answer makes no sense")]
+    /// A server's answer is not valid.
+    #[error("a server's answer is not valid: check that all parts of the cluster run compatible versions")]
     BadReply,
-    /// The handle is not open, or not open for this.
-    #[error("the handle is not open for this")]
+    /// The handle is not open, or not open for this operation.
+    #[error("the handle is not open for this operation")]
     BadHandle,
     /// The mount has ended.
     #[error("the mount has ended")]
@@ -62,15 +62,15 @@ pub enum MountError {
         /// Its cluster.
         theirs: ClusterId,
     },
-    /// The volume has an exclusive mount, or has mounts and this one was to be exclusive.
+    /// The volume has an exclusive mount; or it has mounts, and this one would be exclusive.
     #[error("volume `{volume}` is mounted {}", places(holders))]
     AlreadyMounted {
         /// The volume.
         volume: String,
-        /// Its mounts; none if the last has left a moment ago.
+        /// Its mounts; none if the last one has just left.
         holders: Vec<MountInfo>,
     },
-    /// The metadata service said no.
+    /// The metadata service refused.
     #[error("the metadata service at {address} refuses: {refusal}")]
     Refused {
         /// Where it listens.
@@ -78,8 +78,8 @@ pub enum MountError {
         /// Why.
         refusal: Refusal,
     },
-    /// The metadata service's answer makes no sense.
-    #[error("the answer of the metadata service at {0} makes no sense")]
+    /// The metadata service's answer is not valid.
+    #[error("the answer of the metadata service at {0} is not valid: check the address and the versions")]
     BadReply(String),
 }
 
@@ -100,11 +100,11 @@ fn places(holders: &[MountInfo]) -> String {
     holders.iter().map(place).collect::<Vec<_>>().join("; ")
 }
 
-/// A mount that has not been heard for so long may be dead, in microseconds.
+/// A mount that was last heard this long ago may be dead, in microseconds.
 const SILENT_US: u64 = 2 * types::limits::HEARTBEAT_US;
 
 impl MountError {
-    /// The volume's mounts are in the way.
+    /// The error for a volume that other mounts use.
     pub(crate) fn already_mounted(volume: &str, map: &ClusterMap, report: ClusterReport) -> MountError {
         let id = map.volume_named(volume).map(|known| known.id);
         let holders = report.mounts.into_iter().filter(|mount| Some(mount.volume) == id).collect();

@@ -1,33 +1,33 @@
-//! Files to units: open files, write-behind, the write and read paths, retries.
+//! From files to units: open files, write-behind, the paths of writes and reads, retries.
 //!
-//! A [`Mount`] is what all threads of a mounted volume share; a [`Session`] is one thread's way into it. Start reading
+//! All threads of a mounted volume share a [`Mount`]. Each thread uses it through its own [`Session`]. Start reading
 //! at `paths/write.rs`, then `paths/read.rs`.
 //!
 //! # Layers
-//! A folder knows only folders further down in this table, and `error.rs` (`tests/layers.rs` checks it). Each has a type
-//! of its own for what all threads share, for what one thread uses, or for both.
+//! A folder imports only from folders further down in this table, and from `error.rs` (`tests/layers.rs` checks it).
+//! Each has a type for the state that all threads share, a type for the use by one thread, or both.
 //!
-//! | folder | what | shared; a thread's own |
+//! | folder | what | type shared by all threads; type of one thread |
 //! |---|---|---|
-//! | `face/` | what gates use: joining and leaving, open files, names, reading, writing, holes | `Mount`; `Session` |
-//! | `translators/` | what is done for speed: gathering writes, noting accesses. They know neither each other nor `cuts/`, `modes/` | -; `WriteBehind`, `Atimes` |
-//! | `cuts/` | a file's new size, and zeros over what a cut has left | `Zeroings`; `Cuts` |
-//! | `modes/` | what others allow: recalled modes, reads and writes that stop for a cut, opens on their way | `ModeState`; `Modes` |
-//! | `paths/` | ways to the servers and back: read, write, stage, Sync, sizes and closes, search for bytes, attributes | -; `Io` |
-//! | `unstable/` | what is not stable yet: budget, whose turn it is, what waits for stability | `Unstable`; - |
-//! | `routes/` | the map, suspects, the lease, asking, how long to try | `Routes`; `Link` |
-//! | `state/` | plain state: open files, gathered bytes, losses, accesses, options, counters | `OpenFiles`, `PendingAtimes`; - |
+//! | `face/` | the interface for gates: joining and leaving, open files, names, reads, writes, holes | `Mount`; `Session` |
+//! | `translators/` | gathers writes and accesses, to send them later in fewer messages. The two do not import from each other, nor from `cuts/` or `modes/` | -; `WriteBehind`, `Atimes` |
+//! | `cuts/` | truncates files, also shared ones; zeroes bytes left beyond the end | `Zeroings`; `Cuts` |
+//! | `modes/` | what other clients allow: recalls of modes, quiesced reads and writes, opens in flight | `ModeState`; `Modes` |
+//! | `paths/` | the paths of reads and writes to the servers: read, write, stage, Sync, reports of sizes and closes, search for bytes, attributes | -; `Io` |
+//! | `unstable/` | unstable bytes: their budget, which stripe is sent next, which pieces wait for stability | `Unstable`; - |
+//! | `routes/` | the cluster map, bricks that do not answer, the lease, requests and their retries | `Routes`; `Link` |
+//! | `state/` | plain state: open files, gathered bytes, lost writes, accesses, options, counters | `OpenFiles`, `PendingAtimes`; - |
 //!
-//! The buffers of write-behind lie low, in `state/gather.rs` and `unstable/`, because reads look into them, and Sync,
-//! cuts and recalls empty them. `translators/write_behind.rs` fills them and decides when they leave.
+//! The buffers of write-behind are in low layers, `state/gather.rs` and `unstable/`, because reads look into them, and
+//! Sync, truncations and recalls empty them. `translators/write_behind.rs` fills them and decides when they are sent.
 //!
-//! Three calls go up, each through something given from above:
+//! Three calls go up, each through a trait or a hook that a higher layer has set:
 //!
 //! | from | to | why |
 //! |---|---|---|
-//! | `routes/link.rs` | the trait `routes::Above`, which `modes::Holdings` implements | a request that finds the service restarted joins again before it goes on: for that it needs the open files, and a lost lease takes them; a new map has old epochs' bytes sent again before anybody hears of it |
-//! | `modes/` | [`RecallHook`], set by the gate | what the kernel caches is dropped before a mode is confirmed |
-//! | `translators/atimes.rs` | [`AtimeFilter`], set by the gate | only the kernel knows whether accesses count at its mount point |
+//! | `routes/link.rs` | the trait `routes::Above`, which `modes::Holdings` implements | a request that finds the service restarted joins again first: this reports the open files, and a lost lease closes them. Bytes sent in an old epoch are queued again before waiters see the new map |
+//! | `modes/` | [`RecallHook`], set by the gate | the kernel must drop what it caches before the mode is confirmed |
+//! | `translators/atimes.rs` | [`AtimeFilter`], set by the gate | only the kernel knows whether reads update access times at its mount point |
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! What a mount promises, against fakes in a simulated world.
+//! A mount keeps its promises to programs: fake bricks and a fake metadata service die, fall silent, refuse and forget
+//! in a simulated world, and what a program reads and hears is compared.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by failing")]
 

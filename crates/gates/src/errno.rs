@@ -1,4 +1,4 @@
-//! The one table of error numbers: what the kernel hears when the cluster says no.
+//! The only table of error numbers: errors of the client as numbers for the kernel and for NBD clients.
 
 use client::ClientError;
 use types::Refusal;
@@ -15,7 +15,7 @@ pub fn errno(error: ClientError) -> i32 {
     }
 }
 
-/// The error number of a failed request, of the few that the NBD protocol has.
+/// The NBD error number of a failed request; the protocol has only a few.
 pub(crate) fn nbd_code(error: ClientError) -> u32 {
     let code = match errno(error) {
         code @ (libc::EPERM | libc::ENOSPC | libc::EINVAL) => code,
@@ -27,7 +27,7 @@ pub(crate) fn nbd_code(error: ClientError) -> u32 {
     code.unsigned_abs()
 }
 
-/// The error number of a refusal. Those that a client deals with itself come here only if it gave up: plain I/O
+/// The error number of a refusal. Refusals that the client retries arrive here only after it gave up, and become I/O
 /// errors.
 fn of_refusal(refusal: Refusal) -> i32 {
     match refusal {

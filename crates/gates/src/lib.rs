@@ -1,7 +1,7 @@
-//! The doors through which other software comes in. Each is a thin translation; none decides anything.
+//! The doors for other software. Each gate only translates; it decides nothing.
 //!
-//! [`fuse`] shows a volume as files, [`nbd`] a volume or a file as a disk, [`nfs`] a volume to clients of that protocol;
-//! [`errno`] is the one table of error numbers.
+//! [`fuse`] shows a volume to the kernel as files. [`nbd`] shows a block volume, or one file, as a disk. [`nfs`] serves
+//! a volume to NFS clients. [`errno`] is the one table of error numbers.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The sending half of a client's connection, shared by the tasks that answer.
+//! The sending direction of a client's connection, shared by the tasks that answer.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -6,11 +6,12 @@ use std::io;
 use types::Buf;
 use world::{StreamSender, World};
 
-/// Sends the answers of many tasks: those that are ready in the same turn of the thread leave with one write, and the
-/// client wakes up once for all of them. `K` is kept until the answer has left: what it may hold is bounded by that.
+/// Sends the answers of many tasks. Answers that are ready in the same turn of the thread are sent with one write, so
+/// the client wakes up once for all of them. `K` is dropped after its answer was sent: it holds the credits of the
+/// request.
 pub(crate) struct ReplyQueue<K> {
     world: World,
-    /// Taken out by whoever sends; gone for good when the connection is broken.
+    /// [`None`] while a task sends, and after the connection broke.
     sender: Cell<Option<StreamSender>>,
     broken: Cell<bool>,
     messages: RefCell<Vec<(Vec<u8>, Buf)>>,
@@ -23,10 +24,10 @@ impl<K> ReplyQueue<K> {
         ReplyQueue { world, sender: Cell::new(Some(sender)), broken: Cell::new(false), messages, kept }
     }
 
-    /// Sends an answer, made of heads and bodies; returns at once if somebody else takes it along.
+    /// Sends an answer, made of heads and bodies. If another task is sending, that task also sends this answer, and
+    /// this call returns at once.
     ///
-    /// # Errors
-    /// If the connection is broken, for whoever finds out, and from then on.
+    /// # Errors If the connection is broken: for the task that notices it, and for all later calls.
     pub(crate) async fn send(
         &self,
         answer: impl IntoIterator<Item = (Vec<u8>, Buf)>,
@@ -38,9 +39,9 @@ impl<K> ReplyQueue<K> {
         self.messages.borrow_mut().extend(answer);
         self.kept.borrow_mut().push(kept);
         let Some(mut sender) = self.sender.take() else { return Ok(()) };
-        // Tasks that were woken together with this one have their answers ready by then.
+        // After this, tasks that were woken together with this one have their answers ready.
         self.world.yield_now().await;
-        let sent = self.send_what_there_is(&mut sender).await;
+        let sent = self.send_queued(&mut sender).await;
         match &sent {
             Ok(()) => self.sender.set(Some(sender)),
             Err(_) => {
@@ -52,8 +53,8 @@ impl<K> ReplyQueue<K> {
         sent
     }
 
-    /// Until nobody has added anything meanwhile.
-    async fn send_what_there_is(&self, sender: &mut StreamSender) -> io::Result<()> {
+    /// Sends all queued answers, also those that are added meanwhile.
+    async fn send_queued(&self, sender: &mut StreamSender) -> io::Result<()> {
         loop {
             let (messages, kept) = (self.messages.take(), self.kept.take());
             if messages.is_empty() {

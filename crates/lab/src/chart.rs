@@ -1,4 +1,4 @@
-//! Plain SVG: bars in groups, and lines. Text out of numbers.
+//! Charts as plain SVG: bars in groups, and lines.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const RIGHT: f64 = WIDTH - 20.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = HEIGHT - 88.0;
 
-/// What both kinds of picture have.
+/// Common parts of both kinds of charts.
 #[derive(Clone, Debug)]
 pub struct Axes<'a> {
     /// Above all.
@@ -22,11 +22,11 @@ pub struct Axes<'a> {
     pub x: &'a str,
     /// Beside the vertical axis.
     pub y: &'a str,
-    /// A level that everything is to be seen against, and its name.
+    /// A horizontal line for comparison, and its name.
     pub level: Option<(f64, &'a str)>,
 }
 
-/// A row of numbers with its name; some may be missing.
+/// A series of numbers with a name; some may be missing.
 pub type Series<'a> = (&'a str, Vec<Option<f64>>);
 
 /// Bars side by side in groups; one series has one colour, one number for each group.
@@ -164,7 +164,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A number as short as it can be read.
+/// A number as short text.
 fn short(value: f64) -> String {
     let text = if value >= 100.0 {
         format!("{value:.0}")

@@ -1,5 +1,5 @@
-//! Shoal's own daemons on the nodes: one brick each, the metadata service at the first, mounts and gates where they are
-//! wanted. All of them are started by their command lines, in the foreground, and end with the [`Cluster`].
+//! Shoal's daemons on the nodes: one brick on each, the metadata service on the first, mounts and gates where needed.
+//! All are started by their command lines, in the foreground, and end with the [`Cluster`].
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::topology;
 
 /// Port of the metadata service.
 const META_PORT: u16 = 7400;
-/// Bricks listen at this port and their number.
+/// Bricks listen at this port plus their number.
 const BRICK_PORT: u16 = 7400;
 /// Port of the NBD server of a node's disk.
 const DISK_PORT: u16 = 10809;
@@ -25,24 +25,24 @@ const DISK_PORT: u16 = 10809;
 const GATE_PORT: u16 = 2049;
 /// How long a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a daemon's log says once it can be reached.
+/// The words in a daemon's log once it can be reached.
 const LISTENING: &str = "listening at ";
 
-/// Where the bricks' processes are, and how they reach their disks.
+/// Where the bricks' processes run, and how they reach their disks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disks {
     /// Each at its node, over a file there.
     Own,
     /// All at the first node, over NBD to the nodes' disks (its own is a file there).
     Gathered,
-    /// Each at its node, over NBD to a server there that notes every access.
+    /// Each at its node, over NBD to a server there that logs every access.
     Counted,
 }
 
-/// What a cluster is to be.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterPlan {
-    /// Nodes with a brick: the first so many of the network.
+    /// Number of nodes with a brick: the first ones of the network.
     pub nodes: u32,
     /// Where the bricks are.
     pub disks: Disks,
@@ -68,18 +68,18 @@ pub const FILES: &str = "main";
 /// The block volume.
 pub const DISK: &str = "disk";
 
-/// A cluster that runs. Everything of it is gone when it is dropped.
+/// A running cluster. Dropping it removes everything.
 pub struct Cluster<'n> {
     shoal: PathBuf,
     network: &'n Network,
     plan: ClusterPlan,
     dir: PathBuf,
-    /// In the order in which they are to end: bricks, metadata service, servers of disks.
+    /// In the order of stopping: bricks, metadata service, servers of disks.
     programs: Vec<Program>,
 }
 
 impl<'n> Cluster<'n> {
-    /// Starts one, by the program `shoal`, with a volume of files, and a block volume of `disk` bytes.
+    /// Starts a cluster with the program `shoal`, a volume of files, and a block volume of `disk` bytes.
     ///
     /// # Errors
     /// What a daemon said before it ended.
@@ -144,7 +144,7 @@ impl<'n> Cluster<'n> {
         Ok(())
     }
 
-    /// Starts the NBD server of a node's disk; its address as a brick's disk.
+    /// Starts the NBD server of a node's disk. Returns its URL for the brick.
     fn start_disk(&mut self, number: u32, file: &Path) -> Result<String> {
         let making = doing(format!("make {}", file.display()));
         std::fs::File::create(file).and_then(|file| file.set_len(self.plan.brick)).map_err(making)?;
@@ -167,7 +167,7 @@ impl<'n> Cluster<'n> {
         Ok(format!("nbd://{address}:{DISK_PORT}/brick"))
     }
 
-    /// Where the server of a counted disk notes its accesses.
+    /// The log of accesses of the server of a counted disk.
     pub fn accesses(&self, number: u32) -> PathBuf {
         self.dir.join(format!("accesses{number}"))
     }
@@ -191,7 +191,7 @@ impl<'n> Cluster<'n> {
         Ok(bricks.filter(|brick| brick["state"] == "up").count())
     }
 
-    /// The answer of a command that asks the cluster, at the first node.
+    /// Runs a command that asks the cluster, at the first node. Returns its answer.
     ///
     /// # Errors
     /// What it said.
@@ -271,7 +271,7 @@ impl<'n> Cluster<'n> {
 
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
-        // Killed one after the other, then forgotten: what is on the disks is of no use to anybody.
+        // Kill them one after the other; the contents of the disks are not needed any more.
         self.programs.clear();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
@@ -302,7 +302,7 @@ impl Mount {
         &self.dir
     }
 
-    /// Ends it; returns when everything is stable and its process has gone.
+    /// Ends it. Returns when everything is stable and its process has ended.
     ///
     /// # Errors
     /// Something could not be made stable.

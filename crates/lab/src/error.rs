@@ -1,14 +1,14 @@
-//! What can go wrong in a lab, in words for the person who started it.
+//! Errors of the lab, for its user.
 
 use std::fmt::Display;
 
-/// Outcome of what the lab does.
+/// The result of an operation of the lab.
 pub type Result<T> = std::result::Result<T, LabError>;
 
 /// Why an experiment cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A program of the system is not there.
+    /// A program of the system is missing.
     #[error("`{program}` is missing: install {package}")]
     Missing {
         /// What was to be started.
@@ -32,7 +32,7 @@ pub enum LabError {
         /// The error of the system, or of the other side.
         why: String,
     },
-    /// Bytes came back that are not those that were written.
+    /// A read returned bytes that differ from those written.
     #[error("{place} returned wrong bytes at {at}")]
     WrongBytes {
         /// What was read.
@@ -42,7 +42,7 @@ pub enum LabError {
     },
 }
 
-/// The error of something that was being done: `map_err(doing("mount proc"))`.
+/// Converts the error of an operation: `map_err(doing("mount proc"))`.
 pub fn doing<E: Display>(what: impl Into<String>) -> impl FnOnce(E) -> LabError {
     let doing = what.into();
     move |error| LabError::Failed { doing, why: error.to_string() }

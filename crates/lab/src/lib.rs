@@ -1,18 +1,18 @@
-//! Real links between network namespaces of one machine, loads, and the papers' experiments on them.
+//! The papers' experiments, with loads on real links between network namespaces of one machine.
 //!
-//! Nothing here is needed to run Shoal: its programs are started as anybody starts them, by their command lines.
+//! Shoal does not need this room to run. The lab starts Shoal's programs by their command lines, as a user would.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`sandbox`] | namespaces that the kernel clears away, however their owner ends |
-//! | [`topology`] | nodes on a switch, as the commands that make them: plain text |
-//! | [`network`] | those commands carried out; bytes that went over each link |
-//! | [`node`] | programs and connections at a node |
-//! | [`load`] | Bonnie's four items, on files, disks over NBD and files over NFS |
-//! | [`cluster`] | Shoal's own daemons on the nodes |
-//! | [`meter`] | how busy the machine was |
-//! | [`paper001`] | single I/O space of network block devices, software RAID and NFS |
-//! | [`chart`] | plain SVG |
+//! | [`sandbox`] | namespaces that the kernel removes when their owner ends, for any reason |
+//! | [`topology`] | nodes on a switch: the commands that make them, as plain text |
+//! | [`network`] | carries out these commands, and counts the bytes on each link |
+//! | [`node`] | programs and connections on a node |
+//! | [`load`] | Bonnie's four items, on files, on disks over NBD and on files over NFS |
+//! | [`cluster`] | Shoal's daemons on the nodes |
+//! | [`meter`] | measures how busy the machine was |
+//! | [`paper001`] | paper 001: a single I/O space of network block devices, software RAID and NFS |
+//! | [`chart`] | charts as plain SVG |
 
 #![forbid(unsafe_code)]
 

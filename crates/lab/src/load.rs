@@ -1,8 +1,8 @@
-//! Bonnie's four sequential items: by character through a buffer as stdio has it, and by block.
+//! Bonnie's four sequential items: by character through a buffer like that of stdio, and by block.
 //!
-//! Bonnie calls `putc` and `getc` for each character, and `write` and `read` for each block of 16 KiB. So does this; what
-//! lies below is a [`Sink`] or a [`Read`]. The time of a write ends when everything is stable, so no cache is measured.
-//! What is read is compared with what was written.
+//! Like Bonnie, this calls `putc` and `getc` for each character, and `write` and `read` for each block of 16 KiB, on
+//! a [`Sink`] or a [`Read`]. The time of a write ends when everything is stable, so no cache is measured. Bytes read
+//! are compared with those written.
 
 mod disk;
 mod file;
@@ -20,10 +20,10 @@ use crate::error::{LabError, Result, doing};
 
 /// Bonnie's block, in bytes.
 pub const BLOCK: usize = 16 << 10;
-/// The buffer of stdio: a page, as C libraries give a file that tells no other size. In bytes.
+/// The buffer of stdio, in bytes: a page, the size that C libraries use for a file without a preferred size.
 const STDIO: usize = 4 << 10;
 
-/// What is written to, from the start on.
+/// A destination that is written sequentially.
 pub trait Sink: Write {
     /// Returns when everything that was written is stable.
     ///
@@ -49,7 +49,7 @@ impl Item {
     /// In the order in which they are measured.
     pub const ALL: [Item; 4] = [Item::PutChars, Item::WriteBlocks, Item::GetChars, Item::ReadBlocks];
 
-    /// What people call it.
+    /// Its title.
     pub fn title(self) -> &'static str {
         match self {
             Item::PutChars => "char write",
@@ -64,7 +64,7 @@ impl Item {
         Item::ALL.into_iter().find(|item| item.title() == title)
     }
 
-    /// True for the two that write.
+    /// Whether the item writes.
     pub fn writes(self) -> bool {
         matches!(self, Item::PutChars | Item::WriteBlocks)
     }
@@ -78,12 +78,12 @@ impl Item {
     }
 }
 
-/// From when to when a load ran.
+/// Start and end of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
-    /// Its first byte.
+    /// The time of its first byte.
     pub start: Instant,
-    /// Its last one stable, or read and compared.
+    /// The time when its last byte was stable, or read and compared.
     pub end: Instant,
 }
 
@@ -129,7 +129,7 @@ pub fn read(item: Item, bytes: u64, open: impl FnOnce() -> Result<Box<dyn Read>>
     }
 }
 
-/// The character at a place of the file that is written by character.
+/// The character at an offset of the file that is written by character.
 fn character(at: u64) -> u8 {
     (at ^ (at >> 8) ^ (at >> 16)) as u8
 }
@@ -142,11 +142,11 @@ fn put_chars(sink: &mut dyn Sink, bytes: u64) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The place of the first wrong character, if there is one.
+/// The offset of the first wrong character, if any.
 fn get_chars(source: &mut dyn Read, bytes: u64) -> std::io::Result<Option<u64>> {
     let mut input = BufReader::with_capacity(STDIO, source);
     for at in 0..bytes {
-        // What `getc` does: the next of the buffer, which is filled when it is empty.
+        // As `getc`: the next character of the buffer, which is refilled when empty.
         let Some(&byte) = input.fill_buf()?.first() else { return Ok(Some(at)) };
         input.consume(1);
         if byte != character(at) {
@@ -156,7 +156,7 @@ fn get_chars(source: &mut dyn Read, bytes: u64) -> std::io::Result<Option<u64>> 
     Ok(None)
 }
 
-/// The block with this number: its number in front of what all have.
+/// The contents of a block: its number, then bytes that are the same in all blocks.
 fn fill(block: &mut [u8], number: u64) {
     block[..8].copy_from_slice(&number.to_le_bytes());
 }
@@ -174,7 +174,7 @@ fn write_blocks(sink: &mut dyn Sink, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The place of the first wrong block, if there is one.
+/// The offset of the first wrong block, if any.
 fn read_blocks(source: &mut dyn Read, bytes: u64) -> std::io::Result<Option<u64>> {
     let (mut wanted, mut block) = (blank(), blank());
     for number in 0..bytes / BLOCK as u64 {

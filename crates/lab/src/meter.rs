@@ -1,8 +1,8 @@
-//! How busy the machine was.
+//! Measures how busy the machine was.
 
 use crate::error::{Result, doing};
 
-/// What all cores have done since the machine started, in clock ticks.
+/// Times of all cores since the machine started, in clock ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuTimes {
     busy: u64,
@@ -10,7 +10,7 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// What they have done until now, everybody's work on the machine counted: the network's is nobody's.
+    /// The times until now. They include all work on the machine, because work for the network belongs to no process.
     ///
     /// # Errors
     /// `/proc/stat` cannot be read.
@@ -30,7 +30,7 @@ impl CpuTimes {
         Some(CpuTimes { busy: all - idle, all })
     }
 
-    /// The share of their time for which they were busy since `before`, 0 to 1.
+    /// The share of time for which the cores were busy since `before`, 0 to 1.
     pub fn busy_since(self, before: CpuTimes) -> f64 {
         let all = self.all.saturating_sub(before.all);
         if all == 0 { 0.0 } else { self.busy.saturating_sub(before.busy) as f64 / all as f64 }

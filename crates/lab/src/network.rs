@@ -1,4 +1,4 @@
-//! A topology's commands carried out, and the bytes that went over each link.
+//! Carries out the commands of a topology, and counts the bytes on each link.
 
 use std::process::{Command, Stdio};
 
@@ -8,26 +8,26 @@ use crate::error::{LabError, Result, doing};
 use crate::node::Node;
 use crate::topology::{self, INTERFACE, Link, SWITCH, Step};
 
-/// Nodes on a switch; to be made within a [sandbox](crate::sandbox), which clears it away.
+/// Nodes on a switch. Must be made within a [sandbox](crate::sandbox), which removes them.
 pub struct Network {
     nodes: Vec<Node>,
 }
 
-/// What the two ends of a link have sent.
+/// Counters of the two ends of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     /// From the node, in bytes, headers counted.
     pub sent: u64,
     /// To the node, in bytes, headers counted.
     pub received: u64,
-    /// Packets to the node; a bundle that left at once counts as its packets.
+    /// Packets to the node; a bundle (GSO) counts as its packets.
     pub packets: u64,
-    /// Packets that found a queue full, at either end.
+    /// Packets that were dropped because a queue was full, at either end.
     pub dropped: u64,
 }
 
 impl Traffic {
-    /// What has been added since `before`.
+    /// The difference since `before`.
     pub fn since(self, before: Traffic) -> Traffic {
         Traffic {
             sent: self.sent.saturating_sub(before.sent),
@@ -37,7 +37,7 @@ impl Traffic {
         }
     }
 
-    /// Both together.
+    /// Bytes in both directions.
     pub fn and(self, other: Traffic) -> Traffic {
         Traffic {
             sent: self.sent + other.sent,
@@ -60,7 +60,7 @@ impl Network {
         Ok(Network { nodes })
     }
 
-    /// Gives all links another rate.
+    /// Sets the rate of all links.
     ///
     /// # Errors
     /// What `tc` said.
@@ -81,7 +81,7 @@ impl Network {
         &self.nodes[number as usize - 1]
     }
 
-    /// What went over the link of each node, the first node's first.
+    /// The traffic of each node's link, in the order of the nodes.
     ///
     /// # Errors
     /// What `tc` said.
@@ -99,7 +99,7 @@ impl Network {
         self.nodes.iter().map(of_node).collect()
     }
 
-    /// What the switch has passed on, over all links: every byte between nodes once.
+    /// Bytes that the switch has forwarded over all links; every byte between nodes counts once.
     ///
     /// # Errors
     /// What `tc` said.
@@ -134,7 +134,7 @@ fn run(program: &'static str, words: &[String]) -> Result<Vec<u8>> {
     Err(LabError::Command { command: format!("{program} {}", words.join(" ")), said })
 }
 
-/// What a queue has let through.
+/// The traffic that a queue has passed.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     bytes: u64,

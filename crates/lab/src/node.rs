@@ -14,9 +14,10 @@ use nix::unistd::Pid;
 use crate::error::{LabError, Result, doing};
 use crate::topology;
 
-/// That of the kernel of the paper; and the same everywhere, or results would differ by the settings of machines.
+/// The algorithm of the paper's kernel. It is set explicitly, so that results do not depend on the machine's
+/// settings.
 const CONGESTION_CONTROL: &str = "reno";
-/// How long a program may take to end when it is asked to: a mount makes everything stable first.
+/// How long a program may take to end; a mount makes everything stable first.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A network namespace with one link.
@@ -27,7 +28,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node with this number, which `ip` has made.
+    /// The node with this number, already made by `ip`.
     pub(crate) fn find(number: u32) -> Result<Node> {
         let name = topology::name(number);
         let path = Path::new("/run/netns").join(&name);
@@ -35,7 +36,7 @@ impl Node {
         Ok(Node { number, name, space })
     }
 
-    /// Makes the settings of the node's own.
+    /// Applies the settings of the node.
     pub(crate) fn configure(&self) -> Result<()> {
         let file = "/proc/sys/net/ipv4/tcp_congestion_control";
         self.inside(|| std::fs::write(file, CONGESTION_CONTROL))?.map_err(doing(format!("set {file}")))
@@ -56,12 +57,12 @@ impl Node {
         topology::address(self.number)
     }
 
-    /// Does something at the node: sockets and programs that it makes there are the node's.
+    /// Runs `f` at the node: its sockets and programs belong to the node.
     ///
     /// # Errors
     /// The node cannot be entered.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T> {
-        // A network namespace belongs to a thread: another thread is all that it takes to be elsewhere.
+        // The network namespace is a property of a thread, so a new thread is enough.
         thread::scope(|scope| {
             let there = scope.spawn(|| {
                 setns(&self.space, CloneFlags::CLONE_NEWNET)
@@ -72,7 +73,7 @@ impl Node {
         })
     }
 
-    /// Starts a program at the node; what it says goes to `log`.
+    /// Starts a program at the node, with its output in `log`.
     ///
     /// # Errors
     /// It cannot be started.
@@ -84,7 +85,7 @@ impl Node {
         Ok(Program { name: format!("{name} at {}", self.name), child, log: log.to_owned() })
     }
 
-    /// Runs a program at the node to its end. What it wrote to standard output.
+    /// Runs a program at the node to its end. Returns its standard output.
     ///
     /// # Errors
     /// It cannot be started, or fails.
@@ -107,7 +108,7 @@ fn cannot_start(command: &Command) -> impl FnOnce(std::io::Error) -> LabError {
     }
 }
 
-/// A program that runs at a node; it is killed when this is dropped.
+/// A program that runs at a node; killed when dropped.
 pub struct Program {
     name: String,
     child: Child,
@@ -115,7 +116,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Fails, with what the program said last, if it has ended.
+    /// Fails if the program has ended; the error has its last output.
     ///
     /// # Errors
     /// It has ended.
@@ -127,10 +128,9 @@ impl Program {
         }
     }
 
-    /// Waits until `is_so`, as long as the program runs.
+    /// Waits until `is_so` returns true, while the program runs.
     ///
-    /// # Errors
-    /// It has ended, or it is not so within `patience`.
+    /// # Errors The program has ended, or `patience` has passed.
     pub fn wait_until(&mut self, patience: Duration, mut is_so: impl FnMut() -> bool) -> Result<()> {
         let end = Instant::now() + patience;
         while !is_so() {
@@ -169,12 +169,12 @@ impl Program {
         }
     }
 
-    /// Where what it says goes to.
+    /// The file with its output.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// What it has said.
+    /// Its output so far.
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

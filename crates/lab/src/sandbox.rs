@@ -1,4 +1,4 @@
-//! Namespaces that the kernel clears away, however their owner ends.
+//! Namespaces that the kernel removes when their owner ends, for any reason.
 //!
 //! ```text
 //!   owner ──pipe──▶ first process of a pid namespace ──▶ programs of the nodes
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! The owner starts this program again as the first process of a new pid namespace ([`Sandbox::start`]); that process
-//! gives itself private mounts and a network of its own ([`enter`]), and everything else is started and mounted there.
-//! When the owner ends, by whatever signal, the pipe between them closes and the first process ends; the kernel then
-//! kills every other process of the namespace, and with the last of them go mounts, network namespaces and the RAM below
-//! [`SANDBOX_DIR`]. So there is nothing that a later run would have to find and clear.
+//! gives itself private mounts and a network of its own ([`enter`]), and everything else is started and mounted
+//! there. When the owner ends, by whatever signal, the pipe between them closes and the first process ends; the
+//! kernel then kills every other process of the namespace, and with the last of them go mounts, network namespaces
+//! and the RAM below [`SANDBOX_DIR`]. So a later run never has anything to clean up.
 
 use std::io::Read;
 use std::path::Path;
@@ -20,21 +20,21 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::error::{LabError, Result, doing};
 
-/// Where a sandbox keeps its files: RAM that nobody outside sees.
+/// Directory of a sandbox's files: in RAM, invisible outside.
 pub const SANDBOX_DIR: &str = "/run/lab";
 
 /// A sandbox, seen from its owner; it ends when this is dropped.
 pub struct Sandbox {
     first: Child,
-    /// Held here, because waiting for a child closes its standard input first.
+    /// Kept open here, because waiting for a child would close its standard input first.
     _pipe: Option<ChildStdin>,
 }
 
 impl Sandbox {
     /// Starts `command` as the first process of a new pid namespace; it must call [`enter`] before all else.
     ///
-    /// Later children of the calling thread would be in the namespace too: start none, or call this from a thread of its
-    /// own that lives as long as the sandbox.
+    /// Later children of the calling thread would be in the namespace too. So start none, or call this from a
+    /// separate thread that lives as long as the sandbox.
     ///
     /// # Errors
     /// No namespaces for this user, or `command` cannot be started.
@@ -58,14 +58,14 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // Returns when every process of the namespace is gone.
+        // Returns when every process of the namespace has ended.
         let _ = self.first.kill();
         let _ = self.first.wait();
     }
 }
 
-/// Gives this process, the first of a sandbox, its own mounts and network, and `size` bytes of RAM below [`SANDBOX_DIR`] at
-/// most. Standard input must be the owner's pipe. Call it before other threads start.
+/// Gives this process, the first of a sandbox, its own mounts and network, and `size` bytes of RAM below
+/// [`SANDBOX_DIR`] at most. Standard input must be the owner's pipe. Call it before other threads start.
 ///
 /// # Errors
 /// This process is not the first of a pid namespace, or the kernel refuses.

@@ -1,10 +1,10 @@
-//! Nodes on a switch, as the commands that make them: plain text out of numbers.
+//! Nodes on a switch, as the commands that make them. No command is run here.
 //!
 //! ```text
-//!   node1: eth0 ──tbf──▶ ┌────────┐            Each node is a network namespace, the switch a bridge in one of its own.
-//!          ◀──tbf─────── │ switch │            A pair of virtual interfaces is a cable; the token bucket at each of its
-//!   node2: eth0 ──tbf──▶ │        │            ends is what that end may send: full duplex, as on a switching hub.
-//!          ◀──tbf─────── └────────┘
+//!   node1: eth0 ──tbf──▶ ┌────────┐            Each node is a network namespace, the switch a bridge in one of its
+//! own.          ◀──tbf─────── │ switch │            A pair of virtual interfaces is a cable; the token bucket at
+//! each of its   node2: eth0 ──tbf──▶ │        │            ends is what that end may send: full duplex, as on a
+//! switching hub.          ◀──tbf─────── └────────┘
 //! ```
 
 use std::net::Ipv4Addr;
@@ -18,15 +18,15 @@ const FIRST: u32 = 0xc612_0000;
 const PREFIX: u32 = 15;
 /// Most nodes of a switch.
 pub const NODES_MAX: u32 = 250;
-/// Bytes that may leave at once, in bytes: more than a frame, less than a bundle of them, which tbf then takes apart.
+/// Burst of a link, in bytes: more than a frame, but less than a bundle of frames (GSO), so that tbf splits bundles.
 const BURST: u32 = 16 << 10;
 
-/// What a link carries, the same both ways.
+/// The properties of a link, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     /// Megabits per second, all headers counted.
     pub mbit: u32,
-    /// Bytes that wait for the link at each of its ends before more are dropped.
+    /// Size of the queue at each end, in bytes; further packets are dropped.
     pub queue: u32,
 }
 
@@ -35,7 +35,7 @@ pub struct Link {
 pub struct Step {
     /// `ip` or `tc`.
     pub program: &'static str,
-    /// Its words.
+    /// Its arguments.
     pub words: Vec<String>,
 }
 
@@ -53,16 +53,16 @@ pub fn address(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIRST + node)
 }
 
-/// The addresses of all nodes, as others write them.
+/// The addresses of all nodes, as a network.
 pub fn addresses() -> String {
     format!("{}/{PREFIX}", Ipv4Addr::from_bits(FIRST))
 }
 
-/// What makes a switch with so many nodes.
+/// The commands that make a switch with `nodes` nodes.
 pub fn build(nodes: u32, link: Link) -> Vec<Step> {
     let mut steps = vec![
         step("ip", &format!("netns add {SWITCH}")),
-        // Without a look for loops, or a port would be deaf for 30 s.
+        // Without the spanning tree protocol, because with it a port would not forward for 30 s.
         step("ip", &format!("-n {SWITCH} link add hub type bridge stp_state 0")),
         step("ip", &format!("-n {SWITCH} link set hub up")),
     ];
@@ -81,7 +81,7 @@ pub fn build(nodes: u32, link: Link) -> Vec<Step> {
     steps
 }
 
-/// What gives all links this rate and queue, whatever they have.
+/// The commands that set rate and queue of all links.
 pub fn shape(nodes: u32, link: Link) -> Vec<Step> {
     let Link { mbit, queue } = link;
     let mut steps = Vec::new();

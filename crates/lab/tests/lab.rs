@@ -1,4 +1,5 @@
-//! A lab from outside: what its links carry, and that nothing of it is left however its owner ends. Needs root.
+//! A link of the lab carries its rate and no more, and nothing of a lab is left when its owner is killed: the tests
+//! send bytes over a link, and look for processes, mounts and namespaces. They need root.
 //!
 //! The tests that are ignored are the processes of the others: this program starts itself again, as a lab's owner does.
 

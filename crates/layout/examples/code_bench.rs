@@ -1,5 +1,5 @@
-//! Prints how fast the code is here: `cargo run --release -p layout --example code_bench -- 8+2,2+1 4096,1048576 0.1`
-//! (codes, bytes of data in a stripe, seconds for each row).
+//! Prints the speed of the code on this machine: `cargo run --release -p layout --example code_bench -- 8+2,2+1
+//! 4096,1048576 0.1` (codes, bytes of data in a stripe, seconds for each row).
 
 use std::collections::BTreeMap;
 use std::error::Error;

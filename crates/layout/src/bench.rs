@@ -1,7 +1,8 @@
-//! How fast the code is here: the table behind `shoal code bench` (paper 002, figure 2).
+//! Measures the speed of the code on this machine, for `shoal code bench` (paper 002, figure 2).
 //!
-//! Speeds are GB/s (10^9) of the stripe's data, so a decode that reads K units and writes one counts K units. *Hot*
-//! is one stripe over and over, *memory* walks 64 MiB of stripes. Every run is checked after its time is taken.
+//! Speeds are GB/s (10^9 bytes/s) of the stripe's data, so a decode that reads K units and writes one counts K units.
+//! *Hot* repeats one stripe, *memory* goes through 64 MiB of stripes. The result of each run is checked after the
+//! timing.
 
 use std::ops::Range;
 
@@ -9,22 +10,22 @@ use types::{BufMut, Code};
 
 use crate::{Backend, Coder, DecodeError};
 
-/// Data of the stripes that a run of [`Access::Memory`] walks, in bytes.
+/// Data of all stripes of an [`Access::Memory`] run, in bytes.
 const WALK: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
-/// Most stripes of such a run: very small ones walk less.
+/// Most stripes of such a run. With very small stripes it has less than [`WALK`] bytes.
 const STRIPES_MAX: usize = 1 << 14;
-/// Data that is coded between two looks at the clock, in bytes, and most stripes.
+/// Data processed between two readings of the clock, in bytes, and the most stripes.
 const BATCH: usize = 1 << 20;
 const BATCH_STRIPES: usize = 1 << 10;
-/// Units are rounded down to a multiple of this, as those of volumes are multiples of much more, in bytes.
+/// Units are rounded down to a multiple of this, in bytes. Units of volumes are multiples of 4 KiB.
 const ALIGN: usize = 64;
 
 /// Where the stripes of a run lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// One stripe over and over: in the cache, if it fits.
+    /// One stripe again and again: in the cache, if it fits.
     Hot,
-    /// Many stripes in a row: in memory.
+    /// Many consecutive stripes: in memory.
     Memory,
 }
 
@@ -68,18 +69,18 @@ impl Operation {
     }
 }
 
-/// Why a run has no speed.
+/// Why a run has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BenchError {
-    /// The code made other bytes than it must.
-    #[error("wrong bytes in unit {unit} of stripe {stripe}")]
+    /// The code computed wrong bytes.
+    #[error("the code computed wrong bytes in unit {unit} of stripe {stripe}")]
     WrongBytes {
-        /// The stripe of the walk.
+        /// The stripe, counted from 0.
         stripe: usize,
         /// The unit.
         unit: usize,
     },
-    /// The code refused.
+    /// The code refused to decode.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// The clock did not move.
@@ -92,7 +93,7 @@ pub enum BenchError {
 pub struct Row {
     /// The code.
     pub code: Code,
-    /// Bytes of data in a stripe: K whole units, so at most what was asked for.
+    /// Bytes of data in a stripe: K whole units, at most the requested size.
     pub stripe: usize,
     /// Which backend.
     pub backend: Backend,
@@ -104,9 +105,9 @@ pub struct Row {
     pub speed: Result<f64, BenchError>,
 }
 
-/// Measures every code at every stripe size (bytes of data), each backend, hot and in memory, for `seconds` a row.
-/// `now` is a clock in microseconds. Stripes with less than one byte a unit are left out, and so are losses that
-/// the code does not bear.
+/// Measures every code at every stripe size (bytes of data), each backend, hot and in memory, for `seconds` per row.
+/// `now` is a clock in microseconds. Stripes with less than one byte per unit are left out, and so are losses that
+/// the code does not survive.
 pub fn code_bench(codes: &[Code], stripes: &[usize], seconds: f64, now: &dyn Fn() -> u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for &code in codes {
@@ -148,7 +149,7 @@ fn measure(
     }
 }
 
-/// Stripes in a row, each with room for two rebuilt units.
+/// Consecutive stripes, each with room for two rebuilt units.
 struct Walk {
     code: Code,
     unit: usize,
@@ -156,7 +157,7 @@ struct Walk {
     data: BufMut,
     parity: BufMut,
     out: BufMut,
-    /// What the parity must be, by the plain backend.
+    /// The correct parity, computed by the scalar backend.
     right: Vec<u8>,
 }
 
@@ -182,7 +183,8 @@ impl Walk {
         seconds: f64,
         now: &dyn Fn() -> u64,
     ) -> Result<f64, BenchError> {
-        // What a run leaves undone must not pass for done; and the first touch of the pages is not timed.
+        // Outputs that a run does not write must not look correct. This also touches the pages before the timing
+        // begins.
         self.out.fill(0xa5);
         if operation == Operation::Encode {
             self.parity.fill(0xa5);
@@ -201,7 +203,7 @@ impl Walk {
                 break elapsed;
             }
         };
-        // A short run may not have come round: the rest is done now, so that all of it can be checked.
+        // A short run may not have reached every stripe. Process the rest now, so that every stripe can be checked.
         for stripe in at..self.stripes {
             self.code_one(coder, operation, stripe)?;
         }
@@ -224,7 +226,7 @@ impl Walk {
         }
     }
 
-    /// The bytes of `units` units of a stripe in a buffer that holds so many of each stripe.
+    /// The byte range of a stripe in a buffer that holds `units` units of each stripe.
     fn range(&self, stripe: usize, units: usize) -> Range<usize> {
         stripe * units * self.unit..(stripe + 1) * units * self.unit
     }
@@ -246,7 +248,7 @@ impl Walk {
         coder.decode(&sources, &mut missing)
     }
 
-    /// The first stripe and unit that are not what they must be: parity, and the `lost` units rebuilt.
+    /// The first stripe and unit with wrong bytes, among the parity and the `lost` rebuilt units.
     fn wrong(&self, lost: usize) -> Option<(usize, usize)> {
         let (k, m) = (self.code.k(), self.code.m());
         (0..self.stripes).find_map(|stripe| {

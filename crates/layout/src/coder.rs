@@ -1,11 +1,10 @@
-//! The code: parity from data, and any K units give back the rest.
+//! The code: computes parity from data, and the other units from any K units.
 //!
-//! One mechanism for every `K+M`: rows of numbers over GF(2^8) from [`crate::Matrix`], and a backend that multiplies
-//! and adds. Encoding applies the parity rows; decoding applies rows of an inverted matrix; copies, XOR and RAID-6
-//! are only rows that happen to have faster kernels.
+//! One mechanism for every `K+M`: rows of coefficients in GF(2^8) from [`crate::Matrix`], and a backend that
+//! multiplies and adds. Encoding applies the parity rows; decoding applies rows of an inverted matrix. Copies, XOR
+//! and RAID-6 are rows for which faster kernels exist.
 //!
-//! A source that is shorter than the outputs counts as zeros beyond its end, and an empty one as a unit of zeros:
-//! absent units of a short stripe cost nothing.
+//! A source that is shorter than the outputs is padded with zeros, so absent units of a short stripe cost nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +15,7 @@ use crate::fast::{self, Prepared};
 use crate::matrix;
 use crate::oracle;
 
-/// Decode matrices kept per coder: all one- and two-unit losses of the usual codes.
+/// Most cached decode matrices per coder: enough for all losses of one or two units of the usual codes.
 const CACHED_MAX: usize = 128;
 
 /// Why units cannot be rebuilt.
@@ -56,10 +55,10 @@ pub enum DecodeError {
     },
 }
 
-/// Which backend does the arithmetic. Bytes never depend on it.
+/// Which backend does the arithmetic. All backends produce the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backend {
-    /// Plain scalar code.
+    /// Simple scalar code.
     Scalar,
     /// The fastest kernels that this CPU has.
     Fast,
@@ -88,25 +87,25 @@ struct Inner {
     code: Code,
     backend: Backend,
     parity: Product,
-    /// By the set of sources, then of wanted units.
+    /// Key: the set of sources, then the set of wanted units.
     decodes: Mutex<BTreeMap<(u64, u64), Arc<Product>>>,
 }
 
 impl Coder {
-    /// A coder for `code` with the fastest backend, which is compared with the plain one first (some microseconds).
+    /// A coder for `code` with the fast backend. First compares it with the scalar one (takes some microseconds).
     pub fn new(code: Code) -> Coder {
         Coder::with_backend(code, Backend::Fast)
     }
 
     /// A coder for `code` with this backend.
     ///
-    /// # Panics
-    /// If the fast backend does not make the plain one's bytes on this CPU: better no I/O than wrong I/O.
+    /// # Panics If the fast backend does not produce the same bytes as the scalar one on this CPU: better no I/O than
+    /// wrong I/O.
     pub fn with_backend(code: Code, backend: Backend) -> Coder {
         let rows = matrix::parity_rows(code);
         assert!(
             backend == Backend::Scalar || rows.is_empty() || fast::agrees(&rows, code.k()),
-            "the fast backend makes other bytes than the plain one on this CPU"
+            "the fast backend computes wrong bytes on this CPU: this build must not run here"
         );
         let parity = Product::new(rows, code.k(), backend);
         Coder { inner: Arc::new(Inner { code, backend, parity, decodes: Mutex::new(BTreeMap::new()) }) }
@@ -117,10 +116,10 @@ impl Coder {
         self.inner.code
     }
 
-    /// Fills `parity` (M units of one length, any length, any alignment) from `data` (K units, none longer).
+    /// Computes `parity` (M units of equal length, any length, any alignment) from `data` (K units, none longer than
+    /// that).
     ///
-    /// # Panics
-    /// If the numbers of units or their lengths are not these.
+    /// # Panics If the number of units or their lengths are wrong.
     pub fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         self.check_parity(parity);
         assert_eq!(data.len(), self.code().k(), "a stripe has K data units");
@@ -130,11 +129,11 @@ impl Coder {
         self.inner.parity.apply(data, parity);
     }
 
-    /// Rebuilds the units at `missing` (indices `0..K+M`, buffers of one length) from `sources`, at least K other
-    /// units, none longer. If there are more, the first K by index are read: data before parity, P before Q.
+    /// Rebuilds the units at `missing` (indices `0..K+M`, buffers of equal length) from `sources` (at least K other
+    /// units, none longer than that). If there are more than K sources, the K with the lowest indices are read: data
+    /// before parity, P before Q.
     ///
-    /// # Errors
-    /// If the sources do not suffice or the arguments contradict each other; nothing is written then.
+    /// # Errors If there are too few sources or the arguments contradict each other. Then nothing is written.
     pub fn decode(
         &self,
         sources: &[(usize, &[u8])],
@@ -161,8 +160,8 @@ impl Coder {
         Ok(())
     }
 
-    /// Brings `parity` (all M units) up to date where data unit `unit` changed: `delta` is old XOR new, as long as
-    /// each of them.
+    /// Updates `parity` (all M units) after a change of data unit `unit`. `delta` is old XOR new bytes, as long as
+    /// each parity unit.
     ///
     /// # Panics
     /// If the number of units or their lengths are not these.
@@ -174,11 +173,10 @@ impl Coder {
 
     /// As [`Coder::update`], for the one parity unit `slot` (`K..K+M`).
     ///
-    /// # Panics
-    /// If `slot` is no parity unit, `unit` is no data unit or the lengths differ.
+    /// # Panics If `slot` is not a parity unit, `unit` is not a data unit, or the lengths differ.
     pub fn update_one(&self, slot: usize, unit: usize, delta: &[u8], parity: &mut [u8]) {
         let code = self.code();
-        assert!((code.k()..code.slots()).contains(&slot), "a slot of parity");
+        assert!((code.k()..code.slots()).contains(&slot), "the slot is a parity slot");
         assert!(unit < code.k(), "only data units change by a delta");
         assert_eq!(parity.len(), delta.len(), "delta and parity are equally long");
         cost::bytes(delta.len());
@@ -225,7 +223,7 @@ impl Coder {
     fn decode_product(&self, sources: &[usize], wanted: &[usize]) -> Arc<Product> {
         let set = |units: &[usize]| units.iter().fold(0u64, |set, unit| set | 1 << unit);
         let key = (set(sources), set(wanted));
-        // A panic elsewhere leaves the cache whole: an entry is put in at once or not at all.
+        // A panic elsewhere leaves the cache intact: an entry is inserted completely or not at all.
         let lock = || self.inner.decodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(product) = lock().get(&key) {
             return product.clone();
@@ -241,11 +239,11 @@ impl Coder {
     }
 }
 
-/// Rows of numbers and the backend that applies them.
+/// Rows of coefficients, prepared for the backend that applies them.
 struct Product {
     rows: Vec<u8>,
     sources: usize,
-    /// Absent: the oracle works from the rows.
+    /// If [`None`], the oracle applies the rows directly.
     prepared: Option<Prepared>,
 }
 
@@ -270,7 +268,7 @@ impl Product {
         }
     }
 
-    /// Cuts the outputs where a source ends: in each piece only the sources that reach it take part.
+    /// Splits the outputs where a source ends. For each piece, only the sources that reach it take part.
     fn apply_short(&self, len: usize, sources: &[&[u8]], outs: &mut [&mut [u8]]) {
         let mut ends: Vec<usize> = sources.iter().map(|source| source.len()).chain([len]).collect();
         ends.sort_unstable();

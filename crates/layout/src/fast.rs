@@ -1,6 +1,6 @@
-//! The code at the speed of the memory: `rusty_erasure`'s GFNI, AVX2, SSSE3 and NEON kernels, chosen by the CPU.
+//! The code at memory speed: `rusty_erasure`'s GFNI, AVX2, SSSE3 and NEON kernels, chosen by the CPU.
 //!
-//! The only file that knows the library (docs/decisions/0001). Bytes are those of [`crate::oracle`].
+//! The only file that uses the library (docs/decisions/0001). It computes the same bytes as [`crate::oracle`].
 
 use rusty_erasure::kernel::Kernels;
 use rusty_erasure::{best_kernels, raid};
@@ -10,10 +10,11 @@ use types::limits::{K_MAX, SLOTS_MAX};
 use crate::gf;
 use crate::oracle;
 
-/// The kernels go byte by byte after the last whole step, at a hundredth of their speed, so a tail is padded.
+/// After the last whole step the kernels go byte by byte, at a hundredth of their speed. So a tail is padded to a
+/// step.
 const STEP: usize = 32;
 
-/// Rows of numbers, made ready for the kernel that fits them.
+/// Rows of coefficients, prepared for the best kernel for them.
 pub(crate) struct Prepared {
     kernels: Kernels,
     tables: Vec<u8>,
@@ -21,20 +22,20 @@ pub(crate) struct Prepared {
     shape: Shape,
 }
 
-/// Rows with a kernel of their own; on a CPU without GFNI these are three times as fast as products.
+/// Rows that have a special kernel. On a CPU without GFNI these kernels are three times as fast as products.
 enum Shape {
-    /// One source, numbers 1: every output is a copy.
+    /// One source, all coefficients 1: every output is a copy.
     Copy,
-    /// One output, numbers 1.
+    /// One output, all coefficients 1.
     Xor,
-    /// Two outputs, numbers 1,1,1... and 1,2,4...
+    /// Two outputs, coefficients 1,1,1... and 1,2,4...
     Pq,
     /// Anything else.
     Products,
 }
 
 impl Prepared {
-    /// Makes `rows` ready, each of `sources` numbers.
+    /// Prepares `rows`, each of `sources` coefficients.
     pub(crate) fn new(rows: &[u8], sources: usize) -> Prepared {
         let kernels = best_kernels();
         let shape = if rows.iter().all(|&number| number == 1) && sources == 1 {
@@ -100,10 +101,10 @@ impl Prepared {
     }
 }
 
-/// Whether every kernel that this CPU gives the rows makes the oracle's bytes. Cheap enough to ask once per coder:
-/// the tests of a release run on few kinds of CPU.
+/// Whether every kernel that this CPU would use for the rows computes the same bytes as the oracle. Checked once per
+/// coder, because the tests of a release run on few kinds of CPU; the check is cheap.
 pub(crate) fn agrees(rows: &[u8], sources: usize) -> bool {
-    /// Enough for the widest loop of any kernel, its narrower ones and a tail.
+    /// Long enough for the widest loop of any kernel, its narrower loops and a tail.
     const LEN: usize = 128 + 64 + 32 + 5;
     let bytes =
         |seed: usize| -> Vec<u8> { (0..LEN).map(|i| crate::mix((seed * LEN + i) as u64) as u8).collect() };

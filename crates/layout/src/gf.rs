@@ -1,6 +1,7 @@
 //! Arithmetic of GF(2^8) over x^8 + x^4 + x^3 + x^2 + 1 (0x11d), the field of RAID-6 and of ISA-L.
 //!
-//! Bytes on disk depend on this field for ever. Nothing here is fast: these functions fill matrices, not units.
+//! Bytes on disk depend on this field, so it must never change. These functions are slow: they fill matrices, not
+//! units.
 
 /// Twice `a`.
 pub(crate) fn double(a: u8) -> u8 {
@@ -19,7 +20,7 @@ pub(crate) fn product(a: u8, b: u8) -> u8 {
     sum
 }
 
-/// The number that times `a` is one; zero for zero.
+/// The multiplicative inverse of `a`; zero for zero.
 pub(crate) fn inverse(a: u8) -> u8 {
     // The multiplicative group has 255 elements, so a^254 = a^-1.
     (0..254).fold(u8::from(a != 0), |power, _| product(power, a))

@@ -1,14 +1,16 @@
-//! The table of groups: which bricks hold the units of a stripe together.
+//! The table of groups: which bricks together hold the units of a stripe.
 //!
-//! Made once, when a volume is made, and then only changed slot by slot. Three properties, in this order:
+//! The table is made with its volume. After that, only single slots are changed. It has three properties, in this
+//! order of priority:
 //!
 //! 1. **Safe.** The members of a group are in different failure domains: nodes, or bricks if the user says so.
-//! 2. **Fair.** Every brick is in equally many groups, and equally often in each slot: parity is written more than
-//!    data, the primary works most, data slot 0 holds every small file. Where domains have different numbers of
-//!    bricks, a brick gets less when its domain is already in every group.
-//! 3. **Spread.** A brick meets all other bricks about equally often, so that the rebuild of one is the work of all.
+//! 2. **Fair.** Every brick is in the same number of groups, and has each slot equally often. This matters because
+//!    parity is written more than data, the primary works most, and data slot 0 holds every small file. If domains
+//!    have different numbers of bricks, a brick is in fewer groups when its domain is already in every group.
+//! 3. **Spread.** Each pair of bricks shares about the same number of groups, so all bricks share the work of
+//!    rebuilding one.
 //!
-//! The same bricks give the same table, in whatever order they are named.
+//! The same bricks give the same table; the order in which they are named does not matter.
 
 mod members;
 mod roles;
@@ -16,10 +18,10 @@ mod roles;
 use types::limits::{GROUPS_MAX, K_MAX};
 use types::{BrickId, Code, NodeId};
 
-/// Slots that a brick has in the table of [`groups_for`] groups, at least: over so many peers its rebuild spreads.
+/// Least slots of a brick in the table of [`groups_for`] groups. More slots spread its rebuild over more peers.
 const BRICK_SLOTS: usize = 40;
 
-/// What fails at once: no two units of a stripe share one.
+/// A failure domain: what may fail as a whole. No two units of a stripe share one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Domain {
     /// A machine with all its bricks.
@@ -34,7 +36,7 @@ impl Domain {
     }
 }
 
-/// Why there is no table of groups.
+/// Why a table of groups cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// Fewer failure domains than the code has units.
@@ -42,11 +44,11 @@ pub enum PlacementError {
     TooFewDomains {
         /// The code.
         code: Code,
-        /// Failure domains that there are.
+        /// Failure domains available.
         domains: usize,
-        /// Bricks that there are.
+        /// Bricks available.
         bricks: usize,
-        /// Bricks of one node already count as domains of their own.
+        /// Whether each brick already counts as a domain.
         same_node: bool,
     },
     /// A brick is named twice.
@@ -77,15 +79,15 @@ fn describe(code: Code, domains: usize, bricks: usize, same_node: bool) -> Strin
     text
 }
 
-/// How many groups fit a volume of `code` on so many bricks: a multiple of their number, which makes the shares of
-/// all bricks exactly equal if all domains have equally many.
+/// A suitable number of groups for a volume of `code` on `bricks` bricks. It is a multiple of the number of bricks,
+/// so the shares of all bricks are exactly equal if all domains have the same number of bricks.
 pub fn groups_for(code: Code, bricks: usize) -> u32 {
     let most = (GROUPS_MAX as usize / bricks.max(1)).max(1);
     let groups = bricks.max(1) * BRICK_SLOTS.div_ceil(code.slots()).min(most);
     u32::try_from(groups).unwrap_or(GROUPS_MAX).min(GROUPS_MAX)
 }
 
-/// Makes a table of `groups` groups of `code` over `bricks`: for each its K+M bricks, data slots first.
+/// Makes a table of `groups` groups of `code` over `bricks`: the K+M bricks of each group, data slots first.
 ///
 /// # Errors
 /// If there are too few failure domains, a brick is named twice or the number of groups is out of range.

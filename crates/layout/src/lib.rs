@@ -1,4 +1,5 @@
-//! Where bytes lie: the code, the groups, and the way from an extent to its group. Pure: no I/O, no clock, no chance.
+//! Where bytes lie: the code, the groups, and the mapping from an extent to its group. No I/O, no clock, no
+//! randomness.
 //!
 //! ```text
 //! extent --group_of--> group --table of build_groups--> K+M bricks
@@ -10,9 +11,9 @@
 //! | `place.rs` | the stable hash from an extent to its group |
 //! | `groups.rs` | the table of groups over failure domains |
 //! | `coder.rs` | encode, decode, update of one code |
-//! | `matrix.rs`, `gf.rs` | the numbers behind the parity; they decide bytes on disk |
-//! | `oracle.rs`, `fast.rs` | the two backends that multiply and add: plain, and as fast as the memory |
-//! | `bench.rs` | how fast the backends are here |
+//! | `matrix.rs`, `gf.rs` | the coefficients of the parity; bytes on disk depend on them |
+//! | `oracle.rs`, `fast.rs` | the two backends that multiply and add: a simple one, and one at memory speed |
+//! | `bench.rs` | measures the speed of the backends |
 
 #![forbid(unsafe_code)]
 

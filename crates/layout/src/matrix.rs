@@ -1,4 +1,4 @@
-//! Generator matrices: which numbers make the parity of a code (architecture, decision 5).
+//! Generator matrices: the coefficients of a code's parity (`docs/decisions/0001-erasure-code-body.md`).
 //!
 //! | code | family | parity row `i`, data unit `j` |
 //! |---|---|---|
@@ -6,14 +6,14 @@
 //! | M = 2 | P+Q | 2^(i*j): XOR, then 1, 2, 4, 8... as in RAID-6 |
 //! | M >= 3 | Cauchy | 1 / ((K+i) xor j), as `gf_gen_cauchy1_matrix` of ISA-L |
 //!
-//! In all of them any K of the K+M units give back the rest. The numbers decide bytes on disk: a row is added for
-//! a new family, none is ever changed.
+//! With each of them, any K of the K+M units determine the rest. Bytes on disk depend on the coefficients: a new
+//! family may be added, but no family may be changed.
 
 use types::Code;
 
 use crate::gf;
 
-/// The family of a code's matrix. Its number is written where a volume's bytes are described.
+/// The family of a code's matrix. Its number is stored with the description of a volume's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Matrix {
@@ -46,7 +46,7 @@ impl Matrix {
     }
 }
 
-/// The M parity rows of `code`, K numbers each.
+/// The M parity rows of `code`, each with K coefficients.
 pub(crate) fn parity_rows(code: Code) -> Vec<u8> {
     let (k, m) = (code.k(), code.m());
     let number = |row: usize, unit: usize| match Matrix::of(code) {
@@ -57,7 +57,7 @@ pub(crate) fn parity_rows(code: Code) -> Vec<u8> {
     (0..m).flat_map(|row| (0..k).map(move |unit| number(row, unit))).collect()
 }
 
-/// The numbers that give the units `wanted` from the units `sources` (K of them): one row of K for each wanted.
+/// The coefficients that compute the units `wanted` from the K units `sources`: one row of K for each wanted unit.
 pub(crate) fn decode_rows(code: Code, sources: &[usize], wanted: &[usize]) -> Vec<u8> {
     let k = code.k();
     let parity = parity_rows(code);

@@ -1,4 +1,4 @@
-//! The code in its plainest form: what every faster backend must equal byte for byte.
+//! The simplest form of the code. Every faster backend must compute the same bytes.
 
 use crate::gf;
 
@@ -15,7 +15,7 @@ pub(crate) fn add(number: u8, source: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Each output becomes the sum of all sources, each times its number in that output's row.
+/// Each output becomes the sum of all sources, each multiplied by its coefficient in the output's row.
 pub(crate) fn apply(rows: &[u8], sources: &[&[u8]], outs: &mut [&mut [u8]]) {
     for (row, out) in rows.chunks(sources.len()).zip(outs) {
         out.fill(0);

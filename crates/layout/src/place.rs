@@ -1,8 +1,9 @@
-//! From an extent to its group, without a table and without asking anybody.
+//! Computes the group of an extent, without a table and without a request.
 //!
-//! Every `groups` extents in a row of one object use each group exactly once, so that large files and block devices
-//! fill all bricks evenly; where such a round starts is a hash of the volume, the object and the round, so that
-//! small files do too. **Data lie where this function says: it never changes.**
+//! The consecutive extents of an object form rounds of `groups` extents. A round uses each group exactly once, so
+//! large files and block devices fill all bricks evenly. A hash of the volume, the object and the round chooses the
+//! first group of a round, so small files are spread evenly too. **This function decides where data lie, so it must
+//! never change.**
 //!
 //! ```text
 //! round = extent / groups
@@ -25,7 +26,7 @@ pub fn group_of(volume: VolumeId, object: ObjectId, extent: u64, groups: u32) ->
     GroupId { volume, index: index as u32 }
 }
 
-/// A number that looks like chance: SplitMix64 (Steele, Lea, Flood 2014), one step from state `x`.
+/// A pseudo-random number: one step of SplitMix64 (Steele, Lea, Flood 2014) from state `x`.
 pub(crate) fn mix(x: u64) -> u64 {
     let mut z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Clients come, come back, go and are lost.
+//! How clients join, rejoin after a restart of the service, leave, and are lost.
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US, MOUNTS_MAX, OPEN_FILES_MAX, PLACE_MAX};
 use types::messages::Done;
@@ -10,18 +10,19 @@ use crate::ops;
 use crate::records::ClientRecord;
 use crate::sessions::Session;
 use crate::state::{Change, State};
-use crate::volatile::VolumeInode;
+use crate::volume_inode::VolumeInode;
 
-/// Files, or answers, that are dealt with in one turn: a transaction is held in memory, and one record holds it.
+/// Most files or answers in one turn: their transaction must fit into memory and into one record of the journal.
 pub(crate) const TURN: usize = 1024;
 
 impl State {
-    /// A mount begins, or comes back to a service that has restarted; `wall` is in nanoseconds since 1970.
+    /// Lets a new mount join, or an old one rejoin after the service has restarted; `wall` is in nanoseconds since
+    /// 1970.
     ///
     /// # Errors
-    /// `Unknown`: there is no such volume. `Fenced`: the client's lease has run out; its id is worth nothing any more.
-    /// `MountedExclusively`, `Mounted`: it may not be beside the volume's other mounts. `Invalid`: it comes back with
-    /// another claim than it was let in with, or describes its place at too great length. `TooMany`: no further mounts.
+    /// `Unknown`: there is no such volume. `Fenced`: the client's lease has run out, and its id is no longer valid.
+    /// `MountedExclusively`, `Mounted`: the volume's other mounts forbid this one. `Invalid`: a client rejoins with a
+    /// different `exclusive` flag, or the text of its place is too long. `TooMany`: there are too many mounts.
     pub(crate) fn client_join(
         &mut self,
         request: &ClientJoin,
@@ -88,7 +89,7 @@ impl State {
         Ok(client)
     }
 
-    /// Part of what a client that comes back has open. Nothing is opened by anybody before all clients are back.
+    /// Records some of the files that a rejoining client has open. Nobody can open a file before all clients are back.
     ///
     /// # Errors
     /// `Fenced`: its lease has run out.
@@ -97,7 +98,7 @@ impl State {
             return Ok(());
         }
         for open in opens {
-            // What is gone stays gone: the client will be told that it is stale.
+            // A removed file stays removed: the client's next request for it is refused as stale.
             if self.store.get(&keys::inode(volume, open.inode), |_| ()).is_ok_and(|found| found.0.is_some()) {
                 let place = (volume, open.inode);
                 self.volatile.opens.reclaim(place, client, open.readers, open.writers);
@@ -107,8 +108,8 @@ impl State {
         Ok(())
     }
 
-    /// Takes what a client that comes back has open, but for a bounded rest that [`State::client_join`] takes. False when
-    /// nothing but that is left: called again and again, each is a turn.
+    /// Records the next part of a rejoining client's open files, one turn per call. Returns false when the rest is
+    /// small enough for [`State::client_join`].
     pub(crate) fn reclaim_opens(&mut self, request: &mut ClientJoin, now: u64) -> Result<bool, Refusal> {
         let (Some(client), true) = (request.client, request.opens.len() > TURN) else { return Ok(false) };
         let volume = self.cluster.map().volume_named(&request.volume).ok_or(Refusal::Unknown)?.id;
@@ -122,7 +123,8 @@ impl State {
         Ok(true)
     }
 
-    /// Once every client is back or lost, it is known what is open. Returns what nobody can reach any more then.
+    /// Ends the grace period if every client is back or lost, so that all open files are known. Returns the inodes
+    /// without names; the caller removes those that nobody has open.
     pub(crate) fn end_grace(&mut self) -> Vec<VolumeInode> {
         if !self.volatile.in_grace || !self.sessions.all_reclaimed() {
             return Vec::new();
@@ -131,18 +133,18 @@ impl State {
         self.volatile.orphans.iter().copied().collect()
     }
 
-    /// A client renews its lease.
+    /// Renews a client's lease.
     ///
     /// # Errors
-    /// `Unknown`: join again.
+    /// `Unknown`: the client must join again.
     pub(crate) fn renew_client_lease(&mut self, client: ClientId, now: u64) -> Result<(), Refusal> {
         let session = self.sessions.get_mut(client).filter(|session| session.reclaim_complete);
         session.ok_or(Refusal::Unknown)?.heard = now;
         Ok(())
     }
 
-    /// A mount has ended, or is lost and no brick accepts its writes: what it had open is closed, what it told of that is
-    /// not stable is stale. That is done by [`State::continue_teardown`]. `None` if it is gone already.
+    /// Begins to remove a client that has left, or that is lost and fenced by every brick. [`State::continue_teardown`]
+    /// then closes its files and marks its unstable growth as stale. `None` if the client is gone already.
     pub(crate) fn begin_client_teardown(&mut self, client: ClientId) -> Option<ClientTeardown> {
         let session = self.sessions.remove(client)?;
         let growth = self.volatile.growth.iter().filter(|(_, growth)| growth.client == client);
@@ -155,7 +157,7 @@ impl State {
         })
     }
 
-    /// Does the next part of what a client's going brings with it, a turn. False when all is done.
+    /// Does the next part of a teardown, in one turn. Returns false when the teardown is complete.
     pub(crate) fn continue_teardown(&mut self, teardown: &mut ClientTeardown) -> bool {
         let client = teardown.client;
         let growth = some_of(&mut teardown.growth);
@@ -178,7 +180,7 @@ impl State {
         true
     }
 
-    /// Closes everything that a client had open, and forgets it.
+    /// Closes all files of a client, and forgets the client.
     fn close_all(&mut self, teardown: &mut ClientTeardown) {
         let client = teardown.client;
         let closed = self.volatile.opens.drop_client(client);
@@ -192,15 +194,15 @@ impl State {
         teardown.orphans.extend(self.end_grace());
     }
 
-    /// As [`State::begin_client_teardown`] and all that it brings with it, in one turn.
+    /// The whole teardown in one turn.
     #[cfg(test)]
     pub(crate) fn tear_down_client(&mut self, client: ClientId) {
         let Some(mut teardown) = self.begin_client_teardown(client) else { return };
         while self.continue_teardown(&mut teardown) {}
     }
 
-    /// Fences the clients whose leases have run out. Returns how many. They go, by [`State::begin_client_teardown`], when the bricks
-    /// have fenced them too.
+    /// Marks the clients whose leases have run out as lost, and returns their number. Their teardown begins when the
+    /// bricks have fenced them.
     pub(crate) fn expire_clients(&mut self, now: u64) -> usize {
         let silent = self.sessions.silent_since(now.saturating_sub(LEASE_US + LEASE_MARGIN_US));
         for client in &silent {
@@ -219,7 +221,7 @@ impl State {
         silent.len()
     }
 
-    /// Removes those of `places`, a bounded number, that have no names and that nobody has open.
+    /// Removes those of `places` (a bounded number) that have no name and that nobody has open.
     pub(crate) fn drop_orphans(&mut self, places: &[VolumeInode]) {
         let places: Vec<VolumeInode> =
             places.iter().copied().filter(|place| self.volatile.orphans.contains(place)).collect();
@@ -229,20 +231,20 @@ impl State {
     }
 }
 
-/// A client that goes, and what is left to do about it.
+/// A client that is being removed, and the work that is left.
 pub(crate) struct ClientTeardown {
     client: ClientId,
-    /// Files that have grown, and whose new bytes are not stable.
+    /// Files whose growth is not stable.
     growth: Vec<VolumeInode>,
-    /// Answers in the store that it could have asked for again.
+    /// Answers that the store keeps for this client.
     answers: Vec<u64>,
-    /// What it had open is closed.
+    /// Its files are closed.
     is_closed: bool,
     /// Files without names that nobody has open any more.
     orphans: Vec<VolumeInode>,
 }
 
-/// Takes as many out as are dealt with in one turn.
+/// Takes out the items for one turn.
 pub(crate) fn some_of<T>(items: &mut Vec<T>) -> Vec<T> {
     items.split_off(items.len().saturating_sub(TURN))
 }

@@ -1,4 +1,4 @@
-//! The key table. Numbers in keys are big-endian, so that the order of the bytes is the order of the numbers.
+//! The key table. Numbers in keys are big-endian, so keys sort in the order of the numbers.
 //!
 //! | key | value | what |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | `06` | u32 | the last id given to a volume |
 //! | `07` client:8 | `ClientRecord` | a client with a lease, and its volume |
 //! | `08` client:8 op:8 | answer | a change that is done and that the client may ask for again |
-//! | `09` | u64 | the last record of the journal that the engine has; there since the store has a journal |
+//! | `09` | u64 | the last journal record that the engine has; absent in a store that never had a journal |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
 //! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
 //! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
@@ -128,7 +128,7 @@ pub(crate) fn usage(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Usage, 4).u32(volume.0).0
 }
 
-/// The first key after every key that begins with `prefix`.
+/// The least key greater than all keys that begin with `prefix`.
 pub(crate) fn after_all(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while end.last() == Some(&0xff) {
@@ -192,7 +192,7 @@ pub(crate) mod all {
     }
 }
 
-/// Takes a key apart behind its kind: a volume and a number.
+/// The volume and the number of a key, which follow its kind.
 pub(crate) fn volume_and_number(key: &[u8]) -> Option<(VolumeId, u64)> {
     let (_, rest) = key.split_first()?;
     let (volume, rest) = rest.split_first_chunk::<4>()?;

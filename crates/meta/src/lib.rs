@@ -1,4 +1,6 @@
-//! The metadata service: the arbiter (cluster map, epochs, leases, ids, volumes, modes) and the name space.
+//! The metadata service: the arbiter and the name space.
+//!
+//! The arbiter decides about the cluster map, epochs, leases, ids, volumes, and the modes of open files.
 //!
 //! ```text
 //!          requests                             reads: committed state and volatile state beside it
@@ -9,20 +11,23 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `kv/` | the transactional store of ordered keys, over redb or memory |
-//! | `keys.rs`, `records.rs` | the key table, and the values |
-//! | `ops/`, `tree.rs` | one file per operation of the name space, and what they share |
-//! | `volatile.rs`, `opens.rs`, `truncations.rs` | unstable sizes; who has what open, in what mode; cuts of shared files |
-//! | `state.rs`, `sessions.rs`, `clients.rs`, `volumes.rs` | batches; dedupe and leases of clients; volumes |
+//! | `kv/` | a transactional store of ordered keys, over redb or in memory |
+//! | `keys.rs`, `records.rs` | the keys, and the values behind them |
+//! | `ops/`, `tree.rs` | one file for each operation on names, and what the operations share |
+//! | `volatile.rs`, `opens.rs`, `truncations.rs` | what is in memory only: unstable sizes; who has which file open, in what mode; truncations of shared files |
+//! | `state.rs` | all that the service knows, and the batches that change it |
+//! | `sessions.rs`, `clients.rs` | the leases of clients, and the answers that they may ask for again |
+//! | `volumes.rs` | makes, grows and deletes volumes |
 //! | `cluster/` | the arbiter: bricks, groups, the map |
-//! | `service/` | requests, the committing task, expiry, the purger |
+//! | `service/` | requests, and the tasks in the background: commits, expired leases, fences, purges |
 //!
-//! Everything but `service/` is free of I/O other than the engine's, of clocks and of waiting.
+//! Outside `service/` nothing reads a clock or waits, and the engine of the store is the only I/O.
 
 #![forbid(unsafe_code)]
 
 mod clients;
 mod cluster;
+mod cluster_id;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -38,12 +43,13 @@ mod state;
 mod tree;
 mod truncations;
 mod volatile;
+mod volume_inode;
 mod volumes;
 
+pub use cluster_id::{cluster_of, create_cluster};
 pub use error::MetaError;
 pub use kv::Engine;
 pub use service::{MetaOptions, Service};
-pub use state::{cluster_of, create_cluster};
 
 /// Memory budget of the service unless it is told another, in bytes.
 pub const MEMORY_BUDGET_DEFAULT: u64 = 256 << 20;

@@ -13,7 +13,7 @@ use crate::state::{Change, State};
 use crate::{MetaError, create_cluster};
 use world::{Notify, World};
 
-/// What one kind of operation cost.
+/// The cost of one kind of operation.
 pub struct Measured {
     /// Operations.
     pub changes: u64,
@@ -38,7 +38,7 @@ struct Load<'a> {
 /// Makes `count` files in directories of a thousand, reads their attributes, and removes them, `batch` changes to a
 /// commit. `clock` tells the time and the CPU time so far. The engine must be empty.
 ///
-/// The engine's own commits, when half the journal is full, are part of the time: there is no other thread here.
+/// The time includes the engine's commits, made when half the journal is full: there is no other thread here.
 pub fn creates(
     world: &World,
     engine: Engine,
@@ -159,7 +159,7 @@ impl Load<'_> {
 
     fn caller(&mut self) -> Caller {
         self.op += 1;
-        // As from a mount with some changes under way.
+        // As from a mount with some changes in progress.
         Caller { client: self.client, op: self.op, acked: self.op.saturating_sub(64) }
     }
 

@@ -1,22 +1,31 @@
-//! Who has which inode open, and in what mode (decision 1 of the architecture).
+//! Who has which inode open, and in what mode (`docs/ARCHITECTURE.md`, "Names and modes").
 //!
 //! | holders | mode |
 //! |---|---|
 //! | one client, which writes or wrote | `Alone`: it may buffer |
-//! | none of them writes | `Readers`: they may cache |
+//! | one client or several, none of which writes | `Readers`: they may cache |
 //! | otherwise, and from then on until all have closed | `Shared`: nobody buffers or caches |
 //!
-//! An open that takes away what others may do recalls their mode, and is answered only when each of them has said
-//! that it acts by the new one, has closed, or has lost its lease. A number says which recall is answered: a late copy of
-//! an answer means nothing, also if the client has opened the file anew since. Numbers begin at a random one, so those
-//! of an earlier life of the service mean nothing either.
+//! An open that conflicts with the modes of other clients recalls these modes. It is answered only when each of these
+//! clients has acknowledged the recall, closed the file, or lost its lease. Recalls are numbered, and a `RecallAck`
+//! names the number. So a late copy of an acknowledgement has no effect, even if the client has opened the file again
+//! since. The numbers begin at random, so those from an earlier life of the service have no effect either.
+//!
+//! # Invariants
+//! - A client is granted `Alone` only while nobody else has the file open; no recall is to `Alone`.
+//! - A client is in the table before the others' modes are recalled, so their new modes allow for it.
+//! - A recall is for a client that has the file open, and is sent again until it is acknowledged.
+//! - An inode in the table has a holder, or a client that truncates it; a holder has at least one open.
+//! - Nothing is opened, recalled or truncated before all clients are back.
+//!
+//! A close of a file that is not open, or an acknowledgement without a recall, is ignored.
 
 use std::collections::BTreeMap;
 
 use types::messages::cluster::{Mode, Recall};
 use types::{ClientId, cost};
 
-use crate::volatile::VolumeInode;
+use crate::volume_inode::VolumeInode;
 
 /// A client that has an inode open.
 #[derive(Debug)]
@@ -26,7 +35,7 @@ struct Holder {
     /// Opens that have not been answered.
     waiting: u32,
     mode: Mode,
-    /// What is to become of the mode, while it is being taken away, and the number of that.
+    /// The recall in progress, if any: the new mode and the recall's number.
     recall: Option<(Mode, u64)>,
 }
 
@@ -43,9 +52,10 @@ impl Holder {
         self.readers.saturating_add(self.writers)
     }
 
-    /// Takes the mode away, under the number after `last`; returns whether the holder must be told. One that has not been
-    /// told of any mode yet just gets another one.
+    /// Recalls the mode, under the number after `last`. Returns whether the holder must be told. If none of its opens
+    /// has been answered yet, its mode just changes.
     fn recall(&mut self, to: Mode, last: &mut u64) -> bool {
+        assert_ne!(to, Mode::Alone, "this client would buffer writes that another one does not see");
         if self.opens() == self.waiting {
             self.mode = to;
             false
@@ -66,9 +76,9 @@ impl Holder {
 #[derive(Debug, Default)]
 struct Holders {
     by_client: BTreeMap<ClientId, Holder>,
-    /// Clients that are cutting the file; each counts as a writer meanwhile.
+    /// Clients that are truncating the file; each counts as a writer meanwhile.
     cutters: Vec<ClientId>,
-    /// It has been shared since somebody opened it.
+    /// It has been in mode `Shared` since the first open.
     shared: bool,
 }
 
@@ -89,8 +99,12 @@ impl Holders {
         self.by_client.is_empty() && self.cutters.is_empty()
     }
 
-    /// Recalls what the holders other than `client` may no longer do; returns whom to tell.
+    /// Recalls the modes of the other holders that conflict with `client`; returns the clients to tell.
     fn settle(&mut self, client: ClientId, last: &mut u64) -> Vec<ClientId> {
+        assert!(
+            self.by_client.contains_key(&client) || self.cutters.last() == Some(&client),
+            "the others would keep a mode that does not allow for this client"
+        );
         let mode = self.mode();
         self.shared |= mode == Mode::Shared;
         let others = self.by_client.iter_mut().filter(|(id, _)| **id != client);
@@ -102,76 +116,100 @@ impl Holders {
 #[derive(Debug, Default)]
 pub(crate) struct OpenTable {
     inodes: BTreeMap<VolumeInode, Holders>,
-    /// Where each client has a recall, and whether it has been told.
+    /// The inodes on which each client has a recall, and whether it has been told.
     recalled: BTreeMap<ClientId, BTreeMap<VolumeInode, bool>>,
     /// The number of the last recall.
     last: u64,
 }
 
 impl OpenTable {
-    /// The next recall's number is the one after this.
+    /// Sets the number before that of the next recall.
     pub(crate) fn count_from(&mut self, number: u64) {
+        assert!(
+            self.recalled.is_empty(),
+            "a later recall could get the number of one in progress, and its acknowledgement"
+        );
         self.last = number;
     }
 
     pub(crate) fn is_open(&self, place: VolumeInode) -> bool {
-        self.inodes.contains_key(&place)
+        let holders = self.inodes.get(&place);
+        assert!(
+            holders.is_none_or(|holders| !holders.is_empty()),
+            "a file that is removed would keep its bytes for ever, for nobody"
+        );
+        holders.is_some()
     }
 
     /// Whether a client has an inode open.
     pub(crate) fn has(&self, place: VolumeInode, client: ClientId) -> bool {
-        self.inodes.get(&place).is_some_and(|holders| holders.by_client.contains_key(&client))
+        let holder = self.inodes.get(&place).and_then(|holders| holders.by_client.get(&client));
+        assert!(
+            holder.is_none_or(|holder| holder.opens() > 0),
+            "others would wait for a recall of a client that has closed the file"
+        );
+        holder.is_some()
     }
 
-    /// Clients that have an inode open, and know it.
+    /// Clients that have an inode open and have had the answer.
     pub(crate) fn openers(&self, place: VolumeInode) -> impl Iterator<Item = ClientId> + '_ {
         let holders = self.inodes.get(&place).into_iter().flat_map(|holders| &holders.by_client);
         holders.filter(|(_, holder)| holder.opens() > holder.waiting).map(|(client, _)| *client)
     }
 
-    /// Counts an open and recalls what it conflicts with. It may be answered when [`OpenTable::may_proceed`] says so,
-    /// by [`OpenTable::granted`]; or be taken back by [`OpenTable::give_up`].
+    /// Counts an open and recalls the modes that conflict with it. When [`OpenTable::may_proceed`] returns true, the
+    /// open is answered by [`OpenTable::granted`]. [`OpenTable::give_up`] cancels it.
     pub(crate) fn open(&mut self, place: VolumeInode, client: ClientId, write: bool) {
         let holders = self.inodes.entry(place).or_default();
         let holder = holders.by_client.entry(client).or_insert_with(|| Holder::new(Mode::Readers));
-        *holder.count(write) += 1;
+        // A rejoining client may have reported any number of opens.
+        *holder.count(write) = holder.count(write).saturating_add(1);
         holder.waiting += 1;
         let recalled = holders.settle(client, &mut self.last);
         let mode = holders.mode();
         let holder = holders.by_client.get_mut(&client).expect("just counted");
-        // Whoever is being recalled acts by the old mode until it says otherwise.
+        // A client with a recall acts by the old mode until it acknowledges the recall.
         if holder.recall.is_none() && !(holder.mode == Mode::Alone && mode != Mode::Alone) {
             holder.mode = mode;
         }
         self.tell(place, recalled);
     }
 
-    /// A client has made a file and has it open for writing.
+    /// Counts the open of a client that has created the file.
     pub(crate) fn open_new(&mut self, place: VolumeInode, client: ClientId) {
         self.open(place, client, true);
         self.granted(place, client);
     }
 
-    /// A client that came back has this open. What it may do, it knows; it keeps it until somebody conflicts.
+    /// Records the opens of a client that has rejoined. It knows its mode and keeps it until another open conflicts.
     pub(crate) fn reclaim(&mut self, place: VolumeInode, client: ClientId, readers: u32, writers: u32) {
         if readers == 0 && writers == 0 {
             return;
         }
         let holders = self.inodes.entry(place).or_default();
         let holder = holders.by_client.entry(client).or_insert_with(|| Holder::new(Mode::Readers));
+        assert!(
+            holder.waiting == 0 && holder.recall.is_none(),
+            "an open since the restart would be forgotten, and conflicting opens would be allowed"
+        );
         (holder.readers, holder.writers) = (readers, writers);
         holder.mode = if writers > 0 { Mode::Alone } else { Mode::Readers };
-        // Two that both write, or one beside readers, can only have shared it.
+        // With a writer and another client, the mode can only have been `Shared`.
         let several = holders.by_client.len() > 1;
         let writes = holders.by_client.values().any(|holder| holder.writers > 0);
         if several && writes {
             holders.shared = true;
             holders.by_client.values_mut().for_each(|holder| holder.mode = Mode::Shared);
         }
+        let alone = holders.by_client.get(&client).is_some_and(|holder| holder.mode == Mode::Alone);
+        assert!(
+            !alone || !several,
+            "two clients would have mode Alone, and each would buffer what the other reads"
+        );
     }
 
-    /// `client` is about to cut the file, open or not: recalls what others may not do beside a writer. The cut may be
-    /// made when [`OpenTable::may_proceed`] says so.
+    /// Recalls the modes that conflict with a truncation by `client`, whether or not it has the file open. The
+    /// truncation may be made when [`OpenTable::may_proceed`] returns true.
     pub(crate) fn begin_truncate(&mut self, place: VolumeInode, client: ClientId) {
         let holders = self.inodes.entry(place).or_default();
         holders.cutters.push(client);
@@ -179,39 +217,46 @@ impl OpenTable {
         self.tell(place, recalled);
     }
 
-    /// The cut is made, or given up.
+    /// Ends a truncation, made or cancelled.
     pub(crate) fn end_truncate(&mut self, place: VolumeInode, client: ClientId) {
-        let Some(holders) = self.inodes.get_mut(&place) else { return };
-        if let Some(at) = holders.cutters.iter().position(|cutter| *cutter == client) {
-            holders.cutters.remove(at);
-        }
-        if holders.is_empty() {
+        let cutters = self.inodes.get_mut(&place).map(|holders| &mut holders.cutters);
+        let found = cutters.and_then(|cutters| {
+            let at = cutters.iter().position(|cutter| *cutter == client)?;
+            Some(cutters.remove(at))
+        });
+        assert!(found.is_some(), "others could have opened the file during the truncation");
+        if self.inodes.get(&place).is_some_and(Holders::is_empty) {
             self.inodes.remove(&place);
         }
     }
 
-    /// Whether nobody but `client` still acts by a recalled mode.
+    /// Whether no client other than `client` has a recall in progress.
     pub(crate) fn may_proceed(&self, place: VolumeInode, client: ClientId) -> bool {
         self.inodes.get(&place).is_none_or(|holders| {
             holders.by_client.iter().all(|(id, holder)| *id == client || holder.recall.is_none())
         })
     }
 
-    /// The mode that an open is answered with.
+    /// The mode for the answer to an open.
     pub(crate) fn granted(&mut self, place: VolumeInode, client: ClientId) -> Mode {
         let Some(holders) = self.inodes.get_mut(&place) else { return Mode::Shared };
         let mode = holders.mode();
         let Some(holder) = holders.by_client.get_mut(&client) else { return Mode::Shared };
         holder.waiting = holder.waiting.saturating_sub(1);
-        // A holder that is being recalled, or was alone, may not be told of more than it will be left with.
-        match holder.recall {
+        // A holder with a recall gets the mode after the recall, never more.
+        let granted = match holder.recall {
             Some((to, _)) => to,
             None if mode == Mode::Shared => mode,
             None => holder.mode,
-        }
+        };
+        assert!(
+            granted != Mode::Alone || holders.by_client.len() == 1,
+            "this client would buffer writes that another one with the file open must read"
+        );
+        granted
     }
 
-    /// An open is not going to be answered.
+    /// Cancels an open that will not be answered.
     pub(crate) fn give_up(&mut self, place: VolumeInode, client: ClientId, write: bool) {
         if let Some(holder) = self.holder(place, client) {
             holder.waiting = holder.waiting.saturating_sub(1);
@@ -229,7 +274,7 @@ impl OpenTable {
         }
     }
 
-    /// A client acts by a recalled mode from now on.
+    /// A client has acknowledged a recall: it acts by the new mode from now on.
     pub(crate) fn taken(&mut self, place: VolumeInode, client: ClientId, number: u64) {
         let Some(holder) = self.holder(place, client) else { return };
         if let Some((mode, _)) = holder.recall.take_if(|(_, asked)| *asked == number) {
@@ -242,7 +287,7 @@ impl OpenTable {
         self.recalled.get(&client).is_some_and(|places| cost::walked(places.values()).any(|told| !told))
     }
 
-    /// What a client is to be told: every mode that it has not yet given up.
+    /// All recalls that a client has not acknowledged.
     pub(crate) fn recalls(&mut self, client: ClientId) -> Vec<Recall> {
         let Some(mut places) = self.recalled.remove(&client) else { return Vec::new() };
         let mut recalls = Vec::new();
@@ -280,7 +325,7 @@ impl OpenTable {
         if holders.is_empty() {
             self.inodes.remove(&place);
         } else if holders.by_client.values().all(|holder| holder.opens() == holder.waiting) {
-            // Nobody who is left has been told of a mode: they begin anew.
+            // No open of the remaining clients has been answered, so the mode is computed afresh.
             holders.shared = false;
             let mode = holders.mode();
             holders.shared = mode == Mode::Shared;
@@ -290,6 +335,11 @@ impl OpenTable {
 
     fn tell(&mut self, place: VolumeInode, clients: Vec<ClientId>) {
         for client in clients {
+            let holder = self.holder(place, client);
+            assert!(
+                holder.is_some_and(|holder| holder.recall.is_some()),
+                "a recall would go to a client without the file, and the waiting open would be answered too early"
+            );
             self.recalled.entry(client).or_default().insert(place, false);
         }
     }
@@ -463,5 +513,124 @@ mod tests {
         assert!(!table.may_proceed(FILE, B));
         table.taken(FILE, A, 2);
         assert!(table.may_proceed(FILE, B));
+    }
+
+    /// Clients that open, close, cut, give way and go in any order, and now and then say what makes no sense.
+    struct Storm {
+        random: u64,
+        table: OpenTable,
+        /// Opens that wait.
+        waiting: Vec<(ClientId, bool)>,
+        /// What clients have open, and the mode that each acts by.
+        told: BTreeMap<ClientId, (Vec<bool>, Mode)>,
+        cutting: Vec<ClientId>,
+        gone: u64,
+    }
+
+    impl Storm {
+        fn below(&mut self, end: usize) -> usize {
+            // The generator of Knuth's MMIX; its high bits are the good ones.
+            self.random =
+                self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.random >> 33) as usize % end
+        }
+
+        fn client(&mut self) -> ClientId {
+            ClientId(self.gone + self.below(4) as u64)
+        }
+
+        fn step(&mut self) {
+            let client = self.client();
+            match self.below(16) {
+                0..=2 => {
+                    let write = self.below(3) == 0;
+                    self.table.open(FILE, client, write);
+                    self.waiting.push((client, write));
+                }
+                3..=6 => self.answer(),
+                7..=9 => self.close(client),
+                10 | 11 => self.give_way(client),
+                12 if self.cutting.len() < 2 => {
+                    self.table.begin_truncate(FILE, client);
+                    self.cutting.push(client);
+                }
+                12 | 13 if !self.cutting.is_empty() => {
+                    let at = self.below(self.cutting.len());
+                    let client = self.cutting.swap_remove(at);
+                    self.table.end_truncate(FILE, client);
+                }
+                14 if self.below(8) == 0 => {
+                    let client = ClientId(self.gone);
+                    self.gone += 1;
+                    self.told.remove(&client);
+                    self.table.drop_client(client);
+                }
+                _ => self.table.taken(FILE, client, self.random),
+            }
+        }
+
+        /// An open is answered if it may be, or given up.
+        fn answer(&mut self) {
+            if self.waiting.is_empty() {
+                return;
+            }
+            let at = self.below(self.waiting.len());
+            let (client, write) = self.waiting[at];
+            if client.0 < self.gone || self.below(8) == 0 {
+                self.waiting.swap_remove(at);
+                self.table.give_up(FILE, client, write);
+            } else if self.table.may_proceed(FILE, client) {
+                self.waiting.swap_remove(at);
+                let mode = self.table.granted(FILE, client);
+                let (opens, acts) = self.told.entry(client).or_insert((Vec::new(), mode));
+                opens.push(write);
+                if *acts != Mode::Alone || mode == Mode::Alone {
+                    *acts = mode;
+                }
+            }
+        }
+
+        fn close(&mut self, client: ClientId) {
+            let Some((opens, _)) = self.told.get_mut(&client) else { return };
+            let write = opens.pop().expect("it has it open");
+            if opens.is_empty() {
+                self.told.remove(&client);
+            }
+            self.table.release(FILE, client, write);
+        }
+
+        fn give_way(&mut self, client: ClientId) {
+            for Recall { mode, number, .. } in self.table.recalls(client) {
+                self.told.entry(client).and_modify(|(_, acts)| *acts = mode);
+                self.table.taken(FILE, client, number);
+            }
+        }
+
+        fn check(&self) {
+            for (client, (opens, mode)) in &self.told {
+                assert!(self.table.has(FILE, *client), "{client} has {opens:?}");
+                assert!(*mode != Mode::Alone || self.told.len() == 1, "{:?}", self.told);
+            }
+            let open = !self.told.is_empty() || !self.cutting.is_empty();
+            assert!(self.table.is_open(FILE) || !open);
+        }
+    }
+
+    #[test]
+    fn whoever_is_alone_is_so_in_any_order_of_events() {
+        for seed in 0..200 {
+            let mut storm = Storm {
+                random: seed,
+                table: OpenTable::default(),
+                waiting: Vec::new(),
+                told: BTreeMap::new(),
+                cutting: Vec::new(),
+                gone: 1,
+            };
+            for _ in 0..500 {
+                storm.step();
+                storm.check();
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use types::messages::names::{Attr, FileKind, Owner};
 use types::wire::{Codec, from_bytes};
 use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal, VolumeId};
 
-/// The version of every value. Whoever finds another one under the cluster's key does not use the store.
+/// The version of every value. A build does not use a store with another version under the cluster's key.
 pub(crate) const VERSION: u8 = 2;
 
 /// Cookies below this are left to the gates, for `.` and `..`; 0 is the start of a directory.
@@ -40,7 +40,7 @@ types::records! {
         object: ObjectId,
         /// End of the bytes beyond `size` that must be zeroed before the file grows; 0 if there are none.
         stale_end: u64,
-        /// How often a file has become shorter. A new object is one cut more.
+        /// How often a file was truncated. A new object counts as one more truncation.
         truncate_seq: u64,
         /// Grows with every change of the contents.
         changes: u64,
@@ -169,21 +169,21 @@ impl Inode {
         }
     }
 
-    /// The file becomes shorter: the bricks may hold bytes of it up to `end`. Whoever is zeroing what an earlier cut has
-    /// left does not zero all of that.
+    /// The file becomes shorter, but the bricks may hold bytes up to `end`. A zeroing in progress, begun after an
+    /// earlier truncation, may not cover all of them.
     pub(crate) fn leave_stale(&mut self, end: u64) {
         self.stale_end = self.stale_end.max(end);
         self.truncate_seq += 1;
     }
 
-    /// The file has no bytes any more; the ones to come are another object's.
+    /// The file becomes empty and gets a new object.
     pub(crate) fn begin_anew(&mut self, object: ObjectId) {
         self.object = object;
         self.stale_end = 0;
         self.truncate_seq += 1;
     }
 
-    /// The contents changed now.
+    /// The contents have changed at `now`.
     pub(crate) fn touch(&mut self, now: i64) {
         self.mtime = now;
         self.ctime = now;

@@ -1,19 +1,19 @@
-//! The service: requests in, answers out, and the tasks behind them.
+//! The service: requests, answers, and background tasks.
 //!
 //! | file | what |
 //! |---|---|
 //! | `requests.rs` | which request goes where |
-//! | `files.rs` | requests that may wait for others: open, close, cut |
-//! | `mounts.rs` | clients come, ask for news, go |
-//! | `bricks.rs` | bricks, the map, volumes, the account of it all |
-//! | `committer.rs` | the task that writes the journal: whatever was gathered, at once; and who waits for it |
+//! | `files.rs` | requests that may wait for other clients: open, close, truncate |
+//! | `mounts.rs` | clients join, poll for news, leave |
+//! | `bricks.rs` | bricks, the map, volumes, status |
+//! | `committer.rs` | the tasks that write the journal and the engine, and the waits for durability |
 //! | `expiry.rs` | leases that run out |
-//! | `fencer.rs` | bricks are told whose writes they refuse, before others are let in |
-//! | `purger.rs` | objects whose bytes nobody can reach |
+//! | `fencer.rs` | bricks learn which clients to refuse, before other clients may open the files |
+//! | `purger.rs` | removes the bytes of objects that nobody can reach |
 //!
-//! One thread; the state is borrowed between awaits only. While a record of the journal is on its way to the disk,
-//! requests are served and what they change gathers for the next one. Only the engine's own commits, rare and large, run
-//! on another thread.
+//! There is one thread, and no borrow of the state lasts over an await. While a record is being written to the journal,
+//! the service goes on serving requests and gathers their changes for the next record. Only the engine's commits, which
+//! are rare and large, run on another thread.
 
 mod bricks;
 mod committer;
@@ -37,46 +37,48 @@ use futures_util::future::{Either, join, join5, select};
 use types::ClusterId;
 use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
 
+use crate::MetaError;
+use crate::cluster_id::cluster_of;
 use crate::kv::{Engine, Journal};
 use crate::state::State;
-use crate::{MetaError, cluster_of};
 
-/// What the service needs to be told.
+/// Options of the service.
 #[derive(Clone, Debug)]
 pub struct MetaOptions {
     /// Where to listen, `host:port`.
     pub listen: String,
-    /// Who it is. A cluster of zeros means the one in the store.
+    /// Its identity. A cluster id of zeros means the one in the store.
     pub identity: Identity,
-    /// Bytes of memory that it may take; the engine's cache is sized where it is opened.
+    /// Its memory budget in bytes. The engine's cache is sized when the engine is opened.
     pub memory_budget: u64,
 }
 
-/// What the tasks share.
+/// State that the tasks share.
 struct Shared {
     world: World,
     peers: Peers,
     memory_budget: u64,
-    /// Whether pid and memory are told: in a simulation they would make runs differ.
+    /// Whether the status has pid and memory: in a simulation they would make runs differ.
     accountable: bool,
-    /// How far changes are durable.
+    /// Up to which record changes are durable.
     watermark: committer::DurableWatermark,
     state: RefCell<State>,
-    /// A change waits to be written.
+    /// Notified when a change waits to be written.
     work: Notify,
-    /// The engine is to get something.
+    /// Notified when there are writes for the engine.
     flush_wanted: Notify,
-    /// The engine has got it.
+    /// Notified when the engine has them.
     flush_done: Notify,
-    /// The map is newer, or a mode is recalled.
+    /// Notified when the map has changed, a mode is recalled, or a file must be quiesced.
     news: Notify,
-    /// A mode was taken, a file was closed, a client came back or is lost, has stopped, an open or a cut has ended.
+    /// Notified when a recall is acknowledged, a file is closed, a client is back, lost or has quiesced a file, or an
+    /// open or a truncation has ended.
     settled: Notify,
-    /// An object waits to be purged, or a brick to purge it from is back.
+    /// Notified when there is an object to purge, or a brick that must purge one is back.
     purges: Notify,
-    /// A client is lost, or has left.
+    /// Notified when a client is lost or has left.
     departed: Notify,
-    /// A commit failed.
+    /// Notified when a commit has failed.
     failed: Notify,
 }
 
@@ -128,7 +130,7 @@ impl Service {
         self.listener.address()
     }
 
-    /// Serves until dropped. Returns only if the store failed: then the process should end and start again.
+    /// Serves until dropped. Returns only if the store failed; then the process should be restarted.
     pub async fn run(self) {
         let Service { shared, listener, identity, journal } = self;
         let failed = shared.failed.wait();

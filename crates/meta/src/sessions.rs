@@ -1,7 +1,7 @@
-//! The clients: their leases, and the answers that they may ask for again.
+//! The sessions of clients: their leases, and the answers that they may ask for again.
 //!
-//! A client whose lease has run out is *lost*: nothing of it is accepted any more, but what it has open stays so until
-//! the bricks refuse its writes as well.
+//! A client whose lease has run out is *lost*: the service refuses all its requests, but its files stay open until
+//! every brick that is Up has fenced it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use crate::records::ClientRecord;
 /// One mount.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// What the store has of it.
+    /// Its record in the store.
     pub(crate) record: ClientRecord,
     /// When its lease was last renewed.
     pub(crate) heard: u64,
-    /// It has joined in this life of the service; before, what it has open is not known.
+    /// It has joined in this life of the service, so its open files are known.
     pub(crate) reclaim_complete: bool,
-    /// Answers that it may ask for again, by its number for the change.
+    /// Answers that it may ask for again, by the number of the change.
     answers: BTreeMap<u64, Vec<u8>>,
-    /// Those of them that are in the store.
+    /// The numbers of answers that are also in the store.
     stored: BTreeSet<u64>,
     /// Changes whose open has been counted.
     opened: BTreeSet<u64>,
-    /// Opens and closes that are under way.
+    /// Opens and closes in progress.
     running: BTreeSet<u64>,
     /// The client knows the answers of all changes up to here.
     acked: u64,
@@ -46,13 +46,13 @@ impl Session {
         }
     }
 
-    /// Refuses a copy of a change that comes after its client has had the answer: on a connection that ended before, and
-    /// late. Done once more it would undo what came after it.
+    /// Refuses a copy of a change that arrives after its client has had the answer, for example late from a connection
+    /// that has ended. If it were done again, it would undo later changes.
     pub(crate) fn check_wanted(&self, op: u64) -> Result<(), Refusal> {
         if op > self.acked { Ok(()) } else { Err(Refusal::Stale) }
     }
 
-    /// The answer of a change that has been done.
+    /// The answer to a change that has been made.
     pub(crate) fn cached_reply(&self, op: u64) -> Option<&Vec<u8>> {
         self.answers.get(&op)
     }
@@ -76,24 +76,24 @@ impl Session {
         }
     }
 
-    /// Stored answers up to `acked`, which can be removed from the store.
+    /// The numbers of stored answers up to `acked`, which can be removed from the store.
     pub(crate) fn stored_up_to(&self, acked: u64) -> impl Iterator<Item = u64> {
         self.stored.range(..=acked).copied()
     }
 
-    /// They have been removed from the store.
+    /// The stored answers up to `acked` have been removed from the store.
     pub(crate) fn forget_stored(&mut self, acked: u64) {
         if self.stored.first().is_some_and(|op| *op <= acked) {
             self.stored = self.stored.split_off(&acked.saturating_add(1));
         }
     }
 
-    /// Whether the open that is part of a change still has to be counted; it counts as such from now on.
+    /// Marks the open of a change as counted. Returns whether it was not counted before.
     pub(crate) fn count_open(&mut self, op: u64) -> bool {
         self.opened.insert(op)
     }
 
-    /// Takes a change in hand, unless it is already.
+    /// Begins a change; false if it is already in progress.
     pub(crate) fn begin(&mut self, op: u64) -> bool {
         self.running.insert(op)
     }
@@ -103,12 +103,12 @@ impl Session {
     }
 }
 
-/// All clients that have a lease, and those that were lost since the bricks were last told.
+/// All clients with a lease, and lost ones that some brick may not have fenced yet.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_client: BTreeMap<ClientId, Session>,
     lost: BTreeMap<ClientId, Session>,
-    /// The last client that there has been, or a later id that is no client's.
+    /// An id that is not below that of any client so far.
     last: ClientId,
 }
 
@@ -119,7 +119,7 @@ impl Sessions {
         sessions.insert(client, session);
     }
 
-    /// No later client is known.
+    /// Records that no client has an id above this one.
     pub(crate) fn count_up_to(&mut self, client: ClientId) {
         self.last = self.last.max(client);
     }
@@ -129,7 +129,7 @@ impl Sessions {
         self.by_client.remove(&client).or_else(|| self.lost.remove(&client))
     }
 
-    /// A client's lease has run out. What the store is to have of it.
+    /// Marks a client as lost. Returns its new record for the store.
     pub(crate) fn lose(&mut self, client: ClientId) -> Option<ClientRecord> {
         let mut session = self.by_client.remove(&client)?;
         session.record.lost = true;
@@ -138,12 +138,12 @@ impl Sessions {
         Some(record)
     }
 
-    /// Clients that are lost and whose writes some brick may still accept.
+    /// Lost clients whose writes some brick may still accept.
     pub(crate) fn lost(&self) -> Vec<ClientId> {
         self.lost.keys().copied().collect()
     }
 
-    /// Who may write, and who no longer may.
+    /// The fences: which clients may write.
     pub(crate) fn fences(&self) -> Fences {
         Fences { upto: self.last, mounted: self.by_client.keys().copied().collect() }
     }
@@ -156,7 +156,7 @@ impl Sessions {
         self.by_client.get_mut(&client)
     }
 
-    /// The session of a client that speaks, which must have a lease on the volume.
+    /// The session of a request's client, which must have a lease on the volume.
     pub(crate) fn known(&mut self, client: ClientId, volume: VolumeId) -> Result<&mut Session, Refusal> {
         let session = self.by_client.get_mut(&client).ok_or(Refusal::Fenced)?;
         if session.record.volume != volume {
@@ -165,7 +165,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The answer that a caller has already been given.
+    /// The answer to a change that the caller has asked for before.
     pub(crate) fn cached_reply(
         &mut self,
         caller: &Caller,
@@ -176,12 +176,12 @@ impl Sessions {
         Ok(session.cached_reply(caller.op).cloned())
     }
 
-    /// Mounts, and lost ones that the bricks may not refuse yet.
+    /// The number of mounts, with lost ones that some brick may not have fenced yet.
     pub(crate) fn count(&self) -> usize {
         self.by_client.len() + self.lost.len()
     }
 
-    /// Whether a volume is mounted, or bytes of a lost mount may still come to it.
+    /// Whether a volume is mounted, or may still get writes of a lost mount.
     pub(crate) fn mounted(&self, volume: VolumeId) -> bool {
         self.of_volume(volume).next().is_some()
     }
@@ -193,7 +193,7 @@ impl Sessions {
             .filter(move |session| session.record.volume == volume)
     }
 
-    /// Refuses a new mount of a volume that has an exclusive one, and an exclusive one of a volume that has any.
+    /// Refuses any mount beside an exclusive one, and an exclusive mount beside any other.
     pub(crate) fn check_exclusive(&self, volume: VolumeId, exclusive: bool) -> Result<(), Refusal> {
         if self.of_volume(volume).any(|session| session.record.exclusive) {
             return Err(Refusal::MountedExclusively);
@@ -204,7 +204,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// An account of all mounts, at the time `now` (`wall` in nanoseconds since 1970).
+    /// Describes all mounts at the time `now` (`wall` in nanoseconds since 1970).
     pub(crate) fn mounts(&self, now: u64, wall: i64) -> Vec<MountInfo> {
         let info = |(client, session): (&ClientId, &Session)| MountInfo {
             client: *client,
@@ -217,13 +217,13 @@ impl Sessions {
         types::cost::walked(&self.by_client).map(info).collect()
     }
 
-    /// Whether every client has joined in this life of the service, so that what is open is known, and the bricks refuse
-    /// those that will not.
+    /// Whether all open files are known: every client has joined in this life of the service, or is lost and fenced by
+    /// the bricks.
     pub(crate) fn all_reclaimed(&self) -> bool {
         self.lost.values().chain(self.by_client.values()).all(|session| session.reclaim_complete)
     }
 
-    /// Counts every lease from `us` later than it was heard.
+    /// Extends every lease by `us`.
     pub(crate) fn extend_leases(&mut self, us: u64) {
         self.by_client.values_mut().for_each(|session| session.heard += us);
     }

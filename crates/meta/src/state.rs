@@ -1,21 +1,29 @@
-//! Everything that the service knows, and the one way to change it: changes, each in a transaction of its own.
+//! The service's whole state. It changes only by `Change`s, each in its own transaction.
 //!
 //! ```text
 //! Change, Change, ... -> run_batch: each over the writes of those before it -> the store gathers
 //!                     -> one record, durable -> every answer
 //! ```
 //!
-//! What a change did is seen by the next one at once, but nobody may be told of it before its record is durable: a
-//! client that was shown a file, which is gone after a crash, would hold an id that is given to another file then. So
-//! whatever is read comes with the number of the record that must be durable first ([`State::read_with_record`]).
+//! A change sees the changes before it at once, but no answer may show a change before its record is durable.
+//! Otherwise a client could see a new file that is lost in a crash, and hold an id that another file gets later. So
+//! every read returns the number of the record that must be durable before the answer ([`State::read_with_record`]).
+//!
+//! # Invariants
+//! - The record that an answer waits for covers all changes on which the answer depends, and will be written.
+//! - A change that a caller numbers is in the same record as its answer, and is done once.
+//! - An answer that shows a decision of the arbiter waits for the record of the decision or for a later one.
+//! - Outside a batch, only state changes that the clients can report again after a crash.
+//! - After a failed commit, nothing is changed or answered.
 
 use types::messages::names::Caller;
 use types::wire::{Codec, Record, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
 
 use crate::cluster::Cluster;
+use crate::cluster_id::cluster_of;
 use crate::kv::{Engine, EngineError, KeyValue, Store, Txn, Writes};
-use crate::records::{VERSION, from_value};
+use crate::records::from_value;
 use crate::sessions::{Session, Sessions};
 use crate::volatile::{Effect, VolatileState};
 use crate::{MetaError, keys};
@@ -23,14 +31,15 @@ use crate::{MetaError, keys};
 /// The answer of a change: the record's bytes.
 pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
 
-/// What was read or done, and the record that must be durable before anybody is told.
+/// A result, and the record that must be durable before an answer may contain it.
 pub(crate) type DurableAfter<R> = (Result<R, Refusal>, u64);
 
 type Apply = Box<dyn FnOnce(&mut Txn<'_>) -> Outcome>;
 
 /// A change that waits for its batch.
 pub(crate) struct Change {
-    /// Who asks: it is done once. `None` for the service's own, and for what may be done twice.
+    /// The caller, for whom the change is done once. `None` for changes of the service, and for those that may be
+    /// repeated.
     caller: Option<(Caller, VolumeId)>,
     apply: Apply,
 }
@@ -45,7 +54,7 @@ impl Change {
         Change { caller: Some((caller.clone(), volume)), ..Change::idempotent(apply) }
     }
 
-    /// A change that may be done again.
+    /// A change that may be repeated.
     pub(crate) fn idempotent<R: Codec>(
         apply: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal> + 'static,
     ) -> Change {
@@ -59,10 +68,10 @@ pub(crate) struct State {
     pub(crate) volatile: VolatileState,
     pub(crate) sessions: Sessions,
     pub(crate) cluster: Cluster,
-    /// The last record that holds a decision of the arbiter, or the coming or going of a client: these are seen beside
+    /// The last record with a decision of the arbiter, or with a client that joined or went. Reads see these outside
     /// the store.
     pub(crate) decided: u64,
-    /// A commit failed: what is in memory may be ahead of the store, so nothing is answered any more.
+    /// A commit has failed: memory may be ahead of the store, so nothing is answered any more.
     failed: bool,
     /// Batches committed and changes kept, for measurements.
     pub(crate) batches: u64,
@@ -70,9 +79,9 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Reads what the store holds. Every lease counts from `now`.
+    /// Loads the state from the store. Every lease counts from `now`.
     pub(crate) fn load(engine: Engine, now: u64) -> Result<State, MetaError> {
-        // Before anything else is read: a store of another version is not damaged.
+        // This comes first, so that a store of another version is not reported as damaged.
         cluster_of(&engine)?;
         let store = Store::open(engine)?;
         let cluster = Cluster::load(&store, now)?;
@@ -140,12 +149,12 @@ impl State {
         self.failed
     }
 
-    /// What a read makes of the state, for the service's own use.
+    /// Reads the state, for use inside the service.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&Txn<'_>) -> Result<R, Refusal>) -> Result<R, Refusal> {
         self.read_with_record(f).0
     }
 
-    /// What a read makes of the state, and the record that must be durable before anybody is told.
+    /// Reads the state. Also returns the record that must be durable before the answer.
     pub(crate) fn read_with_record<R>(
         &self,
         f: impl FnOnce(&Txn<'_>) -> Result<R, Refusal>,
@@ -155,27 +164,43 @@ impl State {
         }
         let txn = Txn::new(&self.store, &self.volatile);
         let result = f(&txn);
-        (result, txn.seen().max(self.decided))
+        (result, self.record_behind(&txn))
     }
 
-    /// Does a change that touches nothing in the store, at once.
+    /// The record that must be durable before an answer may contain what a transaction has read.
+    fn record_behind(&self, txn: &Txn<'_>) -> u64 {
+        let record = txn.seen().max(self.decided);
+        assert!(
+            self.failed || record <= self.store.last(),
+            "the answer would wait for a record that is never written"
+        );
+        record
+    }
+
+    /// Makes a change that writes nothing to the store, at once.
     pub(crate) fn effect_only<R>(
         &mut self,
         f: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal>,
     ) -> DurableAfter<R> {
         let mut txn = Txn::new(&self.store, &self.volatile);
         let result = f(&mut txn);
-        let seen = txn.seen().max(self.decided);
+        let seen = self.record_behind(&txn);
         if result.is_ok() {
             let (writes, effects) = txn.keep();
-            assert!(writes.is_empty(), "what touches the store goes through a batch");
-            effects.into_iter().for_each(|effect| self.volatile.apply(effect));
+            assert!(writes.is_empty(), "writes to the store must go through a batch");
+            for effect in effects {
+                assert!(
+                    matches!(effect, Effect::Grown(..)),
+                    "a crash would undo an effect that the clients cannot report again"
+                );
+                self.volatile.apply(effect);
+            }
         }
         (result, seen)
     }
 
-    /// Does changes in order, each alone. Answers in the same order; nobody may learn of one before the store's last
-    /// record is durable.
+    /// Makes changes in order, each in its own transaction. The answers, in the same order, may be sent only when the
+    /// store's last record is durable.
     pub(crate) fn run_batch(&mut self, changes: Vec<Change>) -> Vec<Outcome> {
         let before = self.changes;
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(changes.len());
@@ -191,7 +216,7 @@ impl State {
         outcomes
     }
 
-    /// Does one change. Its answer, or that it is refused, may be told when the record is durable.
+    /// Makes one change. Its answer or refusal may be sent when the record is durable.
     pub(crate) fn run_one(&mut self, change: Change) -> DurableAfter<Vec<u8>> {
         if self.failed {
             return (Err(Refusal::MetaFailed), 0);
@@ -201,6 +226,7 @@ impl State {
     }
 
     fn run(&mut self, change: Change) -> DurableAfter<Vec<u8>> {
+        assert!(!self.failed, "a change would build on state that may be lost");
         if let Some((caller, volume)) = &change.caller {
             match self.sessions.cached_reply(caller, *volume) {
                 Ok(None) => {}
@@ -211,24 +237,41 @@ impl State {
         let mut txn = Txn::new(&self.store, &self.volatile);
         let answer = match (change.apply)(&mut txn) {
             Ok(answer) => answer,
-            Err(refusal) => return (Err(refusal), txn.seen().max(self.decided)),
+            Err(refusal) => return (Err(refusal), self.record_behind(&txn)),
         };
+        let rests_on = self.record_behind(&txn);
         if let Some((caller, _)) = &change.caller {
             txn.put_bytes(keys::done(caller.client, caller.op), answer.clone());
             let known = self.sessions.get(caller.client).map(|session| session.stored_up_to(caller.acked));
             known.into_iter().flatten().for_each(|op| txn.remove(keys::done(caller.client, op)));
         }
         let (writes, effects) = txn.keep();
+        assert!(
+            change
+                .caller
+                .as_ref()
+                .is_none_or(|(caller, _)| is_put(&writes, &keys::done(caller.client, caller.op))),
+            "after a crash the change would be there without its answer, and a copy would be done again"
+        );
         self.store.gather(writes);
+        let record = self.store.last();
+        assert!(
+            record >= rests_on,
+            "a change would be answered while a crash can still undo changes that it depends on"
+        );
         self.changes += 1;
         self.keep_answer(&change.caller, &answer, &effects);
         effects.into_iter().for_each(|effect| self.volatile.apply(effect));
-        (Ok(answer), self.store.last())
+        (Ok(answer), record)
     }
 
     fn keep_answer(&mut self, caller: &Option<(Caller, VolumeId)>, answer: &[u8], effects: &[Effect]) {
         let Some((caller, _)) = caller else { return };
         let Some(session) = self.sessions.get_mut(caller.client) else { return };
+        assert!(
+            session.cached_reply(caller.op).is_none(),
+            "the change was done before; doing it again would undo later changes"
+        );
         session.trim(caller.acked);
         session.forget_stored(caller.acked);
         session.cache_reply(caller.op, answer.to_vec(), true);
@@ -237,7 +280,7 @@ impl State {
         }
     }
 
-    /// Makes durable, or has it made durable, what was gathered. False if the service has failed, now or before.
+    /// Commits the gathered writes, or leaves them to the journal. False if the service has failed, now or before.
     fn end_batch(&mut self) -> bool {
         if !self.failed
             && let Err(error) = self.store.end_batch()
@@ -247,45 +290,30 @@ impl State {
         !self.failed
     }
 
-    /// From now on nothing is answered.
+    /// Marks the service as failed: from now on nothing is answered.
     pub(crate) fn fail(&mut self, error: &EngineError) {
         tracing::error!(%error, "the metadata service stops: its store could not be made durable");
         self.failed = true;
     }
 
-    /// Commits writes made beside a batch: the arbiter's. False if the service has failed, now or before.
+    /// Commits the arbiter's writes, which do not go through a batch. False if the service has failed, now or before.
     pub(crate) fn commit(&mut self, writes: Writes) -> bool {
         if self.failed {
             return false;
         }
         self.store.gather(writes);
         let durable = self.end_batch();
-        self.decided = self.store.last();
+        let last = self.store.last();
+        assert!(
+            !durable || last >= self.decided,
+            "an answer would show a decision that a crash can still undo"
+        );
+        self.decided = last;
         durable
     }
 }
 
-/// Makes an empty cluster in an engine.
-///
-/// # Errors
-/// [`MetaError::Exists`] if there is one.
-pub fn create_cluster(engine: &Engine, cluster: types::ClusterId) -> Result<(), MetaError> {
-    if cluster_of(engine)?.is_some() {
-        return Err(MetaError::Exists);
-    }
-    let version = crate::records::to_value(&types::MapVersion(1));
-    let pairs = [(keys::cluster(), crate::records::to_value(&cluster)), (keys::map_version(), version)];
-    Ok(engine.commit(pairs.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))?)
-}
-
-/// The cluster that an engine holds, if any.
-///
-/// # Errors
-/// [`MetaError::Version`] if it was written by a build whose values this one cannot read.
-pub fn cluster_of(engine: &Engine) -> Result<Option<types::ClusterId>, MetaError> {
-    let read = |value: &[u8]| match value.first() {
-        Some(&found) if found != VERSION => Err(MetaError::Version { found }),
-        _ => from_value(value).map_err(|_| MetaError::Damaged),
-    };
-    engine.reader()?.get(&keys::cluster(), read)?.transpose()
+/// Whether a key has a value after these writes.
+fn is_put(writes: &Writes, key: &[u8]) -> bool {
+    writes.get(key).is_some_and(Option::is_some)
 }

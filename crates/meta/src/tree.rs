@@ -1,4 +1,4 @@
-//! What the operations on the name space share: inodes, names, entries.
+//! Functions on inodes and entries that the operations on the name space share.
 
 use types::limits::NAME_MAX;
 use types::messages::names::Attr;
@@ -7,9 +7,10 @@ use types::{Geometry, InodeId, ObjectId, Refusal, VolumeId};
 use crate::keys;
 use crate::kv::Txn;
 use crate::records::{Entry, Inode, Listed, ToPurge};
-use crate::volatile::{Effect, VolumeInode};
+use crate::volatile::Effect;
+use crate::volume_inode::VolumeInode;
 
-/// Permission bit of a directory that gives its group to what is made in it.
+/// Permission bit of a directory: new inodes in it get its group.
 pub(crate) const SET_GROUP: u32 = 0o2000;
 
 /// A directory that an operation looks into or changes.
@@ -19,13 +20,13 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Its attributes, of which none waits to become durable as a file's size may.
+    /// Its attributes. Unlike a file, a directory has no unstable size.
     pub(crate) fn attr(&self) -> Attr {
         self.inode.attr(self.place.1)
     }
 }
 
-/// Refuses what cannot be a name.
+/// Refuses an invalid name.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Refusal> {
     if name.len() > NAME_MAX {
         return Err(Refusal::NameTooLong);
@@ -72,7 +73,7 @@ impl Txn<'_> {
         self.get(&keys::entry(volume, parent, name))
     }
 
-    /// A directory and a name in it that must be good and free.
+    /// A directory. `name` must be valid and not in use in it.
     pub(crate) fn vacant(&self, place: VolumeInode, name: &[u8]) -> Result<Directory, Refusal> {
         let directory = self.directory(place)?;
         self.check_not_a_disk(place.0)?;
@@ -89,7 +90,7 @@ impl Txn<'_> {
         if self.volatile().disks.contains(&volume) { Err(Refusal::NotPermitted) } else { Ok(()) }
     }
 
-    /// A directory, and what a name in it names, which is about to change.
+    /// A directory, and the entry and inode of a name in it that is about to change.
     pub(crate) fn named(
         &self,
         place: VolumeInode,
@@ -99,7 +100,7 @@ impl Txn<'_> {
         self.find(place, name)
     }
 
-    /// A directory, and what a name in it names.
+    /// A directory, and the entry and inode of a name in it.
     pub(crate) fn find(&self, place: VolumeInode, name: &[u8]) -> Result<(Directory, Entry, Inode), Refusal> {
         let directory = self.directory(place)?;
         check_name(name)?;
@@ -108,7 +109,7 @@ impl Txn<'_> {
         Ok((directory, entry, inode))
     }
 
-    /// An id that was never given before.
+    /// A new id.
     pub(crate) fn new_id(&mut self) -> Result<u64, Refusal> {
         let key = keys::id_counter();
         let id = self.get::<u64>(&key)?.unwrap_or(InodeId::ROOT.0) + 1;
@@ -123,8 +124,8 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Gives `inode` a name at the end of the directory, or at a cookie that has become free in it. The directory's
-    /// inode is put by the caller.
+    /// Adds a name for `inode` at the end of the directory, or at a cookie that has become free in it. The caller puts
+    /// the directory's inode.
     pub(crate) fn add_entry(
         &mut self,
         directory: &mut Directory,
@@ -142,7 +143,7 @@ impl Txn<'_> {
         self.put(keys::listed(volume, parent, cookie), &Listed { inode, name: name.to_vec() });
     }
 
-    /// Takes a name away. The directory's inode is put by the caller.
+    /// Removes a name. The caller puts the directory's inode.
     pub(crate) fn remove_entry(&mut self, directory: &mut Directory, name: &[u8], entry: &Entry) {
         let (volume, parent) = directory.place;
         directory.inode.size = directory.inode.size.saturating_sub(1);
@@ -154,7 +155,8 @@ impl Txn<'_> {
         self.put_inode(directory.place, &directory.inode);
     }
 
-    /// Takes one name off an inode that is no directory. With the last one it goes, unless it may be open.
+    /// Removes one link of an inode that is not a directory. With the last link the inode is removed, unless it may be
+    /// open.
     pub(crate) fn drop_link(
         &mut self,
         place: VolumeInode,
@@ -185,8 +187,8 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Queues a file's object, if it may have bytes, to be purged. A client may have sent some, up to `sent_end`, without
-    /// having told of them.
+    /// Queues a file's object to be purged, if it may have bytes. A client may have written bytes up to `sent_end` and
+    /// not reported them.
     pub(crate) fn queue_purge(
         &mut self,
         place: VolumeInode,
@@ -201,7 +203,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Queues an object to be purged. The bricks know what they have of it.
+    /// Queues an object to be purged.
     pub(crate) fn purge(&mut self, volume: VolumeId, object: ObjectId) {
         self.put(keys::purge(volume, object), &ToPurge {});
         self.effect(Effect::PurgeAdded);
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn names_are_taken_or_refused_as_on_linux() {
         assert_eq!(check_name(&[b'a'; 255]), Ok(()));
         assert_eq!(check_name(&[b'a'; 256]), Err(Refusal::NameTooLong));
         assert_eq!(check_name("ü\n\x01".as_bytes()), Ok(()));

@@ -1,36 +1,37 @@
-//! Cuts of files that several clients have open, and who zeroes what they have left.
+//! Truncations of files that several clients have open, and who zeroes the stale bytes that they leave.
 //!
 //! ```text
-//!  cutter            service                         another client that has it open
+//!  client            service                         another client that has it open
 //!    ├── SetAttr ─────▶│ Quiesce, number n ───────────────────▶│ ends its reads and writes, begins none
 //!    │                 │◀───────────────────────── Quiesced, n ┤
-//!    │                 │ the cut, durable                      │
+//!    │                 │ truncates, durable                    │
 //!    │◀── done ────────┤── done ──────────────────────────────▶│ goes on, by the new attributes
 //! ```
 //!
-//! So nothing is under way while a file is cut: a read or write is before the cut, or begins after it and knows of it.
-//! A read that spanned a cut could find what is written after it, before others can.
+//! So no read or write is in progress while a file is truncated: it ends before the truncation, or begins after it with
+//! the new attributes. A read that spanned a truncation could return bytes of a later write before other clients see
+//! it.
 //!
-//! Whoever then makes the file longer zeroes what the cut has left: one client at a time, from its `ZeroBegin` to its
-//! `Zeroed`, and nobody else writes there until that is done.
+//! The client that next makes the file longer first zeroes the stale bytes: one client at a time, from its `ZeroBegin`
+//! to its `Zeroed`. Nobody else writes there until it is done.
 //!
-//! A number says which cut or which zeroing a message is about, so late copies mean nothing. Numbers of cuts begin at a
-//! random one, so those of an earlier life of the service mean nothing either. A client that is lost is not waited for
-//! when the bricks refuse it.
+//! Each message names the number of its truncation or zeroing, so late copies have no effect. The numbers of
+//! truncations begin at random, so those from an earlier life of the service have no effect either. Once the bricks
+//! refuse a lost client, the service no longer waits for it.
 
 use std::collections::BTreeMap;
 
 use types::messages::cluster::Quiesce;
 use types::{ClientId, cost};
 
-use crate::volatile::VolumeInode;
+use crate::volume_inode::VolumeInode;
 
-/// A cut under way.
+/// A truncation in progress.
 #[derive(Debug)]
 struct Truncation {
     client: ClientId,
     number: u64,
-    /// The clients that have not stopped, and whether they have been told.
+    /// The clients that have not quiesced, and whether they have been told to.
     going: BTreeMap<ClientId, bool>,
 }
 
@@ -38,19 +39,20 @@ struct Truncation {
 #[derive(Debug, Default)]
 pub(crate) struct Truncations {
     truncations: BTreeMap<VolumeInode, Truncation>,
-    /// The number of the last cut.
+    /// The number of the last truncation.
     last: u64,
-    /// Who zeroes what, under which number.
+    /// The client that zeroes each file, and the number of its zeroing.
     zeroing: BTreeMap<VolumeInode, (ClientId, u64)>,
 }
 
 impl Truncations {
-    /// The next cut's number is the one after this.
+    /// Sets the number before that of the next truncation.
     pub(crate) fn count_from(&mut self, number: u64) {
         self.last = number;
     }
 
-    /// Begins to cut, unless somebody is at it. Nobody else may be let in until [`Truncations::end`].
+    /// Begins a truncation; false if another one of the file is in progress. Until [`Truncations::end`], opens of other
+    /// clients must wait.
     pub(crate) fn begin(
         &mut self,
         place: VolumeInode,
@@ -66,39 +68,39 @@ impl Truncations {
         true
     }
 
-    /// The cut is made, or given up.
+    /// Ends a truncation, made or cancelled.
     pub(crate) fn end(&mut self, place: VolumeInode) {
         self.truncations.remove(&place);
     }
 
-    /// Somebody other than `client` is cutting.
+    /// Whether a client other than `client` is truncating the file.
     pub(crate) fn others_truncate(&self, place: VolumeInode, client: ClientId) -> bool {
         self.truncations.get(&place).is_some_and(|cut| cut.client != client)
     }
 
-    /// Whether nothing is under way any more, at those of whom `is_open` is still true.
+    /// Whether all clients with the file open (`is_open`) have quiesced.
     pub(crate) fn is_quiesced(&self, place: VolumeInode, is_open: impl Fn(ClientId) -> bool) -> bool {
         self.truncations.get(&place).is_none_or(|cut| !cut.going.keys().any(|client| is_open(*client)))
     }
 
-    /// A client has stopped.
+    /// A client has quiesced.
     pub(crate) fn stopped(&mut self, place: VolumeInode, client: ClientId, number: u64) {
         if let Some(cut) = self.truncations.get_mut(&place).filter(|cut| cut.number == number) {
             cut.going.remove(&client);
         }
     }
 
-    /// Whether the cut with this number has ended.
+    /// Whether the truncation with this number has ended.
     pub(crate) fn is_over(&self, place: VolumeInode, number: u64) -> bool {
         self.truncations.get(&place).is_none_or(|cut| cut.number != number)
     }
 
-    /// Whether a client has to stop somewhere and has not been told.
+    /// Whether a client must quiesce a file and has not been told.
     pub(crate) fn has_news(&self, client: ClientId) -> bool {
         cost::walked(self.truncations.values()).any(|cut| cut.going.get(&client) == Some(&false))
     }
 
-    /// Where a client has to stop, until it has.
+    /// The files that a client must quiesce and has not.
     pub(crate) fn stops(&mut self, client: ClientId) -> Vec<Quiesce> {
         let stop = |(place, cut): (&VolumeInode, &mut Truncation)| {
             *cut.going.get_mut(&client)? = true;
@@ -107,7 +109,7 @@ impl Truncations {
         cost::walked(&mut self.truncations).filter_map(stop).collect()
     }
 
-    /// Whether a client may zero what is left, under a number of its own: nobody else is at it.
+    /// Whether a client may zero the stale bytes: no other client is zeroing them. The client chooses the number.
     pub(crate) fn may_zero(&mut self, place: VolumeInode, client: ClientId, number: u64) -> bool {
         let holder = self.zeroing.entry(place).or_insert((client, number));
         if holder.0 == client {
@@ -116,14 +118,14 @@ impl Truncations {
         holder.0 == client
     }
 
-    /// Nothing of that is on its way any more.
+    /// Ends a zeroing: none of its writes is in progress any more.
     pub(crate) fn end_zeroing(&mut self, place: VolumeInode, client: ClientId, number: u64) {
         if self.zeroing.get(&place) == Some(&(client, number)) {
             self.zeroing.remove(&place);
         }
     }
 
-    /// A client does not have a file open any more.
+    /// A client no longer has the file open.
     pub(crate) fn closed(&mut self, place: VolumeInode, client: ClientId) {
         if self.zeroing.get(&place).is_some_and(|holder| holder.0 == client) {
             self.zeroing.remove(&place);

@@ -1,35 +1,33 @@
-//! What the service knows beside the store: volumes in use, sizes not yet stable, who has what open.
+//! The state that is only in memory: volumes in use, unstable sizes, open files.
 //!
-//! All of it is forgotten with the process and found again: volumes from the store, the rest from the clients.
+//! After a restart it is rebuilt: the volumes from the store, the rest from the clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::names::Attr;
-use types::{ClientId, Geometry, InodeId, VolumeId};
+use types::{ClientId, Geometry, VolumeId};
 
 use crate::opens::OpenTable;
 use crate::records::Inode;
 use crate::truncations::Truncations;
-
-/// An inode of the cluster.
-pub(crate) type VolumeInode = (VolumeId, InodeId);
+use crate::volume_inode::VolumeInode;
 
 /// Growth of a file that is not yet stable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Growth {
     pub(crate) client: ClientId,
-    /// How often the file had been cut.
+    /// The file's count of truncations at the time.
     pub(crate) truncate_seq: u64,
     pub(crate) size: u64,
     pub(crate) mtime: i64,
 }
 
-/// What an operation changes here once it is kept.
+/// A change of this state, made when its operation is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     /// A file has grown; the bytes are unstable.
     Grown(VolumeInode, Growth),
-    /// What was known as unstable growth is stable, or cut off.
+    /// Unstable growth of a file has become stable, or was truncated.
     Settled(VolumeInode),
     /// An inode without names is kept because it may be open.
     Orphaned(VolumeInode),
@@ -48,17 +46,17 @@ pub(crate) enum Effect {
 pub(crate) struct VolatileState {
     /// The volumes and their geometries.
     pub(crate) volumes: BTreeMap<VolumeId, Geometry>,
-    /// Those that are one disk: nothing is made, moved, removed or cut in them.
+    /// The block volumes: nothing in them is made, moved, removed or truncated.
     pub(crate) disks: BTreeSet<VolumeId>,
     /// Growth that is not yet stable.
     pub(crate) growth: BTreeMap<VolumeInode, Growth>,
     /// Who has what open.
     pub(crate) opens: OpenTable,
-    /// Who is cutting or zeroing what is open.
+    /// Which clients are truncating or zeroing open files.
     pub(crate) truncations: Truncations,
     /// Inodes without names.
     pub(crate) orphans: BTreeSet<VolumeInode>,
-    /// Nobody can say what is open: the service has just started. Inodes without names are kept.
+    /// The service has just started and does not know all open files, so it keeps all inodes without names.
     pub(crate) in_grace: bool,
     /// Objects waiting to be purged.
     pub(crate) purges: u64,
@@ -70,7 +68,7 @@ impl VolatileState {
         self.in_grace || self.opens.is_open(place)
     }
 
-    /// Growth of a file since it was last cut that is not yet stable.
+    /// Unstable growth of a file since its last truncation.
     pub(crate) fn growth(&self, place: VolumeInode, inode: &Inode) -> Option<&Growth> {
         self.growth.get(&place).filter(|growth| growth.truncate_seq == inode.truncate_seq)
     }

@@ -1,4 +1,4 @@
-//! Volumes are made, deleted, and removed piece by piece.
+//! Makes, grows and deletes volumes, and removes deleted ones a part at a time.
 
 use types::messages::cluster::{DISK, VolumeCreate, VolumeGrow, VolumeInfo};
 use types::{InodeId, Refusal, VolumeId};
@@ -12,6 +12,9 @@ use crate::state::{Change, State};
 
 impl State {
     pub(crate) fn volume_create(&mut self, request: &VolumeCreate, wall: i64) -> Result<VolumeInfo, Refusal> {
+        if self.has_failed() {
+            return Err(Refusal::MetaFailed);
+        }
         let last = self.store.get(&keys::volume_counter(), from_value::<u32>);
         let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?.unwrap_or(0);
         let disk = request.block.map(|_| self.next_id()).transpose()?;
@@ -21,14 +24,14 @@ impl State {
         Ok(volume)
     }
 
-    /// An id that was never given before, for writes that are made beside a batch and take it.
+    /// A new id, for writes that do not go through a batch.
     fn next_id(&self) -> Result<InodeId, Refusal> {
         let last = self.store.get(&keys::id_counter(), from_value::<u64>);
         let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?;
         Ok(InodeId(last.unwrap_or(InodeId::ROOT.0) + 1))
     }
 
-    /// Makes a block volume larger: the volume and its disk at once.
+    /// Makes a block volume and its disk larger, in one commit.
     pub(crate) fn volume_grow(&mut self, request: &VolumeGrow) -> Result<VolumeInfo, Refusal> {
         let volume = self.cluster.map().volume_named(&request.name).ok_or(Refusal::Unknown)?;
         let (id, old) = (volume.id, volume.block.ok_or(Refusal::Invalid)?);
@@ -47,13 +50,13 @@ impl State {
         Ok(volume)
     }
 
-    /// Takes over which volumes there are.
+    /// Copies the list of volumes from the arbiter.
     pub(crate) fn volumes_changed(&mut self) {
         self.volatile.volumes = self.cluster.geometries();
         self.volatile.disks = self.cluster.disks();
     }
 
-    /// Takes a volume away; [`State::sweep_volume`] then removes what is in it.
+    /// Deletes a volume; [`State::sweep_volume`] then removes its contents.
     pub(crate) fn volume_delete(&mut self, name: &str) -> Result<(), Refusal> {
         let volume = self.cluster.map().volume_named(name).ok_or(Refusal::Unknown)?.id;
         if self.sessions.mounted(volume) {
@@ -65,7 +68,7 @@ impl State {
         Ok(())
     }
 
-    /// Removes a part of what is left of a deleted volume. False when nothing but purges is left.
+    /// Removes the next part of a deleted volume. False when only purges are left.
     pub(crate) fn sweep_volume(&mut self, volume: VolumeId) -> Result<bool, Refusal> {
         if !self.cluster.is_deleted(volume) {
             return Ok(false);
@@ -78,7 +81,7 @@ impl State {
         types::wire::from_bytes(&answer).map_err(|_| Refusal::MetaFailed)
     }
 
-    /// Forgets a deleted volume of which nothing is left. False if there is something.
+    /// Forgets a deleted volume if nothing of it is left; else returns false.
     pub(crate) fn forget_if_empty(&mut self, volume: VolumeId) -> Result<bool, Refusal> {
         let prefix = keys::all::purges_of(volume);
         let left = self.read(|txn| txn.range(&prefix, &keys::after_all(&prefix), 1))?;

@@ -1,4 +1,5 @@
-//! A store on disk is found again, and opened once.
+//! A store on disk is found again with what it had, and nobody opens it twice at the same time: it is made, closed and
+//! opened.
 
 use meta::{Engine, MetaError, cluster_of, create_cluster, kv::EngineError};
 use types::ClusterId;

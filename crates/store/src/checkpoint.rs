@@ -1,7 +1,7 @@
-//! From journal to descriptors: keeps the journal short and the RAM bounded.
+//! Checkpoints move state from the journal to descriptors: they keep the journal short and RAM bounded.
 //!
-//! For the oldest segments: decided units go to their descriptor pages, operations that are still needed are copied
-//! to the journal's end, groups are written whole; then the segments are free.
+//! For the oldest segments: decided units go to their descriptor pages, records that are still needed are copied to
+//! the end of the journal, and a snapshot of each group is written. Then the segments are free.
 
 use std::rc::Rc;
 
@@ -21,11 +21,11 @@ const LOOK_US: u64 = 50_000;
 const FILL_BEGIN: u8 = 40;
 /// Journal fill, in per cent, from which segments are emptied even if most of them must be copied.
 const FILL_URGENT: u8 = 75;
-/// Units that may be erased before their descriptors are taken away: what is remembered of them takes RAM.
+/// Units that may be erased before their descriptors must be removed: until then they take RAM.
 pub(crate) const ERASED_MAX: usize = 4096;
-/// Places for descriptors below which those of erased units are given back at once.
+/// Free places for descriptors below which the places of erased units are freed at once.
 const PLACES_MIN: usize = 1024;
-/// Bytes of RAM that a resident unit takes, about: checksums, runs, tree nodes.
+/// Approximate bytes of RAM of a resident unit: checksums, runs, tree nodes.
 const UNIT_BYTES: u64 = 512 + (UNIT_DEFAULT as u64 / BLOCK as u64) * 4;
 
 /// Most units that may be resident.
@@ -43,21 +43,21 @@ impl Server {
         (self.options.memory_budget / 4 / UNIT_BYTES).clamp(256, RESIDENT_MAX) as usize
     }
 
-    /// How much of the room for overlays is taken, in per cent: of the journal, or of the share of RAM for them, which is
-    /// a quarter as well. Where little bytes are written, it is the RAM that runs short.
+    /// How much of the room for overlays is taken, in per cent: of the journal or of their share of RAM (a quarter of
+    /// the budget), whichever is fuller. With very small writes RAM runs short first.
     pub(crate) fn fill(&self) -> u8 {
         let share = (self.options.memory_budget / 4).max(1);
         let taken = self.slot.borrow().overlay_bytes() as u64 * 100 / share;
         self.journal.fill().max(taken.min(100) as u8)
     }
 
-    /// Whether less than half of the oldest segment would have to be copied. Folds make it so.
+    /// Whether less than half of the oldest segment would have to be copied forward. Folds reduce this part.
     fn is_oldest_mostly_free(&self) -> bool {
         let (oldest, _) = self.journal.oldest();
         self.slot.borrow().live_bytes(oldest) < self.superblock.segment / 2
     }
 
-    /// Whether few more descriptors find room, and some that are there are no longer needed.
+    /// Whether few places for descriptors are free, and some used ones are no longer needed.
     fn is_short_of_places(&self) -> bool {
         self.places() < PLACES_MIN && self.slot.borrow().erased() > 0
     }
@@ -78,12 +78,12 @@ impl Server {
                 return;
             }
             self.slot.borrow_mut().evict(self.resident_max() * 3 / 4);
-            // What is left may be overlays, which only folds can free: let those work.
+            // The rest may be overlays, which only folds can free: give them time.
             self.world.sleep(LOOK_US / 10).await;
         }
     }
 
-    /// Empties the oldest segment, or all but the current one if RAM is what is short.
+    /// Empties the oldest segment, or all but the current one if RAM is short.
     pub(crate) async fn checkpoint(&self) -> Result<(), BrickError> {
         let _one = self.checkpointing.lock().await;
         let (oldest, live) = self.journal.oldest();
@@ -95,8 +95,8 @@ impl Server {
         } else {
             oldest
         };
-        // The journal may go on in another segment meanwhile; records and states in what is the current one now are not
-        // looked after here.
+        // The journal may move on to another segment meanwhile. This checkpoint does not cover records and states in
+        // the segment that was current when it began.
         let freed = upto.min(current.saturating_sub(1));
         let live_records = self.slot.borrow().live_records(freed);
         for (key, seq) in live_records {
@@ -117,7 +117,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes the descriptors of erased units away.
+    /// Removes the descriptors of erased units.
     async fn erase(&self) -> Result<(), BrickError> {
         let _one = self.checkpointing.lock().await;
         let mut erased = self.slot.borrow().erased();
@@ -129,7 +129,7 @@ impl Server {
         Ok(())
     }
 
-    /// The same; if it fails the brick counts as lost.
+    /// Like `erase`; if it fails, the brick counts as lost.
     pub(crate) async fn erase_or_fail(&self) -> Result<(), Refusal> {
         self.erase().await.map_err(|error| {
             tracing::error!(%error, "descriptors cannot be erased: the brick counts as lost");
@@ -140,7 +140,7 @@ impl Server {
 
     /// Writes descriptors, durably.
     async fn write_changes(&self, changes: Vec<Change>) -> Result<(), BrickError> {
-        // A descriptor must not say more than the journal: a lost decision would be decided anew.
+        // A descriptor must not be ahead of the durable journal: a lost decision could be made differently.
         self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         let erased: Vec<_> = changes.iter().filter(|c| c.descriptor.is_none()).map(|c| c.key).collect();
@@ -154,7 +154,7 @@ impl Server {
     /// Copies a record that is still needed to the end of the journal.
     async fn copy_forward(&self, key: StripeKey, seq: Seq) -> Result<(), BrickError> {
         let live = self.slot.borrow().live_record(key, seq);
-        // Folded meanwhile.
+        // The operation was folded or aborted meanwhile.
         let Some(LiveRecord { record, position }) = live else { return Ok(()) };
         let bytes = if position.len == 0 { Buf::empty() } else { self.journal.read(position).await? };
         self.journal.wait_for_space(Priority::Housekeeping, bytes.len() + 4096).await?;
@@ -168,7 +168,7 @@ impl Server {
         Ok(())
     }
 
-    /// Writes the state of groups whole, so that older records of theirs are not needed.
+    /// Writes snapshots of groups, so that their older records are no longer needed.
     async fn snapshot_groups(&self, upto: u64) -> Result<(), BrickError> {
         let stale = self.slot.borrow().stale_groups(upto);
         for id in stale {

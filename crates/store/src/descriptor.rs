@@ -10,7 +10,7 @@ records! {
     part Base {
         /// The operation that wrote them.
         identity: Seq,
-        /// 4-KiB blocks; what lies behind them is zeros.
+        /// Number of 4-KiB blocks; the rest of the unit is zeros.
         blocks: u32,
         /// Where they lie.
         runs: Vec<Run>,
@@ -18,7 +18,7 @@ records! {
         crcs: Vec<u32>,
         /// Blocks of every data unit of the stripe: what a parity unit was computed from.
         unit_blocks: Vec<u32>,
-        /// Identity of every data unit that a parity unit was computed from; empty if all are that of this one.
+        /// Identity of every data unit that a parity unit was computed from; empty if all equal `identity`.
         identities: Vec<Seq>,
     }
     /// A unit as it stands in a descriptor page.
@@ -34,7 +34,7 @@ records! {
     }
 }
 
-/// Most bytes of the descriptor of a unit of so many blocks.
+/// Most bytes of a descriptor of a unit with so many blocks.
 pub(crate) fn descriptor_max(blocks: u32, data_units: usize) -> usize {
     // Key, group, slot, identity, blocks; four counts; runs of 12 bytes, checksums and lengths of 4, identities of 8.
     let blocks = blocks as usize;

@@ -5,13 +5,13 @@ use types::{BrickId, ClusterId, Refusal};
 /// A brick that cannot be formatted, opened or served.
 #[derive(Debug, thiserror::Error)]
 pub enum BrickError {
-    /// The disk refused.
+    /// The disk failed.
     #[error("the disk failed: {0}")]
     Disk(#[from] std::io::Error),
     /// Smaller than the smallest brick.
     #[error("{size} bytes are too few for a brick: at least {min} are needed")]
     TooSmall {
-        /// Bytes there are.
+        /// Bytes of the disk.
         size: u64,
         /// Bytes needed.
         min: u64,

@@ -1,4 +1,5 @@
-//! Golden bytes of everything that lies on a disk. If they change, the format's number must.
+//! The format on disk does not change unnoticed: everything that a brick writes is compared with a golden file. If it
+//! differs, the number of the format must change too.
 //!
 //! `SHOAL_WRITE_GOLDEN=1` writes them anew.
 
@@ -25,7 +26,7 @@ async fn line(lines: &mut String, name: &str, disk: &Disk, offset: u64, len: usi
     lines.push('\n');
 }
 
-/// Appends a sample, and a line of what came to lie at `at`, which then is where it ends.
+/// Appends a sample record and a line with its bytes at `at`, then moves `at` to its end.
 async fn record<R: Record>(lines: &mut String, journal: &Journal, disk: &Disk, n: &mut u8, at: &mut u64) {
     let payload = Buf::from(vec![0xee; 5]);
     let appended = journal.append(&R::sample(n), &payload);

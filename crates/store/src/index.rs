@@ -1,7 +1,7 @@
 //! Where each unit's descriptor lies: 8 bytes of RAM per entry, at most 7/8 full.
 //!
-//! The table keeps a 32-bit tag of the key, so a search yields candidates; the descriptor itself holds the key. It is cut
-//! into shards that grow and shrink by themselves: a table of all units would have to be moved at once.
+//! The table keeps a 32-bit tag of the key, so a search yields candidates; the descriptor itself holds the key. It is
+//! split into shards that grow and shrink separately: one table of all units would have to be moved at once.
 
 use types::StripeKey;
 
@@ -36,7 +36,7 @@ impl Handle {
 /// Shards of the index, a power of two: the high bits of the tag choose one.
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 8;
-/// Places of a shard, at least.
+/// Least places of a shard.
 const PLACES_MIN: usize = 16;
 
 /// Finds the descriptors of units.
@@ -51,7 +51,7 @@ impl Index {
         Index { shards: (0..SHARDS).map(|_| Shard::default()).collect(), len: 0 }
     }
 
-    /// Entries.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -143,7 +143,7 @@ impl Shard {
         }
     }
 
-    /// Moves to a table of so many places, without those of removed entries.
+    /// Moves to a table of so many places and drops the places of removed entries.
     fn rehash(&mut self, size: usize) {
         types::cost::entries(self.len);
         let old = std::mem::replace(&mut self.places, vec![(EMPTY, 0); size.max(PLACES_MIN)]);

@@ -1,15 +1,16 @@
-//! A slot that was Out is brought level by its group's primary, and admitted.
+//! The primary of a group brings an Out slot level and has it admitted.
 //!
 //! ```text
 //! its brick is Up ──▶ clean: NewEpoch, Decide ──▶ compare: UnitList ──▶ fill: Full, Fill ──▶ drain: Decide to all ──▶ GroupAdmit
 //!                                                     what falls behind meanwhile ──▲
 //! ```
 //!
-//! Comparing goes through the stripes in the order of their keys, page by page; those where the slot lacks something fall
-//! behind. Filling takes them one by one, each in its lane, and makes the slot level there: from then on it takes part in
-//! what happens on the stripe. What it does not take, or takes too long for, falls behind again.
+//! The comparison goes through the stripes in the order of their keys, page by page. Stripes where the slot lacks
+//! something are behind. Filling takes these one by one, each in its lane, and makes the slot level there. From then
+//! on the slot takes part in every operation on the stripe. If it refuses an operation or takes too long, the stripe
+//! falls behind again.
 //!
-//! What becomes of a stripe, by what those who are live have:
+//! What happens to a stripe, by the state of the live slots:
 //!
 //! | they have | the slot |
 //! |---|---|
@@ -42,17 +43,17 @@ use need::{Need, expected, need};
 
 /// Time between looks for slots that could join, in microseconds.
 const LOOK_US: u64 = 200_000;
-/// Slots that a primary brings level at once.
+/// Slots that a primary brings level at a time.
 const JOINS_MAX: usize = 2;
-/// Stripes worked at at once, for each of them.
+/// Stripes filled at a time, per slot.
 const TOGETHER: usize = 8;
 /// Stripes compared by one request.
 const PAGE: u32 = 16 << 10;
-/// So many stripes behind are few: the group may be closed for them.
+/// With at most so many stripes behind, the group may be closed to finish them.
 const FEW: usize = 16;
-/// Rounds in which the stripes behind need not become fewer.
+/// After so many rounds without fewer stripes behind, the group is closed anyway.
 const ROUNDS: u32 = 3;
-/// Stripes that may fail before the rest is left alone as well.
+/// Stripes that may fail before the attempt ends.
 const FAILED_MAX: usize = 64;
 /// How long a slot may take for an operation before it falls behind, in microseconds.
 const OFFER_US: u64 = 1_000_000;
@@ -60,9 +61,9 @@ const OFFER_US: u64 = 1_000_000;
 const STEP_US: u64 = 5_000_000;
 /// How long a list may take, in microseconds: a brick reads the descriptors of a page for it, and may be busy.
 const LIST_US: u64 = 120_000_000;
-/// How long writes may wait until nothing is on its way, in microseconds.
+/// How long writes may wait until no operation is open, in microseconds.
 const DRAIN_US: u64 = 3_000_000;
-/// How long the arbiter may take before it is asked again, in microseconds: nothing is written meanwhile.
+/// How long the arbiter may take before it is asked again, in microseconds: writes wait meanwhile.
 const ADMIT_US: u64 = 1_000_000;
 /// Pause before something is tried again, in microseconds.
 const RETRY_US: u64 = 20_000;
@@ -79,22 +80,22 @@ pub(crate) struct Backoff {
 /// Why a slot is not level yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Failure {
-    /// The epoch, or the brick, is gone.
+    /// The epoch is over, or the brick is gone.
     Over,
     /// The slot's brick refuses, or does not answer.
     Brick(Option<Refusal>),
     /// A stripe cannot be computed or written.
     Stripe(StripeKey, Refusal),
-    /// Something of the group takes too long: what.
+    /// Something in the group takes too long; the text says what.
     Busy(&'static str),
 }
 
-/// An attempt that goes on.
+/// An attempt that is going on.
 struct Join<'a> {
     server: &'a Server,
     attempt: Attempt,
     address: String,
-    /// The life of the slot's brick. With another one it begins again.
+    /// The incarnation of the slot's brick. If it changes, the attempt starts over.
     incarnation: Cell<Option<Incarnation>>,
 }
 
@@ -122,7 +123,7 @@ impl Server {
 
     async fn join_slot(self: Rc<Server>, attempt: Attempt) {
         let Attempt { id, epoch, slot, brick, .. } = attempt;
-        tracing::info!(group = %id, %epoch, slot, %brick, "a slot is brought level");
+        tracing::info!(group = %id, %epoch, slot, %brick, "a slot begins to join");
         let ended = self.bring_level(attempt).await;
         self.primary.borrow_mut().end_join(&attempt);
         self.pressure.borrow_mut().remove(&brick);
@@ -153,7 +154,8 @@ impl Server {
         join.start_clean().await?;
         join.compare().await?;
         join.catch_up().await?;
-        // While the group is still open: were an old operation stuck, closing it would only keep writers waiting.
+        // Wait while the group is still open: if an old operation were stuck, closing the group would only make
+        // writers wait.
         join.wait_told().await?;
         self.primary.borrow_mut().close(&attempt);
         join.drain().await
@@ -164,13 +166,13 @@ impl Server {
         self.primary.borrow_mut().end_joins(|brick| !is_up(map, brick));
     }
 
-    /// Waits for a call that may take long. Meanwhile it is tried from time to time whether its connection still carries
-    /// something both ways: if not, the call ends with the connection, and not minutes later.
+    /// Waits for a call that may take long. Meanwhile it probes the connection from time to time. If the connection
+    /// is dead, the call ends with it at once, not minutes later.
     async fn while_reached<T>(&self, address: &str, call: impl Future<Output = T>) -> T {
         let probes = async {
             loop {
                 self.world.sleep(STEP_US).await;
-                // One without an answer takes the connection with it.
+                // A probe without an answer closes the connection.
                 let _ =
                     self.peers.call_within(STEP_US, address, Epoch(0), &BrickStatus {}, Buf::empty()).await;
             }
@@ -181,7 +183,8 @@ impl Server {
         }
     }
 
-    /// Hands an operation to the slot that joins. Its lane waits for that, but not for long, and no commit does.
+    /// Sends an operation to the slot that joins. The stripe's lane waits for the answer, for a bounded time; the
+    /// commit does not.
     pub(crate) async fn offer(
         &self,
         offer: Offer,
@@ -253,8 +256,8 @@ impl Join<'_> {
         }
     }
 
-    /// The slot forgets what it holds from a former life without knowing the decision, and learns what is decided and
-    /// whose writes were seen: all of that durably.
+    /// Cleans the slot: it durably drops its undecided operations from earlier epochs, and learns the decisions and
+    /// the seen writes.
     async fn start_clean(&self) -> Result<(), Failure> {
         let (server, Attempt { id, epoch, .. }) = (self.server, self.attempt);
         let config = {
@@ -308,7 +311,7 @@ impl Join<'_> {
         let mut primary = self.server.primary.borrow_mut();
         primary.compared(&self.attempt, from, upto, behind);
         primary.report_join(&self.attempt, |report| {
-            // Only the first page tells how many are above it.
+            // Only the first page counts the stripes above it.
             let (before, counted) = if from.is_none() { (0, 0) } else { (report.compared, report.stripes) };
             report.compared = before + compared;
             report.stripes = counted.max(report.compared + (total - compared).max(above));
@@ -316,7 +319,7 @@ impl Join<'_> {
         Ok(())
     }
 
-    /// What the slot should have, as told by those who know.
+    /// Lists the units that the slot should have, from the slots that know.
     async fn list_live(
         &self,
         after: Option<StripeKey>,
@@ -342,11 +345,11 @@ impl Join<'_> {
             decided,
         };
         if me >= k {
-            // A parity slot takes part in everything, and remembers every unit that it encodes.
+            // A parity slot takes part in every operation and remembers every unit that it encodes.
             let page = server.unit_list(epoch, list(me, slot)).await;
             return Ok(vec![page.map_err(|refusal| self.of_live(refusal))?]);
         }
-        // No parity is left: each data slot knows its own unit only.
+        // No parity slot is live: each data slot knows only its own unit.
         let pages = live.iter().map(|(asked, brick)| {
             let list = list(*asked, *asked);
             async move {
@@ -366,7 +369,7 @@ impl Join<'_> {
         join_all(pages).await.into_iter().collect()
     }
 
-    /// A live slot's refusal.
+    /// The failure for a refusal of a live slot.
     fn of_live(&self, refusal: Refusal) -> Failure {
         if refusal == Refusal::StaleEpoch {
             Failure::Over
@@ -375,7 +378,7 @@ impl Join<'_> {
         }
     }
 
-    /// What the slot has.
+    /// Lists the units that the slot has.
     async fn list_joining(
         &self,
         after: Option<StripeKey>,
@@ -386,16 +389,16 @@ impl Join<'_> {
         let decided = self.server.primary.borrow().decided_limit(&self.attempt).ok_or(Failure::Over)?;
         let list = UnitList { group: id, slot, of: slot, after, limit: PAGE, only, decided };
         let page = self.ask(LIST_US, &list, Buf::empty()).await?;
-        // A brick that has restarted forgot what was not durable. What counts here was, but it is simpler to begin again
-        // than to be sure of that.
+        // A restarted brick has lost what was not durable. Everything that counts here was durable, but starting over
+        // is simpler than relying on that.
         if self.incarnation.replace(Some(page.incarnation)).is_some_and(|life| life != page.incarnation) {
             return Err(Failure::Over);
         }
         Ok(page)
     }
 
-    /// Makes the slot level where it is behind now. Stripes where that cannot be done are added to `failed`, and left
-    /// alone from then on.
+    /// Makes the slot level on the stripes that are behind now. Stripes where this fails are added to `failed` and
+    /// skipped from then on.
     async fn fill_behind(&self, failed: &mut Vec<(StripeKey, Refusal)>) -> Result<(), Failure> {
         let behind = self.server.primary.borrow().behind(&self.attempt, usize::MAX);
         let behind = behind.into_iter().filter(|key| !failed.iter().any(|(other, _)| other == key));
@@ -404,12 +407,12 @@ impl Join<'_> {
         let level = |key| async move { if stopped.get() { Ok(()) } else { self.level(key).await } };
         let mut levels = futures_util::stream::iter(behind.into_iter().map(level)).buffer_unordered(TOGETHER);
         let mut ended = Ok(());
-        // Those that have begun come to their end also after a failure: an operation that is ordered and then left alone
-        // would keep all that follow it from being decided, for as long as the epoch lasts.
+        // After a failure, stripes already begun are still finished: an operation that is ordered and then abandoned
+        // would block all later decisions until the epoch ends.
         while let Some(level) = levels.next().await {
             let ends = match level {
                 Ok(()) => continue,
-                // Every other stripe would meet the same.
+                // Every other stripe would fail in the same way.
                 Err(Failure::Stripe(key, Refusal::NoSpace)) => Failure::Stripe(key, Refusal::NoSpace),
                 Err(Failure::Stripe(key, refusal)) if failed.len() < FAILED_MAX => {
                     failed.push((key, refusal));
@@ -423,7 +426,7 @@ impl Join<'_> {
         ended
     }
 
-    /// Fills what has fallen behind, until that is little or does not become less.
+    /// Fills the stripes that have fallen behind, until they are few or do not become fewer.
     async fn catch_up(&self) -> Result<(), Failure> {
         let mut rounds = 0;
         let mut failed = Vec::new();
@@ -478,15 +481,15 @@ impl Join<'_> {
                 self.fill(&stripe, told).await?;
             }
         }
-        // Of an object that was dropped meanwhile, what was filled is to be forgotten: the stripe stays behind.
+        // If the object was dropped meanwhile, the slot must forget the filled unit again: the stripe stays behind.
         if dropped || !server.slot.borrow().is_dropped(key.object) {
             server.primary.borrow_mut().leveled(&self.attempt, key);
         }
         Ok(())
     }
 
-    /// Waits until everything that was ordered so far is decided, and the slot may be told so: then nothing that was sent
-    /// to it before can take effect any more.
+    /// Waits until every operation ordered so far is decided and the slot may be told so. After that no message sent
+    /// to it earlier can take effect.
     async fn wait_told(&self) -> Result<Seq, Failure> {
         let server = self.server;
         let last = server.primary.borrow().last_ordered(&self.attempt).ok_or(Failure::Over)?;
@@ -504,7 +507,7 @@ impl Join<'_> {
         }
     }
 
-    /// Writes the stripe whole, the slot among those who get it.
+    /// Folds the stripe whole, with the slot taking part.
     async fn fold(&self, stripe: &Stripe<'_>) -> Result<(), Failure> {
         let (server, key) = (self.server, stripe.key);
         let of_stripe = |refusal| match refusal {
@@ -530,7 +533,7 @@ impl Join<'_> {
         Ok(())
     }
 
-    /// Computes the slot's unit, and gives it.
+    /// Computes the slot's unit and sends it.
     async fn fill(&self, stripe: &Stripe<'_>, told: Seq) -> Result<(), Failure> {
         let (key, Attempt { id, slot, .. }) = (stripe.key, self.attempt);
         let is_parity = slot >= stripe.geometry.code().k();
@@ -539,8 +542,8 @@ impl Join<'_> {
             Refusal::StaleEpoch => Failure::Over,
             refusal => Failure::Stripe(key, refusal),
         })?;
-        // Nothing on the stripe is on its way, so all that made it is decided.
-        assert!(base <= told && base != Seq::NONE, "a base that the slot will know as decided");
+        // No operation on the stripe is open, so all operations that made it are decided.
+        assert!(base <= told && base != Seq::NONE, "the slot must know the base as decided");
         let fill = Fill {
             group: id,
             key,
@@ -576,7 +579,7 @@ impl Join<'_> {
         let key = fill.key;
         match self.ask(STEP_US, &fill, payload).await {
             Ok(told) => self.server.note_pressure(self.attempt.brick, told.free, told.journal_fill),
-            // Forgotten there, and soon here.
+            // The slot has dropped the object, and this brick soon will.
             Err(Failure::Brick(Some(Refusal::ObjectRemoved))) => {}
             Err(Failure::Brick(Some(Refusal::NoSpace))) => {
                 return Err(Failure::Stripe(key, Refusal::NoSpace));
@@ -594,8 +597,8 @@ impl Join<'_> {
         });
     }
 
-    /// Accepts nothing until the last stripes are level and nothing is on its way; makes that known, and asks for the
-    /// admission.
+    /// In the closed group, waits until the last stripes are level and no operation is open. Then tells every slot,
+    /// and asks for the admission.
     async fn drain(&self) -> Result<(), Failure> {
         let server = self.server;
         let give_up = server.world.now() + DRAIN_US;
@@ -609,7 +612,7 @@ impl Join<'_> {
                 break sealed;
             }
             if server.world.now() >= give_up {
-                return Err(Failure::Busy("something is on its way in a closed group"));
+                return Err(Failure::Busy("an operation stays open in a closed group"));
             }
             if server.primary.borrow().behind_len(&self.attempt) > 0 {
                 self.fill_behind(&mut failed).await?;
@@ -622,12 +625,12 @@ impl Join<'_> {
         };
         let decide = Decide { group: self.attempt.id, upto, aborted: Vec::new(), windows };
         self.tell_all(&decide).await?;
-        // Still the same life of the brick?
+        // Is it still the same incarnation of the brick?
         self.list_joining(None, vec![StripeKey::default()]).await?;
         self.admit().await
     }
 
-    /// Has every live slot, and the one that joins, know durably that everything is decided.
+    /// Makes every live slot, and the one that joins, know durably that everything is decided.
     async fn tell_all(&self, decide: &Decide) -> Result<(), Failure> {
         let (server, Attempt { id, epoch, .. }) = (self.server, self.attempt);
         let config = {
@@ -645,18 +648,18 @@ impl Join<'_> {
         let (told, joining) =
             futures_util::future::join(join_all(tells), self.ask(STEP_US, decide, Buf::empty())).await;
         joining?;
-        // One that does not answer loses its lease: the next epoch begins without it.
+        // A slot that does not answer loses its lease: the next epoch begins without it.
         told.into_iter()
             .collect::<Result<Vec<()>, CallError>>()
-            .map_err(|_| Failure::Busy("a live brick is not told"))?;
+            .map_err(|_| Failure::Busy("a live brick does not confirm the decisions"))?;
         self.goes_on()
     }
 
-    /// Asks the arbiter until it is known what came of it.
+    /// Asks the arbiter until the outcome is known.
     async fn admit(&self) -> Result<(), Failure> {
         let (server, Attempt { id, epoch, slot, .. }) = (self.server, self.attempt);
         let admit = GroupAdmit { group: id, epoch, brick: server.options.brick, slot: slot as u8 };
-        // An answer was lost: a request could still be on its way, and come true later.
+        // Whether an answer was lost: then a request could still be on its way and take effect later.
         let mut unsure = false;
         let meta = &server.options.meta;
         while server.primary.borrow().in_epoch(id, epoch).is_some() {
@@ -668,7 +671,7 @@ impl Join<'_> {
                 }
                 Err(CallError::Refused(refusal)) if !unsure => return Err(Failure::Brick(Some(refusal))),
                 Err(CallError::Refused(_)) => {
-                    // The next epoch makes what is on its way void.
+                    // A new epoch voids the requests that are on their way.
                     server.end_epoch(id, epoch).await;
                     return Err(Failure::Over);
                 }

@@ -5,26 +5,27 @@
 //! record:  | crc u32 | body u32 | payload u32 | kind u16 | behind u16 | segment serial u64 | lsn u64 | body | payload |
 //! ```
 //!
-//! Every record carries its number (lsn) and the serial of its segment; a replay stops at the first record that does
-//! not match, and goes on in the next segment only if that one says that it follows. So what was torn by a crash, and
-//! what lay beyond it, is never taken for a record: none of it had been acknowledged, because a record is acknowledged
-//! only after a sync that covers it and everything before it.
+//! Every record carries its number (lsn) and the serial of its segment. A replay stops at the first record that does
+//! not match, and goes on in the next segment only if the header there says that it follows. So bytes that a crash
+//! has torn, and bytes beyond them, are never taken for a record. None of them had been acknowledged: a record is
+//! acknowledged only after a sync that covers it and everything before it.
 //!
-//! `behind` says how far the record is ahead of what was known to be synced when it was appended (0: not known). What
-//! was synced is no torn write, whatever its bytes look like later: they are damaged. Segment headers tell the same as
-//! `durable`; if a sync had units' bytes and no record follows, the current header is written again to tell of it.
+//! `behind` is the distance from the record back to the last one that was known to be synced when it was appended (0:
+//! not known). If bytes that were synced do not match later, they are damaged, not torn. Segment headers have the
+//! same information in `durable`. If a sync covers bytes of units and no record follows, the current header is
+//! rewritten to note the sync.
 //!
-//! A segment is reused only if the newest *durable* segment header says that the journal starts after it. That header
-//! is rewritten in place when the start moves: its few bytes lie in one sector, which a crash leaves old or new.
+//! A segment is reused only if the newest *durable* segment header says that the journal starts after it. When the
+//! start moves, that header is rewritten in place: its few bytes lie in one sector, which a crash leaves old or new.
 //!
-//! Of a segment that was never durable the records may survive although its header does not. So that a later life
-//! never takes them for its own, the serials of every life begin a random step behind those found.
+//! The records of a segment that was never durable may survive although its header does not. So that a later start
+//! never takes them for its own, each start begins its serials a random step above the ones found.
 //!
 //! # Invariants
-//! - Numbers and serials grow. What was synced stays synced: told and proven ≤ synced ≤ durable ≤ the last number.
-//! - A segment is live, freed by a header that is not durable yet, or free: one of these, and none is ever lost.
+//! - Numbers and serials grow, and `told <= synced <= durable <= lsn`.
+//! - Every segment is in exactly one state: live, freed by a header that is not durable yet, or free.
 //! - A record lies within one segment, behind its header, and carries its serial.
-//! - Freed are the oldest ones, when all that they hold is durable; the current one never.
+//! - Only the oldest segments are freed, once all their records are durable; never the current one.
 
 mod segment;
 #[cfg(test)]
@@ -51,12 +52,13 @@ const RECORD_HEADER: usize = 32;
 const SYNC_BYTES: u64 = 4 << 20;
 /// How long a record that nobody waits for may stay unsynced, in microseconds.
 const SYNC_LAZY_US: u64 = 10_000;
-/// How long a sync of units' bytes may go untold, in microseconds: as a rule a record of their decision tells of it.
+/// How long a sync of units' bytes may stay unrecorded, in microseconds: as a rule the record of their decision notes
+/// it.
 const PROOF_US: u64 = 20_000;
-/// Bytes of pending records that are written without waiting for a sync: bounds the memory they take.
+/// Bytes of pending records from which they are written without waiting for a sync. This bounds their memory.
 const PENDING_MAX: u64 = 1 << 20;
 
-/// Where a record's payload lies.
+/// The place of a record's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Position {
     /// Serial of the segment.
@@ -85,7 +87,7 @@ pub(crate) struct ReplayedRecord {
     pub(crate) position: Position,
 }
 
-/// What an append may leave of the free segments: the less pressing, the more.
+/// Priority of an append. The lower it is, the more free segments the append must leave.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Priority {
     /// New overlays: they fill the journal.
@@ -110,9 +112,9 @@ pub(crate) struct Journal {
     state: RefCell<State>,
     /// One writer at a time puts pending records on the disk.
     writing: async_lock::Mutex<()>,
-    /// Given when something became durable, free, or failed.
+    /// Notified when records become durable, a segment becomes free, or the disk fails.
     changed: Notify,
-    /// Given when the syncer has something to do.
+    /// Notified when the syncer has work.
     demand: Notify,
     failed: Cell<bool>,
 }
@@ -142,15 +144,15 @@ struct State {
     at: u64,
     lsn: u64,
     durable: u64,
-    /// Known to be synced up to here, and no torn unit before it is still to be noted: what new records tell.
+    /// Known to be synced up to here, with no torn unit before it left to note. New records carry this number.
     synced: u64,
-    /// The last record whose unit's bytes a restart compares.
+    /// The last record with a unit whose bytes a restart would compare.
     units: u64,
-    /// Records and headers queued so far tell of syncs up to here, durable ones up to `proven`.
+    /// Queued records and headers note syncs up to here, durable ones up to `proven`.
     told: u64,
     proven: u64,
     pending: Vec<(u64, Vec<Buf>)>,
-    /// Taken from there, and not yet on the disk for certain.
+    /// Taken from `pending`, and not certainly on the disk yet.
     leaving: VecDeque<(u64, Vec<Buf>)>,
     pending_bytes: u64,
     unsynced: u64,
@@ -158,8 +160,8 @@ struct State {
 }
 
 impl Journal {
-    /// Finds the records of the journal, in order, tells each to `found`, and opens a new segment behind them.
-    /// `step` is random: it sets the serials of this life apart from those of all others.
+    /// Finds the records of the journal, in order, passes each to `found`, and opens a new segment after them. `step`
+    /// is random: it separates the serials of this start from those of all others.
     pub(crate) async fn open(
         disk: Disk,
         superblock: &Superblock,
@@ -175,12 +177,16 @@ impl Journal {
         let mut synced = 0;
         for (header, index) in &headers {
             if header.lsn_first != lsn + 1 {
-                // A segment beyond a torn end of an earlier life: nothing in it was acknowledged.
+                // A segment beyond a torn end of an earlier run: nothing in it was acknowledged.
                 continue;
             }
             let segment_start = journal_start + u64::from(*index) * superblock.segment;
             let bytes = disk.read(segment_start, superblock.segment as usize).await?;
-            assert_eq!(bytes.len() as u64, superblock.segment, "records at the end would look torn");
+            assert_eq!(
+                bytes.len() as u64,
+                superblock.segment,
+                "records at the end of the segment would look torn"
+            );
             let replayed = replay(header.serial, lsn, segment_start, &bytes, &mut found).await?;
             if replayed.lsn > lsn {
                 let SegmentHeader { serial, lsn_first, .. } = *header;
@@ -217,8 +223,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// No segment is free: the records of this life follow those of the last one in its segment. What may lie there
-    /// of it is wiped first.
+    /// No segment is free: new records follow the old ones in the last segment. What is left there after them is
+    /// wiped first.
     async fn go_on_behind(&self, at: u64) -> std::io::Result<()> {
         assert!(
             (BLOCK as u64..=self.segment).contains(&at),
@@ -234,12 +240,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Every segment is live, freed or free.
+    /// Asserts that every segment is live, freed or free.
     fn assert_no_segment_is_lost(&self, state: &State) {
         assert_eq!(
             state.live.len() + state.freed.len() + state.free.len(),
             self.segments,
-            "a segment that is in no list is never used again, and one in two would be written twice"
+            "a segment in no list would never be used again, and one in two lists would be written twice"
         );
     }
 
@@ -295,10 +301,10 @@ impl Journal {
         }
     }
 
-    /// Appends a record. It is durable once [`Journal::durable`] says so.
+    /// Appends a record. It is durable once [`Journal::durable`] returns.
     ///
     /// # Panics
-    /// If no segment is free: whoever appends has waited for [`Journal::wait_for_space`].
+    /// If no segment is free: the caller must have waited for [`Journal::wait_for_space`].
     pub(crate) fn append<R: Record>(&self, record: &R, payload: &Buf) -> Appended {
         let body = to_bytes(record);
         let len = (RECORD_HEADER + body.len() + payload.len()) as u64;
@@ -307,10 +313,10 @@ impl Journal {
             self.open_segment();
         }
         let mut state = self.state.borrow_mut();
-        assert!(state.at + len <= self.segment, "the record would lie over the header of the next segment");
+        assert!(state.at + len <= self.segment, "the record would overwrite the header of the next segment");
         assert!(
             state.live.back().is_some_and(|current| current.serial == state.serial),
-            "a replay would not take a record with the serial of another segment"
+            "a replay would not accept a record with the serial of another segment"
         );
         state.lsn += 1;
         assert!(state.lsn > state.durable, "the record would count as durable before it is written");
@@ -347,13 +353,13 @@ impl Journal {
 
     fn open_segment(&self) {
         let mut state = self.state.borrow_mut();
-        let index = state.free.pop_front().expect("whoever appends has waited for room");
+        let index = state.free.pop_front().expect("the caller has waited for room");
         let serial = state.serial_next;
         (state.serial, state.serial_next) = (serial, serial + 1);
         let lsn_first = state.lsn + 1;
         assert!(
             state.live.back().is_none_or(|last| last.serial < serial && last.lsn_first < lsn_first),
-            "a replay would read the segments in another order than they were written in"
+            "a replay would read the segments in the wrong order"
         );
         state.live.push_back(Segment { serial, index, lsn_first });
         state.at = BLOCK as u64;
@@ -370,24 +376,24 @@ impl Journal {
             lsn_tail: first.lsn_first,
             durable: state.synced,
         };
-        assert!(header.durable <= state.lsn, "the next start would miss records that there never were");
+        assert!(header.durable <= state.lsn, "the next start would miss records that never existed");
         let place = self.place(state);
         state.pending.push((place, vec![header.encode()]));
         state.headers += 1;
         state.told = state.synced;
     }
 
-    /// The last record is that of a unit, whose bytes a restart compares unless it is known that they were synced.
+    /// Notes that the last record is that of a unit. A restart compares its bytes unless they are known to be synced.
     pub(crate) fn holds_unit(&self) {
         let mut state = self.state.borrow_mut();
-        assert!(state.lsn > state.durable, "a unit that another record stands for would never be compared");
+        assert!(state.lsn > state.durable, "the bytes of the unit would never be compared");
         state.units = state.lsn;
     }
 
     /// Frees every segment up to `serial`; the current one stays.
     pub(crate) fn free_upto(&self, serial: u64) {
         let mut state = self.state.borrow_mut();
-        assert!(serial < state.serial, "records would be lost that came while what was before was looked at");
+        assert!(serial < state.serial, "records would be lost that were appended during the checkpoint");
         let number = state.headers + 1;
         while let Some(first) = state.live.front().copied()
             && first.serial <= serial
@@ -396,11 +402,11 @@ impl Journal {
             state.live.pop_front();
             assert!(
                 state.live.front().is_some_and(|next| next.lsn_first <= state.durable + 1),
-                "what took the place of its records might not be durable: a crash would lose both"
+                "the replacement of its records might not be durable: a crash would lose both"
             );
             assert!(
                 state.freed.last().is_none_or(|(_, last)| last.serial < first.serial),
-                "a replay would begin behind a segment that is still needed"
+                "a replay would begin after a segment that is still needed"
             );
             state.freed.push((number, first));
         }
@@ -426,7 +432,7 @@ impl Journal {
         self.state.borrow().durable
     }
 
-    /// Everything up to this number was synced, with the units' bytes. After a replay: what its records prove.
+    /// Everything up to this number was synced, with the bytes of units. After a replay: as far as its records prove.
     pub(crate) fn synced_upto(&self) -> u64 {
         self.state.borrow().synced
     }
@@ -450,7 +456,7 @@ impl Journal {
         self.failed.get()
     }
 
-    /// Declares the disk lost: whoever waits learns it.
+    /// Declares the disk failed and wakes everybody who waits.
     pub(crate) fn fail(&self) {
         hit(CodeProbe::DiskLost);
         self.failed.set(true);
@@ -460,19 +466,19 @@ impl Journal {
 
     /// Reads a payload back.
     pub(crate) async fn read(&self, position: Position) -> std::io::Result<Buf> {
-        // What is pending or on its way to the disk must arrive first.
+        // Bytes that are pending or on their way to the disk must arrive first.
         if self.state.borrow().holds(position.offset) || self.writing.try_lock().is_none() {
             self.write_pending().await?;
         }
         let bytes = self.disk.read(position.offset, position.len as usize).await?;
-        assert_eq!(bytes.len(), position.len as usize, "an overlay would be cut off without anybody noticing");
+        assert_eq!(bytes.len(), position.len as usize, "an overlay would be cut off unnoticed");
         Ok(bytes)
     }
 
-    /// Writes what has been appended, in order.
+    /// Writes the appended records, in order.
     ///
     /// # Cancel
-    /// Safe: what is not known to be on the disk is written again by the next call, to the same place.
+    /// Safe: the next call writes everything that is not known to be on the disk again, to the same place.
     async fn write_pending(&self) -> std::io::Result<()> {
         let _one = self.writing.lock().await;
         {
@@ -483,15 +489,15 @@ impl Journal {
         loop {
             let Some((place, parts)) = self.state.borrow().leaving.front().cloned() else { return Ok(()) };
             let zone = self.start..self.start + self.segments as u64 * self.segment;
-            assert!(zone.contains(&place), "a record would lie over the superblock, descriptors or data");
-            // What did not reach the disk is lost, whatever comes of it later: no sync may count it.
+            assert!(zone.contains(&place), "a record would overwrite the superblock, descriptors or data");
+            // A failed write counts as lost even if its bytes reach the disk later: no sync may count it.
             self.disk.write(place, parts).await.inspect_err(|_| self.fail())?;
             self.state.borrow_mut().leaving.pop_front();
         }
     }
 
-    /// Group commit, for as long as the brick lives: whatever has gathered while the last sync ran shares the next
-    /// one. Tells `synced` how far the journal is durable.
+    /// Group commit, as long as the brick runs: all records appended during a sync share the next one. Calls `synced`
+    /// with the number up to which the journal is durable.
     pub(crate) async fn run(&self, world: World, synced: impl Fn(u64)) {
         while !self.failed.get() {
             match self.next_step(&world).await {
@@ -531,7 +537,7 @@ impl Journal {
         if pending >= PENDING_MAX {
             return Step::Write;
         }
-        // Lazy: nobody waits for it, but it shall not lie about for long either.
+        // Nobody waits for these records, but they must not stay unsynced for long.
         let pressed = async {
             loop {
                 let demand = self.demand.wait();
@@ -544,7 +550,7 @@ impl Journal {
         if world.timeout(SYNC_LAZY_US, pressed).await.is_some() { Step::Look } else { Step::Sync }
     }
 
-    /// Nothing was appended since the last sync: the header tells of it.
+    /// Nothing was appended since the last sync: the header notes it.
     fn prove(&self) {
         hit(CodeProbe::SyncProven);
         self.queue_header(&mut self.state.borrow_mut());
@@ -563,11 +569,11 @@ impl Journal {
         let mut state = self.state.borrow_mut();
         assert!(
             state.synced <= state.durable && state.durable <= upto && upto <= state.lsn,
-            "what somebody was told is durable would not be, or what is not written would be"
+            "acknowledged records would not count as durable, or unwritten ones would"
         );
         assert!(
             state.proven <= told && told <= upto,
-            "a restart would believe units that no sync has covered, or doubt those that it knew of"
+            "a restart would trust units that no sync has covered, or distrust known ones"
         );
         (state.durable, state.synced, state.proven) = (upto, upto, told);
         let (durable, waiting) = state.freed.iter().partition(|(header, _)| *header <= headers);
@@ -578,7 +584,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Tells that `bytes` of unit data were written and wait for a sync.
+    /// Notes that `bytes` of unit data were written and wait for a sync.
     pub(crate) fn wrote(&self, bytes: u64) {
         self.state.borrow_mut().unsynced += bytes;
         self.demand.notify();
@@ -586,8 +592,8 @@ impl Journal {
 }
 
 impl State {
-    /// What a replay has found: segments up to record `lsn`, known to be synced up to `synced`. A new segment is to be
-    /// opened, or the last one gone on with: until then it counts as full.
+    /// The state after a replay: segments up to record `lsn`, known to be synced up to `synced`. The caller opens a
+    /// new segment or continues the last one, which counts as full until then.
     fn found(
         live: VecDeque<Segment>,
         free: VecDeque<u32>,
@@ -596,7 +602,7 @@ impl State {
         lsn: u64,
         synced: u64,
     ) -> State {
-        assert!(synced <= lsn, "a restart would believe units whose records are not there");
+        assert!(synced <= lsn, "a restart would trust units without records");
         State {
             live,
             free,
@@ -608,7 +614,7 @@ impl State {
             lsn,
             durable: lsn,
             synced,
-            // What was found is synced before anything is served.
+            // The records found are synced before anything is served.
             units: lsn,
             told: synced,
             proven: synced,
@@ -620,7 +626,7 @@ impl State {
         }
     }
 
-    /// Somebody waits, or enough has gathered.
+    /// Whether somebody waits for a sync, or enough bytes have gathered.
     fn is_pressed(&self) -> bool {
         self.urgent || self.unsynced >= SYNC_BYTES || self.pending_bytes >= PENDING_MAX
     }
@@ -630,7 +636,7 @@ impl State {
         self.pending_bytes += len;
         self.unsynced += len;
         let head = Buf::from(head);
-        // Records that follow one another become one write.
+        // Consecutive records become one write.
         let parts = match self.pending.last_mut() {
             Some((start, parts)) if *start + parts.iter().map(|p| p.len() as u64).sum::<u64>() == place => {
                 parts

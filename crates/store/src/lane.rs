@@ -1,6 +1,6 @@
-//! Lanes: one operation at a time on a stripe, in the order in which they were let in.
+//! Lanes: one operation at a time on a stripe, in the order in which they entered.
 //!
-//! A place is taken without waiting, at the moment that decides the order; the waiting comes later.
+//! Taking a place never waits and fixes the order. The wait for the turn comes later.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use world::Notify;
 
 #[derive(Default)]
 struct Lane {
-    /// Places, first come first: a number, and whether it shares with other sharing ones.
+    /// Places in the order of entry: a number, and whether the place is shared.
     queue: VecDeque<(u64, bool)>,
     moved: Notify,
 }
@@ -35,17 +35,17 @@ pub(crate) struct Ticket {
 }
 
 impl Lanes {
-    /// Takes a place that nobody shares.
+    /// Takes an exclusive place.
     pub(crate) fn enter(&self, key: StripeKey) -> Ticket {
         self.place(key, false)
     }
 
-    /// Takes a place that is shared with neighbours of the same kind.
+    /// Takes a place that is shared with adjacent shared places.
     pub(crate) fn enter_shared(&self, key: StripeKey) -> Ticket {
         self.place(key, true)
     }
 
-    /// Stripes of a part of an object on which an operation is, or waits.
+    /// Stripes of a part of an object whose lanes are not empty.
     pub(crate) fn occupied(&self, object: ObjectId, stripes: Range<u64>) -> Vec<u64> {
         let key = |stripe| StripeKey { object, stripe };
         self.0.borrow().lanes.range(key(stripes.start)..key(stripes.end)).map(|(key, _)| key.stripe).collect()
@@ -61,7 +61,7 @@ impl Lanes {
 }
 
 impl Ticket {
-    /// Waits until nothing stands before this place that it may not share with.
+    /// Waits until no place comes before this one except those that it may share with.
     pub(crate) async fn wait(&self) {
         loop {
             let moved = {
@@ -99,7 +99,7 @@ mod tests {
     use futures_util::FutureExt;
 
     #[test]
-    fn in_order_of_entering_and_shared_where_asked() {
+    fn a_lane_is_entered_in_order_and_shared_where_asked() {
         let lanes = Lanes::default();
         let key = StripeKey::default();
         let (first, second) = (lanes.enter(key), lanes.enter(key));

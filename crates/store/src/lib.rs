@@ -1,12 +1,14 @@
-//! Units on disks: one brick and its server.
+//! One brick and its server: units on a disk.
 //!
 //! # Reading order
-//! 1. `slot` and `primary`: what a slot holds and what a primary decides, as pure step machines.
-//! 2. `ops/write.rs` and `ops/prepare.rs`: the life of a write; `ops/stage.rs`: how the bytes of a whole stripe come before
-//!    it. `ops/read.rs` and `ops/read_stripe.rs`: of a read.
-//! 3. `take_over.rs`: what happens when a primary is gone. `recover.rs`: when a brick comes back. `join.rs`: when it had
-//!    been away for so long that its slots were Out.
-//! 4. `journal.rs`, `table.rs`, `space.rs`: the brick's zones. `checkpoint.rs`: from journal to descriptors.
+//! 1. `slot.rs` and `primary.rs`: what a slot holds, and what a primary decides. Both are state machines without I/O.
+//! 2. The life of a write: `ops/write.rs`, then `ops/prepare.rs`. For a whole stripe, `ops/stage.rs` takes the units
+//!    before the write is ordered.
+//! 3. The life of a read: `ops/read.rs`, then `ops/read_stripe.rs`.
+//! 4. Failures: `take_over.rs` if a group gets a new epoch, for example because its primary is gone; `recover.rs` if a
+//!    brick starts again; `join.rs` if a brick returns whose slots are Out.
+//! 5. The zones of the disk: `journal.rs`, `table.rs` (descriptors) and `space.rs` (data blocks). `checkpoint.rs` moves
+//!    the state in the journal to the descriptors.
 
 #![forbid(unsafe_code)]
 

@@ -52,7 +52,7 @@ impl Server {
         let (reply, _): (BrickJoined, Buf) =
             self.peers.call(&self.options.meta, Epoch(0), &join, Buf::empty()).await?;
         self.learn_fences(&reply.fences);
-        // Only with the map does the brick know what it may serve; the lease begins with the join all the same.
+        // The brick needs the map to know what it may serve. The lease begins with the join nevertheless.
         self.fetch_map(reply.map).await?;
         self.lease_until.set(sent + LEASE_US);
         Ok(())
@@ -82,7 +82,7 @@ impl Server {
                 .await
             {
                 Ok((HeartbeatReply { map }, _)) => {
-                    // The lease counts from when it was asked for, never from the answer.
+                    // The lease counts from the sending of the heartbeat, never from the answer.
                     self.lease_until.set(sent + LEASE_US);
                     if let Err(error) = self.fetch_map(map).await {
                         tracing::debug!(%error, "no map");
@@ -100,18 +100,18 @@ impl Server {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the lease was not renewed");
-                    // The lease is short: no whole beat is left to wait for.
+                    // The lease is short: there is no time to wait for a whole heartbeat interval.
                     pause = RETRY_US;
                 }
             }
             if early {
-                // Wishes for the map come in swarms; one answer serves them all.
+                // Requests for the map come in bursts; one fetch serves them all.
                 self.world.sleep(RETRY_US / 10).await;
             }
         }
     }
 
-    /// Fetches what is newer in the map, if anything is.
+    /// Fetches the changes of the map, if there are any.
     async fn fetch_map(self: &Rc<Server>, newest: MapVersion) -> Result<(), CallError> {
         let have = self.map.borrow().version;
         if newest <= have {

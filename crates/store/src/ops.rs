@@ -1,4 +1,4 @@
-//! What the server does when asked: one file per request.
+//! What the server does for each request: one file per request.
 
 mod decide;
 mod fence;

@@ -1,13 +1,13 @@
-//! How full bricks are, as far as is known here: writers wait and primaries fold because of it.
+//! How full bricks are, as far as this brick knows. Writers wait and primaries fold accordingly.
 
 use types::messages::brick::Flush;
 use types::{BrickId, Buf, Epoch};
 
 use crate::server::Server;
 
-/// How long a brick may take to tell, in microseconds.
+/// How long a brick may take to answer, in microseconds.
 const TELL_US: u64 = 1_000_000;
-/// How old what is known of a brick may be before it is asked again, in microseconds.
+/// Age of the known values of a brick from which the brick is asked again, in microseconds.
 const OLD_US: u64 = 50_000;
 
 /// How full another brick is.
@@ -17,12 +17,13 @@ pub(crate) struct Pressure {
     pub(crate) free: u64,
     /// How much of the room for overlays is taken, in per cent.
     pub(crate) journal_fill: u8,
-    /// When it was told, or last asked for, in the world's microseconds.
+    /// When the values arrived, or were last asked for, in microseconds of the world's clock.
     pub(crate) at: u64,
 }
 
 impl Server {
-    /// How much of a brick's room for overlays is taken, in per cent: of this one now, of another as it told last.
+    /// How much of a brick's room for overlays is taken, in per cent: the current value of this brick, the last known
+    /// one of another.
     pub(crate) fn fill_of(&self, brick: BrickId) -> u8 {
         if brick == self.options.brick {
             return self.fill();
@@ -30,7 +31,8 @@ impl Server {
         self.pressure.borrow().get(&brick).map_or(0, |known| known.journal_fill)
     }
 
-    /// Bytes that a brick has room for: this one now, another as it told last; without bound if it has not.
+    /// Bytes that a brick has room for: the current value of this brick, the last known one of another; `u64::MAX` if
+    /// none is known.
     pub(crate) fn free_of(&self, brick: BrickId) -> u64 {
         if brick == self.options.brick {
             return self.free_bytes();
@@ -38,7 +40,7 @@ impl Server {
         self.pressure.borrow().get(&brick).map_or(u64::MAX, |known| known.free)
     }
 
-    /// Notes what a brick has told. Of this one that would soon be wrong, and nobody would tell it anew.
+    /// Notes the values of another brick. A noted value of this brick would soon be wrong and never be refreshed.
     pub(crate) fn note_pressure(&self, brick: BrickId, free: u64, journal_fill: u8) {
         if brick != self.options.brick {
             let pressure = Pressure { free, journal_fill, at: self.world.now() };
@@ -46,7 +48,7 @@ impl Server {
         }
     }
 
-    /// Asks another brick how full it is, if what is known is old and nobody is asking.
+    /// Asks another brick how full it is, if the known values are old and no question is under way.
     pub(crate) async fn refresh_pressure(&self, brick: BrickId) {
         let now = self.world.now();
         {
@@ -59,7 +61,7 @@ impl Server {
         self.ask_pressure(brick).await;
     }
 
-    /// Asks a brick how full it is; what it holds is durable then, and may make room.
+    /// Asks a brick how full it is. The question also makes its held operations durable, which may free space.
     pub(crate) async fn ask_pressure(&self, brick: BrickId) {
         if brick == self.options.brick {
             if self.slot.borrow().waits_for_sync() {

@@ -1,23 +1,29 @@
-//! What a primary decides: the order of its groups' operations, and their fate after a fail-over.
+//! What a primary decides: the order of the operations in its groups, and their fate in a take-over.
 //!
 //! ```text
-//! new epoch ──▶ promising ──(every live slot promised, told its tail)──▶ settling ──(all know the fate)──▶ serving
+//! new epoch ──▶ promising ──(every live slot promised, sent its tail)──▶ settling ──(all know the fate)──▶ serving
 //!     ▲                                                                                                      │
 //!     └──────────────── the arbiter has a newer configuration, in any phase ◀────────────────────────────────┘
 //! ```
 //!
-//! Pure: who calls it sends the messages. An operation is *committed* when every live slot that takes part holds it
-//! durably, and only then *decided*; decisions are told as "everything up to here", so one number says it all.
+//! Pure: the caller sends the messages. An operation is *committed* when every live participant holds it durably. It
+//! is *decided* once every earlier operation is committed too, so one number ("everything up to here") describes all
+//! decisions.
 //!
 //! # Invariants
-//! - A primary serves an epoch only after every live slot has promised it durably and knows what came of the one before.
-//! - Numbers grow; an operation's participants include every parity slot and the primary itself, so any surviving
+//! - A primary serves an epoch only after every live slot has promised it durably and knows the fate of all
+//!   operations before it.
+//! - Numbers grow; the participants of an operation include every parity slot and the primary itself, so any later
 //!   primary knows of it.
-//! - After a take-over an operation lives only if every live participant holds it; what comes after an aborted one on
-//!   the same stripe is aborted with it.
-//! - A decision that one live slot knows stands: what it decided is decided, what it aborted is aborted.
+//! - A take-over forwards an undecided operation only if every live participant holds it. With an aborted operation
+//!   it aborts all later ones on the same stripe.
+//! - A decision or abort that one live slot knows is final.
+//! - "Decided up to here" only grows, and never covers an operation that is open.
 
+mod invariants;
 mod join;
+#[cfg(test)]
+mod model_hooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +37,7 @@ pub(crate) use join::{Attempt, Offer, OfferOutcome};
 use crate::slot::ClientTable;
 use join::Joining;
 
-/// Where a group stands with its primary.
+/// The phase of a group at its primary.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 enum Phase {
@@ -39,29 +45,29 @@ enum Phase {
     Promising {
         tails: BTreeMap<usize, Tail>,
     },
-    /// Telling everybody the fate of what was undecided.
+    /// Telling every live slot the fate of the undecided operations.
     Settling {
         told: u64,
     },
     Serving,
 }
 
-/// An operation on its way.
+/// An open operation: ordered, not committed.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 struct Op {
     key: StripeKey,
-    /// Live slots that must hold it.
+    /// Live slots that do not hold it yet.
     awaited: u64,
     origins: Vec<WriteId>,
 }
 
-/// What a slot was given and told.
+/// The operations and decisions that a slot was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotProgress {
-    /// The last operation that it was given.
+    /// The last operation that it was sent.
     given: Seq,
-    /// It was told that everything up to here is decided.
+    /// It was sent the decision of everything up to here.
     told: Seq,
 }
 
@@ -73,7 +79,7 @@ pub(crate) struct Settlement {
     pub(crate) windows: Vec<DedupWindow>,
 }
 
-/// A place in the order, and who must hold the operation.
+/// The sequence number of an operation, and the slots that must hold it.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) seq: Seq,
@@ -100,15 +106,15 @@ pub(crate) struct PrimaryGroup {
     counter: u64,
     ops: BTreeMap<Seq, Op>,
     decided: Seq,
-    /// Committed, but something before them is not.
+    /// Committed, but an earlier operation is not.
     committed: BTreeMap<Seq, StripeKey>,
-    /// What each slot was given and told.
+    /// The operations and decisions that each slot was sent.
     progress: Vec<SlotProgress>,
     /// Writes that are part of committed operations.
     clients: ClientTable,
     /// Writes accepted and not yet committed.
     unstable: BTreeSet<(ClientId, ClientSeq)>,
-    /// A slot that is brought level.
+    /// The slot that joins, if any.
     joining: Option<Joining>,
 }
 
@@ -117,13 +123,14 @@ pub(crate) struct PrimaryGroup {
 #[derive(Debug, Default)]
 pub(crate) struct PrimaryCore {
     groups: BTreeMap<GroupId, PrimaryGroup>,
-    /// Attempts to bring a slot level, so far.
+    /// Number of join attempts so far.
     attempts: u64,
 }
 
 impl PrimaryCore {
-    /// Begins a take-over. Whatever was on its way in an older epoch is forgotten: its writers send it again.
+    /// Begins a take-over. Open operations of an older epoch are forgotten: the clients send their writes again.
     pub(crate) fn begin(&mut self, id: GroupId, config: GroupConfig, code: Code, me: usize) {
+        assert_eq!(config.primary(code), Some(me), "two bricks would order the operations of a group");
         let group = PrimaryGroup {
             progress: vec![SlotProgress::default(); config.slots.len()],
             config,
@@ -139,7 +146,10 @@ impl PrimaryCore {
             joining: None,
         };
         if let Some(old) = self.groups.insert(id, group) {
-            assert!(old.config.epoch < self.groups[&id].config.epoch, "a take-over begins once per epoch");
+            assert!(
+                old.config.epoch < self.groups[&id].config.epoch,
+                "a take-over begins only once per epoch"
+            );
         }
     }
 
@@ -148,12 +158,12 @@ impl PrimaryCore {
         self.groups.remove(&id);
     }
 
-    /// The group in this epoch, in whatever phase.
+    /// The group, if it is in this epoch, in any phase.
     pub(crate) fn in_epoch(&self, id: GroupId, epoch: Epoch) -> Option<&PrimaryGroup> {
         self.groups.get(&id).filter(|group| group.config.epoch == epoch)
     }
 
-    /// The group in this epoch, if it is served.
+    /// The group, if it serves this epoch.
     pub(crate) fn serving(&self, id: GroupId, epoch: Epoch) -> Option<&PrimaryGroup> {
         self.in_epoch(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))
     }
@@ -175,7 +185,7 @@ impl PrimaryCore {
             .map(|(id, group)| (*id, group))
     }
 
-    /// A slot has promised. When all have, what becomes of everything that came before.
+    /// A slot has promised. When all live slots have, returns the fate of every earlier operation.
     pub(crate) fn promised(
         &mut self,
         id: GroupId,
@@ -185,6 +195,7 @@ impl PrimaryCore {
     ) -> Option<Settlement> {
         let group = self.in_epoch_mut(id, epoch)?;
         let live = group.config.live();
+        assert!(live & 1 << slot != 0, "a slot that has missed operations would bring back aborted ones");
         let Phase::Promising { tails } = &mut group.phase else { return None };
         tails.insert(slot, tail);
         if tails.keys().fold(0, |mask, slot| mask | 1 << slot) & live != live {
@@ -195,25 +206,33 @@ impl PrimaryCore {
         group.clients.merge(&settlement.windows);
         group.decided = settlement.upto;
         group.phase = Phase::Settling { told: 0 };
+        group.check();
         Some(settlement)
     }
 
-    /// A slot knows the fate of everything before the epoch. True when all do: the group is served.
+    /// A slot knows the fate of every operation before the epoch. True when all live slots do: the group is served.
     pub(crate) fn settled(&mut self, id: GroupId, epoch: Epoch, slot: usize) -> bool {
         let Some(group) = self.in_epoch_mut(id, epoch) else { return false };
         let live = group.config.live();
+        assert!(live & 1 << slot != 0, "the answer of a slot that is Out would count as that of a live one");
         let Phase::Settling { told } = &mut group.phase else { return false };
         *told |= 1 << slot;
         if *told & live != live {
             return false;
         }
         group.phase = Phase::Serving;
+        assert_eq!(group.decided, Seq::new(epoch, 0), "the next take-over could abort a forwarded operation");
+        group.check();
         true
     }
 
-    /// Accepts a write, unless it is one that was seen already.
+    /// Accepts a write, unless it was seen already.
     pub(crate) fn accept(&mut self, id: GroupId, client: ClientId, seq: ClientSeq, acked: ClientSeq) -> bool {
         let Some(group) = self.groups.get_mut(&id) else { return false };
+        assert!(
+            matches!(group.phase, Phase::Serving),
+            "before all slots have sent their seen writes, a repeated write would not be recognised"
+        );
         let seen = group.clients.0.entry(client).or_default();
         seen.acknowledge(acked);
         let fresh = !seen.has(seq) && group.unstable.insert((client, seq));
@@ -223,10 +242,10 @@ impl PrimaryCore {
         fresh
     }
 
-    /// Gives an operation its place, unless an earlier one of its stripe is open: a slot that knows of a newer epoch has
-    /// refused that, or its lane were taken. A take-over aborts such a one, with everything after it on the stripe: nothing
-    /// that comes after it may be committed. `touched`: mask of the data slots that it concerns; `whole`: it replaces all
-    /// that a slot has of the stripe.
+    /// Gives an operation its number, unless an earlier one of its stripe is open: a slot in a newer epoch has
+    /// refused that one, otherwise the lane would be taken. A take-over aborts the refused operation and all later
+    /// ones on the stripe, so no later one may be committed. `touched`: mask of data slots; `whole`: the operation
+    /// replaces everything that a slot has of the stripe.
     pub(crate) fn order(
         &mut self,
         id: GroupId,
@@ -239,14 +258,14 @@ impl PrimaryCore {
         if self.is_free(id, key) { self.force_order(id, epoch, key, touched, whole, origins) } else { None }
     }
 
-    /// Every operation of a stripe is committed.
+    /// Whether every operation on a stripe is committed.
     pub(crate) fn is_free(&self, id: GroupId, key: StripeKey) -> bool {
         self.groups
             .get(&id)
             .is_some_and(|group| types::cost::walked(group.ops.values()).all(|op| op.key != key))
     }
 
-    /// As [`PrimaryCore::order`], whatever came before.
+    /// As [`PrimaryCore::order`], even if an earlier operation of the stripe is open.
     pub(crate) fn force_order(
         &mut self,
         id: GroupId,
@@ -262,6 +281,7 @@ impl PrimaryCore {
         }
         group.counter += 1;
         let seq = Seq::new(epoch, group.counter);
+        assert_eq!(touched >> group.code.k(), 0, "a slot without a data unit would get a part of one");
         let parity = (group.code.k()..group.code.slots()).fold(0, |mask, slot| mask | 1 << slot);
         let participants = touched | parity | 1 << group.me;
         let live = participants & group.config.live();
@@ -269,7 +289,11 @@ impl PrimaryCore {
         let least = if touched == 0 { group.code.m() } else { group.code.m() + 1 };
         assert!(
             live.count_ones() as usize + out >= least,
-            "what is committed bears as many losses as the code"
+            "a committed operation survives as many losses as the code allows"
+        );
+        assert!(
+            live & 1 << group.me != 0,
+            "the primary would read, fold and decode without an operation that it ordered"
         );
         let targets = (0..group.code.slots()).filter(|slot| live & 1 << slot != 0);
         for slot in targets.clone() {
@@ -284,6 +308,7 @@ impl PrimaryCore {
         let acked =
             origins.iter().filter_map(|o| Some((o.client, group.clients.0.get(&o.client)?.acked))).collect();
         group.ops.insert(seq, Op { key, awaited: live, origins });
+        group.check();
         Some(Order { seq, participants, targets, offer, acked, decided: group.decided })
     }
 
@@ -300,18 +325,21 @@ impl PrimaryCore {
             group.unstable.remove(&(origin.client, origin.seq));
             group.clients.0.entry(origin.client).or_default().mark_seen(origin.seq);
         }
-        group.committed.insert(seq, op.key);
+        let twice = group.committed.insert(seq, op.key);
+        assert_eq!(twice, None, "two operations would have the same number");
         let first_open = group.ops.first_key_value().map(|(seq, _)| *seq);
         while let Some(entry) = group.committed.first_entry()
             && first_open.is_none_or(|open| *entry.key() < open)
         {
+            assert!(*entry.key() > group.decided, "a decision that slots already know would be taken back");
             group.decided = *entry.key();
             entry.remove();
         }
+        group.check();
         true
     }
 
-    /// Slots that do not yet hold operations of this group.
+    /// Slots that do not hold all operations of this group yet.
     pub(crate) fn awaited(&self, id: GroupId) -> u64 {
         self.groups.get(&id).map_or(0, |group| group.ops.values().fold(0, |mask, op| mask | op.awaited))
     }
@@ -321,7 +349,8 @@ impl PrimaryCore {
         self.groups.get(&id).map_or(Seq::NONE, |group| group.decided)
     }
 
-    /// Decisions that slots wait for and that no operation has carried to them, by brick. They count as told.
+    /// Decisions that slots wait for and that no operation has carried to them, by brick. From now on they count as
+    /// sent.
     pub(crate) fn undelivered(&mut self) -> BTreeMap<BrickId, Vec<GroupDecision>> {
         let mut by_brick: BTreeMap<BrickId, Vec<GroupDecision>> = BTreeMap::new();
         let serving =
@@ -338,6 +367,7 @@ impl PrimaryCore {
                 if progress.told >= progress.given.min(upto) {
                     continue;
                 }
+                assert!(upto <= group.decided, "a slot would show an operation that may still be aborted");
                 progress.told = upto;
                 let decision = GroupDecision { group: *id, epoch: group.config.epoch, upto };
                 by_brick.entry(group.config.slots[slot].brick).or_default().push(decision);
@@ -346,7 +376,7 @@ impl PrimaryCore {
         by_brick
     }
 
-    /// News of these groups did not reach a brick, or it has forgotten them.
+    /// The decisions of these groups did not reach a brick, or the brick has forgotten them: they are sent again.
     pub(crate) fn resend(&mut self, brick: BrickId, groups: impl IntoIterator<Item = (GroupId, Epoch)>) {
         for (id, epoch) in groups {
             let Some(group) = self.in_epoch_mut(id, epoch) else { continue };
@@ -358,68 +388,43 @@ impl PrimaryCore {
         }
     }
 
-    /// Operations on a stripe that are committed although the decision could not be told yet.
+    /// Operations on a stripe that are committed but not decided yet.
     pub(crate) fn committed_on(&self, id: GroupId, key: StripeKey) -> Vec<Seq> {
         let Some(group) = self.groups.get(&id) else { return Vec::new() };
         types::cost::walked(&group.committed).filter(|(_, on)| **on == key).map(|(seq, _)| *seq).collect()
     }
 
-    /// Whether writes are accepted and not yet committed of clients that `which` says.
+    /// Whether there are accepted, uncommitted writes of clients that `which` selects.
     pub(crate) fn has_accepted_of(&self, which: impl Fn(ClientId) -> bool) -> bool {
         types::cost::walked(self.groups.values().flat_map(|group| &group.unstable))
             .any(|(client, _)| which(*client))
     }
 
-    /// An accepted write of a lost client cannot be committed, and nobody waits for it.
+    /// Gives up an accepted write of a lost client that cannot be committed: nobody waits for it.
     pub(crate) fn give_up(&mut self, id: GroupId, epoch: Epoch, client: ClientId, seq: ClientSeq) {
         if let Some(group) = self.in_epoch_mut(id, epoch) {
             group.unstable.remove(&(client, seq));
         }
     }
 
-    /// Forgets what was seen of clients that `which` says: they write no more.
+    /// Forgets the seen writes of clients that `which` selects: they write no more.
     pub(crate) fn forget_clients(&mut self, which: impl Fn(ClientId) -> bool) {
         self.groups.values_mut().for_each(|group| group.clients.forget(&which));
     }
 
-    /// Whether every write of `client` up to `upto` that was accepted is committed.
+    /// Whether every accepted write of `client` up to `upto` is committed.
     pub(crate) fn is_stable(&self, id: GroupId, client: ClientId, upto: ClientSeq) -> bool {
         let Some(group) = self.groups.get(&id) else { return false };
         group.unstable.range((client, ClientSeq(0))..=(client, upto)).next().is_none()
     }
 }
 
-#[cfg(test)]
-impl PrimaryCore {
-    /// Whose writes were seen.
-    pub(crate) fn windows(&self, id: GroupId) -> Vec<DedupWindow> {
-        self.groups.get(&id).map_or_else(Vec::new, |group| group.clients.windows())
-    }
-
-    /// Feeds everything that decides what this primary does next to a hasher, for the model checker. Who was told which
-    /// news is left out: there, news may come at any time.
-    pub(crate) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
-        use std::hash::Hash;
-        for (id, group) in &self.groups {
-            (id, group.config.epoch, group.me, group.counter, group.decided).hash(state);
-            match &group.phase {
-                Phase::Promising { tails } => (0u8, format!("{tails:?}")).hash(state),
-                Phase::Settling { told } => (1u8, told).hash(state),
-                Phase::Serving => 2u8.hash(state),
-            }
-            group.ops.iter().for_each(|(seq, op)| (seq, op.awaited).hash(state));
-            (&group.committed, &group.unstable).hash(state);
-            for (client, seen) in &group.clients.0 {
-                (client, seen.acked, &seen.seqs).hash(state);
-            }
-        }
-    }
-}
-
-/// The fate of everything before `epoch`, from what every live slot tells.
+/// The fate of every operation before `epoch`, from the tails of all live slots.
 fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement {
+    let told = tails.keys().fold(0, |mask, slot| mask | 1 << slot);
+    assert_eq!(told, live, "an operation would be aborted that a slot that was not asked knows as decided");
     let decided = tails.values().map(|tail| tail.decided).max().unwrap_or(Seq::NONE);
-    // A take-over that did not come to its end may have told one slot what it aborted, and others hold it still.
+    // An unfinished take-over may have told one slot which operations it aborted while other slots still hold them.
     let gone: BTreeSet<Seq> = tails.values().flat_map(|tail| tail.aborted.iter().copied()).collect();
     let mut ops: BTreeMap<Seq, (&PreparedOp, u64)> = BTreeMap::new();
     let mut clients = ClientTable::default();
@@ -429,7 +434,8 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
             if op.seq > decided || gone.contains(&op.seq) {
                 ops.entry(op.seq).or_insert((op, 0)).1 |= 1 << slot;
             } else {
-                // Who knows that it is decided need not have taken part, and does not know whose writes it carries.
+                // A slot that knows the decision need not be a participant, and then does not know whose writes the
+                // operation carries.
                 op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().mark_seen(o.seq));
             }
         }

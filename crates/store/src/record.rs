@@ -1,4 +1,4 @@
-//! What the journal holds: every change of a brick's state, in order.
+//! The records of the journal: every change of a brick's state, in order.
 
 use types::messages::brick::{DedupWindow, OpKind, Span, WriteId};
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Seq, StripeKey, records};
@@ -6,8 +6,8 @@ use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Seq, StripeKey, recor
 use crate::space::Run;
 
 records! {
-    /// An operation is held. The bytes of an overlay's ranges follow as payload, one after the other; those of a unit lie
-    /// at `runs`.
+    /// An operation is held. The bytes of an overlay's spans follow as payload, one after the other; those of a unit
+    /// lie at `runs`.
     1 PrepareRecord {
         /// The group.
         group: GroupId,
@@ -17,7 +17,7 @@ records! {
         key: StripeKey,
         /// The slot of this brick.
         slot: u8,
-        /// What it does.
+        /// Its kind.
         kind: OpKind,
         /// Mask of the slots that take part.
         participants: u64,
@@ -33,7 +33,7 @@ records! {
         identities: Vec<Seq>,
         /// Where this unit's bytes lie.
         runs: Vec<Run>,
-        /// What of `runs` was free before: all of it, unless this is a patch.
+        /// The part of `runs` that was freshly allocated: all of it, unless this is a Patch.
         fresh: Vec<Run>,
         /// Checksum of every block of this unit, or of every range of an overlay.
         crcs: Vec<u32>,
@@ -49,14 +49,14 @@ records! {
         /// The last of them.
         upto: Seq,
     };
-    /// Nothing older than `epoch` is accepted for a group any more.
+    /// From now on nothing older than `epoch` is accepted for a group.
     3 Promise {
         /// The group.
         group: GroupId,
         /// The epoch.
         epoch: Epoch,
     };
-    /// The end of a take-over: the fate of everything before it, and the epoch is served.
+    /// The end of a take-over: the fate of every operation before the epoch. From now on the epoch is served.
     4 Settle {
         /// The group.
         group: GroupId,
@@ -88,18 +88,18 @@ records! {
     6 Drop {
         /// The object.
         object: ObjectId,
-        /// Stripes that it may have had.
+        /// Number of its first stripes that are forgotten.
         stripes: u64,
     };
-    /// A full write was found undecided and torn by a crash: it is not held. Without this record a later replay would
-    /// take it for one that was decided meanwhile.
+    /// An undecided Full was found torn by a crash: it is not held. Without this record a later replay would assume
+    /// that it was decided meanwhile.
     7 Torn {
         /// The group.
         group: GroupId,
         /// The operation.
         seq: Seq,
     };
-    /// A unit is forgotten, with everything that lies over it: the slot is brought level, and nobody else has the stripe.
+    /// A unit is forgotten with its overlays: the slot joins, and no other slot has the stripe.
     8 Forget {
         /// The group.
         group: GroupId,

@@ -1,4 +1,5 @@
-//! Making a brick, and opening one: scan the descriptors, replay the journal, check what a crash may have torn.
+//! Formatting a brick, and opening one: scan the descriptors, replay the journal, check units that a crash may have
+//! torn.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,18 +23,18 @@ use crate::slot::{SlotCore, Stamp, expand};
 use crate::superblock::Superblock;
 use crate::table::{PAGE, Table};
 
-/// How to make a brick.
+/// How to format a brick.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// The cluster.
     pub cluster: ClusterId,
     /// The brick's id.
     pub brick: BrickId,
-    /// Bytes of the journal, a fitting number if `None`.
+    /// Bytes of the journal; `None`: chosen by the size of the brick.
     pub journal_bytes: Option<u64>,
 }
 
-/// Makes a brick of a disk that is not one yet.
+/// Formats a disk that is not a brick yet.
 pub async fn format(world: &World, disk: &Disk, options: &FormatOptions) -> Result<Superblock, BrickError> {
     match Superblock::read(disk).await {
         Ok(found) => return Err(BrickError::AlreadyABrick { brick: found.brick, cluster: found.cluster }),
@@ -53,7 +54,7 @@ pub async fn format(world: &World, disk: &Disk, options: &FormatOptions) -> Resu
 }
 
 impl Brick {
-    /// Opens a brick and listens. It serves from [`Brick::run`] on.
+    /// Opens a brick and listens. [`Brick::run`] begins to serve.
     pub async fn start(world: World, disk: Disk, options: BrickOptions) -> Result<Brick, BrickError> {
         let superblock = Superblock::read(&disk).await?;
         if superblock.cluster != options.identity.cluster {
@@ -127,14 +128,15 @@ async fn recover(
     let apply = async |found: ReplayedRecord| apply(&slot, &table, found).await;
     let journal = Journal::open(disk.clone(), superblock, world.random() as u32, apply).await?;
     let undecided = slot.borrow().undecided_units();
-    // What the journal knows to be synced was written whole, and may have been answered for: if it looks otherwise it is
-    // damaged, and counts as held. Read once, for notes of torn units prove nothing about those before them.
+    // Units that the journal knows to be synced were written whole, and may have been acknowledged: if their bytes do
+    // not match, they are damaged, and still count as held. `synced` is read only once, because the Torn records
+    // appended below prove nothing about earlier units.
     let synced = journal.synced_upto();
     for (hold, lsn) in undecided {
         if lsn > synced && !is_whole(disk, superblock, &hold).await? {
             hit(CodeProbe::TornUnit);
             let brick = superblock.brick;
-            tracing::info!(%brick, key = %hold.key, seq = %hold.seq, "a unit was torn by the crash: not held");
+            tracing::info!(%brick, key = %hold.key, seq = %hold.seq, "a unit was torn by a crash: not held");
             if !journal.has_room() {
                 return Err(BrickError::JournalDamaged("no room to note a torn unit"));
             }
@@ -151,13 +153,13 @@ async fn recover(
             }
             slot.borrow_mut().mark_at_rest(&descriptor.base.runs);
             if descriptor.base.blocks == 0 {
-                // Resident until it can be forgotten.
+                // Resident until it can be evicted.
                 slot.borrow_mut().loaded(descriptor.clone());
             }
         })
         .await?;
     slot.borrow_mut().replayed(journal.serial());
-    // What the replay found may still be in the page cache only; it counts as held from here on.
+    // The replayed records may still be in the page cache only. From now on they count as held, so sync first.
     disk.sync().await?;
     Ok((table, journal, slot.into_inner()))
 }
@@ -215,7 +217,7 @@ pub(crate) async fn load(slot: &RefCell<SlotCore>, table: &Table, key: StripeKey
             return Ok(());
         }
         let found = table.find(key).await?;
-        // If units were forgotten while we searched, what we found may be older than what was forgotten.
+        // If units were evicted during the search, the descriptor found may be older than the evicted state.
         if slot.borrow().evictions() == evictions {
             if let Some(descriptor) = found {
                 slot.borrow_mut().loaded(descriptor);
@@ -225,7 +227,7 @@ pub(crate) async fn load(slot: &RefCell<SlotCore>, table: &Table, key: StripeKey
     }
 }
 
-/// Whether the bytes that were written for a record are what it says.
+/// Whether the blocks of a record match its checksums.
 async fn is_whole(disk: &Disk, superblock: &Superblock, hold: &PrepareRecord) -> Result<bool, BrickError> {
     let sums: BTreeMap<u64, u32> = expand(&hold.runs).into_iter().zip(hold.crcs.iter().copied()).collect();
     for run in &hold.fresh {

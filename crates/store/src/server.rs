@@ -1,4 +1,4 @@
-//! The server of one brick: who it is, what it shares, and which request goes where.
+//! The server of one brick: its identity, its shared state, and the dispatch of requests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub(crate) const ACCEPTED_MAX: usize = 48 << 20;
 
 /// Places for descriptors that new writes may not count on.
 const PLACES_KEPT: usize = 32;
-/// Bytes of a descriptor, for an estimate of how many there is room for before one was seen.
+/// Assumed bytes of a descriptor, to estimate the free places before the first descriptor is seen.
 const DESCRIPTOR_CLASS: u16 = 256;
 
 /// How to serve a brick.
@@ -39,13 +39,13 @@ const DESCRIPTOR_CLASS: u16 = 256;
 pub struct BrickOptions {
     /// The brick that the disk must hold.
     pub brick: BrickId,
-    /// The machine that it is in.
+    /// The machine that has the brick.
     pub node: NodeId,
     /// Cluster, key and role.
     pub identity: Identity,
     /// Where to listen, `host:port`.
     pub listen: String,
-    /// Where others reach it, if not where it listens.
+    /// Where others reach it, if that differs from `listen`.
     pub advertise: Option<String>,
     /// Where the metadata service listens.
     pub meta: String,
@@ -73,7 +73,7 @@ pub(crate) struct Server {
     pub(crate) world: World,
     pub(crate) options: BrickOptions,
     pub(crate) address: String,
-    /// Random: this life of the server.
+    /// Random: identifies this run of the server.
     pub(crate) incarnation: Incarnation,
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
@@ -83,39 +83,39 @@ pub(crate) struct Server {
     pub(crate) primary: RefCell<PrimaryCore>,
     pub(crate) peers: Peers,
     pub(crate) map: RefCell<Rc<ClusterMap>>,
-    /// Until then the brick holds a lease, in the world's microseconds.
+    /// The end of the brick's lease, in microseconds of the world's clock.
     pub(crate) lease_until: Cell<u64>,
     pub(crate) coders: RefCell<BTreeMap<Code, Coder>>,
-    /// One operation at a time on a stripe; reads through the primary share.
+    /// One operation at a time on a stripe; reads through the primary share a place.
     pub(crate) lanes: Lanes,
     /// Bytes of writes accepted and not yet committed.
     pub(crate) accepted: Cell<usize>,
-    /// Writes of a client up to here are wanted stable now.
+    /// Writes of a client up to this number must become stable now.
     pub(crate) urgent: RefCell<BTreeMap<ClientId, ClientSeq>>,
     /// Clients whose writes are refused.
     pub(crate) fences: RefCell<Fences>,
-    /// What other bricks told last.
+    /// The last known pressure of other bricks.
     pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
-    /// Given when an operation committed, an epoch changed, or something coming has arrived.
+    /// Notified when an operation is committed, an epoch changes, or a coming operation or unit has arrived.
     pub(crate) progress: Notify,
-    /// Given when a decision waits to be told.
+    /// Notified when a decision waits to be sent.
     pub(crate) undelivered: Notify,
-    /// Stripes that a patch could not be made of: a block is damaged. The next fold writes them whole.
+    /// Stripes that could not be patched, for example because a block is damaged. The next fold writes them whole.
     pub(crate) unpatched: RefCell<BTreeSet<StripeKey>>,
-    /// Stripes with overlays that others have told of.
+    /// Stripes with overlays that other bricks have reported.
     pub(crate) unfolded: RefCell<BTreeMap<StripeKey, GroupId>>,
     pub(crate) counters: Counters,
     /// A client wrote or read at this time.
     pub(crate) busy_at: Cell<u64>,
-    /// Checkpoints run one at a time; nothing is evicted meanwhile.
+    /// Checkpoints run one at a time; no unit is evicted meanwhile.
     pub(crate) checkpointing: async_lock::Mutex<()>,
     /// Purges run one at a time.
     pub(crate) purging: async_lock::Mutex<()>,
     /// Listings run one at a time.
     pub(crate) listing: async_lock::Mutex<()>,
-    /// Slots that could not be brought level, and when that is tried again.
+    /// Slots that could not be brought level, and when to try them again.
     pub(crate) backoffs: RefCell<BTreeMap<(GroupId, usize), Backoff>>,
-    /// Given when the map should be fetched at once.
+    /// Notified when the map should be fetched at once.
     pub(crate) map_wanted: Notify,
 }
 
@@ -228,7 +228,7 @@ impl Server {
         }
     }
 
-    /// Where a record stands, for the slot.
+    /// The place of a record in the journal, for the slot.
     pub(crate) fn stamp(&self, appended: Appended) -> Stamp {
         Stamp { lsn: appended.lsn, serial: appended.position.serial }
     }
@@ -260,7 +260,7 @@ impl Server {
         }
     }
 
-    /// The asker knows a newer map than this brick: fetch it.
+    /// The sender knows a newer map than this brick: fetch it.
     pub(crate) fn refuse_and_fetch_map(&self) -> Result<(), Refusal> {
         self.map_wanted.notify();
         Err(Refusal::NotServing)
@@ -269,9 +269,9 @@ impl Server {
     /// The volume of a group.
     pub(crate) fn volume(&self, id: GroupId) -> Result<VolumeInfo, Refusal> {
         let map = self.map.borrow().clone();
-        // A map that is on its way may have it.
+        // A newer map that is on its way may have it.
         let volume = map.volume(id.volume).ok_or(Refusal::NotServing)?;
-        // The table of groups is large and of no use to those who ask for the geometry.
+        // The table of groups is large, and callers need only the geometry.
         Ok(VolumeInfo { name: String::new(), groups: Vec::new(), ..*volume })
     }
 
@@ -285,28 +285,29 @@ impl Server {
         self.coders.borrow_mut().entry(code).or_insert_with(|| Coder::new(code)).clone()
     }
 
-    /// Bytes that units can still take, the reserve for folds left out.
+    /// Bytes that are free for units, without the reserve for folds.
     pub(crate) fn free_bytes(&self) -> u64 {
-        // The places kept back are for writes that were accepted before.
+        // The reserved places are for writes that are already accepted.
         if self.places() < PLACES_KEPT {
             return 0;
         }
         self.slot.borrow().free_blocks().saturating_sub(self.reserve_blocks()) * types::limits::BLOCK as u64
     }
 
-    /// Units whose descriptors will find room, those left out that already wait for it.
+    /// Number of further units whose descriptors find room, without the units that already wait for a place.
     pub(crate) fn places(&self) -> usize {
         let (unplaced, class) = self.slot.borrow().unplaced();
         let class = if class == 0 { DESCRIPTOR_CLASS } else { class };
         self.table.room(class).saturating_sub(unplaced)
     }
 
-    /// Blocks kept back: folds need fresh space before they free any, and several primaries count on the same brick.
+    /// Reserved blocks: folds need fresh space before they free any, and several primaries use the space of the same
+    /// brick.
     pub(crate) fn reserve_blocks(&self) -> u64 {
         (self.superblock.data_blocks / 16).min((256 << 20) / types::limits::BLOCK as u64)
     }
 
-    /// Bytes that units can take in all.
+    /// Total bytes that units can take.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         (self.superblock.data_blocks - self.reserve_blocks()) * types::limits::BLOCK as u64
     }

@@ -1,25 +1,30 @@
-//! What one brick holds: the step machine of a slot.
+//! What one brick holds: the state machine of a slot.
 //!
 //! ```text
 //! Prepare ──▶ coming ──(bytes written, record appended)──▶ held ──(Decided)──▶ base or overlay
 //!                                                            └──(aborted by a take-over)──▶ gone
 //! ```
 //!
-//! Pure: it decides, its caller moves the bytes. A replay of the journal calls the same `apply_*` functions as the
-//! running brick, so what a restart sees is what ran.
+//! Pure: it decides, and its caller moves the bytes. A replay of the journal calls the same `apply_*` functions as
+//! the running brick, so a restart rebuilds the same state.
 //!
 //! # Invariants
 //! - The promised epoch only grows; nothing older is accepted.
-//! - Decided operations of a stripe apply in the order of their numbers; a full write hides every overlay before it.
-//! - A patch is made of the newest base before it and of overlays that it hides; until it is decided they answer, and
-//!   if it is aborted they stay.
-//! - Blocks are released only once the record that made them free is durable.
-//! - An empty base is remembered for as long as the journal may hold records of operations before it: copied forward,
-//!   they may stand behind the one that emptied it.
+//! - Decided operations of a stripe apply in the order of their numbers; a Full hides every overlay before it.
+//! - A Patch merges the newest base before it with overlays, and hides both. Until it is decided they answer reads,
+//!   and if it is aborted they stay.
+//! - Blocks are freed only once the record that released them is durable.
+//! - The blocks that are allocated for a coming operation are exactly those that it holds in the end. A replay
+//!   allocates nothing.
+//! - An empty base is remembered as long as the journal may hold records of operations before it: records that are
+//!   copied forward may stand behind the one that emptied it.
+//!
+//! `invariants.rs` asserts those that can be checked on the state between two calls.
 
 mod checkpoint;
 mod fill;
 mod group;
+mod invariants;
 mod list;
 #[cfg(test)]
 mod model_hooks;
@@ -45,15 +50,17 @@ pub(crate) use staged::{STAGED_US, StagedUnit};
 use crate::descriptor::{Base, descriptor_max};
 use crate::journal::Position;
 use crate::record::PrepareRecord;
-use crate::slot::group::AppliedOp;
+use crate::slot::group::{AppliedOp, take_upto};
+use crate::slot::invariants::{check_record, uncount};
+use crate::slot::patch::blocks_of;
 use crate::slot::staged::Staged;
-use crate::space::{Run, Space};
+use crate::space::{RUNS_MAX, Run, Space};
 use crate::table::class_for;
 
-/// Objects dropped lately: an operation that comes late for one of them is refused.
+/// Most dropped objects that are remembered: a late operation on one of them is refused.
 const DROPPED_MAX: usize = 16 << 10;
 
-/// Where in the journal a change stands.
+/// The place of a change in the journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stamp {
     /// Number of the record.
@@ -62,7 +69,7 @@ pub(crate) struct Stamp {
     pub(crate) serial: u64,
 }
 
-/// An operation on a unit, held or decided, that is not part of the base.
+/// An operation on a unit, held or decided, that is not part of its base.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct LogEntry {
@@ -71,17 +78,17 @@ pub(crate) struct LogEntry {
     pub(crate) position: Position,
     /// Serial of the segment with its record.
     pub(crate) serial: u64,
-    /// Number of its first record that is known: its bytes were synced with that.
+    /// Number of its first known record: its bytes were synced with that record.
     lsn: u64,
 }
 
-/// Bytes of RAM that an operation takes, about, its ranges left out.
+/// Approximate bytes of RAM of an operation without its ranges.
 const ENTRY_BYTES: usize = 768;
 /// Bytes of RAM that a range of an overlay takes: its place and its checksum, in lists that may be half empty.
 const SPAN_BYTES: usize = 24;
 
 impl LogEntry {
-    /// Bytes of RAM, about; the same as long as it is kept.
+    /// Approximate bytes of RAM. Constant while the entry exists.
     fn weight(&self) -> usize {
         ENTRY_BYTES + SPAN_BYTES * self.record.spans.len()
     }
@@ -95,7 +102,7 @@ pub(crate) struct Unit {
     pub(crate) slot: u8,
     /// The decided bytes without overlays; `None` if the unit is absent (zeros).
     pub(crate) base: Option<Base>,
-    /// Full writes and patches whose decision is not known.
+    /// Fulls and Patches whose decision is not known.
     pub(crate) pending: BTreeMap<Seq, Box<LogEntry>>,
     /// Overlays over the base, decided or not.
     pub(crate) overlays: BTreeMap<Seq, Box<LogEntry>>,
@@ -103,7 +110,7 @@ pub(crate) struct Unit {
     dirty: Option<u64>,
     /// A descriptor is at rest.
     at_rest: bool,
-    /// Serial of the last segment that may hold records from before the base, if that is empty.
+    /// If the base is empty: serial of the last segment that may hold records from before it.
     emptied: u64,
 }
 
@@ -121,18 +128,18 @@ impl Unit {
         }
     }
 
-    /// Nothing but what is at rest, and worth being there.
+    /// Whether RAM has nothing that the descriptor lacks, and the descriptor is still needed.
     fn is_clean(&self) -> bool {
         self.dirty.is_none() && self.pending.is_empty() && self.overlays.is_empty() && !self.is_empty()
     }
 
-    /// Whether its decided bytes, overlays left out, are zeros by a full write.
+    /// Whether its base is all zeros, by a Full.
     fn is_empty(&self) -> bool {
         self.base.as_ref().is_some_and(|base| base.blocks == 0)
     }
 
     fn touch(&mut self, serial: u64) {
-        // Records that were copied forward may stand behind those of later operations.
+        // Records that are copied forward may stand behind those of later operations.
         self.dirty = Some(self.dirty.map_or(serial, |dirty| dirty.min(serial)));
     }
 }
@@ -144,9 +151,9 @@ pub(crate) enum PrepareStep {
     Write(Vec<Run>),
     /// The unit was staged: its bytes lie here. Append the record, then [`SlotCore::apply_prepare`].
     Adopt(StagedUnit),
-    /// It is held already: answer when everything appended is durable.
+    /// The operation is held already: answer when every appended record is durable.
     Prepared,
-    /// The same operation is on its way: look again when that has ended.
+    /// The same operation is coming already: look again when that attempt has ended.
     InFlight,
 }
 
@@ -155,31 +162,33 @@ pub(crate) enum PrepareStep {
 #[derive(Debug)]
 pub(crate) struct SlotCore {
     groups: BTreeMap<GroupId, SlotGroup>,
-    /// Units with news, and some that were read lately.
+    /// Units with changes that their descriptors lack, and some that were read lately.
     units: BTreeMap<StripeKey, Unit>,
-    /// Bytes of RAM that the overlays of all units take, about.
+    /// Approximate bytes of RAM of the overlays of all units.
     overlay_bytes: usize,
-    /// Units that are gone but whose descriptor is still at rest, with the serial of the segment that says so.
+    /// Erased units whose descriptors are still at rest, with the serial of the segment that has the erasure.
     erased: BTreeMap<StripeKey, u64>,
-    /// Units that will need a new place among the descriptors, and the largest class that any unit needed.
+    /// Units that need a new place among the descriptors; `class_max` is the largest class that any unit needed.
     unplaced: BTreeSet<StripeKey>,
     class_max: u16,
     dropped: BTreeSet<ObjectId>,
     dropped_order: VecDeque<ObjectId>,
     space: Space,
-    /// Blocks to be freed once a record is durable.
+    /// All blocks, free or not.
+    data_blocks: u64,
+    /// Blocks to free once a record is durable.
     released: VecDeque<(u64, Vec<Run>)>,
     in_flight: BTreeMap<(GroupId, Seq), Vec<Run>>,
-    /// Units that wait for their operation.
+    /// Staged units, which wait for their operation.
     staged: Staged,
     /// During a replay blocks have no owners yet.
     replaying: bool,
-    /// How often units were forgotten that may have had newer state than the descriptors.
+    /// Number of evictions of units that may have had newer state than their descriptors.
     evictions: u64,
 }
 
 impl SlotCore {
-    /// An empty brick of so many data blocks, about to be replayed.
+    /// An empty brick with so many data blocks, before the replay.
     pub(crate) fn new(data_blocks: u64) -> SlotCore {
         SlotCore {
             groups: BTreeMap::new(),
@@ -191,6 +200,7 @@ impl SlotCore {
             dropped: BTreeSet::new(),
             dropped_order: VecDeque::new(),
             space: Space::new(data_blocks),
+            data_blocks,
             released: VecDeque::new(),
             in_flight: BTreeMap::new(),
             staged: Staged::default(),
@@ -199,18 +209,33 @@ impl SlotCore {
         }
     }
 
-    /// Free blocks, those included that only wait for a sync, and those that only wait for an operation: a new epoch
+    /// Free blocks. Blocks that only wait for a sync count, and so do those of staged units, because a new epoch
     /// frees them.
     pub(crate) fn free_blocks(&self) -> u64 {
         let waiting: u64 = types::cost::walked(&self.released)
             .flat_map(|(_, runs)| runs)
             .map(|run| u64::from(run.blocks))
             .sum();
-        self.space.free() + waiting + self.staged.blocks
+        let free = self.space.free() + waiting + self.staged.blocks;
+        assert!(free <= self.data_blocks, "writes would be accepted for space that the brick lacks");
+        free
     }
 
-    /// Descriptors that will need a new place, and how large they may be.
+    /// Takes fresh blocks.
+    fn allocate(&mut self, blocks: u32) -> Result<Vec<Run>, Refusal> {
+        assert!(!self.replaying, "blocks in use would be given out: the replay has not marked them yet");
+        let runs = self.space.allocate(blocks).ok_or(Refusal::NoSpace)?;
+        assert_eq!(blocks_of(&runs), u64::from(blocks), "the last bytes of a unit would have no block");
+        assert!(runs.len() <= RUNS_MAX, "the descriptor of the unit would have no room for its runs");
+        Ok(runs)
+    }
+
+    /// Number of descriptors that need a new place, and the largest class that any unit needed.
     pub(crate) fn unplaced(&self) -> (usize, u16) {
+        assert!(
+            self.unplaced.is_empty() || self.class_max > 0,
+            "descriptors would count as smaller than they are, and find no page when written"
+        );
         (self.unplaced.len(), self.class_max)
     }
 
@@ -223,13 +248,13 @@ impl SlotCore {
         at_rest.and_then(|unit| unit.base.as_ref()).is_none_or(|base| base.class() < class)
     }
 
-    /// Whether freed blocks wait for a sync.
+    /// Whether released blocks wait for a sync.
     pub(crate) fn waits_for_sync(&self) -> bool {
         !self.released.is_empty()
     }
 
-    /// Decides about an operation that a primary sends. `places` is how many more descriptors find room, `unit` the
-    /// length of a unit in bytes.
+    /// Decides about an operation that a primary sends. `places` is the number of descriptors that still find room,
+    /// `unit` the length of a unit in bytes.
     pub(crate) fn prepare(
         &mut self,
         epoch: Epoch,
@@ -264,10 +289,10 @@ impl SlotCore {
             return Err(Refusal::NoSpace);
         }
         let runs = match p.kind {
-            OpKind::Full => self.space.allocate((payload / BLOCK) as u32).ok_or(Refusal::NoSpace)?,
+            OpKind::Full => self.allocate((payload / BLOCK) as u32)?,
             OpKind::Patch => {
                 let patched = self.patch_input(p, unit)?;
-                // A data slot has all that it needs; a parity slot must be told what changes.
+                // A data slot has everything that it needs; a parity slot needs the delta.
                 let told = if p.identities.is_empty() { 0 } else { patched.rows.len() * BLOCK };
                 if payload != told {
                     return Err(Refusal::Corrupt);
@@ -280,44 +305,59 @@ impl SlotCore {
         Ok(PrepareStep::Write(runs))
     }
 
-    /// Whether an operation that was coming may be held now. If not, its blocks are free again: while its bytes were
-    /// written, the epoch has moved on, and the take-over was told that it is not here; or its object was dropped.
+    /// Whether a coming operation may be held now. If not, its blocks are freed: while its bytes were written, either
+    /// the epoch has changed and the take-over has learnt that the operation is not here, or its object was dropped.
     pub(crate) fn may_hold(&mut self, group: GroupId, key: StripeKey, seq: Seq) -> Result<(), Refusal> {
         let may = match self.check_epoch(group, seq.epoch()) {
             Ok(()) if self.dropped.contains(&key.object) => Err(Refusal::ObjectRemoved),
-            // It was decided without this slot, which joins and has had it in another way since.
+            // The operation was decided without this slot, which joins and has got its effect by a fill or a fold.
             Ok(()) if seq <= self.decided(group) => Err(Refusal::NotServing),
             checked => checked,
         };
+        assert!(
+            may.is_err() || self.in_flight.contains_key(&(group, seq)),
+            "the operation would be held in blocks that are free or belong to another one"
+        );
         may.inspect_err(|_| {
             hit(CodeProbe::PreparedTooLate);
             self.give_up(group, seq);
         })
     }
 
-    /// Forgets an operation that was coming.
+    /// Forgets a coming operation.
     pub(crate) fn give_up(&mut self, group: GroupId, seq: Seq) {
         if let Some(runs) = self.in_flight.remove(&(group, seq)) {
             runs.iter().for_each(|run| self.space.release(run));
         }
     }
 
-    /// The operation is in the journal: held, or decided at once if a replay knows already that it is.
+    /// The operation is in the journal: it is held, or decided at once if a replay already knows the decision.
     pub(crate) fn apply_prepare(&mut self, hold: PrepareRecord, position: Position, stamp: Stamp) {
-        self.in_flight.remove(&(hold.group, hold.seq));
+        let taken = self.in_flight.remove(&(hold.group, hold.seq));
+        assert!(
+            taken.is_none_or(|taken| taken == hold.fresh),
+            "blocks that were allocated for the operation would have no owner, or two"
+        );
         let (id, key, seq, kind) = (hold.group, hold.key, hold.seq, hold.kind);
         let group = self.groups.entry(id).or_insert_with(|| SlotGroup::new(stamp.serial));
         for (client, acked) in &hold.acked {
             group.acknowledge(*client, *acked);
         }
         let decided = seq <= group.decided;
+        if !self.replaying {
+            check_record(&hold);
+            assert!(
+                decided || group.served == Some(seq.epoch()),
+                "the take-over of a newer epoch has learnt that the operation is not here, and has aborted it"
+            );
+        }
         let unit = self.units.entry(key).or_insert_with(|| Unit::new(id, hold.slot));
         if let Some(serial) = self.erased.remove(&key) {
             unit.at_rest = true;
             unit.touch(serial);
         }
         if unit.base.as_ref().is_some_and(|base| seq <= base.identity) {
-            // A replayed record whose effect is at rest already: only its writers are still to be remembered.
+            // The effect of this replayed record is at rest already: only its writes are still to be marked as seen.
             match decided {
                 true => group.mark_all_seen(&hold.origins, stamp.serial),
                 false => drop(
@@ -327,7 +367,7 @@ impl SlotCore {
             return;
         }
         let class = class_for(descriptor_max(hold.blocks, hold.unit_blocks.len()));
-        // In boxes: a node of the map would take the space of many where there is one.
+        // Boxed: a map node has space for many entries, but mostly one is used.
         let lsn = unit.pending.get(&seq).map_or(stamp.lsn, |older| older.lsn.min(stamp.lsn));
         let entry = Box::new(LogEntry { record: hold, position, serial: stamp.serial, lsn });
         match kind {
@@ -335,12 +375,13 @@ impl SlotCore {
             OpKind::Overlay | OpKind::Zero => {
                 self.overlay_bytes += entry.weight();
                 let older = unit.overlays.insert(seq, entry);
-                self.overlay_bytes -= older.map_or(0, |entry| entry.weight());
+                uncount(&mut self.overlay_bytes, older.map_or(0, |entry| entry.weight()));
             }
         }
         if !decided {
             group.held.insert(seq, key);
         }
+        group.check();
         if matches!(kind, OpKind::Full | OpKind::Patch) && self.needs_place(key, class) {
             self.unplaced.insert(key);
             self.class_max = self.class_max.max(class);
@@ -348,6 +389,7 @@ impl SlotCore {
         if decided {
             self.commit(id, key, seq, stamp);
         }
+        self.check_unit(key);
     }
 
     /// Every operation of the group up to `upto` is committed.
@@ -358,39 +400,38 @@ impl SlotCore {
         }
         group.decided = upto;
         group.mark_applied_seen(upto);
-        let rest = group.held.split_off(&upto.next());
-        let committed = std::mem::replace(&mut group.held, rest);
+        let committed = take_upto(&mut group.held, upto);
+        group.check();
         for (seq, key) in committed {
             self.commit(id, key, seq, stamp);
         }
     }
 
-    /// Makes an operation part of its unit for good.
+    /// Applies a decided operation to its unit.
     fn commit(&mut self, id: GroupId, key: StripeKey, seq: Seq, stamp: Stamp) {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let mut freed = Vec::new();
         let (mut origins, mut told) = (Vec::new(), 0);
         if let Some(entry) = unit.pending.remove(&seq) {
             let LogEntry { record: hold, serial, .. } = *entry;
-            let newer = unit.overlays.split_off(&seq.next());
-            let hidden = std::mem::replace(&mut unit.overlays, newer);
-            self.overlay_bytes -= hidden.values().map(|entry| entry.weight()).sum::<usize>();
+            let hidden = take_upto(&mut unit.overlays, seq);
+            uncount(&mut self.overlay_bytes, hidden.values().map(|entry| entry.weight()).sum());
             let old = unit.base.take();
             let PrepareRecord { kind, base, blocks, runs, crcs, unit_blocks, identities, .. } = hold;
             if kind == OpKind::Patch && !self.replaying {
                 let found = old.as_ref().map(|old| old.identity);
-                assert_eq!(found, Some(base), "a patch takes the place of the base that it was made of");
+                assert_eq!(found, Some(base), "a patch replaces exactly the base that it was made of");
                 freed.extend(old.iter().flat_map(|old| patch::without(&old.runs, &runs)));
             } else {
                 freed.extend(old.into_iter().flat_map(|old| old.runs));
             }
-            // A brick may have been another slot of the group, long ago.
+            // The brick may have been another slot of the group before.
             unit.slot = hold.slot;
             unit.base = Some(Base { identity: seq, blocks, runs, crcs, unit_blocks, identities });
             unit.emptied = stamp.serial;
             (origins, told) = (hold.origins, serial);
-            // The record with the bytes' place is needed until the descriptor is at rest, and may be older than the
-            // decision's.
+            // The record with the place of the bytes is needed until the descriptor is at rest, and may be older than
+            // the record of the decision.
             unit.touch(serial);
         } else if let Some(entry) = unit.overlays.get_mut(&seq) {
             (origins, told) = (std::mem::take(&mut entry.record.origins), entry.serial);
@@ -398,23 +439,29 @@ impl SlotCore {
         self.forget_if_nothing(key, stamp);
         self.release(freed, stamp.lsn);
         if let Some(group) = self.groups.get_mut(&id) {
+            assert!(
+                seq <= group.decided,
+                "an operation that may still be aborted would be shown, and could vanish afterwards"
+            );
             group.mark_all_seen(&origins, told);
         }
+        self.check_unit(key);
     }
 
-    /// A take-over decided against an operation.
+    /// A take-over has aborted an operation.
     fn abort(&mut self, key: StripeKey, seq: Seq, stamp: Stamp) {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let freed = unit.pending.remove(&seq).map(|entry| entry.record.fresh);
-        self.overlay_bytes -= unit.overlays.remove(&seq).map_or(0, |entry| entry.weight());
+        uncount(&mut self.overlay_bytes, unit.overlays.remove(&seq).map_or(0, |entry| entry.weight()));
         if unit.pending.is_empty() && unit.dirty.is_none() {
             self.unplaced.remove(&key);
         }
         self.forget_if_nothing(key, stamp);
         self.release(freed.unwrap_or_default(), stamp.lsn);
+        self.check_unit(key);
     }
 
-    /// Drops a unit that has neither base nor operations; its descriptor at rest goes with the next checkpoint.
+    /// Drops a unit that has neither base nor operations. A checkpoint removes its descriptor later.
     fn forget_if_nothing(&mut self, key: StripeKey, stamp: Stamp) {
         let Some(unit) = self.units.get(&key) else { return };
         if unit.base.is_none() && unit.pending.is_empty() && unit.overlays.is_empty() {
@@ -426,7 +473,7 @@ impl SlotCore {
         }
     }
 
-    /// Promises never to accept anything older than `epoch` for a group.
+    /// Promises to accept nothing older than `epoch` for a group.
     pub(crate) fn apply_promise(&mut self, id: GroupId, epoch: Epoch, stamp: Stamp) {
         let group = self.groups.entry(id).or_insert_with(|| SlotGroup::new(stamp.serial));
         assert!(epoch >= group.promised, "a promise only grows");
@@ -443,7 +490,12 @@ impl SlotCore {
         for seq in &settle.aborted {
             let key = self.groups.get_mut(&settle.group).and_then(|group| {
                 group.applied.remove(seq);
-                group.held.remove(seq)
+                let key = group.held.remove(seq);
+                assert!(
+                    key.is_none() || *seq > group.decided,
+                    "a decided operation that a reader may have seen would be taken back"
+                );
+                key
             });
             if let Some(key) = key {
                 self.abort(key, *seq, stamp);
@@ -451,14 +503,20 @@ impl SlotCore {
         }
         self.apply_decided(settle.group, settle.upto, stamp);
         if let Some(group) = self.groups.get_mut(&settle.group) {
+            assert!(
+                settle.upto <= group.decided,
+                "an operation that this take-over forwarded would stay open here, and the next one could abort it"
+            );
             group.merge(&settle.windows);
             group.aborted.clone_from(&settle.aborted);
             group.served = Some(settle.epoch);
+            group.check();
         }
     }
 
     /// Restores a group as a whole.
     pub(crate) fn apply_snapshot(&mut self, snapshot: &crate::record::Snapshot, stamp: Stamp) {
+        assert!(self.replaying, "a running group would go back to an older promise");
         self.apply_promise(snapshot.group, snapshot.promised, stamp);
         self.apply_decided(snapshot.group, snapshot.decided, stamp);
         if let Some(group) = self.groups.get_mut(&snapshot.group) {
@@ -469,8 +527,8 @@ impl SlotCore {
         }
     }
 
-    /// Forgets the first `stripes` stripes of an object. All that is at rest of them was loaded before, so that a replay,
-    /// which finds others in RAM, comes to the same.
+    /// Forgets the first `stripes` stripes of an object. The caller has loaded all their units, so that a replay,
+    /// with other units in RAM, comes to the same state.
     pub(crate) fn apply_drop(&mut self, object: ObjectId, stripes: u64, stamp: Stamp) {
         let units = types::cost::walked(self.units.range(below(object, stripes)));
         let keys: Vec<StripeKey> = units.map(|(key, _)| *key).collect();
@@ -484,6 +542,12 @@ impl SlotCore {
                 self.dropped.remove(&oldest);
             }
         }
+        assert_eq!(
+            self.dropped.len(),
+            self.dropped_order.len(),
+            "an object would count as dropped forever, or a late operation could bring it back"
+        );
+        assert!(self.dropped.len() <= DROPPED_MAX, "dropped objects would fill the RAM");
     }
 
     /// Whether an object was dropped lately.
@@ -493,11 +557,15 @@ impl SlotCore {
 
     fn release(&mut self, runs: Vec<Run>, lsn: u64) {
         if !self.replaying && !runs.is_empty() {
+            assert!(
+                self.released.back().is_none_or(|(last, _)| *last <= lsn),
+                "free blocks would wait for the sync of an unrelated record"
+            );
             self.released.push_back((lsn, runs));
         }
     }
 
-    /// The journal is durable up to `lsn`: what it made free may be used again.
+    /// The journal is durable up to `lsn`: blocks that those records released may be used again.
     pub(crate) fn synced(&mut self, lsn: u64) {
         while self.released.front().is_some_and(|(at, _)| *at <= lsn) {
             if let Some((_, runs)) = self.released.pop_front() {
@@ -519,7 +587,7 @@ impl SlotCore {
         Ok(())
     }
 
-    /// Forgets which writes were seen of clients that `which` says: they write no more.
+    /// Forgets the seen writes of clients that `which` selects: they write no more.
     pub(crate) fn forget_clients(&mut self, which: impl Fn(types::ClientId) -> bool) {
         self.groups.values_mut().for_each(|group| group.clients.forget(&which));
     }
@@ -539,7 +607,7 @@ impl SlotCore {
         self.groups.get(&id).map_or(Seq::NONE, |group| group.decided)
     }
 
-    /// Groups with operations whose decision is not known: the epoch served, and the first of them.
+    /// Groups with operations whose decision is not known: the served epoch, and the first of these operations.
     pub(crate) fn undecided(&self) -> impl Iterator<Item = (GroupId, Epoch, Seq)> {
         self.groups
             .iter()
@@ -578,7 +646,7 @@ fn below(object: ObjectId, stripes: u64) -> std::ops::Range<StripeKey> {
     StripeKey { object, stripe: 0 }..StripeKey { object, stripe: stripes }
 }
 
-/// Whether an operation's numbers fit one another. They came over the wire: nothing else checks them.
+/// Whether the fields of an operation are consistent. They came over the wire, and nothing else checks them.
 fn well_formed(p: &Prepare, payload: usize) -> bool {
     let slot = u64::from(p.slot) < 64 && p.participants & 1 << p.slot != 0;
     let bytes = match p.kind {

@@ -1,9 +1,9 @@
-//! Which data blocks are free: one bit per 4-KiB block, rebuilt at start from what refers to blocks.
+//! Which data blocks are free: one bit per 4-KiB block, rebuilt at start from the references to blocks.
 //!
 //! # Invariants
-//! - A block has one owner: it is taken while it is free, and given back once.
-//! - What is counted as free, in all and in each region, is what the bits say.
-//! - An allocation takes as many blocks as were asked for, in at most [`RUNS_MAX`] runs, or none.
+//! - A block has one owner: it is allocated only while free, and released once.
+//! - The counts of free blocks, in total and per region, match the bits.
+//! - An allocation takes exactly the requested number of blocks, in at most [`RUNS_MAX`] runs, or none.
 
 use std::ops::Range;
 
@@ -25,14 +25,14 @@ pub(crate) const RUNS_MAX: usize = 16;
 /// Blocks of a region: 64 MiB.
 const REGION: u64 = 16_384;
 
-/// Regions that are looked at before the whole zone is searched.
+/// Regions that are tried before the whole zone is searched.
 const REGIONS_TRIED: usize = 8;
 
-/// The allocator. Pure: whoever frees blocks must know that nothing durable refers to them any more.
+/// The allocator. Pure: before a caller frees blocks, nothing durable may refer to them any more.
 ///
-/// It fills one region after the other, so that streams lie in order, and goes on in the first one of which a quarter is
-/// free: space that was used before is used again before untouched space is. That keeps a brick's file on thin storage
-/// small, and what lies behind the page cache warm.
+/// It fills one region after the other, so that streams lie in order. The next region is the first one of which a
+/// quarter is free, so space is reused before untouched space is taken. This keeps a brick's file small on thin
+/// storage, and keeps its blocks in the page cache.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -42,7 +42,7 @@ pub(crate) struct Space {
     free: u64,
     /// Free blocks of each region.
     free_in: Vec<u32>,
-    /// Where the next search starts: behind the last allocation.
+    /// Where the next search starts: after the last allocation.
     next: u64,
 }
 
@@ -70,13 +70,13 @@ impl Space {
             Some(runs) => runs,
             None => self.find(count, RUNS_MAX)?,
         };
-        assert!(runs.len() <= RUNS_MAX, "a descriptor has room for so many runs: blocks of more would be lost");
+        assert!(runs.len() <= RUNS_MAX, "a descriptor has no room for more runs: their blocks would be lost");
         let before = self.free;
         runs.iter().for_each(|run| self.mark(run));
         assert_eq!(
             before - self.free,
             u64::from(count),
-            "a unit that gets fewer blocks than it has bytes would end in those of another one"
+            "a unit with too few blocks would end in those of another one"
         );
         if let Some(last) = runs.last() {
             self.next = last.start + u64::from(last.blocks);
@@ -112,7 +112,7 @@ impl Space {
         None
     }
 
-    /// Searches once round for `count` free blocks in at most `runs_max` runs, longest run first.
+    /// Searches the whole zone once for `count` free blocks in at most `runs_max` runs, longest run first.
     fn find(&self, count: u32, runs_max: usize) -> Option<Vec<Run>> {
         let mut best: Vec<Run> = Vec::new();
         let start = if self.next >= self.blocks { 0 } else { self.next };
@@ -139,14 +139,14 @@ impl Space {
         (left == 0).then_some(best)
     }
 
-    /// The same as [`Space::free_run`], for long ranges: regions without free blocks are not looked at.
+    /// The same as [`Space::free_run`], for long ranges: regions without free blocks are skipped.
     fn next_run(&self, from: u64, to: u64, count: u32) -> Option<Run> {
         let mut at = from;
         while at < to {
             let end = self.end_of_region(at / REGION).min(to);
             let is_full = self.free_in[(at / REGION) as usize] == 0;
             if let Some(run) = (!is_full).then(|| self.free_run(at, end, count)).flatten() {
-                // It may go on behind the end of the region.
+                // The run may extend beyond the end of the region.
                 return self.free_run(run.start, to, count);
             }
             at = end;
@@ -178,14 +178,14 @@ impl Space {
             }
         }
         let blocks = (stop.min(end) - at) as u32;
-        assert!(blocks > 0, "a search that finds empty runs would never come to its end");
+        assert!(blocks > 0, "a search that finds empty runs would never end");
         Some(Run { start: at, blocks })
     }
 
     /// Marks a run as used.
     ///
     /// # Panics
-    /// If a block of it is in use already: two owners of one block are the end of both.
+    /// If a block of it is in use already: two owners of a block would destroy each other's bytes.
     pub(crate) fn mark(&mut self, run: &Run) {
         for block in run.start..run.start + u64::from(run.blocks) {
             assert!(block < self.blocks, "a run lies within the data zone");
@@ -193,27 +193,27 @@ impl Space {
             assert!(self.used[word] & bit == 0, "a block has one owner");
             self.used[word] |= bit;
             let left = &mut self.free_in[(block / REGION) as usize];
-            assert!(*left > 0, "a region that counts as full would never be searched again");
+            assert!(*left > 0, "the count of free blocks would wrap around");
             *left -= 1;
         }
         self.free -= u64::from(run.blocks);
     }
 
-    /// Gives a run back.
+    /// Releases a run.
     ///
     /// # Panics
     /// If a block of it is free already.
     pub(crate) fn release(&mut self, run: &Run) {
         let end = run.start + u64::from(run.blocks);
-        assert!(end <= self.blocks, "what lies behind the data zone would be given out");
+        assert!(end <= self.blocks, "blocks beyond the data zone would be given out");
         for block in run.start..end {
             let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
-            assert!(self.used[word] & bit != 0, "a block is given back once");
+            assert!(self.used[word] & bit != 0, "a block is released once");
             self.used[word] &= !bit;
             self.free_in[(block / REGION) as usize] += 1;
         }
         self.free += u64::from(run.blocks);
-        assert!(self.free <= self.blocks, "writers would be let in for whom there is no space");
+        assert!(self.free <= self.blocks, "writes would be accepted for which there is no space");
     }
 }
 

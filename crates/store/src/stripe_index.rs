@@ -1,10 +1,10 @@
-//! Which stripes a brick has descriptors of, in order, in little RAM.
+//! The stripes that have descriptors on this brick, in order, in little RAM.
 //!
-//! The [`Index`](crate::index::Index) answers where the descriptor of a stripe lies, if one knows the stripe. This set
-//! knows the stripes: what walks over an object or a group visits what exists, however long the file says it is.
+//! The [`Index`](crate::index::Index) finds the descriptor of a given stripe. This set knows which stripes exist, so
+//! a walk over an object or a group visits only these, however long the file is.
 //!
-//! Two bitmaps, because small and large files differ: ids of objects are given out in a row, and most files have one
-//! stripe, so a bit for stripe 0 of each object costs one or two bytes; the other stripes of an object come in rows.
+//! Two bitmaps, because small and large files differ. Object ids are consecutive and most files have one stripe, so
+//! the bit for stripe 0 of an object costs one or two bytes. The other stripes of an object come in rows.
 //!
 //! | units | bytes of RAM for each |
 //! |---|---|
@@ -24,7 +24,7 @@ const ROW: u64 = 64;
 pub(crate) struct StripeIndex {
     /// By a 64th of the object's id: which of these objects have stripe 0.
     firsts: BTreeMap<u64, u64>,
-    /// By object and a 64th of the stripe: which of these stripes, but stripe 0, there are.
+    /// By object and a 64th of the stripe: which of these stripes exist, except stripe 0.
     others: BTreeMap<(ObjectId, u64), u64>,
 }
 
@@ -62,7 +62,7 @@ fn ones(mut bits: u64) -> impl Iterator<Item = u64> {
 }
 
 impl StripeIndex {
-    /// Adds a stripe, which may be in the set.
+    /// Adds a stripe, which may be in the set already.
     pub(crate) fn insert(&mut self, key: StripeKey) {
         let (entry, bit) = self.entry(key);
         *entry |= bit;
@@ -87,7 +87,7 @@ impl StripeIndex {
         }
     }
 
-    /// The first row with a stripe at `from` or behind it; stripes before `from` are left out.
+    /// The first row with a stripe at `from` or after it, without stripes before `from`.
     pub(crate) fn next_row(&self, from: StripeKey) -> Option<Row> {
         types::cost::entries(1);
         let here = self.row(from.object, from.stripe / ROW).from(from.stripe);
@@ -140,7 +140,7 @@ impl StripeIndex {
 }
 
 impl Row {
-    /// The first key behind the row, `None` if there is no greater one.
+    /// The first key after the row, `None` if there is no greater one.
     pub(crate) fn end(self) -> Option<StripeKey> {
         let stripe = (self.row + 1).checked_mul(ROW);
         match stripe {

@@ -1,4 +1,4 @@
-//! The first blocks of a brick: whose it is and where its zones lie.
+//! The first blocks of a brick: its identity and the places of its zones.
 //!
 //! ```text
 //! | superblock | copy | journal segments ... | descriptor pages ... | data blocks ... |
@@ -25,7 +25,7 @@ pub(crate) const MATRIX: u32 = 1;
 pub const BRICK_MIN: u64 = 24 << 20;
 
 types::records! {
-    /// Where everything lies on a brick. Offsets and sizes in bytes unless a line says otherwise.
+    /// The layout of a brick. Offsets and sizes in bytes unless a line says otherwise.
     part Superblock {
         /// The format.
         format: u32,
@@ -37,7 +37,7 @@ types::records! {
         brick: BrickId,
         /// Random: tells this device from another one formatted under the same id.
         device: [u8; 16],
-        /// Bytes of the whole.
+        /// Bytes of the whole brick.
         size: u64,
         /// Start of the journal.
         journal_start: u64,

@@ -1,13 +1,19 @@
 //! Descriptor pages: the units at rest, on the brick, with a bounded cache.
 //!
-//! A page has two places on the brick and is written to the older one, so a torn write leaves the page before it: once
-//! between two syncs, or the page before it would be gone too.
+//! A page has two copies on the brick, and a write goes to the older one. So a torn write leaves the previous copy. A
+//! page is written at most once between two syncs; otherwise the previous copy could be torn too.
 //!
-//! The checksums begin with the brick's own salt: pages that the disk had as another brick mean nothing.
+//! The checksums begin with a salt of the brick, so pages from a time when the disk was another brick do not match.
 //!
 //! ```text
 //! | crc | version u64 | class u16 | count u16 | entries of `class` bytes: length u16, descriptor ... |
 //! ```
+//!
+//! # Invariants
+//! - A used entry has one unit, whose handle is in the index. It is taken only while free, and released once.
+//! - After each write, the used entries of a page in RAM are those of its newest copy.
+//! - A page changes its class only while it durably has no entries.
+//! - A page has one writer at a time, and its version grows by one with each write.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,13 +37,13 @@ pub(crate) const PAGES_MAX: u32 = 1 << 26;
 const HEADER: usize = 64;
 /// Entries are multiples of this.
 const GRAIN: usize = 64;
-/// Classes that there may be, at most.
+/// Most classes.
 const CLASSES: usize = 8;
 /// Most entries of a page: a handle has 6 bits for the entry.
 const ENTRIES_MAX: usize = 64;
 
-/// Pages are taken in order and at most so many are written between two syncs, so behind so many unwritten ones in a
-/// row there are no more.
+/// Most pages written between two syncs. Pages come into use in order, so after so many unwritten ones in a row no
+/// more follow.
 pub(crate) const UNSYNCED_PAGES_MAX: u32 = 4096;
 
 /// What RAM knows of a page.
@@ -78,23 +84,23 @@ pub(crate) struct Table {
 }
 
 struct State {
-    /// The pages in use; those behind were never written.
+    /// The pages in use; later ones were never written.
     pages: Vec<PageState>,
     pages_max: u32,
     /// Pages with room, by class.
     roomy: BTreeMap<u16, BTreeSet<u32>>,
-    /// Pages without entries, durably: they may change their class.
+    /// Pages that durably have no entries: they may change their class.
     empty: BTreeSet<u32>,
-    /// Pages that lost their last entry by the last write.
+    /// Pages that lost their last entry in the last write.
     emptied: BTreeSet<u32>,
     index: Index,
-    /// The stripes that the index knows.
+    /// The stripes with descriptors.
     stripes: StripeIndex,
     cache: BTreeMap<u32, Buf>,
     /// Cached pages, oldest first.
     cached: std::collections::VecDeque<u32>,
     cache_max: usize,
-    /// Units whose descriptors were written since a listing began, while one goes on.
+    /// During a listing: units whose descriptors were written since it began.
     rewritten: Option<BTreeSet<StripeKey>>,
 }
 
@@ -104,11 +110,13 @@ pub(crate) struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Units whose descriptors were written since the listing began, or since this was asked last: what was seen of them
-    /// may be older than what is there now.
+    /// Units whose descriptors were written since the listing began, or since the last call: the listing may have
+    /// seen older descriptors of them.
     pub(crate) fn rewritten(&self) -> BTreeSet<StripeKey> {
         let mut state = self.table.state.borrow_mut();
-        state.rewritten.as_mut().map(std::mem::take).unwrap_or_default()
+        let rewritten = state.rewritten.as_mut().map(std::mem::take);
+        assert!(rewritten.is_some(), "units written during the listing would be missing from it");
+        rewritten.unwrap_or_default()
     }
 }
 
@@ -177,9 +185,9 @@ impl Table {
         Ok(table)
     }
 
-    /// Clears the headers of copies that a power cut tore. A later write of the same place that is torn too could complete
-    /// such a copy, and what nobody was promised any more would be back. The rest of the first block stays as it is:
-    /// whatever part of this write survives completes nothing.
+    /// Clears the headers of copies that a power cut has torn. Otherwise a later torn write to the same place could
+    /// complete such a copy, and obsolete entries would be back. The rest of the first block is written unchanged, so
+    /// no part of this write can complete the copy.
     async fn clear_torn(&self) -> Result<(), BrickError> {
         let mut torn = Vec::new();
         self.read_pages(|page, copies| {
@@ -202,8 +210,8 @@ impl Table {
         Ok(self.disk.sync().await?)
     }
 
-    /// A unit whose descriptor moved to another page while the power failed may stand in both: the newer one counts,
-    /// the other one must go before it can outlive it.
+    /// If the power failed while a descriptor moved to another page, both pages may have it. The newer one counts;
+    /// the older one must be removed, or it could survive the newer one.
     async fn drop_older(&self, suspects: BTreeSet<StripeKey>) -> Result<(), BrickError> {
         let mut by_page: BTreeMap<u32, Vec<(u32, Option<Descriptor>)>> = BTreeMap::new();
         for key in suspects {
@@ -222,7 +230,7 @@ impl Table {
                 self.state.borrow_mut().release(key, handle);
                 by_page.entry(handle.page()).or_default().push((handle.entry(), None));
             }
-            // The newest one stays.
+            // The newest descriptor stays.
             self.state.borrow_mut().stripes.insert(key);
         }
         for (page, entries) in by_page {
@@ -231,12 +239,12 @@ impl Table {
         Ok(())
     }
 
-    /// Units described.
+    /// Number of units with descriptors.
     pub(crate) fn len(&self) -> usize {
         self.state.borrow().index.len()
     }
 
-    /// Stripes of an object, from `from` on, of which there are descriptors: ascending, at most `max` that are `wanted`.
+    /// Stripes of an object with descriptors, from `from` on: ascending, at most `max` that are `wanted`.
     pub(crate) fn stripes_of(
         &self,
         object: ObjectId,
@@ -253,7 +261,7 @@ impl Table {
         self.state.borrow().stripes.next_row(from)
     }
 
-    /// Descriptors of this class that will find room for certain, whatever room the classes have already.
+    /// Number of descriptors of this class that certainly find room.
     pub(crate) fn room(&self, class: u16) -> usize {
         let state = self.state.borrow();
         let unused = state.pages_max as usize - state.pages.len() + state.empty.len() + state.emptied.len();
@@ -290,7 +298,7 @@ impl Table {
         .await
     }
 
-    /// Reads the pages in order, both copies of each; `each` tells whether one of them was written.
+    /// Reads the pages in order, both copies of each; `each` returns whether one of them was ever written.
     async fn read_pages(&self, mut each: impl FnMut(u32, [&[u8]; 2]) -> bool) -> Result<(), BrickError> {
         let pages = self.state.borrow().pages_max;
         let mut unwritten = 0;
@@ -301,6 +309,11 @@ impl Table {
             }
             let count = BATCH.min(pages - first);
             let bytes = self.disk.read(self.place(first, 0), count as usize * 2 * PAGE).await?;
+            assert_eq!(
+                bytes.len(),
+                count as usize * 2 * PAGE,
+                "truncated pages look as if they had never been written: their units would be lost"
+            );
             for page in first..first + count {
                 let at = (page - first) as usize * 2 * PAGE;
                 let written = each(page, [&bytes[at..at + PAGE], &bytes[at + PAGE..at + 2 * PAGE]]);
@@ -312,6 +325,7 @@ impl Table {
 
     /// Where a copy of a page lies.
     fn place(&self, page: u32, version: u64) -> u64 {
+        assert!(page < self.state.borrow().pages_max, "the page would overwrite the bytes of units");
         self.start + (2 * u64::from(page) + version % 2) * PAGE as u64
     }
 
@@ -337,7 +351,7 @@ impl Table {
 
     /// The newest copy of a page, `None` if it was never written.
     async fn page(&self, page: u32) -> Result<Option<Buf>, BrickError> {
-        // A checkpoint may write the page while we read it; then the copy that we read is no longer the newest.
+        // A checkpoint may write the page during the read; then the copy that was read is no longer the newest.
         for _ in 0..8 {
             let version = {
                 let state = self.state.borrow();
@@ -350,6 +364,7 @@ impl Table {
                 return Ok(None);
             }
             let bytes = self.disk.read(self.place(page, version), PAGE).await?;
+            assert_eq!(bytes.len(), PAGE, "a truncated page would count as damaged, and the brick as lost");
             let mut state = self.state.borrow_mut();
             if state.pages[page as usize].version != version {
                 continue;
@@ -360,10 +375,10 @@ impl Table {
             state.remember(page, bytes.clone());
             return Ok(Some(bytes));
         }
-        Err(BrickError::JournalDamaged("a descriptor page never stood still"))
+        Err(BrickError::JournalDamaged("a descriptor page kept changing"))
     }
 
-    /// Writes the changes, every page once. The caller syncs the disk afterwards.
+    /// Writes the changes, each page once. The caller syncs the disk afterwards.
     pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), BrickError> {
         self.state.borrow_mut().settle_emptied();
         let keys: Vec<StripeKey> = changes.iter().map(|change| change.key).collect();
@@ -390,7 +405,7 @@ impl Table {
         for (page, entries) in by_page {
             self.write_page(page, entries).await?;
         }
-        // Until here the units are in RAM still, where a listing finds them.
+        // Until now the units are still in RAM, where a listing finds them.
         if let Some(rewritten) = &mut self.state.borrow_mut().rewritten {
             rewritten.extend(keys);
         }
@@ -415,22 +430,33 @@ impl Table {
         let (bytes, version) = {
             let state = &self.state.borrow();
             let header = state.pages[page as usize];
+            assert!(header.class as usize >= 2 * GRAIN, "a scan would take the page for one never written");
             let mut bytes = BufMut::zeroed(PAGE);
             if let Some(old) = old
                 && self.header(&old).is_some_and(|h| h.class == header.class)
             {
                 bytes.copy_from_slice(&old);
             }
+            let mut given = 0u64;
             for (index, descriptor) in entries {
+                assert!(index < header.entries(), "no scan would find an entry after the last one");
+                assert!(given & 1 << index == 0, "an entry has one unit: the first of two would be lost");
                 let at = HEADER + index as usize * header.class as usize;
                 let place = &mut bytes[at..at + header.class as usize];
                 place.fill(0);
                 if let Some(descriptor) = descriptor {
+                    given |= 1 << index;
                     let body = to_bytes(&descriptor);
+                    assert!(2 + body.len() <= place.len(), "the end of the descriptor would be cut off");
                     place[..2].copy_from_slice(&(body.len() as u16).to_le_bytes());
                     place[2..2 + body.len()].copy_from_slice(&body);
                 }
             }
+            assert_eq!(
+                used_in(header.class, &bytes),
+                header.used,
+                "an entry that is free in RAM but used in the page would be given to a second unit"
+            );
             let version = header.version + 1;
             bytes[8..16].copy_from_slice(&version.to_le_bytes());
             bytes[16..18].copy_from_slice(&header.class.to_le_bytes());
@@ -440,7 +466,9 @@ impl Table {
         };
         self.disk.write(self.place(page, version), vec![bytes.clone()]).await?;
         let mut state = self.state.borrow_mut();
-        state.pages[page as usize].version = version;
+        let known = &mut state.pages[page as usize].version;
+        assert_eq!(*known + 1, version, "two writers of a page would overwrite each other's changes");
+        *known = version;
         state.remember(page, bytes);
         Ok(())
     }
@@ -456,6 +484,10 @@ impl State {
                 self.cache.remove(&oldest);
             }
         }
+        assert!(
+            self.cached.len() == self.cache.len() && self.cache.len() <= self.cache_max,
+            "uncounted pages would fill the RAM"
+        );
     }
 
     /// Takes an entry of this class.
@@ -471,7 +503,9 @@ impl State {
             }
         };
         let state = &mut self.pages[page as usize];
+        assert_eq!(state.class, class, "a descriptor in a page of another class would be cut off");
         let entry = (!state.used).trailing_zeros();
+        assert!(entry < state.entries(), "a full page that counts as roomy would lose a unit");
         state.used |= 1 << entry;
         self.empty.remove(&page);
         self.emptied.remove(&page);
@@ -490,6 +524,7 @@ impl State {
     fn reclass(&mut self, class: u16) -> Option<u32> {
         let page = self.empty.pop_first()?;
         let state = &mut self.pages[page as usize];
+        assert_eq!(state.used, 0, "the units of a page that changes its class would be lost");
         if let Some(pages) = self.roomy.get_mut(&state.class) {
             pages.remove(&page);
         }
@@ -498,16 +533,21 @@ impl State {
         Some(page)
     }
 
-    /// What was emptied by the last write is durable by now: whoever writes syncs before the next one.
+    /// The pages that the last write emptied are durably empty by now, because the caller syncs before the next
+    /// write.
     fn settle_emptied(&mut self) {
         self.empty.append(&mut self.emptied);
     }
 
-    /// Gives an entry back.
+    /// Releases an entry.
     fn release(&mut self, key: StripeKey, handle: Handle) {
         self.index.remove(key, handle);
         self.stripes.remove(key);
         let page = &mut self.pages[handle.page() as usize];
+        assert!(
+            page.used & 1 << handle.entry() != 0,
+            "an entry that is released twice may belong to another unit"
+        );
         page.used &= !(1 << handle.entry());
         if page.used == 0 {
             self.emptied.insert(handle.page());
@@ -543,14 +583,16 @@ fn parse_header(bytes: &[u8], salt: u32) -> Option<PageState> {
     if version == 0 || (class as usize) < 2 * GRAIN || class as usize > PAGE - HEADER {
         return None;
     }
-    let mut state = PageState { version, class, used: 0 };
-    for entry in 0..state.entries() {
-        let at = HEADER + entry as usize * class as usize;
-        if bytes[at] != 0 || bytes[at + 1] != 0 {
-            state.used |= 1 << entry;
-        }
-    }
-    Some(state)
+    Some(PageState { version, class, used: used_in(class, bytes) })
+}
+
+/// Mask of the used entries of a page of this class: those that have a length.
+fn used_in(class: u16, bytes: &[u8]) -> u64 {
+    let is_used = |entry: &u32| {
+        let at = HEADER + *entry as usize * class as usize;
+        bytes[at] != 0 || bytes[at + 1] != 0
+    };
+    (0..entries_of(class)).filter(is_used).fold(0, |mask, entry| mask | 1 << entry)
 }
 
 /// The class of a page whose checksum has been compared.

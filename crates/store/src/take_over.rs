@@ -1,7 +1,7 @@
 //! A brick becomes the primary of a group's new epoch.
 //!
 //! ```text
-//! NewEpoch ──▶ every live slot promises, tells its tail ──▶ settled: forwarded or aborted ──▶ Decide ──▶ served
+//! NewEpoch ──▶ every live slot promises, sends its tail ──▶ settled: forwarded or aborted ──▶ Decide ──▶ served
 //! ```
 //!
 //! The same routine serves a fail-over, a restarted primary, and a new volume. It ends early only if the arbiter has a
@@ -26,13 +26,14 @@ use crate::server::Server;
 const RETRY_US: u64 = 30_000;
 /// How long a slot may take for a step, in microseconds.
 const STEP_TIMEOUT_US: u64 = 5_000_000;
-/// Decisions are told after so long if no operation carries them, in microseconds.
+/// Decisions are sent after so long if no operation carries them, in microseconds.
 const TELL_US: u64 = 10_000;
-/// A slot that has waited for a decision from one look to the next asks for it; time between looks, in microseconds.
+/// Time between looks for missing decisions, in microseconds. A slot asks for a decision that is missing at two looks
+/// in a row.
 const REMIND_US: u64 = 1_000_000;
 
 impl Server {
-    /// Looks through a new map for groups to take over or to leave.
+    /// Finds the groups to take over or to leave in a new map.
     pub(crate) fn follow_map(self: &Rc<Server>, map: &ClusterMap) {
         for volume in &map.volumes {
             let code = volume.geometry.code();
@@ -53,7 +54,7 @@ impl Server {
                 }
             }
         }
-        // Volumes that are gone take their groups with them.
+        // The groups of removed volumes are gone too.
         let gone: Vec<GroupId> = {
             let primary = self.primary.borrow();
             primary.served().map(|(id, _)| id).filter(|id| map.group(*id).is_none()).collect()
@@ -84,7 +85,7 @@ impl Server {
         self.progress.notify();
     }
 
-    /// Has one slot promise the epoch. The last promise yields the settlement.
+    /// Makes one slot promise the epoch. The last promise yields the settlement.
     async fn promise(
         &self,
         id: GroupId,
@@ -113,7 +114,7 @@ impl Server {
         None
     }
 
-    /// Tells one slot the fate of everything before the epoch. True when that was the last one.
+    /// Sends one slot the fate of every operation before the epoch. True when it was the last slot.
     async fn tell_fate(
         &self,
         id: GroupId,
@@ -141,14 +142,14 @@ impl Server {
     }
 
     async fn pause(&self, id: GroupId, error: CallError) {
-        tracing::debug!(group = %id, %error, "a step of a take-over is tried again");
+        tracing::debug!(group = %id, %error, "a take-over step is tried again");
         if error == CallError::Refused(Refusal::StaleEpoch) {
             self.map_wanted.notify();
         }
         self.world.sleep(RETRY_US).await;
     }
 
-    /// Tells slots the decisions that no operation has carried to them.
+    /// Sends slots the decisions that no operation has carried to them.
     pub(crate) async fn tell_decisions(self: Rc<Server>) {
         while !self.journal.has_failed() {
             self.undelivered.wait().await;
@@ -160,7 +161,7 @@ impl Server {
         }
     }
 
-    /// A slot has not heard what was decided, or has forgotten it: it is told again.
+    /// A slot has not received decisions, or has forgotten them: they are sent again.
     pub(crate) fn remind(&self, remind: &QueryDecisions) -> Done {
         hit(CodeProbe::DecisionsQueried);
         self.primary.borrow_mut().resend(remind.brick, remind.groups.iter().copied());
@@ -168,9 +169,8 @@ impl Server {
         Done {}
     }
 
-    /// Asks the primaries about operations whose decision this brick has been waiting for. A restart may have forgotten
-    /// it, since nobody waits for its record to be durable; and in a group in which nothing happens any more no operation
-    /// carries it.
+    /// Asks the primaries for decisions that this brick is waiting for. A restart may have lost a decision, because
+    /// nobody waits until its record is durable, and in an idle group no operation carries it again.
     pub(crate) async fn ask_for_decisions(self: Rc<Server>) {
         let mut waiting: BTreeSet<(GroupId, Epoch, Seq)> = BTreeSet::new();
         while !self.journal.has_failed() {
@@ -183,7 +183,7 @@ impl Server {
                     self.remind(&remind);
                 } else if let Some(address) = self.address_of(brick) {
                     let peers = self.peers.clone();
-                    // Lost, it is sent again.
+                    // A lost question is sent again.
                     self.world.spawn("reminder", async move {
                         let _ = peers.call(&address, Epoch(0), &remind, Buf::empty()).await;
                     });
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Groups by who is their primary in this epoch; an older one is told everything by a take-over.
+    /// Groups by their primary in this epoch. Groups of an older epoch get all decisions from a take-over.
     fn by_primary(
         &self,
         groups: impl Iterator<Item = (GroupId, Epoch)>,
@@ -213,7 +213,7 @@ impl Server {
 
     fn tell(self: Rc<Server>, brick: BrickId, groups: Vec<GroupDecision>) {
         if brick == self.options.brick {
-            // A disk that failed ends the brick, whoever notices.
+            // A failed disk ends the brick anyway, so the error needs no handling here.
             self.world.clone().spawn("decisions", async move {
                 let _ = self.apply_decisions(&groups).await;
             });

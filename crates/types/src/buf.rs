@@ -17,7 +17,7 @@ pub struct BufMut {
 }
 
 impl BufMut {
-    /// `len` bytes of whatever the pool held: for callers that overwrite them all.
+    /// `len` bytes with arbitrary contents, for callers that overwrite all of them.
     pub fn dirty(len: usize) -> BufMut {
         BufMut { pages: Pages::take(len), len }
     }
@@ -146,7 +146,7 @@ mod tests {
     use crate::limits::BLOCK;
 
     #[test]
-    fn aligned_shared_and_reused() {
+    fn a_buffer_is_aligned_and_its_slices_outlive_it() {
         let mut buf = BufMut::zeroed(10_000);
         assert_eq!(buf.as_ptr() as usize % BLOCK, 0);
         assert!(buf.iter().all(|&b| b == 0));

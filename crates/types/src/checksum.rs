@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_value_and_combination() {
+    fn checksums_are_crc32c_and_those_of_parts_join() {
         assert_eq!(crc(b"123456789"), 0xe306_9283);
         let bytes: Vec<u8> = (0..3 * BLOCK).map(|i| (i * 7 % 251) as u8).collect();
         assert_eq!(crc_of_blocks(&crc_blocks(&bytes)), crc(&bytes));

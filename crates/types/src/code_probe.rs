@@ -1,7 +1,7 @@
-//! Branches that are taken seldom and matter much. Each counts how often this process took it, so that a run of
-//! simulations can say which of them it reached, and fail if one was never reached.
+//! Rare but important branches. Each counts how often this process took it. So a run of simulations can list the
+//! branches that it reached, and fail if it missed one.
 //!
-//! One relaxed addition per visit of such a branch, in every build.
+//! Each visit costs one relaxed atomic addition, in every build.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ macro_rules! branches {
             /// Every branch.
             pub const ALL: &'static [CodeProbe] = &[$(CodeProbe::$name,)*];
 
-            /// What happens in it.
+            /// What happens in this branch.
             pub const fn text(self) -> &'static str {
                 match self { $(CodeProbe::$name => $text,)* }
             }
@@ -27,35 +27,35 @@ branches! {
     /// A take-over.
     Forwarded = "an undecided operation was forwarded",
     /// A take-over.
-    AbortedPrepared = "an operation that some slots held was aborted",
+    AbortedPrepared = "an operation that only some slots had prepared was aborted",
     /// A take-over.
-    AbortedFollower = "an operation that all held was aborted with an earlier one of its stripe",
+    AbortedFollower = "an operation that all slots had prepared was aborted because an earlier one of its stripe was",
     /// A take-over.
-    AbortedAgain = "an abort that one slot knew of was told to the others",
+    AbortedAgain = "an abort that one slot knew was sent to the others",
     /// A take-over.
     TakeOverDied = "a take-over ended halfway",
     /// A slot.
     StaleEpochRefused = "an older epoch was refused",
     /// A slot.
-    PreparedTooLate = "an operation came to be held after its epoch",
+    PreparedTooLate = "an operation was prepared after its epoch had ended",
     /// A slot.
-    PrepareRepeated = "an operation that is held came again",
+    PrepareRepeated = "an operation that is already prepared came again",
     /// A slot.
-    PrepareRepeatedInFlight = "an operation that is being written came again",
+    PrepareRepeatedInFlight = "an operation that is being prepared came again",
     /// A slot.
-    RemovedObject = "an operation came for an object that is gone",
+    RemovedObject = "an operation came for a removed object",
     /// A slot.
-    NotStaged = "a unit that should be staged was not",
+    NotStaged = "an operation needed a unit that was not staged",
     /// A slot.
-    ReadPending = "a read met something undecided",
+    ReadPending = "a read met an undecided operation",
     /// A slot.
-    ReadAgain = "a unit changed while it was read",
+    ReadAgain = "a unit was read again because it had changed meanwhile",
     /// A primary.
     DedupeHit = "a repeated write was recognised",
     /// A primary.
-    FoldPutOff = "a fold was put off",
+    FoldPutOff = "a fold was postponed",
     /// A primary.
-    FoldedForOthers = "a stripe was folded whose overlays only other slots had",
+    FoldedForOthers = "a primary folded a stripe although only other slots had its overlays",
     /// A primary.
     PatchAborted = "a patch was aborted",
     /// A primary.
@@ -69,21 +69,21 @@ branches! {
     /// A primary.
     OtherIdentity = "a source of a decode had another identity",
     /// A primary.
-    SlotFilled = "a slot that joins was given a unit",
+    SlotFilled = "a joining slot was given a unit",
     /// A primary.
     DrainClosed = "a group was closed and drained to admit a slot",
     /// A primary.
     Admitted = "a slot was admitted",
     /// A primary.
-    AdmissionUnsure = "an admission was not answered",
+    AdmissionUnsure = "a request to admit a slot got no answer",
     /// A primary.
-    DecisionsQueried = "a slot asked again what was decided",
+    DecisionsQueried = "a slot asked its primary again for decisions",
     /// A brick.
     NoLease = "a request met a brick without a lease",
     /// A brick.
     TornUnit = "a restart found a torn unit",
     /// A brick.
-    SyncProven = "a segment header was written again to tell of a sync",
+    SyncProven = "a segment header was rewritten to record a sync",
     /// A brick.
     DamagedBlock = "a block did not match its checksum",
     /// A brick.
@@ -102,7 +102,7 @@ branches! {
 
 static COUNTS: [AtomicU64; CodeProbe::ALL.len()] = [const { AtomicU64::new(0) }; CodeProbe::ALL.len()];
 
-/// The branch is taken.
+/// Counts a visit of a branch.
 pub fn hit(branch: CodeProbe) {
     COUNTS[branch as usize].fetch_add(1, Ordering::Relaxed);
 }

@@ -1,17 +1,16 @@
-//! What work comes to in time: counted where it is done, as bytes looked at and entries walked.
+//! An estimate of the CPU time that work takes. The code that does the work counts bytes and entries.
 //!
-//! The simulated world takes the count after each turn of a task, and keeps the node's thread busy for as long: its time is
-//! virtual, and a loop would cost nothing there. Elsewhere nobody takes it, and counting is one addition to a thread's own
-//! word.
+//! In the simulated world time is virtual, so a loop would cost nothing there. After each turn of a task, that world
+//! takes the count and keeps the node's thread busy for as long. Elsewhere nobody reads the count, and counting is
+//! one addition to a thread-local word.
 
 use std::cell::Cell;
 
-/// Nanoseconds that 16 bytes take which are copied, encoded or compared with a checksum. Measured as CPU time on a machine
-/// whose two cores were busy: CRC-32C 7 GB/s, copying 6 GB/s; records are slower.
+/// Nanoseconds to copy, encode or checksum 16 bytes. Measured as CPU time on a machine whose two cores were busy:
+/// CRC-32C 7 GB/s, copying 6 GB/s; records are slower.
 const NS_PER_16_BYTES: u64 = 4;
-/// Nanoseconds that an entry takes which is walked, looked at and acted on. Measured likewise, in a `BTreeMap` of two million
-/// entries of 64 bytes: 44 to walk on to the next one, 140 to take the first one out, 340 to find one; and something is
-/// done with it.
+/// Nanoseconds to reach an entry and process it. Measured likewise, in a `BTreeMap` of two million entries of 64
+/// bytes: 44 to step to the next entry, 140 to remove the first one, 340 to find one; the rest is for processing it.
 const NS_PER_ENTRY: u64 = 600;
 
 thread_local! {
@@ -22,24 +21,24 @@ fn spend(ns: u64) {
     SPENT_NS.with(|spent| spent.set(spent.get().wrapping_add(ns)));
 }
 
-/// So many bytes are looked at.
+/// Counts `count` bytes as processed.
 #[inline]
 pub fn bytes(count: usize) {
     spend(count as u64 / 16 * NS_PER_16_BYTES);
 }
 
-/// So many entries of a map, a list or a tree are walked. For every loop over them that no small constant bounds.
+/// Counts `count` entries of a map, a list or a tree as processed. For every such loop that no small constant bounds.
 #[inline]
 pub fn entries(count: usize) {
     spend(count as u64 * NS_PER_ENTRY);
 }
 
-/// The items of an iterator, each of which counts as an entry when it is taken.
+/// Counts each item of an iterator as an entry when it is taken.
 pub fn walked<I: IntoIterator>(items: I) -> impl Iterator<Item = I::Item> {
     items.into_iter().inspect(|_| entries(1))
 }
 
-/// Takes the count of this thread, in nanoseconds: it begins again at nothing.
+/// Returns the count of this thread, in nanoseconds, and resets it to 0.
 pub fn take_ns() -> u64 {
     SPENT_NS.take()
 }
@@ -49,7 +48,7 @@ pub fn spent_ns() -> u64 {
     SPENT_NS.get()
 }
 
-/// Does what counts for nobody: it stands for work of another thread.
+/// Does work without counting it, because it stands for work of another thread.
 pub fn uncounted<T>(work: impl FnOnce() -> T) -> T {
     let before = SPENT_NS.get();
     let made = work();

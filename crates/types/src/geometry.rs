@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::limits::{BLOCK, EXTENT_STRIPES_MAX, K_MAX, M_MAX, STRIPE_MAX, UNIT_MAX, UNIT_MIN};
 
-/// A code that protects nothing that it should, or that no stripe can have.
+/// Why a code or a geometry is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// Not of the form `K+M`.
@@ -20,7 +20,7 @@ pub enum GeometryError {
         m: u32,
     },
     /// Unit not a power of two within the limits.
-    #[error("unit of {0} bytes is out of range: a power of two from {UNIT_MIN} to {UNIT_MAX}")]
+    #[error("a unit of {0} bytes is out of range: choose a power of two from {UNIT_MIN} to {UNIT_MAX}")]
     UnitOutOfRange(u32),
     /// K units are more than the largest stripe.
     #[error("{k} units of {unit} bytes make a stripe of more than {STRIPE_MAX} bytes")]
@@ -61,12 +61,13 @@ impl Code {
         self.m.into()
     }
 
-    /// All units of a stripe, which is also the slots of a group.
+    /// Units of a stripe, and slots of a group.
     pub fn slots(self) -> usize {
         self.k() + self.m()
     }
 
-    /// Fewest live slots that may accept writes: one loss must still be bearable where the code bears two.
+    /// Fewest live slots with which a group accepts writes. With two or more parity units, one further loss must
+    /// remain survivable.
     pub fn live_min(self) -> usize {
         if self.m >= 2 { self.k() + 1 } else { self.k() }
     }
@@ -169,7 +170,7 @@ impl Geometry {
         size.div_ceil(self.stripe() as u64)
     }
 
-    /// Cuts `len` bytes at `offset` of an object into `(stripe, offset in it, bytes)`.
+    /// Splits `len` bytes at `offset` of an object into `(stripe, offset in it, bytes)`.
     pub fn split(&self, offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
         let geometry = *self;
         let end = offset + len as u64;
@@ -185,7 +186,7 @@ impl Geometry {
         })
     }
 
-    /// Cuts `len` bytes at `offset` of a stripe into `(data unit, offset in it, bytes)`.
+    /// Splits `len` bytes at `offset` of a stripe into `(data unit, offset in it, bytes)`.
     pub fn split_units(
         &self,
         offset: usize,

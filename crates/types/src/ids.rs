@@ -1,4 +1,4 @@
-//! Ids as newtypes: none is interchangeable with another, none is reused.
+//! Ids as newtypes, so that they cannot be confused. No id is ever reused.
 
 use std::fmt;
 
@@ -34,13 +34,13 @@ id!(/// The bytes of one file at one data generation. Truncation to zero makes a
     ObjectId(u64), "o");
 id!(/// One mount, for as long as it lives. New per mount, never reused.
     ClientId(u64), "c");
-id!(/// The number that a client gives to each of its writes; one number never spans stripes.
+id!(/// The number that a client gives to each of its writes; each write lies in one stripe.
     ClientSeq(u64), "w");
 id!(/// The version of a group's configuration.
     Epoch(u32), "e");
 id!(/// The version of the cluster map.
     MapVersion(u64), "m");
-id!(/// One life of a process: changes at every start.
+id!(/// One run of a process: changes at every start.
     Incarnation(u64), "x");
 
 impl InodeId {
@@ -51,7 +51,7 @@ impl InodeId {
 impl Epoch {
     /// The epoch after this one.
     pub fn next(self) -> Epoch {
-        Epoch(self.0.checked_add(1).expect("a group changes its configuration less than 2^32 times"))
+        Epoch(self.0.checked_add(1).expect("a group's configuration changes fewer than 2^32 times"))
     }
 }
 

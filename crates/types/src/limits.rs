@@ -30,30 +30,32 @@ pub const PLACE_MAX: usize = 256;
 pub const ADDRESS_MAX: usize = 256;
 /// Most hard links of one file.
 pub const LINKS_MAX: u32 = 65_000;
-/// Largest file, in bytes: 4 EiB. Linux has larger ones, but programs that go beyond those are not told `EFBIG`.
+/// Largest file, in bytes: 4 EiB. Linux allows larger files, but programs that exceed Linux's own limit get no
+/// `EFBIG`.
 pub const FILE_SIZE_MAX: u64 = 1 << 62;
-/// Most files of whose accesses one message tells.
+/// Most files in one message about accesses.
 pub const ACCESSES_MAX: usize = 512;
-/// Largest record of a frame, in bytes: the largest cluster map and an account of all mounts fit.
+/// Largest record of a frame, in bytes: the largest cluster map and a report of all mounts fit.
 pub const RECORD_MAX: usize = 4 << 20;
 /// Largest cluster map, in bytes: volumes that would make it larger are refused.
 pub const MAP_MAX: usize = 3 << 20;
 /// Most mounts, and gates, of one cluster.
 pub const MOUNTS_MAX: usize = 2048;
-/// Most files that one mount has open, those included whose bytes are not stable yet: the service can be told of all of
-/// them in one record when it has restarted.
+/// Most files that one mount has open, including closed files with unstable bytes. A mount reports all of them in one
+/// record after the metadata service has restarted.
 pub const OPEN_FILES_MAX: usize = 1 << 17;
-/// Most files of whose sizes the service is told in one message.
+/// Most files in one message about sizes.
 pub const SIZE_UPDATES_MAX: usize = 1024;
-/// Largest payload of a frame, in bytes: the widest stripe's data in units of [`UNIT_MAX`] goes in several.
+/// Largest payload of a frame, in bytes. The data of the widest stripe in units of [`UNIT_MAX`] would need several
+/// frames.
 pub const PAYLOAD_MAX: usize = 32 << 20;
 /// Largest stripe (its data), in bytes.
 pub const STRIPE_MAX: usize = 32 << 20;
 /// Most ranges of one write.
 pub const SPANS_MAX: usize = 512;
-/// Most stripes of which a slot tells that they are not folded, in one message.
+/// Most stripes in one message in which a slot reports unfolded stripes.
 pub const UNFOLDED_MAX: usize = 256;
-/// Most objects of one request to purge.
+/// Most objects in one purge request.
 pub const PURGE_MAX: usize = 256;
 /// Most groups of one volume.
 pub const GROUPS_MAX: u32 = 4096;
@@ -61,7 +63,7 @@ pub const GROUPS_MAX: u32 = 4096;
 pub const BRICKS_MAX: usize = 4096;
 /// Lease of a brick or a client, in microseconds. The arbiter puts a brick Out only after it has run out.
 pub const LEASE_US: u64 = 3_000_000;
-/// How much longer than the lease the arbiter waits: clocks may run apart by this in a lease's time.
+/// How much longer than the lease the arbiter waits. Clocks may drift apart by this much during a lease.
 pub const LEASE_MARGIN_US: u64 = 500_000;
 /// Time between the renewals of a lease, in microseconds.
 pub const HEARTBEAT_US: u64 = LEASE_US / 3;

@@ -1,11 +1,11 @@
-//! Why a server did not do what was asked, and what the asker can do about it.
+//! Why a server refused a request, and what the caller can do about it.
 
 use crate::coded_enum;
 
 /// What the caller can do after a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetryAction {
-    /// Fetch the cluster map, then ask again, perhaps somebody else.
+    /// Fetch the cluster map, then ask again; the right server may be another one.
     RefreshMap,
     /// Ask the same server again a little later.
     Wait,
@@ -46,9 +46,9 @@ coded_enum! {
         DiskFailed = 14,
         /// The unit that an operation refers to is not, or no longer, staged here.
         NotStaged = 15,
-        /// The object has been removed; nobody will miss the operation.
+        /// The object has been removed, so the operation is not needed.
         ObjectRemoved = 16,
-        /// The brick that is meant holds no lease.
+        /// The brick that the request names holds no lease.
         NotUp = 17,
         /// No such file or directory.
         NotFound = 32,
@@ -84,9 +84,9 @@ coded_enum! {
         AccessDenied = 47,
         /// The volume has an exclusive mount.
         MountedExclusively = 48,
-        /// The volume has mounts, so that none can be exclusive.
+        /// The volume has mounts, so a new one cannot be exclusive.
         Mounted = 49,
-        /// There are as many of them as there can be.
+        /// A limit on the number of mounts, files or volumes has been reached.
         TooMany = 52,
     }
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 /// Stripes of a word: one bit each.
 const WORD: u64 = 64;
 
-/// The lowest stripes of a range that were put in. It takes a bounded number of words of 64 stripes; where there are more,
-/// the range ends earlier: see [`StripeSet::upto`].
+/// A set of stripes within a range, in at most [`StripeSet::WORDS_MAX`] words of 64 stripes. If more words are
+/// needed, the set forgets the highest stripes and its range ends earlier: see [`StripeSet::upto`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StripeSet {
     range: Range<u64>,
@@ -15,20 +15,20 @@ pub struct StripeSet {
 }
 
 impl StripeSet {
-    /// Words that a set has at most.
+    /// Most words of a set.
     pub const WORDS_MAX: usize = 16 << 10;
 
-    /// No stripe of this range yet.
+    /// An empty set for this range.
     pub fn new(range: Range<u64>) -> StripeSet {
         StripeSet { range, words: BTreeMap::new() }
     }
 
-    /// The end of what the set tells of: nothing is known of the stripes from here on.
+    /// The end of the range that the set covers. Of stripes from here on nothing is known.
     pub fn upto(&self) -> u64 {
         self.range.end
     }
 
-    /// Puts a stripe in, if it lies in the range.
+    /// Adds a stripe if it lies in the range.
     pub fn put(&mut self, stripe: u64) {
         if self.range.contains(&stripe) {
             *self.words.entry(stripe / WORD).or_default() |= 1 << (stripe % WORD);
@@ -36,7 +36,7 @@ impl StripeSet {
         }
     }
 
-    /// Forgets what lies above the lowest words.
+    /// Drops the highest words until the set is within its bound.
     fn keep_bounds(&mut self) {
         while self.words.len() > StripeSet::WORDS_MAX {
             if let Some((word, _)) = self.words.pop_last() {
@@ -45,12 +45,13 @@ impl StripeSet {
         }
     }
 
-    /// The words, as they travel: the number of each, and a mask of its stripes. Ascending.
+    /// The words for a message, ascending: the index of each, and a mask of its stripes.
     pub fn words(&self) -> Vec<(u64, u64)> {
         self.words.iter().map(|(word, mask)| (*word, *mask)).collect()
     }
 
-    /// Adds what somebody else knows, who tells of the stripes below `upto` only. What lies outside the range is left out.
+    /// Adds the words of another set, which covers only the stripes below `upto`. Stripes outside the range are left
+    /// out.
     pub fn merge(&mut self, words: &[(u64, u64)], upto: u64) {
         self.range.end = self.range.end.min(upto.max(self.range.start));
         let wanted = self.range.start / WORD..self.range.end.div_ceil(WORD);

@@ -1,8 +1,9 @@
-//! Requests and replies over loopback between two threads with a world each, next to plain blocking sockets.
+//! Measures requests and replies over loopback between two threads, each with its own world, and compares them with
+//! plain blocking sockets.
 //!
-//! `cargo run --release -p world --example netbench [across|same|free]`: each end on a processor of its own, both on
-//! one, or wherever they come to lie. The best of some turns, both kinds by turns, because machines have moods. Frames
-//! carry checksums, which plain sockets do not: about 5 us for each 128 KiB at each end.
+//! `cargo run --release -p world --example netbench [across|same|free]`: each end on its own processor, both on one,
+//! or as the kernel decides. Prints the best of some rounds; the two kinds alternate, because the speed of a machine
+//! varies. Frames carry checksums, plain sockets do not: about 5 us for each 128 KiB at each end.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,14 +16,14 @@ use types::wire::Flags;
 use types::{Buf, BufMut, ClusterId, Epoch};
 use world::{Frame, World};
 
-/// Sizes of request and reply, beside the header's 64 bytes.
+/// Sizes of request and reply, without the 64 bytes of the header.
 const CASES: [(usize, usize); 7] =
     [(0, 0), (0, 4 << 10), (4 << 10, 0), (0, 128 << 10), (128 << 10, 0), (0, 1 << 20), (1 << 20, 0)];
-/// Turns per case.
+/// Rounds per case.
 const TURNS: usize = 7;
-/// Bytes moved per turn, about.
+/// Bytes moved per round, about.
 const BYTES: usize = 128 << 20;
-/// Exchanges per turn, at most.
+/// Exchanges per round, at most.
 const ROUNDS_MAX: usize = 6_000;
 
 fn main() {
@@ -63,7 +64,7 @@ fn settle(end: usize, place: &str) {
     sched_setaffinity(None, &set).expect("the machine has two processors");
 }
 
-/// Microseconds of the wall and of all processors.
+/// Microseconds of wall clock and of CPU time.
 fn clocks() -> (f64, f64) {
     let us = |id| {
         let time = clock_gettime(id);

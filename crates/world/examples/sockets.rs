@@ -1,8 +1,10 @@
-//! What a brick's connections cost: `world::serve` on its ring, against plain blocking sockets with a thread each.
+//! Measures the cost of a brick's connections: `world::serve` on its ring, against plain blocking sockets with a
+//! thread for each.
 //!
-//! `cargo run --release -p world --example sockets [TURNS]`, or bench/spikes/brick_sockets.sh. The answering side is a
-//! process of its own, so that CPU is split; the asking side is the same for all: one thread with a world, as in a
-//! mount. All speak the same frames with the same checksums. Kinds by turns; medians.
+//! `cargo run --release -p world --example sockets [TURNS]`, or bench/spikes/brick_sockets.sh. The server is a
+//! separate process, so that the CPU time of both sides is known. The caller is always the same: one thread with a
+//! world, as in a mount. All use the same frames with the same checksums. The kinds alternate; the results are
+//! medians.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
@@ -19,7 +21,8 @@ use types::wire::{self, Flags, FrameHeader, HEADER_LEN, Key, Record, VERSION, pr
 use types::{Buf, BufMut, ClusterId, Epoch};
 use world::{Answer, Handler, Identity, Notify, Peers, World, serve};
 
-/// A load: payloads of request and answer in bytes, beside 72 of header and record; connections; calls at once on each.
+/// A load: payloads of request and answer in bytes, without 72 bytes of header and record; connections; concurrent
+/// calls on each.
 const LOADS: [(usize, usize, usize, usize); 6] = [
     (0, 4 << 10, 1, 1),
     (0, 4 << 10, 16, 1),
@@ -28,23 +31,23 @@ const LOADS: [(usize, usize, usize, usize); 6] = [
     (128 << 10, 0, 1, 8),
     (128 << 10, 0, 16, 1),
 ];
-/// How the answering side can be.
+/// The kinds of servers.
 const KINDS: [&str; 3] = ["ring", "threads", "handed"];
-/// Over the columns.
+/// The headings of the columns.
 const HEAD: &str =
     "request  reply conns depth  answerer  mean us  99 % us  calls/s  asker us answer us  CPU-s/GiB";
-/// Bytes moved per turn and load, at most about.
+/// Most bytes moved per round and load, approximately.
 const BYTES: usize = 1 << 30;
-/// Calls per turn and load, at most.
+/// Most calls per round and load.
 const CALLS_MAX: usize = 30_000;
-/// A fifth of the calls goes before the clocks start.
+/// The first fifth of the calls is not timed.
 const WARM: usize = 5;
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 const KEY: Key = Key([9; 32]);
 
 types::records! {
-    /// Asks for so many bytes.
+    /// Asks for bytes.
     9000 Ask {
         /// Bytes of the answer.
         len: u64,
@@ -102,17 +105,17 @@ struct Load {
     depth: usize,
 }
 
-/// What one turn came to.
+/// The result of one round.
 struct Figures {
     /// Mean time from request to answer, in microseconds.
     mean: f64,
-    /// The time that 99 of 100 calls stay below.
+    /// The 99th percentile of that time.
     slow: f64,
     /// Calls per second.
     rate: f64,
-    /// Microseconds of processor per call, of the process that asks.
+    /// Microseconds of CPU time per call, of the caller.
     asker: f64,
-    /// The same of the process that answers.
+    /// The same for the server.
     answerer: f64,
 }
 
@@ -121,7 +124,7 @@ fn us(clock: ClockId) -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// The process that answers. A line to it is answered by the microseconds of processor that it has used.
+/// The server process. It answers each line on its input with the microseconds of CPU time that it has used.
 struct Answerer {
     child: Child,
     input: ChildStdin,
@@ -168,7 +171,7 @@ fn turn(kind: &str, load: Load) -> Figures {
     let (mut answerer, address) = Answerer::start(kind);
     let world = World::real().expect("a world");
     world.clone().block_on(async move {
-        // A connection each: `Peers` has one per address.
+        // One connection for each: `Peers` has one per address.
         let identity = || Identity { cluster: CLUSTER, key: KEY, role: Role::Client };
         let peers: Vec<Rc<Peers>> =
             (0..load.connections).map(|_| Rc::new(Peers::new(world.clone(), identity()))).collect();
@@ -190,7 +193,7 @@ fn turn(kind: &str, load: Load) -> Figures {
     })
 }
 
-/// Makes `each` calls one after the other, `depth` times at once on each connection; how long every one took.
+/// Makes `each` calls one after the other, in `depth` tasks on each connection. Returns the duration of every call.
 async fn calls(world: &World, peers: &[Rc<Peers>], address: &str, load: Load, each: usize) -> Vec<f64> {
     let (done, times) = (Notify::new(), Rc::new(Cell::new(Vec::new())));
     let left = Rc::new(Cell::new(load.connections * load.depth));
@@ -222,7 +225,7 @@ async fn calls(world: &World, peers: &[Rc<Peers>], address: &str, load: Load, ea
     times.take()
 }
 
-/// The process that answers, until its input ends.
+/// Runs the server process until its input ends.
 fn answer(kind: &str) {
     let (tell, told) = mpsc::channel();
     let kind = kind.to_owned();
@@ -256,11 +259,11 @@ fn answer_on_a_ring(tell: &mpsc::Sender<String>) {
     });
 }
 
-/// What a thread hands to the one that answers.
+/// A request that a thread hands to the serving thread.
 type Asked = (Arc<TcpStream>, FrameHeader, Vec<u8>);
 
-/// As it might be: a blocking thread per connection. It answers by itself, as if what a brick knows could be shared, or
-/// hands the request to the one thread that knows.
+/// An alternative design: a blocking thread per connection. It answers itself, as if a brick's state could be shared,
+/// or hands the request to the one thread that has the state.
 fn answer_plainly(handed: bool, tell: &mpsc::Sender<String>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (hand, taken) = mpsc::channel::<Asked>();
@@ -268,7 +271,7 @@ fn answer_plainly(handed: bool, tell: &mpsc::Sender<String>) -> io::Result<()> {
     let answers = stock.clone();
     thread::spawn(move || {
         for (stream, header, record) in taken {
-            // A connection that has ended says so to its own thread.
+            // An error of a connection matters only to its own thread.
             let _ = reply(&stream, &header, &record, &answers);
         }
     });
@@ -280,11 +283,11 @@ fn answer_plainly(handed: bool, tell: &mpsc::Sender<String>) -> io::Result<()> {
     }
 }
 
-/// One connection to its end.
+/// Serves one connection to its end.
 fn attend(stream: TcpStream, hand: Option<&mpsc::Sender<Asked>>, stock: &Buf) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let stream = Arc::new(stream);
-    // As large as the staging of the world's receiver: a small request comes with one read.
+    // As large as the staging buffer of the world's receiver, so that a small request needs one read.
     let mut input = BufReader::with_capacity(8 << 10, &*stream);
     let (asked, hello, _) = read(&mut input)?;
     let Hello { nonce, .. } = wire::from_bytes(&hello).map_err(io::Error::other)?;
@@ -307,7 +310,7 @@ fn reply(stream: &TcpStream, asked: &FrameHeader, record: &[u8], stock: &Buf) ->
     write(stream, asked, &Told { len }, &stock.slice(0..len as usize))
 }
 
-/// One frame, its checksums compared.
+/// Reads one frame and verifies its checksums.
 fn read(input: &mut BufReader<&TcpStream>) -> io::Result<(FrameHeader, Vec<u8>, Buf)> {
     let mut header = [0; HEADER_LEN];
     input.read_exact(&mut header)?;
@@ -320,7 +323,7 @@ fn read(input: &mut BufReader<&TcpStream>) -> io::Result<(FrameHeader, Vec<u8>, 
     Ok((header, record, payload.freeze()))
 }
 
-/// Answers what came with `asked`: one system call unless the socket is full.
+/// Answers the request `asked`: one system call unless the socket is full.
 fn write<R: Record>(
     mut stream: &TcpStream,
     asked: &FrameHeader,

@@ -1,4 +1,4 @@
-//! A frame in memory, and the checks of its way out and in that both bodies share.
+//! A frame in memory, and the checks of sending and receiving that both bodies share.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use types::checksum::crc;
 use types::wire::{Flags, FrameHeader, HEADER_LEN, HeaderError, VERSION};
 use types::{Buf, ClusterId, Epoch};
 
-/// What a connection carries: a header, a small record, and an aligned payload apart from it.
+/// One message on a connection: a header, a small record, and a separate aligned payload.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Lengths and checksums in it count only after a `recv`; `send` fills them in.
+    /// Its lengths and checksums are set by `send` and valid after `recv`.
     pub header: FrameHeader,
     /// The record's bytes.
     pub record: Vec<u8>,
@@ -43,14 +43,16 @@ impl Frame {
         Frame { header, record, payload }
     }
 
-    /// Fills in lengths and checksums; the header's bytes, to be sent before record and payload.
+    /// Fills in lengths and checksums. Returns the header's bytes, which are sent before record and payload.
     ///
-    /// # Errors
-    /// `InvalidInput` if the frame is larger than a receiver would take.
+    /// # Errors `InvalidInput` if the frame is larger than a receiver accepts.
     pub(crate) fn encode_header(&mut self) -> io::Result<[u8; HEADER_LEN]> {
         use types::limits::{PAYLOAD_MAX, RECORD_MAX};
         if self.record.len() > RECORD_MAX || self.payload.len() > PAYLOAD_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "frame larger than allowed"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the frame to send is larger than the protocol allows",
+            ));
         }
         self.header.record_len = u32::try_from(self.record.len()).expect("a record is below RECORD_MAX");
         self.header.payload_len = u32::try_from(self.payload.len()).expect("a payload is below PAYLOAD_MAX");
@@ -60,7 +62,7 @@ impl Frame {
         Ok(self.header.encode())
     }
 
-    /// Reads a header off the wire, of a frame of `most` bytes at most; an error carries the [`HeaderError`].
+    /// Decodes a received header of a frame of at most `most` bytes. An error contains the [`HeaderError`].
     pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN], most: usize) -> io::Result<FrameHeader> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let header = FrameHeader::decode(bytes).map_err(invalid)?;
@@ -71,14 +73,17 @@ impl Frame {
         Ok(header)
     }
 
-    /// The frame of a received header and the bytes that followed it, if they are what was sent. A payload that its record
-    /// covers is left to whoever reads the record.
+    /// The frame of a received header and the bytes that followed it, if their checksums match. If the record has the
+    /// checksums of the payload, the reader of the record compares them.
     pub(crate) fn from_parts(header: FrameHeader, record: Vec<u8>, payload: Buf) -> io::Result<Frame> {
         assert_eq!(record.len(), header.record_len as usize, "a record was read to its length");
         assert_eq!(payload.len(), header.payload_len as usize, "a payload was read to its length");
         let payload_crc = if header.flags.is_covered() { 0 } else { crc(&payload) };
         if crc(&record) != header.record_crc || payload_crc != header.payload_crc {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "frame damaged on its way"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a received frame is damaged: its checksum does not match",
+            ));
         }
         Ok(Frame { header, record, payload })
     }

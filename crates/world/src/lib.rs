@@ -1,9 +1,10 @@
-//! Time, network, disk, chance and tasks: everything that a process asks of the machine that it runs on.
+//! Everything that a process asks of its machine: time, network, disks, random numbers and tasks.
 //!
-//! [`World`] has two bodies. The real one is a ring per thread. The simulated one ([`sim`]) runs a whole cluster in one
-//! thread, repeatably from a seed, with faults. Code above this room is written once and cannot tell them apart.
+//! [`World`] has two bodies. The real one is one `io_uring` ring per thread. The simulated one ([`sim`]) runs a whole
+//! cluster in one thread, with faults, and repeats a run from its seed. Code above this room is written once. It cannot
+//! tell on which body it runs.
 //!
-//! [`rpc`] turns connections into calls and answers, over either body.
+//! [`rpc`] makes calls and answers out of connections, on both bodies. `remote/` is a disk that an NBD server lends.
 
 mod frame;
 pub mod nbd;
@@ -28,9 +29,9 @@ pub use sim::{SimOptions, Simulation};
 use types::Buf;
 use types::messages::LongTurn;
 
-/// How long whoever opens what another process has locked waits for it, in microseconds.
+/// How long an opener waits for a lock that another process holds, in microseconds.
 pub const LOCK_WAIT_US: u64 = 5_000_000;
-/// Time between two looks at such a lock, in microseconds.
+/// Time between two attempts to take such a lock, in microseconds.
 pub const LOCK_POLL_US: u64 = 100_000;
 
 /// One thread's view of the machine, or a simulated node's. Cheap to clone; stays on its thread.
@@ -43,7 +44,7 @@ enum WorldBody {
     Sim(sim::World),
 }
 
-/// Runs the same call on whichever body there is; a second argument wraps what comes back.
+/// Runs the same call on either body; the optional last argument wraps the result.
 macro_rules! either {
     ($of:ident, $body:expr, $it:ident => $call:expr) => {
         match $body {
@@ -60,7 +61,7 @@ macro_rules! either {
 }
 
 impl World {
-    /// The real world of this thread, with a ring of its own. Only [`World::block_on`] makes its tasks go on.
+    /// The real world of this thread, with its own ring. Its tasks run only during [`World::block_on`].
     pub fn real() -> io::Result<World> {
         real::World::new().map(|world| World(WorldBody::Real(world)))
     }
@@ -69,7 +70,7 @@ impl World {
         World(WorldBody::Sim(world))
     }
 
-    /// Runs `f` to its end, and everything spawned on this world for as long.
+    /// Runs `f` to its end; meanwhile the tasks spawned on this world run too.
     ///
     /// # Panics
     /// In a simulated world: within another `block_on`, on deadlock, on livelock.
@@ -77,7 +78,7 @@ impl World {
         self.block_on_as("main", f)
     }
 
-    /// As [`World::block_on`], of a task of the kind `name`.
+    /// As [`World::block_on`]. The turns of `f` count as those of a task of the kind `name`.
     ///
     /// # Panics
     /// As [`World::block_on`].
@@ -88,12 +89,12 @@ impl World {
         }
     }
 
-    /// Microseconds of a clock that never goes back. Means nothing on another node.
+    /// Microseconds of a clock that never goes back. Not comparable between nodes.
     pub fn now(&self) -> u64 {
         either!(WorldBody, &self.0, world => world.now())
     }
 
-    /// Nanoseconds since 1970, less than none before it. May jump.
+    /// Nanoseconds since 1970, negative before. May jump.
     pub fn wall(&self) -> i64 {
         either!(WorldBody, &self.0, world => world.wall())
     }
@@ -113,24 +114,22 @@ impl World {
         either!(WorldBody, &self.0, world => world.random())
     }
 
-    /// Fills `out` with random bytes, fit for nonces and ids.
+    /// Fills `out` with random bytes, good enough for nonces and ids.
     pub fn random_bytes(&self, out: &mut [u8]) {
         either!(WorldBody, &self.0, world => world.random_bytes(out));
     }
 
-    /// Starts a task of this thread or node that nobody waits for. Its turns count as those of the kind `name`, for
-    /// [`turns`] and their limits.
+    /// Starts a detached task on this thread or node. Its turns count as those of the kind `name` ([`turns`]).
     pub fn spawn(&self, name: &'static str, f: impl Future<Output = ()> + 'static) {
         either!(WorldBody, &self.0, world => world.spawn(name, f));
     }
 
-    /// A part of a task that has a name of its own: where it takes the greater part of a turn, the turn counts as that of
-    /// `name`.
+    /// Gives a part of a task its own name: if it takes the greater part of a turn, the turn counts as one of `name`.
     pub fn named<F: Future>(&self, name: &'static str, f: F) -> impl Future<Output = F::Output> + use<F> {
         turns::Named::new(self.clone(), name, f)
     }
 
-    /// Does a part of a turn that is somebody else's: where it is the greater part, the turn counts as that of `name`.
+    /// Does `work` as a part of the current turn. If it takes the greater part, the turn counts as one of `name`.
     pub(crate) fn part<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> T {
         match &self.0 {
             WorldBody::Real(_) => turns::part(name, work),
@@ -138,8 +137,8 @@ impl World {
         }
     }
 
-    /// The longest turn of each kind of tasks of this process in the last hour, the longest first, none below a
-    /// millisecond; nothing in a simulation, where a process is many nodes.
+    /// The longest turn of each kind of task of this process in the last hour, the longest first, none below a
+    /// millisecond. Empty in a simulation, where one process is many nodes.
     pub fn longest_turns(&self) -> Vec<LongTurn> {
         match &self.0 {
             WorldBody::Real(_) => turns::longest(),
@@ -147,7 +146,7 @@ impl World {
         }
     }
 
-    /// Resident memory of this process in bytes; 0 in a simulation, where a process is many nodes.
+    /// Resident memory of this process in bytes; 0 in a simulation, where one process is many nodes.
     pub fn memory(&self) -> u64 {
         if matches!(self.0, WorldBody::Sim(_)) {
             return 0;
@@ -157,18 +156,17 @@ impl World {
         statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
     }
 
-    /// What `f` makes, on another thread: for what keeps a thread waiting and has no asynchronous form. Dropped before
-    /// its end, `f` goes on and nobody learns of it. In a simulation it runs on this thread after a while, or not at
-    /// all if the node has died by then.
+    /// Runs `f` on another thread and returns its result: for blocking work that has no asynchronous form. If the
+    /// returned future is dropped, `f` still runs to its end. In a simulation `f` runs on this thread after a while,
+    /// or not at all if the node has died by then.
     pub async fn off_thread<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> T {
         either!(WorldBody, &self.0, world => world.off_thread(f).await)
     }
 
-    /// States that whoever says `by` is the only one that ever does `what` to `of`. A simulation compares this with every
-    /// other claim of the run; the real world believes it.
+    /// Asserts that only `by` ever does `what` to `of`. A simulation checks this against every other claim of the
+    /// run; the real world ignores it.
     ///
-    /// # Panics
-    /// In a simulated world at the second claimant.
+    /// # Panics In a simulated world, if two values of `by` claim the same.
     pub fn claim(&self, what: &'static str, of: &[u64], by: u64) {
         if let WorldBody::Sim(world) = &self.0 {
             world.claim(what, of, by);
@@ -180,7 +178,7 @@ impl World {
         either!(WorldBody, &self.0, world => world.yield_now().await);
     }
 
-    /// Listens at `address`, `host:port`; port 0 means any free one.
+    /// Listens at `address`, `host:port`; port 0 means any free port.
     pub async fn listen(&self, address: &str) -> io::Result<Listener> {
         either!(WorldBody, &self.0, world => world.listen(address).await, Listener(ListenerBody))
     }
@@ -190,7 +188,7 @@ impl World {
         either!(WorldBody, &self.0, world => world.connect(address).await, Conn(ConnBody))
     }
 
-    /// Accepts from a socket that has been bound already: several threads can share one.
+    /// Accepts from a socket that is already bound; several threads can share it.
     ///
     /// # Errors
     /// `Unsupported` in a simulated world.
@@ -201,7 +199,7 @@ impl World {
         }
     }
 
-    /// Accepts where another thread does so already: each connection goes to one of them.
+    /// Accepts from an address where another thread accepts too: each connection goes to one of them.
     ///
     /// # Errors
     /// `Unsupported` in a simulated world.
@@ -214,11 +212,10 @@ impl World {
         }
     }
 
-    /// Listens at a socket in the file system that only this user may connect to. One that a dead process has left there
-    /// is replaced, and the own one is removed in the end.
+    /// Listens at a socket in the file system to which only this user may connect. Replaces a socket that a dead
+    /// process has left there. Removes its own socket at the end.
     ///
-    /// # Errors
-    /// `AddrInUse` while somebody listens there, or something else has the name.
+    /// # Errors `AddrInUse` if another process listens there, or the name belongs to something else.
     pub async fn listen_at_path(&self, path: &str) -> io::Result<Listener> {
         either!(WorldBody, &self.0, world => world.listen_at_path(path).await, Listener(ListenerBody))
     }
@@ -228,11 +225,9 @@ impl World {
         either!(WorldBody, &self.0, world => world.connect_to_path(path).await, Conn(ConnBody))
     }
 
-    /// Opens the disk at `path` for this holder alone; or, at a URL of NBD, the one that a server there lends, which no
-    /// lock keeps others from.
+    /// Opens the disk at `path` and locks it for this process. An NBD URL opens a remote disk, which is not locked.
     ///
-    /// # Errors
-    /// `WouldBlock` while somebody else has it open.
+    /// # Errors `WouldBlock` if another process has it open.
     pub async fn open_disk(&self, path: &str) -> io::Result<Disk> {
         let body = match remote::is_url(path) {
             true => DiskBody::Remote(remote::Disk::open(self, path, 0).await?),
@@ -244,11 +239,10 @@ impl World {
         Ok(Disk::new(self.clone(), body))
     }
 
-    /// As [`World::open_disk`], waiting for up to [`LOCK_WAIT_US`] until nobody else has it open: a process that was killed
-    /// a moment ago may not have ended yet.
+    /// As [`World::open_disk`], but waits up to [`LOCK_WAIT_US`] for the lock: a process that was just killed may not
+    /// have ended yet.
     ///
-    /// # Errors
-    /// `WouldBlock` if somebody has it open for longer.
+    /// # Errors `WouldBlock` if another process holds it for longer.
     pub async fn open_disk_when_free(&self, path: &str) -> io::Result<Disk> {
         let until = self.now() + LOCK_WAIT_US;
         let mut waits = false;
@@ -266,11 +260,10 @@ impl World {
         }
     }
 
-    /// Makes a file of `len` zero bytes at `path`, durably, and opens it; a block device, and what is at a URL, are used as
-    /// they are.
+    /// Makes a file of `len` zero bytes at `path`, durably, and opens it. A block device or a remote disk is opened
+    /// as it is.
     ///
-    /// # Errors
-    /// `AlreadyExists` if there is a file.
+    /// # Errors `AlreadyExists` if the file exists.
     pub async fn create_disk(&self, path: &str, len: u64) -> io::Result<Disk> {
         let body = match remote::is_url(path) {
             true => DiskBody::Remote(remote::Disk::open(self, path, len).await?),
@@ -283,11 +276,11 @@ impl World {
     }
 }
 
-/// An address that is listened at, for threads to share.
+/// A listening address that threads can share.
 #[derive(Clone)]
 pub struct ListenSocket(std::sync::Arc<real::ListenSocket>);
 
-/// Where connections come in.
+/// Accepts connections.
 pub struct Listener(ListenerBody);
 
 enum ListenerBody {
@@ -301,8 +294,8 @@ impl Listener {
         either!(ListenerBody, &self.0, listener => listener.address())
     }
 
-    /// For other threads that shall accept here too; the address is given back when the last of them has ended. [`None`] in
-    /// a simulated world, whose nodes have one thread.
+    /// A handle with which other threads accept here too. The address is freed when the last of them has ended.
+    /// [`None`] in a simulated world, whose nodes have one thread.
     pub fn listen_socket(&self) -> Option<ListenSocket> {
         match &self.0 {
             ListenerBody::Real(listener) => Some(ListenSocket(listener.listen_socket())),
@@ -316,7 +309,7 @@ impl Listener {
     }
 }
 
-/// A connection that carries frames, whole and in order, until it breaks; or bytes, for protocols that are not ours.
+/// A connection. It carries whole frames in order until it breaks; or bytes, for foreign protocols.
 pub struct Conn(ConnBody);
 
 enum ConnBody {
@@ -325,16 +318,15 @@ enum ConnBody {
 }
 
 impl Conn {
-    /// Who is at the other end, for logs.
+    /// The address of the other end, for logs.
     pub fn peer(&self) -> String {
         either!(ConnBody, &self.0, conn => conn.peer())
     }
 
-    /// Has the connection outlast a network that is silent for so many microseconds, where otherwise seconds would end it. A
-    /// simulated one breaks when its world says so.
+    /// Makes the connection survive a network outage of `silence_us` microseconds instead of a few seconds. No effect
+    /// in a simulated world, which decides when connections break.
     ///
-    /// # Errors
-    /// If it is broken already.
+    /// # Errors If the connection is already broken.
     pub fn set_user_timeout(&self, silence_us: u64) -> io::Result<()> {
         match &self.0 {
             ConnBody::Real(conn) => conn.set_user_timeout(silence_us),
@@ -358,7 +350,7 @@ impl Conn {
 }
 
 impl Conn {
-    /// The two directions, for bytes instead of frames.
+    /// The two directions, as streams of bytes instead of frames.
     pub fn split_stream(self) -> (StreamSender, StreamReceiver) {
         match self.0 {
             ConnBody::Real(conn) => {
@@ -373,34 +365,31 @@ impl Conn {
     }
 }
 
-/// Bytes out.
+/// The sending direction of a stream of bytes.
 ///
-/// # Cancel
-/// A send that is dropped before its end may have sent a part: drop the connection too.
+/// # Cancel A send that is dropped may have sent a part of its bytes: drop the connection too.
 pub struct StreamSender(SenderBody);
 
 impl StreamSender {
-    /// Sends `head`, which is copied, and `body`, which is not, in as few writes as possible.
+    /// Sends `head` (copied) and `body` (not copied) in as few writes as possible.
     pub async fn send(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
         self.send_parts(head, [body]).await
     }
 
-    /// Sends `head`, which is copied, and then each of `parts`, which are not, in as few writes as possible.
+    /// Sends `head` (copied) and then `parts` (not copied) in as few writes as possible.
     pub async fn send_parts(&mut self, head: &[u8], parts: impl IntoIterator<Item = Buf>) -> io::Result<()> {
         either!(SenderBody, &mut self.0, sender => sender.send_bytes(head, parts).await)
     }
 
-    /// Sends messages one after the other, each a head, which is copied, and a body, which is not, in as few writes as
-    /// possible.
+    /// Sends messages in order, each a head (copied) and a body (not copied), in as few writes as possible.
     pub async fn send_all(&mut self, messages: Vec<(Vec<u8>, Buf)>) -> io::Result<()> {
         either!(SenderBody, &mut self.0, sender => sender.send_messages(messages).await)
     }
 }
 
-/// Bytes in.
+/// The receiving direction of a stream of bytes.
 ///
-/// # Cancel
-/// What is dropped before its end may lose bytes: drop the connection too.
+/// # Cancel A receive that is dropped may lose bytes: drop the connection too.
 pub struct StreamReceiver(StreamReceiverBody);
 
 enum StreamReceiverBody {
@@ -418,13 +407,13 @@ impl StreamReceiver {
         either!(StreamReceiverBody, &mut self.0, receiver => receiver.recv_head(len).await)
     }
 
-    /// True if the other end has closed the connection, or will send no more, or it is known to be broken. Bytes that were
-    /// sent before may still be there to be received.
+    /// True if the other end has closed the connection or its sending direction, or the connection is known to be
+    /// broken. Bytes that were sent before may still be received.
     pub fn is_hung_up(&self) -> bool {
         either!(StreamReceiverBody, &self.0, receiver => receiver.is_hung_up())
     }
 
-    /// Breaks the connection, in both directions: what is being sent fails.
+    /// Breaks the connection in both directions; sends under way fail.
     pub fn hang_up(&self) {
         either!(StreamReceiverBody, &self.0, receiver => receiver.hang_up());
     }
@@ -435,10 +424,9 @@ impl StreamReceiver {
     }
 }
 
-/// The direction out.
+/// The sending direction of a connection.
 ///
-/// # Cancel
-/// A send that is dropped before its end leaves half a frame behind: drop the connection too.
+/// # Cancel A send that is dropped may have sent half a frame: drop the connection too.
 pub struct Sender(SenderBody);
 
 enum SenderBody {
@@ -457,7 +445,7 @@ impl Sender {
         either!(SenderBody, &mut self.0, sender => sender.send_all(frames).await)
     }
 
-    /// Sends what may be no frame at all, in a simulated world.
+    /// Sends any bytes, even if they are not a frame; only in a simulated world.
     #[cfg(test)]
     pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         match &mut self.0 {
@@ -467,10 +455,9 @@ impl Sender {
     }
 }
 
-/// The direction in.
+/// The receiving direction of a connection.
 ///
-/// # Cancel
-/// A `recv` that is dropped before its end may lose half a frame: drop the connection too.
+/// # Cancel A `recv` that is dropped may lose half a frame: drop the connection too.
 pub struct Receiver(ReceiverBody);
 
 enum ReceiverBody {
@@ -479,17 +466,17 @@ enum ReceiverBody {
 }
 
 impl Receiver {
-    /// The next frame, its checksums compared and its payload aligned; `None` if the other end closed.
+    /// The next frame, with verified checksums and an aligned payload; `None` if the other end closed.
     ///
-    /// # Errors
-    /// `InvalidData` (with the [`HeaderError`](types::wire::HeaderError) inside, if it was the header) for bytes that
-    /// are no frame; anything else if the connection broke. In both cases it is of no further use.
+    /// # Errors `InvalidData` for bytes that are not a frame (with the [`HeaderError`](types::wire::HeaderError)
+    /// inside if the header is wrong); anything else if the connection broke. After any error the connection cannot
+    /// be used.
     pub async fn recv(&mut self) -> io::Result<Option<Frame>> {
         self.recv_within(usize::MAX).await
     }
 
-    /// Like [`Receiver::recv`], from somebody who is not trusted yet: a frame whose header announces more than `most` bytes
-    /// of record and payload is refused before room is made for it.
+    /// Like [`Receiver::recv`], for a peer that is not trusted yet: a frame with more than `most` bytes of record and
+    /// payload is refused before memory is allocated for it.
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -498,7 +485,7 @@ impl Receiver {
     }
 }
 
-/// A block device or a file of fixed length, held alone, or what an NBD server lends. Closed when the last clone is
+/// A block device or a file of fixed length, locked for this process, or a remote disk. Closed when the last clone is
 /// dropped.
 #[derive(Clone)]
 pub struct Disk {
@@ -507,19 +494,19 @@ pub struct Disk {
     under_way: Rc<UnderWay>,
 }
 
-/// For so long a disk may leave a request unanswered, in microseconds. One that takes longer hangs, and is lost. (Linux gives
-/// a SCSI disk 30 s for a command before it resets it, drivers/scsi/sd.h, and one that came back after that is no use.)
+/// Longest time that a disk may take for a request, in microseconds. A disk that takes longer counts as lost. (Linux
+/// gives a SCSI disk 30 s for a command before it resets the disk, see drivers/scsi/sd.h.)
 pub const DISK_TIMEOUT_US: u64 = 60_000_000;
 
-/// Requests that a disk has not answered.
+/// Requests that a disk has not completed.
 #[derive(Default)]
 struct UnderWay {
     next: Cell<u64>,
-    /// By number, with the time at which each began: the first one is the oldest.
+    /// Start time of each request, by its number: the first one is the oldest.
     begun: RefCell<BTreeMap<u64, u64>>,
 }
 
-/// A request counts as under way until this is dropped.
+/// A request under way, until this is dropped.
 struct Request<'a> {
     under_way: &'a UnderWay,
     number: u64,
@@ -538,7 +525,7 @@ enum DiskBody {
     Remote(remote::Disk),
 }
 
-/// Runs the same call on whichever disk there is.
+/// Runs the same call on any kind of disk.
 macro_rules! each_disk {
     ($body:expr, $disk:ident => $call:expr) => {
         match $body {
@@ -549,7 +536,7 @@ macro_rules! each_disk {
     };
 }
 
-#[expect(clippy::len_without_is_empty, reason = "a disk of no bytes is not a case that anybody asks about")]
+#[expect(clippy::len_without_is_empty, reason = "nobody needs to know whether a disk has no bytes")]
 impl Disk {
     fn new(world: World, body: DiskBody) -> Disk {
         Disk { body, world, under_way: Rc::default() }
@@ -581,8 +568,8 @@ impl Disk {
         each_disk!(&self.body, disk => disk.read(offset, len).await)
     }
 
-    /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`]. Two writes to the same
-    /// 4-KiB block must not be under way at once.
+    /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`]. Two writes to
+    /// the same 4-KiB block must not be under way at the same time.
     pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
         let _request = self.request();
         each_disk!(&self.body, disk => disk.write(offset, parts).await)
@@ -590,15 +577,14 @@ impl Disk {
 
     /// Makes durable every write that ended before this was called.
     ///
-    /// # Errors
-    /// After any error the disk counts as lost: a second sync proves nothing.
+    /// # Errors After any error the disk counts as lost: a second sync that succeeds proves nothing.
     pub async fn sync(&self) -> io::Result<()> {
         let _request = self.request();
         each_disk!(&self.body, disk => disk.sync().await)
     }
 
-    /// Waits until nothing can be had of the disk any more, and says why: a server that lends it is gone, or the disk has
-    /// left a request unanswered for [`DISK_TIMEOUT_US`]. Other errors are those of what it is asked.
+    /// Waits until the disk is lost, and returns why: the server of a remote disk is gone, or the disk has not
+    /// completed a request for [`DISK_TIMEOUT_US`]. Other errors are returned by the requests themselves.
     pub async fn lost(&self) -> io::Error {
         match &self.body {
             DiskBody::Remote(disk) => disk.lost().await,
@@ -612,7 +598,11 @@ impl Disk {
             let oldest = self.under_way.begun.borrow().values().next().copied();
             let until = oldest.unwrap_or(now) + DISK_TIMEOUT_US;
             if until <= now {
-                let text = format!("{} has not answered for {} s", self.name(), DISK_TIMEOUT_US / 1_000_000);
+                let text = format!(
+                    "the disk {} has not completed a request for {} s",
+                    self.name(),
+                    DISK_TIMEOUT_US / 1_000_000
+                );
                 return io::Error::new(io::ErrorKind::TimedOut, text);
             }
             self.world.sleep(until - now).await;

@@ -1,4 +1,4 @@
-//! A wake-up that crosses threads and executors.
+//! A wake-up across threads and executors.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Wakes everybody who waits, on whichever thread and executor. Clones are the same signal.
+/// Wakes all waiters, on any thread and executor. Clones share the same signal.
 #[derive(Clone, Default)]
 pub struct Notify {
     shared: Arc<Mutex<Shared>>,
@@ -14,14 +14,14 @@ pub struct Notify {
 
 #[derive(Default)]
 struct Shared {
-    /// How often it was given.
+    /// Number of calls of `notify`.
     count: u64,
     wakers: BTreeMap<u64, Waker>,
     next: u64,
 }
 
 impl Notify {
-    /// A signal that nobody has given yet.
+    /// A signal without waiters.
     pub fn new() -> Notify {
         Notify::default()
     }
@@ -39,8 +39,8 @@ impl Notify {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// Waits for the next [`Notify::notify`], counted from this call and not from the first poll: call it, then look at
-    /// the condition, then await, and no wake-up is lost.
+    /// Waits for the next [`Notify::notify`] after this call (not after the first poll). To lose no wake-up: call
+    /// this, then check the condition, then await.
     pub fn wait(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut shared = self.lock();
         shared.next += 1;

@@ -1,4 +1,4 @@
-//! The real body of the world: this machine's clock, network, disks and chance, on one io_uring per thread.
+//! The real body of the world: this machine's clock, network, disks and random numbers, on one io_uring per thread.
 //!
 //! One [`World`] belongs to one thread. Its tasks progress only while that thread is inside [`World::block_on`];
 //! wakers may be called from any thread. On kernels without io_uring the runtime falls back to `epoll`.
@@ -33,15 +33,15 @@ pub(crate) use send::Sender;
 
 use crate::turns::Timed;
 
-/// Entries of the submission ring: more wait in a queue of the kernel's making, less memory per thread.
+/// Entries of the submission ring. Further requests wait in a queue; a larger ring would take more memory per thread.
 const RING_ENTRIES: u32 = 256;
-/// Tasks of one thread that other threads can wake before they must wait for it.
+/// Size of the queue of wake-ups from other threads. If it is full, these threads wait.
 const REMOTE_WAKES: usize = 1024;
-/// Tasks that are polled before the ring is looked at again.
+/// Tasks that are polled before the ring is checked again.
 const TASKS_PER_TURN: usize = 61;
-/// Threads for what has no asynchronous form (resolving a name, connecting).
+/// Threads for blocking work that has no asynchronous form (resolving a name, connecting).
 const BLOCKING_THREADS: usize = 16;
-/// How long such a thread waits for more work.
+/// How long such a thread waits for more work before it ends.
 const BLOCKING_IDLE: Duration = Duration::from_secs(5);
 /// Words fetched from the kernel's generator at a time.
 const CHANCE_WORDS: usize = 32;
@@ -58,10 +58,10 @@ struct Inner {
 }
 
 impl World {
-    /// A world for this thread, with a ring of its own.
+    /// A world for this thread, with its own ring.
     pub(crate) fn new() -> io::Result<World> {
-        // `defer_taskrun` in place of `coop_taskrun` measured the same. Kernels before 6.0 do not know every hint, and
-        // containers may forbid the ring altogether.
+        // `defer_taskrun` instead of `coop_taskrun` measured the same. Kernels before 6.0 do not know all these
+        // options, and containers may forbid io_uring altogether.
         World::build(Self::driver().single_issuer(true).coop_taskrun(true).taskrun_flag(true))
             .or_else(|_| World::build(&Self::driver()))
             .or_else(|_| World::polling())
@@ -90,7 +90,7 @@ impl World {
         Ok(World { inner: Rc::new(Inner { runtime, chance: RefCell::new(Vec::new()) }) })
     }
 
-    /// Runs `future` to its end, and with it whatever was spawned on this world.
+    /// Runs `future` to its end, together with the tasks spawned on this world.
     ///
     /// # Panics
     /// If called from within a future that this thread runs already.
@@ -98,7 +98,7 @@ impl World {
         run::block_on(&self.inner.runtime, name, future)
     }
 
-    /// Microseconds of a clock that only goes forward (since the machine's start).
+    /// Microseconds of a clock that never goes back (since the machine's start).
     pub(crate) fn now(&self) -> u64 {
         let time = clock_gettime(ClockId::Monotonic);
         time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1_000
@@ -115,10 +115,10 @@ impl World {
         compio::time::sleep(Duration::from_micros(us)).await;
     }
 
-    /// What `future` comes to, or `None` (and `future` dropped) if it takes longer than `us` microseconds.
+    /// The output of `future`, or `None` (and `future` is dropped) after `us` microseconds.
     pub(crate) async fn timeout<F: Future>(&self, us: u64, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
-        // Its timer is made when it is first polled: a future that is ready at once costs none.
+        // The timer is made at its first poll, so a future that is ready at once costs no timer.
         let mut timer = pin!(self.sleep(us));
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -138,11 +138,11 @@ impl World {
         words.pop().expect("the words were just fetched")
     }
 
-    /// Fills `out` from the kernel's generator: good enough for keys.
+    /// Fills `out` from the kernel's random generator: good enough for keys.
     pub(crate) fn random_bytes(&self, out: &mut [u8]) {
         let mut filled = 0;
         while filled < out.len() {
-            // It fails only when a signal comes before the generator is ready, early in the machine's start.
+            // It fails only if a signal comes before the generator is ready, early after boot.
             if let Ok(len) =
                 rustix::rand::getrandom(&mut out[filled..], rustix::rand::GetRandomFlags::empty())
             {
@@ -151,9 +151,9 @@ impl World {
         }
     }
 
-    /// Runs `f` on a thread that may wait.
+    /// Runs `f` on a thread that may block.
     pub(crate) async fn off_thread<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> T {
-        // The runtime would wait for ever for a thread that has panicked.
+        // Panics are caught, because the runtime would wait for ever for a thread that has panicked.
         let caught = move || std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         match self.inner.runtime.spawn_blocking(caught).await {
             Ok(Ok(made)) => made,
@@ -162,12 +162,12 @@ impl World {
         }
     }
 
-    /// Runs `future` beside the caller, until it ends or the world does.
+    /// Runs `future` as a task, until it or the world ends.
     pub(crate) fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
         self.inner.runtime.spawn(Timed::new(name, future)).detach();
     }
 
-    /// Lets the other tasks of this world go first.
+    /// Lets other tasks of this world run first.
     pub(crate) async fn yield_now(&self) {
         let mut yielded = false;
         poll_fn(|cx| {
@@ -186,12 +186,12 @@ impl World {
         Listener::bind(address, self.polls())
     }
 
-    /// Accepts from a socket that somebody has bound.
+    /// Accepts from a socket that is already bound.
     pub(crate) fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Listener> {
         Listener::on(socket, self.polls())
     }
 
-    /// Accepts where another thread does so already.
+    /// Accepts from an address where another thread accepts too.
     pub(crate) fn listen_shared(&self, listen_socket: Arc<ListenSocket>) -> Listener {
         Listener::shared(listen_socket, self.polls())
     }
@@ -211,7 +211,7 @@ impl World {
         Conn::connect(address, &self.inner.runtime, self.polls()).await
     }
 
-    /// Opens the file or block device at `path`; `WouldBlock` if another process (or another opener here) has it.
+    /// Opens the file or block device at `path`; `WouldBlock` if another process, or this one, has it open.
     pub(crate) async fn open_disk(&self, path: &str) -> io::Result<Disk> {
         Disk::open(path)
     }
@@ -221,7 +221,7 @@ impl World {
         Disk::create(path, len)
     }
 
-    /// Whether this world polls instead of using io_uring: its sockets must then be non-blocking.
+    /// Whether this world uses `epoll` instead of io_uring. Then its sockets must be non-blocking.
     fn polls(&self) -> bool {
         self.inner.runtime.driver_type().is_polling()
     }

@@ -1,6 +1,6 @@
-//! Calls and answers over connections: the handshake, and any number of requests at once.
+//! Calls and answers over connections: the handshake, and any number of concurrent requests.
 //!
-//! Knows frames and the session's messages, not what else travels in them.
+//! This module knows frames and the session's messages. It does not interpret other messages.
 
 mod covered;
 mod handshake;
@@ -26,10 +26,10 @@ pub use server::serve;
 /// A boxed future that stays on its thread.
 pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Who a process is to the others of its cluster.
+/// How a process identifies itself to others of its cluster.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its cluster; zeros for a caller that is to learn it from the first server it reaches.
+    /// Its cluster; zeros for a caller that learns it from the first server that it reaches.
     pub cluster: ClusterId,
     /// The secret of the cluster.
     pub key: Key,
@@ -37,16 +37,16 @@ pub struct Identity {
     pub role: Role,
 }
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CallError {
-    /// The server said no.
+    /// The server refused.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// No answer came: whether the request was carried out is unknown.
+    /// No answer came. The request may or may not have been carried out.
     #[error("no answer")]
     Unreachable,
-    /// The two sides hold different keys.
+    /// The two sides have different keys.
     #[error("the other side has a different cluster key")]
     WrongKey,
     /// The server belongs to another cluster.
@@ -55,8 +55,8 @@ pub enum CallError {
         /// The server's cluster.
         theirs: ClusterId,
     },
-    /// The answer makes no sense.
-    #[error("the answer makes no sense")]
+    /// The answer is not valid for this request.
+    #[error("the answer is not valid for this request: check that both sides run compatible versions")]
     BadReply,
 }
 
@@ -71,16 +71,16 @@ pub struct Call {
     pub record: Vec<u8>,
     /// The payload.
     pub payload: Buf,
-    /// The record must hold the payload's checksums.
+    /// The record holds the payload's checksums.
     pub covered: bool,
-    /// What the caller says it is (it has proved that it knows the key).
+    /// The role that the caller has given (it has proved that it knows the key).
     pub role: Role,
-    /// Where the caller is, for logs.
+    /// The caller's address, for logs.
     pub peer: String,
 }
 
 impl Call {
-    /// The record, which must be an `R`. Where it covers the payload, the two are compared here.
+    /// Decodes the record, which must be an `R`. If it holds the payload's checksums, they are verified here.
     pub fn parse<R: Record>(&self) -> Result<R, Refusal> {
         if self.kind != R::KIND {
             return Err(Refusal::Unsupported);
@@ -89,7 +89,11 @@ impl Call {
         if covered::matches_header(&record, self.covered) && covered::is_whole(&record, &self.payload) {
             return Ok(record);
         }
-        tracing::warn!(peer = self.peer, kind = R::NAME, "a payload does not match its record");
+        tracing::warn!(
+            peer = self.peer,
+            kind = R::NAME,
+            "the payload of a request does not match the checksums in its record: refused"
+        );
         Err(Refusal::Malformed)
     }
 }
@@ -111,5 +115,5 @@ impl Answer {
     }
 }
 
-/// Answers calls. Work done before its first await is done in the order in which the requests arrived.
+/// Answers calls. The code before its first await runs in the order in which the requests arrived.
 pub type Handler = Rc<dyn Fn(Call) -> LocalBoxFuture<'static, Result<Answer, Refusal>>>;

@@ -1,11 +1,11 @@
-//! Turns: one poll of one task, for which it has its thread alone. In the real world each is timed.
+//! A turn is one poll of one task, which has its thread alone meanwhile. In the real world every turn is timed.
 //!
-//! A turn that takes long keeps everything else of its thread waiting, beats of a lease among it. The longest of each minute
-//! and kind of task is kept for an hour ([`longest`]), and a turn of [`TURN_LONG_US`] or more is told in the log.
+//! A long turn delays everything else on its thread, including the beats that renew a lease. The longest turn of each
+//! kind of task and minute is kept for an hour ([`longest`]), and a turn of [`TURN_LONG_US`] or more is logged.
 //!
-//! Turns of a thread follow one another, so the end of one is the beginning of the next and each costs one reading of the
-//! clock. How much of a turn was the thread's own work is known a little too high only: that clock is a system call, so it is
-//! read every 20 ms at most, and after turns that are kept.
+//! Turns of a thread follow one another, so the end of one is the start of the next, and each costs one reading of
+//! the clock. The thread's CPU time needs a system call, so it is read at most every 20 ms, and after turns that are
+//! kept. So the recorded CPU time of a turn is an upper bound, at most a little too high.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,30 +19,30 @@ use types::messages::LongTurn;
 
 use crate::World;
 
-/// A turn of so many microseconds is told in the log.
+/// A turn of this many microseconds is logged.
 pub const TURN_LONG_US: u64 = 200_000;
-/// A turn with so many microseconds of the thread's own work is a fault: leases of 3 s are renewed every second.
+/// A turn with this many microseconds of CPU time is a fault: leases of 3 s are renewed every second.
 pub const TURN_MAX_US: u64 = 500_000;
 
-/// Turns below are not kept, in microseconds.
+/// Shorter turns are not kept, in microseconds.
 const FLOOR_US: u64 = 1_000;
-/// Age of the reading of the thread's own time from which it is read again, in microseconds.
+/// Age from which the reading of the thread's CPU time is renewed, in microseconds.
 const CPU_LOOK_US: u64 = 20_000;
 const MINUTE_US: u64 = 60_000_000;
 /// Minutes for which the longest turns are kept.
 const MINUTES_KEPT: u64 = 60;
-/// Lines of the log for a kind of tasks in one minute; one more tells of the first turn above [`TURN_MAX_US`].
+/// Log lines per kind of task and minute; one more for the first turn above [`TURN_MAX_US`].
 const LINES_MAX: u32 = 3;
 
-/// What a turn took, in microseconds.
+/// Time of a turn, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Taken {
     wall: u64,
-    /// At most so much of it was the thread's own.
+    /// Upper bound of the thread's CPU time in it.
     cpu: u64,
 }
 
-/// A minute of a kind of tasks.
+/// One minute of one kind of task.
 #[derive(Debug)]
 struct Minute {
     number: u64,
@@ -51,25 +51,25 @@ struct Minute {
     fault_told: bool,
 }
 
-/// The kinds of tasks of a process, of which there are as many as there are names in the source.
+/// The kinds of tasks of a process. Their number is bounded: each is a name in the source.
 struct Kinds(BTreeMap<&'static str, VecDeque<Minute>>);
 
 static KINDS: Mutex<Kinds> = Mutex::new(Kinds(BTreeMap::new()));
 
-/// A task's part that has a name of its own.
+/// A part of a task that has its own name.
 #[derive(Clone, Copy)]
 struct Part {
     name: &'static str,
     us: u64,
 }
 
-/// What a thread knows of the turn that it is in.
+/// The current turn of a thread.
 struct Thread {
-    /// When the last turn ended, or the thread began to work again.
+    /// When the last turn ended, or the thread stopped waiting.
     since: Cell<u64>,
     /// The longest part of this turn.
     part: Cell<Part>,
-    /// When the thread's own time was read last, and what it was.
+    /// When the thread's CPU time was last read, and its value.
     looked: Cell<(u64, u64)>,
 }
 
@@ -90,14 +90,14 @@ fn now() -> u64 {
 }
 
 impl Thread {
-    /// The thread has waited, or begins: what follows is a turn's.
+    /// A turn begins, after the thread has waited.
     fn begin(&self) {
         let now = now();
         self.since.set(now);
         self.look(now);
     }
 
-    /// Reads the thread's own time if the last reading is old.
+    /// Reads the thread's CPU time if the last reading is old.
     fn look(&self, now: u64) {
         if now - self.looked.get().0 >= CPU_LOOK_US {
             self.looked.set((now, us(ClockId::ThreadCPUTime)));
@@ -121,7 +121,7 @@ impl Thread {
         let own = us(ClockId::ThreadCPUTime);
         self.looked.set((now, own));
         let taken = Taken { wall, cpu: wall.min(own - before) };
-        // Who took the greater part is who took it.
+        // A part that took at least half of the turn gives the turn its name.
         let part = self.part.get();
         let name = if part.us * 2 >= wall { part.name } else { name };
         let tell = KINDS.lock().unwrap_or_else(PoisonError::into_inner).keep(name, taken, now);
@@ -131,14 +131,14 @@ impl Thread {
     }
 }
 
-/// What the log says of a long turn. The black-box tests and the bench look for it.
+/// The log line for a long turn. The black-box tests and the bench search for it.
 fn line(name: &str, taken: Taken) -> String {
     let (wall, cpu) = (taken.wall / 1000, taken.cpu / 1000);
     format!("a turn of the task `{name}` took {wall} ms, {cpu} ms of them its thread's own work")
 }
 
 impl Kinds {
-    /// Notes a turn that ended at `now`; true if the log is to tell of it.
+    /// Records a turn that ended at `now`; true if it must be logged.
     fn keep(&mut self, name: &'static str, taken: Taken, now: u64) -> bool {
         let number = now / MINUTE_US;
         let minutes = self.0.entry(name).or_default();
@@ -181,12 +181,13 @@ fn forget_old(minutes: &mut VecDeque<Minute>, number: u64) {
     }
 }
 
-/// The longest turn of each kind of tasks of this process in the last hour, the longest first; none below a millisecond.
+/// The longest turn of each kind of task of this process in the last hour, the longest first; none below a
+/// millisecond.
 pub fn longest() -> Vec<LongTurn> {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).longest(now())
 }
 
-/// The thread goes on after it may have waited.
+/// The thread continues after it may have waited.
 pub(crate) fn begin() {
     THREAD.with(Thread::begin);
 }
@@ -196,7 +197,7 @@ pub(crate) fn end(name: &'static str) {
     THREAD.with(|thread| thread.end(name));
 }
 
-/// Does a part of a turn that is somebody else's: where it is the greater part, the turn counts as that of `name`.
+/// Does `work` as a part of the current turn. If it takes the greater part, the turn counts as one of `name`.
 pub(crate) fn part<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     let start = now();
     let made = work();
@@ -226,7 +227,7 @@ impl<F: Future> Future for Timed<F> {
 
     fn poll(self: Pin<&mut Timed<F>>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let name = self.name;
-        // SAFETY: the future is pinned with the whole: it is never moved out, and dropped in its place.
+        // SAFETY: `future` is pinned structurally: it is never moved out, and is dropped in place.
         let future = unsafe { self.map_unchecked_mut(|timed| &mut timed.future) };
         let polled = future.poll(cx);
         end(name);
@@ -234,7 +235,7 @@ impl<F: Future> Future for Timed<F> {
     }
 }
 
-/// A part of a task that has a name of its own.
+/// A part of a task with its own name.
 pub(crate) struct Named<F> {
     world: World,
     name: &'static str,
@@ -251,7 +252,7 @@ impl<F: Future> Future for Named<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Named<F>>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the future is pinned with the whole: it is never moved out, and dropped in its place; the rest is only
+        // SAFETY: `future` is pinned structurally: it is never moved out, and is dropped in place; the rest is only
         // read.
         let (world, name, future) = unsafe {
             let Named { world, name, future } = self.get_unchecked_mut();

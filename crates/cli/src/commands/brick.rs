@@ -1,4 +1,4 @@
-//! `shoal brick`: the server of one brick, in the foreground; and what is done about bricks.
+//! `shoal brick`: the server of one brick, in the foreground, and commands about bricks.
 
 mod replace;
 
@@ -21,7 +21,7 @@ use crate::problem::problem;
 use crate::remote::{Remote, Target, real_world};
 use crate::size::Size;
 
-/// Largest brick that is made, in bytes: RAM has a bit for each of its blocks, 32 MiB for a TiB.
+/// Largest brick, in bytes. Each block needs a bit in RAM: 32 MiB per TiB.
 const SIZE_MAX: u64 = 256 << 40;
 
 /// Serves one disk or file as a brick of a cluster (a daemon; stop it with SIGTERM), or replaces a lost brick
@@ -31,11 +31,11 @@ const SIZE_MAX: u64 = 256 << 40;
     subcommand_negates_reqs = true,
     after_help = "\
 Runs in the foreground and logs to standard error: let a service manager start it, once per disk.
---format prepares a disk once; later starts leave it, --id and --size out. Without a key it listens on loopback only.
+--format prepares a disk once; omit it, --id and --size at later starts. Without a key it listens on loopback only.
 
-A disk may be one that another machine lends, on which an NBD server runs (nbdkit, qemu-nbd, `shoal nbd`) and nothing else:
-nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. --node is that machine's number then. NBD knows no lock: let the
-server take one client at a time.
+The disk may be on another machine that runs only an NBD server for it (nbdkit, qemu-nbd, `shoal nbd`):
+nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Then --node is that machine's number. NBD has no locks: let
+the server accept one client at a time.
 
 Examples:
   shoal brick --disk /dev/sdb --format --id 3 --node 2 --listen 10.0.0.2:7411 \\
@@ -56,25 +56,25 @@ pub(crate) struct BrickArgs {
     /// Address of the metadata service, HOST:PORT
     #[arg(long, value_name = "ADDR", env = "SHOAL_META", required = true)]
     meta: Option<String>,
-    /// Where to listen, HOST:PORT; always the same: a restarted brick is known by it
+    /// Where to listen, HOST:PORT; must stay the same, because a restarted brick is recognised by it
     #[arg(long, value_name = "ADDR", required = true)]
     listen: Option<String>,
-    /// Address that others reach it at, if it is not the one that it listens at
+    /// Address at which others reach it, if that differs from --listen
     #[arg(long, value_name = "ADDR")]
     advertise: Option<String>,
-    /// Number of the machine: units of a stripe go to different ones
+    /// Number of the machine: units of a stripe go to different machines
     #[arg(long, value_name = "N", required = true)]
     node: Option<u32>,
     /// File with the cluster's key
     #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// Prepares the disk first; refuses one that holds a brick
+    /// Prepares the disk first; refuses a disk that holds a brick
     #[arg(long, requires = "id")]
     format: bool,
     /// Id of the new brick, different from all others of the cluster (with --format)
     #[arg(long, value_name = "N", requires = "format", value_parser = clap::value_parser!(u32).range(1..))]
     id: Option<u32>,
-    /// Bytes of the new brick if it is a file; the least that an export must have (with --format)
+    /// Size of the new brick if it is a file, or the least size of an export (with --format)
     #[arg(long, value_name = "SIZE", requires = "format")]
     size: Option<Size>,
     /// Memory budget
@@ -89,7 +89,7 @@ enum Action {
     Replace(replace::ReplaceArgs),
 }
 
-/// What a server cannot do without; the command line has seen to it.
+/// Options that a server needs. The command line parser has checked that they are given.
 impl BrickArgs {
     fn disk(&self) -> &Path {
         self.disk.as_deref().expect("--disk is required")
@@ -159,7 +159,7 @@ async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
     })
 }
 
-/// Refuses a brick whose map of blocks no machine has the memory for.
+/// Refuses a brick whose map of blocks would need too much memory.
 pub(crate) fn check_size(size: Size) -> anyhow::Result<()> {
     if size.0 <= SIZE_MAX {
         return Ok(());

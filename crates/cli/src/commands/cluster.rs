@@ -1,17 +1,16 @@
 //! `shoal cluster`: the beginning of a cluster of several machines.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use types::ClusterId;
 
-use crate::embedded::new_identity;
 use crate::home::write_key;
+use crate::new_cluster::{create_store, new_identity};
 use crate::output::Output;
-use crate::problem::problem;
 use crate::remote::real_world;
+
+pub(crate) use crate::new_cluster::store_path;
 
 /// Makes the id, the key and the metadata store of a new cluster
 #[derive(Args)]
@@ -43,9 +42,6 @@ struct InitArgs {
     dir: PathBuf,
 }
 
-/// Name of the metadata store within its directory.
-const STORE_NAME: &str = "meta.redb";
-
 pub(crate) fn run(args: &ClusterArgs, output: &Output) -> anyhow::Result<()> {
     let Action::Init(args) = &args.action;
     let world = real_world()?;
@@ -68,26 +64,4 @@ pub(crate) fn run(args: &ClusterArgs, output: &Output) -> anyhow::Result<()> {
         )
     });
     Ok(())
-}
-
-/// Makes the metadata store of a new cluster in `dir`.
-pub(crate) fn create_store(dir: &Path, cluster: ClusterId) -> anyhow::Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let path = store_path(dir);
-    let engine = meta::Engine::open_redb(&path).with_context(|| format!("cannot make {}", path.display()))?;
-    if let Some(cluster) =
-        meta::cluster_of(&engine).with_context(|| format!("cannot read {}", path.display()))?
-    {
-        return Err(problem(
-            format!("{} is the metadata store of cluster {cluster} already", path.display()),
-            format!("another --dir, or `shoal meta --dir {}` to serve that cluster", dir.display()),
-        ));
-    }
-    meta::create_cluster(&engine, cluster).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(())
-}
-
-/// The metadata store in `dir`.
-pub(crate) fn store_path(dir: &Path) -> PathBuf {
-    dir.join(STORE_NAME)
 }

@@ -1,4 +1,4 @@
-//! `shoal code`: the codes themselves.
+//! `shoal code`: measures the codes.
 
 use std::time::Instant;
 
@@ -26,8 +26,8 @@ enum Action {
 /// Measures how fast data is encoded and lost units are decoded, by code, stripe size and implementation
 #[derive(Args)]
 #[command(after_help = "\
-One core; GB/s (10^9) counts bytes of data, not of parity. `hot` works on one stripe over and over, `memory` walks
-64 MiB of stripes. `scalar` is the plain implementation that the other one is checked against.
+Uses one core. GB/s (10^9 bytes/s) counts bytes of data, not of parity. `hot` repeats one stripe, `memory` goes through
+64 MiB of stripes. `scalar` is the simple implementation against which the fast one is checked.
 
 Examples:
   shoal code bench

@@ -1,4 +1,4 @@
-//! `shoal demo`: the story.
+//! `shoal demo`.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use crate::demo::{DemoOptions, run_demo};
 use crate::output::Output;
 use crate::size::Size;
 
-/// Plays the story: bricks come up, files go in, two bricks are killed, every byte comes back
+/// Shows a cluster at work: starts bricks, copies files in, kills two bricks, and compares every byte
 #[derive(Args)]
 #[command(after_help = "\
-A cluster of its own, in a directory of its own, with processes and mounts of its own; all of it is cleaned up
-afterwards, also after Ctrl-C. One brick is killed with SIGKILL while files are copied in, another while they are
-read back; the reading goes through a second mount, whose caches are empty. Exits with an error if one byte differs.
+The demo uses its own cluster, in its own directory, with its own processes and mounts. All of it is removed
+afterwards, also after Ctrl-C. One brick is killed with SIGKILL while files are copied in, another one while they
+are read back through a second mount, whose caches are empty. Exits with an error if one byte differs.
 
 Examples:
   shoal demo
@@ -24,7 +24,7 @@ pub(crate) struct DemoArgs {
     /// Files to copy in [default: a few hundred MiB of /usr/lib, /usr/share and /usr/bin]
     #[arg(long, value_name = "DIR")]
     input: Option<PathBuf>,
-    /// Where the cluster lives for the time of the demo [default: a new directory in /tmp]
+    /// Directory of the cluster during the demo [default: a new directory in /tmp]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Code of the volume
@@ -36,7 +36,7 @@ pub(crate) struct DemoArgs {
     /// Memory budget of each daemon
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
-    /// Leaves the cluster running and mounted for a look around
+    /// Leaves the cluster running and mounted
     #[arg(long)]
     keep: bool,
 }

@@ -12,7 +12,7 @@ use crate::home::{Home, default_dir};
 use crate::mountpoint::mount_daemons;
 use crate::output::Output;
 
-/// Unmounts, closes the gates and stops the cluster that `shoal up` started; its data stays
+/// Stops the cluster that `shoal up` started, with its mounts and gates on this machine; keeps the data
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

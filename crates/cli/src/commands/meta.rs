@@ -27,7 +27,7 @@ Without a key it listens on loopback only.
 Example:
   shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.1:7400 --key-file /var/lib/shoal-meta/key")]
 pub(crate) struct MetaArgs {
-    /// Directory that `shoal cluster init` made
+    /// Directory made by `shoal cluster init`
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// Where to listen, HOST:PORT
@@ -72,7 +72,8 @@ pub(crate) fn run(args: &MetaArgs) -> anyhow::Result<()> {
     daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
 }
 
-/// Opens the store, waiting a little for a service that was killed a moment ago and has not ended yet.
+/// Opens the store. Waits a short time if it is locked, because a service that was just killed may not have ended
+/// yet.
 async fn open_store(world: &World, path: &Path, memory: u64) -> anyhow::Result<Engine> {
     let until = world.now() + LOCK_WAIT_US;
     let mut waits = false;

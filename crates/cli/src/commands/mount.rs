@@ -22,19 +22,19 @@ use crate::remote::{ConnectionArgs, Remote, Target, explain_join};
 use crate::signals;
 use crate::size::Size;
 
-/// Shows a volume as files in the empty directory DIR
+/// Mounts a volume at an empty directory
 #[derive(Args)]
 #[command(after_help = "\
-Returns when the mount answers; its daemon logs to /var/log/shoal. `shoal umount DIR` ends it. What the mount does
-and has done can be read in the file DIR/.shoal/status.
+Returns when the mount answers; its daemon logs to /var/log/shoal. `shoal umount DIR` ends it. The file
+DIR/.shoal/status has the mount's counters.
 
-With --exclusive the kernel keeps what programs write, as it does for a local disk, and small writes are several times
-faster. The promise is that of a local file system too: fsync and close write out what is held, and without them a
-crash loses at most what the kernel's timers let it hold (30 s as a rule). Nobody else can mount the volume meanwhile.
+With --exclusive the kernel caches writes, as it does for a local disk, and small writes are several times
+faster. The guarantees are those of a local file system: fsync and close write the cached bytes out, and without them a
+crash loses at most the writes of the kernel's write-back time (usually 30 s). The volume cannot be mounted elsewhere.
 If the machine is cut off for longer than its lease, the mount is over: unmount it and mount again.
 
-Times of last access are those of `relatime`: a read counts if the last one was before the last change, or a day ago.
-With --read-only nothing is changed, no time of a read either, while others write. Both can be changed later:
+Access times follow `relatime`: a read counts if the last access was before the last change, or a day ago.
+A mount with --read-only changes nothing, not even access times; other mounts may write. To change this later:
 `mount -o remount,ro DIR`, `mount -o remount,rw,noatime DIR`.
 
 Examples:
@@ -49,19 +49,19 @@ pub(crate) struct MountArgs {
     mount_point: PathBuf,
     #[command(flatten)]
     cluster: ConnectionArgs,
-    /// Lets nobody else mount the volume, and the kernel hold back writes: faster, see below
+    /// Allows no other mount of the volume, and lets the kernel cache writes: faster, see below
     #[arg(long)]
     exclusive: bool,
-    /// Lets nothing be changed through this mount
+    /// Allows no changes through this mount
     #[arg(long)]
     read_only: bool,
-    /// Does not change the times of last access
+    /// Does not change access times
     #[arg(long)]
     noatime: bool,
     /// Memory budget of the mount
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
-    /// Who makes the parity of whole stripes
+    /// Who encodes whole stripes
     #[arg(long, value_name = "WHO", value_enum, default_value_t = Encode::Auto)]
     encode: Encode,
     /// Threads that serve requests
@@ -77,12 +77,12 @@ pub(crate) struct MountArgs {
     daemon: DaemonArgs,
 }
 
-/// Who makes the parity of whole stripes.
+/// Who encodes whole stripes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Encode {
-    /// The mount where that is the cheaper way, else the primary
+    /// The mount if that is cheaper, otherwise the primary
     Auto,
-    /// The mount: every unit goes straight to its brick
+    /// The mount, which sends every unit directly to its brick
     Client,
     /// The primary of the stripe's group
     Primary,
@@ -154,7 +154,7 @@ fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path
     process::start("mount", &words, log)
 }
 
-/// Returns when the kernel lists the mount and its root answers.
+/// Waits until the kernel lists the mount and its root answers.
 pub(crate) fn wait_until_it_answers(mut started: Started, dir: &Path, output: &Output) -> anyhow::Result<()> {
     let spinner = output.spinner("mounting");
     let end = Instant::now() + MOUNT_PATIENCE;

@@ -26,11 +26,11 @@ Returns when the gate answers, and prints the URI for clients; its daemon logs t
 
 A block volume may have gates on several machines. While clients use one of them, it holds writes back until a FLUSH;
 while they use several, every write is stable before it is answered. When a machine dies, another one's gate has
-everything that was flushed, as soon as the dead one's lease has run out (3.5 s). A client that reconnects by itself, and
-does not take that for a power cut, wants --write-through. A file is exported read-only, or to one gate alone.
+everything that was flushed, as soon as the dead one's lease has run out (3.5 s). Use --write-through for clients that
+reconnect by themselves and do not treat this as a power cut. A file is exported read-only, or by one gate only.
 
-NBD clients prove nothing and what they send can be read on the way: the gate stays on this machine unless
---allow-remote is given. Other users of this machine are kept out by --socket.
+NBD has no authentication and no encryption, so the gate serves only this machine unless
+--allow-remote is given. With --socket, only this user can connect.
 
 Examples:
   shoal volume create vm --code 4+2 --block 100G; shoal nbd vm
@@ -41,13 +41,13 @@ Examples:
 pub(crate) struct NbdArgs {
     /// The volume
     volume: String,
-    /// A file of a volume of files, instead of a block volume
+    /// Exports this file of the volume, instead of a block volume
     #[arg(long, value_name = "PATH")]
     file: Option<String>,
-    /// Lets nobody write
+    /// Allows no writes
     #[arg(long)]
     read_only: bool,
-    /// Lets no other gate or mount have the volume meanwhile; files that can be written always have this
+    /// Allows no other gate or mount of the volume meanwhile; always on for a writable file
     #[arg(long)]
     exclusive: bool,
     /// Makes every write stable before it is answered, as if each had FUA
@@ -59,21 +59,21 @@ pub(crate) struct NbdArgs {
     /// Listens at a Unix socket instead, for this user only
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Listens beyond this machine, where everybody who can connect can read and write
+    /// Allows to listen beyond this machine: everybody who can connect can read and write
     #[arg(long)]
     allow_remote: bool,
-    /// Clients at a time
+    /// Most clients at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
     #[command(flatten)]
     cluster: ConnectionArgs,
-    /// Memory budget of the gate, without what requests on their way hold: 8M for each client, or one request
+    /// Memory budget of the gate, without requests in progress: up to 8M for each client, or one larger request
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
-    /// Threads that serve clients, each client one of them
+    /// Threads that serve clients; each client is served by one of them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Ends the gates of the volume on this machine, everything stable; with --listen or --socket that one
+    /// Ends the volume's gates on this machine, after making everything stable; with --listen or --socket only that one
     #[arg(long)]
     stop: bool,
     /// Stays in the foreground and logs to standard error
@@ -86,7 +86,7 @@ pub(crate) struct NbdArgs {
     daemon: DaemonArgs,
 }
 
-/// Where a gate listens unless it is told.
+/// The default address of a gate.
 const LISTEN_DEFAULT: &str = "127.0.0.1:10809";
 pub(crate) fn run(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
     if args.stop {
@@ -136,7 +136,7 @@ fn start(args: &NbdArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
     process::start("nbd", &words, log)
 }
 
-/// Where the gate is to listen, as an address that anybody on this machine may be told.
+/// The address at which the gate will listen, in a form that is valid in every process of this machine.
 fn listen(args: &NbdArgs) -> anyhow::Result<Listen> {
     let Some(socket) = &args.socket else {
         let at = args.listen.clone().unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
@@ -156,7 +156,7 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     let world = real_world()?;
     let (Listen::Port(at) | Listen::Path(at)) = &listen;
     let mut client = target.client(&args.volume, args.memory, format!("{}:nbd {at}", host()));
-    // The disk is read all the time, and nobody looks at when.
+    // Access times of a disk are not useful.
     client.updates_atime = false;
     client.exclusive = args.exclusive || (args.file.is_some() && !args.read_only);
     let options = NbdOptions {
@@ -180,7 +180,7 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     ended.context("the gate ended with bytes that could not be made stable")
 }
 
-/// What clients connect to.
+/// The URI for clients.
 fn uri(listen: &Listen, address: &str, args: &NbdArgs) -> String {
     let file = args.file.as_deref().map(|file| format!("/{}", file.trim_start_matches('/')));
     let name = format!("{}{}", args.volume, file.unwrap_or_default());
@@ -190,7 +190,7 @@ fn uri(listen: &Listen, address: &str, args: &NbdArgs) -> String {
     }
 }
 
-/// Refuses an address that other machines can reach, unless that is wanted.
+/// Refuses an address that other machines can reach, unless --allow-remote is given.
 fn check_listen(listen: &Listen, allow_remote: bool) -> anyhow::Result<()> {
     let Listen::Port(at) = listen else { return Ok(()) };
     let addresses = at.to_socket_addrs().map_err(|error| {

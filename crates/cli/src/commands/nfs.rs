@@ -18,18 +18,18 @@ use crate::process::{self, Started};
 use crate::remote::{ConnectionArgs, Target, explain_join, real_world};
 use crate::size::Size;
 
-/// Serves a volume by NFS version 3
+/// Serves a volume through NFS version 3
 #[derive(Args)]
 #[command(after_help = "\
 Returns when the gate answers, and prints the line that mounts it; its daemon logs to /var/log/shoal. --stop ends it.
 
-A volume may have gates on several machines, beside mounts: file handles are the same at all of them, and what a client
-has written and committed (close and fsync do) is there for whoever opens the file next, at any gate or mount. A gate that
-was killed may be started again at the same address: clients go on where they were, and write again what they had not
-committed. Locks are the clients' own affair: mount with nolock.
+A volume may have gates on several machines, and mounts too. File handles are the same at all gates. Bytes that a client
+has committed (by close or fsync) are visible to every later open of the file, at any gate or mount. A gate that
+was killed may be started again at the same address: clients continue, and write again what they had not
+committed. The gate has no file locks: mount with nolock.
 
-NFS believes what a client says about its users. The gate serves this machine only; to listen elsewhere, say which
-clients may come with --allow. Their root counts as nobody (65534) unless --no-root-squash is given.
+NFS trusts a client's claims about its users, so the gate serves only this machine by default. To serve other machines,
+name the clients with --allow. Their root is treated as nobody (65534) unless --no-root-squash is given.
 
 Examples:
   shoal nfs main
@@ -43,27 +43,27 @@ pub(crate) struct NfsArgs {
     /// Where to listen, HOST:PORT [default: 127.0.0.1:2049]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Clients that may come: an address, or a range such as 10.0.0.0/24; may be given several times
+    /// Allowed clients: an address, or a range such as 10.0.0.0/24; may be given several times
     #[arg(long, value_name = "CLIENTS")]
     allow: Vec<Network>,
-    /// Lets nobody change anything
+    /// Allows no changes
     #[arg(long)]
     read_only: bool,
-    /// Lets the clients' root be root here too
+    /// Treats the clients' root as root
     #[arg(long)]
     no_root_squash: bool,
-    /// Clients at a time
+    /// Most clients at the same time
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: u16,
     #[command(flatten)]
     cluster: ConnectionArgs,
-    /// Memory budget of the gate, a quarter of it for requests on their way; one that is still coming in is not counted
+    /// Memory budget of the gate, a quarter of it for requests in progress; requests that still arrive are not counted
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
     /// Threads that serve requests
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Ends the gates of the volume on this machine, everything stable; with --listen that one
+    /// Ends the volume's gates on this machine, after making everything stable; with --listen only that one
     #[arg(long)]
     stop: bool,
     /// Stays in the foreground and logs to standard error
@@ -76,7 +76,7 @@ pub(crate) struct NfsArgs {
     daemon: DaemonArgs,
 }
 
-/// Where a gate listens unless it is told.
+/// The default address of a gate.
 const LISTEN_DEFAULT: &str = "127.0.0.1:2049";
 impl NfsArgs {
     fn listen(&self) -> &str {
@@ -130,7 +130,7 @@ fn log_path(args: &NfsArgs) -> PathBuf {
     Path::new("/var/log/shoal").join(format!("nfs-{}-{port}.log", args.volume))
 }
 
-/// How Linux and macOS mount the volume.
+/// The commands that mount the volume on Linux and macOS.
 fn mount_lines(address: &SocketAddr, volume: &str) -> (String, String) {
     let port = address.port();
     let host = match address.ip() {

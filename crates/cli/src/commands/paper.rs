@@ -19,15 +19,15 @@ use crate::output::Output;
 use crate::problem::problem;
 use crate::signals;
 
-/// Repeats the experiments of a paper with Shoal, and writes a page of what came out
+/// Repeats the experiments of a paper with Shoal, and writes a page with the results
 #[derive(Args)]
 #[command(after_help = "\
 001: single I/O space from network block devices, software RAID and NFS. Up to 16 nodes, each a network namespace with a
      link of 10 or 100 Mbit/s and a brick in RAM; at most 3 GiB of RAM; ten minutes. Wants iproute2, FUSE and nbdkit.
 
 The nodes, their links, programs, mounts and disks live in namespaces of their own, which the kernel clears away however
-the command ends. The page says which of the paper's findings are seen here too, and which are not. Leave the machine
-alone meanwhile: everything that runs on it counts.
+the command ends. The page says which of the paper's findings are confirmed, and which are not. Leave the machine
+idle meanwhile: other programs change the results.
 
 Examples:
   shoal paper 001                          writes docs/papers/001.md with its pictures and 001.json with every run
@@ -36,13 +36,13 @@ Examples:
 pub(crate) struct PaperArgs {
     /// Which paper
     paper: Paper,
-    /// Much smaller, within a minute: its figures mean nothing
+    /// Much smaller, within a minute: only a check that it works, its figures have no meaning
     #[arg(long)]
     quick: bool,
-    /// Where the page goes
+    /// Directory for the page
     #[arg(long, value_name = "DIR", default_value = "docs/papers")]
     out: PathBuf,
-    /// Measures nothing and writes the page of an earlier run's JSON
+    /// Measures nothing, and writes the page from the JSON file of an earlier run
     #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     from: Option<PathBuf>,
     /// The first process of the sandbox
@@ -93,14 +93,14 @@ fn verdicts(measured: &Measured, page: &Path) -> String {
     text + &format!("\nall of it: {}", page.display())
 }
 
-/// Starts this program again in a sandbox, passes its progress on, and returns its document.
+/// Starts this program again in a sandbox, shows its progress, and returns its document.
 fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
     check_fuse()?;
     let first = Arc::new(AtomicI32::new(0));
     let to_end = Arc::clone(&first);
     signals::on_stop(move |_| match to_end.load(Ordering::Acquire) {
         0 => std::process::exit(130),
-        // The kernel ends everything else with it; whoever waits for it then goes on.
+        // The kernel ends everything in the sandbox with it, and the thread that waits for it goes on.
         pid => drop(kill(Pid::from_raw(pid), Signal::SIGKILL)),
     })?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
@@ -123,7 +123,7 @@ fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
     }
 }
 
-/// The first process of the sandbox: measures, tells how far it is on standard error, prints a document.
+/// The first process of the sandbox: measures, prints its progress on standard error, and prints a document.
 fn inside(args: &PaperArgs) -> anyhow::Result<()> {
     sandbox::enter(paper001::scale::SANDBOX_BYTES)?;
     let shoal = std::env::current_exe().context("cannot find this program's own file")?;

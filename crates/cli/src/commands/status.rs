@@ -21,9 +21,9 @@ use crate::size::Size;
 /// Shows bricks, space, groups with their epochs and primaries, memory against the budgets, and the longest turns
 #[derive(Args)]
 #[command(after_help = "\
-A turn is the time for which one task of a process keeps its thread: everything else of the process waits. `longest turn` is
-that of the last hour, and whose it was; `--json` has the longest of each kind of tasks (`wall_us` on the clock, `cpu_us` at
-most of it spent by the thread itself: where that is much less, the machine was busy with other things).
+A turn is the time for which one task keeps its thread, while everything else on this thread waits. `longest turn` is the
+longest one of the last hour, with its task. `--json` has the longest of each kind of task: `wall_us` by the clock, and
+`cpu_us`, at most the CPU time of the thread itself. If `cpu_us` is much less, the machine was busy with other programs.
 
 Examples:
   shoal status                                              the embedded cluster
@@ -134,7 +134,7 @@ fn words(
         if short > 0 {
             let stopped =
                 volume.groups.iter().filter(|g| (g.live().count_ones() as usize) < code.k()).count();
-            text += &format!("  {short} groups lack units, {stopped} of them more than the code bears\n");
+            text += &format!("  {short} groups lack units, {stopped} of them more than the code survives\n");
         }
         for mount in report.mounts.iter().filter(|mount| mount.volume == volume.id && mount.exclusive) {
             text += &format!("  mounted exclusively at {} (client {})\n", mount.place, mount.client);
@@ -149,12 +149,12 @@ fn words(
     text
 }
 
-/// What is to be said of a brick that no volume uses.
+/// A note for a brick that no volume uses.
 fn idle(map: &ClusterMap, roles: Option<&Roles>) -> &'static str {
     if !map.volumes.is_empty() && roles.is_none() { ", in no group" } else { "" }
 }
 
-/// What a brick is to the groups.
+/// The number of roles that a brick has in groups.
 #[derive(Default)]
 struct Roles {
     /// Groups in which it has a slot.
@@ -163,7 +163,7 @@ struct Roles {
     primary: usize,
 }
 
-/// What each brick is, those left out that are in no group. One pass over the map, however many bricks there are.
+/// The roles of each brick that is in a group. One pass over the map, for any number of bricks.
 fn roles(map: &ClusterMap) -> BTreeMap<BrickId, Roles> {
     let mut roles: BTreeMap<BrickId, Roles> = BTreeMap::new();
     for (volume, group) in map.volumes.iter().flat_map(|v| v.groups.iter().map(move |g| (v, g))) {
@@ -186,7 +186,7 @@ fn memory(used: u64, budget: u64) -> String {
     format!("{} of {}", Size(used), Size(budget))
 }
 
-/// The longest turn of a process in the last hour, and whose it was.
+/// The longest turn of a process in the last hour, and its task.
 fn longest_turn(turns: &[LongTurn]) -> String {
     turns.first().map_or("< 1 ms".into(), |turn| format!("{} ms, {}", turn.wall_us / 1000, turn.task))
 }

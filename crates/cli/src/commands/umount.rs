@@ -1,7 +1,7 @@
-//! `shoal umount`: ends a mount, everything stable.
+//! `shoal umount`: ends a mount after making everything stable.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use nix::errno::Errno;
@@ -12,24 +12,27 @@ use crate::mountpoint::{FS_TYPE, absolute, mount_daemons, mounted_at};
 use crate::output::Output;
 use crate::problem::problem;
 
-/// Unmounts DIR; returns when everything that was written is stable
+/// Unmounts DIR; returns when everything written is stable
 #[derive(Args)]
 #[command(after_help = "\
-Works also if the mount's daemon has died. (Plain `umount DIR` works too, but does not wait for the flushing.)
+Works even if the mount's daemon has died. (Plain `umount DIR` works too, but does not wait until everything is stable.)
 
 Examples:
   shoal umount /mnt/shoal
-  shoal umount --lazy /mnt/shoal      takes it out of the way although files in it are open")]
+  shoal umount --lazy /mnt/shoal      detaches it although files in it are open")]
 pub(crate) struct UmountArgs {
     /// The mount point
     dir: PathBuf,
-    /// Detaches it now, ends it when the last open file is closed
+    /// Detaches it now; the mount ends when the last open file is closed
     #[arg(long)]
     lazy: bool,
 }
 
 /// How long a mount's daemon may take to make everything stable.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
+/// How long a mount may be busy before that is an error. Whoever looks at all mounts, as `df` does, has each of them busy
+/// for a moment.
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &UmountArgs, output: &Output) -> anyhow::Result<()> {
     let dir = absolute(&args.dir)?;
@@ -38,13 +41,13 @@ pub(crate) fn run(args: &UmountArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unmounts `dir`, an absolute path, and waits for its daemon's end.
+/// Unmounts `dir`, an absolute path, and waits until its daemon has ended.
 pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<()> {
     let daemon = mount_daemons().into_iter().find(|m| m.dir == dir).map(|m| m.daemon);
     match mounted_at(dir)? {
         Some(mount) if mount.fs_type == FS_TYPE => detach(dir, lazy)?,
-        Some(mount) => anyhow::bail!("{} is no Shoal mount but {}", dir.display(), mount.fs_type),
-        // Unmounted by somebody else a moment ago: its daemon may still have bytes to make stable.
+        Some(mount) => anyhow::bail!("{} is not a Shoal mount but {}", dir.display(), mount.fs_type),
+        // It was just unmounted by other means: its daemon may still have bytes to make stable.
         None if daemon.is_some() => {}
         None => anyhow::bail!("{} is not mounted", dir.display()),
     }
@@ -68,7 +71,13 @@ pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<
 
 fn detach(dir: &Path, lazy: bool) -> anyhow::Result<()> {
     let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
-    umount2(dir, flags).map_err(|errno| match errno {
+    let began = Instant::now();
+    let mut done = umount2(dir, flags);
+    while done == Err(Errno::EBUSY) && began.elapsed() < BUSY_PATIENCE {
+        std::thread::sleep(Duration::from_millis(50));
+        done = umount2(dir, flags);
+    }
+    done.map_err(|errno| match errno {
         Errno::EBUSY => problem(
             format!("{} is busy: a program has a file or its working directory in it", dir.display()),
             format!("`fuser -vm {}` to see which, or --lazy", dir.display()),

@@ -16,20 +16,20 @@ use crate::problem::problem;
 use crate::remote::{ClusterSnapshot, Remote, Target};
 use crate::size::Size;
 
-/// Starts a cluster of this machine: one metadata service and some bricks, their data in one directory
+/// Starts a cluster on this machine: one metadata service and some bricks, with all data in one directory
 #[derive(Args)]
 #[command(after_help = "\
-The first `up` makes the cluster, later ones start what is there again. Everything listens on 127.0.0.1 with a
-key of its own. The volume `main` is made with it; `shoal mount main DIR` shows it as files.
+The first `up` makes the cluster, later ones start it again. Everything listens on 127.0.0.1 with a
+new key. The volume `main` is made too; `shoal mount main DIR` mounts it.
 
-Put the directories of the bricks on disks of their own by linking DIR/bricks/bN elsewhere while it is down.
+To put bricks on separate disks, replace DIR/bricks/bN by symbolic links while the cluster is down.
 
 Examples:
   shoal up                                  four bricks, code 2+2, in /var/lib/shoal (as root)
   shoal up --dir ~/shoal --bricks 10        ten bricks, code 8+2
   shoal up --bricks 3 --code 1+2            three copies of everything")]
 pub(crate) struct UpArgs {
-    /// Where everything lives [default: /var/lib/shoal for root, ~/.local/share/shoal otherwise]
+    /// Directory of the cluster [default: /var/lib/shoal for root, ~/.local/share/shoal otherwise]
     #[arg(long, value_name = "DIR", env = "SHOAL_DIR")]
     dir: Option<PathBuf>,
     /// Number of bricks [default: 4]
@@ -122,7 +122,7 @@ fn size_for(dir: &std::path::Path, bricks: u32) -> anyhow::Result<Size> {
     Ok(Size(size.min(SIZE_MAX)))
 }
 
-/// A cluster that is there keeps what it was made with: other wishes are an error, not ignored.
+/// An existing cluster keeps its options. Different options are an error and are not ignored.
 fn check_same(args: &UpArgs, home: &Home) -> anyhow::Result<()> {
     let plan = home.plan();
     let differs = [

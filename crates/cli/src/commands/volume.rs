@@ -20,9 +20,9 @@ use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
 
-/// Bytes of an answer that are read.
+/// Most bytes of a typed answer.
 const TYPED_MAX: u64 = 1024;
-/// Bricks that an error names.
+/// Most bricks that an error names.
 const NAMED_MAX: usize = 8;
 
 /// Makes, lists, grows, compares and deletes volumes
@@ -59,15 +59,15 @@ enum Action {
     Grow {
         /// The block volume
         name: String,
-        /// Its bytes from now on
+        /// Its new size
         size: Size,
     },
     Verify(verify::VerifyArgs),
-    /// Deletes a volume and everything in it, once its name has been typed again
+    /// Deletes a volume and everything in it, after you have typed its name again
     Delete {
         /// The volume
         name: String,
-        /// Asks nothing
+        /// Does not ask for the name
         #[arg(long)]
         yes: bool,
     },
@@ -78,19 +78,19 @@ enum Action {
 struct CreateArgs {
     /// Its name
     name: String,
-    /// Data and parity units of a stripe: 8+2 bears the loss of any two nodes
+    /// Data and parity units of a stripe: 8+2 survives the loss of any two nodes
     #[arg(long, value_name = "K+M")]
     code: Code,
     /// Bytes of a unit, a power of two from 4K to 4M
     #[arg(long, value_name = "SIZE", default_value = "256K")]
     unit: Size,
-    /// Number of groups, 0 for a fitting one; fixed for the volume's life
+    /// Number of groups, 0 for a suitable one; it can never be changed
     #[arg(long, value_name = "N", default_value_t = 0)]
     groups: u32,
-    /// Lets units of a stripe share a machine: bears the loss of bricks, not of machines
+    /// Allows units of a stripe on the same machine: survives the loss of bricks, not of machines
     #[arg(long)]
     same_node: bool,
-    /// Makes a block volume: one disk of so many bytes, thin, for `shoal nbd` or a loop device
+    /// Makes a block volume: one thin disk of this size, for `shoal nbd` or a loop device
     #[arg(long, value_name = "SIZE")]
     block: Option<Size>,
 }
@@ -146,7 +146,7 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
     Ok(())
 }
 
-/// The groups that were asked for, in words.
+/// The requested number of groups, as text.
 fn groups_of(args: &CreateArgs) -> String {
     if args.groups == 0 { "so many".to_owned() } else { args.groups.to_string() }
 }
@@ -182,7 +182,7 @@ fn grow(name: &str, size: Size, remote: &Remote, output: &Output) -> anyhow::Res
     Ok(())
 }
 
-/// Says what there is, what of it is up, and what would fit.
+/// The error for too few failure domains: those that exist, those that are Up, and a code that would fit.
 fn too_few(args: &CreateArgs, map: &ClusterMap) -> anyhow::Error {
     let is_up = |brick: &&BrickInfo| brick.state == BrickState::Up;
     let known = Domains::of(map.bricks.iter());
@@ -207,7 +207,7 @@ fn too_few(args: &CreateArgs, map: &ClusterMap) -> anyhow::Error {
         format!("--code {}", fitting_code(up.bricks))
     } else if slots <= up.bricks {
         let code = fitting_code(up.nodes);
-        format!("--code {code}, or --same-node to let units share a node and bear the loss of bricks only")
+        format!("--code {code}, or --same-node to let units share a node and survive the loss of bricks only")
     } else {
         format!("--code {}, or --code {} --same-node", fitting_code(up.nodes), fitting_code(up.bricks))
     };
@@ -220,7 +220,7 @@ fn too_few(args: &CreateArgs, map: &ClusterMap) -> anyhow::Error {
     problem(what, remedy)
 }
 
-/// Some failure domains.
+/// Numbers of failure domains.
 struct Domains {
     bricks: u32,
     nodes: u32,
@@ -239,7 +239,7 @@ impl Domains {
     }
 }
 
-/// The first ones, and how many others there are.
+/// The first names, and the number of others.
 fn some_of(names: &[String]) -> String {
     let named = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED_MAX) {
@@ -307,13 +307,13 @@ fn delete(name: &str, yes: bool, remote: &Remote, output: &Output) -> anyhow::Re
     Ok(())
 }
 
-/// Has the user type the volume's name.
+/// Asks the user to type the volume's name.
 fn confirm(volume: &VolumeInfo) -> anyhow::Result<()> {
     let name = &volume.name;
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(problem(
             format!(
-                "nothing is deleted: there is no terminal to ask whether all of volume `{name}` is to go"
+                "nothing is deleted: there is no terminal to ask whether all of volume `{name}` is to be deleted"
             ),
             format!("`shoal volume delete {name} --yes`, if everything in it is to be lost"),
         ));

@@ -1,4 +1,4 @@
-//! The stage: a directory, a cluster and mounts of its own, and the clearing of it, whatever happens.
+//! The demo's own directory, cluster and mounts, and their removal, whatever happens.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,21 +24,21 @@ use crate::size::Size;
 /// How long a mount's daemon may take to make everything stable.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Journal of each brick: written when it is formatted, so not more than the story needs.
+/// Bytes of each brick's journal. Formatting writes them, so this is no more than the demo needs.
 const JOURNAL: Size = Size(32 << 20);
 
-/// What has to be cleared away, known to the thread that hears Ctrl-C too.
+/// What must be removed; shared with the thread that handles Ctrl-C.
 #[derive(Default)]
 pub(super) struct Cleanup {
     made: Mutex<Made>,
-    /// Held while the stage is being cleared: nobody ends the process meanwhile.
+    /// Held during the removal, so that the process does not end meanwhile.
     clearing: Mutex<()>,
 }
 
 #[derive(Default)]
 struct Made {
     dir: Option<PathBuf>,
-    /// The directory was there, empty: it stays.
+    /// The directory existed before (empty), so it is kept.
     dir_was_there: bool,
     home: Option<Home>,
     mounts: Vec<(PathBuf, Daemon)>,
@@ -50,8 +50,8 @@ impl Cleanup {
         f(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Unmounts, kills by pid, removes. Does nothing the second time, or if the stage is to be kept. Returns when the
-    /// stage is clear, whoever clears it.
+    /// Unmounts, kills processes by pid, removes files. Does nothing the second time, or with `--keep`. Returns when
+    /// everything is removed, by any thread.
     pub(super) fn clear(&self) {
         let _clearing = self.clearing.lock().unwrap_or_else(PoisonError::into_inner);
         let made = self.change(|made| if made.kept { Made::default() } else { std::mem::take(made) });
@@ -73,7 +73,7 @@ impl Cleanup {
         for name in ["cluster.json", "key"] {
             let _ = fs::remove_file(dir.join(name));
         }
-        // A mount point goes only if nothing is mounted there any more: never delete through a mount.
+        // Remove a mount point only if nothing is mounted there any more: never delete through a mount.
         for name in ["mount-1", "mount-2"] {
             let _ = fs::remove_dir(dir.join(name));
         }
@@ -85,7 +85,7 @@ impl Cleanup {
         }
     }
 
-    /// Saves the logs of a failed run from the clearing. Returns where they are.
+    /// Moves the logs of a failed run out of the directory before its removal. Returns their place.
     pub(super) fn save_logs(&self) -> Option<PathBuf> {
         let log = self.change(|made| made.dir.as_ref().map(|dir| dir.join("log")))?;
         let saved = std::env::temp_dir().join(format!("shoal-demo-logs-{}", std::process::id()));
@@ -97,7 +97,7 @@ impl Cleanup {
     }
 }
 
-/// The cluster on its stage.
+/// The running cluster of the demo.
 pub(super) struct DemoCluster {
     pub(super) home: Home,
     pub(super) remote: Remote,
@@ -105,13 +105,13 @@ pub(super) struct DemoCluster {
     tied: bool,
 }
 
-/// A mount on the stage.
+/// A mount of the demo.
 pub(super) struct DemoMount {
     pub(super) dir: PathBuf,
     daemon: Daemon,
 }
 
-/// What the cluster on the stage is to be.
+/// The options of the cluster.
 pub(super) struct ClusterOptions {
     pub(super) bricks: u32,
     pub(super) code: Code,
@@ -122,7 +122,7 @@ pub(super) struct ClusterOptions {
 }
 
 impl DemoCluster {
-    /// Builds the stage and brings the cluster up.
+    /// Makes the directory and starts the cluster.
     pub(super) fn start(
         dir: Option<&Path>,
         options: &ClusterOptions,
@@ -153,7 +153,7 @@ impl DemoCluster {
         Ok((DemoCluster { home, remote, cleanup, tied: !options.keep }, report))
     }
 
-    /// Mounts the volume at a directory of the stage, by a process of its own.
+    /// Mounts the volume in the demo's directory, by a new process.
     pub(super) fn mount(&self, name: &str, output: &Output) -> anyhow::Result<DemoMount> {
         let dir = self.home.dir().join(name);
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -174,7 +174,7 @@ impl DemoCluster {
         Ok(DemoMount { dir, daemon })
     }
 
-    /// Ends a mount; returns when everything written through it is stable and its process has gone.
+    /// Ends a mount. Returns when everything written through it is stable and its process has ended.
     pub(super) fn unmount(&self, mount: &DemoMount, output: &Output) -> anyhow::Result<()> {
         let spinner = output.spinner("making everything stable");
         umount2(&mount.dir, MntFlags::empty())
@@ -191,14 +191,14 @@ impl DemoCluster {
         self.home.daemon(&brick.to_string()).with_context(|| format!("brick {brick} does not run"))
     }
 
-    /// Leaves the stage as it is.
+    /// Keeps everything.
     pub(super) fn keep(&self) {
         self.cleanup.change(|made| made.kept = true);
     }
 }
 
 impl DemoMount {
-    /// The counters in the mount's own status file.
+    /// The counters in the mount's status file.
     pub(super) fn counters(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let path = self.dir.join(".shoal/status");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -224,7 +224,7 @@ fn make_dir(dir: Option<&Path>) -> anyhow::Result<(PathBuf, bool)> {
     Ok((fs::canonicalize(dir)?, true))
 }
 
-/// Room for the data and parity twice over, and for journals: the files are sparse.
+/// Room for twice the data and parity, and for journals; the files are sparse.
 fn brick_size(options: &ClusterOptions) -> Size {
     const LEAST: u64 = 2 << 30;
     Size((raw_bytes(options) * 2 / u64::from(options.bricks)).next_multiple_of(1 << 20) + LEAST)

@@ -1,7 +1,7 @@
-//! The demo's files: chosen, copied in, compared.
+//! The demo's files: selects, copies and compares them.
 //!
-//! Two threads work through the list. Half-way they stop at a *gate* until the story opens it, so that a brick is
-//! killed in the middle of the work however small the input is.
+//! Two threads work through the list. Half-way they stop at a *gate* until the demo opens it. So a brick is killed in
+//! the middle of the work even if the input is small.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 const CHUNK: usize = 1 << 20;
 /// Threads that copy or compare.
 const THREADS: usize = 2;
-/// What every Debian has, with the most bytes and files to take of each.
+/// Directories that every Debian has, with the most bytes and files to take from each.
 const DEFAULT_INPUT: [(&str, u64, usize); 3] =
     [("/usr/lib", 160 << 20, 1200), ("/usr/share", 60 << 20, 1500), ("/usr/bin", 80 << 20, 600)];
 
@@ -120,7 +120,7 @@ impl List {
     }
 }
 
-/// The progress of one pass over the list, shared by its threads and the story.
+/// The progress of one pass over the list, shared by its threads and the demo's main thread.
 pub(super) struct Pass {
     bytes: AtomicU64,
     next: AtomicUsize,
@@ -133,10 +133,10 @@ pub(super) struct Pass {
     notes: Mutex<Vec<String>>,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 pub(super) struct Done {
     pub(super) mismatches: u64,
-    /// The first mismatches, in words.
+    /// The first mismatches, as text.
     pub(super) notes: Vec<String>,
 }
 
@@ -160,12 +160,12 @@ impl Pass {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// True until every thread has come to its end.
+    /// Whether some thread still runs.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets the second half go on.
+    /// Opens the gate: the second half begins.
     pub(super) fn open_gate(&self) {
         *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.opened.notify_all();
@@ -198,7 +198,7 @@ impl Pass {
         }
     }
 
-    /// Copies everything to below `mount`, with two threads; `watch` runs beside them until they are done.
+    /// Copies everything to below `mount`, with two threads; `watch` runs meanwhile.
     pub(super) fn copy(
         &self,
         list: &List,
@@ -212,7 +212,7 @@ impl Pass {
         self.work(list, watch, |entry| self.copy_one(entry, mount))
     }
 
-    /// Compares everything below `mount` with where it came from, byte by byte.
+    /// Compares everything below `mount` with its source, byte by byte.
     pub(super) fn compare(
         &self,
         list: &List,
@@ -343,7 +343,7 @@ impl Pass {
         }
     }
 
-    /// Every name that should be there is compared one by one; here, that no other one is.
+    /// Checks that there are no other names. The expected ones are compared elsewhere.
     fn compare_names(&self, list: &List, mount: &Path) -> anyhow::Result<()> {
         let expected: std::collections::BTreeSet<&Path> =
             list.entries.iter().map(|e| e.below.as_path()).collect();

@@ -1,12 +1,12 @@
-//! The story of `shoal demo`, told by real processes, real mounts and real files.
+//! `shoal demo`, with real processes, real mounts and real files.
 //!
 //! | file | what |
 //! |---|---|
 //! | `phases.rs` | the phases, in order |
-//! | `cluster.rs` | the cluster on its stage: directory, processes, mounts; and clearing the stage, whatever happens |
-//! | `files.rs` | which files; copying them in; comparing them |
+//! | `cluster.rs` | directory, cluster and mounts of the demo, and their removal |
+//! | `files.rs` | selects, copies and compares files |
 //! | `victims.rs` | which bricks are killed |
-//! | `report.rs` | what came of it, in words and as JSON |
+//! | `report.rs` | the result, as text and as JSON |
 
 mod cluster;
 mod files;

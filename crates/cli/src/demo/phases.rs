@@ -24,7 +24,7 @@ use crate::problem::problem;
 use crate::signals;
 use crate::size::Size;
 
-/// What to play.
+/// Options of the demo.
 pub(crate) struct DemoOptions {
     pub(crate) input: Option<PathBuf>,
     pub(crate) dir: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct DemoOptions {
     pub(crate) keep: bool,
 }
 
-/// Plays the demo, clears the stage, and fails if the report is bad.
+/// Runs the demo, removes everything, and fails if the report is bad.
 pub(crate) fn run_demo(args: &DemoOptions, output: &Output) -> anyhow::Result<()> {
     if args.code.m() < 2 {
         return Err(problem(
@@ -55,7 +55,7 @@ pub(crate) fn run_demo(args: &DemoOptions, output: &Output) -> anyhow::Result<()
     })?;
     let result = Demo { args, output, phases: Vec::new(), began: Instant::now() }.run(&cleanup);
     if interrupted.load(Ordering::Relaxed) {
-        // What failed was the stage being cleared; whoever does that ends the process.
+        // The error comes from the removal after Ctrl-C. The thread that removes everything also ends the process.
         loop {
             thread::park();
         }
@@ -197,8 +197,8 @@ impl Demo<'_> {
         Ok((victim.context("no brick was killed while comparing")?, done))
     }
 
-    /// Kills one brick when two fifths of the pass are through, lets the rest go on, and shows what became of the
-    /// cluster. Returns when the pass is over.
+    /// Kills one brick after two fifths of the pass, lets the rest continue, and shows the state of the cluster.
+    /// Returns at the end of the pass.
     fn strike(
         &self,
         cluster: &DemoCluster,

@@ -1,4 +1,4 @@
-//! What came of it.
+//! The report of the demo.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +40,8 @@ impl Report {
         Some(self.counters.get(name)?.saturating_sub(*self.before.get(name)?))
     }
 
-    /// Units that had to be decoded. The mount counts what its own reads needed, the bricks all; a killed brick's
-    /// last count may be missing from theirs.
+    /// Decoded units. The mount counts those for its own reads; the bricks count all, but the last count of a killed
+    /// brick may be missing.
     fn decoded(&self) -> u64 {
         self.decoded_by_bricks.max(self.decoded_for_reading())
     }
@@ -55,7 +55,7 @@ impl Report {
         self.counted("bytes_own")
     }
 
-    /// Bytes that bricks sent for reads; more than was asked for where a read was made again.
+    /// Bytes that bricks sent for reads; more than was read if a read was repeated.
     fn from_bricks(counted: impl Fn(&str) -> Option<u64>) -> u64 {
         ["bytes_direct", "bytes_primary"].iter().filter_map(|name| counted(name)).sum()
     }
@@ -64,7 +64,7 @@ impl Report {
         self.victims.iter().any(|v| v.primary_of > 0 && v.ordered > 0)
     }
 
-    /// Everything that is wrong, empty if all is well.
+    /// Everything that is wrong; empty if all is well.
     fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         if self.mismatches > 0 {

@@ -1,6 +1,6 @@
-//! Which bricks are killed, and the killing.
+//! Selects and kills bricks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sys::signal::Signal;
@@ -15,26 +15,37 @@ use crate::embedded::MAIN_VOLUME;
 pub(super) struct Victim {
     pub(super) brick: BrickId,
     pub(super) pid: i32,
-    /// Groups that it was the primary of when it died.
+    /// Groups of which it was the primary when it was killed.
     pub(super) primary_of: usize,
     /// Operations that it had ordered as primary.
     pub(super) ordered: u64,
     /// Units that it had decoded.
     pub(super) decoded: u64,
-    /// Where in the pass it happened, in bytes.
+    /// When in the pass it was killed, in bytes.
     pub(super) at: u64,
 }
 
-/// The primary that has ordered the most so far: groups in use lose their primary.
+/// How long a small input may lie in the mount's buffers before the first write is ordered.
+const FIRST_WRITE: Duration = Duration::from_secs(5);
+
+/// The primary that has ordered the most operations so far, so that groups in use lose their primary. Waits for the first
+/// write to be ordered: the mount keeps a small input for a second.
 pub(super) fn busiest_primary(cluster: &DemoCluster) -> anyhow::Result<BrickId> {
-    let map = cluster.remote.status()?.map;
-    let reports = up(&map).filter_map(|(id, address)| Some((id, cluster.remote.brick(address)?)));
-    let primaries = reports.filter(|(id, report)| report.ordered > 0 && primary_of(&map, *id) > 0);
-    let busiest = primaries.max_by_key(|(_, report)| report.ordered);
-    busiest.map(|(id, _)| id).context("no brick has ordered a write yet")
+    let began = Instant::now();
+    loop {
+        let map = cluster.remote.status()?.map;
+        let reports = up(&map).filter_map(|(id, address)| Some((id, cluster.remote.brick(address)?)));
+        let primaries = reports.filter(|(id, report)| report.ordered > 0 && primary_of(&map, *id) > 0);
+        let busiest = primaries.max_by_key(|(_, report)| report.ordered);
+        if let Some((id, _)) = busiest {
+            return Ok(id);
+        }
+        anyhow::ensure!(began.elapsed() < FIRST_WRITE, "no brick has ordered a write yet");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
-/// The live brick with the most data: reading must do without it.
+/// The live brick with the most data slots, so that reads must decode.
 pub(super) fn fullest_data_brick(cluster: &DemoCluster) -> anyhow::Result<BrickId> {
     let map = cluster.remote.status()?.map;
     let volume = map.volume_named(MAIN_VOLUME).context("the volume `main` is gone")?;

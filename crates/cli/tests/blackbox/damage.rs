@@ -1,4 +1,5 @@
-//! Bytes at rest that rot, disks that are somebody else's, disks that are full.
+//! Damaged, foreign and full disks give an error and never a wrong byte: bytes of bricks are changed on purpose, and
+//! all files are compared.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -212,7 +213,7 @@ fn a_loss_that_a_write_has_told_is_told_by_fsync_too() {
     assert!((0..200).any(|number| !fits(number)), "the bricks never fill up");
     let file = File::create(mount.join("file")).expect("a file");
     file.write_all_at(&[1; 1 << 20], 0).expect("buffered");
-    // Until a write tells of the loss of an earlier one. That write is not made, so nothing more is lost by it.
+    // Writes until one fails, because an earlier one was lost. The write that fails adds nothing, so it loses nothing.
     let told = || {
         std::thread::sleep(std::time::Duration::from_secs(2));
         file.write_at(&[2; 4096], 1 << 20).is_err()
@@ -249,7 +250,7 @@ fn a_full_cluster_says_so_and_loses_nothing() {
     for (path, _) in kept.drain(..8) {
         fs::remove_file(path).expect("a file goes");
     }
-    // With fsync: that the close of a buffered file has failed is told to nobody who uses `fs::write`.
+    // With an fsync: `fs::write` does not report an error of the close.
     let fits = || {
         let file = File::create(mount.join("again"));
         file.and_then(|file| file.write_all_at(&[3; 4 << 20], 0).and_then(|()| file.sync_all())).is_ok()

@@ -1,4 +1,5 @@
-//! Mounts that are the only ones of their volume, with the kernel's write-back cache.
+//! An exclusive mount is the only one of its volume, and what the kernel holds back for it is not lost: others try to
+//! mount, the mount dies or loses its lease, and files are compared by the next mount.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes, OpenOptions};

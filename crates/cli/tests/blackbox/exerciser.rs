@@ -1,6 +1,6 @@
-//! One file and its model in memory: writes and reads, also around the page cache and with the cache dropped, truncations,
-//! maps, copies within the file, space that is asked for, syncs, reopenings, renames; after each operation that tells bytes,
-//! they are what the model has.
+//! A file is what its model in memory is, whatever is done to it while daemons are killed and stopped: writes and
+//! reads, also around the page cache and with the cache dropped, truncations, maps, copies within the file,
+//! allocations, syncs, reopenings and renames. After each operation that tells bytes, they are compared with the model.
 //!
 //! In the manner of fsx, and with all of its operations that the kernel offers of such a mount. Of `fallocate` that is what
 //! libc makes of it: the modes of the call are refused, and must change nothing. `SHOAL_LONG=1` makes it ten times as long, `SHOAL_SEED` begins elsewhere.
@@ -201,7 +201,7 @@ impl Exerciser {
         format!("copy {from} to {to}, {len}")
     }
 
-    /// Space is there for whoever asks for it: libc writes zeros where the mount has no such call.
+    /// Allocates space. The mount refuses the call of the kernel, so libc writes zeros.
     fn allocate(&mut self) -> String {
         let (offset, len) = self.range((self.model.len() as u64 + 50_000).min(LEN_MAX - 1));
         let fd = self.file.as_raw_fd();

@@ -1,4 +1,5 @@
-//! A mount behaves like a file system of this machine.
+//! A mount behaves like a file system of this machine: the same random operations run on a mount and on a tmpfs, and
+//! what they report is compared; single cases follow.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -66,7 +67,7 @@ fn random_operations(name: &str, seeds: std::ops::RangeInclusive<u64>, options: 
 }
 
 #[test]
-fn names_links_and_holes() {
+fn names_have_255_bytes_and_holes_are_zeros() {
     let fixture = Fixture::new("names");
     fixture.up(3, "2+1", "512M");
     let mount = fixture.mount("mnt");
@@ -208,7 +209,7 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
 }
 
 #[test]
-fn many_threads_at_once() {
+fn many_threads_at_once_read_what_they_wrote() {
     let fixture = Fixture::new("threads");
     fixture.up(4, "2+2", "1G");
     let mount = fixture.mount("mnt");

@@ -1,4 +1,5 @@
-//! fio writes and verifies while daemons are killed and stopped: it sees pauses, never an error, never a wrong byte.
+//! A program sees pauses, never an error and never a wrong byte: fio writes and verifies while daemons are killed and
+//! stopped.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Bricks that fill up under writers: the error comes out, nothing acknowledged is lost, and with space it goes on.
+//! Full bricks give an error, lose nothing that was acknowledged, and go on when there is space: four writers fill
+//! them, twice, and every synced piece is compared.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -31,7 +32,7 @@ fn fill(dir: &Path, writer: u64) -> (Written, Option<i32>) {
     let mut written = Written { path, seed, synced: 0 };
     for (number, piece) in pieces(seed).enumerate() {
         let offset = (number * PIECE) as u64;
-        // Some write in small pieces, most of which the error meets in an fsync.
+        // Half of the writers write small parts. They mostly hear of the error from an fsync.
         let parts: Vec<&[u8]> = piece.chunks(if writer.is_multiple_of(2) { PIECE } else { 5000 }).collect();
         let mut at = offset;
         let mut done = Ok(());

@@ -1,5 +1,6 @@
-//! A virtual machine whose kernel is a client of the gates: QEMU, software emulation, a kernel of Debian's. Only
-//! `./dev test --full` runs these tests.
+//! The Linux kernel's own clients of NBD and NFS lose nothing that they were promised: a virtual machine works over the
+//! gates while its power fails and gates are killed. QEMU emulates it, the kernel is Debian's, and only `./dev test
+//! --full` runs these tests.
 //!
 //! ```text
 //!  test ──ttyS1── "attach 0 30123 vm" ──▶ init: a step of steps.sh

@@ -39,7 +39,7 @@ const DAEMONS: [&str; 2] = ["shoal meta ", "shoal brick --"];
 
 /// How commands begin that cannot run here, and why. Each is needed.
 const NOT_HERE: [(&str, &str); 10] = [
-    ("./dev demo", "story.rs plays the demo"),
+    ("./dev demo", "demo.rs plays the demo"),
     ("./dev test", "this is a part of it"),
     ("apt-get install ", "there is no network; ./dev test installs what it needs"),
     ("cargo build ", "whoever runs this test has built it"),
@@ -48,7 +48,7 @@ const NOT_HERE: [(&str, &str); 10] = [
     ("umount /mnt/nfs", "as above"),
     ("ssh ", "there is no other machine"),
     ("scp ", "there is no other machine, and the key is there already"),
-    ("shoal demo", "story.rs plays the demo"),
+    ("shoal demo", "demo.rs plays the demo"),
 ];
 
 /// Pages that go on where another one ends.

@@ -1,4 +1,5 @@
-//! Two mounts of one volume write and read the same blocks under a nemesis: every block behaves as one register.
+//! Every block behaves as one register for all mounts of a volume: two mounts write and read the same blocks while
+//! daemons and mounts are killed and stopped, and the history of each block is checked.
 //!
 //! Each write carries a stamp of its own, so the check is exact (Gibbons and Korach, "Testing shared memories", 1997):
 //! a write with its reads is a cluster, from the earliest end of one of them to the latest begin. A history is
@@ -37,7 +38,7 @@ struct Event {
 
 /// Never.
 const OPEN: u64 = u64::MAX;
-/// The stamp of nothing that was written.
+/// Stands for a page that has bytes of several writes.
 const TORN: u64 = u64::MAX;
 
 /// Says why a history of one block is not that of a register which was 0 at first.
@@ -63,7 +64,7 @@ fn check(events: &[Event]) -> Result<(), String> {
         cluster.first_end = cluster.first_end.min(read.end);
         cluster.last_begin = cluster.last_begin.max(read.begin);
     }
-    // Writes that nobody has seen and that may never have happened stand for nothing.
+    // A write that failed may never have happened: it does not count if nobody has read it.
     let (forward, backward): (Vec<_>, Vec<_>) = clusters
         .iter()
         .filter(|(_, cluster)| cluster.first_end != OPEN)
@@ -84,8 +85,8 @@ fn check(events: &[Event]) -> Result<(), String> {
     Ok(())
 }
 
-/// Leaves out what a read says of a write that goes on at the same time through the same mount: the kernel shows bytes of
-/// a page that is being written, which no brick has yet.
+/// Leaves out reads that overlap in time with a write through the same mount: the kernel shows bytes of a page that is
+/// being written, and no brick has them yet.
 fn without_reads_beside_writes(events: &[Event]) -> Vec<Event> {
     let beside = |read: &Event| {
         let meets = |write: &Event| write.begin < read.end && read.begin < write.end;

@@ -1,4 +1,5 @@
-//! What the daemons' memory comes to under load, against what they were allowed.
+//! Daemons stay within the memory that they were allowed: several writers and readers work at once, then the most that
+//! each daemon has had is compared with its budget.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! Several mounts of one volume, and mounts that die.
+//! Mounts of one volume see each other's writes and names at once, and one that dies or stops holds up nobody for ever:
+//! two mounts work on the same files, and each read is compared.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

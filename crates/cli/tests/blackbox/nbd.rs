@@ -1,4 +1,5 @@
-//! Block volumes and files as network block devices, by the clients that people use.
+//! A volume over NBD is an honest disk for the programs that people use: nbdcopy, qemu, fio and the loop device write
+//! and compare, gates are killed and replaced, and other gates and mounts look at the same bytes.
 
 mod hostile;
 
@@ -115,7 +116,7 @@ fn same(one: &Path, other: &Path) {
 }
 
 #[test]
-fn the_tools_that_people_use() {
+fn the_usual_nbd_tools_read_what_they_wrote() {
     let fixture = Fixture::new("nbd-tools");
     fixture.up(6, "4+2", "512M");
     fixture.disk("4+2", "64M");

@@ -1,4 +1,5 @@
-//! A volume by NFS: what clients see, at one gate, at several, and beside mounts.
+//! A volume over NFS is what its mounts and other gates see: libnfs and a client of ours make every request, and
+//! answers and bytes are compared.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! NFS gates that are killed or stand still, clients that vanish, and bytes that are no requests.
+//! An NFS client that writes again when the verifier changes loses nothing: gates are killed and stopped under writers,
+//! clients vanish or send garbage, and what was committed is compared.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The experiments of a paper, in small: that they run to their end, what they write, and that nothing of them is left.
+//! The experiments of a paper run to their end in small, and nothing of them is left: one is run, others are stopped
+//! and killed, and results and processes are looked at.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

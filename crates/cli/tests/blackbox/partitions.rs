@@ -1,5 +1,5 @@
-//! A brick that is cut off: nothing gets through both ways, or one way. The application sees a pause, no error, no wrong
-//! byte.
+//! A brick that is cut off, both ways or one way, costs a program a pause and never an error or a wrong byte: a writer
+//! and reader works meanwhile, and compares every piece.
 //!
 //! The brick lives in a network namespace of its own behind a pair of virtual interfaces. A way is cut by a wrong
 //! address of the next hop in the neighbour table: what is sent vanishes, and nobody is told.
@@ -145,7 +145,7 @@ impl Islands {
     }
 }
 
-/// Writes and reads pieces of a file, each known, while the wire is cut and mended. The longest pause.
+/// Writes pieces of a file and reads them back, while the wire is cut and mended. Returns the longest time of one call.
 fn work(file: &File, right: &mut [Vec<u8>], until: Instant, prng: &mut Prng) -> Duration {
     let mut longest = Duration::ZERO;
     while Instant::now() < until {
@@ -165,7 +165,7 @@ fn work(file: &File, right: &mut [Vec<u8>], until: Instant, prng: &mut Prng) -> 
     longest
 }
 
-/// Cuts of 1 to `longest` milliseconds, of each kind.
+/// Cuts the wire so many times, both ways and each way in turn, for one second up to `longest` milliseconds.
 fn cut_off(name: &str, times: usize, longest: u64) {
     let islands = Islands::new(name);
     let (dir, log) = (islands.fixture.path("mnt"), islands.fixture.path("mnt.log"));
@@ -207,7 +207,7 @@ fn cut_off(name: &str, times: usize, longest: u64) {
     pids.into_iter().for_each(kill_now);
 }
 
-/// The brick keeps its lease, or is put Out.
+/// A short cut is over before the brick loses its lease. After a long one it was put Out, and comes back.
 #[test]
 fn a_brick_that_is_cut_off_costs_a_pause() {
     let (times, longest) = if is_long() { (30, 10_000) } else { (4, 5_000) };

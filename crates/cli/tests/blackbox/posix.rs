@@ -1,4 +1,5 @@
-//! What Linux' manual promises of files and mounts, by system calls that `posix.py` makes.
+//! Files and mounts do what the manual of Linux promises: `posix.py` makes the system calls on one or two mounts, and
+//! compares what they answer.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -155,7 +156,7 @@ fn through_a_read_only_mount_nothing_is_changed() {
 
 /// As from a line of /etc/fstab.
 #[test]
-fn mount8_mounts() {
+fn mount_takes_the_options_of_fstab() {
     let fixture = Fixture::new("posix-mount8");
     fixture.up(4, "2+2", "1G");
     let _helper = Helper::new();

@@ -1,4 +1,5 @@
-//! Wrong commands, wrong keys, wrong bytes: each with a clear error and nothing lost.
+//! Wrong commands, wrong keys and wrong bytes get a clear error and do no harm: each is tried, its text is read, and
+//! the cluster must go on.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use crate::fixture::{Fixture, Prng, text, wait_for, within};
 
 #[test]
-fn more_units_than_failure_domains() {
+fn volumes_that_cannot_be_are_refused_with_the_reason() {
     let fixture = Fixture::new("domains");
     fixture.shoal(&["up", "--bricks", "4", "--code", "8+2"]).refused(&["8+2 needs 10 bricks", "--code 2+2"]);
     fixture.shoal(&["up", "--bricks", "4", "--size", "8000000T"]).refused(&["at most 256 TiB", "--size"]);
@@ -80,7 +81,7 @@ fn mount_points_and_volumes_that_will_not_do() {
 }
 
 #[test]
-fn ports_and_keys() {
+fn taken_ports_and_wrong_keys_are_refused() {
     let fixture = Fixture::new("ports");
     // Below the ports that the kernel gives to connections: one of those could have the bricks' ports.
     let mut ports = (20_000..32_000u16).step_by(100);
@@ -169,7 +170,7 @@ fn random_bytes_at_every_port_do_no_harm() {
 }
 
 #[test]
-fn a_cluster_of_several_daemons_by_hand() {
+fn a_cluster_can_be_started_daemon_by_daemon() {
     let fixture = Fixture::new("by-hand");
     let init = fixture.path("meta");
     fixture.must(&["cluster", "init", "--dir", text(&init)]);

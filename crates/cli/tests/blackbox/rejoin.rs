@@ -1,4 +1,5 @@
-//! Bricks that come back, and bricks that others take the place of.
+//! A brick that was away is brought level, and another one can take its place: bricks are killed and files written
+//! without them, then other bricks are taken away and every byte is compared.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -100,7 +101,7 @@ fn embedded(fixture: &Fixture) -> To<'_> {
 }
 
 /// Starts a new brick beside the embedded cluster's.
-fn start_brick(fixture: &Fixture, id: u32, node: u32, size: &str, meta: &str, key: &Path) -> u32 {
+pub(crate) fn start_brick(fixture: &Fixture, id: u32, node: u32, size: &str, meta: &str, key: &Path) -> u32 {
     let (disk, id_word, node) = (fixture.path(&format!("disk{id}")), id.to_string(), node.to_string());
     let mut args = vec!["brick", "--disk", text(&disk), "--listen", "127.0.0.1:0", "--node", &node];
     args.extend(["--meta", meta, "--key-file", text(key), "--format", "--id", &id_word, "--size", size]);

@@ -1,4 +1,5 @@
-//! Stops, crashes and restarts of the cluster.
+//! Stops, crashes and restarts of the cluster lose nothing that was synced: daemons are stopped or killed, and all
+//! files are compared afterwards.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -96,13 +97,14 @@ fn the_metadata_service_may_restart_under_a_mount() {
     let fixture = Fixture::new("meta-restart");
     fixture.up(4, "2+2", "512M");
     let mount = fixture.mount("mnt");
-    // A child that is started while the file is open closes its copy of it, which must wait for the service: whoever
-    // brings that back has to be there before.
+    // A program that is started while the file is open inherits it and closes it, and that close waits for the service.
+    // So the program that brings the service back is started before.
     let mut medic = Command::new("sh")
         .args(["-c", "read go; exec \"$0\" up", env!("CARGO_BIN_EXE_shoal")])
         .env("SHOAL_DIR", fixture.home())
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("a shell");
     let mut file = File::create(mount.join("file")).expect("a file");
@@ -130,7 +132,7 @@ fn hold(path: &Path) -> Flock<File> {
     panic!("{} is not let go", path.display());
 }
 
-/// A process that was killed a moment ago may still have what its successor needs.
+/// A process that was killed a moment ago may still have its locks. Its successor waits for them, but not for ever.
 #[test]
 fn what_is_locked_is_waited_for_and_its_holder_is_named() {
     let fixture = Fixture::new("locked");

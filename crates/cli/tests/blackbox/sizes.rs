@@ -1,4 +1,5 @@
-//! Lengths that are only claimed cost nothing, and long files give everything back.
+//! A length that is only claimed costs nothing, and a long file gives all its space back: files are claimed, written
+//! and removed, and a bystander works without any error meanwhile.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -8,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::fixture::{Fixture, Prng, text, wait_for, within};
+use crate::rejoin::start_brick;
 
 const BLOCK: usize = 4096;
 /// Bytes of a piece that a bystander writes and reads.
@@ -49,12 +51,31 @@ fn bystander(dir: &Path, stop: &AtomicBool) -> u64 {
     pieces
 }
 
-/// What a brick holds, all bricks together: units, and bytes free.
+/// What bricks hold together: units, and bytes used. Bricks that are out are left out.
 fn held(fixture: &Fixture) -> (u64, u64) {
     let status = fixture.status();
     let bricks = status["bricks"].as_array().expect("bricks").clone();
-    let sum = |what: &str| bricks.iter().map(|brick| brick[what].as_u64().expect("a number")).sum();
-    (sum("units"), sum("free"))
+    let up: Vec<_> = bricks.iter().filter(|brick| brick["state"] == "up").collect();
+    let sum = |what: &str| up.iter().map(|brick| brick[what].as_u64().expect("a number")).sum::<u64>();
+    (sum("units"), sum("capacity") - sum("free"))
+}
+
+fn state_is(fixture: &Fixture, brick: &str, state: &str) -> bool {
+    let status = fixture.status();
+    let bricks = status["bricks"].as_array().expect("bricks");
+    bricks.iter().any(|one| one["id"] == brick && one["state"] == state)
+}
+
+/// Loses brick b3 for good; a new one takes its place and is filled.
+fn replaced(fixture: &Fixture, size: &str) {
+    fixture.kill("b3");
+    assert!(wait_for(Duration::from_secs(30), || state_is(fixture, "b3", "out")), "b3 is not out");
+    start_brick(fixture, 4, 1, size, &fixture.status_meta(), &fixture.home().join("key"));
+    assert!(wait_for(Duration::from_secs(30), || state_is(fixture, "b4", "up")), "b4 is not up");
+    let done = within(Duration::from_secs(300), "a replacement", || {
+        fixture.must(&["brick", "replace", "b3", "b4", "--wait", "--json"]).json()
+    });
+    assert_eq!(done["progress"]["out"], 0, "redundancy is back: {done}");
 }
 
 fn all_is_purged(fixture: &Fixture) -> bool {
@@ -106,12 +127,12 @@ fn a_length_that_is_only_claimed_stops_nobody() {
     });
     fs::remove_file(mount.join("bystander")).expect("removed");
     let back = wait_for(Duration::from_secs(60), || held(&fixture) == before);
-    assert!(back, "{:?} units and bytes free, {before:?} before", held(&fixture));
+    assert!(back, "{:?} units and bytes used, {before:?} before", held(&fixture));
     nobody_was_out(&fixture);
     fixture.umount(&mount);
 }
 
-/// Removal, cut, restart and comparison of a file of many stripes: small units, as many of them as a large file has.
+/// Restart, truncation, replacement of a brick, comparison and removal of a file of many stripes: small units, as many of them as a large file has.
 #[test]
 fn a_long_file_gives_its_space_back() {
     let fixture = Fixture::new("long-file");
@@ -134,9 +155,9 @@ fn a_long_file_gives_its_space_back() {
     drop(file);
     // Those that a checkpoint has just under way are not counted.
     let counted = wait_for(Duration::from_secs(60), || held(&fixture).0 >= 3 * stripes);
-    assert!(counted, "{:?} units and bytes free, for {stripes} stripes", held(&fixture));
+    assert!(counted, "{:?} units and bytes used, for {stripes} stripes", held(&fixture));
 
-    // A brick dies and is back; the other half is cut off; everything fits its parity.
+    // A brick dies and is back; half of the file is cut off; another brick dies for good; everything fits its parity.
     fixture.kill("b2");
     fixture.must(&["up"]);
     let file = OpenOptions::new().read(true).write(true).open(&path).expect("the file");
@@ -147,6 +168,7 @@ fn a_long_file_gives_its_space_back() {
         file.read_exact_at(&mut found, at).expect("read");
         assert!(found == Prng::new(at).bytes(piece), "at {at} it is as it was written");
     }
+    replaced(&fixture, &size);
     fixture.verified_volume("small");
 
     let stop = AtomicBool::new(false);
@@ -163,6 +185,6 @@ fn a_long_file_gives_its_space_back() {
     });
     fs::remove_file(mount.join("bystander")).expect("removed");
     let back = wait_for(Duration::from_secs(60), || held(&fixture) == before);
-    assert!(back, "{:?} units and bytes free, {before:?} before", held(&fixture));
+    assert!(back, "{:?} units and bytes used, {before:?} before", held(&fixture));
     fixture.umount(&mount);
 }

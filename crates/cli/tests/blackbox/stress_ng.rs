@@ -1,4 +1,5 @@
-//! stress-ng's stressors of file systems, each for a moment, with what they verify themselves.
+//! stress-ng finds nothing wrong on a mount: each of its stressors of file systems runs for a moment, and verifies
+//! itself.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! What POSIX and Linux say about the system calls of files, tried on a mount and on a file system of this machine.
+//! System calls on a mount do what POSIX and Linux say: each case runs on a mount, on an exclusive mount and on a file
+//! system of this machine, and their answers must be the same.
 //!
 //! Every test file of pjdfstest has its case here, by its name: [`Case::of`]. The cases are told anew, by what is checked
 //! there, so that all of them take seconds: one thread changes who it is instead of starting a program for every call,

@@ -1,4 +1,5 @@
-//! One tree in which many programs on two mounts do everything at random, in the manner of fsstress.
+//! A tree that many programs on two mounts change at random stays whole, also while bricks die: in the manner of
+//! fsstress.
 //!
 //! Nobody knows what another one has just done to a name, so almost every error of a name is fine, and no other is. Bytes
 //! tell more: whoever writes at an offset of a file writes what this offset of this file always has. So wherever somebody

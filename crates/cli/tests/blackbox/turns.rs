@@ -1,4 +1,5 @@
-//! Turns of a daemon's tasks that took too long: for so long everything else of it waited.
+//! No daemon keeps its thread for too long: the logs of every black-box test are searched for such turns, and one test
+//! writes such lines into a log, which must be found.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,5 @@
-//! `shoal volume verify`: what is wrong is found and named, what is not there is said.
+//! `shoal volume verify` names what is wrong, and says what it could not compare: one block of a brick is flipped, and
+//! bricks are killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -28,8 +29,8 @@ fn a_flipped_block_is_found_and_named() {
     fixture.verified();
     fixture.must(&["down"]);
 
-    // One bit of one block of brick b3, in the last stripes of a file, which have no overlay. The block may be there in
-    // places that are free again as well: in all of them, then.
+    // One bit of one block of brick b3 is flipped. The block belongs to the last stripes of a file, which have no
+    // overlay. Places that are free again may still hold a copy of it: they are changed too.
     let zone = Superblock::lay_out(ClusterId::default(), BrickId(1), [0; 16], SIZE, None).expect("a layout");
     let path = fixture.home().join("bricks/b3");
     let disk = OpenOptions::new().read(true).write(true).open(&path).expect("the brick");

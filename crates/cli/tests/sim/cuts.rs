@@ -1,5 +1,5 @@
-//! One file that several machines write, read and cut at once, while messages are late, lost and doubled: reads must find
-//! what they would if one thing had been done after the other.
+//! A file that several machines write, read and truncate at once behaves as if one thing were done after the other:
+//! messages are late, lost and doubled, processes die, and every read is fitted into the history.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

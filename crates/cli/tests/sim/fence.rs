@@ -1,4 +1,5 @@
-//! A client that is cut off with writes under way: nothing of it appears once another one has its file.
+//! Nothing of a lost client appears once another one has its file: a client is cut off in the middle of its writes, its
+//! messages arrive late, and every byte is compared.
 
 use client::{ClientError, Encode, SetAttrs};
 use futures_util::future::join;

@@ -1,4 +1,5 @@
-//! Reports of sizes that the network delivers late, or twice: the file was cut since, and stays as it is.
+//! A truncated file stays as it is, whatever is told late: the network delivers reports of older sizes late or twice,
+//! and size and bytes are compared.
 
 use client::{Encode, SetAttrs};
 use types::messages::names::{Attr, Owner, SizeUpdate, UpdateSizes, UpdateSizesReply, Zeroed};

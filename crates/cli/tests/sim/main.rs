@@ -1,4 +1,5 @@
-//! The simulated cluster: whole stories, one seed each.
+//! What an fsync confirmed survives M lost bricks, crashes, power cuts and partitions: whole clusters run in one thread
+//! of a simulated world under faults, and every byte is compared.
 //!
 //! `SHOAL_SEEDS=N` runs so many seeds of the storm, from `SHOAL_SEED=S` on, `SHOAL_JOBS=J` of them at a time. A seed and
 //! a commit are one run.

@@ -1,5 +1,5 @@
-//! A disk over NBD: what was flushed is there after its gate has died, on another machine's gate; what waited for too long
-//! is not begun; who comes after a loss finds the others gone.
+//! A disk over NBD has what was flushed after its gate has died: gates are killed, hang or lose their lease, and every
+//! block is compared on another machine's gate.
 
 use std::cell::RefCell;
 use std::rc::Rc;

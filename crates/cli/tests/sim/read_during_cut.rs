@@ -1,4 +1,5 @@
-//! Reads that are under way while a file is cut: when the cut is done, none is left that goes by the size from before it.
+//! When a truncation is done, no read is left that goes by the size from before: reads are delayed into truncations,
+//! and what they return is compared.
 
 use std::cell::Cell;
 

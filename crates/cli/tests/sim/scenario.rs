@@ -1,4 +1,5 @@
-//! The first story: files are written and read, two bricks die, everything loses power, nothing is lost.
+//! Nothing is lost when two bricks die and everything loses power: the shortest story, whose trace also shows that one
+//! seed is one run.
 
 use client::Encode;
 use types::InodeId;

@@ -1,5 +1,5 @@
-//! One file that both clients keep open, write in whole blocks and cut: each write is stable before its call returns, and
-//! the history of every block must be that of a single one.
+//! A file that both clients of a storm keep open, write and truncate behaves as one copy: every read is fitted into the
+//! history of its block.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Random work under random faults. Every seed draws its own cluster, code, clients' work and mix of faults
-//! (`swarm.rs`), and every checker (`check/`) watches it.
+//! A cluster keeps its promises under random work and random faults: every seed draws its own cluster, code, work and
+//! mix of faults (`swarm.rs`), and every checker (`check/`) watches it.
 //!
 //! Promised: an application sees pauses, never an error or a wrong byte; what an fsync confirmed survives a power cut
 //! of everything and the loss of as many bricks as the code bears. Not promised here: more bricks lost at once than

@@ -1,4 +1,4 @@
-//! Cuts: files get a new size, and what that leaves on the bricks is zeroed before the file grows again.
+//! Truncates files, and zeroes what a truncation has left on the bricks before the file grows again.
 
 pub(crate) mod truncate;
 pub(crate) mod zeroing;

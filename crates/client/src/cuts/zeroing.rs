@@ -1,9 +1,9 @@
-//! Zeros over what a cut has left beyond the end of a file, before it grows again.
+//! Zeroes bytes that a truncation left beyond the end of a file, before the file grows again.
 //!
-//! A file that others write too is zeroed by one client at a time, which asks the service for that and says when it is
-//! done: nobody writes there meanwhile, because nobody may make the file longer before. So zeros never come after the
-//! write that they make room for. Whoever has begun goes on in the background until every zero is stable or refused,
-//! also if its caller does not wait any more; only then others may try.
+//! A shared file is zeroed by one client at a time. It asks the service for permission and reports when it is done.
+//! No client may make the file longer before that, so no client writes there meanwhile, and zeros never overwrite
+//! newer bytes. Zeroing continues in the background until every zero is stable or refused, even if its caller gives
+//! up. Only then may another client try.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -24,14 +24,14 @@ use crate::state::open_file::OpenFile;
 use crate::unstable::Unstable;
 use crate::unstable::flow::AGE_MAX_US;
 
-/// Tries after which pauses are the longest.
+/// Number of tries after which the pause is the longest.
 const MANY: u32 = 8;
 
-/// Files of which the background is to zero what is stale.
+/// Files with stale bytes that the background must zero.
 #[derive(Default)]
 pub(crate) struct Zeroings {
     files: Mutex<Vec<Arc<OpenFile>>>,
-    /// Given with each of them, and when the mount ends.
+    /// Notified for each of these files, and when the mount ends.
     pub(crate) wanted: Notify,
 }
 
@@ -48,7 +48,7 @@ impl Zeroings {
     }
 }
 
-/// A thread's own way to cut files and to zero what cuts have left.
+/// Truncation and zeroing of files by one thread.
 pub(crate) struct Cuts {
     pub(crate) link: Rc<Link>,
     pub(crate) unstable: Arc<Unstable>,
@@ -58,7 +58,7 @@ pub(crate) struct Cuts {
 }
 
 impl Cuts {
-    /// Returns when there is nothing stale beyond the end of the file.
+    /// Returns when there are no stale bytes beyond the end of the file.
     pub(crate) async fn zero_stale(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let mut budget = RetryBudget::new(&self.link.world);
         let (mut steps, failures) = {
@@ -92,7 +92,7 @@ impl Cuts {
         }
     }
 
-    /// Zeroes what is stale of files as they come, until the mount ends.
+    /// Zeroes stale bytes of queued files, until the mount ends.
     pub(crate) async fn zero_files(self: &Rc<Self>) {
         while !self.link.routes.lease.has_left() {
             let wanted = self.zeroings.wanted.wait();
@@ -115,7 +115,7 @@ impl Cuts {
         let mut state = file.lock();
         state.zeroing.runs = false;
         if let Err(error) = outcome {
-            tracing::debug!(inode = %file.inode, %error, "not zeroed");
+            tracing::debug!(inode = %file.inode, %error, "stale bytes beyond the end of a file could not be zeroed");
             state.zeroing.failures += 1;
             state.zeroing.error = Some(error);
         }
@@ -125,7 +125,7 @@ impl Cuts {
     }
 
     async fn zero_in_turn(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
-        // While this runs nobody is let in to a file that is this mount's alone.
+        // In mode Alone no permission is needed: no other client is let in while this runs.
         if file.lock().mode != Mode::Alone {
             self.ask_to_zero(file).await?;
         }
@@ -137,7 +137,7 @@ impl Cuts {
         zeroed.map(drop)
     }
 
-    /// Waits until no other client zeroes the file, and none may begin.
+    /// Waits for the service's permission: until no other client zeroes the file or may begin to.
     async fn ask_to_zero(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let (volume, inode) = (self.link.routes.volume, file.inode);
         let mut tries = 0;
@@ -152,14 +152,14 @@ impl Cuts {
             match self.link.change(request).await {
                 Ok(ZeroBeginReply { granted: true }) => {
                     let mut state = file.lock();
-                    // A service that has restarted since does not know of it.
+                    // If the service has restarted since, it does not know this permission: ask again.
                     if !state.zeroing.reclaimed {
                         state.zeroing.number = Some(number);
                         return Ok(());
                     }
                 }
                 Ok(_) => self.link.world.sleep(backoff_us(tries.min(MANY), self.link.world.random())).await,
-                // It may be granted: it is asked for again, and given back then.
+                // The permission may have been granted. The next request gets it again, and it is returned later.
                 Err(ClientError::Unreachable) => {}
                 Err(error) => return Err(error),
             }
@@ -167,11 +167,12 @@ impl Cuts {
         Err(ClientError::Refused(Refusal::Fenced))
     }
 
-    /// Lays zeros from the end of the file on, where there may be something, until they are stable. Returns how often the
-    /// file had been cut, and the end of the zeros: 0 if it was cut meanwhile, or there was nothing to do.
+    /// Zeroes existing stripes from the end of the file on, until the zeros are stable. Returns the file's
+    /// `truncate_seq` and the end of the zeros; the end is 0 if the file was truncated meanwhile, or there was
+    /// nothing to do.
     async fn zero_what_is_stale(&self, file: &Arc<OpenFile>) -> Result<(u64, u64), ClientError> {
         let (truncate_seq, from, to) = {
-            // Of a file that others have open too, this asks for the attributes: what is known here may be older.
+            // For a shared file this gets the newest attributes from the service.
             let _io = self.modes.begin_io(file).await?;
             let state = file.lock();
             (state.truncate_seq, state.size, state.stale_end)
@@ -192,8 +193,8 @@ impl Cuts {
         Ok((truncate_seq, if is_as_it_was { to } else { 0 }))
     }
 
-    /// Lays zeros over some stripes until they are stable. False if there is nothing to do any more: the file was cut, or
-    /// has grown.
+    /// Zeroes parts of some stripes until the zeros are stable. False if the file was truncated, or has grown to
+    /// `to`, so that nothing is left to do.
     async fn zero_row(
         &self,
         file: &Arc<OpenFile>,
@@ -209,7 +210,7 @@ impl Cuts {
             }
             let stripe_bytes = self.link.routes.stripe_bytes() as u64;
             for (stripe, within, take) in row {
-                // What the file has grown over meanwhile is no longer stale.
+                // Bytes below the present size are no longer stale.
                 let start = stripe * stripe_bytes + within as u64;
                 let grown = state.size.saturating_sub(start).min(take as u64) as usize;
                 if grown < take {
@@ -228,7 +229,7 @@ impl Cuts {
         Ok(true)
     }
 
-    /// Returns when no zero is on its way any more, however long that takes.
+    /// Waits until no zero is in flight any more, however long that takes.
     async fn make_zeros_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
         while let Err(error) = self.io.make_stable(file, upto).await {
             if self.modes.is_over(file) {
@@ -239,7 +240,7 @@ impl Cuts {
         Ok(())
     }
 
-    /// Tells the service how far zeros are stable, and that none is on its way.
+    /// Reports to the service how far zeros are stable, and that none is in flight.
     async fn tell_zeroed(&self, file: &Arc<OpenFile>, truncate_seq: u64, to: u64) -> Result<(), ClientError> {
         let (client, volume, inode) = (self.link.routes.lease.client(), self.link.routes.volume, file.inode);
         loop {
@@ -258,7 +259,7 @@ impl Cuts {
                 }
             }
             let mut state = file.lock();
-            // A service that has restarted since has heard of it again.
+            // The service has restarted since, and has been told of the permission again: report again.
             if state.zeroing.reclaimed && number.is_some() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What goes on behind the callers' backs, and the end of a mount.
+//! The background tasks of a mount, and its end.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::face::mount::Mount;
 use crate::face::session::Session;
 use crate::routes::lease_state::{POLL_PAUSE_US, POLL_US};
 
-/// How often the service is told that the mount ends, if it does not answer.
+/// Most tries to tell the service that the mount ends.
 const LEAVE_TRIES: u32 = 3;
 
 impl Mount {
-    /// Does everything that no caller waits for: sends, makes stable, tells, renews the lease, follows recalls and the
-    /// map. Runs until the mount is left; everything else here needs it. Once per mount.
+    /// The background of a mount: sends writes, makes them stable, sends reports, renews the lease, serves recalls
+    /// and follows the map. Must run exactly once per mount; ends with [`Mount::leave`].
     pub async fn background(self: Arc<Mount>, world: world::World) {
         let session = self.session(world);
         let world = &session.link.world;
@@ -29,15 +29,15 @@ impl Mount {
         futures_util::future::join5(watch, timers, sizes, flush, zero).await;
     }
 
-    /// Sends written bytes, as one more thread beside [`Mount::background`]. Runs until the mount is left.
+    /// Sends written bytes from another thread, in addition to [`Mount::background`]. Ends with [`Mount::leave`].
     pub async fn flush_more(self: Arc<Mount>, world: world::World) {
         self.session(world).write_behind.flush_queue().await;
     }
 
-    /// Ends the mount: everything written becomes stable, the service is told, then nothing works any more.
+    /// Ends the mount: makes everything written stable and tells the service. Afterwards all calls fail.
     ///
     /// # Errors
-    /// What kept some bytes from becoming stable; the mount has ended all the same.
+    /// Why some bytes did not become stable. The mount has ended anyway.
     pub async fn leave(self: &Arc<Mount>, world: &world::World) -> Result<(), ClientError> {
         let session = self.session(world.clone());
         let outcome = session.finish().await;
@@ -47,9 +47,9 @@ impl Mount {
         self.atimes.flush_now.notify();
         let client = self.routes.lease.client();
         if let Err(error) = outcome {
-            // What is under way may still reach a brick: others are let in only when the lease has run out, as if this
-            // mount were lost.
-            tracing::warn!(%client, %error, "left without everything being stable");
+            // Writes in flight may still reach a brick. So do not tell the service: it lets other clients in only
+            // when the lease has run out.
+            tracing::warn!(%client, %error, "the mount ends; written bytes that are not stable may be lost");
             return Err(error);
         }
         for _ in 0..LEAVE_TRIES {
@@ -58,14 +58,14 @@ impl Mount {
                 _ => break,
             }
         }
-        // If the service has not heard, it finds out when the lease runs out.
+        // If the service was not told, it notices when the lease runs out.
         tracing::info!(%client, "left");
         outcome
     }
 }
 
 impl Session {
-    /// Makes everything stable and tells the service of it.
+    /// Makes everything stable and sends all reports.
     async fn finish(&self) -> Result<(), ClientError> {
         let mut outcome = Ok(());
         for file in self.mount.files.files() {
@@ -83,8 +83,8 @@ impl Session {
         outcome.and(self.mount.files.unreported())
     }
 
-    /// For how long from now on nobody else is let in, in microseconds: so long may be believed what a mode allows to
-    /// believe.
+    /// Remaining time of the lease, in microseconds. Until then no other client is let in, so data cached under a
+    /// mode stay valid.
     pub fn lease_left_us(&self) -> u64 {
         self.link.routes.lease.left_us(self.link.world.now())
     }

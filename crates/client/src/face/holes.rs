@@ -1,7 +1,7 @@
-//! Where a file has bytes, and zeros in their place.
+//! Finds where a file has bytes, and replaces them by zeros.
 //!
-//! What was never written takes no space, and the primaries know where that is. So zeros are laid only where there may
-//! be something else, and a whole stripe of zeros gives its space back.
+//! Ranges that were never written take no space, and the primaries know them. So zeros are written only where other
+//! bytes may be. A whole stripe of zeros frees its space.
 
 use std::ops::Range;
 
@@ -10,20 +10,20 @@ use crate::face::session::Session;
 use crate::paths::find::Rows;
 use crate::state::open_files::Handle;
 
-/// What a seek looks for.
+/// The target of a seek.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
-    /// A place with bytes.
+    /// The next place with bytes.
     Data,
-    /// A place without, or the end of the file.
+    /// The next place without bytes, or the end of the file.
     Hole,
 }
 
 impl Session {
-    /// The ranges of a file's `range` that may have bytes other than zeros: ascending, apart from each other. What is left
-    /// out reads as zeros and takes no space.
+    /// The parts of a file's `range` that may have bytes other than zeros: ascending, apart from each other.
+    /// Everything else reads as zeros and takes no space.
     ///
-    /// Without a live parity slot nobody knows, and everything counts as bytes.
+    /// If a group has no live parity slot, all its stripes count as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let file = self.handle(handle)?.file.clone();
         self.modes.revalidate_if_shared(&file).await?;
@@ -31,10 +31,10 @@ impl Session {
         self.io.find_in(&file, range).await
     }
 
-    /// The first place from `offset` on that is what is looked for; `None` if there is none before the end of the file.
+    /// The first place of the kind `what` from `offset` on; `None` if there is none in the file.
     ///
-    /// What is found as a hole has no bytes. What is found as data may have none: what is not stable, a unit up to its last
-    /// block, and everything while no parity slot lives.
+    /// A reported hole has no bytes. Reported data may still be zeros: in unstable stripes, within a unit up to its
+    /// last block, and everywhere in a group without a live parity slot.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
         let file = self.handle(handle)?.file.clone();
         self.modes.revalidate_if_shared(&file).await?;
@@ -42,7 +42,7 @@ impl Session {
         let extent =
             u64::from(self.link.routes.geometry().extent_stripes()) * self.link.routes.stripe_bytes() as u64;
         let mut at = offset;
-        // One extent, then more at a time: mostly the answer is near.
+        // Begin with one extent, then double the number: usually the answer is near.
         let mut extents = 1_u64;
         while at < size {
             let end = (at / extent).saturating_add(extents).saturating_mul(extent).min(size);
@@ -59,11 +59,11 @@ impl Session {
         })
     }
 
-    /// Puts zeros in the place of a part of a file; the file does not grow. Whole stripes of it take no space any more.
-    /// Returns when the zeros are on their way, or, if the file is shared, when they are stable.
+    /// Replaces a range of a file by zeros; the file does not grow. Whole stripes free their space. Returns when the
+    /// primaries have accepted the zeros, or, if the file is shared, when they are stable.
     ///
     /// # Errors
-    /// Also those of earlier writes of this file that failed since.
+    /// Also reports errors of earlier writes to this file.
     pub async fn zero(&self, handle: u64, range: Range<u64>) -> Result<(), ClientError> {
         let handle = self.handle(handle)?;
         if !handle.write {
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// Lays zeros over parts of a bounded number of stripes, as far as the file goes.
+    /// Writes zeros over parts of a bounded number of stripes, up to the end of the file.
     async fn zero_stripes(
         &self,
         handle: &Handle,
@@ -104,14 +104,15 @@ impl Session {
         if may_buffer {
             handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
         } else {
-            // It makes no file longer, so it tells of no size.
+            // Zeros do not make the file longer, so there is no size to report.
             self.write_through(handle, 0, 0, lost).await?;
         }
         Ok(())
     }
 }
 
-/// The first place of `range` that is what is looked for; `data` is ascending, apart from each other and within it.
+/// The first place of the kind `what` in `range`. The ranges of `data` lie in it, ascending and apart from each
+/// other.
 fn first(data: &[Range<u64>], range: Range<u64>, what: Seek) -> Option<u64> {
     let begins = data.first().map(|first| first.start);
     match what {

@@ -1,4 +1,4 @@
-//! What gates use: a mount, and the session of a thread with it.
+//! The interface for gates: a mount, and the session of one thread with it.
 
 pub(crate) mod background;
 pub(crate) mod holes;

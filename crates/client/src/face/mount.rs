@@ -1,11 +1,11 @@
-//! One mounted volume: what all its threads share.
+//! One mounted volume: the state that all its threads share.
 //!
 //! # Memory
-//! Writers hold at most [`MountOptions::unstable_budget`] bytes that are not stable yet, buffers counted at their full
-//! capacity; a writer that would go beyond waits. The budget is cut to three quarters of
-//! [`MountOptions::memory_budget`] if that is less, and is never below four stripes. Beside it there is what reads in
-//! progress hold (each twice its own length at most), a copy of each piece of several spans that is on the wire (256
-//! KiB at most, 16 at a time per thread), and what `types::buf` keeps of free pages.
+//! Written bytes that are not stable take at most [`MountOptions::unstable_budget`] bytes; buffers count at
+//! their full capacity. A writer that would exceed the budget waits. The budget is at most three quarters of
+//! [`MountOptions::memory_budget`] and at least four stripes. Memory outside the budget: buffers of reads in progress
+//! (each at most twice its length), a copy of each piece of several spans in flight (at most 256 KiB, 16 at a time
+//! per thread), and free pages that `types::buf` keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,11 +30,11 @@ use crate::state::open_files::{Handle, OpenFiles};
 use crate::state::options::MountOptions;
 use crate::unstable::Unstable;
 
-/// How long the metadata service may take to answer a mount that begins, in microseconds.
+/// How long the metadata service may take to answer a new mount, in microseconds.
 const JOIN_US: u64 = 5_000_000;
 
-/// The shared state of one mounted volume. Its locks are short and never held across an await; their order is table
-/// of files, file, flow, everything else.
+/// The shared state of one mounted volume. Locks are held briefly and never across an await. Their order: table of
+/// files, file, flow, all others.
 pub struct Mount {
     root: InodeId,
     pub(crate) routes: Arc<Routes>,
@@ -43,15 +43,15 @@ pub struct Mount {
     pub(crate) atimes: Arc<PendingAtimes>,
     pub(crate) modes: Arc<ModeState>,
     pub(crate) zeroings: Arc<Zeroings>,
-    /// Makes the parity of whole stripes.
+    /// Encodes whole stripes.
     pub(crate) coder: Arc<Coder>,
 }
 
 impl Mount {
-    /// Begins to use a volume.
+    /// Mounts a volume.
     ///
     /// # Errors
-    /// Says what is wrong: the volume, the key, the cluster or the way there.
+    /// Says what is wrong: the volume, the key, the cluster or the connection.
     pub async fn join(world: &World, mut options: MountOptions) -> Result<Arc<Mount>, MountError> {
         let peers = Peers::new(world.clone(), options.identity.clone());
         let (meta, volume) = (options.meta.clone(), options.volume.clone());
@@ -64,7 +64,7 @@ impl Mount {
         let joined = match asked {
             Ok((joined, _)) => joined,
             Err(CallError::Refused(Refusal::MountedExclusively | Refusal::Mounted)) => {
-                // Who it is has to be asked for, and may have left meanwhile.
+                // Ask which mounts there are, for the error message. They may have left meanwhile.
                 let asked =
                     peers.call_within(JOIN_US, &meta, Epoch::default(), &ClusterStatus {}, Buf::empty());
                 let report = asked.await.map_err(wrong)?.0;
@@ -95,7 +95,7 @@ impl Mount {
         }))
     }
 
-    /// A thread's own way into the mount.
+    /// A session for one thread.
     pub fn session(self: &Arc<Mount>, world: World) -> Session {
         Session::new(self.clone(), world)
     }
@@ -105,7 +105,7 @@ impl Mount {
         self.root
     }
 
-    /// Reads and writes of some file wait until it has been cut.
+    /// Whether reads and writes of some file wait for a truncation.
     pub fn has_quiesced_files(&self) -> bool {
         self.modes.has_quiesced_files()
     }
@@ -120,12 +120,12 @@ impl Mount {
         self.routes.options.identity.cluster
     }
 
-    /// This mount's id; another one after the service has fenced it.
+    /// This mount's id. It changes after the service has fenced this client.
     pub fn client(&self) -> ClientId {
         self.routes.lease.client()
     }
 
-    /// No other mount of the volume lives beside this one.
+    /// Whether this is an exclusive mount.
     pub fn is_exclusive(&self) -> bool {
         self.routes.options.exclusive
     }
@@ -135,32 +135,32 @@ impl Mount {
         self.routes.geometry()
     }
 
-    /// Bytes of the volume's disk, if it is a block volume.
+    /// Size of the disk of a block volume, in bytes.
     pub fn disk(&self) -> Option<u64> {
         self.routes.disk()
     }
 
-    /// The lease of this exclusive mount has run out: nothing works any more.
+    /// Whether the lease of this exclusive mount has run out, so that nothing works any more.
     pub fn is_lost(&self) -> bool {
         self.routes.lease.is_lost()
     }
 
-    /// What has been done so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.routes.counts.all(self.unstable.flow.used())
     }
 
-    /// Sets who says whether accesses are to be noted; until then they are, unless the mount's options say otherwise.
+    /// Sets the filter for accesses. Without it all are recorded, unless the mount's options forbid it.
     pub fn set_atime_filter(&self, hook: AtimeFilter) {
         self.atimes.set_filter(hook);
     }
 
-    /// Attributes that were heard a moment ago, with the time of what was read since.
+    /// Attributes from the service, with the time of an access that is not yet reported.
     pub fn with_access(&self, attr: Attr) -> Attr {
         self.atimes.with_access(attr)
     }
 
-    /// Reads through this handle are no accesses.
+    /// Reads through this handle do not update the access time.
     pub fn set_noatime(&self, handle: u64) {
         if let Ok(handle) = self.handle(handle) {
             handle.noatime.store(true, Ordering::Relaxed);
@@ -175,24 +175,24 @@ impl Mount {
         self.files.handle(handle)
     }
 
-    /// Sets who is told that nothing cached of a file counts any more.
+    /// Sets the hook that is called when nothing cached of a file is valid any more.
     pub fn on_recall(&self, hook: RecallHook) {
         self.modes.set_hook(hook);
     }
 
-    /// The mode in which this mount has a file now: `Shared` if it is not open. A recall that comes later finds every
-    /// handle that exists by then.
+    /// The present mode of a file in this mount: `Shared` if it is not open. A later recall covers every handle that
+    /// exists by then.
     pub fn mode(&self, inode: InodeId) -> Mode {
         self.files.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
     }
 
-    /// Somebody here has a file open for writing.
+    /// Whether this mount has a file open for writing.
     pub fn is_written(&self, inode: InodeId) -> bool {
         self.files.file(inode).is_some_and(|file| file.lock().write_handles > 0)
     }
 }
 
-/// The map as it is, of one volume or of all.
+/// Fetches the current map, of one volume or of all.
 async fn map_of(peers: &Peers, meta: &str, volume: Option<VolumeId>) -> Result<ClusterMap, CallError> {
     let mut fetch = MapFetch::new(MapVersion(0), volume);
     loop {

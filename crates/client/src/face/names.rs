@@ -1,4 +1,4 @@
-//! The name space: one request each, seen through what this mount has not told yet.
+//! The name space: one request for each operation. Attributes include changes that this mount has not reported yet.
 
 use types::InodeId;
 use types::messages::cluster::Mode;
@@ -12,7 +12,7 @@ use crate::face::session::Session;
 use crate::paths::attrs::SetAttrs;
 
 impl Session {
-    /// What the service says, with what it has not heard yet.
+    /// Attributes from the service, with this mount's changes that are not reported yet.
     pub(crate) fn view(&self, attr: Attr) -> Attr {
         let attr = match self.mount.files.file(attr.inode) {
             Some(file) => file.lock().view(attr),
@@ -34,7 +34,7 @@ impl Session {
         Ok(self.view(attr))
     }
 
-    /// Changes attributes. A new size needs the mode of a writer, so the file is opened for that if it is not.
+    /// Changes attributes. A new size needs a file that is open for writing, so it is opened if necessary.
     pub async fn setattr(&self, inode: InodeId, changes: SetAttrs) -> Result<Attr, ClientError> {
         if let Some(size) = changes.size {
             if let Some(file) = self.mount.files.file(inode).filter(|file| file.lock().write_handles > 0) {
@@ -53,8 +53,8 @@ impl Session {
         self.set_others(inode, &changes).await
     }
 
-    /// Sets the time of the last change, which the user of an exclusive mount does after many a write, rename and
-    /// removal: it is told with the file's next report, and not at all if it is known.
+    /// Sets the time of the last change. The user of an exclusive mount does this after many writes, renames and
+    /// removals, so the time is sent with the file's next report, or not at all if the service has it already.
     async fn set_mtime(&self, inode: InodeId, mtime: i64, changes: &SetAttrs) -> Result<Attr, ClientError> {
         let attr = self.getattr(inode).await?;
         if attr.mtime == mtime {
@@ -68,7 +68,7 @@ impl Session {
                 if state.mode != Mode::Alone || state.write_handles == 0 || state.fenced {
                     break;
                 }
-                // Reports with different times could overtake each other.
+                // Reports with different times may overtake each other, so wait for those in flight.
                 if state.growing == 0 {
                     state.set_mtime(mtime);
                     let (stable, attr) = (state.is_stable(), state.view(attr));
@@ -90,7 +90,7 @@ impl Session {
             let attr = self.io.change_attr(inode, changes, 0).await?;
             return Ok(self.view(attr));
         };
-        // A report of the old time that arrived later would undo the new one.
+        // A report of the old time that arrives later would undo the new one, so pause reports.
         let _turn = file.turn.lock().await;
         let _paused = self.io.pause_writeback(&file).await;
         let attr = self.io.change_attr(inode, changes, 0).await?;
@@ -133,7 +133,7 @@ impl Session {
         self.link.change(|caller| Symlink { caller, volume, parent, name, target, owner, now }).await
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, ClientError> {
         let LinkTarget { target } =
             self.link.ask(&ReadLink { volume: self.link.routes.volume, inode }).await?;

@@ -18,17 +18,17 @@ use crate::state::wb_errors::ErrorCursor;
 /// An open file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// What reads and writes name.
+    /// The handle for reads and writes.
     pub handle: u64,
     /// The file's attributes.
     pub attr: Attr,
-    /// What may be cached at first: see [`Mount::mode`](crate::Mount::mode).
+    /// The initial mode: see [`Mount::mode`](crate::Mount::mode).
     pub mode: Mode,
-    /// If the file was made: the attributes of the directory with it.
+    /// If the file was created: the attributes of its directory.
     pub parent: Option<Attr>,
 }
 
-/// An open on its way: keeps recalls that overtake its answer.
+/// An open in progress. It records recalls that overtake its answer.
 struct Opening<'a> {
     modes: &'a ModeState,
     number: Option<u64>,
@@ -40,13 +40,13 @@ impl<'a> Opening<'a> {
         Opening { modes, number }
     }
 
-    /// The mode that is left of the granted one so far.
+    /// The granted mode, reduced by recalls so far.
     fn left(&self, attr: &Attr, granted: Mode) -> Mode {
         self.number.map_or(granted, |number| self.modes.inflight_opens().left(number, attr.inode, granted))
     }
 
-    /// The mode that is left of the granted one. Recalls that come later find the file as the caller leaves it: the
-    /// caller holds its lock.
+    /// The granted mode, reduced by recalls so far. The caller holds the file's lock, so later recalls see the state
+    /// that it leaves.
     fn end(mut self, attr: &Attr, granted: Mode) -> Mode {
         let mode = self.left(attr, granted);
         if let Some(number) = self.number.take() {
@@ -64,7 +64,7 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// A use of a file that has no handle yet.
+/// A use of a file before it has a handle.
 struct Entered<'a> {
     files: &'a OpenFiles,
     file: Option<Arc<OpenFile>>,
@@ -79,14 +79,14 @@ impl Drop for Entered<'_> {
 }
 
 impl Session {
-    /// Opens a file, after whoever it conflicts with has given way.
+    /// Opens a file, after clients with a conflicting mode have given it up.
     pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
         self.mount.files.check_open_files(Some(inode))?;
         let (file, fresh) = self.mount.files.get_file(inode);
         let mut entered = Entered { files: &self.mount.files, file: Some(file.clone()) };
         let opening = Opening::begin(&self.modes.state);
         let (volume, now) = (self.link.routes.volume, self.link.world.wall());
-        // What this mount holds of the file must be dropped in step with the service.
+        // If this mount has bytes of the file, it must drop them together with the service's truncation, below.
         let at_once = truncate && fresh;
         let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
         let names::Opened { attr, mode } = self.link.change(request).await?;
@@ -108,8 +108,8 @@ impl Session {
         Ok(opened)
     }
 
-    /// Before a mode is taken that lets others in: what was written alone becomes stable. The recall that belongs to it
-    /// may still be on its way. Returns the attributes as they are then.
+    /// Before a mode that lets other clients in: makes stable what was written in mode Alone. The recall for this
+    /// change may not have arrived yet. Returns the attributes after that.
     async fn yield_to(&self, file: &Arc<OpenFile>, attr: Attr, mode: Mode) -> Result<Attr, ClientError> {
         {
             let mut state = file.lock();
@@ -126,7 +126,7 @@ impl Session {
         Ok(attr)
     }
 
-    /// Makes a file and opens it for writing.
+    /// Creates a file and opens it for writing.
     pub async fn create(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
         self.mount.files.check_open_files(None)?;
         let opening = Opening::begin(&self.modes.state);
@@ -138,7 +138,7 @@ impl Session {
         Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
     }
 
-    /// Takes an open over into the mount's state.
+    /// Records an open in the mount's state.
     fn opened(
         &self,
         file: Arc<OpenFile>,
@@ -151,8 +151,8 @@ impl Session {
         let mut state = file.lock();
         let mode = opening.end(&attr, granted);
         state.adopt(&attr);
-        // Less than `Alone` is taken over by whoever makes stable what was written alone: here `yield_to`, which has
-        // done so, or the recall that has come since, which is about to.
+        // A change from `Alone` to another mode is made by the code that makes the buffered bytes stable: `yield_to`,
+        // which has done so, or a later recall, which will.
         if state.mode != Mode::Alone || mode == Mode::Alone {
             state.mode = mode;
         }
@@ -171,7 +171,7 @@ impl Session {
         Opened { handle, attr, mode, parent: None }
     }
 
-    /// Closes a handle. What is left to do happens behind its back: bytes become stable, the service is told.
+    /// Closes a handle. Afterwards, the background makes its bytes stable and reports the close to the service.
     pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.mount.files.take_handle(handle)?;
         let (file, write) = (&handle.file, handle.write);

@@ -1,4 +1,4 @@
-//! Reading an open file.
+//! Reads of an open file.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,8 @@ impl Session {
         loop {
             let io = self.modes.begin_io(&file).await?;
             let bytes = self.io.read_once(&file, offset, len).await?;
-            // A cut does not wait for the reads of a client that was given up, nor for those of one that makes it alone.
+            // A truncation does not wait for reads of a client that was given up, nor for reads of the client that
+            // truncates in mode Alone.
             let is_leased = self.link.routes.lease.is_leased(self.link.world.now());
             let is_good = {
                 let state = file.lock();

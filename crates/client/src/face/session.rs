@@ -1,4 +1,4 @@
-//! One thread's way into a mount.
+//! The use of a mount by one thread.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use crate::state::open_files::Handle;
 use crate::translators::atimes::Atimes;
 use crate::translators::write_behind::WriteBehind;
 
-/// A thread's own way into the mount: carries its requests to the end on its own connections. Cheap to clone; stays
-/// on its thread.
+/// The use of a mount by one thread, with its own connections. Cheap to clone; stays on its thread.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) mount: Arc<Mount>,
@@ -30,7 +29,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Puts the layers on each other, from the lowest up.
+    /// Builds the layers, from the lowest up.
     pub(crate) fn new(mount: Arc<Mount>, world: World) -> Session {
         let (files, unstable) = (mount.files.clone(), mount.unstable.clone());
         let (pending, state) = (mount.atimes.clone(), mount.modes.clone());
@@ -73,12 +72,12 @@ impl Session {
         self.mount.handle(handle)
     }
 
-    /// Whether an access to what has these attributes would be noted.
+    /// Whether an access to an inode with these attributes would be recorded.
     pub fn is_access_due(&self, attr: &Attr) -> bool {
         self.atimes.is_due(attr)
     }
 
-    /// Notes an access to what has these attributes, if it counts. Returns whether it does.
+    /// Records an access to an inode with these attributes, if it counts. Returns whether it was recorded.
     pub fn note_access(&self, attr: &Attr) -> bool {
         self.atimes.note(attr)
     }

@@ -1,4 +1,4 @@
-//! Writing an open file, and waiting for what was written.
+//! Writes to an open file, and waiting until they are stable.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::state::open_file::OpenFile;
 use crate::state::open_files::Handle;
 use crate::unstable::Unstable;
 
-/// Keeps the background from telling the service of a file's size: the caller of `fsync` is about to.
+/// While it lives, the background does not report the file's size, because the caller of `fsync` will.
 struct FsyncGuard<'a> {
     unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,
@@ -39,7 +39,7 @@ impl Session {
     /// Writes `bytes` at `offset`. Returns when they are buffered, or, if the file is shared, when they are stable.
     ///
     /// # Errors
-    /// Also those of earlier writes of this file that failed since.
+    /// Also reports errors of earlier writes to this file.
     pub async fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
         let handle = self.handle(handle)?;
         if !handle.write {
@@ -50,7 +50,7 @@ impl Session {
         if bytes.is_empty() {
             return Ok(0);
         }
-        // As of any file: what still fits is written.
+        // As usual for files, the bytes that still fit are written.
         let room = FILE_SIZE_MAX.saturating_sub(offset);
         if room == 0 {
             return Err(ClientError::Refused(Refusal::FileTooLarge));
@@ -60,13 +60,13 @@ impl Session {
         if self.link.routes.disk().is_some_and(|size| end > size) {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
-        // Where somebody cuts a shared file meanwhile, the write comes after that.
+        // If another client truncates the shared file meanwhile, the write is repeated after the truncation.
         while self.write_once(&handle, offset, bytes, lost).await? == ReportOutcome::Truncated {}
         self.link.routes.counts.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
     }
 
-    /// Writes bytes within the limits of a file.
+    /// One attempt to write bytes within the limits of the file.
     async fn write_once(
         &self,
         handle: &Handle,
@@ -96,9 +96,9 @@ impl Session {
         }
     }
 
-    /// Makes everything written so far stable, and tells the service if the file has at least `end` bytes now and it
-    /// does not know. Others may change the size too, so this mount's idea of it does not count. What is there was written
-    /// when the file had been cut `truncate_seq` times and `lost` of its writes had been lost.
+    /// Makes everything written so far stable, and then reports that the file has at least `end` bytes, unless the
+    /// service knows. Other clients may change the size too, so this mount's own size is not used. `truncate_seq` and
+    /// `lost` are the file's counts of truncations and lost writes when the write began.
     pub(crate) async fn write_through(
         &self,
         handle: &Handle,
@@ -115,9 +115,9 @@ impl Session {
         Ok(told)
     }
 
-    /// Called at every `close`, and when a program with the file open starts another one: returns when the primaries
-    /// hold everything and the service shows the size. Of a file that others write too all that is so before each write
-    /// returns, and nobody is asked.
+    /// Called at every `close`, and when a program with the file open starts another one. Returns when the primaries
+    /// have accepted everything and the service shows the size. For a shared file this was already done before each
+    /// write returned.
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.handle(handle)?;
         let file = &handle.file;
@@ -129,7 +129,7 @@ impl Session {
         }
         let mark = self.mount.unstable.seal_all(file);
         self.io.make_answered(file, mark.upto).await;
-        // What was not lost counts all the same.
+        // Report the size even if some writes were lost.
         let told = self.io.report_size(file, None).await;
         handle.error_cursor.at_close(&mut file.lock().wb_errors).and(told)
     }

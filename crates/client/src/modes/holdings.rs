@@ -1,4 +1,4 @@
-//! What lives and dies with the lease.
+//! The state that is lost with the lease.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::state::open_file::OpenFile;
 use crate::state::open_files::OpenFiles;
 use crate::unstable::Unstable;
 
-/// What the routes tell of and ask for: the files and their unstable bytes live and die with the lease.
+/// The open files and their unstable bytes, for calls from `routes/`: they are lost with the lease.
 pub(crate) struct Holdings {
     pub(crate) files: Arc<OpenFiles>,
     pub(crate) unstable: Arc<Unstable>,

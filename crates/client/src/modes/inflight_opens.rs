@@ -1,4 +1,4 @@
-//! Opens on their way.
+//! Opens in flight.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use types::messages::cluster::Mode;
 
 use crate::state::seq_tracker::SeqTracker;
 
-/// Opens on their way, and the recalls that arrived meanwhile: an answer may be overtaken by a recall of what it grants.
+/// Opens in flight, and the recalls that arrived meanwhile. A recall may overtake the answer that grants the recalled
+/// mode.
 #[derive(Default)]
 pub(crate) struct InflightOpens {
     numbers: SeqTracker,
@@ -19,7 +20,7 @@ impl InflightOpens {
         self.numbers.begin()
     }
 
-    /// The mode that is left of `granted`.
+    /// The mode `granted` by an open, reduced by a recall that arrived meanwhile.
     pub(crate) fn left(&self, opening: u64, inode: InodeId, granted: Mode) -> Mode {
         match self.recalls.get(&inode) {
             Some((at, recalled)) if *at >= opening && *recalled != granted => Mode::Shared,

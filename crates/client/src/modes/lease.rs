@@ -1,5 +1,5 @@
-//! This client's life at the metadata service: the lease is renewed, and modes that are recalled are given up. Coming
-//! back after the service has restarted is in routes/link.rs.
+//! The client's relation to the metadata service: renews the lease and serves recalls of modes. Joining again after a
+//! restart of the service is in routes/link.rs.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::state::open_file::OpenFile;
 use crate::unstable::flow::AGE_MAX_US;
 
 impl Modes {
-    /// Renews the lease, follows the map and the recalls.
+    /// Renews the lease, follows the map and serves recalls and quiesces.
     pub(crate) async fn watch(self: &Rc<Self>) {
         while !self.link.routes.lease.has_left() && !self.link.routes.lease.is_lost() {
             let (sent, generation) = (self.link.world.now(), self.link.routes.lease.generation());
@@ -29,7 +29,7 @@ impl Modes {
                         self.link.refresh_map(have).await;
                     }
                     news.recalls.into_iter().for_each(|recall| self.begin_recall(recall));
-                    news.quiesces.into_iter().for_each(|stop| self.begin_quiesce(stop));
+                    news.quiesces.into_iter().for_each(|asked| self.begin_quiesce(asked));
                 }
                 Err(CallError::Refused(Refusal::Unknown | Refusal::Fenced)) => {
                     if let Err(error) = self.link.rejoin(generation).await {
@@ -59,18 +59,18 @@ impl Modes {
         self.link.world.spawn("recall", async move { modes.take_mode(recall, file).await });
     }
 
-    /// Makes stable what the new mode does not allow to be held back, then confirms the mode.
+    /// Makes bytes stable that may not be buffered in the new mode, then confirms the mode.
     async fn take_mode(&self, recall: Recall, file: Option<Arc<OpenFile>>) {
         if let Some(file) = &file {
             self.flush_for_recall(file).await;
             self.adopt_mode(file, recall.mode, Some(recall.number)).await;
-            tracing::debug!(inode = %file.inode, mode = ?recall.mode, "a mode is taken");
+            tracing::debug!(inode = %file.inode, mode = ?recall.mode, "adopted a recalled mode");
         }
         self.state.call_hook(recall.inode, Recalled::To(recall.mode));
         let client = self.link.routes.lease.client();
         let taken = RecallAck { client, inode: recall.inode, number: recall.number };
         if let Err(error) = self.link.ask(&taken).await {
-            tracing::debug!(inode = %recall.inode, %error, "a mode could not be confirmed");
+            tracing::debug!(inode = %recall.inode, %error, "a recalled mode could not be confirmed");
         }
         if let Some(file) = &file {
             file.lock().recalled.take_if(|number| *number == recall.number);
@@ -78,8 +78,8 @@ impl Modes {
         }
     }
 
-    /// From now on the file has this mode: not before zeros that were laid alone are stable; and not if it is recalled by
-    /// this number, and was recalled anew meanwhile.
+    /// Sets the file's mode. Waits until zeroing in mode Alone has ended. Does nothing if the recall with this number
+    /// has been replaced by a newer one.
     pub(crate) async fn adopt_mode(&self, file: &Arc<OpenFile>, mode: Mode, recall: Option<u64>) {
         loop {
             let changed = file.changed.wait();
@@ -97,17 +97,18 @@ impl Modes {
         }
     }
 
-    /// Makes everything written to a file stable and known. If patience runs out, what becomes stable later is told then.
+    /// Makes everything written to a file stable and reports it. If that fails within the retry budget, bytes that
+    /// become stable later are reported then.
     pub(crate) async fn flush_for_recall(&self, file: &Arc<OpenFile>) {
         let mut budget = RetryBudget::new(&self.link.world);
         loop {
             let mark = self.unstable.seal_all(file);
             let stable = self.io.make_stable(file, mark.upto).await;
-            // Whoever writes meanwhile tells the end of that: it is written through.
+            // A write that begins meanwhile is written through and reports its own end.
             let told = self.io.report_size(file, Some(mark)).await;
             match stable.and(told) {
                 Ok(()) => return,
-                Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give way yet"),
+                Err(error) => tracing::debug!(inode = %file.inode, %error, "cannot give up a mode yet"),
             }
             if self.link.routes.lease.has_left() || budget.backoff().await.is_err() {
                 file.lock().keep_owed_end();

@@ -1,5 +1,5 @@
-//! What other clients allow this one to do: modes that are recalled, reads and writes that stop for a cut, and what is
-//! lost with the lease.
+//! What other clients allow this one to do: recalls of modes, reads and writes that are quiesced for a truncation, and
+//! what is lost with the lease.
 
 mod holdings;
 pub(crate) mod inflight_opens;

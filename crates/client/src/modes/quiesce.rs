@@ -1,8 +1,8 @@
-//! Reads and writes under way, and how they are stopped while somebody cuts the file.
+//! Reads and writes in progress, and how they are quiesced while a client truncates the file.
 //!
-//! Whoever reads or writes a file that others have open too asks for its attributes first, and goes by them to the end.
-//! So a file is cut only while no client is between the two: the service asks everybody to stop, and makes the cut when
-//! all have. The client that cuts stops itself.
+//! A read or write of a shared file first gets the file's attributes, and relies on them until it ends. So a file may
+//! be truncated only while no read or write is in progress. The service asks all clients to quiesce the file, and
+//! truncates it when all have answered. The client that truncates quiesces its own reads and writes itself.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::routes::retry::RetryBudget;
 use crate::state::open_file::OpenFile;
 use crate::unstable::flow::AGE_MAX_US;
 
-/// A read or write under way, from its look at the file's attributes on. Nobody cuts a shared file while this lives and
-/// the lease holds; one that the mount has alone it may cut itself.
+/// A read or write in progress, from its check of the file's attributes on. While this lives and the lease is valid,
+/// no client truncates a shared file. In mode Alone, this mount itself may truncate the file meanwhile.
 pub(crate) struct InflightIo<'a> {
     file: &'a Arc<OpenFile>,
-    /// How often the file has been cut.
+    /// The file's `truncate_seq` at the start.
     pub(crate) truncate_seq: u64,
 }
 
@@ -37,7 +37,7 @@ impl Drop for InflightIo<'_> {
     }
 }
 
-/// No read or write of a file begins while this lives.
+/// While this lives, no read or write of a file begins.
 pub(crate) struct QuiesceGuard<'a> {
     modes: &'a ModeState,
     file: &'a Arc<OpenFile>,
@@ -63,17 +63,18 @@ impl Drop for QuiesceGuard<'_> {
 }
 
 impl Modes {
-    /// Begins a read or write by the newest attributes. What may make the file longer begins by [`Modes::begin_write`].
+    /// Begins a read or write with the newest attributes. Writes that may make the file longer use
+    /// [`Modes::begin_write`].
     pub(crate) async fn begin_io<'a>(&self, file: &'a Arc<OpenFile>) -> Result<InflightIo<'a>, ClientError> {
         loop {
-            let stops = self.until_not_stopped(file).await?;
+            let quiesce_seq = self.until_not_quiesced(file).await?;
             self.revalidate_if_shared(file).await?;
             let mut state = file.lock();
             if state.fenced {
                 return Err(ClientError::Refused(Refusal::Fenced));
             }
-            // Attributes that were asked for before a cut are no good after it.
-            if state.quiesce_seq == stops {
+            // Attributes from before a truncation are not valid after it.
+            if state.quiesce_seq == quiesce_seq {
                 state.inflight_io += 1;
                 let truncate_seq = state.truncate_seq;
                 drop(state);
@@ -82,7 +83,7 @@ impl Modes {
         }
     }
 
-    /// Begins a write that ends at `end`. `None` if what a cut has left must be zeroed before the file grows so far.
+    /// Begins a write that ends at `end`. `None` if stale bytes must be zeroed before the file may grow.
     pub(crate) async fn begin_write<'a>(
         &self,
         file: &'a Arc<OpenFile>,
@@ -95,37 +96,37 @@ impl Modes {
         Ok((!is_stale).then_some(io))
     }
 
-    /// Waits until reads and writes may begin. Returns how often they have been stopped.
-    async fn until_not_stopped(&self, file: &Arc<OpenFile>) -> Result<u64, ClientError> {
+    /// Waits until reads and writes may begin. Returns how often they have been quiesced.
+    async fn until_not_quiesced(&self, file: &Arc<OpenFile>) -> Result<u64, ClientError> {
         let may_begin = || {
             let state = file.lock();
             (state.quiesced == 0 || state.fenced).then_some(state.quiesce_seq)
         };
-        if let Some(stops) = may_begin() {
-            return Ok(stops);
+        if let Some(quiesce_seq) = may_begin() {
+            return Ok(quiesce_seq);
         }
         let budget = RetryBudget::new(&self.link.world);
         loop {
             let changed = file.changed.wait();
-            if let Some(stops) = may_begin() {
-                return Ok(stops);
+            if let Some(quiesce_seq) = may_begin() {
+                return Ok(quiesce_seq);
             }
             self.link.world.timeout(AGE_MAX_US, changed).await;
             budget.check()?;
         }
     }
 
-    /// Stops reads and writes of a file: returns when none is under way and everything that was written is stable.
+    /// Quiesces reads and writes of a file. Returns when none is in progress and everything written is stable.
     pub(crate) async fn quiesce<'a>(
         &'a self,
         file: &'a Arc<OpenFile>,
     ) -> Result<QuiesceGuard<'a>, ClientError> {
-        let stopped = QuiesceGuard::begin(&self.state, file);
+        let guard = QuiesceGuard::begin(&self.state, file);
         self.until_quiet(file).await?;
-        Ok(stopped)
+        Ok(guard)
     }
 
-    /// Waits until nothing is under way and everything is stable.
+    /// Waits until no read or write is in progress and everything is stable.
     async fn until_quiet(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let budget = RetryBudget::new(&self.link.world);
         loop {
@@ -140,43 +141,43 @@ impl Modes {
         self.io.make_stable(file, mark.upto).await
     }
 
-    /// Somebody is about to cut a file.
-    pub(super) fn begin_quiesce(self: &Rc<Self>, stop: Quiesce) {
-        // Also if nothing is known of it: it may have been made here, and the answer to that be on its way.
-        let (file, _) = self.files.get_file(stop.inode);
-        let is_copy = file.lock().quiesce_asked.replace(stop.number) == Some(stop.number);
+    /// Another client is about to truncate a file: quiesces it in the background.
+    pub(super) fn begin_quiesce(self: &Rc<Self>, asked: Quiesce) {
+        // Even for an unknown file: this mount may have created it, and the answer may still be in flight.
+        let (file, _) = self.files.get_file(asked.inode);
+        let is_copy = file.lock().quiesce_asked.replace(asked.number) == Some(asked.number);
         let modes = self.clone();
-        self.link.world.spawn("stop", async move {
+        self.link.world.spawn("quiesce", async move {
             if !is_copy {
-                modes.serve_quiesce(&file, stop.number).await;
+                modes.serve_quiesce(&file, asked.number).await;
             }
             modes.files.put_file(&file);
         });
     }
 
-    /// Stops reads and writes of a file until the cut has been made.
+    /// Quiesces reads and writes of a file until the truncation is done.
     async fn serve_quiesce(&self, file: &Arc<OpenFile>, number: u64) {
-        let stopped = QuiesceGuard::begin(&self.state, file);
-        // What is on its way could arrive after the cut: however long it takes, the cut waits.
+        let guard = QuiesceGuard::begin(&self.state, file);
+        // Writes in flight could arrive after the truncation, so it must wait for them, however long they take.
         while let Err(error) = self.until_quiet(file).await {
-            tracing::debug!(inode = %file.inode, %error, "cannot stop yet");
+            tracing::debug!(inode = %file.inode, %error, "cannot quiesce a file yet");
             if self.is_over(file) {
                 return;
             }
         }
-        self.tell_stopped(file.inode, number).await;
-        drop(stopped);
+        self.send_quiesced(file.inode, number).await;
+        drop(guard);
         file.lock().quiesce_asked.take_if(|asked| *asked == number);
     }
 
-    /// Says that nothing is under way here, and waits for the cut.
-    async fn tell_stopped(&self, inode: InodeId, number: u64) {
-        let stopped = cluster::Quiesced { client: self.link.routes.lease.client(), inode, number };
+    /// Tells the service that the file is quiesced, and waits until the truncation is done.
+    async fn send_quiesced(&self, inode: InodeId, number: u64) {
+        let quiesced = cluster::Quiesced { client: self.link.routes.lease.client(), inode, number };
         loop {
-            match self.link.ask(&stopped).await {
+            match self.link.ask(&quiesced).await {
                 Err(ClientError::Unreachable) => {}
                 Err(error) => {
-                    tracing::debug!(%inode, %error, "a stop could not be told");
+                    tracing::debug!(%inode, %error, "the service could not be told that a file is quiesced");
                     return;
                 }
                 Ok(_) => return,
@@ -184,7 +185,7 @@ impl Modes {
         }
     }
 
-    /// Takes the newest attributes over if others may change the file, or fails if it is gone.
+    /// Gets the newest attributes if other clients may change the file. Fails if the file is gone.
     pub(crate) async fn revalidate_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         self.link.wait_for_lease().await?;
         if file.lock().mode != Mode::Shared {
@@ -197,7 +198,7 @@ impl Modes {
         Ok(())
     }
 
-    /// Nothing more can be done with an open file.
+    /// Whether nothing more can be done with an open file.
     pub(crate) fn is_over(&self, file: &Arc<OpenFile>) -> bool {
         self.link.routes.lease.has_left() || self.link.routes.lease.is_lost() || file.lock().fenced
     }

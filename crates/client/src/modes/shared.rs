@@ -1,4 +1,4 @@
-//! What all threads of a mount know of recalls and stops, and what one thread needs to follow them.
+//! The state of recalls and quiesces that all threads of a mount share, and its use by one thread.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,25 +15,25 @@ use crate::state::lock;
 use crate::state::open_files::OpenFiles;
 use crate::unstable::Unstable;
 
-/// Why what is cached of a file no longer counts.
+/// Why cached bytes and attributes of a file are no longer valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recalled {
-    /// The service has asked for this mode; it is confirmed when the hook returns.
+    /// The service has recalled the file's mode to this one. The client confirms it when the hook returns.
     To(Mode),
-    /// The lease has run out and others were let in: what is open fails from now on.
+    /// The lease has run out and other clients were let in: open handles fail from now on.
     Lost,
 }
 
-/// Told of a file of which nothing that is cached counts any more, before anybody else may change the file, or before
-/// this client has a lease again.
+/// Called when nothing cached of a file is valid any more: before another client may change the file, or before this
+/// client gets a new lease.
 pub type RecallHook = Box<dyn Fn(InodeId, Recalled) + Send + Sync>;
 
-/// What all threads of a mount know of recalls and stops.
+/// The state of recalls and quiesces that all threads of a mount share.
 #[derive(Default)]
 pub(crate) struct ModeState {
     inflight_opens: Mutex<InflightOpens>,
     hook: Mutex<Option<Arc<RecallHook>>>,
-    /// How many stops of reads and writes there are now (`quiesce.rs`).
+    /// Number of quiesces in progress (`quiesce.rs`).
     pub(super) active_quiesces: AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl ModeState {
         lock(&self.inflight_opens)
     }
 
-    /// Sets who is told that nothing cached of a file counts any more.
+    /// Sets the hook that is called when nothing cached of a file is valid any more.
     pub(crate) fn set_hook(&self, hook: RecallHook) {
         *lock(&self.hook) = Some(Arc::new(hook));
     }
@@ -54,13 +54,13 @@ impl ModeState {
         }
     }
 
-    /// Reads and writes of some file wait until it has been cut.
+    /// Whether reads and writes of some file wait for a truncation.
     pub(crate) fn has_quiesced_files(&self) -> bool {
         self.active_quiesces.load(Ordering::Acquire) > 0
     }
 }
 
-/// A thread's own part in that.
+/// Recalls and quiesces, served by one thread.
 pub(crate) struct Modes {
     pub(crate) link: Rc<Link>,
     pub(crate) files: Arc<OpenFiles>,

@@ -1,4 +1,4 @@
-//! Attributes that the metadata service is asked to change.
+//! Changes of attributes at the metadata service.
 
 use types::InodeId;
 use types::messages::names::{Attr, AttrReply, SetAttr};
@@ -26,7 +26,7 @@ pub struct SetAttrs {
 }
 
 impl SetAttrs {
-    /// The new time of the last change, if nothing else is to change.
+    /// The new time of the last change, if nothing else changes.
     pub(crate) fn only_mtime(&self) -> Option<i64> {
         let others = SetAttrs { mtime: None, ctime: None, ..*self };
         self.mtime.filter(|_| others == SetAttrs::default())

@@ -1,4 +1,4 @@
-//! Which stripes of a file exist, in a range of any length: the cost is that of what there is.
+//! Finds which stripes of a file exist, in a range of any length. The cost depends on the number of existing stripes.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -16,12 +16,12 @@ use crate::routes::route::QueryTarget;
 use crate::state::counters::Counter;
 use crate::state::open_file::OpenFile;
 
-/// Bricks that are asked at a time: each answer may be some 256 KiB.
+/// Bricks that are asked at the same time: each answer may have about 256 KiB.
 const ASKED_AT_ONCE: usize = 16;
-/// Stripes that are zeroed at a time.
+/// Stripes that are zeroed at the same time.
 const ROW: usize = 64;
 
-/// Stripes as `(stripe, offset in it, bytes)`, a bounded number at a time.
+/// Parts of stripes as `(stripe, offset in it, bytes)`, in batches of bounded size.
 pub(crate) struct Rows {
     geometry: Geometry,
     range: Range<u64>,
@@ -34,7 +34,7 @@ impl Rows {
         Rows { geometry, range, stripes: stripes.into_iter().flatten().peekable() }
     }
 
-    /// The next ones; `None` when there are no more.
+    /// The next batch; `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Vec<(u64, usize, usize)>> {
         self.stripes.peek()?;
         let bytes = self.geometry.stripe() as u64;
@@ -49,8 +49,9 @@ impl Rows {
 }
 
 impl Io {
-    /// The stripes of the beginning of a range of bytes that may have any: runs of them, ascending, apart from each other;
-    /// and the end of that beginning. Own bytes that no brick has yet are among them.
+    /// Searches the first part of a range of bytes for stripes that may have bytes, including this mount's own bytes
+    /// that no brick has yet. Returns runs of stripes, ascending and apart from each other, and the end of the
+    /// searched part.
     pub(crate) async fn find_stripes(
         &self,
         file: &Arc<OpenFile>,
@@ -58,7 +59,7 @@ impl Io {
     ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
         let bytes = self.link.routes.stripe_bytes() as u64;
         let stripes = range.start / bytes..range.end.div_ceil(bytes);
-        // What is not stable is looked at first: what becomes stable meanwhile is known to its brick.
+        // Look at own unstable bytes first. Bytes that become stable meanwhile are then found on their brick.
         let (object, own) = {
             let state = file.lock();
             let own = state.stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect::<Vec<_>>();
@@ -70,7 +71,7 @@ impl Io {
             match self.ask_for_stripes(object, &stripes).await {
                 Ok(found) => break found,
                 Err(error) => {
-                    tracing::debug!(inode = %file.inode, %error, "stripes are not found");
+                    tracing::debug!(inode = %file.inode, %error, "cannot search for stripes");
                     self.link.routes.counts.count(Counter::Retries, 1);
                     match verdict(error) {
                         Verdict::Refresh => self.link.refresh_map(version).await,
@@ -85,7 +86,8 @@ impl Io {
         Ok((found.runs(), found.upto().saturating_mul(bytes).min(range.end)))
     }
 
-    /// Asks everybody who knows, once. Primaries first: what is no longer on its way there is with the others.
+    /// Asks all bricks that may know, once. Primaries come first, because a write that has left the primary's queue
+    /// is on the other bricks.
     async fn ask_for_stripes(&self, object: ObjectId, stripes: &Range<u64>) -> Result<StripeSet, CallError> {
         let mut found = StripeSet::new(stripes.clone());
         let query_targets = self.link.routes.map().query_targets(object, stripes);

@@ -1,4 +1,4 @@
-//! Which ranges of a file may have bytes other than zeros.
+//! Finds the ranges of a file that may have bytes other than zeros.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,19 +11,19 @@ use crate::error::ClientError;
 use crate::paths::Io;
 use crate::state::open_file::OpenFile;
 
-/// Extents that are asked about at a time. Where there are more, those with bytes are looked for first.
+/// Extents that are queried at the same time. If there are more, the client first asks which stripes exist.
 const ROWS_AT_ONCE: usize = 16;
-/// Extents that one answer is about, at most.
+/// Most extents that one call searches.
 const ROWS_MAX: usize = 64;
 
-/// Stripes of one extent, in a row: what one question is about.
+/// Consecutive stripes of one extent, for one query.
 struct Row {
     first: u64,
     stripes: u32,
 }
 
 impl Io {
-    /// The ranges of a part of a file that may have bytes: ascending, apart from each other.
+    /// As `Session::find_bytes`, for a range within the file.
     pub(crate) async fn find_in(
         &self,
         file: &Arc<OpenFile>,
@@ -39,7 +39,7 @@ impl Io {
         Ok(joined(found))
     }
 
-    /// As [`Io::find_in`], for the beginning of a range: also says how far that goes.
+    /// As [`Io::find_in`], for the first part of a range. Also returns the end of this part.
     pub(crate) async fn find_some(
         &self,
         file: &Arc<OpenFile>,
@@ -47,8 +47,8 @@ impl Io {
     ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
         let stripe = self.link.routes.stripe_bytes() as u64;
         let stripes = range.start / stripe..range.end.div_ceil(stripe);
-        // What is not stable may not have come to a primary yet. It is looked at first: what becomes stable meanwhile
-        // is known there.
+        // Own unstable bytes may not have reached a primary yet. Look at them first: bytes that become stable
+        // meanwhile are then found at the primary.
         let own: BTreeSet<u64> =
             file.lock().stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect();
         let most = u64::from(self.link.routes.geometry().extent_stripes()) * ROWS_AT_ONCE as u64;
@@ -68,7 +68,7 @@ impl Io {
                 found.extend(row?);
             }
         }
-        Ok((cut(joined(found), &(range.start..upto)), upto))
+        Ok((clip(joined(found), &(range.start..upto)), upto))
     }
 
     /// The rows of runs of stripes.
@@ -76,7 +76,7 @@ impl Io {
         runs.iter().flat_map(|run| self.rows(run.clone())).collect()
     }
 
-    /// Cuts stripes at the ends of extents.
+    /// Splits a range of stripes at the ends of extents.
     fn rows(&self, stripes: Range<u64>) -> Vec<Row> {
         let most = u64::from(self.link.routes.geometry().extent_stripes());
         let mut rows = Vec::new();
@@ -89,7 +89,7 @@ impl Io {
         rows
     }
 
-    /// Asks the primary, for as long as there is patience.
+    /// Asks the primary, with retries.
     async fn find_in_row(&self, file: &Arc<OpenFile>, row: &Row) -> Result<Vec<Range<u64>>, ClientError> {
         let start = row.first * self.link.routes.stripe_bytes() as u64;
         let key = file.lock().key(row.first);
@@ -123,9 +123,9 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// The parts of ranges that lie within `bounds`.
-fn cut(ranges: Vec<Range<u64>>, bounds: &Range<u64>) -> Vec<Range<u64>> {
-    let cut = |range: Range<u64>| range.start.max(bounds.start)..range.end.min(bounds.end);
-    ranges.into_iter().map(cut).filter(|range| !range.is_empty()).collect()
+fn clip(ranges: Vec<Range<u64>>, bounds: &Range<u64>) -> Vec<Range<u64>> {
+    let clip = |range: Range<u64>| range.start.max(bounds.start)..range.end.min(bounds.end);
+    ranges.into_iter().map(clip).filter(|range| !range.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     fn ranges_are_joined_and_cut() {
         let ranges = joined(vec![10..20, 0..5, 5..7, 15..30, 40..50]);
         assert_eq!(ranges, vec![0..7, 10..30, 40..50]);
-        assert_eq!(cut(ranges, &(3..40)), vec![3..7, 10..30]);
+        assert_eq!(clip(ranges, &(3..40)), vec![3..7, 10..30]);
         assert_eq!(joined(Vec::new()), vec![]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the ways to the servers need of a thread.
+//! The fields that all paths to the servers use.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::state::atime::PendingAtimes;
 use crate::state::open_files::OpenFiles;
 use crate::unstable::Unstable;
 
-/// A thread's own ways to the bricks and to the metadata service.
+/// The paths of one thread to the bricks and the metadata service.
 pub(crate) struct Io {
     pub(crate) link: Rc<Link>,
     pub(crate) files: Arc<OpenFiles>,
     pub(crate) unstable: Arc<Unstable>,
     pub(crate) atimes: Arc<PendingAtimes>,
-    /// Makes the parity of whole stripes.
+    /// Encodes whole stripes.
     pub(crate) coder: Arc<Coder>,
 }

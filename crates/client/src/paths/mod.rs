@@ -1,4 +1,4 @@
-//! The ways of bytes, sizes and attributes between the mount and the servers.
+//! The paths of bytes, sizes and attributes between the mount and the servers.
 
 pub(crate) mod attrs;
 pub(crate) mod find;

@@ -1,4 +1,4 @@
-//! Nothing of a file is sent or reported for a while.
+//! Pauses the sending and reporting of a file.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::paths::Io;
 use crate::state::open_file::OpenFile;
 use crate::unstable::Unstable;
 
-/// Nothing of the file is sent or reported while this lives.
+/// While this lives, no bytes or reports of the file are sent.
 pub(crate) struct WritebackPause<'a> {
     unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,
@@ -16,14 +16,14 @@ impl Drop for WritebackPause<'_> {
     fn drop(&mut self) {
         self.file.lock().writeback_paused = false;
         self.unstable.enqueue_all(self.file);
-        // What became stable meanwhile could not be told.
+        // Bytes that became stable meanwhile were not reported.
         self.unstable.flow.queue_report(self.file);
         self.file.changed.notify();
     }
 }
 
 impl Io {
-    /// Holds a file, and waits for what is on its way.
+    /// Pauses write-back of a file, and waits for sends and reports in flight.
     pub(crate) async fn pause_writeback<'a>(&'a self, file: &'a Arc<OpenFile>) -> WritebackPause<'a> {
         file.lock().writeback_paused = true;
         let writeback_paused = WritebackPause { unstable: &self.unstable, file };

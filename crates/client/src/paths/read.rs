@@ -1,18 +1,19 @@
-//! The way of read bytes from the bricks to the mount.
+//! The path of a read from the bricks to the mount.
 //!
 //! ```text
-//!   Session::read                                                       (face/read.rs)
+//!   Session::read                                                      (face/read.rs)
 //!        |
-//!     Cut .................. at the end of the file; a shared file's end is asked for, and cuts wait until   (modes/quiesce.rs)
-//!        |                   the read is done; one that did not has it done anew
-//!     Own .................. what this mount wrote and is not stable yet lies over everything else
-//!        |                   the rest is cut into units
+//!     Cut .................. at the end of the file; for a shared file the size is asked for, and a
+//!        |                   truncation waits for the read; if one did not wait, the read is repeated
+//!        |                                                              (modes/quiesce.rs)
+//!     Own .................. this mount's own unstable bytes lie over everything else
+//!        |                   the rest is split into units
 //!     Direct  ReadUnit ----> brick of the unit, all at once if there are several
-//!        |       <--------- bytes; what is missing of them is zeros
+//!        |       <--------- bytes; if they are short, the rest is zeros
 //!        |                   slot lost, brick silent, write undecided, block damaged:
-//!     Primary ReadStripe --> primary, which waits or decodes                 (read_degraded.rs)
-//!        |       <--------- bytes; what is missing of them is zeros
-//!     Joined ............... one buffer; a single unit's bytes are passed on as they came
+//!     Primary ReadStripe --> primary, which waits or decodes             (read_degraded.rs)
+//!        |       <--------- bytes; if they are short, the rest is zeros
+//!     Joined ............... one buffer; the bytes of a single unit are passed on without a copy
 //! ```
 
 use std::sync::Arc;
@@ -32,14 +33,14 @@ use crate::state::piece::Body;
 /// How long the brick of a unit may take before the primary is asked instead, in microseconds.
 const READ_UNIT_US: u64 = 3_000_000;
 
-/// Where read bytes are on their way.
+/// A stage of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadStage {
-    /// The range has been cut at the end of the file.
+    /// The range has been limited to the file's size.
     Cut,
     /// This mount's own unstable bytes have been found.
     Own,
-    /// The units' own bricks are asked.
+    /// The bricks of the units are asked.
     Direct,
     /// The primary is asked.
     Primary,
@@ -53,7 +54,7 @@ impl std::fmt::Display for ReadStage {
     }
 }
 
-/// A range of one unit that the bricks must give.
+/// A range of one unit that must be read from the bricks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) key: StripeKey,
@@ -63,20 +64,20 @@ pub(crate) struct Part {
     in_unit: usize,
     /// Start of the range in the stripe.
     pub(crate) in_stripe: usize,
-    /// Start of the range in what is read.
+    /// Start of the range in the result of the read.
     at: usize,
     /// Bytes of the range.
     pub(crate) len: usize,
 }
 
-/// What a read finds here, and what it must fetch.
+/// The parts of a read that this mount has, and those that it must fetch.
 struct Plan {
     dirty_ranges: Vec<(usize, usize, Body)>,
     parts: Vec<Part>,
 }
 
 impl Io {
-    /// Reads by the attributes as they are.
+    /// One attempt to read, with the attributes as they are.
     pub(crate) async fn read_once(
         &self,
         file: &Arc<OpenFile>,
@@ -108,7 +109,7 @@ impl Io {
         Ok(out.freeze())
     }
 
-    /// Cuts the range at the end of the file and splits it into what is here and what must be fetched.
+    /// Limits the range to the file's size, and splits it into parts that are here and parts that must be fetched.
     fn plan(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> (usize, Plan) {
         let geometry = self.link.routes.geometry();
         let mut plan = Plan { dirty_ranges: Vec::new(), parts: Vec::new() };
@@ -116,7 +117,7 @@ impl Io {
         let len = (len as u64).min(state.size.saturating_sub(offset)) as usize;
         let mut at = 0;
         for (stripe, within, take) in geometry.split(offset, len) {
-            // In a shared file somebody's later write may be on the bricks already: own bytes would hide it.
+            // In a shared file, own bytes might hide another client's later write that is already on the bricks.
             let own = state.stripes.get(&stripe).filter(|_| state.mode != Mode::Shared);
             let dirty_ranges =
                 own.map(|writes| writes.dirty_ranges(within, within + take)).unwrap_or_default();
@@ -139,7 +140,7 @@ impl Io {
         (len, plan)
     }
 
-    /// Fetches parts: a single one straight away, several at once; those that fail from the primaries.
+    /// Fetches parts, several of them concurrently. Parts that fail are read through the primaries.
     async fn fetch(&self, parts: &[Part]) -> Result<Vec<(Part, Buf)>, ClientError> {
         if let [one] = parts {
             return match self.read_unit(*one).await {
@@ -162,7 +163,7 @@ impl Io {
         Ok(fetched)
     }
 
-    /// The part's brick is worth asking.
+    /// Whether the part's slot is live and its brick not suspected to be silent.
     fn has_brick(&self, part: &Part) -> bool {
         let route = self.link.routes.route(part.key);
         route
@@ -186,7 +187,7 @@ impl Io {
                 self.link.routes.counts.count(Counter::DirectBytes, u64::from(len));
                 return Some(bytes);
             }
-            Ok(_) => tracing::debug!(key = %part.key, %brick, "more bytes than asked for"),
+            Ok(_) => tracing::debug!(key = %part.key, %brick, "the brick sent more bytes than requested"),
             Err(error) => {
                 tracing::debug!(stage = %ReadStage::Direct, key = %part.key, %brick, %error, "read failed");
                 if error == CallError::Unreachable {
@@ -198,7 +199,7 @@ impl Io {
     }
 }
 
-/// What of `from..to` no range of `covered` (sorted) touches.
+/// The parts of `from..to` outside the ranges of `covered` (sorted).
 fn uncovered(from: usize, to: usize, covered: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut rest = Vec::new();
     let mut at = from;

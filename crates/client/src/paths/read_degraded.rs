@@ -1,4 +1,4 @@
-//! What the bricks of units did not give: the primaries decode it.
+//! Reads units through their primaries, which decode, when the units' own bricks cannot serve them.
 
 use futures_util::future::join_all;
 use types::messages::brick::ReadStripe;
@@ -10,7 +10,8 @@ use crate::paths::read::Part;
 use crate::state::counters::Counter;
 
 impl Io {
-    /// Reads parts that their own bricks did not give: one request per stripe, to its primary, which decodes.
+    /// Reads parts that could not be read from their own bricks: one request per stripe to its primary, which
+    /// decodes.
     pub(crate) async fn read_degraded(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
         let mut stripes: Vec<Vec<Part>> = Vec::new();
         for part in parts {
@@ -23,7 +24,7 @@ impl Io {
         each.into_iter().collect::<Result<Vec<_>, _>>().map(|stripes| stripes.into_iter().flatten().collect())
     }
 
-    /// Reads the span of parts of one stripe, and cuts it up again.
+    /// Reads the range that spans some parts of one stripe, and splits it into the parts.
     async fn read_span(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
         let key = parts[0].key;
         let start = parts.iter().map(|p| p.in_stripe).min().unwrap_or(0);
@@ -37,7 +38,7 @@ impl Io {
         Ok(parts.into_iter().map(cut).collect())
     }
 
-    /// Reads a range of a stripe at the primary, for as long as there is patience.
+    /// Reads a range of a stripe through the primary, with retries.
     async fn read_at_primary(&self, key: StripeKey, offset: usize, len: usize) -> Result<Buf, ClientError> {
         let (offset, len) = (offset as u32, len as u32);
         let request = |group| ReadStripe { group, key, offset, len };

@@ -1,7 +1,7 @@
-//! What the metadata service is owed after the bytes: sizes, times, closes.
+//! Reports to the metadata service after the bytes are written: sizes, times, closes.
 //!
-//! A size is told for good only up to the first byte that is not stable: after a crash no size points past durable
-//! bytes. A file opened for writing counts as open, and keeps its mode, until all that is done.
+//! A durable size never exceeds the first byte that is not stable, so after a crash no size covers missing bytes. A
+//! file opened for writing counts as open, and keeps its mode, until all its reports are done.
 
 use std::sync::Arc;
 
@@ -15,21 +15,22 @@ use crate::paths::Io;
 use crate::paths::write::WriteStage;
 use crate::state::open_file::{Mark, OpenFile};
 
-/// Files that are told of in one message at most.
+/// Most files in one report.
 const BATCH_MAX: usize = 512;
-/// Closes on their way at most.
+/// Most reports of closes in flight.
 const RELEASES_MAX: usize = 16;
 
-/// What came of reports.
+/// The result of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReportOutcome {
-    /// The service knows.
+    /// The service has taken it.
     Accepted,
-    /// A file was cut after what its report tells of: that counts no more, and the file's attributes are new.
+    /// A file was truncated after its report was made. The service ignored this report, and the file has new
+    /// attributes.
     Truncated,
 }
 
-/// Keeps a file from being truncated, and its time from being set, while the service is being told of it.
+/// While a report of a file is in flight, the file is not truncated and its time is not set.
 struct Growing<'a>(&'a Arc<OpenFile>);
 
 impl Drop for Growing<'_> {
@@ -40,14 +41,14 @@ impl Drop for Growing<'_> {
 }
 
 impl Io {
-    /// Tells the service of a file's size and time: for good if `stable`, the mark up to which everything is, and then only
-    /// as far as they are.
+    /// Reports a file's size and time. With `stable`, the mark up to which everything is stable, the report is
+    /// durable, and its size does not exceed the stable bytes.
     pub(crate) async fn report_size(
         &self,
         file: &Arc<OpenFile>,
         stable: Option<Mark>,
     ) -> Result<(), ClientError> {
-        // After a cut there may be less to tell, or nothing.
+        // After a truncation there may be less to report, or nothing.
         loop {
             self.until_writeback_resumes(file).await;
             let Some((_growing, update)) = self.begin_growth(file, stable) else { return Ok(()) };
@@ -57,7 +58,7 @@ impl Io {
         }
     }
 
-    /// Waits until reports of a file may leave.
+    /// Waits until reports of a file may be sent.
     async fn until_writeback_resumes(&self, file: &Arc<OpenFile>) {
         loop {
             let changed = file.changed.wait();
@@ -69,8 +70,8 @@ impl Io {
         }
     }
 
-    /// Tells the service for good that a file has at least `end` bytes, if it does not know. They were written when it had
-    /// been cut `truncate_seq` times.
+    /// Reports durably that a file has at least `end` bytes, unless the service knows. `truncate_seq` is that of the
+    /// file when the bytes were written.
     pub(crate) async fn report_end(
         &self,
         file: &Arc<OpenFile>,
@@ -89,7 +90,7 @@ impl Io {
         self.grow(&[(file.clone(), update)], true).await
     }
 
-    /// What is to be told of a file, if anything; nothing else changes its size meanwhile.
+    /// The next report of a file, if there is one. While it is in flight, nothing else changes the file's size.
     fn begin_growth<'a>(
         &self,
         file: &'a Arc<OpenFile>,
@@ -111,7 +112,7 @@ impl Io {
         let outcome = self.link.ask(&UpdateSizes { client, volume, sizes, stable }).await;
         let UpdateSizesReply { cut } = match outcome {
             Ok(grown) => grown,
-            // A file that is gone has no size to be kept.
+            // The file is gone, so its size does not matter.
             Err(ClientError::Refused(Refusal::Stale | Refusal::NotFound)) if updates.len() == 1 => {
                 UpdateSizesReply { cut: Vec::new() }
             }
@@ -120,7 +121,7 @@ impl Io {
         for (file, update) in updates {
             let (inode, size) = (file.inode, update.size);
             if let Some(attr) = cut.iter().find(|attr| attr.inode == inode) {
-                tracing::debug!(%inode, size, truncate_seq = attr.truncate_seq, "cut before it was told");
+                tracing::debug!(%inode, size, truncate_seq = attr.truncate_seq, "a size report came after a truncation");
                 file.lock().was_truncated(attr);
             } else {
                 tracing::debug!(stage = %WriteStage::SizeReported, %inode, size, stable, "grown");
@@ -130,7 +131,7 @@ impl Io {
         Ok(if cut.is_empty() { ReportOutcome::Accepted } else { ReportOutcome::Truncated })
     }
 
-    /// Tells the service what it is owed, as it comes, until the mount ends.
+    /// Sends reports as they become due, until the mount ends.
     pub(crate) async fn run_reports(&self) {
         while !self.link.routes.lease.has_left() {
             let woken = self.unstable.flow.report_wanted.wait();
@@ -143,12 +144,12 @@ impl Io {
         }
     }
 
-    /// Tells the service everything that may be told of these files.
+    /// Sends all reports that may be sent now for these files.
     pub(crate) async fn report_batch(&self, files: &[Arc<OpenFile>]) {
         let mut updates = Vec::new();
         let mut growing = Vec::new();
         for file in files {
-            // Whoever makes it stable tells of it, and has this looked at again.
+            // A call of `fsync` is about to report this file, and queues it again at its end.
             let is_told_elsewhere = file.lock().fsyncs > 0;
             if !is_told_elsewhere
                 && let Some((guard, update)) = self.begin_growth(file, Some(Mark::default()))
@@ -166,7 +167,7 @@ impl Io {
         }
     }
 
-    /// Tells the service durable sizes; tries again later what could not be told.
+    /// Reports durable sizes; queues the files again whose report failed.
     async fn grow_for_good(&self, updates: &[(Arc<OpenFile>, SizeUpdate)]) {
         let error = match self.grow(updates, true).await {
             Ok(ReportOutcome::Accepted) => return,
@@ -177,17 +178,17 @@ impl Io {
             Err(error) => error,
         };
         for one in updates.chunks(1) {
-            // One of them may be the reason: the others must not suffer.
+            // If the service refused, one file may be the reason: report each file alone.
             let refused = matches!(error, ClientError::Refused(_));
             match if refused { self.grow(one, true).await } else { Err(error) } {
                 Ok(ReportOutcome::Accepted) => {}
                 Ok(ReportOutcome::Truncated) => self.unstable.flow.queue_report(&one[0].0),
-                // A service that cannot store it ends, and the one that is started after it may.
+                // A service that cannot store the change ends. Try again after its restart.
                 Err(ClientError::Unreachable | ClientError::Refused(Refusal::MetaFailed)) => {
                     self.unstable.flow.queue_report(&one[0].0);
                 }
                 Err(error) => {
-                    tracing::warn!(inode = %one[0].1.inode, %error, "a size is not taken");
+                    tracing::warn!(inode = %one[0].1.inode, %error, "the service refuses a file's size: its last writes are lost");
                     let mut state = one[0].0.lock();
                     state.has_grown(&one[0].1, true);
                     state.wb_errors.add(error);
@@ -196,7 +197,7 @@ impl Io {
         }
     }
 
-    /// Tells the service of closes: those of writers when everything written is stable and told.
+    /// Reports closes. Those of writers wait until everything written is stable and reported.
     async fn settle_releases(&self, file: &Arc<OpenFile>) {
         loop {
             let write = {
@@ -205,7 +206,7 @@ impl Io {
                 let Some(next) = state.releases.iter().position(|write| told || !write) else { break };
                 let write = state.releases.swap_remove(next);
                 if state.users == 0 && state.releases.is_empty() {
-                    // Whatever the mode allowed ends with the last close.
+                    // The rights of the mode end with the last close.
                     state.mode = Mode::Shared;
                 }
                 write
@@ -213,7 +214,7 @@ impl Io {
             let (volume, inode) = (self.link.routes.volume, file.inode);
             let released = self.link.change(|caller| Release { caller, volume, inode, write }).await;
             if let Err(error) = released {
-                tracing::debug!(%inode, %error, "a close could not be told");
+                tracing::debug!(%inode, %error, "a close could not be reported");
             }
             file.lock().count_release(write);
         }

@@ -1,10 +1,11 @@
-//! From accepted to stable: one `Sync` per primary for everything that waits in its groups.
+//! Makes accepted pieces stable: one `Sync` per primary for everything that waits in its groups.
 //!
-//! A `Sync` names the groups and the epochs in which their primaries accepted the bytes. What was accepted in an epoch
-//! that has passed is sent again first (write.rs); a take-over recognises what it already has.
+//! A `Sync` names the groups and the epochs in which their primaries accepted the bytes. A piece that was accepted in
+//! an earlier epoch is first sent again (write.rs); the new primary recognises writes that it has already.
 //!
-//! If few pieces are unsent when somebody comes to wait, they ask for stability themselves (`Write.stable`), which saves
-//! the question. In the background a primary is asked for what it has had some time for: one question at a time.
+//! If only a few pieces are unsent when a caller begins to wait, their `Write`s ask for stability (`Write.stable`)
+//! and no `Sync` is needed. The background sends a `Sync` for pieces that were accepted some time ago, one at a time
+//! to each primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -23,19 +24,19 @@ use crate::state::counters::Counter;
 use crate::state::open_file::{FileState, OpenFile};
 use crate::unstable::flow::{AGE_MAX_US, SYNC_DELAY_US, SyncBatch};
 
-/// Unsent pieces that ask for stability themselves, at most.
+/// Most unsent pieces that ask for stability themselves.
 const ASKING_MAX: usize = 16;
 
-/// What came of the attempt to make groups stable.
+/// The result of an attempt to make groups stable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Synced {
-    /// Nothing waits there; others may be at it.
+    /// Nothing waits there; other tasks may be making it stable.
     Nothing,
     /// All of it is stable.
     Stable,
     /// Some of it is not yet.
     NotYet,
-    /// Some of it will not be.
+    /// Some of it cannot become stable.
     Refused(ClientError),
 }
 
@@ -43,7 +44,7 @@ impl Io {
     /// Returns when every piece of a file up to number `upto` is stable or lost.
     ///
     /// # Errors
-    /// If that does not happen for as long as there is patience; the bytes are kept and go on being tried.
+    /// If it does not happen within the retry budget. The bytes are kept, and the background continues.
     pub(crate) async fn make_stable(&self, file: &Arc<OpenFile>, upto: u64) -> Result<(), ClientError> {
         let mut budget = RetryBudget::new(&self.link.world);
         {
@@ -81,7 +82,7 @@ impl Io {
         accepted.map(|(stripe, _)| map.route(state.key(*stripe)).group.index).collect()
     }
 
-    /// Has everything made stable that was accepted in these groups no later than `since`.
+    /// Makes everything stable that was accepted in these groups no later than `since`.
     async fn sync_groups(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Synced {
         let shares = self.shares(groups, since);
         let done = join_all(shares.into_iter().map(|share| self.sync_share(share))).await;
@@ -94,7 +95,8 @@ impl Io {
         done.into_iter().fold(Synced::Nothing, worse)
     }
 
-    /// What waits in these groups, by primary. What was accepted in an epoch that has passed is queued to be sent again.
+    /// The pieces that wait in these groups, by primary. Pieces accepted in an earlier epoch are queued to be sent
+    /// again.
     fn shares(&self, groups: impl IntoIterator<Item = u32>, since: u64) -> Vec<Vec<(Route, SyncBatch<'_>)>> {
         let map = self.link.routes.map();
         let mut shares: BTreeMap<Option<BrickId>, Vec<(Route, SyncBatch<'_>)>> = BTreeMap::new();
@@ -111,7 +113,7 @@ impl Io {
         shares.into_values().collect()
     }
 
-    /// Has the accepted pieces of one primary's groups made stable.
+    /// Makes the accepted pieces of one primary's groups stable.
     async fn sync_share(&self, mut share: Vec<(Route, SyncBatch<'_>)>) -> Synced {
         let Some((route, _)) = share.first() else { return Synced::Nothing };
         let route = route.clone();
@@ -146,7 +148,7 @@ impl Io {
         }
     }
 
-    /// Starts to have made stable what has waited long enough. Returns when to look again.
+    /// Starts a `Sync` for pieces that have waited long enough. Returns the time of the next check.
     pub(crate) fn sync_what_is_due(self: &Rc<Self>, now: u64) -> u64 {
         let map = self.link.routes.map();
         let group = |index| GroupId { volume: self.link.routes.volume, index };
@@ -158,7 +160,7 @@ impl Io {
                 let done = io.sync_groups(groups, now.saturating_sub(SYNC_DELAY_US)).await;
                 let failed = matches!(done, Synced::NotYet | Synced::Refused(_));
                 let (now, chance) = (io.link.world.now(), io.link.world.random());
-                // A little later more of it can be asked for at once.
+                // A short pause, so that the next `Sync` covers more pieces.
                 let rest = |tries| now + if failed { backoff_us(tries, chance) } else { SYNC_DELAY_US / 2 };
                 io.unstable.flow.end_sync(primary, failed, rest);
             });

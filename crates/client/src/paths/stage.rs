@@ -1,4 +1,4 @@
-//! A whole stripe goes straight to its bricks: encoded and summed here, every unit sent once.
+//! Stages a whole stripe: the client encodes it, computes the checksums, and sends each unit directly to its brick.
 //!
 //! ```text
 //!   stripe ──▶ K units (slices of the gathered bytes) + M of parity ──▶ Stage to the brick of each live slot, at once
@@ -6,7 +6,7 @@
 //!                                                                          any has not: Write with payload, as ever
 //! ```
 //!
-//! Nothing is ordered before that `Write`, so a stripe that could not be staged takes the way through its primary.
+//! Only that `Write` is ordered. So if staging fails, the stripe goes through its primary.
 
 use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
@@ -17,13 +17,13 @@ use types::{Buf, BufMut};
 use crate::paths::Io;
 use crate::paths::write::OutgoingWrite;
 
-/// How long the bricks may take before the stripe goes through its primary, in microseconds: longer than a silent brick
-/// keeps its lease, because until that is over the primary would wait for it as well.
+/// Timeout after which the stripe goes through its primary, in microseconds. It is longer than the lease of a silent
+/// brick, because until that lease ends the primary would wait for the brick too.
 const STAGE_US: u64 = 5_000_000;
 const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + HEARTBEAT_US);
 
 impl Io {
-    /// Lays a stripe's units on the bricks of its live slots. True if all have them.
+    /// Stages a stripe's units on the bricks of its live slots. True if all of them have answered.
     pub(crate) async fn stage(&self, outgoing: &OutgoingWrite, stripe: &Buf) -> bool {
         let now = self.link.world.now();
         let code = self.link.routes.geometry().code();
@@ -58,12 +58,12 @@ impl Io {
         let moved = std::pin::pin!(self.link.routes.epoch_changed(&outgoing.route));
         match select(all, moved).await {
             Either::Left((Some(staged), _)) => staged.into_iter().all(|staged| staged),
-            // Too slow, or for nothing: the group has another epoch.
+            // The bricks are too slow, or the group has another epoch.
             Either::Left((None, _)) | Either::Right(_) => false,
         }
     }
 
-    /// The units of a whole stripe: of the data parts of its bytes, then parity.
+    /// The units of a whole stripe: slices of its bytes, then parity.
     fn units(&self, stripe: &Buf) -> Vec<Buf> {
         let geometry = self.link.routes.geometry();
         let (code, unit) = (geometry.code(), geometry.unit());

@@ -1,11 +1,11 @@
-//! The way of written bytes from the mount to the bricks.
+//! The path of written bytes from the mount to the bricks.
 //!
 //! ```text
 //!   Session::write           copied once, into the stripe's segment          (translators/write_behind.rs)
 //!        |                   the call returns
 //!     Gathered ............. waits for: a whole stripe, close, fsync, 1 s, a tight budget
 //!        |                   then its segments become a piece of as many spans
-//!     Claimed .............. one sender per stripe: a background worker, or whoever waits in fsync or close
+//!     Claimed .............. one sender per stripe: a background worker, or the caller of fsync or close
 //!        |
 //!     Routed ............... stripe -> extent -> group -> primary; the piece gets its number
 //!        |  Stage ---------> every slot's brick, if it is a whole stripe    (stage.rs)
@@ -14,15 +14,15 @@
 //!        |       <--------- Done
 //!     Accepted ............. unstable: the primary holds it too, space is reserved; the bytes stay here
 //!        |                   another epoch of the group? back to Routed, with the same number
-//!        |  Sync ----------> primary, for many pieces at once               (stable.rs); a piece that somebody
-//!        |                   waits for asks for stability itself
+//!        |  Sync ----------> primary, for many pieces at once               (stable.rs); or the Write of a piece
+//!        |                   that a caller waits for asks for stability itself
 //!        |       <--------- Done
 //!     Stable ............... the buffer goes back to the pool, the budget to the next writer
 //!        |  UpdateSizes ---> metadata service, for many files at once       (size_reports.rs)
 //!     SizeReported
 //! ```
 //!
-//! Pieces of one stripe leave in the order in which they were written, one at a time; stripes are independent.
+//! Pieces of one stripe are sent in the order of writing, one at a time. Stripes are independent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,23 +42,23 @@ use crate::state::open_file::{FileState, OpenFile};
 use crate::unstable::Unstable;
 use crate::unstable::flow::Accepted;
 
-/// Stripes that one flushing loop has in flight at most.
+/// Most stripes in flight per flushing loop.
 pub(crate) const FLIGHT_MAX: usize = 16;
 
-/// Where written bytes are on their way.
+/// A stage of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteStage {
     /// Copied into the stripe's buffer; may still change.
     Gathered,
-    /// Somebody is sending the stripe.
+    /// A task is sending the stripe.
     Claimed,
-    /// The group and its primary are known, the write has its number.
+    /// The group and its primary are known; the write has its number.
     Routed,
     /// The primary holds it: unstable.
     Accepted,
     /// Durable on every live slot that takes part.
     Stable,
-    /// The metadata service knows the size for good.
+    /// The metadata service has stored the size durably.
     SizeReported,
 }
 
@@ -68,7 +68,7 @@ impl std::fmt::Display for WriteStage {
     }
 }
 
-/// One `Write`, ready to go.
+/// One `Write`, ready to be sent.
 pub(crate) struct OutgoingWrite {
     order: u64,
     pub(crate) key: StripeKey,
@@ -77,15 +77,15 @@ pub(crate) struct OutgoingWrite {
     spans: Vec<Span>,
     /// The bytes of each span; none for zeros.
     bytes: Vec<Buf>,
-    /// Answered only when stable.
+    /// The primary answers only when it is stable.
     stable: bool,
     pub(crate) route: Route,
-    /// Never sent before: a stripe is staged once, and after that takes the way through the primary.
+    /// It was never sent before. A stripe is staged at most once; retries go through the primary.
     fresh: bool,
 }
 
 impl OutgoingWrite {
-    /// The bytes, if they are a whole stripe of this length.
+    /// The bytes, if they are a whole stripe; `length` is that of a stripe.
     fn stripe(&self, length: usize) -> Option<&Buf> {
         match self.bytes.as_slice() {
             [one] if one.len() == length => Some(one),
@@ -93,7 +93,8 @@ impl OutgoingWrite {
         }
     }
 
-    /// The bytes one after the other: copied only if they are several, and only for as long as this one is on its way.
+    /// The bytes of all spans, concatenated. They are copied only if there are several spans; the copy lives only
+    /// until the write is answered.
     fn payload(&self) -> Buf {
         match self.bytes.as_slice() {
             [] => return Buf::empty(),
@@ -111,7 +112,7 @@ impl OutgoingWrite {
 }
 
 impl Io {
-    /// Sends what a stripe has to send, one piece after the other, until nothing is left or it must wait.
+    /// Sends the pieces of a stripe, one after the other, until none is left or it must wait.
     pub(crate) async fn send_stripe(&self, file: &Arc<OpenFile>, stripe: u64) {
         let Some(claim) = Claim::take(&self.unstable, file, stripe) else { return };
         tracing::debug!(stage = %WriteStage::Claimed, inode = %file.inode, stripe, "sending");
@@ -134,7 +135,7 @@ impl Io {
             return None;
         }
         if !leased {
-            // Somebody else may have been let in: nothing leaves until the service knows this client again.
+            // Another client may have been let in: send nothing until this client has a lease again.
             self.unstable.back_off(
                 claim.file,
                 &mut state,
@@ -149,7 +150,7 @@ impl Io {
         let last = writes.is_last(order);
         let piece = writes.piece(order)?;
         if piece.accepted.take().is_some() {
-            // Its primary is no more; the next one is given as much time.
+            // It was accepted in an earlier epoch. Give the new primary the full time.
             (piece.first_sent, piece.tries) = (None, 0);
         }
         piece.first_sent.get_or_insert(now);
@@ -159,15 +160,15 @@ impl Io {
         let acked = ClientSeq(flow.seqs.finished());
         drop(flow);
         let (spans, bytes) = piece.spans();
-        // Whoever did not answer in time is not made to wait for stability again.
+        // After a failed try, do not ask the primary to wait for stability again.
         let stable = last && order <= wanted && piece.tries == 0;
         let end = claim.stripe * self.link.routes.stripe_bytes() as u64 + piece.end() as u64;
-        // What lies beyond the size was cut off since: the service knows of it as `stale_end`.
+        // Bytes beyond the size were truncated since they were sealed; the service covers them by `stale_end`.
         state.sent_end = state.sent_end.max(state.size.min(end));
         Some(OutgoingWrite { order, key, seq, acked, spans, bytes, stable, route, fresh })
     }
 
-    /// Has the primary accept a piece. Returns when it was asked.
+    /// Sends a piece to its primary, which accepts it. Returns the time of the request.
     async fn send(&self, outgoing: &OutgoingWrite) -> Result<u64, CallError> {
         self.link.routes.counts.count(Counter::Pieces, 1);
         self.link.routes.counts.count(Counter::Spans, outgoing.spans.len() as u64);
@@ -198,12 +199,12 @@ impl Io {
         self.link.ask_primary(&outgoing.route, &request, payload).await.map(|_| asked)
     }
 
-    /// Whether a stripe goes straight to its bricks.
+    /// Whether a whole stripe is staged.
     fn stages(&self, outgoing: &OutgoingWrite) -> bool {
         outgoing.fresh && self.link.routes.options.encode.is_here(&self.link.routes.geometry())
     }
 
-    /// The primary holds the piece, and has made it stable if it was asked to.
+    /// The primary has accepted the piece, and made it stable if asked.
     fn accepted(&self, claim: &Claim<'_>, outgoing: &OutgoingWrite, asked: u64) {
         let mut state = claim.file.lock();
         let epoch = outgoing.route.epoch;
@@ -219,8 +220,8 @@ impl Io {
         let group = outgoing.route.group.index;
         if outgoing.stable {
             drop(state);
-            // What the primary had accepted before it was asked is stable as well. What it accepted since, it may have
-            // got only when this answer had left, whatever its number.
+            // Pieces that the primary had accepted before this request are stable too. A piece accepted later may
+            // have reached the primary after it sent this answer, even if its number is lower.
             let mut earlier = self.unstable.flow.take_stable(group, epoch, outgoing.seq, asked);
             self.are_stable(earlier.entries.drain(..).chain([entry]));
             return;
@@ -231,7 +232,7 @@ impl Io {
         claim.file.changed.notify();
     }
 
-    /// Lets go of pieces that are stable.
+    /// Removes stable pieces and reports their files.
     pub(crate) fn are_stable(&self, entries: impl Iterator<Item = Accepted>) {
         let mut files: BTreeMap<_, Arc<OpenFile>> = BTreeMap::new();
         for entry in entries {
@@ -245,7 +246,7 @@ impl Io {
         }
     }
 
-    /// The piece did not arrive: it rests and is sent again, or it is lost.
+    /// The piece was not accepted: it is sent again after a pause, or it is lost.
     async fn failed(&self, claim: &Claim<'_>, outgoing: &OutgoingWrite, error: CallError) {
         tracing::debug!(stage = %WriteStage::Routed, key = %outgoing.key, seq = %outgoing.seq, %error, "write failed");
         let again = match verdict(error) {
@@ -264,13 +265,13 @@ impl Io {
         let spent = piece.first_sent.is_some_and(|first| now > first + RETRY_BUDGET_US);
         piece.tries += 1;
         let tries = piece.tries;
-        // Zeros that came late would undo what others write.
+        // Never give up on zeros while zeroing: zeros that arrive late would overwrite newer bytes of other clients.
         let spent = spent && !(state.zeroing.runs && outgoing.bytes.is_empty());
         match again {
             Ok(()) if !spent => {
                 self.link.routes.counts.count(Counter::Retries, 1);
                 let moved = self.link.routes.route(outgoing.key).epoch != outgoing.route.epoch;
-                // A new epoch is worth a try at once, one time.
+                // Retry at once, one time, if the group has a new epoch.
                 let pause = if moved && tries == 1 { 1 } else { backoff_us(tries, self.link.world.random()) };
                 self.unstable.back_off(claim.file, &mut state, claim.stripe, now + pause);
             }
@@ -282,8 +283,8 @@ impl Io {
         claim.file.changed.notify();
     }
 
-    /// Waits until primaries hold every piece of a file up to number `upto` (or it is lost), sending what nobody else
-    /// is sending.
+    /// Waits until the primaries have accepted every piece of a file up to number `upto` (or it is lost). Sends
+    /// pieces that no other task is sending.
     pub(crate) async fn make_answered(&self, file: &Arc<OpenFile>, upto: u64) {
         let _unfinished = Unfinished { unstable: &self.unstable, file };
         loop {
@@ -303,7 +304,7 @@ impl Io {
         }
     }
 
-    /// Stripes that could be sent now and that nobody is sending; at most as many as may be in flight.
+    /// Stripes that can be sent now and that no task is sending; at most as many as may be in flight.
     fn unclaimed(&self, state: &FileState) -> Vec<u64> {
         let free = |(stripe, writes): &(&u64, &StripeWrites)| {
             let epoch = self.link.routes.route(state.key(**stripe)).epoch;
@@ -313,7 +314,7 @@ impl Io {
     }
 }
 
-/// Hands what is left to the background when its caller ends, also one that was cancelled.
+/// Passes the remaining stripes to the background when its caller ends or is cancelled.
 struct Unfinished<'a> {
     unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,
@@ -325,7 +326,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// The right to send a stripe. Given back when dropped, also by a caller that was cancelled.
+/// The right to send a stripe. Released when dropped, also if the caller is cancelled.
 struct Claim<'a> {
     unstable: &'a Unstable,
     file: &'a Arc<OpenFile>,

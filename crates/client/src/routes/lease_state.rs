@@ -1,19 +1,20 @@
-//! Who this client is to the metadata service, and until when.
+//! The client's id at the metadata service, and the end of its lease.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use types::ClientId;
 use types::limits::{HEARTBEAT_US, LEASE_US};
 
-/// How long one poll may take: the service holds it for a beat, and the lease must not run out meanwhile.
+/// Timeout of a poll, in microseconds. The service holds a poll for one heartbeat, and the lease must not run out
+/// meanwhile.
 pub(crate) const POLL_US: u64 = 2 * HEARTBEAT_US;
 /// Pause after a poll that failed, in microseconds.
 pub(crate) const POLL_PAUSE_US: u64 = 100_000;
 
-/// Who this client is to the service, and until when.
+/// The client's id, and the end of its lease.
 pub(crate) struct LeaseState {
     client: AtomicU64,
-    /// Counts how often the client has joined.
+    /// How often the client has joined.
     generation: AtomicU64,
     leased_until: AtomicU64,
     left: AtomicBool,
@@ -41,7 +42,7 @@ impl LeaseState {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The service has not let anybody else in: modes hold.
+    /// Whether the lease is valid. Then the service has let no other client in, and modes are valid.
     pub(crate) fn is_leased(&self, now: u64) -> bool {
         now < self.leased_until.load(Ordering::Acquire)
     }
@@ -50,22 +51,23 @@ impl LeaseState {
         self.left.load(Ordering::Acquire)
     }
 
-    /// The lease of an exclusive mount has run out: others may have been let in, and nothing that was cached counts.
+    /// Whether the lease of an exclusive mount has run out: other clients may have been let in, and nothing cached is
+    /// valid.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// From now on nothing works any more.
+    /// Ends the mount: all later calls fail.
     pub(crate) fn leave(&self) {
         self.left.store(true, Ordering::Release);
     }
 
-    /// Others have been let in, and the mount was to be the only one.
+    /// Records that the lease of an exclusive mount has run out.
     pub(super) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
     }
 
-    /// Microseconds from `now` on for which modes hold.
+    /// Remaining time of the lease from `now` on, in microseconds.
     pub(crate) fn left_us(&self, now: u64) -> u64 {
         self.leased_until.load(Ordering::Acquire).saturating_sub(now)
     }

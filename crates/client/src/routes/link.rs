@@ -1,4 +1,4 @@
-//! One thread's way to the servers: its world, its connections, and how it asks the metadata service and primaries.
+//! The connections of one thread to the servers, and its requests to the metadata service and to primaries.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::routes::route::Route;
 use crate::routes::{Above, Routes};
 use crate::state::counters::Counter;
 
-/// How long the metadata service may take to give the map, in microseconds.
+/// How long the metadata service may take to send the map, in microseconds.
 const MAP_GET_US: u64 = 3_000_000;
 
-/// A thread's own way to the servers, on its own connections.
+/// The connections of one thread to the servers.
 pub(crate) struct Link {
     pub(crate) routes: Arc<Routes>,
     pub(crate) world: World,
@@ -28,7 +28,7 @@ pub(crate) struct Link {
     above: Arc<dyn Above>,
 }
 
-/// A change's number, given back when the change is over, also for a caller that was cancelled.
+/// The number of a change. Finished when dropped, also if the caller is cancelled.
 struct Op<'a> {
     routes: &'a Routes,
     number: u64,
@@ -53,7 +53,7 @@ impl Link {
         answer.map(|(reply, _)| reply)
     }
 
-    /// Asks the metadata service for as long as there is patience: joins again if it has restarted.
+    /// Asks the metadata service, with retries; joins again if it has restarted.
     pub(crate) async fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, ClientError> {
         let mut budget = RetryBudget::new(&self.world);
         let client = self.routes.lease.client();
@@ -69,7 +69,7 @@ impl Link {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            tracing::debug!(request = R::NAME, %error, "the metadata service did not do it");
+            tracing::debug!(request = R::NAME, %error, "a request to the metadata service failed");
             match error {
                 CallError::Unreachable => {}
                 CallError::Refused(Refusal::Unknown | Refusal::Fenced) => {
@@ -78,7 +78,7 @@ impl Link {
                     if joined.is_err_and(|e| e != ClientError::Unreachable) {
                         return Err(error.into());
                     }
-                    // The request is of a client that is no more.
+                    // The request names the old client id, which is fenced.
                     if is_another() {
                         return Err(ClientError::Refused(Refusal::Fenced));
                     }
@@ -90,7 +90,7 @@ impl Link {
         }
     }
 
-    /// Asks the metadata service for a change: under one number however often it must be asked.
+    /// Asks the metadata service for a change. All retries use the same number.
     pub(crate) async fn change<R: Request>(
         &self,
         request: impl FnOnce(Caller) -> R,
@@ -104,7 +104,7 @@ impl Link {
         self.ask(&request(caller)).await
     }
 
-    /// Fetches the map if nobody has since `seen`; one fetch at a time for the whole mount.
+    /// Fetches the map unless it is already newer than `seen`; one fetch at a time for the whole mount.
     pub(crate) async fn refresh_map(&self, seen: MapVersion) {
         let before = self.routes.refreshes();
         let _turn = self.routes.refreshing.lock().await;
@@ -125,11 +125,11 @@ impl Link {
         self.routes.count_refresh();
         match fetched {
             Ok(fetch) => self.routes.adopt_map(fetch, &*self.above),
-            Err(error) => tracing::debug!(%error, "the map cannot be had"),
+            Err(error) => tracing::debug!(%error, "the cluster map could not be fetched"),
         }
     }
 
-    /// Asks a group's primary. Gives up as soon as the group has another epoch: the answer would be worth nothing.
+    /// Asks a group's primary. Gives up as soon as the group has another epoch, because then the answer is of no use.
     pub(crate) async fn ask_primary<R: Request>(
         &self,
         route: &Route,
@@ -153,7 +153,7 @@ impl Link {
         }
     }
 
-    /// Asks the primary of a stripe something that may be asked again, for as long as there is patience.
+    /// Sends an idempotent request to the primary of a stripe, with retries.
     pub(crate) async fn ask_primary_again<R: Request>(
         &self,
         key: StripeKey,
@@ -177,7 +177,7 @@ impl Link {
         }
     }
 
-    /// Waits until the modes hold again, if the lease has run out.
+    /// Waits until the client has a lease.
     pub(crate) async fn wait_for_lease(&self) -> Result<(), ClientError> {
         if self.routes.lease.is_leased(self.world.now()) {
             return Ok(());
@@ -196,7 +196,7 @@ impl Link {
         Ok(())
     }
 
-    /// Joins again if nobody has since `generation`: the service has restarted, or has given this client up.
+    /// Joins again, unless another task has since `generation`. The service has restarted, or has fenced this client.
     pub(crate) async fn rejoin(&self, generation: u64) -> Result<(), ClientError> {
         let _turn = self.routes.joining.lock().await;
         if self.routes.lease.generation() != generation || self.routes.lease.has_left() {
@@ -210,11 +210,13 @@ impl Link {
         match self.join(known).await {
             Ok(()) => Ok(()),
             Err(CallError::Refused(Refusal::Fenced | Refusal::Unknown)) => {
-                // The handles die with the lease; what is opened from now on belongs to a new life.
+                // All handles fail with the lost lease. Files opened from now on belong to the new client id.
                 self.above.lose_everything();
                 if self.routes.options.exclusive {
                     self.routes.lease.lose();
-                    tracing::error!("the lease has run out: this exclusive mount is over, unmount it");
+                    tracing::error!(
+                        "the lease has run out: this exclusive mount is over; unmount it and mount it again"
+                    );
                     return Err(ClientError::Refused(Refusal::Fenced));
                 }
                 self.join(None).await.map_err(ClientError::from)

@@ -1,5 +1,5 @@
-//! The way to the servers: the map, who is suspected of being away, how long to try, and this client's life at the
-//! metadata service. Nothing here knows what a file holds: see [`Above`].
+//! Requests to the servers: the cluster map, bricks that do not answer, retries, and the client's lease from the
+//! metadata service. Nothing here uses the contents of files: see [`Above`].
 
 pub(crate) mod lease_state;
 pub(crate) mod link;

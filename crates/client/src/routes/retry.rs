@@ -1,15 +1,15 @@
-//! What happens when a brick does not do what it was asked: how long to wait, whom to ask instead, when to give up.
+//! Retries after a failed request: how long to wait, which server to ask instead, when to give up.
 
 use types::{Refusal, RetryAction};
 use world::{CallError, World};
 
 use crate::error::ClientError;
 
-/// How long the client goes on trying before it says that nobody answers, in microseconds.
+/// How long the client retries before it reports that no server answers, in microseconds.
 pub(crate) const RETRY_BUDGET_US: u64 = 60_000_000;
-/// First pause between two tries; each is twice as long as the one before.
+/// First pause between two tries, in microseconds; each further one is twice as long.
 const PAUSE_MIN_US: u64 = 5_000;
-/// Longest pause between two tries.
+/// Longest pause between two tries, in microseconds.
 const PAUSE_MAX_US: u64 = 400_000;
 
 /// What to do after a call that failed.
@@ -29,7 +29,7 @@ pub(crate) fn verdict(error: CallError) -> Verdict {
         CallError::Unreachable => Verdict::Refresh,
         CallError::Refused(refusal) => match refusal.retry_action() {
             RetryAction::RefreshMap => Verdict::Refresh,
-            // A primary that serves again may do so in a new epoch.
+            // When a primary serves again, the epoch may be new.
             RetryAction::Wait => Verdict::Refresh,
             RetryAction::AskPrimary if refusal == Refusal::Corrupt => Verdict::GiveUp(error.into()),
             RetryAction::AskPrimary => Verdict::Again,
@@ -39,13 +39,13 @@ pub(crate) fn verdict(error: CallError) -> Verdict {
     }
 }
 
-/// The pause before try number `tries + 1`.
+/// The pause before try number `tries + 1`, in microseconds.
 pub(crate) fn backoff_us(tries: u32, chance: u64) -> u64 {
     let whole = (PAUSE_MIN_US << tries.min(10)).min(PAUSE_MAX_US);
     whole / 2 + chance % (whole / 2)
 }
 
-/// One caller's patience.
+/// The time that one caller may spend on retries.
 pub(crate) struct RetryBudget {
     world: World,
     until: u64,
@@ -57,12 +57,12 @@ impl RetryBudget {
         RetryBudget { world: world.clone(), until: world.now() + RETRY_BUDGET_US, tries: 0 }
     }
 
-    /// Fails when patience has run out.
+    /// Fails when the time has run out.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
         if self.world.now() < self.until { Ok(()) } else { Err(ClientError::Unreachable) }
     }
 
-    /// Waits a little longer each time; fails when patience has run out.
+    /// Pauses, longer each time; fails when the time has run out.
     pub(crate) async fn backoff(&mut self) -> Result<(), ClientError> {
         self.check()?;
         self.world.sleep(backoff_us(self.tries, self.world.random())).await;

@@ -1,4 +1,4 @@
-//! From a stripe to its group and on to a brick: the mount's view of the cluster map.
+//! The mount's view of the cluster map: finds the group of a stripe and the bricks of a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,10 +12,10 @@ use types::{BrickId, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, 
 pub(crate) struct MapView {
     pub(crate) version: MapVersion,
     pub(crate) geometry: Geometry,
-    /// Bytes of a block volume's disk.
+    /// Size of a block volume's disk, in bytes.
     pub(crate) block: Option<u64>,
     volume: VolumeId,
-    /// What all this was made of: the bricks and the one volume.
+    /// The source of this view: the bricks and the one volume.
     map: ClusterMap,
     groups: Vec<GroupView>,
     addresses: BTreeMap<BrickId, String>,
@@ -29,7 +29,7 @@ struct GroupView {
 }
 
 impl MapView {
-    /// What `map` says of `volume`; `None` if it does not know it.
+    /// The view of `volume` in `map`; `None` if the map does not have it.
     pub(crate) fn new(map: ClusterMap, volume: VolumeId) -> Option<MapView> {
         let info = map.volume(volume)?;
         let group = |config: &types::messages::cluster::GroupConfig| GroupView {
@@ -48,7 +48,7 @@ impl MapView {
         })
     }
 
-    /// This map with what was fetched since; `None` if it does not know the volume any more.
+    /// This map with fetched changes; `None` if it does not have the volume any more.
     pub(super) fn with(&self, fetch: MapFetch) -> Option<MapView> {
         let mut map = self.map.clone();
         fetch.apply(&mut map);
@@ -60,21 +60,22 @@ impl MapView {
         self.groups.get(group.index as usize).map(|g| g.epoch)
     }
 
-    /// The way to a group.
+    /// The route to a group.
     pub(crate) fn route_to(self: &Arc<MapView>, group: GroupId) -> Route {
         Route { group, epoch: self.epoch(group).unwrap_or_default(), map: self.clone() }
     }
 
-    /// The way to a stripe's group.
+    /// The route to a stripe's group.
     pub(crate) fn route(self: &Arc<MapView>, key: StripeKey) -> Route {
         let extent = self.geometry.extent(key.stripe);
         self.route_to(layout::group_of(self.volume, key.object, extent, self.groups.len() as u32))
     }
 
-    /// Whom to ask which stripes of a part of an object exist: primaries first. `None` if a group has none.
+    /// The bricks to ask which stripes of an object exist in a range: primaries, then others. `None` if a group has
+    /// no primary.
     ///
-    /// A parity slot has a unit of every stripe. Where the primary is a data slot, no parity is live, and then all the data
-    /// slots are: what one of them does not have another one may.
+    /// A parity slot has a unit of every stripe. If the primary is a data slot, no parity is live and all data slots
+    /// are; then each of them must be asked, because a stripe may have a unit on any of them.
     pub(crate) fn query_targets(
         self: &Arc<MapView>,
         object: ObjectId,
@@ -106,7 +107,7 @@ impl MapView {
         let count = self.groups.len() as u32;
         let extents =
             self.geometry.extent(stripes.start)..=self.geometry.extent(stripes.end.saturating_sub(1));
-        // So many in a row use each group at least once.
+        // This many consecutive extents use each group at least once.
         if extents.end() - extents.start() >= 2 * u64::from(count) {
             return (0..count).collect();
         }
@@ -118,16 +119,16 @@ impl MapView {
     }
 }
 
-/// A brick that knows of some groups' stripes.
+/// A brick to ask for the stripes of some groups.
 pub(crate) struct QueryTarget {
     pub(crate) brick: BrickId,
     pub(crate) address: String,
-    /// The way to the first of its groups.
+    /// The route to the first of its groups.
     pub(crate) route: Route,
     pub(crate) groups: Vec<(GroupId, Epoch)>,
 }
 
-/// The way to a group, as of one version of the map.
+/// The route to a group, in one version of the map.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) group: GroupId,
@@ -152,7 +153,7 @@ impl Route {
         if slot.state == SlotState::Live { self.map.address(slot.brick) } else { None }
     }
 
-    /// The version of the map that this is.
+    /// The version of the map that this route uses.
     pub(crate) fn map_version(&self) -> MapVersion {
         self.map.version
     }

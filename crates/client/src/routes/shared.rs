@@ -1,4 +1,4 @@
-//! What all threads of a mount know of the way to the servers.
+//! The state of requests to the servers that all threads of a mount share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,30 +15,30 @@ use crate::state::lock;
 use crate::state::options::MountOptions;
 use crate::state::seq_tracker::SeqTracker;
 
-/// How long a brick that did not answer is left alone, in microseconds.
+/// How long a brick that did not answer is avoided, in microseconds.
 const SUSPECT_US: u64 = 1_000_000;
 
-/// What the layers above the routes are told of and asked for, in the middle of a request.
+/// Calls to the layers above, in the middle of a request.
 pub(crate) trait Above: Send + Sync {
-    /// There is a newer map.
+    /// Called when there is a newer map.
     fn map_changed(&self, map: &MapView);
-    /// The files that the service is to count as open by this client, which joins again.
+    /// The files to report as open when this client joins again.
     fn open_inodes(&self) -> Vec<OpenInode>;
-    /// The service has let others in: what was not stable is lost, and every handle says so from now on.
+    /// The service has fenced this client: unstable bytes are lost, and every handle fails from now on.
     fn lose_everything(&self);
 }
 
-/// What all threads of a mount know of the way to the servers.
+/// The state of requests to the servers that all threads of a mount share.
 pub(crate) struct Routes {
     pub(crate) options: MountOptions,
     pub(crate) volume: VolumeId,
     pub(crate) lease: LeaseState,
     pub(crate) counts: Counts,
-    /// Given with every new map.
+    /// Notified at every new map.
     map_changed: Notify,
-    /// Held by whoever fetches the map.
+    /// Held while a task fetches the map.
     pub(super) refreshing: async_lock::Mutex<()>,
-    /// Held by whoever joins again.
+    /// Held while a task joins again.
     pub(super) joining: async_lock::Mutex<()>,
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
@@ -63,7 +63,7 @@ impl Routes {
         }
     }
 
-    /// The newest map that is here.
+    /// The newest map of this mount.
     pub(crate) fn map(&self) -> Arc<MapView> {
         lock(&self.map).clone()
     }
@@ -78,12 +78,12 @@ impl Routes {
         self.geometry().stripe()
     }
 
-    /// Bytes of the volume's disk, if it is a block volume.
+    /// Size of the disk of a block volume, in bytes.
     pub(crate) fn disk(&self) -> Option<u64> {
         self.map().block
     }
 
-    /// Takes a map that is newer than the one here; says whether it was.
+    /// Replaces the map if `view` is newer. Returns whether it was.
     fn replace_map(&self, view: Arc<MapView>) -> bool {
         let mut map = lock(&self.map);
         let newer = view.version > map.version;
@@ -110,23 +110,23 @@ impl Routes {
         lock(&self.ops)
     }
 
-    /// The way to a stripe, by the newest map that is here.
+    /// The route to a stripe, by the newest known map.
     pub(crate) fn route(&self, key: StripeKey) -> Route {
         self.map().route(key)
     }
 
-    /// Notes that a brick did not answer.
+    /// Records that a brick did not answer.
     pub(crate) fn suspect(&self, brick: BrickId, now: u64) {
         tracing::debug!(%brick, "does not answer");
         self.suspects().insert(brick, now + SUSPECT_US);
     }
 
-    /// The brick did not answer a short time ago.
+    /// Whether the brick recently did not answer.
     pub(crate) fn is_suspect(&self, brick: BrickId, now: u64) -> bool {
         self.suspects().get(&brick).is_some_and(|until| now < *until)
     }
 
-    /// Ends when the group has another epoch than the route says.
+    /// Waits until the group has another epoch than the route.
     pub(crate) async fn epoch_changed(&self, route: &Route) {
         loop {
             let changed = self.map_changed.wait();
@@ -137,7 +137,7 @@ impl Routes {
         }
     }
 
-    /// Takes a newer map over.
+    /// Adopts a newer map.
     pub(super) fn adopt_map(&self, fetch: MapFetch, above: &dyn Above) {
         let before = self.map();
         if !fetch.is_newer_than(before.version) {
@@ -152,7 +152,7 @@ impl Routes {
             return;
         }
         tracing::debug!(version = %view.version, "new map");
-        // Who was away may have come back under the new map.
+        // A silent brick may be back in the new map.
         self.suspects().clear();
         above.map_changed(&view);
         self.map_changed.notify();

@@ -1,9 +1,9 @@
-//! Times of last access, as Linux' `relatime` has them, and told late.
+//! Access times, as with `relatime` of Linux, reported with a delay.
 //!
-//! An access counts if the last one that is known is not later than the last change, or is a day old: mostly it is asked
-//! for only whether something was read since it was written. So a file is told of once and not for each read, and no
-//! reader waits for that. What was noted is seen here at once, and elsewhere when the service has been told. It is lost
-//! with the mount, as the times of a local file system are lost with its machine.
+//! An access counts if the last known access is not later than the last change, or is a day old. Most users only want
+//! to know whether a file was read since it was written. So a file is reported once and not for each read, and no
+//! reader waits for the report. This mount shows the new time at once, others after the report. A time that was not
+//! reported is lost with the mount, as times of a local file system are lost in a crash.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,21 +13,22 @@ use types::limits::ACCESSES_MAX;
 use types::messages::names::{AccessTime, Attr, FileKind};
 use world::Notify;
 
-/// An access this much later than the last one counts, in nanoseconds. Source: linux/fs/inode.c, `relatime_need_update`.
+/// An access counts if the last one is at least this old, in nanoseconds. Source: linux/fs/inode.c,
+/// `relatime_need_update`.
 const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
-/// Accesses that may wait to be told; while there are so many, others are not noted.
+/// Most accesses that wait for a report. Further ones are dropped.
 const WAITING_MAX: usize = 16 * ACCESSES_MAX;
 
-/// Whether accesses to an inode of this kind are to be noted.
+/// Whether to record accesses to inodes of this kind.
 pub type AtimeFilter = Box<dyn Fn(FileKind) -> bool + Send + Sync>;
 
-/// Accesses that the service has not heard of.
+/// Accesses that were not yet reported.
 #[derive(Default)]
 pub(crate) struct PendingAtimes {
     waiting: Mutex<BTreeMap<InodeId, AccessTime>>,
-    /// Given with the first one that waits.
+    /// Notified when an access is recorded.
     pub(crate) begun: Notify,
-    /// Given when there is enough to tell, and when the mount ends.
+    /// Notified when there are enough for a report, and when the mount ends.
     pub(crate) flush_now: Notify,
     hook: Mutex<Option<Arc<AtimeFilter>>>,
 }
@@ -37,7 +38,7 @@ impl PendingAtimes {
         f(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts an access in the place of the last one that is known.
+    /// Replaces the access time by a later one that is not yet reported.
     fn show(&self, attr: &mut Attr) {
         self.with(|waiting| {
             if let Some(time) = waiting.get(&attr.inode).filter(|time| time.known == attr.atime) {
@@ -46,30 +47,30 @@ impl PendingAtimes {
         });
     }
 
-    /// Somebody has set the time.
+    /// Drops an access because the time was set explicitly.
     pub(crate) fn forget(&self, inode: InodeId) {
         self.with(|waiting| {
             waiting.remove(&inode);
         });
     }
 
-    /// Sets who says whether accesses are to be noted.
+    /// Sets the filter for accesses.
     pub(crate) fn set_filter(&self, hook: AtimeFilter) {
         *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
     }
 
-    /// Who says whether accesses are to be noted.
+    /// The filter for accesses.
     pub(crate) fn filter(&self) -> Option<Arc<AtimeFilter>> {
         self.hook.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Attributes that were heard a moment ago, with the time of what was read since.
+    /// Attributes from the service, with the time of an access that is not yet reported.
     pub(crate) fn with_access(&self, mut attr: Attr) -> Attr {
         self.show(&mut attr);
         attr
     }
 
-    /// How many wait.
+    /// Number of accesses that wait to be reported.
     pub(crate) fn waiting(&self) -> usize {
         self.with(|waiting| waiting.len())
     }
@@ -78,11 +79,11 @@ impl PendingAtimes {
         self.with(|waiting| !waiting.is_empty())
     }
 
-    /// False if there is no room.
+    /// Records an access. False if there is no room.
     pub(crate) fn note(&self, time: AccessTime) -> bool {
         let count = self.with(|waiting| {
             if waiting.len() < WAITING_MAX {
-                // What the service knows is the time before the first of them.
+                // The service knows the time before the first of these accesses, so keep `known`.
                 waiting.entry(time.inode).and_modify(|first| first.atime = time.atime).or_insert(time);
                 Some(waiting.len())
             } else {
@@ -96,7 +97,7 @@ impl PendingAtimes {
         count.is_some()
     }
 
-    /// The first of those that wait. They stay until they are told.
+    /// The first waiting accesses. They stay until they are reported.
     pub(crate) fn first(&self) -> Vec<AccessTime> {
         self.with(|waiting| waiting.values().take(ACCESSES_MAX).cloned().collect())
     }
@@ -106,7 +107,7 @@ impl PendingAtimes {
             for told in times {
                 match waiting.get_mut(&told.inode) {
                     Some(time) if time.atime == told.atime => drop(waiting.remove(&told.inode)),
-                    // There was another one meanwhile.
+                    // There was another access meanwhile.
                     Some(time) => time.known = told.atime,
                     None => {}
                 }
@@ -115,7 +116,7 @@ impl PendingAtimes {
     }
 }
 
-/// Whether an access now would count.
+/// Whether an access at `now` counts.
 pub(crate) fn is_due(atime: i64, mtime: i64, ctime: i64, now: i64) -> bool {
     atime != now && (atime <= mtime.max(ctime) || now.saturating_sub(atime) >= DAY_NS)
 }

@@ -1,13 +1,13 @@
-//! What a mount has done so far.
+//! The counters of a mount.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a mount has done so far, and what it holds.
+/// Counters of a mount since its start, and its present memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Bytes that reads returned.
     pub bytes_read: u64,
-    /// Bytes that writes took.
+    /// Bytes that writes accepted.
     pub bytes_written: u64,
     /// Bytes read from this mount's own unstable writes.
     pub bytes_own: u64,
@@ -15,19 +15,19 @@ pub struct Counters {
     pub bytes_direct: u64,
     /// Bytes read through primaries.
     pub bytes_primary: u64,
-    /// Units that had to be decoded for that.
+    /// Units that the primaries decoded for these reads.
     pub units_decoded: u64,
-    /// Whole stripes that were encoded here.
+    /// Whole stripes that this client encoded and staged.
     pub stripes_staged: u64,
     /// Whole stripes that their primaries encoded.
     pub stripes_sent: u64,
-    /// Requests that had to be made again.
+    /// Requests that were repeated.
     pub retries: u64,
     /// Writes sent to primaries.
     pub pieces_sent: u64,
-    /// Ranges of stripes that they wrote: several in a write if small writes were gathered.
+    /// Spans of these writes; a write has several if it gathers small ones.
     pub spans_sent: u64,
-    /// Bytes of buffers that are not stable, now.
+    /// Bytes of buffers with unstable bytes, now.
     pub unstable_bytes: u64,
     /// Bytes of the read cache, now.
     pub cache_bytes: u64,
@@ -48,7 +48,7 @@ pub(crate) enum Counter {
     Spans,
 }
 
-/// What has been done so far, counted by all threads.
+/// The counters, shared by all threads.
 #[derive(Default)]
 pub(crate) struct Counts([AtomicU64; 11]);
 
@@ -57,7 +57,7 @@ impl Counts {
         self.0[counter as usize].fetch_add(by, Ordering::Relaxed);
     }
 
-    /// All of them, beside what the mount holds now.
+    /// All counters, with the present memory of the mount.
     pub(crate) fn all(&self, unstable_bytes: u64) -> Counters {
         let of = |counter: Counter| self.0[counter as usize].load(Ordering::Relaxed);
         Counters {

@@ -6,9 +6,9 @@
 //!    kept until stable  one at a time       sealed            still changing
 //! ```
 //!
-//! A write is copied once, into a segment: contiguous dirty bytes in a buffer with room to grow. Segments never
-//! touch each other. When the stripe's turn comes they are sealed: together they become a piece, which is one `Write`
-//! of as many spans, or a few pieces if they are many or large.
+//! A write is copied once, into a segment: contiguous dirty bytes in a buffer with room to grow. Segments never touch
+//! each other. When the stripe is to be sent, its segments are sealed: they become the spans of one piece, which is
+//! one `Write`; or of a few pieces if they are many or large.
 
 use std::collections::VecDeque;
 
@@ -17,14 +17,14 @@ use types::{Buf, BufMut, Epoch};
 
 use crate::state::piece::{Body, DirtyRange, Part, Piece};
 
-/// By how much the buffers have changed, in bytes of the budget, and the pieces.
+/// A change of the buffers, in bytes of the budget, and of the number of pieces.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Change {
-    /// All of them.
+    /// Bytes of all buffers.
     pub(crate) used: i64,
-    /// Those that may still change.
+    /// Bytes of buffers that may still change.
     pub(crate) gathering: i64,
-    /// Pieces.
+    /// Number of pieces.
     pub(crate) pieces: i64,
 }
 
@@ -39,16 +39,16 @@ impl std::ops::AddAssign for Change {
 /// Contiguous dirty bytes that may still change.
 #[derive(Debug)]
 struct Segment {
-    /// Place in the stripe.
+    /// Offset in the stripe.
     start: usize,
-    /// Bytes used of the buffer.
+    /// Used bytes of the buffer.
     len: usize,
     buf: BufMut,
 }
 
 impl Segment {
     fn new(start: usize, room: usize) -> Segment {
-        // The pool gives powers of two: what is there anyway is room to grow.
+        // The pool allocates powers of two, so the rest of the allocation is room to grow.
         Segment { start, len: 0, buf: BufMut::dirty(Segment::capacity_of(room)) }
     }
 
@@ -64,19 +64,19 @@ impl Segment {
         self.buf.capacity() as u64
     }
 
-    /// `len` bytes at `at`, which lies within or right behind the dirty ones, fit into the buffer.
+    /// Whether `len` bytes at `at` fit into the buffer; `at` lies within the dirty bytes or directly behind them.
     fn has_room(&self, at: usize, len: usize) -> bool {
         self.start <= at && at - self.start + len <= self.buf.len()
     }
 
-    /// Lays bytes that fit.
+    /// Copies bytes that fit.
     fn put(&mut self, at: usize, bytes: &[u8]) {
         let within = at - self.start;
         self.buf[within..within + bytes.len()].copy_from_slice(bytes);
         self.len = self.len.max(within + bytes.len());
     }
 
-    /// The bytes, no longer changeable; in a smaller buffer if most of this one is unused.
+    /// Makes the bytes immutable; copies them into a smaller buffer if most of this one is unused.
     fn seal(self) -> Part {
         let (offset, len, capacity) = (self.start, self.len, self.capacity());
         let (buf, charge) = if capacity > 4 * len.max(BLOCK) as u64 {
@@ -90,40 +90,40 @@ impl Segment {
     }
 }
 
-/// The unstable bytes of one stripe, and whose turn it is to send them.
+/// The unstable bytes of one stripe, and the state of sending them.
 #[derive(Debug, Default)]
 pub(crate) struct StripeWrites {
     pieces: VecDeque<Piece>,
     segments: Vec<Segment>,
-    /// When the oldest segment began.
+    /// When the oldest segment was begun.
     pub(crate) since: u64,
-    /// Somebody is sending.
+    /// A task is sending the stripe.
     pub(crate) claimed: bool,
-    /// Stands in the queue of stripes to be sent.
+    /// It is in the queue of stripes to be sent.
     pub(crate) queued: bool,
-    /// Nothing is sent before a timer has run out.
+    /// Nothing is sent before a timer has expired.
     pub(crate) backing_off: bool,
 }
 
-/// How a write goes into the segments when it does not fit into one as it is.
+/// How to merge a write with segments, if it does not fit into an existing one.
 struct Merge {
     /// The segments that it touches.
     touched: std::ops::Range<usize>,
-    /// Start of what they become together.
+    /// Start of the merged segment.
     start: usize,
-    /// Bytes of the buffer for that.
+    /// Bytes of its buffer.
     room: usize,
 }
 
 impl StripeWrites {
-    /// By how much the buffers grow if `len` bytes are laid at `at`: see [`StripeWrites::lay`].
+    /// By how much the buffers grow if `len` bytes are written at `at`: see [`StripeWrites::lay`].
     pub(crate) fn growth(&self, at: usize, len: usize, stripe: usize) -> i64 {
         let Some(merge) = self.merge(at, len, stripe) else { return 0 };
         let old: i64 = self.segments[merge.touched].iter().map(|s| s.capacity() as i64).sum();
         Segment::capacity_of(merge.room) as i64 - old
     }
 
-    /// `None` if the bytes fit into a segment that is there.
+    /// `None` if the bytes fit into an existing segment.
     fn merge(&self, at: usize, len: usize, stripe: usize) -> Option<Merge> {
         let end = at + len;
         let first = self.segments.partition_point(|s| s.end() < at);
@@ -140,9 +140,9 @@ impl StripeWrites {
         Some(Merge { touched: first..last, start, room: room_for(stop - start, start, stripe, appended) })
     }
 
-    /// Copies `bytes` to `at`; `stripe` is the length of a whole one. Returns by how much the buffers have grown.
+    /// Copies `bytes` to `at`; `stripe` is the length of a stripe. Returns by how much the buffers have grown.
     pub(crate) fn lay(&mut self, at: usize, bytes: &[u8], stripe: usize) -> i64 {
-        assert!(at + bytes.len() <= stripe, "a write is cut at the end of the stripe");
+        assert!(at + bytes.len() <= stripe, "a write to a stripe ends within it");
         let Some(Merge { touched, start, room }) = self.merge(at, bytes.len(), stripe) else {
             let within = self.segments.partition_point(|s| s.end() < at);
             self.segments[within].put(at, bytes);
@@ -152,7 +152,7 @@ impl StripeWrites {
         let mut grown = merged.capacity() as i64;
         let first = touched.start;
         for old in self.segments.drain(touched) {
-            // What lies between the touched segments is covered by the new bytes.
+            // The new bytes cover the gaps between these segments.
             merged.put(old.start, &old.buf[..old.len]);
             grown -= old.capacity() as i64;
         }
@@ -161,7 +161,7 @@ impl StripeWrites {
         grown
     }
 
-    /// Puts zeros behind everything written so far.
+    /// Writes zeros after everything written so far.
     pub(crate) fn lay_zeros(&mut self, at: usize, len: usize, next_order: &mut u64) -> Change {
         *next_order += 1;
         let dirty = DirtyRange { offset: at, len, body: Body::Zeros };
@@ -169,7 +169,7 @@ impl StripeWrites {
         Change { pieces: 1, ..Change::default() }
     }
 
-    /// Makes pieces of the segments: one if they are not too many and not too large.
+    /// Turns the segments into pieces: one, unless they are too many or too large.
     pub(crate) fn seal(&mut self, next_order: &mut u64) -> Change {
         let mut change = Change::default();
         for segment in self.segments.drain(..) {
@@ -177,7 +177,7 @@ impl StripeWrites {
             let part = segment.seal();
             change.gathering -= before;
             change.used += part.charge as i64 - before;
-            // What was sealed before this call may have been sent.
+            // A piece from before this call may have been sent, so it must not change.
             let last = if change.pieces > 0 { self.pieces.back_mut() } else { None };
             let apart = match last {
                 Some(piece) => piece.join(part),
@@ -193,54 +193,54 @@ impl StripeWrites {
         change
     }
 
-    /// Bytes of the buffers that may still change.
+    /// Bytes of buffers that may still change.
     pub(crate) fn gathering(&self) -> u64 {
         self.segments.iter().map(Segment::capacity).sum()
     }
 
-    /// Something may still change here.
+    /// Whether there are segments.
     pub(crate) fn is_gathering(&self) -> bool {
         !self.segments.is_empty()
     }
 
-    /// The segments are one whole stripe.
+    /// Whether the segments are one whole stripe.
     pub(crate) fn is_whole(&self, stripe: usize) -> bool {
         matches!(self.segments.as_slice(), [one] if one.start == 0 && one.len == stripe)
     }
 
-    /// Nothing is left.
+    /// Whether nothing is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.segments.is_empty()
     }
 
-    /// The first piece that the primary of `epoch` has not accepted: everything older goes before it.
+    /// The oldest piece that the primary of `epoch` has not accepted.
     pub(crate) fn unsent(&mut self, epoch: Epoch) -> Option<&mut Piece> {
         self.pieces.iter_mut().find(|p| p.accepted != Some(epoch))
     }
 
-    /// There is something to send to the primary of `epoch`.
+    /// Whether there is something to send to the primary of `epoch`.
     pub(crate) fn is_due(&self, epoch: Epoch) -> bool {
         self.pieces.iter().any(|p| p.accepted != Some(epoch))
     }
 
-    /// The place in the file's order of the oldest piece.
+    /// The number of the oldest piece.
     pub(crate) fn first_order(&self) -> Option<u64> {
         self.pieces.front().map(|piece| piece.order)
     }
 
-    /// The piece with this place in the file's order, if it is still here.
+    /// The piece with this number, if it is still here.
     pub(crate) fn piece(&mut self, order: u64) -> Option<&mut Piece> {
         let at = self.pieces.binary_search_by_key(&order, |p| p.order).ok()?;
         self.pieces.get_mut(at)
     }
 
-    /// Takes a piece out: it is stable, or lost.
+    /// Removes a piece that is stable or lost.
     pub(crate) fn remove(&mut self, order: u64) -> Option<Piece> {
         let at = self.pieces.binary_search_by_key(&order, |p| p.order).ok()?;
         self.pieces.remove(at)
     }
 
-    /// Takes every piece and segment out. Returns the pieces, and the change without them.
+    /// Removes all pieces and segments. Returns the pieces, and the change without them.
     pub(crate) fn clear(&mut self) -> (VecDeque<Piece>, Change) {
         let gathering = -(self.gathering() as i64);
         self.segments.clear();
@@ -248,23 +248,23 @@ impl StripeWrites {
         (std::mem::take(&mut self.pieces), Change { used: gathering, gathering, pieces: 0 })
     }
 
-    /// The piece is the newest, and nothing gathers behind it.
+    /// Whether the piece is the newest, and there are no segments.
     pub(crate) fn is_last(&self, order: u64) -> bool {
         self.segments.is_empty() && self.pieces.back().is_some_and(|piece| piece.order == order)
     }
 
-    /// Pieces that have been accepted, in whichever epoch.
+    /// Whether some piece has been accepted, in any epoch.
     pub(crate) fn has_accepted(&self) -> bool {
         self.pieces.iter().any(|p| p.accepted.is_some())
     }
 
-    /// Where the first unstable byte lies.
+    /// The offset of the first unstable byte.
     pub(crate) fn first_byte(&self) -> Option<usize> {
         let pieces = self.pieces.iter().map(Piece::start);
         pieces.chain(self.segments.first().map(|s| s.start)).min()
     }
 
-    /// Drops what has not been sent yet from `at` on. Returns the pieces dropped, and the change without them.
+    /// Drops unsent bytes from `at` on. Returns the dropped pieces, and the change without them.
     pub(crate) fn cut(&mut self, at: usize) -> (Vec<Piece>, Change) {
         let mut change = Change::default();
         self.segments.retain(|s| {
@@ -291,7 +291,7 @@ impl StripeWrites {
         (dropped, change)
     }
 
-    /// What is known here of `from..to`, oldest first.
+    /// The unstable bytes in `from..to`, oldest first.
     pub(crate) fn dirty_ranges(&self, from: usize, to: usize) -> Vec<DirtyRange> {
         let mut dirty_ranges = Vec::new();
         for piece in &self.pieces {
@@ -310,8 +310,8 @@ impl StripeWrites {
     }
 }
 
-/// Room for a segment of `len` bytes at `start`: a stream gets the rest of the stripe at once, so that it is copied
-/// once; a lone small write gets what it needs.
+/// Room for a segment of `len` bytes at `start`. A sequential stream gets the rest of the stripe at once, so that it
+/// is copied only once. A single small write gets what it needs.
 fn room_for(len: usize, start: usize, stripe: usize, appended: bool) -> usize {
     let rest = stripe - start;
     let large = len >= stripe / 16;

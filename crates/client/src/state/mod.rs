@@ -1,5 +1,5 @@
-//! Plain state: open files and what each of them holds and owes, without I/O, without a clock. Whatever happens between
-//! two steps is known here and nowhere above.
+//! Plain state, without I/O and without a clock: open files, their unstable bytes, and what must still be reported.
+//! All state that lasts from one step to the next is here, and not in the layers above.
 
 pub(crate) mod atime;
 pub(crate) mod counters;

@@ -1,7 +1,7 @@
-//! An open file as the whole mount sees it: its attributes, its mode, its unstable bytes, what the service is owed.
+//! An open file of a mount: its attributes, its mode, its unstable bytes, and what must still be reported.
 //!
-//! There is one [`OpenFile`] per inode, however often it is open. It stays in the mount's table until nobody has it
-//! open, all its bytes are stable, and the metadata service knows its size and that it is closed.
+//! There is one [`OpenFile`] per inode, however often the file is open. It stays in the mount's table until it has no
+//! users, all its bytes are stable, and the metadata service knows its size and that it is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,98 +15,99 @@ use crate::state::gather::{Change, StripeWrites};
 use crate::state::wb_errors::WritebackErrors;
 use crate::state::zeroing_state::Zeroing;
 
-/// A file that is open, or still owes something to the service.
+/// A file that is open or has reports left to send.
 pub(crate) struct OpenFile {
     pub(crate) inode: InodeId,
     state: Mutex<FileState>,
-    /// Given whenever a piece is accepted, stable or lost, and when claims and growth end.
+    /// Notified when a piece is accepted, stable or lost, and when claims and reports of growth end.
     pub(crate) changed: Notify,
-    /// Held by whoever truncates, or zeroes what lies beyond the end.
+    /// Held while a task truncates the file, or zeroes bytes beyond its end.
     pub(crate) turn: async_lock::Mutex<()>,
 }
 
-/// How far a file had come when somebody began to wait for its stability.
+/// The state of a file when a task began to wait for its stability.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Mark {
     /// Its last piece.
     pub(crate) upto: u64,
     /// Its size.
     pub(super) end: u64,
-    /// How often it had been cut.
+    /// Its `truncate_seq`.
     pub(super) truncate_seq: u64,
 }
 
 /// What the lock of an [`OpenFile`] protects.
 pub(crate) struct FileState {
     pub(crate) object: ObjectId,
-    /// Bytes of the file as this mount sees it.
+    /// Size of the file as this mount sees it, in bytes.
     pub(crate) size: u64,
-    /// The size that the service shows to others.
+    /// The size that the service shows to other clients.
     pub(crate) reported_size: u64,
-    /// The size that the service keeps for good.
+    /// The size that the service has stored durably.
     pub(crate) durable_size: u64,
-    /// End of what was written alone and could not be told before others were let in: it is told once it is stable.
+    /// End of bytes that were written in mode Alone and could not be reported before other clients were let in. It is
+    /// reported once they are stable.
     pub(super) owed_end: u64,
-    /// End of what the bricks may hold beyond `size` and must be zeroed before the file grows.
+    /// End of old bytes beyond `size` that the bricks may hold. They must be zeroed before the file grows.
     pub(crate) stale_end: u64,
-    /// End of everything that was ever sent.
+    /// End of all bytes that were ever sent.
     pub(crate) sent_end: u64,
-    /// How often the service has cut it: a size from before says nothing.
+    /// How often the service has truncated it. A size from before the last truncation is not valid.
     pub(crate) truncate_seq: u64,
     /// Last change of the contents.
     pub(crate) mtime: i64,
-    /// Last access, and last change of anything, as far as is known: what they are for, see `atime.rs`.
+    /// Last known access, and last known change of anything; used in `atime.rs`.
     pub(crate) atime: i64,
     pub(crate) ctime: i64,
-    /// The service has heard of `mtime`.
+    /// `mtime` was reported to the service.
     pub(crate) mtime_reported: bool,
-    /// The service keeps `mtime` for good.
+    /// The service has stored `mtime` durably.
     pub(crate) mtime_durable: bool,
-    /// `mtime` was set by the mount's user and counts whatever the service knows.
+    /// The mount's user has set `mtime`, so it replaces even a later time at the service.
     pub(crate) mtime_set: bool,
     pub(crate) mode: Mode,
-    /// Number of the newest recall that has not been followed yet.
+    /// Number of the newest recall that is not yet confirmed.
     pub(crate) recalled: Option<u64>,
-    /// An open was answered with less than [`Mode::Alone`]; what was written under that is on its way.
+    /// The answer to an open took [`Mode::Alone`] away, and bytes written in that mode are being made stable.
     pub(crate) yielding: bool,
     /// How often the service counts it as open for reading only.
     pub(crate) readers: u32,
     /// How often the service counts it as open for writing.
     pub(crate) writers: u32,
-    /// Handles, and opens in progress.
+    /// Number of handles, and of opens in progress.
     pub(crate) users: u32,
-    /// Closed handles that the service has not been told of: were they open for writing?
+    /// Closed handles whose close was not yet reported; true if open for writing.
     pub(crate) releases: Vec<bool>,
     pub(crate) stripes: BTreeMap<u64, StripeWrites>,
-    /// The last number given to a piece.
+    /// The number of the newest piece.
     pub(crate) order: u64,
-    /// Pieces that no primary has accepted yet.
+    /// Numbers of pieces that no primary has accepted yet.
     pub(crate) unanswered: BTreeSet<u64>,
-    /// Pieces that are not stable yet.
+    /// Numbers of pieces that are not stable yet.
     pub(crate) unstable: BTreeSet<u64>,
-    /// Somebody waits for the stability of every piece up to here, and few are unsent.
+    /// A task waits for the stability of every piece up to here, and only a few of them were unsent.
     pub(crate) wanted_stable: u64,
-    /// Stripes that somebody is sending.
+    /// Number of stripes that are being sent.
     pub(crate) claims: u32,
-    /// Reports of growth on their way.
+    /// Number of reports of growth in flight.
     pub(crate) growing: u32,
-    /// Callers of `fsync`: they tell the service of the size themselves.
+    /// Number of callers of `fsync`. They report the size themselves.
     pub(crate) fsyncs: u32,
     /// Nothing may be sent or reported.
     pub(crate) writeback_paused: bool,
-    /// Reads and writes between their look at the attributes and their end.
+    /// Number of reads and writes in progress, from their check of the attributes on.
     pub(crate) inflight_io: u32,
-    /// Cuts for which no read or write may begin.
+    /// Number of truncations for which reads and writes are quiesced: none may begin.
     pub(crate) quiesced: u32,
-    /// How often they have been stopped.
+    /// How often they have been quiesced.
     pub(crate) quiesce_seq: u64,
-    /// The cut of somebody else for which they are stopped, or about to be.
+    /// Number of the truncation by another client for which they are quiesced, or about to be.
     pub(crate) quiesce_asked: Option<u64>,
     pub(crate) zeroing: Zeroing,
     pub(crate) wb_errors: WritebackErrors,
-    /// The service has let others in: nothing can be done with this any more.
+    /// The service has let other clients in after this one lost its lease: all handles fail.
     pub(crate) fenced: bool,
-    /// Handles that may write.
+    /// Number of handles that may write.
     pub(crate) write_handles: u32,
 }
 
@@ -161,12 +162,12 @@ impl OpenFile {
 }
 
 impl FileState {
-    /// Every byte is stable.
+    /// Whether every byte is stable.
     pub(crate) fn is_stable(&self) -> bool {
         self.unstable.is_empty() && self.stripes.values().all(|s| !s.is_gathering())
     }
 
-    /// Writes may stay here for a while.
+    /// Whether writes may be buffered.
     pub(crate) fn may_buffer(&self) -> bool {
         self.mode == Mode::Alone && self.recalled.is_none() && !self.yielding
     }
@@ -187,17 +188,17 @@ impl FileState {
         attr
     }
 
-    /// The stripe has something that may be sent now to the primary of `epoch`.
+    /// Whether the stripe has something that may be sent now to the primary of `epoch`.
     pub(crate) fn is_sendable(&self, stripe: u64, epoch: Epoch) -> bool {
         !self.writeback_paused && self.stripes.get(&stripe).is_some_and(|s| !s.backing_off && s.is_due(epoch))
     }
 
-    /// The place of a stripe.
+    /// The key of a stripe of this file.
     pub(crate) fn key(&self, stripe: u64) -> StripeKey {
         StripeKey { object: self.object, stripe }
     }
 
-    /// Makes pieces of what a stripe has gathered.
+    /// Seals what a stripe has gathered into pieces.
     pub(crate) fn seal(&mut self, stripe: u64) -> Change {
         let Some(writes) = self.stripes.get_mut(&stripe) else { return Change::default() };
         let before = self.order;
@@ -206,7 +207,7 @@ impl FileState {
         change
     }
 
-    /// Puts zeros behind everything that a stripe has.
+    /// Writes zeros after everything that a stripe has already.
     pub(crate) fn lay_zeros(&mut self, stripe: u64, offset: usize, len: usize) -> Change {
         let before = self.order;
         let writes = self.stripes.entry(stripe).or_default();
@@ -216,30 +217,30 @@ impl FileState {
         change
     }
 
-    /// The pieces made since `before` are neither accepted nor stable.
+    /// Marks the pieces made since `before` as neither accepted nor stable.
     fn number(&mut self, before: u64) {
         self.unanswered.extend(before + 1..=self.order);
         self.unstable.extend(before + 1..=self.order);
     }
 
-    /// Everything written so far.
+    /// A mark for everything written so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { upto: self.order, end: self.size, truncate_seq: self.truncate_seq }
     }
 
-    /// What the service must hear of when this client comes back to it.
+    /// What a rejoining client reports about this file.
     pub(crate) fn open_inode(&mut self, inode: InodeId) -> OpenInode {
         self.zeroing.reclaimed = true;
         let zeroing = self.zeroing.number;
         OpenInode { inode, readers: self.readers, writers: self.writers, zeroing }
     }
 
-    /// The service counts one more open.
+    /// Counts an open that the service knows.
     pub(crate) fn count_open(&mut self, write: bool) {
         if write { self.writers += 1 } else { self.readers += 1 }
     }
 
-    /// The service counts one open less.
+    /// Counts a close that the service knows.
     pub(crate) fn count_release(&mut self, write: bool) {
         let count = if write { &mut self.writers } else { &mut self.readers };
         *count = count.saturating_sub(1);

@@ -12,27 +12,27 @@ use crate::state::lock;
 use crate::state::open_file::OpenFile;
 use crate::state::wb_errors::ErrorCursor;
 
-/// A handle: one `open`.
+/// A handle: the result of one `open`.
 pub(crate) struct Handle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) write: bool,
     pub(crate) error_cursor: ErrorCursor,
-    /// Reads through it are no accesses.
+    /// Reads through it do not update access times.
     pub(crate) noatime: AtomicBool,
 }
 
-/// The files of a mount that are open or owe something, and what is open of them.
+/// The files of a mount that are open or have something to send or report, and their handles.
 #[derive(Default)]
 pub(crate) struct OpenFiles {
     files: Mutex<BTreeMap<InodeId, Arc<OpenFile>>>,
     handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     last_handle: AtomicU64,
-    /// The first loss that nobody was told of before its file was forgotten.
+    /// The first lost write that no handle had reported when its file was removed from the table.
     unreported: Mutex<Option<ClientError>>,
 }
 
 impl OpenFiles {
-    /// Fails with the first loss that nobody was told of before its file was forgotten.
+    /// Fails with the first lost write that was not reported before its file was removed.
     pub(crate) fn unreported(&self) -> Result<(), ClientError> {
         lock(&self.unreported).map_or(Ok(()), Err)
     }
@@ -69,7 +69,7 @@ impl OpenFiles {
         std::mem::take(&mut *lock(&self.files)).into_values().collect()
     }
 
-    /// Refuses one more open file if there are as many as the service can be told of after a restart.
+    /// Refuses another open file if the service could not be told of all of them after a restart.
     pub(crate) fn check_open_files(&self, inode: Option<InodeId>) -> Result<(), ClientError> {
         let files = lock(&self.files);
         let known = inode.is_some_and(|inode| files.contains_key(&inode));
@@ -80,7 +80,7 @@ impl OpenFiles {
         }
     }
 
-    /// Becomes a user of an inode's file; also says whether the mount knew nothing of it.
+    /// Becomes a user of an inode's file. Also returns whether its entry is new.
     pub(crate) fn get_file(&self, inode: InodeId) -> (Arc<OpenFile>, bool) {
         let mut files = lock(&self.files);
         let mut fresh = false;
@@ -95,12 +95,12 @@ impl OpenFiles {
     /// Stops being a user.
     pub(crate) fn put_file(&self, file: &Arc<OpenFile>) {
         let mut state = file.lock();
-        state.users = state.users.checked_sub(1).expect("whoever leaves has entered");
+        state.users = state.users.checked_sub(1).expect("put_file follows get_file");
         drop(state);
         self.forget_if_clean(file);
     }
 
-    /// Takes a file out of the table if nobody uses it and it owes nothing.
+    /// Removes a file from the table if it has no users and nothing left to report.
     pub(crate) fn forget_if_clean(&self, file: &Arc<OpenFile>) {
         let mut files = lock(&self.files);
         let state = file.lock();
@@ -114,7 +114,7 @@ impl OpenFiles {
         }
     }
 
-    /// The disk of a block volume has at least `size` bytes, says the metadata service.
+    /// Takes the size of a block volume's disk from the cluster map: it has at least `size` bytes.
     pub(crate) fn disk_has(&self, size: u64) {
         for file in self.files() {
             let mut state = file.lock();

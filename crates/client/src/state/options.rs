@@ -1,35 +1,35 @@
-//! What its user wants of a mount.
+//! The options of a mount.
 
 use types::Geometry;
 use world::Identity;
 
-/// Units from so many bytes on are worth a message to each brick of their own.
+/// Smallest unit, in bytes, for which a message to each brick is worth its cost.
 const UNIT_WORTH: usize = 16 << 10;
 
-/// What to mount, and with how much memory.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Where the metadata service listens, `host:port`.
     pub meta: String,
     /// Name of the volume.
     pub volume: String,
-    /// Who this process is to the cluster.
+    /// The identity of this process in the cluster.
     pub identity: Identity,
-    /// Bytes that may be written and not yet stable.
+    /// Most bytes that are written and not yet stable.
     pub unstable_budget: u64,
-    /// Bytes that the mount may hold in all.
+    /// Most bytes of memory of the mount in all.
     pub memory_budget: u64,
-    /// Who makes the parity of whole stripes.
+    /// Who encodes whole stripes.
     pub encode: Encode,
-    /// No other mount of the volume may live beside this one. If its lease runs out it is over for good, because its user
-    /// may have cached anything.
+    /// This must be the volume's only mount. If its lease runs out, the mount is over for good, because its user may
+    /// have cached anything.
     pub exclusive: bool,
-    /// The user of an exclusive mount has the say over the files' times: a write does not change them,
-    /// [`Session::setattr`](crate::Session::setattr) does.
+    /// The user of an exclusive mount sets the files' times: only [`Session::setattr`](crate::Session::setattr) changes
+    /// them, not a write.
     pub keeps_times: bool,
-    /// What is read gets a new time of its last access.
+    /// Reads update access times.
     pub updates_atime: bool,
-    /// Where the volume is shown, for people; longer ones than [`PLACE_MAX`](types::limits::PLACE_MAX) bytes are cut.
+    /// Where the volume is mounted, for people to read; cut to [`PLACE_MAX`](types::limits::PLACE_MAX) bytes.
     pub place: String,
 }
 
@@ -51,10 +51,10 @@ impl MountOptions {
     }
 }
 
-/// Who makes the parity of whole stripes.
+/// Who encodes whole stripes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Encode {
-    /// The client where that is the cheaper way, else the primary.
+    /// The client if that is cheaper, otherwise the primary.
     #[default]
     Auto,
     /// The client.

@@ -1,14 +1,14 @@
-//! One `Write` to be: bytes that no longer change.
+//! A piece: the bytes of one `Write`. They no longer change.
 
 use types::limits::SPANS_MAX;
 use types::messages::brick::Span;
 use types::{Buf, ClientSeq, Epoch};
 
-/// Bytes that a piece of several spans has at most: what the bricks lay over a stripe without reading it, and what is
+/// Most bytes of a piece of several spans. Bricks store so much as an Overlay without reading the stripe, and it is
 /// copied into one payload.
 pub(super) const JOINED_MAX: usize = 256 << 10;
 
-/// What a piece puts in its place.
+/// The content of a range.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// These bytes.
@@ -26,14 +26,14 @@ impl Body {
     }
 }
 
-/// What is put in one place of a stripe.
+/// A written range of a stripe.
 #[derive(Clone, Debug)]
 pub(crate) struct DirtyRange {
-    /// Place in the stripe.
+    /// Offset in the stripe.
     pub(crate) offset: usize,
     /// Bytes.
     pub(crate) len: usize,
-    /// What is there.
+    /// The content.
     pub(crate) body: Body,
 }
 
@@ -42,7 +42,7 @@ impl DirtyRange {
         self.offset + self.len
     }
 
-    /// The part of it that lies in `from..to`.
+    /// Its part in `from..to`.
     pub(super) fn within(&self, from: usize, to: usize) -> Option<DirtyRange> {
         let (start, end) = (self.offset.max(from), self.end().min(to));
         (start < end).then(|| {
@@ -56,24 +56,24 @@ impl DirtyRange {
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) dirty: DirtyRange,
-    /// Bytes of the budget that its buffer holds.
+    /// Bytes of the budget that its buffer takes.
     pub(super) charge: u64,
 }
 
-/// One `Write`: bytes that no longer change, kept until they are stable.
+/// The bytes of one `Write`. They no longer change, and are kept until they are stable.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    /// Its place among the pieces of its file.
+    /// Its number among the pieces of its file.
     pub(crate) order: u64,
-    /// Its number on the wire, given when it is first sent and kept when it is sent again.
+    /// The number of its `Write`: assigned when it is first sent, and the same for every retry.
     pub(crate) seq: Option<ClientSeq>,
-    /// What it puts where: ascending, apart from each other, at least one.
+    /// Its spans: ascending, apart from each other, at least one.
     pub(super) parts: Vec<Part>,
     /// The epoch whose primary has accepted it.
     pub(crate) accepted: Option<Epoch>,
     /// When it was first sent.
     pub(crate) first_sent: Option<u64>,
-    /// How often it was sent in vain.
+    /// Number of failed sends.
     pub(crate) tries: u32,
 }
 
@@ -82,7 +82,7 @@ impl Piece {
         Piece { order, seq: None, parts: vec![first], accepted: None, first_sent: None, tries: 0 }
     }
 
-    /// Adds a part that lies behind the others, unless the piece would become too large.
+    /// Adds a part behind the others. Returns it if the piece would become too large.
     pub(super) fn join(&mut self, part: Part) -> Option<Part> {
         if self.parts.len() == SPANS_MAX || self.len() + part.dirty.len > JOINED_MAX {
             return Some(part);
@@ -96,12 +96,12 @@ impl Piece {
         self.parts.iter().map(|part| part.dirty.len).sum()
     }
 
-    /// Bytes of the budget that it holds.
+    /// Bytes of the budget that it takes.
     pub(crate) fn charge(&self) -> u64 {
         self.parts.iter().map(|part| part.charge).sum()
     }
 
-    /// End of what it writes.
+    /// End of its last span.
     pub(crate) fn end(&self) -> usize {
         self.parts.last().map_or(0, |part| part.dirty.end())
     }
@@ -110,7 +110,7 @@ impl Piece {
         self.parts.first().map_or(0, |part| part.dirty.offset)
     }
 
-    /// What it writes, and the bytes of each range, one after the other; none for zeros.
+    /// Its spans, and the bytes of each span; no bytes for zeros.
     pub(crate) fn spans(&self) -> (Vec<Span>, Vec<Buf>) {
         let dirty_ranges = || self.parts.iter().map(|part| &part.dirty);
         let bytes = |dirty: &DirtyRange| match &dirty.body {
@@ -121,7 +121,7 @@ impl Piece {
         (dirty_ranges().map(span).collect(), dirty_ranges().filter_map(bytes).collect())
     }
 
-    /// Drops what lies from `at` on. Returns the bytes of the budget that it no longer holds.
+    /// Drops bytes from `at` on. Returns the freed bytes of the budget.
     pub(super) fn cut(&mut self, at: usize) -> u64 {
         let before = self.charge();
         self.parts.retain(|part| part.dirty.offset < at);

@@ -1,4 +1,4 @@
-//! What the metadata service is owed of a file's size and times, and what it knows.
+//! What of a file's size and times must still be reported to the metadata service, and what it has stored.
 
 use types::messages::cluster::Mode;
 use types::messages::names::{Attr, SizeUpdate};
@@ -8,27 +8,27 @@ use crate::state::gather::StripeWrites;
 use crate::state::open_file::{FileState, Mark};
 
 impl FileState {
-    /// The service knows everything and no bytes are left.
+    /// Whether all bytes are stable and all reports are done.
     pub(crate) fn is_clean(&self) -> bool {
         self.may_close() && self.releases.is_empty()
     }
 
-    /// Whether the background has something to do for the service's sake: to tell, to close, to forget. May be true for
-    /// nothing, never false for something.
+    /// Whether the background must look at this file: to report, to close, to remove it. May be true without need,
+    /// but is never false if there is work.
     pub(crate) fn has_unreported(&self) -> bool {
         let told_elsewhere = self.fsyncs > 0;
         self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_reported())
     }
 
-    /// Takes the attributes over that the service gave.
+    /// Adopts attributes that the service has sent.
     pub(crate) fn adopt(&mut self, attr: &Attr) {
         (self.atime, self.ctime) = (attr.atime, attr.ctime);
         if self.mode == Mode::Alone {
-            // What is here is newer; nobody else may write meanwhile.
+            // The state here is newer, because no other client may write.
             return;
         }
         if attr.truncate_seq < self.truncate_seq {
-            // The answer was overtaken by that of a cut.
+            // These attributes are older than the last truncation.
             return;
         }
         if attr.object != self.object {
@@ -45,29 +45,29 @@ impl FileState {
         }
     }
 
-    /// The service may be told that a writer has closed it.
+    /// Whether the close of a writer may be reported.
     pub(crate) fn may_close(&self) -> bool {
         self.is_stable() && self.is_reported() && !self.zeroing.runs
     }
 
-    /// The service knows the size and the time for good, as far as they are this mount's to tell.
+    /// Whether the service has stored size and time durably, as far as this mount must report them.
     pub(crate) fn is_reported(&self) -> bool {
         self.mtime_durable && self.own_end() <= self.durable_size
     }
 
-    /// End of what this mount, and nobody else, has to tell of.
+    /// End of the bytes whose size only this mount can report.
     pub(super) fn own_end(&self) -> u64 {
         if self.mode == Mode::Alone { self.size.max(self.owed_end) } else { self.owed_end }
     }
 
-    /// Others are let in although not everything is stable and told.
+    /// Other clients are let in although not everything is stable and reported.
     pub(crate) fn keep_owed_end(&mut self) {
         if self.mode == Mode::Alone && self.size > self.durable_size {
             self.owed_end = self.size;
         }
     }
 
-    /// The service has cut the file so often.
+    /// Sets the number of truncations.
     pub(crate) fn set_truncate_seq(&mut self, truncate_seq: u64) {
         if truncate_seq != self.truncate_seq {
             self.owed_end = 0;
@@ -75,8 +75,8 @@ impl FileState {
         self.truncate_seq = truncate_seq;
     }
 
-    /// A size that may be told to the service: the durable one if `stable`. `None` if there is nothing to tell. All pieces
-    /// up to the mark are stable: what was written over them since takes no byte of theirs away.
+    /// The next size report: a durable one if `stable` is given; `None` if there is nothing to report. All pieces up
+    /// to the mark are stable. Later writes over them cannot make the file shorter than the mark.
     pub(crate) fn growth(
         &self,
         geometry: &Geometry,
@@ -89,7 +89,8 @@ impl FileState {
         let (truncate_seq, mtime, set_time) = (self.truncate_seq, self.mtime, self.mtime_set);
         let tell = |size| Some(SizeUpdate { inode, truncate_seq, size, mtime, set_time });
         if self.mode != Mode::Alone && (stable.is_none() || self.owed_end <= self.durable_size) {
-            // Somebody else may have cut the file since: every write has told its own end (write-through).
+            // Another client may have truncated the file since. Every write has already reported its own end
+            // (write-through).
             return if self.mtime_durable || !self.is_stable() { None } else { tell(0) };
         }
         let Some(mark) = stable else {
@@ -109,7 +110,7 @@ impl FileState {
         if end > self.durable_size || only_time { tell(end.max(self.durable_size)) } else { None }
     }
 
-    /// The time of the last change is `mtime`, says the mount's user; the service is told with the next report.
+    /// Sets the time of the last change, as the mount's user demands. The next report carries it.
     pub(crate) fn set_mtime(&mut self, mtime: i64) {
         self.mtime = mtime;
         self.mtime_reported = false;
@@ -117,7 +118,7 @@ impl FileState {
         self.mtime_set = true;
     }
 
-    /// The service keeps this time.
+    /// The service has stored this time.
     pub(crate) fn set_durable_mtime(&mut self, mtime: i64) {
         self.mtime = mtime;
         self.mtime_reported = true;
@@ -125,7 +126,7 @@ impl FileState {
         self.mtime_set = false;
     }
 
-    /// The service has taken a report.
+    /// The service has accepted a report.
     pub(crate) fn has_grown(&mut self, update: &SizeUpdate, stable: bool) {
         if update.truncate_seq != self.truncate_seq {
             return;
@@ -139,11 +140,11 @@ impl FileState {
         }
     }
 
-    /// The service has not taken a report: the file, with these attributes now, was cut after what the report tells of.
-    /// What is left to be told is told anew.
+    /// The service has ignored a report, because the file was truncated after the report was made; `attr` is new.
+    /// What is left to report is reported again.
     pub(crate) fn was_truncated(&mut self, attr: &Attr) {
         self.adopt(attr);
-        // A file that is this mount's alone is cut by nobody else; whatever it is, the next report must count.
+        // `adopt` may have ignored the attributes, but the next report must name the new count.
         self.set_truncate_seq(self.truncate_seq.max(attr.truncate_seq));
     }
 }

@@ -1,8 +1,8 @@
-//! Numbers that are given out in order and come back in any order.
+//! Numbers that are given out in order and finished in any order.
 
 use std::collections::BTreeSet;
 
-/// Gives out 1, 2, 3 and so on, and knows up to where all have come back.
+/// Gives out 1, 2, 3 and so on, and knows up to which number all are finished.
 #[derive(Debug, Default)]
 pub(crate) struct SeqTracker {
     last: u64,
@@ -17,17 +17,17 @@ impl SeqTracker {
         self.last
     }
 
-    /// `number` has come back.
+    /// Marks a number as finished.
     pub(crate) fn finish(&mut self, number: u64) {
         self.out.remove(&number);
     }
 
-    /// The highest number up to which all have come back.
+    /// The highest number up to which all are finished.
     pub(crate) fn finished(&self) -> u64 {
         self.out.first().map_or(self.last, |first| first - 1)
     }
 
-    /// No number is out.
+    /// Whether all numbers are finished.
     pub(crate) fn is_idle(&self) -> bool {
         self.out.is_empty()
     }

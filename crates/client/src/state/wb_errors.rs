@@ -1,21 +1,21 @@
-//! What was lost of what was written to a file, and who has been told.
+//! Writes of a file that were lost, and to which handles the errors were reported.
 //!
-//! A write is answered before its bytes are on the bricks, so its failure is told later: by the next write, and by
-//! `fsync` and `close` whether or not a write has told it, because where the kernel has cut a write up, the program sees
-//! how much went before the error, and nobody the error. Whoever waits for bytes goes by what was lost since that began.
+//! A write returns before its bytes are on the bricks, so its error is reported later: by the next write, and also by
+//! `fsync` and `close`, even if a write has reported it. (If the kernel has split a write, the program sees a short
+//! write and not the error.) A call that waits for bytes reports the errors since it began.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::ClientError;
 
-/// The losses of a file.
+/// The lost writes of a file.
 #[derive(Default)]
 pub(crate) struct WritebackErrors {
-    /// How many there were.
+    /// Number of lost writes.
     count: u64,
-    /// So many of them an `fsync` or a `close` has told.
+    /// Number of them that an `fsync` or a `close` has reported.
     reported: u64,
-    /// Why: the first one that had not been told, or the last one.
+    /// The error of the first unreported one, or else of the last one.
     error: Option<ClientError>,
 }
 
@@ -27,7 +27,7 @@ impl WritebackErrors {
         self.count += 1;
     }
 
-    /// How many there have been.
+    /// Number of lost writes so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -40,7 +40,7 @@ impl WritebackErrors {
         }
     }
 
-    /// Fails if there are some that no `fsync` or `close` has told.
+    /// Fails if there are errors that no `fsync` or `close` has reported.
     pub(crate) fn unreported(&self) -> Result<(), ClientError> {
         self.since(self.reported)
     }
@@ -51,14 +51,14 @@ impl WritebackErrors {
     }
 }
 
-/// The losses that the user of a handle has been told of.
+/// The errors that were reported through a handle.
 pub(crate) struct ErrorCursor {
     by_write: AtomicU64,
     by_fsync: AtomicU64,
 }
 
 impl ErrorCursor {
-    /// For a handle that is opened now: what has not been told yet is its user's to hear.
+    /// For a new handle: it will report the errors that were not reported yet.
     pub(crate) fn begin(wb_errors: &WritebackErrors) -> ErrorCursor {
         ErrorCursor {
             by_write: AtomicU64::new(wb_errors.reported),
@@ -66,25 +66,27 @@ impl ErrorCursor {
         }
     }
 
-    /// Fails once for what was lost. Returns how many losses there were when the write began.
+    /// Fails once for the losses so far. Returns the number of losses when the write began.
     pub(crate) fn before_write(&self, wb_errors: &WritebackErrors) -> Result<u64, ClientError> {
         wb_errors.since(self.by_write.swap(wb_errors.count, Ordering::Relaxed))?;
         Ok(wb_errors.count)
     }
 
-    /// Fails for what was lost since a write began that waits for its bytes; the next one need not.
+    /// For a write that waits for its bytes: fails if a write was lost since it began. The next write does not report
+    /// this again.
     pub(crate) fn after_write(&self, wb_errors: &WritebackErrors, began: u64) -> Result<(), ClientError> {
         self.by_write.fetch_max(wb_errors.count, Ordering::Relaxed);
         wb_errors.since(began)
     }
 
-    /// Fails for what was lost since the last `fsync` ended, or since this one began, for others may wait beside it.
+    /// Fails if a write was lost since the last `fsync` ended, or since this one began: concurrent calls of `fsync`
+    /// all report it.
     pub(crate) fn at_fsync(&self, wb_errors: &mut WritebackErrors, began: u64) -> Result<(), ClientError> {
         self.by_write.store(wb_errors.count, Ordering::Relaxed);
         wb_errors.tell(self.by_fsync.swap(wb_errors.count, Ordering::Relaxed).min(began))
     }
 
-    /// Fails for what was lost since the last `fsync`, at each close of a handle that several descriptors share.
+    /// Fails if a write was lost since the last `fsync`. If several descriptors share the handle, each close fails.
     pub(crate) fn at_close(&self, wb_errors: &mut WritebackErrors) -> Result<(), ClientError> {
         self.by_write.store(wb_errors.count, Ordering::Relaxed);
         wb_errors.tell(self.by_fsync.load(Ordering::Relaxed))

@@ -1,19 +1,19 @@
-//! How far the zeros over what a cut has left of a file have come.
+//! The progress of zeroing what a truncation has left of a file.
 
 use crate::error::ClientError;
 
-/// How zeroing a file goes.
+/// The state of zeroing a file.
 #[derive(Default)]
 pub(crate) struct Zeroing {
-    /// Somebody is at it here: no mode is taken that lets others in, and no close is told.
+    /// This mount is zeroing the file. Meanwhile it adopts no mode that lets other clients in, and reports no close.
     pub(crate) runs: bool,
-    /// The service's leave, if the mount needs one and has it.
+    /// The number of the service's permission, if the mount needs one and has it.
     pub(crate) number: Option<u64>,
-    /// The service was told after a restart what there was of it.
+    /// `number` was reported to the service after a restart.
     pub(crate) reclaimed: bool,
-    /// Steps made.
+    /// Steps done.
     pub(crate) steps: u64,
-    /// How often it ended with an error, and the last one.
+    /// How often zeroing failed, and the last error.
     pub(crate) failures: u64,
     pub(crate) error: Option<ClientError>,
 }

@@ -1,4 +1,4 @@
-//! Accesses are noted here and told to the metadata service a little later (state/atime.rs has the rule).
+//! Records accesses and reports them to the metadata service later (the rule is in state/atime.rs).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::state::open_file::OpenFile;
 /// How long accesses are gathered, in microseconds.
 const GATHER_US: u64 = 1_000_000;
 
-/// A thread's way to note accesses.
+/// Records and reports the accesses of one thread.
 pub(crate) struct Atimes {
     pub(crate) link: Rc<Link>,
     pub(crate) pending: Arc<PendingAtimes>,
@@ -24,21 +24,21 @@ impl Atimes {
         self.link.routes.options.updates_atime && self.pending.filter().is_none_or(|filter| filter(kind))
     }
 
-    /// Whether an access to what has these attributes would be noted.
+    /// Whether an access to an inode with these attributes would be recorded.
     pub(crate) fn is_due(&self, attr: &Attr) -> bool {
         let known = self.pending.with_access(attr.clone());
         is_due(known.atime, known.mtime, known.ctime, self.link.world.wall())
             && self.updates_atime(known.kind)
     }
 
-    /// Notes an access to what has these attributes, if it counts. Returns whether it does.
+    /// Records an access to an inode with these attributes, if it counts. Returns whether it was recorded.
     pub(crate) fn note(&self, attr: &Attr) -> bool {
         let atime = self.link.world.wall();
         let note = || AccessTime { inode: attr.inode, known: attr.atime, atime };
         self.is_due(attr) && self.pending.note(note())
     }
 
-    /// Notes a read of an open file, if it counts.
+    /// Records a read of an open file, if it counts.
     pub(crate) fn note_read(&self, file: &Arc<OpenFile>) {
         let now = self.link.world.wall();
         let time = {
@@ -48,13 +48,13 @@ impl Atimes {
             }
             AccessTime { inode: file.inode, known: state.atime, atime: now }
         };
-        // Also if it is not to be noted: the next read need not ask.
+        // Set it even if the filter rejects it, so that the next read need not check again.
         if !self.updates_atime(FileKind::File) || self.pending.note(time) {
             file.lock().atime = now;
         }
     }
 
-    /// Tells the service of accesses, as they come, until the mount ends.
+    /// Reports accesses until the mount ends.
     pub(crate) async fn run_reports(&self) {
         loop {
             let (begun, flush_now) = (self.pending.begun.wait(), self.pending.flush_now.wait());
@@ -73,7 +73,7 @@ impl Atimes {
         }
     }
 
-    /// Tells the service of the accesses that wait. Those that it does not take over are lost.
+    /// Reports waiting accesses. Those that the service does not accept are lost.
     pub(crate) async fn report_some(&self) {
         let times = self.pending.first();
         if times.is_empty() {
@@ -81,7 +81,7 @@ impl Atimes {
         }
         let (client, volume) = (self.link.routes.lease.client(), self.link.routes.volume);
         if let Err(error) = self.link.ask(&Accessed { client, volume, times: times.clone() }).await {
-            tracing::debug!(files = times.len(), %error, "accesses are not known to the service");
+            tracing::debug!(files = times.len(), %error, "access times could not be reported");
         }
         self.pending.told(&times);
     }

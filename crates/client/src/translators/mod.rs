@@ -1,5 +1,5 @@
-//! What stands between a caller and the paths, for the sake of speed. Each part has one small face and knows nothing of
-//! the others.
+//! Between callers and `paths/`, for speed: gathers writes and accesses, to send them later in fewer messages. Each
+//! translator has a small interface and imports nothing from the others.
 
 pub(crate) mod atimes;
 pub(crate) mod write_behind;

@@ -1,9 +1,9 @@
-//! Write-behind: the call returns when the bytes are in a buffer of this mount; they leave later.
+//! Write-behind: a write returns when its bytes are in a buffer of this mount. They are sent later.
 //!
-//! Whole stripes leave at once. Partial ones leave when their file is closed or synced, one second after they began,
-//! or when they take half of the budget; the latter two wait while many pieces are on their way (flow.rs). Flushing is
-//! self-clocked: each worker takes the next stripe when its last one is accepted. Errors are kept with the file and
-//! come out at its next write, and at fsync and close (wb_errors.rs).
+//! Whole stripes are sent at once. Partial ones are sent when their file is closed or synced, one second after they
+//! began, or when they take half of the budget; the last two wait while many pieces are in flight (flow.rs). Each
+//! worker takes the next stripe when its last one is accepted. Errors are kept with the file; its next write, fsync
+//! and close report them (wb_errors.rs).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::state::gather::StripeWrites;
 use crate::state::open_file::{FileState, OpenFile};
 use crate::unstable::Unstable;
 
-/// Longest time between two looks at the timers: nobody is woken just because a timer begins, in microseconds.
+/// Longest time between two checks of the timers, in microseconds. The start of a timer does not wake the loop.
 const LOOK_US: u64 = 200_000;
 
-/// A thread's own way to gather bytes and to have them sent.
+/// Gathers and sends the writes of one thread.
 pub(crate) struct WriteBehind {
     pub(crate) link: Rc<Link>,
     pub(crate) unstable: Arc<Unstable>,
@@ -29,7 +29,7 @@ pub(crate) struct WriteBehind {
 }
 
 impl WriteBehind {
-    /// Copies bytes into a stripe's buffer when the budget has room for them.
+    /// Copies bytes into a stripe's buffer, once the budget has room.
     pub(crate) async fn lay(
         &self,
         file: &Arc<OpenFile>,
@@ -59,7 +59,7 @@ impl WriteBehind {
         Ok(())
     }
 
-    /// Copies bytes for which there is room.
+    /// Copies bytes into a stripe's buffer. The caller has reserved room.
     fn lay_in(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, at: usize, bytes: &[u8]) {
         let (length, now) = (self.link.routes.stripe_bytes(), self.link.world.now());
         let writes = state.stripes.entry(stripe).or_default();
@@ -79,7 +79,7 @@ impl WriteBehind {
         }
     }
 
-    /// Lays zeros over parts of stripes, as far as the file goes. Returns the number of the last piece then.
+    /// Writes zeros over parts of stripes, up to the end of the file. Returns the number of the file's last piece.
     pub(crate) fn lay_zeros(&self, file: &OpenFile, row: Vec<(u64, usize, usize)>) -> u64 {
         let stripe_bytes = self.link.routes.stripe_bytes() as u64;
         let mut state = file.lock();
@@ -94,7 +94,7 @@ impl WriteBehind {
         state.order
     }
 
-    /// The contents change now.
+    /// Sets the time of the last change to now.
     fn touch(&self, state: &mut FileState) {
         if !self.link.routes.options.keeps_times {
             state.mtime = self.link.world.wall();
@@ -103,7 +103,7 @@ impl WriteBehind {
         }
     }
 
-    /// Sends stripes as they come into the queue, until the mount ends.
+    /// Sends queued stripes until the mount ends.
     pub(crate) async fn flush_queue(&self) {
         let worker = || async {
             while let Some((file, stripe)) = self.unstable.flow.next().await {
@@ -113,8 +113,7 @@ impl WriteBehind {
         join_all((0..FLIGHT_MAX).map(|_| worker())).await;
     }
 
-    /// Looks after timers and limits, until the mount ends: has old partial stripes sent, and accepted bytes made
-    /// stable.
+    /// Serves timers and limits until the mount ends: queues old partial stripes, and makes accepted bytes stable.
     pub(crate) async fn run_timers(&self) {
         while !self.link.routes.lease.has_left() {
             let woken = self.unstable.flow.timers.wait();

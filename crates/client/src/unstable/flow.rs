@@ -1,13 +1,13 @@
-//! The mount's unstable bytes in all: the budget, whose turn it is to be sent, and what waits for stability.
+//! All unstable bytes of a mount: the budget, the queue of stripes to send, and pieces that wait for stability.
 //!
 //! ```text
-//!  | gathering: partial stripes, up to half | on the way: pieces, from sealed to stable, up to 3/8 | free |
+//!  | gathering: partial stripes, up to half | in flight: pieces, from sealed to stable, up to 3/8 | free |
 //! ```
 //!
-//! The more a stripe gathers before it leaves, the fewer writes there are. So a partial stripe that is not asked for
-//! leaves only while few pieces are on the way; until then it goes on gathering, and if the bricks are slow this may
-//! take the whole budget. What is on the way gains nothing from being more than keeps the bricks busy, and costs more
-//! CPU for each byte then: so it has a bound of its own (docs/decisions/0026-room-for-gathering.md).
+//! The more a stripe gathers before it is sent, the fewer writes there are. So a partial stripe that no caller waits
+//! for is sent only while few pieces are in flight. Until then it gathers more; if the bricks are slow, gathered
+//! bytes may take the whole budget. More pieces in flight than keep the bricks busy do not help, and cost more CPU
+//! per byte. So they have a separate bound (docs/decisions/0026-room-for-gathering.md).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,81 +21,81 @@ use crate::state::lock;
 use crate::state::open_file::OpenFile;
 use crate::state::seq_tracker::SeqTracker;
 
-/// Pieces that may be on the way before partial stripes are held back.
+/// Number of pieces in flight from which on partial stripes are held back.
 const PIECES_MAX: i64 = 128;
-/// Partial stripes leave again when so many are left.
+/// Number of pieces in flight at which partial stripes are sent again.
 const PIECES_FEW: i64 = 96;
-/// How long a partial stripe may wait for more, and accepted bytes for a Sync, in microseconds.
+/// How long a partial stripe may wait for more bytes, and accepted bytes for a Sync, in microseconds.
 pub(crate) const AGE_MAX_US: u64 = 1_000_000;
-/// How long the bricks have for an accepted piece before they are asked for it, if many wait: by then most are stable,
-/// and asking costs nothing but the question. In microseconds.
+/// Time between the acceptance of a piece and a Sync for it, if many pieces wait, in microseconds. After this time
+/// most are stable already, so the Sync costs only its message.
 pub(crate) const SYNC_DELAY_US: u64 = 20_000;
 
 /// A stripe of a file.
 pub(crate) type StripeOf = (Arc<OpenFile>, u64);
 
-/// See the module.
+/// The budget and the queues of a mount.
 pub(crate) struct Flow {
     budget: u64,
     state: Mutex<FlowState>,
-    /// Stripes that somebody is to send, and the way to them.
+    /// The queue of stripes to send.
     ready: async_channel::Sender<StripeOf>,
     queue: async_channel::Receiver<StripeOf>,
-    /// Given when there is something to look after before its time.
+    /// Notified when the timers must be checked early.
     pub(crate) timers: Notify,
-    /// Given when the service may have to be told something.
+    /// Notified when there may be a report to send.
     pub(crate) report_wanted: Notify,
 }
 
 /// What the lock of a [`Flow`] protects.
 #[derive(Default)]
 pub(crate) struct FlowState {
-    /// What of the budget is in use, and the pieces.
+    /// The used part of the budget, and the number of pieces.
     holds: Change,
-    /// Partial stripes are held back because too many pieces are on the way.
+    /// Partial stripes are held back because too many pieces are in flight.
     crowded: bool,
-    /// Bytes that wait for stability and that nobody has asked to make stable.
+    /// Accepted bytes for which no Sync is in flight.
     pub(crate) accepted: u64,
-    /// Writers that wait for room, in the order in which they came.
+    /// Writers that wait for room, in the order of arrival.
     waiters: BTreeMap<u64, Waiter>,
     waits: u64,
-    /// When the timers are looked at next.
+    /// When the timers are checked next.
     looks_at: u64,
-    /// Partial stripes by the time when they began. Entries may be out of date.
+    /// Partial stripes by the time of their first byte. Entries may be outdated.
     aging: VecDeque<(u64, Arc<OpenFile>, u64)>,
-    /// Stripes that are to be sent again, by the time when.
+    /// Stripes to send again, by the time for that.
     backing_off: BTreeMap<(u64, u64), StripeOf>,
     rests: u64,
-    /// What waits for stability, by group.
+    /// Accepted pieces that wait for stability, by group.
     pub(crate) ledger: BTreeMap<u32, Vec<Accepted>>,
-    /// How the background gets on with having it made stable, by primary.
+    /// The background's Syncs, by primary.
     pub(crate) syncs: BTreeMap<Option<BrickId>, Syncing>,
-    /// Numbers of the writes.
+    /// Numbers of writes.
     pub(crate) seqs: SeqTracker,
-    /// Files that the service may have to hear of.
+    /// Files that may have reports to send.
     pub(crate) to_report: BTreeMap<InodeId, Arc<OpenFile>>,
 }
 
-/// The background's questions to one primary: one at a time.
+/// The background's Syncs to one primary: one at a time.
 #[derive(Default)]
 pub(crate) struct Syncing {
     asking: bool,
-    /// Not asked again before this time.
+    /// No new Sync before this time.
     pub(crate) backoff_until: u64,
     tries: u32,
 }
 
 /// A writer that waits for room.
 struct Waiter {
-    /// Bytes that it waits for, or that are left of them.
+    /// Bytes that it waits for; once granted, what is left of them.
     bytes: i64,
-    /// The bytes are its own.
+    /// The bytes have been granted.
     granted: bool,
     signal: Notify,
 }
 
 impl Waiter {
-    /// Bytes that are its own.
+    /// Granted bytes.
     fn owned(&self) -> i64 {
         if self.granted { self.bytes } else { 0 }
     }
@@ -113,7 +113,7 @@ pub(crate) struct Accepted {
     pub(crate) since: u64,
 }
 
-/// A writer's place in the queue for room. Given up when dropped, with what is left of its room.
+/// A writer's place in the queue for room. When dropped, the rest of its room becomes free.
 pub(crate) struct Reservation<'a> {
     flow: &'a Flow,
     number: u64,
@@ -127,8 +127,8 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Accepted pieces of one group that somebody is having made stable; what is left of them when this is dropped goes
-/// back.
+/// Accepted pieces of one group for which a Sync is in flight. When dropped, the remaining ones go back to the
+/// ledger.
 pub(crate) struct SyncBatch<'a> {
     flow: &'a Flow,
     pub(crate) group: u32,
@@ -165,8 +165,8 @@ impl Flow {
         self.lock().holds.used.max(0) as u64
     }
 
-    /// Takes room for buffers that grow by `grown`, first from `room`. Says whether there was enough; who has waited
-    /// longer goes first.
+    /// Takes room for buffers that grow by `grown`, first from the reservation `room`. Returns whether there was
+    /// enough. Writers that have waited longer go first.
     pub(crate) fn gather(&self, room: Option<&Reservation<'_>>, grown: i64) -> bool {
         let mut state = self.lock();
         let number = room.as_ref().map_or(0, |room| room.number);
@@ -186,7 +186,7 @@ impl Flow {
         true
     }
 
-    /// Whether `more` bytes may be taken. However many they are: some are given as soon as enough has left.
+    /// Whether `more` bytes may be taken.
     fn has_room(&self, holds: &Change, more: i64) -> bool {
         let budget = self.budget as i64;
         holds.used + more <= budget && holds.used - holds.gathering < budget / 8 * 3
@@ -216,7 +216,7 @@ impl Flow {
         }
     }
 
-    /// Gives free room to those who wait, in their order.
+    /// Grants free room to waiting writers, in their order.
     fn grant(&self, mut state: MutexGuard<'_, FlowState>) {
         let state = &mut *state;
         for waiter in state.waiters.values_mut().filter(|waiter| !waiter.granted) {
@@ -229,7 +229,7 @@ impl Flow {
         }
     }
 
-    /// Notes that buffers have changed otherwise than by growing for a writer.
+    /// Records a change of the buffers, except growth for a writer.
     pub(crate) fn change(&self, change: Change) {
         let mut state = self.lock();
         state.holds += change;
@@ -242,18 +242,18 @@ impl Flow {
         }
     }
 
-    /// Puts a stripe into the queue of those to be sent. Its `queued` mark keeps it from standing there twice.
+    /// Queues a stripe to be sent. The caller sets its `queued` mark, so that it is not queued twice.
     pub(crate) fn push(&self, stripe: StripeOf) {
-        // After the mount has ended nobody sends any more.
+        // This fails after the mount has ended, when nothing is sent any more.
         let _ = self.ready.try_send(stripe);
     }
 
-    /// The next stripe to be sent; `None` when the mount has ended.
+    /// The next stripe to send; `None` when the mount has ended.
     pub(crate) async fn next(&self) -> Option<StripeOf> {
         self.queue.recv().await.ok()
     }
 
-    /// Ends everything that waits here.
+    /// Ends all waits here.
     pub(crate) fn close(&self) {
         self.ready.close();
         self.lock().waiters.values().for_each(|waiter| waiter.signal.notify());
@@ -261,7 +261,7 @@ impl Flow {
         self.report_wanted.notify();
     }
 
-    /// Has a stripe queued again at the time `due`.
+    /// Schedules a stripe to be queued again at the time `due`.
     pub(crate) fn back_off(&self, due: u64, stripe: StripeOf) {
         let mut state = self.lock();
         state.rests += 1;
@@ -271,15 +271,15 @@ impl Flow {
         self.timers.notify();
     }
 
-    /// The next stripe whose rest is over.
+    /// The next stripe whose pause is over.
     pub(crate) fn take_backed_off(&self, now: u64) -> Option<StripeOf> {
         let mut state = self.lock();
         let first = state.backing_off.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// The oldest partial stripe and when it began, if it is to leave: it is too old or too much has gathered, and not
-    /// too much is on the way. May be out of date.
+    /// The oldest partial stripe and its start, if it must be sent: it is too old or too much has gathered, and not
+    /// too many pieces are in flight. May be outdated.
     pub(crate) fn take_aged(&self, now: u64) -> Option<(u64, Arc<OpenFile>, u64)> {
         let mut state = self.lock();
         let (since, ..) = state.aging.front()?;
@@ -293,27 +293,27 @@ impl Flow {
         if state.crowded { None } else { state.aging.pop_front() }
     }
 
-    /// Partial stripes take so much that a writer who waits for room might not get it from the rest.
+    /// Whether partial stripes take so much that a waiting writer might not get room from the rest.
     fn is_full_of_gathering(&self, state: &FlowState) -> bool {
         state.holds.gathering > self.budget as i64 / 2
     }
 
-    /// It is time for [`Flow::take_aged`].
+    /// Whether it is time for [`Flow::take_aged`].
     pub(crate) fn is_overfull(&self) -> bool {
         let state = self.lock();
         !state.crowded && self.is_full_of_gathering(&state)
     }
 
-    /// When the next rest is over or the next partial stripe too old.
+    /// When the next pause ends or the next partial stripe is too old.
     pub(crate) fn next_timer(&self) -> u64 {
         let state = self.lock();
         let rested = state.backing_off.first_key_value().map_or(u64::MAX, |((due, _), _)| *due);
-        // Who is held back by a crowd is woken when it is gone.
+        // Stripes held back because of `crowded` are checked when that ends.
         let oldest = state.aging.front().filter(|_| !state.crowded);
         rested.min(oldest.map_or(u64::MAX, |(since, ..)| since + AGE_MAX_US))
     }
 
-    /// Notes a piece that waits for stability from now on.
+    /// Adds an accepted piece, which waits for stability from now on.
     pub(crate) fn accept(&self, group: u32, accepted: Accepted) {
         let mut state = self.lock();
         state.accepted += accepted.bytes;
@@ -326,28 +326,28 @@ impl Flow {
         }
     }
 
-    /// Room runs short or pieces are too many: accepted pieces are made stable as soon as that is cheap.
+    /// Whether room is short or there are too many pieces. Then accepted pieces are synced as soon as that is cheap.
     fn is_pressed(&self, state: &FlowState) -> bool {
         state.accepted >= self.budget / 8 || state.crowded || !state.waiters.is_empty()
     }
 
-    /// The timers are looked at again at `when`; 0 if somebody is looking.
+    /// Sets when the timers are checked next.
     pub(crate) fn looks_at(&self, when: u64) {
         self.lock().looks_at = when;
     }
 
-    /// Notes that a stripe gathers since `now`.
+    /// Records that a stripe gathers since `now`.
     pub(crate) fn age(&self, now: u64, file: &Arc<OpenFile>, stripe: u64) {
         self.lock().aging.push_back((now, file.clone(), stripe));
     }
 
-    /// Takes out what waits for stability in a group and was accepted no later than `since`.
+    /// Takes the pieces of a group that were accepted no later than `since`.
     pub(crate) fn take_accepted(&self, group: u32, since: u64) -> SyncBatch<'_> {
         self.take_entries(group, |entry| entry.since <= since)
     }
 
-    /// Takes out what a primary had accepted in `epoch` before the time `asked`, if it is stable with everything up to
-    /// `seq`.
+    /// Takes the pieces of a group that are stable if everything up to `seq` is: accepted in `epoch`, before the time
+    /// `asked`.
     pub(crate) fn take_stable(&self, group: u32, epoch: Epoch, seq: ClientSeq, asked: u64) -> SyncBatch<'_> {
         self.take_entries(group, |entry| entry.epoch == epoch && entry.seq <= seq && entry.since < asked)
     }
@@ -361,7 +361,7 @@ impl Flow {
         SyncBatch { flow: self, group, entries }
     }
 
-    /// Puts back what could not be made stable.
+    /// Puts back pieces that did not become stable.
     fn return_accepted(&self, group: u32, mut entries: Vec<Accepted>) {
         let mut state = self.lock();
         state.accepted += entries.iter().map(|e| e.bytes).sum::<u64>();
@@ -370,8 +370,8 @@ impl Flow {
         *ledger = entries;
     }
 
-    /// The groups that the background is to have made stable now, by primary, which it then is at until
-    /// [`Flow::end_sync`]; also says when to look again.
+    /// The groups for which the background must send a Sync now, by primary. These primaries count as asked until
+    /// [`Flow::end_sync`]. Also returns the time of the next check.
     pub(crate) fn take_due_groups(
         &self,
         now: u64,
@@ -380,7 +380,7 @@ impl Flow {
         let mut state = self.lock();
         let patience = match self.is_pressed(&state) {
             _ if !state.waiters.is_empty() => SYNC_DELAY_US,
-            // So that much is asked for at once.
+            // Wait longer, so that one Sync covers more.
             true => 2 * SYNC_DELAY_US,
             false => AGE_MAX_US,
         };
@@ -407,7 +407,7 @@ impl Flow {
         (shares.into_iter().map(|(primary, (_, groups))| (primary, groups)).collect(), next)
     }
 
-    /// The background's attempt with a primary has ended.
+    /// The background's Sync to a primary has ended.
     pub(crate) fn end_sync(&self, primary: Option<BrickId>, failed: bool, rest: impl Fn(u32) -> u64) {
         let mut state = self.lock();
         let syncing = state.syncs.entry(primary).or_default();
@@ -418,8 +418,8 @@ impl Flow {
         self.timers.notify();
     }
 
-    /// Has the background look whether the service must be told something of a file, unless there is nothing: a write and
-    /// an fsync that has told of it need not wake anybody.
+    /// Queues a file for the background's reports, if it may have any. After a write and an fsync that has reported
+    /// it, the background need not wake up.
     pub(crate) fn queue_report(&self, file: &Arc<OpenFile>) {
         if !file.lock().has_unreported() {
             return;
@@ -428,7 +428,7 @@ impl Flow {
         self.report_wanted.notify();
     }
 
-    /// Some of the files that the service may have to hear of.
+    /// Takes up to `count` files that may have reports to send.
     pub(crate) fn take_to_report(&self, count: usize) -> Vec<Arc<OpenFile>> {
         let mut state = self.lock();
         std::iter::from_fn(|| state.to_report.pop_first()).take(count).map(|(_, file)| file).collect()

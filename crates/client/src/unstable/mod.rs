@@ -1,5 +1,5 @@
-//! What the mount holds that is not stable yet: the room it takes, what of it is to be sent, and what waits for
-//! stability. Nothing here sends anything.
+//! The unstable bytes of the mount: the memory they take, which of them are sent next, and which wait for stability.
+//! Nothing here sends anything.
 
 pub(crate) mod flow;
 mod pieces;

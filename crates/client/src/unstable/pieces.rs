@@ -1,4 +1,4 @@
-//! From gathered bytes to pieces that are queued, sent again, given up or let go.
+//! Makes pieces of gathered bytes, queues them, sends them again, gives them up, or frees them when they are stable.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ pub(crate) struct Unstable {
 }
 
 impl Unstable {
-    /// Room for so many bytes.
+    /// For at most `budget` unstable bytes.
     pub(crate) fn new(routes: Arc<Routes>, budget: u64) -> Unstable {
         Unstable { routes, flow: Flow::new(budget) }
     }
 
-    /// Puts a stripe into the queue if it has something to send and nobody is at it.
+    /// Queues a stripe if it has something to send and no task is sending it.
     pub(crate) fn enqueue_due(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64) {
         let epoch = self.routes.route(state.key(stripe)).epoch;
         if !state.is_sendable(stripe, epoch) {
@@ -46,14 +46,14 @@ impl Unstable {
         }
     }
 
-    /// Has everything sent that a file could send.
+    /// Queues all stripes of a file that can be sent.
     pub(crate) fn enqueue_all(&self, file: &Arc<OpenFile>) {
         let mut state = file.lock();
         let stripes: Vec<u64> = state.stripes.keys().copied().collect();
         stripes.into_iter().for_each(|stripe| self.enqueue_due(file, &mut state, stripe));
     }
 
-    /// Makes pieces of everything that a file has gathered.
+    /// Seals everything that a file has gathered into pieces.
     pub(crate) fn seal_all(&self, file: &Arc<OpenFile>) -> Mark {
         let mut state = file.lock();
         let gathering = |(stripe, s): (&u64, &StripeWrites)| s.is_gathering().then_some(*stripe);
@@ -64,7 +64,7 @@ impl Unstable {
         state.mark()
     }
 
-    /// Queues stripes whose time has come. Returns when to look again.
+    /// Queues stripes whose timer has expired. Returns the time of the next check.
     pub(crate) fn wake_stripes(&self, now: u64) -> u64 {
         while let Some((file, stripe)) = self.flow.take_backed_off(now) {
             let mut state = file.lock();
@@ -77,7 +77,7 @@ impl Unstable {
         self.flow.next_timer()
     }
 
-    /// Has partial stripes leave that are too old or take too much.
+    /// Queues partial stripes that are too old or take too much memory.
     pub(crate) fn shed(&self, now: u64) {
         while let Some((since, file, stripe)) = self.flow.take_aged(now) {
             let mut state = file.lock();
@@ -112,10 +112,10 @@ impl Unstable {
         }
     }
 
-    /// Gives a piece up and keeps the reason for whoever uses the file.
+    /// Gives a piece up and records the error with the file.
     pub(crate) fn lose(&self, state: &mut FileState, stripe: u64, order: u64, error: ClientError) {
         if state.write_handles == 0 {
-            tracing::warn!(key = %state.key(stripe), %error, "a write is lost, and its file has been closed");
+            tracing::warn!(key = %state.key(stripe), %error, "a write is lost after its file was closed: no program sees this error");
         } else {
             tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
         }
@@ -123,7 +123,7 @@ impl Unstable {
         self.drop_piece(state, stripe, order);
     }
 
-    /// Takes a piece out that needs no more care.
+    /// Removes a piece that is stable or lost.
     pub(crate) fn drop_piece(&self, state: &mut FileState, stripe: u64, order: u64) {
         if let Some(piece) = state.stripes.get_mut(&stripe).and_then(|s| s.remove(order)) {
             self.finish_piece(state, &piece);
@@ -133,8 +133,8 @@ impl Unstable {
         }
     }
 
-    /// Takes a stable piece out, and those before it in its stripe: they went the same way and are as stable. One that
-    /// stayed behind, because another Sync asks for it, would hide what came after it from readers.
+    /// Removes a stable piece, and the earlier ones of its stripe, which are stable too. An earlier piece that
+    /// stayed, because another Sync waits for it, would hide later bytes from readers.
     pub(crate) fn drop_stable(&self, state: &mut FileState, stripe: u64, order: u64) {
         let older = |writes: &StripeWrites| writes.first_order().filter(|first| *first <= order);
         while let Some(first) = state.stripes.get(&stripe).and_then(older) {
@@ -142,7 +142,7 @@ impl Unstable {
         }
     }
 
-    /// Forgets a piece that has been taken out.
+    /// Updates the accounts for a removed piece.
     pub(crate) fn finish_piece(&self, state: &mut FileState, piece: &Piece) {
         state.unanswered.remove(&piece.order);
         state.unstable.remove(&piece.order);
@@ -152,7 +152,7 @@ impl Unstable {
         self.flow.change(Change { used: -(piece.charge() as i64), gathering: 0, pieces: -1 });
     }
 
-    /// Drops what has not been sent and lies beyond `size`.
+    /// Drops unsent bytes beyond `size`.
     pub(crate) fn drop_beyond(&self, state: &mut FileState, size: u64) {
         let geometry = self.routes.geometry();
         let (first, within) = geometry.locate(size);

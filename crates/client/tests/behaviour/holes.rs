@@ -1,4 +1,5 @@
-//! Holes: where they are, and zeros that make them.
+//! Holes are found and made at the cost of what a file holds, whatever length somebody claims: the fakes count the
+//! requests, and offsets and bytes are compared.
 
 use client::{ClientError, Seek, SetAttrs};
 use types::Refusal;

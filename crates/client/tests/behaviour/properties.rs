@@ -1,4 +1,5 @@
-//! Properties: any steps on one file, writers in a storm, mounts that take turns. `CASES=n` runs more cases.
+//! A file is a vector of bytes, whatever steps one mount takes, mounts take in turns, or writers take in a storm:
+//! random steps run on a mount and on a vector. `CASES=n` runs more of them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

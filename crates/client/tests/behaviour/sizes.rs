@@ -1,4 +1,5 @@
-//! The service knows how far the stable bytes of a file reach, whatever is written over its beginning meanwhile.
+//! The metadata service knows how far the stable bytes of a file reach, whatever happens meanwhile: writes, truncations
+//! and closes are delayed into each other, and the size that the service has is compared.
 
 use std::cell::Cell;
 

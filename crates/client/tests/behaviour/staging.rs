@@ -1,4 +1,5 @@
-//! Whole stripes go straight to their bricks, or through the primary where that cannot be.
+//! Whole stripes go straight to their bricks, and through the primary where that fails: bricks refuse, are silent or
+//! forget, and the fakes count which way the bytes came.
 
 use client::Encode;
 use types::BrickId;

@@ -1,20 +1,20 @@
-//! Attributes in the kernel's words.
+//! Attributes in the kernel's format.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use types::messages::names::{Attr, FileKind};
 
-/// What `stat` shows as the best size of a request.
+/// The preferred size of a request, as `stat` shows it.
 const BLKSIZE: u32 = 1 << 20;
 
-/// Files of fewer bytes are not worth a look for holes.
+/// Programs should search only files of at least this many bytes for holes.
 const SPARSE_MIN: u64 = 1 << 20;
-/// Bytes of what `stat` counts as a block.
+/// Bytes of a block of `stat`.
 const STAT_BLOCK: u64 = 512;
 
-/// What `stat` shows as used. Nobody counts that; but cp and tar look for holes only where less is used than the file is
-/// long, and make nothing but a hole of one that uses nothing.
+/// The used blocks that `stat` shows. The real number is not known. But cp and tar search for holes only if a file
+/// uses less space than its size, and treat a file that uses no space as one hole.
 fn blocks(attr: &Attr) -> u64 {
     if attr.kind == FileKind::File && attr.size >= SPARSE_MIN {
         attr.size / STAT_BLOCK - 1
@@ -44,7 +44,7 @@ pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// A read-only directory of which only the number matters.
+/// The attributes of a synthetic read-only directory.
 pub(super) fn directory(number: INodeNo) -> FileAttr {
     FileAttr {
         ino: number,
@@ -65,7 +65,7 @@ pub(super) fn directory(number: INodeNo) -> FileAttr {
     }
 }
 
-/// What an inode is.
+/// The type of an inode.
 pub(super) fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::File => FileType::RegularFile,
@@ -78,7 +78,7 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// What `mknod` is to make; `None` for what it cannot.
+/// The kind that `mknod` is asked for; `None` if it cannot make it.
 pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
     match mode & libc::S_IFMT {
         0 | libc::S_IFREG => Some(FileKind::File),
@@ -90,14 +90,14 @@ pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
     }
 }
 
-/// A time that the volume has, in nanoseconds since 1970.
+/// A time of the volume (nanoseconds since 1970) as a system time.
 pub(super) fn time(nanoseconds: i64) -> SystemTime {
     let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
     if nanoseconds < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
-/// Nanoseconds since 1970 of a time that the kernel gave. Of those that do not fit, before September 1677 and after April
-/// 2262, the nearest that does.
+/// A time from the kernel as nanoseconds since 1970. Times before September 1677 and after April 2262 do not fit and
+/// are clamped.
 pub(super) fn nanoseconds(time: TimeOrNow) -> i64 {
     let since = match time {
         TimeOrNow::Now => Ok(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),

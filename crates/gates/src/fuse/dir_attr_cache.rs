@@ -1,13 +1,14 @@
-//! What was heard of directories a moment ago.
+//! Recent attributes of directories, to answer the kernel's repeated requests.
 //!
-//! When it has listed a directory, the kernel forgets the time of its last access and asks for all attributes at the next
-//! look at them, although it may believe the others for a while yet; the C library has such a look at each `opendir`. When
-//! it has changed a name it forgets all attributes, and asks for them before the next name is looked for; the service has
-//! told them with its answer to the change. So the first question after either is answered with what was heard, as long as
-//! the kernel may believe that. Whatever else the kernel asks has another reason, and the service is asked.
+//! After it has listed a directory, the kernel drops the directory's access time and asks for all attributes at their
+//! next use, although the others are still valid; the C library uses them at each `opendir`. After it has changed a
+//! name, the kernel drops all attributes and asks for them before the next lookup; but the service's answer to the
+//! change already had them. So the first request after either event is answered from here, while the attributes are
+//! valid. Any other request has another reason and goes to the service.
 //!
-//! Answers may overtake each other. Of two the one that has seen more changes of the directory's names is the later one. A
-//! change of which the service has not told how the directory is then ends what was heard, and what is being asked.
+//! Answers may overtake each other. Of two answers, the one with more changes of the directory is newer. If a change
+//! was made whose answer has no attributes of the directory, then the known attributes and those of requests in
+//! flight are not valid any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ use types::messages::names::{Attr, FileKind, Linked, Unlinked};
 
 use super::kernel_cache::TTL;
 
-/// Directories that are remembered; beyond, everything is forgotten and learned anew.
+/// Most directories in the table. Beyond this, all are dropped.
 const REMEMBERED_MAX: usize = 4096;
 
 /// See the module.
@@ -30,20 +31,20 @@ pub(super) struct DirAttrCache {
 
 #[derive(Default)]
 struct State {
-    /// Changes by this mount so far of which the service has told nothing.
+    /// Number of changes by this mount whose answers had no attributes.
     untold: u64,
     heard: BTreeMap<InodeId, CachedAttr>,
 }
 
 struct CachedAttr {
     attr: Attr,
-    /// Until when it may be believed.
+    /// End of its validity.
     until: Instant,
-    /// The kernel has listed or changed it since its last question.
+    /// The kernel has listed or changed it since its last request.
     asked_again: bool,
 }
 
-/// A question to the service: when it was put, and after how many untold changes.
+/// A request to the service: when it was sent, and the value of `untold` then.
 #[derive(Clone, Copy)]
 pub(super) struct Question {
     untold: u64,
@@ -52,7 +53,7 @@ pub(super) struct Question {
 
 /// The answer to a change of a directory's names.
 pub(super) trait ChangedNames {
-    /// The directory as it was then.
+    /// The directory's attributes after the change.
     fn directory(&self) -> Option<&Attr>;
 }
 
@@ -79,7 +80,8 @@ impl DirAttrCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the kernel may still believe of a directory, and for how long, if it asks because it has listed or changed it.
+    /// The valid attributes of a directory and their remaining validity, if the kernel asks because it has listed or
+    /// changed the directory.
     pub(super) fn known(&self, inode: InodeId, now: Instant) -> Option<(Attr, Duration)> {
         let mut state = self.lock();
         let heard = state.heard.get_mut(&inode)?;
@@ -88,39 +90,39 @@ impl DirAttrCache {
         asked_again.then(|| (heard.attr.clone(), left))
     }
 
-    /// What was heard last of a directory, however long ago.
+    /// The last known attributes of a directory, even if outdated.
     pub(super) fn last(&self, inode: InodeId) -> Option<Attr> {
         self.lock().heard.get(&inode).map(|heard| heard.attr.clone())
     }
 
-    /// A directory was read: this is the time of its last access now.
+    /// Sets the access time of a directory that was read.
     pub(super) fn accessed(&self, attr: &Attr) {
         if let Some(heard) = self.lock().heard.get_mut(&attr.inode) {
             heard.attr.atime = attr.atime;
         }
     }
 
-    /// The kernel is listing a directory.
+    /// Records that the kernel lists a directory.
     pub(super) fn listed(&self, inode: InodeId) {
         if let Some(heard) = self.lock().heard.get_mut(&inode) {
             heard.asked_again = true;
         }
     }
 
-    /// The service is about to be asked.
+    /// Begins a request to the service.
     pub(super) fn question(&self, at: Instant) -> Question {
         Question { untold: self.lock().untold, at }
     }
 
-    /// What the service has answered.
+    /// Takes attributes from an answer of the service.
     pub(super) fn update(&self, question: Question, attr: &Attr) {
         if attr.kind == FileKind::Directory {
             self.lock().update(question, attr);
         }
     }
 
-    /// This mount has changed a directory's names, and the service has told how it is then: called before whoever wanted
-    /// that is answered.
+    /// This mount has changed a directory's names, and the answer has its attributes. Must be called before the
+    /// kernel gets its answer.
     pub(super) fn changed_to(&self, question: Question, attr: &Attr) {
         let mut state = self.lock();
         state.update(question, attr);
@@ -129,14 +131,15 @@ impl DirAttrCache {
         }
     }
 
-    /// This mount has changed a directory, or tried to: called before whoever wanted that is answered.
+    /// This mount has changed a directory, or tried to. Must be called before the kernel gets its answer.
     pub(super) fn changed(&self, inode: InodeId) {
         let mut state = self.lock();
         state.untold += 1;
         state.heard.remove(&inode);
     }
 
-    /// This mount has changed directories, not all of which it knows: a name that went may be that of a directory.
+    /// This mount has changed directories that it does not all know: a name that was removed or replaced may be that
+    /// of a directory.
     pub(super) fn some_changed(&self) {
         let mut state = self.lock();
         state.untold += 1;
@@ -146,8 +149,8 @@ impl DirAttrCache {
 
 impl State {
     fn update(&mut self, question: Question, attr: &Attr) {
-        // An answer from before an untold change may be too old to be believed, but what has seen fewer changes than it is
-        // older still: it is kept for that.
+        // An answer from before an untold change may be outdated. It is kept, already expired, to recognise answers
+        // that are even older.
         let believed = self.untold == question.untold;
         let until = if believed { question.at + TTL } else { question.at };
         if let Some(heard) = self.heard.get_mut(&attr.inode) {
@@ -160,7 +163,7 @@ impl State {
         }
         if self.heard.len() >= REMEMBERED_MAX {
             self.heard.clear();
-            // What is being asked may be older than what was known.
+            // Answers to requests in flight may be older than the dropped attributes.
             self.untold += 1;
         }
         self.heard.insert(attr.inode, CachedAttr { attr: attr.clone(), until, asked_again: false });

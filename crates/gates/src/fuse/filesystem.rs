@@ -1,4 +1,4 @@
-//! Every request of the kernel, translated. Each is carried out inline, to its end.
+//! Translates every request of the kernel. Each is carried out inline, to its end.
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,7 +23,7 @@ use super::{local, status};
 
 /// Cookies below belong to `.` and `..`; a directory's own entries follow.
 const COOKIE_FIRST: u64 = 2;
-/// Entries asked for at once: about what a request of 32 KiB with attributes holds.
+/// Entries per request: about as many as fit into an answer of 32 KiB with attributes.
 const ENTRIES_MAX: u32 = 192;
 
 impl Gate {
@@ -34,7 +34,7 @@ impl Gate {
         let question = self.dir_attrs.question(Instant::now());
         let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await);
         let listed = listed.map_err(|errno| match self.open_dirs.opened(inode) {
-            // Of a directory that is gone no names are left.
+            // A removed directory has no entries.
             Some(_) if errno == Errno::ESTALE => Errno::ENOENT,
             _ => errno,
         })?;
@@ -48,30 +48,30 @@ impl Gate {
         Ok(listed)
     }
 
-    /// The names of the directory with these attributes were read.
+    /// Records that the directory with these attributes was listed.
     fn listed(&self, attr: &Attr) {
         if local::note_access(&self.mount, attr) {
             self.dir_attrs.accessed(&self.mount.with_access(attr.clone()));
         }
     }
 
-    /// What a file handle from before stands for, or the directory that this is in: the kernel has forgotten it, or has
-    /// never known it, and knows no more than its number. The numbers of removed inodes are never used again.
+    /// Resolves an inode number from an old file handle, or the parent of that inode. The kernel has dropped the
+    /// inode or never knew it. Numbers of removed inodes are never reused.
     fn lookup_handle(&self, inode: InodeId, parent: bool) -> Result<Attr, Errno> {
         let inode = if parent {
-            // All that is wanted of the listing is what it tells beside the entries.
+            // Only the parent in the answer is needed, not the entries.
             self.ask(async |session| session.readdir(inode, u64::MAX - 1, 1).await)?.parent
         } else {
             inode
         };
         let attr = self.ask_attr(async |session| session.getattr(inode).await)?;
-        // Without a name it is only there for those who have it open, and those the kernel knows.
+        // An inode without a name exists only for those who have it open, and the kernel knows these.
         if attr.links == 0 { Err(Errno::ESTALE) } else { Ok(attr) }
     }
 
-    /// The first place from `offset` on that is what is looked for.
+    /// The first place of the kind `what` from `offset` on.
     fn seek(&self, inode: InodeId, handle: FileHandle, offset: u64, what: Seek) -> Result<i64, Errno> {
-        // Pages that were written by a map, or on an exclusive mount in any way, may not have come here yet.
+        // The kernel may still have dirty pages: of memory maps, or of any write on an exclusive mount.
         if self.mount.is_written(inode)
             && let Some(invalidator) = self.invalidator.get()
         {
@@ -81,7 +81,7 @@ impl Gate {
         found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
     }
 
-    /// Reads a directory: gives `add` cookie, name and attributes, until it is full.
+    /// Lists a directory: passes cookie, name and attributes of each entry to `add`, until it is full.
     fn read_directory(
         &self,
         inode: INodeNo,
@@ -90,7 +90,7 @@ impl Gate {
         mut add: impl FnMut(INodeNo, u64, FileType, &OsStr, Option<&Attr>) -> bool,
     ) -> Result<(), Errno> {
         if status::is_ours(inode) {
-            // What is in it is found by name only.
+            // Its entries are found by name only.
             return Ok(());
         }
         if self.open_dirs.take_end(handle, cookie) {
@@ -204,7 +204,7 @@ impl Filesystem for Gate {
             size,
             atime: atime.map(nanoseconds),
             mtime: mtime.map(nanoseconds),
-            // Given only by a kernel that keeps the times itself.
+            // Only a kernel that keeps the times itself sends this.
             ctime: ctime.map(|time| nanoseconds(TimeOrNow::SpecificTime(time))),
         };
         let (gate, inode) = (self.clone(), self.inode(inode));
@@ -215,7 +215,7 @@ impl Filesystem for Gate {
             }
             gate.reply_changed(changed, reply);
         };
-        // A new size needs the right to write, for which another client may have to give way.
+        // A new size needs an open for writing, which may wait for another client.
         if size.is_some() { self.spare.run(change) } else { change() }
     }
 
@@ -275,7 +275,7 @@ impl Filesystem for Gate {
             .and_then(|name| self.ask_in(parent, async |session| session.rmdir(parent, name).await));
         match &gone {
             Ok(gone) => self.dir_attrs.changed(gone.inode),
-            // It may be gone all the same.
+            // The name may be gone in spite of the error.
             Err(_) => self.dir_attrs.some_changed(),
         }
         Gate::reply_done(gone.map(|_| ()), reply);
@@ -314,7 +314,7 @@ impl Filesystem for Gate {
             Ok(Renamed { from, to, directories: false }) => {
                 [from, to].into_iter().for_each(|attr| self.dir_attrs.changed_to(question, attr));
             }
-            // Of the directories that moved or went the numbers are not known.
+            // The inode numbers of the directories that were moved or replaced are not known.
             _ => self.dir_attrs.some_changed(),
         }
         Gate::reply_done(moved.map(|_| ()), reply);
@@ -348,7 +348,7 @@ impl Filesystem for Gate {
         let noatime = flags.0 & libc::O_NOATIME != 0;
         self.spare.run(move || {
             let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
-            // Another mount has put a new file in this one's place: at this number the kernel looks the name up anew.
+            // Another mount has replaced the file. This error makes the kernel look up the name again.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
             if let Ok(opened) = &opened {
                 if noatime {
@@ -379,11 +379,12 @@ impl Filesystem for Gate {
             Ok(opened) => {
                 let (attr, _) = self.told(&opened.attr);
                 let flags = self.opened(&opened.attr, true);
-                // Another mount may have been quick to open it too.
+                // Another mount may have opened it already.
                 let (_, ttl) = self.told(&opened.attr);
                 reply.created(&ttl, &attr, GENERATION, FileHandle(opened.handle), flags);
             }
-            // Another mount was faster: at this number the kernel looks the name up again, and opens what is there.
+            // Another mount has created it first. This error makes the kernel look up the name again and open the
+            // existing file.
             Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
             Err(errno) => reply.error(errno),
         }
@@ -483,7 +484,7 @@ impl Filesystem for Gate {
             return reply.opened(status::HANDLE, FopenFlags::empty());
         }
         let inode = self.inode(inode);
-        // As a rule the kernel has looked its name up just now.
+        // Usually the kernel has just looked up its name.
         let attr = match self.dir_attrs.last(inode) {
             Some(attr) => Ok(attr),
             None => self.ask_attr(async |session| session.getattr(inode).await),
@@ -536,7 +537,7 @@ impl Filesystem for Gate {
                 let (attr, ttl) = self.told(attr);
                 reply.add(number, cookie, name, &ttl, &attr, GENERATION)
             }
-            // The kernel takes only number and kind of `.` and `..`.
+            // The kernel uses only number and kind of `.` and `..`.
             None => {
                 let ttl = self.kernel_cache.name_ttl();
                 reply.add(number, cookie, name, &ttl, &directory(number), GENERATION)
@@ -556,7 +557,7 @@ impl Filesystem for Gate {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        // Names are durable before the request that changed them is answered.
+        // Nothing to do: changes of names are durable before they are answered.
         reply.ok();
     }
 
@@ -579,7 +580,7 @@ impl Filesystem for Gate {
             _ => return reply.error(Errno::ENXIO),
         };
         let (gate, inode) = (self.clone(), self.inode(inode));
-        // The kernel waits for writes of these pages, for which the pool is needed; and many bricks may be asked.
+        // The kernel waits for writes of these pages, which the pool must serve; and many bricks may be asked.
         self.spare.run(move || match gate.seek(inode, handle, offset, what) {
             Ok(found) => reply.offset(found),
             Err(errno) => reply.error(errno),
@@ -591,7 +592,7 @@ impl Filesystem for Gate {
         match self.ask(async |session| session.statfs().await) {
             Ok(space) => {
                 let (blocks, free) = (space.total / block, space.free / block);
-                // Inodes take space as bytes do: as many are free as blocks.
+                // Inodes share the space with bytes, so as many are free as blocks.
                 let files = space.inodes.saturating_add(free);
                 reply.statfs(blocks, free, free, files, free, BLOCK as u32, NAME_MAX as u32, BLOCK as u32);
             }
@@ -599,7 +600,7 @@ impl Filesystem for Gate {
         }
     }
 
-    // After the first "not supported" the kernel answers these itself.
+    // After the first "not supported" the kernel handles these itself.
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         reply.error(Errno::ENOSYS);
     }

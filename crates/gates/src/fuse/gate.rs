@@ -1,4 +1,4 @@
-//! What the translation of requests has in common.
+//! Common parts of the translation of requests.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,14 +22,14 @@ use super::open_dirs::OpenDirs;
 use super::spare::Spare;
 use super::special::SpecialFiles;
 
-/// Inode numbers are never used again, so every inode is of the first generation.
+/// Inode numbers are never reused, so one generation is enough.
 pub(super) const GENERATION: Generation = Generation(0);
-/// Stands for a thread that is not known.
+/// Stands for an unknown thread.
 const NOBODY: u32 = 0;
-/// The kernel's number of the root.
+/// The kernel's inode number of the root.
 const KERNEL_ROOT: u64 = 1;
 
-/// One mount, as its threads share it. Clones are the same gate.
+/// The state that all threads of a mount share. Clones share it.
 #[derive(Clone)]
 pub(super) struct Gate {
     pub(super) mount: Arc<Mount>,
@@ -38,12 +38,12 @@ pub(super) struct Gate {
     pub(super) dir_attrs: Arc<DirAttrCache>,
     pub(super) open_dirs: Arc<OpenDirs>,
     pub(super) special: Arc<SpecialFiles>,
-    /// There once the kernel has agreed to the mount.
+    /// Set when the kernel has accepted the mount.
     pub(super) invalidator: Arc<OnceLock<Invalidator>>,
 }
 
 impl Gate {
-    /// Carries one request out on this thread.
+    /// Carries out one request on this thread.
     pub(super) fn ask<T>(
         &self,
         request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
@@ -51,7 +51,7 @@ impl Gate {
         local::ask(&self.mount, request)
     }
 
-    /// Carries out, on this thread, what asks for the attributes of something.
+    /// Carries out a request for attributes on this thread.
     pub(super) fn ask_attr(
         &self,
         request: impl AsyncFnOnce(&Session) -> Result<Attr, ClientError>,
@@ -61,7 +61,7 @@ impl Gate {
         answer.inspect(|attr| self.dir_attrs.update(question, attr))
     }
 
-    /// Carries out, on this thread, what changes the names in a directory.
+    /// Carries out a change of names in a directory on this thread.
     pub(super) fn ask_in<T: ChangedNames>(
         &self,
         directory: InodeId,
@@ -76,17 +76,17 @@ impl Gate {
         answer
     }
 
-    /// The volume's inode of a kernel's number.
+    /// The volume's inode of a kernel's inode number.
     pub(super) fn inode(&self, number: INodeNo) -> InodeId {
         if number.0 == KERNEL_ROOT { self.mount.root() } else { InodeId(number.0) }
     }
 
-    /// The kernel's number of a volume's inode.
+    /// The kernel's inode number of a volume's inode.
     pub(super) fn kernel_number(&self, inode: InodeId) -> INodeNo {
         INodeNo(if inode == self.mount.root() { KERNEL_ROOT } else { inode.0 })
     }
 
-    /// Attributes, and for how long they may be believed, as the kernel hears them.
+    /// Attributes in the kernel's format, and how long it may cache them.
     pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, std::time::Duration) {
         let ttl = self.kernel_cache.tell(attr, local::lease_left(&self.mount));
         self.special.tell(attr);
@@ -140,7 +140,8 @@ impl Gate {
         }
     }
 
-    /// Answers a thread's question for attributes. It is about to read pages, perhaps: see `kernel_cache.rs`.
+    /// Answers a thread's request for attributes. The thread may be about to read cached pages: see
+    /// `kernel_cache.rs`.
     pub(super) fn reply_asked(&self, answer: Result<Attr, Errno>, thread: u32, reply: ReplyAttr) {
         let Ok(attr) = &answer else { return self.reply_attr(answer, reply) };
         match self.kernel_cache.asked(attr, thread, local::lease_left(&self.mount), Instant::now()) {
@@ -154,7 +155,7 @@ impl Gate {
             }
             AttrReply::Invalidate => {
                 let (gate, inode) = (self.clone(), attr.inode);
-                // The kernel waits for reads of these pages that are on their way, for which the pool is needed.
+                // The kernel waits for reads of these pages in flight, and the pool must serve them.
                 self.spare.run(move || {
                     if let Some(invalidator) = gate.invalidator.get() {
                         invalidator.pages(inode);
@@ -165,8 +166,8 @@ impl Gate {
         }
     }
 
-    /// Answers a change of attributes. The kernel takes these for newer than whatever it has heard meanwhile, also than
-    /// that it must not believe them: so it may not believe them at all.
+    /// Answers a change of attributes. The kernel takes this answer as newer than anything it got meanwhile,
+    /// including an invalidation. So it must not cache these attributes.
     pub(super) fn reply_changed(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
         match answer {
             Ok(attr) => {
@@ -179,7 +180,7 @@ impl Gate {
         }
     }
 
-    /// A file was opened only to be read, on an exclusive mount: this counts as an access, of which the kernel hears.
+    /// On an exclusive mount, an open for reading counts as an access. The kernel's attributes are then invalidated.
     pub(super) fn opened_to_read(&self, attr: &Attr) {
         if local::note_access(&self.mount, attr)
             && let Some(invalidator) = self.invalidator.get()
@@ -188,7 +189,7 @@ impl Gate {
         }
     }
 
-    /// What the kernel is to do with its caches for a new handle.
+    /// The flags for a new handle: what the kernel does with its caches.
     pub(super) fn opened(&self, attr: &Attr, write: bool) -> FopenFlags {
         let policy = self.kernel_cache.open(attr, || self.mount.mode(attr.inode), write);
         if policy.invalidate_attributes
@@ -198,12 +199,12 @@ impl Gate {
         }
         let mut flags = FopenFlags::empty();
         let due = !write && local::is_access_due(&self.mount, attr);
-        // Of pages that it has the kernel reads without a word: where a read would count as an access, it must say so. On
-        // an exclusive mount it keeps them all the same, and the open counts.
+        // The kernel reads cached pages without a request. So if a read would count as an access, the pages are
+        // dropped, to get a request. On an exclusive mount they are kept, and the open counts instead.
         let keep = policy.keep_pages && (!due || self.mount.is_exclusive());
         flags.set(FopenFlags::FOPEN_KEEP_CACHE, keep);
         flags.set(FopenFlags::FOPEN_DIRECT_IO, policy.direct);
-        // Who has only read has nothing to hear at its close.
+        // The close of a reader has no errors to report.
         flags.set(FopenFlags::FOPEN_NOFLUSH, !write);
         flags
     }
@@ -215,12 +216,12 @@ pub(super) fn name(name: &OsStr) -> Result<&[u8], Errno> {
     if bytes.len() > NAME_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(bytes) }
 }
 
-/// Owner of what a request makes.
+/// Owner and mode of a new inode.
 pub(super) fn owner(request: &Request, mode: u32) -> Owner {
     Owner { uid: request.uid(), gid: request.gid(), mode: mode & 0o7777 }
 }
 
-/// True if a file opened with these flags can be written.
+/// Whether a file opened with these flags can be written.
 pub(super) fn writes(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
 }

@@ -1,4 +1,4 @@
-//! Makes the kernel forget.
+//! Invalidates the kernel's caches.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use fuser::{INodeNo, Notifier};
 use types::InodeId;
 
-/// How long whoever recalls a mode waits for the kernel.
+/// How long the recall of a mode waits for the kernel.
 ///
-/// The kernel may have to wait for a read or write of the same file that is on its way, and that may have to wait for
-/// the client's background, which is who waits here: so not for ever. What is forgotten late is read by nobody:
-/// whoever reads asks for the attributes first, and that forgets it too.
+/// The kernel may wait for a read or write of the same file, which may wait for the client's background, which waits
+/// here. So there must be a limit. A late invalidation is safe: before it reads cached pages, the kernel asks for the
+/// attributes, and their answer invalidates the pages too.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 struct Order {
@@ -19,7 +19,7 @@ struct Order {
     done: Sender<()>,
 }
 
-/// A thread that makes the kernel forget the pages of files: the kernel may take its time over it.
+/// A thread that invalidates cached pages, because the kernel may take long for it.
 #[derive(Clone)]
 pub(super) struct Invalidator {
     notifier: Notifier,
@@ -34,43 +34,47 @@ impl Invalidator {
         thread::Builder::new().name("fuse-inval".into()).spawn(move || {
             while let Ok(order) = received.recv() {
                 if let Err(error) = kernel.inval_inode(order.inode, 0, 0) {
-                    tracing::debug!("the kernel keeps {}: {error}", order.inode.0);
+                    tracing::debug!(
+                        "the kernel does not invalidate the pages of inode {}: {error}",
+                        order.inode.0
+                    );
                 }
-                // Whoever gave the order may have stopped waiting.
+                // The caller may have stopped waiting.
                 let _ = order.done.send(());
             }
         })?;
         Ok(Invalidator { notifier, orders })
     }
 
-    /// Forgets a file's attributes. Never waits.
+    /// Invalidates a file's attributes. Never waits.
     pub(super) fn attributes(&self, inode: InodeId) {
         if let Err(error) = self.notifier.inval_inode(INodeNo(inode.0), -1, 0) {
-            tracing::debug!("the kernel keeps the attributes of {inode}: {error}");
+            tracing::debug!("the kernel does not invalidate the attributes of {inode}: {error}");
         }
     }
 
-    /// Forgets a file's pages. Waits for those that are being read or written: others must carry that out.
+    /// Invalidates a file's pages. Waits for pages that are being read or written, so other threads must be able to
+    /// serve these requests.
     pub(super) fn pages(&self, inode: InodeId) {
         if let Err(error) = self.notifier.inval_inode(INodeNo(inode.0), 0, 0) {
-            tracing::debug!("the kernel keeps {inode}: {error}");
+            tracing::debug!("the kernel does not invalidate the pages of {inode}: {error}");
         }
     }
 
-    /// Forgets a file's attributes at once and its pages soon.
+    /// Invalidates a file's attributes at once, and its pages in the background.
     pub(super) fn soon(&self, inode: InodeId) -> Receiver<()> {
         self.attributes(inode);
         let (done, waiting) = channel();
-        // If the thread has gone the mount ends, and the receiver says that nobody is there.
+        // If the thread has ended, so does the mount, and the receiver reports a disconnect.
         let _ = self.orders.send(Order { inode: INodeNo(inode.0), done });
         waiting
     }
 
-    /// Forgets a file's attributes at once, and waits a little for its pages to be forgotten.
+    /// Invalidates a file's attributes at once, and waits a short time for its pages.
     pub(super) fn everything(&self, inode: InodeId) {
         let waiting = self.soon(inode);
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            tracing::debug!("the kernel takes its time to forget the pages of {inode}");
+            tracing::debug!("the kernel still invalidates the pages of {inode}");
         }
     }
 }

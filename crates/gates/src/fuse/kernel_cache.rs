@@ -28,69 +28,70 @@ use std::time::{Duration, Instant};
 use client::Recalled;
 use types::messages::cluster::Mode;
 use types::messages::names::{Attr, FileKind};
-use types::{InodeId, ObjectId};
+use types::{InodeId, ObjectId, cost};
 
-/// How long the kernel may believe names and attributes.
+/// How long the kernel may cache names and attributes.
 pub(super) const TTL: Duration = Duration::from_secs(1);
-/// How long it may on an exclusive mount.
+/// The same for an exclusive mount.
 const TTL_EXCLUSIVE: Duration = Duration::from_secs(3600);
-/// Inodes that are remembered; beyond, everything is forgotten and learned anew.
+/// Most closed files in the table. Beyond this, all closed files are dropped.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// A thread that has done nothing to a file for so long does not disturb what another one is told of it.
+/// A thread that has not used a file for this long cannot interfere with another thread's answer.
 const QUIET: Duration = Duration::from_millis(200);
-/// Threads that are remembered, the last ones.
+/// Most recent threads that are remembered per file.
 const THREADS_MAX: usize = 16;
 
-/// How a question for attributes is answered so that whoever asks finds no old page afterwards.
+/// How to answer a request for attributes so that the caller reads no outdated cached page afterwards.
 ///
-/// The kernel forgets pages by itself when it hears of another size or time. But it takes no attributes over if its own
-/// have changed since it asked, by a write or another answer to the same machine; and it takes none over after it was
-/// made to forget pages. So where several threads use the file at once it is made to, and hears of a new size when one
-/// of them is alone for a moment, or at some risk for the pages until then.
+/// The kernel invalidates pages itself when an answer has a new size or time. But it ignores attributes if its own
+/// have changed since it asked (by a write, or by another answer on this machine), or if pages were invalidated
+/// meanwhile. So if several threads use the file at the same time, its pages are invalidated explicitly. The kernel
+/// gets a new size when one thread is alone for a moment; until then an answer with a new size is sent although the
+/// kernel may ignore it, and pages may stay outdated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AttrReply {
-    /// With what there is.
+    /// With the unchanged attributes.
     Plain,
-    /// With so many nanoseconds in the place of those of its time: no answer before had these.
+    /// With these nanoseconds in the mtime, which no earlier answer had.
     Stamped(u64),
-    /// When the kernel has been made to forget the pages.
+    /// After the pages were invalidated.
     Invalidate,
 }
 
-/// The contents of a file at one time.
+/// Identifies the contents of a file at one time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Version {
     object: ObjectId,
     size: u64,
     mtime: i64,
-    /// The other three may be as they were after a change: clocks differ, and times can be set.
+    /// Needed because the other three may be the same after a change: clocks differ, and times can be set.
     changes: u64,
 }
 
 #[derive(Default)]
 struct Memory {
-    /// What the kernel was last told of a file.
+    /// The version that the kernel was last told.
     told: Option<Version>,
-    /// What its cached pages show.
+    /// The version of its cached pages.
     pages: Option<Version>,
-    /// Handles.
+    /// Number of handles.
     opens: u32,
-    /// One of them, or one that was closed before the others, uses the cache.
+    /// Some handle has used the cache since the file was last fully closed.
     caching: bool,
-    /// Others may change the file while it is open.
+    /// Other clients may change the file while it is open.
     shared: bool,
-    /// While it is shared: the size that the kernel was told, and whether it may have missed it.
+    /// While it is shared: the size that the kernel was told, and whether the kernel may have ignored it.
     size: Option<u64>,
     unsure: bool,
-    /// Answers that were stamped.
+    /// Number of stamped answers.
     stamps: u64,
-    /// The last threads that did something to the file, and when.
+    /// The last threads that used the file, and when.
     threads: Vec<(u32, Instant)>,
 }
 
 impl Memory {
-    /// Notes that a thread does something. True if no other one has for a while.
+    /// Records that a thread uses the file. True if no other thread has done so recently.
     fn note(&mut self, thread: u32, now: Instant) -> bool {
         self.threads.retain(|(other, at)| *other != thread && now.duration_since(*at) < QUIET);
         let alone = self.threads.is_empty();
@@ -104,52 +105,96 @@ impl Memory {
 #[derive(Default)]
 pub(super) struct KernelCache {
     exclusive: bool,
-    files: Mutex<BTreeMap<InodeId, Memory>>,
+    files: Mutex<Files>,
 }
 
-/// What an open means for the kernel's caches.
+/// The table of files.
+#[derive(Default)]
+struct Files {
+    by_inode: BTreeMap<InodeId, Memory>,
+    /// Number of closed files in the table. Only these may be dropped, so only these count against the bound.
+    /// Otherwise, with many open files, each further one would walk the whole table in vain.
+    closed: usize,
+}
+
+impl Files {
+    fn get_mut(&mut self, inode: InodeId) -> Option<&mut Memory> {
+        self.by_inode.get_mut(&inode)
+    }
+
+    /// The entry of a file. First drops all closed files if there are too many.
+    fn entry(&mut self, inode: InodeId) -> &mut Memory {
+        if self.closed >= REMEMBERED_MAX {
+            cost::entries(self.by_inode.len());
+            self.by_inode.retain(|_, memory| memory.opens > 0);
+            self.closed = 0;
+        }
+        self.by_inode.entry(inode).or_insert_with(|| {
+            self.closed += 1;
+            Memory::default()
+        })
+    }
+
+    /// The entry of a file that gets another handle.
+    fn opened(&mut self, inode: InodeId) -> &mut Memory {
+        let is_closed = self.entry(inode).opens == 0;
+        self.closed -= usize::from(is_closed);
+        let memory = self.entry(inode);
+        memory.opens += 1;
+        memory
+    }
+
+    /// The entry of a file that has lost a handle.
+    fn released(&mut self, inode: InodeId) -> Option<&mut Memory> {
+        let memory = self.by_inode.get_mut(&inode)?;
+        self.closed += usize::from(memory.opens == 1);
+        memory.opens = memory.opens.saturating_sub(1);
+        Some(memory)
+    }
+}
+
+/// What the kernel must do with its caches at an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CachePolicy {
-    /// Its attributes are out of date: it must forget them before the open is answered.
+    /// Its attributes are outdated and must be invalidated before the open is answered.
     pub(super) invalidate_attributes: bool,
-    /// Its pages are still right.
+    /// Its pages are still valid.
     pub(super) keep_pages: bool,
-    /// Nobody may cache.
+    /// The handle must bypass the cache.
     pub(super) direct: bool,
 }
 
 impl KernelCache {
-    /// For a mount that may be the only one of its volume.
+    /// For a mount that is exclusive or not.
     pub(super) fn new(exclusive: bool) -> KernelCache {
         KernelCache { exclusive, files: Mutex::default() }
     }
 
-    /// For how long the kernel may believe a name.
+    /// How long the kernel may cache a name.
     pub(super) fn name_ttl(&self) -> Duration {
         if self.exclusive { TTL_EXCLUSIVE } else { TTL }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<InodeId, Memory>> {
+    fn lock(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes attributes that the kernel is being told by a client with a lease of so long. Returns for how long it may
-    /// believe them.
+    /// Records attributes that are sent to the kernel; `leased` is the remaining lease. Returns how long the kernel
+    /// may cache them.
     pub(super) fn tell(&self, attr: &Attr, leased: Duration) -> Duration {
         if self.exclusive || attr.kind != FileKind::File {
             return self.name_ttl();
         }
         let mut files = self.lock();
-        make_room(&mut files);
-        let memory = files.entry(attr.inode).or_default();
+        let memory = files.entry(attr.inode);
         memory.told = Some(Version::of(attr));
         if memory.shared { Duration::ZERO } else { TTL.min(leased) }
     }
 
-    /// A thread asks for attributes, of a client with a lease of so long: how it is told these.
+    /// How to answer a thread's request for attributes; `leased` is the remaining lease.
     pub(super) fn asked(&self, attr: &Attr, thread: u32, leased: Duration, now: Instant) -> AttrReply {
         let mut files = self.lock();
-        let Some(memory) = files.get_mut(&attr.inode).filter(|memory| memory.caching) else {
+        let Some(memory) = files.get_mut(attr.inode).filter(|memory| memory.caching) else {
             return AttrReply::Plain;
         };
         if !memory.shared {
@@ -167,25 +212,25 @@ impl KernelCache {
         AttrReply::Stamped(memory.stamps % 1000)
     }
 
-    /// Notes that a thread is changing a file, or is about to be told of it otherwise: the kernel's attributes change.
+    /// Records that a thread changes a file, or gets its attributes in another answer, so that the kernel's
+    /// attributes change.
     pub(super) fn acts(&self, inode: InodeId, thread: u32) {
         if self.exclusive {
             return;
         }
-        if let Some(memory) = self.lock().get_mut(&inode).filter(|memory| memory.caching && memory.shared) {
+        if let Some(memory) = self.lock().get_mut(inode).filter(|memory| memory.caching && memory.shared) {
             memory.note(thread, Instant::now());
         }
     }
 
-    /// Notes an open of a file in the mode that `mode` tells: a recall comes either before that, or finds the handle
-    /// here. The new handle's pages show `attr` from here on.
+    /// Records an open of a file. `mode` is called under the lock: a recall either comes before that, or finds the
+    /// new handle. From here on the cached pages are those of `attr`.
     pub(super) fn open(&self, attr: &Attr, mode: impl FnOnce() -> Mode, write: bool) -> CachePolicy {
         if self.exclusive {
             return CachePolicy { invalidate_attributes: false, keep_pages: true, direct: false };
         }
         let mut files = self.lock();
-        make_room(&mut files);
-        let memory = files.entry(attr.inode).or_default();
+        let memory = files.opened(attr.inode);
         let version = Version::of(attr);
         let direct = mode() == Mode::Shared;
         let policy = CachePolicy {
@@ -193,20 +238,18 @@ impl KernelCache {
             keep_pages: !direct && memory.pages == Some(version),
             direct,
         };
-        memory.opens += 1;
         memory.caching |= !direct;
         memory.shared = direct;
         memory.told = Some(version);
-        // A writer's pages soon show something else; what, is learned at the next open.
+        // A writer changes the pages, so their version is unknown until the next open.
         memory.pages = (!direct && !write).then_some(version);
         policy
     }
 
-    /// Notes the end of a handle.
+    /// Records the close of a handle.
     pub(super) fn release(&self, inode: InodeId, write: bool) {
         let mut files = self.lock();
-        if let Some(memory) = files.get_mut(&inode) {
-            memory.opens = memory.opens.saturating_sub(1);
+        if let Some(memory) = files.released(inode) {
             memory.shared &= memory.opens > 0;
             memory.caching &= memory.opens > 0;
             if write {
@@ -216,22 +259,15 @@ impl KernelCache {
         }
     }
 
-    /// Notes that nothing cached counts any more.
+    /// Records that nothing cached is valid any more.
     pub(super) fn recall(&self, inode: InodeId, recalled: Recalled) {
         let mut files = self.lock();
-        if let Some(memory) = files.get_mut(&inode) {
+        if let Some(memory) = files.get_mut(inode) {
             memory.shared = matches!(recalled, Recalled::To(Mode::Shared) | Recalled::Lost);
             memory.size = memory.told.map(|told| told.size).or(memory.size);
             memory.pages = None;
             memory.told = None;
         }
-    }
-}
-
-/// Forgets closed files when there are too many.
-fn make_room(files: &mut BTreeMap<InodeId, Memory>) {
-    if files.len() >= REMEMBERED_MAX {
-        files.retain(|_, memory| memory.opens > 0);
     }
 }
 
@@ -307,7 +343,7 @@ mod tests {
         assert_eq!(kernel_cache.open(&attr(10, 1), || Mode::Alone, true), keeps);
         kernel_cache.release(InodeId(5), true);
         assert_eq!(kernel_cache.open(&attr(20, 2), || Mode::Readers, false), keeps);
-        assert!(kernel_cache.lock().is_empty(), "nothing has to be remembered");
+        assert!(kernel_cache.lock().by_inode.is_empty(), "nothing has to be remembered");
     }
 
     #[test]
@@ -377,7 +413,24 @@ mod tests {
         for inode in 0..REMEMBERED_MAX as u64 + 10 {
             kernel_cache.tell(&Attr { inode: InodeId(100 + inode), ..attr(1, 1) }, LEASE);
         }
-        assert!(kernel_cache.lock().len() < REMEMBERED_MAX);
+        assert!(kernel_cache.lock().by_inode.len() < REMEMBERED_MAX);
         assert_eq!(kernel_cache.tell(&attr(10, 1), LEASE), Duration::ZERO);
+    }
+
+    #[test]
+    fn one_more_open_file_costs_the_same_however_many_are_open() {
+        let kernel_cache = KernelCache::default();
+        let open = |inode| {
+            kernel_cache.open(&Attr { inode: InodeId(inode), ..attr(1, 1) }, || Mode::Readers, false);
+        };
+        (0..REMEMBERED_MAX as u64 + 10).for_each(open);
+        cost::take_ns();
+        (REMEMBERED_MAX as u64 + 10..REMEMBERED_MAX as u64 + 1000).for_each(open);
+        assert_eq!(cost::take_ns(), 0, "no open walks the files that are open already");
+        for inode in 0..REMEMBERED_MAX as u64 {
+            kernel_cache.release(InodeId(inode), false);
+        }
+        open(1 << 40);
+        assert_eq!(kernel_cache.lock().by_inode.len(), 1001, "closed files are forgotten, open ones stay");
     }
 }

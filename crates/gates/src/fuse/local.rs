@@ -1,4 +1,4 @@
-//! What a thread owns: a ring, connections, a client session.
+//! The state of a thread: a ring, connections, a client session.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -19,12 +19,12 @@ struct Local {
 }
 
 thread_local! {
-    /// Never dropped by the thread's end, when other thread-local things that it needs may be gone already: a thread
-    /// that ends before the process calls [`forget`].
+    /// Not dropped at the thread's end, because other thread-local values that it needs may already be gone. A thread
+    /// that ends before the process must call [`forget`].
     static LOCAL: RefCell<ManuallyDrop<Option<Local>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// Carries one request out on this thread, to its end.
+/// Carries out one request on this thread, to its end.
 pub(super) fn ask<T>(
     mount: &Arc<Mount>,
     request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
@@ -33,17 +33,17 @@ pub(super) fn ask<T>(
     world.block_on_as("fuse request", request(&session)).map_err(|error| Errno::from_i32(errno(error)))
 }
 
-/// For how long the mount's lease still runs.
+/// Remaining time of the mount's lease.
 pub(super) fn lease_left(mount: &Arc<Mount>) -> Duration {
     local(mount).map(|(_, session)| Duration::from_micros(session.lease_left_us())).unwrap_or_default()
 }
 
-/// Whether an access to what has these attributes would be noted.
+/// Whether an access to an inode with these attributes would be recorded.
 pub(super) fn is_access_due(mount: &Arc<Mount>, attr: &Attr) -> bool {
     local(mount).is_ok_and(|(_, session)| session.is_access_due(attr))
 }
 
-/// Notes an access; says whether it counts.
+/// Records an access if it counts. Returns whether it does.
 pub(super) fn note_access(mount: &Arc<Mount>, attr: &Attr) -> bool {
     local(mount).is_ok_and(|(_, session)| session.note_access(attr))
 }
@@ -52,7 +52,7 @@ fn local(mount: &Arc<Mount>) -> Result<(World, Session), Errno> {
     LOCAL.with_borrow_mut(|slot| {
         if slot.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.mount, mount)) {
             let world = World::real().map_err(|error| {
-                tracing::error!("a thread of the mount gets no ring: {error}");
+                tracing::error!("a thread of the mount cannot make an io_uring: {error}");
                 Errno::EIO
             })?;
             let session = mount.session(world.clone());
@@ -63,7 +63,7 @@ fn local(mount: &Arc<Mount>) -> Result<(World, Session), Errno> {
     })
 }
 
-/// Gives back what this thread owns.
+/// Drops the state of this thread.
 pub(super) fn forget() {
     LOCAL.with_borrow_mut(|slot| **slot = None);
 }

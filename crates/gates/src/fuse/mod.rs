@@ -9,17 +9,17 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mount.rs` | beginning and end of a mount |
+//! | `mount.rs` | starts and ends a mount |
 //! | `filesystem.rs` | every request of the kernel, translated |
-//! | `gate.rs` | what the translation of requests has in common |
-//! | `attributes.rs` | attributes in the kernel's words |
+//! | `gate.rs` | common parts of the translation of requests |
+//! | `attributes.rs` | attributes in the kernel's format |
 //! | `kernel_cache.rs`, `invalidate.rs` | what the kernel may keep in its caches |
-//! | `dir_attr_cache.rs` | what was heard of directories a moment ago |
-//! | `open_dirs.rs` | open directories: where listings have ended, what is left of removed ones |
-//! | `special.rs` | pipes, sockets and devices: what is left of removed ones |
-//! | `mount_flags.rs` | what `mount -o remount` has said |
+//! | `dir_attr_cache.rs` | recent attributes of directories |
+//! | `open_dirs.rs` | open directories: ends of listings, attributes of removed directories |
+//! | `special.rs` | pipes, sockets and devices: attributes of removed ones |
+//! | `mount_flags.rs` | the mount flags, which `mount -o remount` may change |
 //! | `spare.rs` | threads for requests that may wait long |
-//! | `local.rs` | what a thread owns |
+//! | `local.rs` | the state of a thread |
 //! | `status.rs` | the file `.shoal/status` in the root of every mount |
 
 mod attributes;

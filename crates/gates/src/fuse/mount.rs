@@ -1,4 +1,4 @@
-//! Beginning and end of a mount.
+//! Starts and ends a mount.
 
 use std::fs;
 use std::io;
@@ -23,32 +23,32 @@ use super::spare::Spare;
 const REQUEST_MAX: u32 = 1 << 20;
 /// How far the kernel reads ahead, in KiB.
 const READ_AHEAD_KB: u32 = 1024;
-/// Requests that the kernel has on the way without anybody waiting for them.
+/// Most background requests of the kernel, for which no program waits.
 const BACKGROUND_MAX: u16 = 64;
 
-/// Where and how a volume is shown.
+/// Options of a FUSE mount.
 #[derive(Clone, Debug)]
 pub struct FuseOptions {
     /// The mount point.
     pub dir: PathBuf,
     /// Threads that serve requests.
     pub threads: usize,
-    /// Nothing can be changed, until the kernel is told otherwise (`mount -o remount,rw`).
+    /// The mount is read-only, until `mount -o remount,rw`.
     pub read_only: bool,
-    /// Reading does not change the times of last access, until the kernel is told otherwise (`mount -o remount,relatime`).
+    /// Reads do not change access times, until `mount -o remount,relatime`.
     pub noatime: bool,
 }
 
-/// Why a volume cannot be shown, or did not end well.
+/// Why a mount failed, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum FuseError {
-    /// The cluster does not let this client in.
+    /// The cluster refuses this client.
     #[error(transparent)]
     Join(#[from] MountError),
-    /// The machine gives no ring or thread.
-    #[error("this machine gives no ring or thread: {0}")]
+    /// An io_uring or a thread cannot be made.
+    #[error("cannot make an io_uring or a thread on this machine: {0}")]
     Machine(#[source] io::Error),
-    /// The kernel refuses.
+    /// The kernel refuses to mount.
     #[error("the kernel refuses to mount at {dir}: {error}")]
     Kernel {
         /// The mount point.
@@ -64,7 +64,7 @@ pub enum FuseError {
     Unstable(#[source] ClientError),
 }
 
-/// A volume that is shown.
+/// A volume that is mounted.
 pub struct FuseMount {
     dir: PathBuf,
     mount: Arc<Mount>,
@@ -78,7 +78,7 @@ pub struct Stopper {
     mount: Arc<Mount>,
 }
 
-/// Shows a volume at a mount point. Returns when it can be used.
+/// Mounts a volume. Returns when it can be used.
 pub fn mount(client: MountOptions, options: &FuseOptions) -> Result<FuseMount, FuseError> {
     let world = World::real().map_err(FuseError::Machine)?;
     let volume = client.volume.clone();
@@ -88,14 +88,14 @@ pub fn mount(client: MountOptions, options: &FuseOptions) -> Result<FuseMount, F
     let session = match show(&mount, &volume, options) {
         Ok(session) => session,
         Err(error) => {
-            // Nobody has written anything yet: there is nothing to lose in leaving.
+            // Nothing has been written yet, so an error here loses nothing.
             let _ = world.block_on(mount.leave(&world));
             let _ = background.join();
             return Err(error);
         }
     };
     if let Err(error) = read_ahead(&options.dir) {
-        tracing::warn!("the kernel's read-ahead stays as it is: {error}");
+        tracing::warn!("cannot set the kernel's read-ahead, so reads may be slower: {error}");
     }
     Ok(FuseMount { dir: options.dir.clone(), mount, session, background })
 }
@@ -105,7 +105,7 @@ fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
         Ok(world) => world.block_on_as("client", mount.background(world.clone())),
-        Err(error) => tracing::error!("the mount's background gets no ring: {error}"),
+        Err(error) => tracing::error!("the mount's background thread cannot make an io_uring: {error}"),
     })
 }
 
@@ -128,7 +128,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         kernel_cache.recall(inode, recalled);
         match recalled {
             Recalled::To(_) => kernel.everything(inode),
-            // Everything that is open is lost at once: no time for each.
+            // This is called for every open file at once, so do not wait for each.
             Recalled::Lost => drop(kernel.soon(inode)),
         }
     }));
@@ -157,10 +157,9 @@ fn config(volume: &str, options: &FuseOptions) -> Config {
     config
 }
 
-/// Agrees with the kernel on what both can do.
+/// Negotiates capabilities with the kernel.
 ///
-/// # Errors
-/// The mount is exclusive and the kernel has no write-back cache, for which it would be.
+/// # Errors The mount is exclusive and the kernel has no write-back cache.
 pub(super) fn agree(config: &mut KernelConfig, exclusive: bool) -> io::Result<()> {
     let wanted = [
         InitFlags::FUSE_PARALLEL_DIROPS,
@@ -179,9 +178,11 @@ pub(super) fn agree(config: &mut KernelConfig, exclusive: bool) -> io::Result<()
         }
     }
     if exclusive && config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).is_err() {
-        return Err(io::Error::other("its FUSE has no write-back cache, which an exclusive mount needs"));
+        return Err(io::Error::other(
+            "its FUSE has no write-back cache, which an exclusive mount needs; mount without --exclusive",
+        ));
     }
-    // Both limits are the kernel's own at most; what it does not grant it does not use.
+    // The kernel limits both values, so errors do not matter.
     let _ = config.set_max_write(REQUEST_MAX);
     if let Err(granted) = config.set_max_readahead(REQUEST_MAX) {
         let _ = config.set_max_readahead(granted);
@@ -190,7 +191,7 @@ pub(super) fn agree(config: &mut KernelConfig, exclusive: bool) -> io::Result<()
     Ok(())
 }
 
-/// The kernel offers a smaller read-ahead when a mount begins than it accepts afterwards.
+/// Sets the read-ahead after the mount, when the kernel accepts a larger value than during the negotiation.
 fn read_ahead(dir: &Path) -> io::Result<()> {
     let device = fs::metadata(dir)?.dev();
     let (major, minor) = (libc::major(device), libc::minor(device));
@@ -198,12 +199,12 @@ fn read_ahead(dir: &Path) -> io::Result<()> {
 }
 
 impl FuseMount {
-    /// The means to end it from another thread.
+    /// A handle that ends the mount from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper { dir: self.dir.clone(), mount: Arc::clone(&self.mount) }
     }
 
-    /// Serves until it is unmounted, by whomever; then makes everything stable.
+    /// Serves until the mount point is unmounted; then makes everything stable.
     ///
     /// # Errors
     /// If something written did not become stable.
@@ -212,20 +213,20 @@ impl FuseMount {
         let world = World::real().map_err(FuseError::Machine)?;
         let left = world.block_on(self.mount.leave(&world)).map_err(FuseError::Unstable);
         if self.background.join().is_err() {
-            tracing::error!("the client's background has panicked");
+            tracing::error!("the client's background thread has panicked");
         }
         served.and(left)
     }
 }
 
 impl Stopper {
-    /// Unmounts; [`FuseMount::wait`] does the rest. False if programs still use the mount: it is then taken out of the
-    /// way, everything written so far is stable, and the process can end.
+    /// Unmounts; [`FuseMount::wait`] does the rest. False if programs still use the mount: then it is detached,
+    /// everything written so far is stable, and the process can end.
     pub fn stop(&self) -> bool {
         if umount2(&self.dir, MntFlags::empty()) != Err(Errno::EBUSY) {
             return true;
         }
-        tracing::warn!("{} is in use and is detached", self.dir.display());
+        tracing::warn!("{} is in use, so it is detached", self.dir.display());
         if let Err(error) = umount2(&self.dir, MntFlags::MNT_DETACH) {
             tracing::warn!("{} cannot be detached: {error}", self.dir.display());
         }
@@ -235,7 +236,7 @@ impl Stopper {
                     tracing::error!("bytes that were written did not become stable: {error}");
                 }
             }
-            Err(error) => tracing::error!("no ring to make the last bytes stable with: {error}"),
+            Err(error) => tracing::error!("cannot make an io_uring to make the last bytes stable: {error}"),
         }
         false
     }

@@ -1,7 +1,8 @@
-//! What the kernel lets be done at the mount point: `mount -o remount` tells nobody but the kernel.
+//! The kernel's flags of the mount point. `mount -o remount` changes them without a message to this process.
 //!
-//! The kernel refuses writes itself where it is read-only. Times of accesses are not its own on FUSE, so `ro`, `noatime`
-//! and `nodiratime` are looked up before one is noted: in the list of mounts, which asks no file system.
+//! The kernel itself refuses writes to a read-only mount. But on FUSE it does not keep access times, so `ro`,
+//! `noatime` and `nodiratime` are read from the list of mounts before an access is recorded. Reading this list sends
+//! no request to any file system.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,19 +18,19 @@ use types::messages::names::FileKind;
 /// The list of mounts that this process sees.
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// See the module.
+/// The flags of one mount point.
 pub(super) struct MountFlags {
     dir: PathBuf,
     seen: Mutex<Seen>,
 }
 
 struct Seen {
-    /// Open for as long as the mount lives: the kernel says through it whether the list has changed.
+    /// Kept open, because polling it tells whether the list has changed.
     mounts: Option<File>,
     flags: Access,
 }
 
-/// Which accesses are to be noted.
+/// Which accesses to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Access {
     files: bool,
@@ -42,7 +43,7 @@ impl MountFlags {
         MountFlags { dir: dir.to_owned(), seen: Mutex::new(Seen { mounts: None, flags }) }
     }
 
-    /// Whether accesses to an inode of this kind are to be noted.
+    /// Whether to record accesses to an inode of this kind.
     pub(super) fn updates_atime(&self, kind: FileKind) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.look(&self.dir) {
@@ -69,7 +70,7 @@ impl Seen {
             let mut text = Vec::new();
             file.seek(SeekFrom::Start(0))?;
             file.read_to_end(&mut text)?;
-            // The topmost is the last.
+            // If several mounts have this path, the last one is on top.
             let found = text.split(|byte| *byte == b'\n').filter_map(|line| parse(line, dir)).next_back();
             self.flags = found.unwrap_or(Access { files: false, directories: false });
         }
@@ -83,8 +84,8 @@ fn has_changed(file: &File) -> bool {
     poll(&mut asked, PollTimeout::ZERO) != Ok(0)
 }
 
-/// What a line of the list says of the mount at `dir`; `None` if it is about another one:
-/// `36 35 0:41 / /mnt/dir rw,relatime shared:1 - fuse.shoal main rw`.
+/// The flags in a line of the list, if it is about the mount at `dir`: `36 35 0:41 / /mnt/dir rw,relatime shared:1 -
+/// fuse.shoal main rw`.
 fn parse(line: &[u8], dir: &Path) -> Option<Access> {
     let mut words = line.split(|byte| *byte == b' ');
     let place = words.nth(4)?;

@@ -1,10 +1,10 @@
-//! Open directories: where listings have ended, and what is left of those that were removed.
+//! Open directories: the ends of listings, and the attributes of removed directories.
 //!
-//! The metadata service knows who has which file open, and keeps it. Of open directories it knows nothing: what `fstat`
-//! shows of a removed one is what was known of it here.
+//! The metadata service keeps removed files that are open. It does not know which directories are open, so `fstat` of
+//! a removed directory shows its last known attributes from here.
 //!
-//! The kernel asks for a directory until an answer has no entries; no answer says that it is the last one. The metadata
-//! service does, so of most directories it need not be asked twice.
+//! The kernel lists a directory until an answer has no entries; FUSE cannot mark the last answer. The metadata
+//! service does, so for most directories one request is enough.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub(super) struct OpenDirs {
     handles: AtomicU64,
     /// Handles whose last answer reached the directory's end, and its last cookie.
     ended: Mutex<BTreeMap<u64, u64>>,
-    /// How often each is open, and what was known of it at the last open.
+    /// How often each directory is open, and its attributes at the last open.
     directories: Mutex<BTreeMap<InodeId, (u32, Attr)>>,
 }
 
@@ -42,23 +42,23 @@ impl OpenDirs {
         FileHandle(self.handles.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What was known of a directory, if it is open.
+    /// The last known attributes of a directory, if it is open.
     pub(super) fn opened(&self, inode: InodeId) -> Option<Attr> {
         self.directories().get(&inode).map(|(_, attr)| attr.clone())
     }
 
-    /// What is left of an open directory that is gone.
+    /// The attributes of an open directory that was removed.
     pub(super) fn removed(&self, inode: InodeId) -> Option<Attr> {
         self.opened(inode).map(|attr| Attr { links: 0, size: 0, ..attr })
     }
 
-    /// Notes that nothing followed `cookie`.
+    /// Records that no entries follow `cookie`.
     pub(super) fn end(&self, handle: FileHandle, cookie: u64) {
         self.lock().insert(handle.0, cookie);
     }
 
-    /// Whether nothing followed `cookie` when the handle's last answer was given. True once only: whoever goes on asking
-    /// looks for what has come since.
+    /// Whether no entries followed `cookie` in the handle's last answer. True only once: a further request is for
+    /// entries that are new since.
     pub(super) fn take_end(&self, handle: FileHandle, cookie: u64) -> bool {
         self.lock().remove(&handle.0) == Some(cookie)
     }

@@ -1,9 +1,9 @@
 //! Threads for requests that may wait long.
 //!
-//! An open may have to wait until another client has given way, a read or write until a file has been cut. If all threads
-//! of the pool waited so, nobody would carry out the reads and writes on which that other client's giving way may depend,
-//! and every other file would wait too. So at most half of the pool waits inline; further ones are carried out by spare
-//! threads, which come as needed and go when idle.
+//! An open may wait until another client has given up its mode, a read or write until a truncation is done. If all
+//! threads of the pool waited like this, none could serve the reads and writes that the other client may need to
+//! finish first, and all other files would wait too. So at most half of the pool may wait; further requests go to
+//! spare threads, which are started on demand and end when idle.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 /// Most spare threads; further requests queue.
 const THREADS_MAX: usize = 64;
-/// How long a spare thread stays without work.
+/// How long an idle spare thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// See the module. Clones are the same pool.
+/// A pool of spare threads. Clones share it.
 #[derive(Clone)]
 pub(super) struct Spare {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub(super) struct Spare {
 
 struct Shared {
     inline_max: usize,
-    /// Requests that wait on a thread of the pool.
+    /// Jobs that run on threads of the FUSE pool.
     inline: AtomicUsize,
     state: Mutex<State>,
     work: Condvar,
@@ -51,7 +51,7 @@ impl Spare {
         Spare { shared: Arc::new(shared) }
     }
 
-    /// Carries `job` out: here if the pool can bear it, otherwise on a spare thread.
+    /// Runs `job` on this thread if the limit allows it, otherwise on a spare thread.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let shared = &self.shared;
         if shared.inline.fetch_add(1, Ordering::AcqRel) < shared.inline_max {
@@ -68,8 +68,8 @@ impl Spare {
             let started = thread::Builder::new().name("fuse-spare".into()).spawn(move || shared.serve());
             if let Err(error) = started {
                 state.threads -= 1;
-                tracing::warn!("no thread to spare: {error}");
-                // With others at work the job's turn comes; without any it is done here.
+                tracing::warn!("cannot start a spare thread: {error}");
+                // If another spare thread exists, it will run the job. Otherwise run it here.
                 if state.threads == 0
                     && let Some(job) = state.jobs.pop_back()
                 {

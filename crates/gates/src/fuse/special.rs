@@ -1,7 +1,7 @@
-//! Pipes, sockets and devices that the kernel knows, and what is left of removed ones.
+//! Attributes of pipes, sockets and devices that the kernel knows, for `fstat` of removed ones.
 //!
-//! The kernel opens them without a word, so the metadata service does not know that one is open and forgets it with its
-//! last name. `fstat` then shows what was heard of it last.
+//! The kernel opens these files without a request, so the metadata service does not know that one is open, and
+//! deletes it with its last name. `fstat` then shows the last known attributes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use types::InodeId;
 use types::messages::names::{Attr, FileKind};
 
-/// Files that are remembered; beyond, everything is forgotten, and `fstat` of a removed one fails.
+/// Most entries. Beyond this, all are dropped, and `fstat` of a removed file fails.
 const REMEMBERED_MAX: usize = 4096;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct SpecialFiles {
-    /// What was heard last of each.
+    /// The last known attributes of each.
     heard: Mutex<BTreeMap<InodeId, Attr>>,
 }
 
@@ -24,7 +24,7 @@ impl SpecialFiles {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes attributes that the kernel is being told.
+    /// Records attributes that are sent to the kernel.
     pub(super) fn tell(&self, attr: &Attr) {
         use FileKind::{BlockDevice, CharDevice, Fifo, Socket};
         if !matches!(attr.kind, Fifo | Socket | CharDevice | BlockDevice) {
@@ -37,7 +37,7 @@ impl SpecialFiles {
         heard.insert(attr.inode, attr.clone());
     }
 
-    /// What is left of one that is gone.
+    /// The attributes of a removed one.
     pub(super) fn removed(&self, inode: InodeId) -> Option<Attr> {
         self.lock().get(&inode).map(|attr| Attr { links: 0, ..attr.clone() })
     }

@@ -1,7 +1,7 @@
-//! The file `.shoal/status` in the root of every mount: what the mount is and has done, as lines of `name value`.
+//! The file `.shoal/status` in the root of every mount: the mount's ids and counters, as lines of `name value`.
 //!
-//! Neither the directory nor the file is listed, and neither is in the volume; both can be looked up by name. The
-//! name `.shoal` in the root is taken by this.
+//! Directory and file are not in the volume and are not listed, but can be looked up by name. So the name `.shoal` in
+//! the root is reserved.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,13 +17,13 @@ use super::attributes::directory;
 const DIRECTORY_NAME: &[u8] = b".shoal";
 /// The file's name in the directory.
 const FILE_NAME: &[u8] = b"status";
-/// Inode numbers from the far end, where no volume's get.
+/// Inode numbers from the end of the range, which no volume reaches.
 const DIRECTORY: INodeNo = INodeNo(u64::MAX - 1);
 const FILE: INodeNo = INodeNo(u64::MAX - 2);
-/// The file's only handle: its text is made anew by every read from the start.
+/// The file's only handle. Every read generates the text again.
 pub(super) const HANDLE: FileHandle = FileHandle(u64::MAX);
 
-/// The inode of a name that is ours.
+/// The inode of a name that belongs to this module.
 pub(super) fn lookup(in_root: bool, parent: INodeNo, name: &OsStr) -> Option<INodeNo> {
     match name.as_bytes() {
         DIRECTORY_NAME if in_root => Some(DIRECTORY),
@@ -32,7 +32,7 @@ pub(super) fn lookup(in_root: bool, parent: INodeNo, name: &OsStr) -> Option<INo
     }
 }
 
-/// True for an inode that is not the volume's.
+/// Whether an inode belongs to this module and not to the volume.
 pub(super) fn is_ours(inode: INodeNo) -> bool {
     inode == DIRECTORY || inode == FILE
 }
@@ -49,7 +49,7 @@ pub(super) fn attr(inode: INodeNo) -> FileAttr {
 /// How long the kernel may believe those attributes.
 pub(super) const TTL: Duration = Duration::from_secs(3600);
 
-/// What a read of the file gets.
+/// The part of the file's text for a read.
 pub(super) fn part(mount: &Mount, offset: u64, size: u32) -> String {
     let text = text(mount);
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());

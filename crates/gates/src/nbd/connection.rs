@@ -17,26 +17,26 @@ use super::proto::{
     Agreed, CLIENT_FLAGS_LEN, CODE_IO, CODE_SHUTDOWN, Command, GREETING, Job, Negotiation, Replies, Reply,
     Step, TransmissionParams, option_header,
 };
-use super::server::Server;
+use super::shared::Server;
 use crate::errno::nbd_code;
 use crate::reply_queue::ReplyQueue;
 
-/// How long a client may take for its next word of the negotiation, in microseconds.
+/// How long a client may take for its next message of the negotiation, in microseconds.
 const NEGOTIATION_US: u64 = 10_000_000;
-/// Bytes of a refused write that are read at a time, to be forgotten.
+/// Bytes of a refused write that are read and discarded at a time.
 const DISCARD: usize = 64 << 10;
-/// Stripes whose state one request is told.
+/// Most stripes whose state one answer describes.
 const STATUS_STRIPES: u64 = 4096;
 
-/// Why a client is let go.
+/// Why a connection is closed.
 const ENDED: &str = "the gate or its lease has ended";
-/// How long a client may take for its last answers when its file is of no further use, in microseconds.
+/// How long a client may take to receive its last answers after its file is lost, in microseconds.
 const PARTING_US: u64 = 2_000_000;
-/// Silence of the network that a connection outlasts, in microseconds: a switch that starts anew takes a minute or two, and
+/// How long a connection survives a silent network, in microseconds. A switch takes a minute or two to restart, and
 /// most clients give the disk up when their connection ends.
 const SILENCE_US: u64 = 150_000_000;
 
-/// What a connection's tasks share.
+/// State that a connection's tasks share.
 struct Connection {
     server: Rc<Server>,
     params: TransmissionParams,
@@ -45,15 +45,15 @@ struct Connection {
     reply_queue: ReplyQueue<Credit>,
     opened: Arc<Opened>,
     credits: Rc<Credits>,
-    /// Losses of which this client has been told.
+    /// Losses that have been reported to this client.
     told: Cell<u64>,
-    /// Nothing can go on.
+    /// The connection cannot go on.
     over: Cell<bool>,
-    /// Given when that is so.
+    /// Notified when the connection cannot go on.
     ended: Notify,
 }
 
-/// What a negotiation came to.
+/// The result of a negotiation.
 struct Entered {
     opened: Arc<Opened>,
     size: u64,
@@ -64,15 +64,15 @@ struct Entered {
 pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     let peer = conn.peer();
     if let Err(error) = conn.set_user_timeout(SILENCE_US) {
-        return tracing::debug!(%peer, %error, "went at once");
+        return tracing::debug!(%peer, %error, "the connection ended at once");
     }
     let (mut sender, mut receiver) = conn.split_stream();
     let Some(Entered { opened, size, agreed }) = negotiate(&server, &mut sender, &mut receiver).await else {
-        tracing::debug!(%peer, "went without the export");
+        tracing::debug!(%peer, "the connection ended before the client had the export");
         return;
     };
     let Agreed { structured, context } = agreed;
-    tracing::info!(%peer, size, structured, context, "a client has the export");
+    tracing::info!(%peer, size, structured, context, "a client has opened the export");
     let connection = Rc::new(Connection {
         told: Cell::new(opened.losses_told()),
         opened,
@@ -90,11 +90,11 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
         server,
     });
     let why = connection.receive(&mut receiver).await;
-    // What was begun is carried out, also for a client that no longer waits for the answer.
+    // Requests in progress are carried out, even if the client no longer waits for the answers.
     if connection.opened.is_over()
         && connection.server.world().timeout(PARTING_US, connection.credits.idle()).await.is_none()
     {
-        // It takes no answers, and others wait until it is gone.
+        // This client receives no answers, and others wait until it is gone.
         receiver.hang_up();
     }
     connection.credits.idle().await;
@@ -102,7 +102,7 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
     tracing::info!(%peer, "the client is gone: {why}");
 }
 
-/// Negotiates until the client has the export. `None` if it is to be let go.
+/// Negotiates until the client has the export. `None` if the connection must be closed.
 async fn negotiate(
     server: &Server,
     sender: &mut StreamSender,
@@ -135,7 +135,7 @@ async fn negotiate(
                 let answer = match &found {
                     Ok((_, size)) => negotiation.granted(&ask, *size),
                     Err(error) => {
-                        tracing::warn!(%error, "a client cannot have the export");
+                        tracing::warn!(%error, "a client cannot open the export");
                         negotiation.refused(&ask, &error.to_string())?
                     }
                 };
@@ -148,12 +148,12 @@ async fn negotiate(
     }
 }
 
-/// The next bytes of a negotiation, if they come in time.
+/// The next bytes of a negotiation; `None` if they do not arrive in time.
 async fn next(server: &Server, receiver: &mut StreamReceiver, len: usize) -> Option<Vec<u8>> {
     server.world().timeout(NEGOTIATION_US, receiver.head(len)).await?.ok()?
 }
 
-/// Says something in a negotiation, to a client that listens.
+/// Sends a message of the negotiation; `None` if the client does not receive it.
 async fn say(server: &Server, sender: &mut StreamSender, answer: &[u8]) -> Option<()> {
     server.world().timeout(NEGOTIATION_US, sender.send(answer, Buf::empty())).await?.ok()
 }
@@ -167,7 +167,7 @@ impl Connection {
         &self.server.session
     }
 
-    /// Takes requests and has them carried out. Returns why there are no more.
+    /// Receives requests and starts them. Returns why the connection has ended.
     async fn receive(self: &Rc<Connection>, receiver: &mut StreamReceiver) -> &'static str {
         let (mine, opened) = (pin!(self.ended.wait()), pin!(self.opened.ended.wait()));
         let all = pin!(self.server.shared.ended.wait());
@@ -184,7 +184,7 @@ impl Connection {
             };
             let Some(request) = Request::parse(&head) else { return "it does not speak the protocol" };
             if request.is_disconnect() {
-                return "it said so";
+                return "it disconnected";
             }
             let Some(payload) = request.payload() else { return "its request is too large" };
             match select(pin!(self.take(request, payload, receiver)), &mut ended).await {
@@ -195,7 +195,7 @@ impl Connection {
         }
     }
 
-    /// Reads what belongs to a request and starts it. `None` if the connection is of no further use.
+    /// Reads a request's payload and starts the request. `None` if the connection cannot go on.
     async fn take(
         self: &Rc<Connection>,
         request: Request,
@@ -215,8 +215,8 @@ impl Connection {
         };
         let body = receiver.body(payload).await.ok()?;
         if job.command.has_effects() && receiver.is_hung_up() {
-            // It waited here for too long: its client may have had it carried out on another connection, and what came
-            // after it too.
+            // The request waited here for too long: its client may have repeated it on another connection, and sent
+            // later requests there.
             return None;
         }
         let connection = Rc::clone(self);
@@ -227,26 +227,26 @@ impl Connection {
         Some(())
     }
 
-    /// Sends a reply without keeping the next request waiting.
+    /// Sends a reply in a task of its own, so that the next request need not wait.
     fn reply(self: &Rc<Connection>, reply: Reply, credit: Credit) {
         let connection = Rc::clone(self);
         self.server.world().spawn("nbd answer", async move { connection.send(reply, credit).await });
     }
 
-    /// The credit is given back when the reply has left.
+    /// Sends a reply, and returns the credit when the reply has been sent.
     async fn send(&self, reply: Reply, credit: Credit) {
         if self.reply_queue.send([(reply.head, reply.body)], credit).await.is_err() {
             self.end();
         }
     }
 
-    /// Takes no more requests.
+    /// Stops receiving requests.
     fn end(&self) {
         self.over.set(true);
         self.ended.notify();
     }
 
-    /// Does what is asked, and says what came of it.
+    /// Carries out a request, and returns the reply.
     async fn carry_out(&self, job: &Job, body: Buf) -> Reply {
         let cookie = job.cookie;
         let done = match job.command {
@@ -270,7 +270,7 @@ impl Connection {
         let len = (job.range.end - job.range.start) as usize;
         let bytes = self.session().read(self.opened.handle, job.range.start, len).await?;
         if bytes.len() < len {
-            // Somebody has cut the file since the client came.
+            // The file was truncated after the client had connected.
             return Ok(self.replies.error(job.cookie, CODE_IO));
         }
         Ok(self.replies.read(job.cookie, job.range.start, bytes))
@@ -288,7 +288,7 @@ impl Connection {
         self.settle(job).await
     }
 
-    /// Makes a change stable if it must be before it is answered.
+    /// Makes a change stable, if the client or the gate's options ask for it.
     async fn settle(&self, job: &Job) -> Result<(), ClientError> {
         if !job.stable && !self.export().write_through {
             return Ok(());
@@ -301,8 +301,8 @@ impl Connection {
         stable.inspect_err(|error| self.opened.failed(*error))
     }
 
-    /// Makes everything stable that any client of this gate was told is done. What was lost since this client's last
-    /// flush, whoever wrote it, is told now.
+    /// Makes everything stable that this gate has answered to any client. Fails if bytes of any client were lost since
+    /// this client's last flush.
     async fn flush(&self) -> Result<(), ClientError> {
         let stable = self.make_stable().await;
         let (count, lost) = self.opened.tell_losses(self.told.get());
@@ -319,7 +319,7 @@ impl Connection {
     }
 }
 
-/// Reads bytes that nobody wants. `None` if the connection broke.
+/// Reads and discards bytes. `None` if the connection broke.
 async fn discard(receiver: &mut StreamReceiver, mut bytes: usize) -> Option<()> {
     while bytes > 0 {
         let some = bytes.min(DISCARD);

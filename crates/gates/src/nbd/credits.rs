@@ -1,16 +1,16 @@
-//! How much one connection may have under way: a number of requests, and bytes of them and of their replies.
+//! Limits what one connection may have in progress: requests, and bytes of requests and replies.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use world::Notify;
 
-/// Requests under way on one connection.
+/// Most requests in progress on one connection.
 const REQUESTS_MAX: usize = 128;
-/// Bytes of them; a larger request goes alone, but for those without bytes.
+/// Most bytes of them. A larger request must be the only one with bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// See the module.
+/// The credits of one connection.
 #[derive(Default)]
 pub(super) struct Credits {
     requests: Cell<usize>,
@@ -18,7 +18,7 @@ pub(super) struct Credits {
     changed: Notify,
 }
 
-/// A request's share, given back when dropped.
+/// A request's share; returned when dropped.
 pub(super) struct Credit {
     credits: Rc<Credits>,
     bytes: usize,
@@ -34,7 +34,7 @@ impl Drop for Credit {
 }
 
 impl Credits {
-    /// Waits until there is room for a request with so many bytes.
+    /// Waits until there is room for a request with `bytes` bytes.
     pub(super) async fn take(self: &Rc<Credits>, bytes: usize) -> Credit {
         loop {
             let changed = self.changed.wait();
@@ -49,7 +49,7 @@ impl Credits {
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until nothing is in progress.
     pub(super) async fn idle(&self) {
         loop {
             let changed = self.changed.wait();

@@ -1,8 +1,8 @@
-//! What is exported: one file, opened when the first client comes and closed when the last one goes.
+//! The export: one file, which is opened for the first client and closed after the last one.
 //!
-//! All clients of a gate share one handle, and with it the client's buffers: what one of them was told is done, a flush
-//! of any other makes stable, on whichever thread either is served. A gate without clients holds nothing, so another one
-//! may have the file alone.
+//! All clients of a gate share one handle, and with it the buffers of the mount. So a flush of any client, on any
+//! thread, makes stable what any other client was told is done. A gate without clients has no open file, so another
+//! gate may have the file Alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,7 +13,7 @@ use world::{Notify, World};
 
 use super::proto::ExportInfo;
 
-/// See the module. The threads of a gate share it.
+/// The export of a gate; its threads share it.
 pub(super) struct Export {
     mount: Arc<Mount>,
     inode: InodeId,
@@ -21,51 +21,51 @@ pub(super) struct Export {
     /// Every write is stable before it is answered.
     pub(super) write_through: bool,
     opened: Mutex<Weak<Opened>>,
-    /// Held by whoever opens.
+    /// Held while the file is being opened.
     opening: async_lock::Mutex<()>,
     losses: Arc<Mutex<Losses>>,
     let_go: Arc<LetGo>,
-    /// Given when the mount is over for good.
+    /// Notified when the mount is over for good.
     pub(super) lost: Notify,
 }
 
-/// Handles that nobody needs any more and that are still open.
+/// Handles without users that are still open.
 #[derive(Default)]
 struct LetGo {
     handles: Mutex<Vec<u64>>,
-    /// Given for whoever closes them.
+    /// Notified when there are handles to close.
     more: Notify,
-    /// Given for whoever opens the file anew.
+    /// Notified when an open file has lost its last user.
     gone: Notify,
 }
 
 /// The open file.
 pub(super) struct Opened {
     pub(super) handle: u64,
-    /// Who opened it: the handle is worth nothing once the mount has another id.
+    /// The mount's id at the open. The handle is invalid once the mount has another id.
     client: ClientId,
     losses: Arc<Mutex<Losses>>,
-    /// Losses from before that somebody has been told of.
+    /// Number of earlier losses that some client was told of.
     losses_told: u64,
-    /// It is of no further use: those who have it are to go.
+    /// The handle is invalid, so its connections must end.
     over: AtomicBool,
-    /// Given when that is so.
+    /// Notified when `over` is set.
     pub(super) ended: Notify,
     let_go: Arc<LetGo>,
 }
 
-/// What was written, or was to be, and has been lost.
+/// Writes that were lost.
 #[derive(Default)]
 struct Losses {
-    /// How often.
+    /// Number of losses.
     count: u64,
-    /// How the last time.
+    /// The error of the last one.
     last: Option<ClientError>,
-    /// How many of them some client has been told of.
+    /// Number of them that some client was told of.
     told: u64,
 }
 
-/// How long those who have a file that is of no further use may take to go, in microseconds.
+/// How long connections of an invalid handle may take to end, in microseconds.
 const GOING_US: u64 = 10_000_000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -81,27 +81,27 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// Something was lost: each client's next flush says so, once.
+    /// Records a loss. The next flush of each client reports it, once.
     pub(super) fn failed(&self, error: ClientError) {
         let mut losses = lock(&self.losses);
         losses.count += 1;
         losses.last = Some(error);
     }
 
-    /// Losses of which somebody who comes now need not be told. Of those since the file was opened everybody is: it may be
-    /// one more connection of a client that has others, or had one, and its flush covers what they wrote.
+    /// Number of losses that a new connection need not report. It must report all losses since the file was opened:
+    /// it may belong to a client that has or had other connections, and its flush covers their writes.
     pub(super) fn losses_told(&self) -> u64 {
         self.losses_told
     }
 
-    /// Tells of the losses after the first `known`, of which there are then so many.
+    /// Reports losses after the first `known`: returns their number now, and the last error if there are new ones.
     pub(super) fn tell_losses(&self, known: u64) -> (u64, Option<ClientError>) {
         let mut losses = lock(&self.losses);
         losses.told = losses.count;
         (losses.count, losses.last.filter(|_| known < losses.count))
     }
 
-    /// Nobody can do anything with it any more.
+    /// Marks the handle as invalid.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.ended.notify();
@@ -112,7 +112,8 @@ impl Opened {
     }
 }
 
-/// The handle is gone with the lease: what was not stable is lost, as in a power cut, and only a new open helps.
+/// Whether the handle is invalid because the lease was lost. Unstable bytes are lost as in a power cut, and the file
+/// must be opened again.
 pub(super) fn is_fenced(error: ClientError) -> bool {
     matches!(error, ClientError::Refused(Refusal::Fenced | Refusal::Stale) | ClientError::BadHandle)
 }
@@ -132,12 +133,12 @@ impl Export {
         }
     }
 
-    /// The mount that it is a part of.
+    /// The mount of the export.
     pub(super) fn mount(&self) -> &Arc<Mount> {
         &self.mount
     }
 
-    /// Bytes of the export now.
+    /// The present size in bytes.
     pub(super) async fn size(&self, session: &Session) -> Result<u64, ClientError> {
         match session.getattr(self.inode).await {
             Ok(attr) => Ok(attr.size),
@@ -145,7 +146,7 @@ impl Export {
         }
     }
 
-    /// The open file, and its bytes now. Waits until whoever has it alone has given way, or is lost.
+    /// The open file, and its size. Waits until a client that has the file Alone has given it up or is lost.
     pub(super) async fn open(
         &self,
         world: &World,
@@ -157,7 +158,7 @@ impl Export {
             if opened.client == self.mount.client() && !opened.is_over() {
                 return Ok((opened, self.size(session).await?));
             }
-            // What those who have it wrote last may be lost, and no flush of anybody's may tell them otherwise.
+            // Recent writes of its connections may be lost, so no later flush may succeed for them: end them.
             opened.end();
         }
         let gone = world.timeout(GOING_US, self.until_all_have_gone()).await;
@@ -179,7 +180,7 @@ impl Export {
         Ok((opened, size))
     }
 
-    /// Waits until nobody has the file that was opened before.
+    /// Waits until the earlier open file has no users.
     async fn until_all_have_gone(&self) {
         loop {
             let gone = self.let_go.gone.wait();
@@ -190,7 +191,7 @@ impl Export {
         }
     }
 
-    /// Closes what is let go, for as long as it is waited for.
+    /// Closes handles without users, until this future is dropped.
     pub(super) async fn close_what_is_let_go(&self, session: &Session) {
         loop {
             let more = self.let_go.more.wait();
@@ -204,7 +205,7 @@ impl Export {
         }
     }
 
-    /// Looks at an error: an exclusive mount that has lost its lease is over.
+    /// Checks after an error whether an exclusive mount has lost its lease.
     pub(super) fn note(&self, error: ClientError) -> ClientError {
         if self.mount.is_lost() {
             self.lost.notify();

@@ -1,4 +1,4 @@
-//! A gate in a process of its own: the mount, its background on another thread, the server on this one and some more.
+//! A gate as a process: the mount, its background work on one thread, and the server on this and further threads.
 
 use std::io;
 use std::rc::Rc;
@@ -8,9 +8,10 @@ use std::thread::{self, JoinHandle};
 use client::{Mount, MountOptions};
 use world::{ListenSocket, Listener, World};
 
-use super::server::{NbdError, NbdOptions, Server, Shared};
+use super::server::{NbdError, NbdOptions};
+use super::shared::{Server, Shared};
 
-/// A gate that has begun.
+/// A running gate.
 pub struct NbdGate {
     world: World,
     mount: Arc<Mount>,
@@ -29,7 +30,7 @@ impl NbdGate {
         let (server, listener) = match world.block_on(Server::start(world, &mount, &volume, options)) {
             Ok(started) => started,
             Err(error) => {
-                // Nobody has written anything yet: there is nothing to lose in leaving.
+                // Nothing has been written yet, so an error here loses nothing.
                 let _ = world.block_on(mount.leave(world));
                 let _ = background.join();
                 return Err(error);
@@ -46,7 +47,7 @@ impl NbdGate {
         }
     }
 
-    /// Starts the threads beside this one.
+    /// Starts the other threads of the gate.
     fn start_threads(&mut self, threads: usize) -> io::Result<()> {
         let Some(listen_socket) = self.listener.listen_socket() else { return Ok(()) };
         for _ in 1..threads {
@@ -62,7 +63,7 @@ impl NbdGate {
         self.listener.address()
     }
 
-    /// Lets clients in, until dropped.
+    /// Accepts clients, until dropped.
     ///
     /// # Errors
     /// As [`Server::serve`].
@@ -70,12 +71,12 @@ impl NbdGate {
         self.server.serve(&self.listener).await
     }
 
-    /// Ends what is under way and makes everything stable.
+    /// Ends requests in progress, and makes everything stable.
     ///
     /// # Errors
     /// If something written did not become stable.
     pub fn end(self) -> Result<(), NbdError> {
-        // Clients that do not go keep the server, but not its address.
+        // A client that does not leave keeps the server alive; its address becomes free all the same.
         drop(self.listener);
         self.world.block_on(self.server.close());
         for thread in self.threads {
@@ -91,7 +92,7 @@ impl NbdGate {
     }
 }
 
-/// One of the threads beside the first: clients that it accepts are served by it.
+/// One of the other threads: it serves the clients that it accepts.
 fn serve_beside(shared: Arc<Shared>, listen_socket: ListenSocket) {
     let served = World::real().and_then(|world| {
         let listener = world.listen_shared(&listen_socket)?;
@@ -101,7 +102,7 @@ fn serve_beside(shared: Arc<Shared>, listen_socket: ListenSocket) {
         Ok(())
     });
     if let Err(error) = served {
-        tracing::error!("a thread of the gate gets no ring: {error}");
+        tracing::error!("cannot make an io_uring for a thread of the gate: {error}");
     }
 }
 
@@ -110,6 +111,6 @@ fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
         Ok(world) => world.block_on_as("client", mount.background(world.clone())),
-        Err(error) => tracing::error!("the gate's background gets no ring: {error}"),
+        Err(error) => tracing::error!("cannot make an io_uring for the client's background: {error}"),
     })
 }

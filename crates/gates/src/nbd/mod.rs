@@ -11,6 +11,7 @@
 //! | file | what |
 //! |---|---|
 //! | `server.rs` | beginning and end of a gate, its connections |
+//! | `shared.rs` | the state of a gate, and of one of its threads |
 //! | `gate.rs` | a gate in a process of its own |
 //! | `connection.rs` | one client |
 //! | `export.rs` | what is exported |
@@ -23,6 +24,8 @@ mod export;
 mod gate;
 mod proto;
 mod server;
+mod shared;
 
 pub use gate::NbdGate;
-pub use server::{Listen, NbdError, NbdOptions, Server};
+pub use server::{Listen, NbdError, NbdOptions};
+pub use shared::Server;

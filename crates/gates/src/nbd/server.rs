@@ -1,22 +1,22 @@
-//! Beginning and end of a gate: what it exports, where it listens, and the clients that it lets in.
+//! Starts and ends a gate: finds the export, listens, and accepts clients.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use client::{ClientError, Mount, MountError, Session};
 use futures_util::future::{Either, select};
 use types::InodeId;
 use types::messages::cluster::DISK;
 use types::messages::names::FileKind;
-use world::{Conn, Listener, Notify, World};
+use world::{Conn, Listener, World};
 
 use super::connection;
 use super::export::Export;
 use super::proto::ExportInfo;
+use super::shared::{Server, Shared};
 
 /// Pause after a connection could not be accepted, in microseconds.
 const ACCEPT_PAUSE_US: u64 = 100_000;
@@ -28,7 +28,7 @@ const END_US: u64 = 5_000_000;
 pub enum Listen {
     /// At `host:port`.
     Port(String),
-    /// At a socket in the file system, for processes of this machine's user only.
+    /// At a socket in the file system, for processes of the same user on this machine only.
     Path(String),
 }
 
@@ -45,20 +45,20 @@ pub struct NbdOptions {
     pub write_through: bool,
     /// Clients at a time.
     pub connections: u32,
-    /// Threads that serve them, each client one of them; a simulated gate has one.
+    /// Threads that serve clients, each client by one thread; a simulated gate has one.
     pub threads: usize,
 }
 
-/// Why a gate cannot begin, or did not end well.
+/// Why a gate cannot start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
-    /// The cluster does not let this client in.
+    /// The cluster refuses this client.
     #[error(transparent)]
     Join(#[from] MountError),
-    /// The machine gives no ring or thread.
+    /// An io_uring or a thread cannot be made.
     #[error("this machine gives no ring or thread: {0}")]
     Machine(#[source] io::Error),
-    /// Nobody can be heard there.
+    /// It cannot listen at the address.
     #[error("cannot listen at {at}: {error}")]
     Listen {
         /// Where.
@@ -66,10 +66,10 @@ pub enum NbdError {
         /// Why.
         error: io::Error,
     },
-    /// A volume of files, and none of them named.
+    /// The volume has files, and none was named.
     #[error("volume `{0}` is not a block volume")]
     NoBlockVolume(String),
-    /// A file of a block volume.
+    /// A file was named, but the volume is a block volume.
     #[error("volume `{0}` is a block volume: it has no files to name")]
     BlockVolume(String),
     /// The file cannot be exported.
@@ -83,38 +83,15 @@ pub enum NbdError {
         why: String,
     },
     /// The lease of an exclusive gate has run out.
-    #[error("the lease has run out: others may have the volume")]
+    #[error("the lease has run out: another client may have mounted the volume")]
     Lost,
     /// Not everything written became stable.
     #[error("bytes that were written did not become stable: {0}")]
     Unstable(#[source] ClientError),
 }
 
-/// What the threads of a gate share.
-pub(super) struct Shared {
-    pub(super) export: Export,
-    /// Clients, now and at most.
-    connections: AtomicU32,
-    connections_max: u32,
-    stripe: u64,
-    closing: AtomicBool,
-    /// Given when it begins to end.
-    pub(super) ended: Notify,
-    /// Given when a client has gone.
-    gone: Notify,
-}
-
-/// One thread's part of a gate. The gate needs the mount's background to run beside it.
-pub struct Server {
-    pub(super) shared: Arc<Shared>,
-    world: World,
-    pub(super) session: Session,
-    /// Clients of this thread.
-    here: Cell<u32>,
-}
-
 impl Server {
-    /// Finds what is to be exported, and listens: for [`Server::serve`].
+    /// Finds the export, and listens for [`Server::serve`].
     pub async fn start(
         world: &World,
         mount: &Arc<Mount>,
@@ -134,28 +111,15 @@ impl Server {
         let (listener, at) = (listener.0, listener.1.clone());
         let listener = listener.map_err(|error| NbdError::Listen { at, error })?;
         let info = ExportInfo { name, read_only: options.read_only };
-        let shared = Shared {
-            export: Export::new(Arc::clone(mount), inode, info, options.write_through),
-            connections: AtomicU32::new(0),
-            connections_max: options.connections,
-            stripe: mount.geometry().stripe() as u64,
-            closing: AtomicBool::new(false),
-            ended: Notify::new(),
-            gone: Notify::new(),
-        };
+        let export = Export::new(Arc::clone(mount), inode, info, options.write_through);
+        let shared = Shared::new(export, options.connections);
         Ok((Server::on(world, Arc::new(shared)), listener))
     }
 
-    /// The part of a gate that is served on this thread.
-    pub(super) fn on(world: &World, shared: Arc<Shared>) -> Rc<Server> {
-        let session = shared.export.mount().session(world.clone());
-        Rc::new(Server { shared, world: world.clone(), session, here: Cell::new(0) })
-    }
-
-    /// Lets clients in, until dropped.
+    /// Accepts clients, until dropped.
     ///
     /// # Errors
-    /// [`NbdError::Lost`] if the mount is exclusive and over.
+    /// [`NbdError::Lost`] if the mount is exclusive and has lost its lease.
     pub async fn serve(self: &Rc<Server>, listener: &Listener) -> Result<(), NbdError> {
         let export = &self.shared.export;
         let mut lost = pin!(export.lost.wait());
@@ -164,7 +128,7 @@ impl Server {
                 match select(pin!(listener.accept()), lost.as_mut()).await {
                     Either::Left((Ok(conn), _)) => self.let_in(conn),
                     Either::Left((Err(error), _)) => {
-                        tracing::warn!(%error, "a client could not be let in");
+                        tracing::warn!(%error, "a connection could not be accepted");
                         self.world.sleep(ACCEPT_PAUSE_US).await;
                     }
                     Either::Right(_) => return NbdError::Lost,
@@ -177,11 +141,11 @@ impl Server {
         }
     }
 
-    /// Lets clients in until the gate ends, and lets what they have under way end.
+    /// Accepts clients until the gate ends, then waits for their requests in progress.
     pub(super) async fn serve_until_closed(self: &Rc<Server>, listener: Listener) {
         let ended = self.shared.ended.wait();
         if !self.is_closing() {
-            // Whoever began the gate learns of a loss as well, and ends it.
+            // The gate's first thread also notices a lost lease, and ends the gate.
             select(pin!(self.serve(&listener)), pin!(ended)).await;
         }
         drop(listener);
@@ -204,14 +168,14 @@ impl Server {
         });
     }
 
-    /// Refuses what comes from now on, and lets what is under way end, on all threads.
+    /// Refuses new requests, and waits for those in progress, on all threads.
     pub async fn close(&self) {
         self.shared.closing.store(true, Ordering::Release);
         self.shared.ended.notify();
         self.until_gone(|| self.shared.connections.load(Ordering::Acquire) == 0).await;
     }
 
-    /// Waits until there are no more clients, but not for ever.
+    /// Waits for a limited time until all clients are gone.
     async fn until_gone(&self, are_gone: impl Fn() -> bool) {
         let all_gone = async {
             loop {
@@ -224,22 +188,9 @@ impl Server {
         };
         self.world.timeout(END_US, all_gone).await;
     }
-
-    pub(super) fn is_closing(&self) -> bool {
-        self.shared.closing.load(Ordering::Acquire)
-    }
-
-    pub(super) fn world(&self) -> &World {
-        &self.world
-    }
-
-    /// Bytes of data in a stripe.
-    pub(super) fn stripe(&self) -> u64 {
-        self.shared.stripe
-    }
 }
 
-/// One of the connections that a gate may have, given back when dropped.
+/// One of the gate's limited connections; returned when dropped.
 struct Seat(Rc<Server>);
 
 impl Drop for Seat {
@@ -251,7 +202,7 @@ impl Drop for Seat {
     }
 }
 
-/// The file that is to be exported.
+/// Finds the file to export.
 async fn find(session: &Session, volume: &str, options: &NbdOptions) -> Result<InodeId, NbdError> {
     let mount = session.mount();
     let path = match (&options.file, mount.disk()) {

@@ -1,10 +1,10 @@
-//! Who may do what: the rules of POSIX, which for other gates the kernel looks after.
+//! Permissions, by the rules of POSIX. For FUSE the kernel checks them.
 
 use types::messages::names::{Attr, FileKind};
 
 use super::wire::{Credential, NewAttributes, SetTime, Status};
 
-/// The user and group of everybody who is nobody.
+/// User and group id of `nobody`.
 pub(super) const NOBODY: u32 = 65534;
 
 /// Permissions to read, write, and execute or search.
@@ -25,7 +25,7 @@ const ACCESS_EXTEND: u32 = 0x08;
 const ACCESS_DELETE: u32 = 0x10;
 const ACCESS_EXECUTE: u32 = 0x20;
 
-/// On whose behalf a request is carried out.
+/// The user of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Caller {
     pub(super) uid: u32,
@@ -34,7 +34,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// The caller that a client names; root counts as nobody if it is to be squashed.
+    /// The caller that a client names; with `root_squash`, root becomes nobody.
     pub(super) fn new(credential: &Credential, root_squash: bool) -> Caller {
         let Credential::Sys(uid, gid, groups) = credential else {
             return Caller { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
@@ -58,12 +58,12 @@ impl Caller {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// True if this caller may make files that lend the rights of a group.
+    /// Whether this caller may set the setgid bit on a file of this group.
     pub(super) fn may_setgid(&self, gid: u32) -> bool {
         self.is_root() || self.is_in(gid)
     }
 
-    /// True if all of `wanted` is allowed.
+    /// Whether all of `wanted` is allowed.
     pub(super) fn may(&self, attr: &Attr, wanted: u32) -> bool {
         if self.is_root() {
             let any_execute = attr.mode & 0o111 != 0 || attr.kind == FileKind::Directory;
@@ -79,7 +79,7 @@ impl Caller {
         attr.mode >> shift & wanted == wanted
     }
 
-    /// Refuses what is not allowed in a directory.
+    /// Checks permissions in a directory.
     pub(super) fn check_directory(&self, directory: &Attr, wanted: u32) -> Result<(), Status> {
         if directory.kind != FileKind::Directory {
             return Err(Status::NotDirectory);
@@ -87,8 +87,8 @@ impl Caller {
         if self.may(directory, wanted) { Ok(()) } else { Err(Status::Access) }
     }
 
-    /// Refuses to read or write a file. Its owner may always: the file was opened, and its mode checked, at the client.
-    /// Whoever may execute it may read it.
+    /// Checks permission to read or write a file. Its owner always may, because the client checked the mode when the
+    /// file was opened. A caller that may execute a file may also read it.
     pub(super) fn check_file(&self, file: &Attr, wanted: u32) -> Result<(), Status> {
         match file.kind {
             FileKind::File => {}
@@ -100,13 +100,13 @@ impl Caller {
         if allowed || runs { Ok(()) } else { Err(Status::Access) }
     }
 
-    /// Refuses to take a name out of a directory that keeps everybody's own.
+    /// Checks the sticky bit before a name is removed from a directory.
     pub(super) fn check_sticky(&self, directory: &Attr, named: &Attr) -> Result<(), Status> {
         let kept = directory.mode & STICKY != 0 && !self.owns(directory) && !self.owns(named);
         if kept { Err(Status::NotOwner) } else { Ok(()) }
     }
 
-    /// What of `wanted` is allowed, in the words of ACCESS.
+    /// The allowed part of `wanted`, as bits of ACCESS.
     pub(super) fn allowed(&self, attr: &Attr, wanted: u32, read_only: bool) -> u32 {
         let mut bits = 0;
         if self.may(attr, READ) {
@@ -123,7 +123,7 @@ impl Caller {
             if self.may(attr, SEARCH) {
                 bits |= ACCESS_EXECUTE;
             }
-            // What lies behind a device or pipe is the client's, whatever the gate may do.
+            // Data of a device or pipe belong to the client, even if the gate is read-only.
             if (!read_only || attr.kind != FileKind::File) && self.may(attr, WRITE) {
                 bits |= ACCESS_MODIFY | ACCESS_EXTEND;
             }
@@ -131,8 +131,8 @@ impl Caller {
         bits & wanted
     }
 
-    /// Refuses attributes that this caller may not set. Returns them as they are to be set: without rights that a change
-    /// of owner, group or contents takes away.
+    /// Checks whether this caller may set attributes. Returns the attributes to set, without setuid and setgid bits
+    /// that a change of owner, group or contents clears.
     pub(super) fn check_change(&self, attr: &Attr, new: &NewAttributes) -> Result<NewAttributes, Status> {
         let mut granted = *new;
         let another_owner = new.uid.is_some_and(|uid| uid != attr.uid);
@@ -164,14 +164,14 @@ impl Caller {
         Ok(granted)
     }
 
-    /// The mode that a file has after this caller has written to it, if that is another one.
+    /// The new mode of a file after a write by this caller, if it changes.
     pub(super) fn mode_after_write(&self, attr: &Attr) -> Option<u32> {
         if self.is_root() { None } else { without_rights(attr) }
     }
 
-    /// Owner and group of what this caller makes, who may be asked for others.
+    /// Owner and group of a new inode by this caller, which may ask for others.
     pub(super) fn owner(&self, new: &NewAttributes) -> (u32, u32) {
-        // As other servers do: a wish that only root has is passed over.
+        // As other servers do, ignore ids that only root may choose.
         match self.is_root() {
             true => (new.uid.unwrap_or(self.uid), new.gid.unwrap_or(self.gid)),
             false => (self.uid, new.gid.filter(|gid| self.is_in(*gid)).unwrap_or(self.gid)),
@@ -179,12 +179,12 @@ impl Caller {
     }
 }
 
-/// The mode of a file without the rights that it lends, if it lends any.
+/// The mode of a file without setuid and setgid bits, if it has any.
 fn without_rights(attr: &Attr) -> Option<u32> {
     let mut mode = attr.mode & 0o7777;
     if attr.kind == FileKind::File {
         mode &= !SET_USER;
-        // Without the right to execute, the bit means something else.
+        // Without group execute permission, the setgid bit has another meaning (mandatory locking).
         if mode & GROUP_EXECUTE != 0 {
             mode &= !SET_GROUP;
         }

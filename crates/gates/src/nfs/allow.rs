@@ -1,4 +1,4 @@
-//! Which clients are let in: NFS believes what they say about their users.
+//! Which clients are allowed. This is needed because NFS trusts what a client says about its users.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -14,7 +14,7 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Network, String> {
-        let wrong = || format!("`{text}` is no range of addresses such as 10.0.0.0/8, and no address");
+        let wrong = || format!("`{text}` is neither an address nor a range of addresses such as 10.0.0.0/8");
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse().map_err(|_| wrong())?)),
             None => (text, None),
@@ -33,7 +33,7 @@ impl std::fmt::Display for Network {
 }
 
 impl Network {
-    /// True for its addresses.
+    /// Whether an address is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
@@ -49,7 +49,7 @@ impl Network {
     }
 }
 
-/// Who is let in.
+/// Which clients are allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum AllowList {
     /// Clients of this machine.
@@ -59,7 +59,8 @@ pub(super) enum AllowList {
 }
 
 impl AllowList {
-    /// Those of a gate that listens at `listen`; `None` if others than this machine could come and nobody was named.
+    /// The list for a gate that listens at `listen`; `None` if other machines could connect and no clients were
+    /// named.
     pub(super) fn of(listen: &[SocketAddr], allow: &[Network]) -> Option<AllowList> {
         match allow {
             [] => listen
@@ -70,7 +71,7 @@ impl AllowList {
         }
     }
 
-    /// True if a client may come in.
+    /// Whether a client is allowed.
     pub(super) fn admits(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         match self {
@@ -80,7 +81,7 @@ impl AllowList {
     }
 }
 
-/// The addresses that `listen` means.
+/// Resolves `listen` to addresses.
 pub(super) fn addresses(listen: &str) -> std::io::Result<Vec<SocketAddr>> {
     listen.to_socket_addrs().map(Iterator::collect)
 }

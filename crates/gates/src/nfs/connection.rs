@@ -1,4 +1,4 @@
-//! One client: its requests are carried out side by side, and answered as they are done.
+//! One client: its requests are carried out concurrently, and each is answered when it is done.
 
 use std::cell::Cell;
 use std::io;
@@ -17,13 +17,13 @@ use super::gate::Gate;
 use super::wire::{Record, mark};
 use crate::reply_queue::ReplyQueue;
 
-/// Requests of one client that are under way at once.
+/// Most requests of one client in progress.
 const REQUESTS_MAX: usize = 64;
-/// Bytes that they and their answers hold.
+/// Most bytes of these requests and their answers.
 const BYTES_MAX: usize = 4 << 20;
-/// Bytes of a small request and its answer.
+/// Most bytes of a small request and its answer.
 const SMALL: usize = 64 << 10;
-/// How long the rest of a record may take once it has begun, in microseconds: it holds memory.
+/// How long a record that has begun may take to arrive, in microseconds, because it holds memory.
 const RECORD_US: u64 = 20_000_000;
 
 /// What a connection's tasks share.
@@ -31,23 +31,23 @@ struct Connection {
     gate: Rc<Gate>,
     client: IpAddr,
     reply_queue: ReplyQueue<Room>,
-    /// What this client may have under way.
+    /// The limit for this client.
     own: Rc<Credits>,
-    /// What all clients of the thread may.
+    /// The limit for all clients of the thread.
     all: Rc<Credits>,
-    /// Nothing more can be heard or said.
+    /// The connection has ended.
     over: Cell<bool>,
-    /// Given when that is so.
+    /// Notified when it has ended.
     ended: Notify,
 }
 
-/// What a request and its answer take of the bounds.
+/// The credits of a request and its answer.
 struct Room {
     _own: (Vec<Credit>, Credit),
     _all: Option<Credit>,
 }
 
-/// Serves a client until it goes.
+/// Serves a client until it disconnects.
 pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Credits>) {
     let (sender, mut receiver) = conn.split_stream();
     let connection = Rc::new(Connection {
@@ -59,15 +59,15 @@ pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Cr
         over: Cell::new(false),
         ended: Notify::new(),
     });
-    tracing::debug!(%client, "a client is here");
+    tracing::debug!(%client, "a client has connected");
     let why = connection.receive(&mut receiver).await;
-    // What was begun is carried out, also for a client that no longer waits for the answer.
+    // Requests that were begun are finished, even if the client no longer waits for the answers.
     connection.own.all_back().await;
     tracing::debug!(%client, "the client is gone: {why}");
 }
 
 impl Connection {
-    /// Takes requests and has them carried out. Returns why there are no more.
+    /// Receives requests and starts them. Returns why there are no more.
     async fn receive(self: &Rc<Connection>, receiver: &mut StreamReceiver) -> &'static str {
         let shared = &self.gate.shared;
         loop {
@@ -79,15 +79,17 @@ impl Connection {
             let (record, credits) = match select(pin!(self.next(receiver)), ended).await {
                 Either::Left((Ok(next), _)) => next,
                 Either::Left((Err(why), _)) => return why,
-                // What has come of a request is of no use to anybody.
+                // Drop the incomplete request.
                 Either::Right(_) => continue,
             };
             let bytes = answer_bytes(&record);
             let own = self.own.take(0, bytes).await;
-            // Only now: whoever stops in the middle of a request holds its own room, and not that of others.
+            // Not earlier: a client that stops in the middle of a request must hold only its own credits, not those
+            // of all clients.
             let all = self.all_room(record.len() + bytes).await;
             if receiver.is_hung_up() {
-                // It waited here for too long: its client may have asked again on another connection, and for more since.
+                // The request waited too long. Its client may have repeated it on another connection, and sent
+                // further requests since.
                 return "it hung up";
             }
             let connection = Rc::clone(self);
@@ -96,8 +98,9 @@ impl Connection {
         }
     }
 
-    /// Room among all clients. A small request that is the client's only one gets by without: those who do not take their
-    /// answers may hold all the room until their connections break, and the others shall at least not stand still.
+    /// Takes credits of all clients. A small request that is its client's only one needs none: clients that do not
+    /// read their answers may hold all credits until their connections break, and the others must not stop completely
+    /// meanwhile.
     async fn all_room(&self, bytes: usize) -> Option<Credit> {
         loop {
             let freed = self.own.freed();
@@ -110,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// The next record, and the client's room that it takes; or why there is none.
+    /// The next record, with its credits; or why there is none.
     async fn next(&self, receiver: &mut StreamReceiver) -> Result<(Buf, Vec<Credit>), &'static str> {
         match receiver.head(4).await {
             Ok(Some(mark)) => {
@@ -122,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// The record that begins with `mark`, and the client's room that it takes. `None` if the connection is of no further use.
+    /// The record that begins with `mark`, with its credits. `None` if the connection must end.
     async fn record(&self, mark: Vec<u8>, receiver: &mut StreamReceiver) -> Option<(Buf, Vec<Credit>)> {
         let mut bounds = Record::default();
         let mut mark: [u8; 4] = mark.try_into().ok()?;
@@ -144,15 +147,15 @@ impl Connection {
         }
     }
 
-    /// What comes in, if it comes in time.
+    /// Receives something within the time limit.
     async fn in_time<T>(&self, receive: impl Future<Output = io::Result<T>>) -> Option<T> {
         self.gate.world.timeout(RECORD_US, receive).await?.ok()
     }
 
-    /// The room is given back when the answer has left.
+    /// Carries out a request. The credits are returned after the answer was sent.
     async fn carry_out(&self, record: Buf, room: Room) {
         let answer = self.gate.answer(self.client, &record).await;
-        // Whoever sends may be at it for long, for others too.
+        // Free the record now: this task may send for a long time, also for other tasks.
         drop(record);
         match answer {
             Ok(Some(answer)) => {
@@ -162,7 +165,7 @@ impl Connection {
             }
             Ok(None) => {}
             Err(_) => {
-                tracing::debug!(client = %self.client, "a record that is no call");
+                tracing::debug!(client = %self.client, "a record that is not a call: the connection ends");
                 self.end();
             }
         }
@@ -175,7 +178,7 @@ impl Connection {
         self.reply_queue.send([(head, answer.data)].into_iter().chain(zeros), room).await
     }
 
-    /// Takes no more requests.
+    /// Ends the connection: no more requests are received.
     fn end(&self) {
         self.over.set(true);
         self.ended.notify();

@@ -1,21 +1,21 @@
-//! How much may be under way at once: requests, and the bytes that they and their answers hold.
+//! Limits what may be in progress: requests, and bytes of requests and answers.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use world::Notify;
 
-/// A bound, shared by tasks of one thread.
+/// A limit that tasks of one thread share.
 pub(super) struct Credits {
     requests_max: usize,
     bytes_max: usize,
     requests: Cell<usize>,
     bytes: Cell<usize>,
-    /// Given whenever something is given back.
+    /// Notified when a credit is returned.
     freed: Notify,
 }
 
-/// A part of the bound, given back when dropped.
+/// A share of the limit; returned when dropped.
 pub(super) struct Credit {
     from: Rc<Credits>,
     requests: usize,
@@ -28,8 +28,8 @@ impl Credits {
         Rc::new(Credits { requests_max, bytes_max, requests, bytes, freed: Notify::new() })
     }
 
-    /// Takes room for so many requests with so many bytes, when there is. Whoever needs more bytes than there can ever be
-    /// gets them alone.
+    /// Waits for room for some requests and bytes, and takes it. A request with more bytes than the limit waits until
+    /// no others have bytes.
     pub(super) async fn take(self: &Rc<Credits>, requests: usize, bytes: usize) -> Credit {
         loop {
             let freed = self.freed.wait();
@@ -44,17 +44,17 @@ impl Credits {
         }
     }
 
-    /// Requests that have room now.
+    /// Requests in progress.
     pub(super) fn requests(&self) -> usize {
         self.requests.get()
     }
 
-    /// Waits until something is given back.
+    /// Waits until a credit is returned.
     pub(super) fn freed(&self) -> impl Future<Output = ()> {
         self.freed.wait()
     }
 
-    /// Waits until everything has been given back.
+    /// Waits until all credits are returned.
     pub(super) async fn all_back(&self) {
         loop {
             let freed = self.freed.wait();

@@ -1,4 +1,4 @@
-//! From a record to its answer: the programs, their versions, the procedures.
+//! Dispatches a record to its program and procedure, and makes the answer.
 
 use std::net::IpAddr;
 
@@ -8,23 +8,13 @@ use super::access::Caller;
 use super::gate::Gate;
 use super::reply_cache::{CacheLookup, RequestKey};
 use super::wire::{
-    AcceptStat, Arguments, Call, Garbage, NotParsed, Results, RpcMessage, accept, failure_words,
-    is_idempotent, padding, parse, parse_message,
+    AcceptStat, Arguments, Call, Garbage, IO_MAX, MOUNT, NFS, NFS_VERSION, NotParsed, PORTMAP,
+    PORTMAP_VERSION, Results, RpcMessage, accept, failure_words, is_idempotent, padding, parse,
+    parse_message,
 };
 use super::{mountd, portmap};
 
-/// Programs. Source: RFC 1813, 1833.
-pub(super) const NFS: u32 = 100_003;
-pub(super) const MOUNT: u32 = 100_005;
-pub(super) const PORTMAP: u32 = 100_000;
-/// The version of NFS, and of the program that gives out the first handle.
-pub(super) const NFS_VERSION: u32 = 3;
-pub(super) const PORTMAP_VERSION: u32 = 2;
-
-/// Largest read or write, in bytes.
-pub(super) const IO_MAX: u32 = 1 << 20;
-
-/// What is sent to a client, as one record: bytes, then bytes of a file, then zeros.
+/// One record for a client: bytes, then bytes of a file, then zeros.
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) head: Vec<u8>,
@@ -45,7 +35,7 @@ impl Answer {
     }
 }
 
-/// About how many bytes the answer to a record will hold.
+/// The approximate size of the answer to a record.
 pub(super) fn answer_bytes(record: &[u8]) -> usize {
     let Ok(RpcMessage::Call(call)) = parse_message(record) else { return 0 };
     if call.program != NFS {
@@ -64,7 +54,7 @@ impl Gate {
     /// Carries a request out. `None` if nobody waits for the answer any more.
     ///
     /// # Errors
-    /// If the record is no call.
+    /// If the record is not a call.
     pub(super) async fn answer(&self, client: IpAddr, record: &[u8]) -> Result<Option<Answer>, Garbage> {
         let call = match parse_message(record)? {
             RpcMessage::Call(call) => call,
@@ -108,7 +98,7 @@ impl Gate {
                 Some(answer)
             }
             CacheLookup::Duplicate(again) => {
-                tracing::debug!(%client, xid, procedure, "a request that was heard before");
+                tracing::debug!(%client, xid, procedure, "a repeated request");
                 again.answer().await.map(|answer| answer.to_vec().into())
             }
         }

@@ -1,7 +1,7 @@
-//! Open files. NFS has no open and no close: a file is opened at the first read or write, and closed when nobody has
-//! asked for it for a while, or when there are too many. Before it is closed, what was written to it is made stable.
+//! Open files. NFS has no open and no close. So a file is opened at its first read or write, and closed when it was
+//! not used for a while, or when too many are open. Before the close, everything written to it is made stable.
 //!
-//! The lock of a slot is held for reading by whoever uses the handle, and for writing by whoever opens or closes.
+//! The lock of a slot is taken for reading to use the handle, and for writing to open or close it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,16 +14,16 @@ use types::{InodeId, Refusal};
 
 use super::verifier::Verifier;
 
-/// Files that are open, as a rule at most: one that is in use is not closed for another.
+/// Usual maximum of open files. It may be exceeded, because a file in use is not closed.
 const OPEN_MAX: usize = 1024;
-/// How long a file stays open that nobody asks for, in microseconds. While a writer has it open, others must ask the
-/// metadata service for every read.
+/// How long an unused file stays open, in microseconds. While a writer has it open, other gates and mounts must ask
+/// the metadata service for every read.
 const IDLE_US: u64 = 3_000_000;
-/// How long attributes are good enough to check permissions with, in microseconds: as long as the kernel believes those
+/// How long attributes are valid for checks of permissions, in microseconds: the same time as the kernel caches those
 /// of a mount.
 const SEEN_US: u64 = 1_000_000;
 
-/// See the module.
+/// The open files of a gate.
 #[derive(Default)]
 pub(super) struct Files {
     slots: Mutex<BTreeMap<InodeId, Arc<Slot>>>,
@@ -34,11 +34,11 @@ pub(super) struct Files {
 struct Slot {
     inode: InodeId,
     open: Arc<RwLock<Option<Open>>>,
-    /// Written to since the last time that all was made stable.
+    /// Written to since everything was last made stable.
     dirty: AtomicBool,
-    /// When it was last asked for.
+    /// When it was last used.
     used: AtomicU64,
-    /// Attributes, and when they were heard.
+    /// Attributes, and when they were received.
     seen: Mutex<Option<(Attr, u64)>>,
 }
 
@@ -64,7 +64,8 @@ impl OpenFile {
         self.open().map(|open| open.handle).ok_or(ClientError::BadHandle)
     }
 
-    /// Notes that something may have been written, not before it was: who makes the file stable meanwhile may miss it.
+    /// Records that something may have been written. Must be called after the write: otherwise a concurrent
+    /// [`OpenFile::make_stable`] may miss it.
     pub(super) fn has_written(&self) {
         self.slot.dirty.store(true, Ordering::Release);
     }
@@ -80,13 +81,13 @@ impl OpenFile {
     }
 }
 
-/// The handle is of no further use: the client's lease had run out. What was not stable is lost.
+/// Whether the handle is invalid because the client's lease ran out. Unstable bytes are lost.
 pub(super) fn is_handle_invalid(error: ClientError) -> bool {
     matches!(error, ClientError::Refused(Refusal::Fenced | Refusal::Unknown) | ClientError::BadHandle)
 }
 
-/// What was written may be lost. Also that nobody answers: after a while the client gives bytes up. Nobody misses those of
-/// a file that is gone.
+/// Whether written bytes may be lost after this error. That includes a missing answer, because the client gives bytes
+/// up after a while. Bytes of a removed file do not matter.
 pub(super) fn is_lost(error: ClientError) -> bool {
     let harmless = [Refusal::Stale, Refusal::NotFound, Refusal::FileTooLarge].map(ClientError::Refused);
     !harmless.contains(&error)
@@ -109,7 +110,7 @@ impl Files {
         self.lock().get(&inode).cloned()
     }
 
-    /// Opens a file, or uses that it is open.
+    /// Opens a file unless it is open already.
     pub(super) async fn open(
         &self,
         session: &Session,
@@ -132,7 +133,7 @@ impl Files {
             let opened = session.open(inode, write, false).await?;
             slot.see(&opened.attr, now);
             let before = self.put(&mut guard, Some(Open { handle: opened.handle, write }));
-            // Only one for reading: nothing can be lost with it.
+            // The old handle was for reading only, so nothing can be lost with it.
             release(session, before).await;
         }
         let guard = RwLockWriteGuardArc::downgrade(guard);
@@ -146,7 +147,7 @@ impl Files {
         guard.is_some_and(|open| open.write).then_some(OpenFile { slot, guard })
     }
 
-    /// Takes a file over that has just been made and opened.
+    /// Adds a file that was just created and opened.
     pub(super) async fn adopt(&self, session: &Session, opened: &Opened, now: u64, verifier: &Verifier) {
         self.make_room(session, now, verifier).await;
         let slot = self.slot(opened.attr.inode);
@@ -175,7 +176,7 @@ impl Files {
         }
     }
 
-    /// Closes a file whose last name is gone, unless it is in use: then it is found idle later.
+    /// Closes a file whose last name is gone. If it is in use, it is closed later, when it is idle.
     pub(super) async fn forget(&self, session: &Session, inode: InodeId) {
         let Some(slot) = self.known(inode) else { return };
         if let Some(mut guard) = slot.open.try_write_arc() {
@@ -185,14 +186,14 @@ impl Files {
         }
     }
 
-    /// Attributes of an open file that are good enough to check permissions with.
+    /// Attributes of an open file that are recent enough to check permissions.
     pub(super) fn cached_attr(&self, inode: InodeId, now: u64) -> Option<Attr> {
         let slot = self.known(inode)?;
         let seen = slot.lock_seen();
         seen.as_ref().filter(|(_, since)| now < since + SEEN_US).map(|(attr, _)| attr.clone())
     }
 
-    /// Notes attributes of a file, if it is open.
+    /// Stores attributes of a file, if it is open.
     pub(super) fn cache_attr(&self, attr: &Attr, now: u64) {
         if let Some(slot) = self.known(attr.inode) {
             slot.see(attr, now);
@@ -205,13 +206,13 @@ impl Files {
             self.close(session, &slot, verifier).await;
         }
         self.lock().retain(|_, slot| {
-            // Nobody can come to hold it while the table is locked.
+            // While the table is locked, no task can get a new reference.
             let needed = Arc::strong_count(slot) > 1 || now < slot.used.load(Ordering::Relaxed) + SEEN_US;
             needed || slot.open.try_read_arc().is_none_or(|open| open.is_some())
         });
     }
 
-    /// Closes files that were not used for long, if too many are open.
+    /// Closes the files that were unused for the longest time, if too many are open.
     async fn make_room(&self, session: &Session, now: u64, verifier: &Verifier) {
         if self.open.load(Ordering::Relaxed) < OPEN_MAX {
             return;
@@ -223,7 +224,7 @@ impl Files {
         }
     }
 
-    /// Slots that nobody has asked for in `us` microseconds, and nobody holds.
+    /// Slots that were not used for `us` microseconds and that no task holds.
     fn idle(&self, now: u64, us: u64) -> Vec<Arc<Slot>> {
         let slots = self.lock();
         let idle = |slot: &&Arc<Slot>| {
@@ -232,13 +233,13 @@ impl Files {
         slots.values().filter(idle).cloned().collect()
     }
 
-    /// Makes a file stable, then closes it if nobody uses it and nothing has been written meanwhile.
+    /// Makes a file stable, then closes it if it is not in use and was not written to meanwhile.
     async fn close(&self, session: &Session, slot: &Arc<Slot>, verifier: &Verifier) {
         if slot.dirty.load(Ordering::Acquire) {
             let guard = slot.open.read_arc().await;
             let held = OpenFile { slot: Arc::clone(slot), guard };
             if let Err(error) = held.make_stable(session).await {
-                tracing::warn!(inode = %slot.inode, %error, "a file that was written to cannot be made stable");
+                tracing::warn!(inode = %slot.inode, %error, "a file cannot be made stable: its last writes may be lost");
                 self.discard(session, held, verifier).await;
                 return;
             }

@@ -1,4 +1,4 @@
-//! What the procedures have in common: the volume, who may do what with it, attributes, open files.
+//! Common parts of the procedures: the volume, permissions, attributes, open files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -15,7 +15,7 @@ use super::reply_cache::ReplyCache;
 use super::verifier::Verifier;
 use super::wire::{AttrWriter, Status};
 
-/// What the threads of a gate share.
+/// The state that all threads of a gate share.
 pub(super) struct Shared {
     pub(super) mount: Arc<Mount>,
     /// The volume's name, which is the export's too.
@@ -29,11 +29,11 @@ pub(super) struct Shared {
     pub(super) files: Files,
     pub(super) reply_cache: ReplyCache,
     pub(super) verifier: Verifier,
-    /// Clients, now and at most.
+    /// The number of clients, now and at most.
     pub(super) connections: AtomicUsize,
     pub(super) connections_max: usize,
     pub(super) closing: AtomicBool,
-    /// Given when it begins to end.
+    /// Notified when the gate begins to end.
     pub(super) ended: Notify,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Refuses changes where there are none to be.
+    /// Refuses changes if the gate is read-only.
     pub(super) fn check_writable(&self) -> Result<(), Status> {
         if self.shared.read_only { Err(Status::ReadOnly) } else { Ok(()) }
     }
@@ -72,7 +72,7 @@ impl Gate {
         named(attr)
     }
 
-    /// The attributes of a file, perhaps a second old.
+    /// The attributes of a file; they may be a second old.
     pub(super) async fn recent_attr(&self, inode: InodeId) -> Result<Attr, Status> {
         match self.shared.files.cached_attr(inode, self.world.now()) {
             Some(attr) => named(attr),
@@ -80,17 +80,18 @@ impl Gate {
         }
     }
 
-    /// Attributes after a change, if they can be had.
+    /// Attributes after a change, if they are available.
     pub(super) async fn attr_after(&self, inode: InodeId) -> Option<Attr> {
         self.attr(inode).await.ok()
     }
 
-    /// The write verifier now.
+    /// The present write verifier.
     pub(super) fn verifier(&self) -> u64 {
         self.shared.verifier.now(self.shared.mount.client())
     }
 
-    /// Does something with an open file; once more if the file had been opened in an earlier life of this client.
+    /// Does something with an open file. Retries once with a new handle if the old one was lost with the client's
+    /// lease.
     pub(super) async fn with_file<T>(
         &self,
         inode: InodeId,
@@ -120,7 +121,7 @@ impl Gate {
     }
 }
 
-/// A file that is still open somewhere lives on without a name, but not for clients of NFS.
+/// A removed file that is still open somewhere exists without a name, but NFS clients must not see it.
 fn named(attr: Attr) -> Result<Attr, Status> {
     if attr.links == 0 { Err(Status::Stale) } else { Ok(attr) }
 }

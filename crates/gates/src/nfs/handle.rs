@@ -1,5 +1,5 @@
-//! File handles: an inode of one volume of one cluster. They say nothing about a gate, so that all gates know them and
-//! keep knowing them: inode numbers are never used again.
+//! File handles: an inode of one volume of one cluster. They do not depend on a gate, so every gate accepts them,
+//! also after a restart. Inode numbers are never reused.
 //!
 //! ```text
 //! "shl" 1 | cluster (16) | volume (4) | inode (8) | checksum of all before it (4)
@@ -43,8 +43,7 @@ impl FileSystemId {
 
     /// The inode of a handle.
     ///
-    /// # Errors
-    /// [`Status::BadHandle`] for what is none, [`Status::Stale`] for one of another volume.
+    /// # Errors [`Status::BadHandle`] if it is not a handle, [`Status::Stale`] if it belongs to another volume.
     pub(super) fn inode(&self, handle: &[u8]) -> Result<InodeId, Status> {
         let handle: &[u8; HANDLE_LEN] = handle.try_into().map_err(|_| Status::BadHandle)?;
         let (start, rest) = handle.split_at(24);
@@ -58,7 +57,7 @@ impl FileSystemId {
         inode.try_into().map(|inode| InodeId(u64::from_be_bytes(inode))).map_err(|_| Status::BadHandle)
     }
 
-    /// Tells volumes apart.
+    /// A number that differs between volumes.
     pub(super) fn fsid(&self) -> u64 {
         u64::from(crc(&self.cluster.0)) << 32 | u64::from(self.volume.0)
     }

@@ -1,4 +1,4 @@
-//! A volume by NFS version 3 (RFC 1813), for whoever has a client of it.
+//! A volume through NFS version 3 (RFC 1813).
 //!
 //! ```text
 //! NFS client --TCP--> one of n threads, each with its own ring, connections and client session   (server.rs)
@@ -12,14 +12,14 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `server.rs` | beginning and end of a gate |
-//! | `allow.rs` | which clients are let in |
-//! | `connection.rs`, `credits.rs` | one client, and how much may be under way |
+//! | `server.rs` | starts and ends a gate |
+//! | `allow.rs` | which clients are allowed |
+//! | `connection.rs`, `credits.rs` | one client, and limits of what may be in progress |
 //! | `dispatch.rs` | from a record to its answer |
-//! | `reply_cache.rs` | answers that may be asked for again |
-//! | `gate.rs`, `procedures/` | what is done |
+//! | `reply_cache.rs` | the duplicate request cache |
+//! | `gate.rs`, `procedures/` | the procedures |
 //! | `handle.rs` | file handles |
-//! | `access.rs` | who may do what |
+//! | `access.rs` | permissions |
 //! | `files.rs`, `verifier.rs` | open files, and how a client learns of a loss |
 //! | `mountd.rs`, `portmap.rs` | the two programs beside NFS |
 //! | `wire/` | the protocols as bytes, without I/O |

@@ -1,4 +1,5 @@
-//! The program MOUNT, version 3 (RFC 1813, appendix I): gives out the handle of the volume's root, or of a directory below.
+//! The program MOUNT, version 3 (RFC 1813, appendix I): returns the handle of the volume's root, or of a directory
+//! below it.
 
 use types::messages::names::{Attr, FileKind};
 
@@ -7,15 +8,15 @@ use super::wire::{AcceptStat, Call, Garbage, Results, Status, Writer};
 
 /// Longest path. Source: RFC 1813, appendix I.
 const PATH_MAX: usize = 1024;
-/// The kind of credential that a client is to send.
+/// The kind of credential that clients must send.
 const AUTH_SYS: u32 = 1;
 
-/// Carries a procedure out.
+/// Carries out a procedure.
 pub(super) async fn answer(gate: &Gate, call: &Call<'_>) -> Result<Results, AcceptStat> {
     let mut writer = Writer::default();
     let mut arguments = call.arguments.clone();
     match call.procedure {
-        // NULL, and to forget a client, or all of it: nothing is kept of clients.
+        // NULL, UMNT and UMNTALL: there is no state of clients to remove.
         0 | 3 | 4 => {}
         1 => {
             let path = arguments.opaque(PATH_MAX).map_err(|Garbage| AcceptStat::GarbageArgs)?;
@@ -24,16 +25,16 @@ pub(super) async fn answer(gate: &Gate, call: &Call<'_>) -> Result<Results, Acce
                     writer.u32(0).opaque(&gate.shared.file_system.handle(attr.inode)).u32(1).u32(AUTH_SYS);
                 }
                 Err(status) => {
-                    tracing::debug!(path = %path.escape_ascii(), ?status, "not given out");
+                    tracing::debug!(path = %path.escape_ascii(), ?status, "a path is not exported");
                     writer.u32(status.code());
                 }
             }
         }
-        // Who has mounted what: nobody that is known of.
+        // DUMP: clients are not recorded, so the list is empty.
         2 => {
             writer.bool(false);
         }
-        // The exports: one, for no group of clients in particular.
+        // EXPORT: one export, without a group of clients.
         5 => {
             writer.bool(true).opaque(format!("/{}", gate.shared.volume).as_bytes()).bool(false).bool(false);
         }
@@ -42,18 +43,18 @@ pub(super) async fn answer(gate: &Gate, call: &Call<'_>) -> Result<Results, Acce
     Ok(writer.into())
 }
 
-/// The names below the volume of a path; `None` if it is another volume's.
+/// The names of a path below the volume; `None` if it is another volume.
 fn below<'a>(volume: &str, path: &'a [u8]) -> Option<Vec<&'a [u8]>> {
     let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     match names.next() {
-        // All that there is.
+        // The path `/` means the volume's root.
         None => Some(Vec::new()),
         Some(first) => (first == volume.as_bytes()).then(|| names.collect()),
     }
 }
 
 impl Gate {
-    /// The directory at a path, which begins with the volume's name.
+    /// The directory at a path that begins with the volume's name.
     async fn at_path(&self, path: &[u8]) -> Result<Attr, Status> {
         let names = below(&self.shared.volume, path).ok_or(Status::NoEntry)?;
         let mut attr = self.attr(self.shared.mount.root()).await?;

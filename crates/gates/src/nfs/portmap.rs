@@ -1,10 +1,11 @@
-//! The program PORTMAP, version 2 (RFC 1833): at which port a program is. All of them are at the gate's.
+//! The program PORTMAP, version 2 (RFC 1833): tells the port of a program. All programs are at the gate's port.
 
-use super::dispatch::{MOUNT, NFS, NFS_VERSION, PORTMAP, PORTMAP_VERSION};
-use super::wire::{AcceptStat, Call, Garbage, Reader, Writer};
+use super::wire::{
+    AcceptStat, Call, Garbage, MOUNT, NFS, NFS_VERSION, PORTMAP, PORTMAP_VERSION, Reader, Writer,
+};
 
 const TCP: u32 = 6;
-/// What is here: programs and versions.
+/// The programs here, with their versions.
 const HERE: [(u32, u32); 3] = [(PORTMAP, PORTMAP_VERSION), (NFS, NFS_VERSION), (MOUNT, NFS_VERSION)];
 
 /// Carries a procedure out.
@@ -12,7 +13,7 @@ pub(super) fn answer(port: u16, call: &Call<'_>) -> Result<Writer, AcceptStat> {
     let mut writer = Writer::default();
     match call.procedure {
         0 => {}
-        // Nobody sets or unsets anything.
+        // SET and UNSET are refused.
         1 | 2 => {
             writer.bool(false);
         }

@@ -1,8 +1,8 @@
-//! Answers that may be asked for again: a client that has lost its connection repeats its requests, and a file that was
-//! removed cannot be removed twice.
+//! The duplicate request cache. A client that has lost its connection repeats its requests, and must get the first
+//! answer: for example, a file cannot be removed twice.
 //!
-//! A bounded number is remembered, for a while, under the client's address, the request's number, its length and the
-//! checksum of its bytes. A repetition that comes while the first is being carried out waits for its answer.
+//! A bounded number of answers is kept for a while. The key is the client's address, the request's number, length and
+//! checksum. A duplicate of a request in progress waits for its answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::checksum::crc;
 use world::Notify;
 
-/// Answers that are remembered.
+/// Most answers in the cache.
 const ANSWERS_MAX: usize = 4096;
-/// Requests that are still being carried out and are passed over at a time, to make room for one more.
+/// Most requests in progress that are skipped in a search for an old answer to drop.
 const PASSED_OVER_MAX: usize = 8;
-/// For how long, in microseconds: after it a client's numbers may begin anew.
+/// How long answers are kept, in microseconds. After this a client may reuse its numbers.
 const AGE_MAX_US: u64 = 120_000_000;
 
-/// A request that may come again.
+/// The key of a request that may be repeated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RequestKey {
     client: IpAddr,
@@ -33,7 +33,7 @@ impl RequestKey {
     }
 }
 
-/// See the module.
+/// The duplicate request cache of a gate.
 #[derive(Default)]
 pub(super) struct ReplyCache {
     known: Mutex<Known>,
@@ -47,7 +47,8 @@ struct Known {
 }
 
 impl Known {
-    /// Forgets answers that are too old or too many. What is still being carried out stays: its repetition must wait for it.
+    /// Drops answers that are too old or too many. Requests in progress stay, because their duplicates must wait for
+    /// them.
     fn forget_old(&mut self, now: u64) {
         let is_awaited = |entry: &Arc<Entry>| matches!(*entry.lock(), Answer::Awaited);
         let mut passed_over = 0;
@@ -71,7 +72,7 @@ impl Known {
 #[derive(Default)]
 struct Entry {
     answer: Mutex<Answer>,
-    /// Given when there is an answer, or will be none.
+    /// Notified when there is an answer, or there will be none.
     over: Notify,
 }
 
@@ -80,26 +81,26 @@ enum Answer {
     #[default]
     Awaited,
     Given(Arc<[u8]>),
-    /// Whoever was at it has ended.
+    /// The request ended without an answer.
     Never,
 }
 
-/// What is to be done about a request.
+/// What to do with a request.
 pub(super) enum CacheLookup<'a> {
-    /// Carry it out and give the answer.
+    /// Carry it out, then call [`NewRequest::answer`].
     NewRequest(NewRequest<'a>),
-    /// It has been, or is being, carried out.
+    /// It was carried out, or is in progress.
     Duplicate(Duplicate),
 }
 
-/// The duty to answer.
+/// A request in progress, which must be answered.
 pub(super) struct NewRequest<'a> {
     reply_cache: &'a ReplyCache,
     key: RequestKey,
     entry: Arc<Entry>,
 }
 
-/// Somebody else's answer.
+/// The answer to an earlier copy of the request.
 pub(super) struct Duplicate(Arc<Entry>);
 
 impl ReplyCache {
@@ -107,7 +108,7 @@ impl ReplyCache {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose turn a request is at the time `now`.
+    /// Looks up a request at the time `now`.
     pub(super) fn begin(&self, key: RequestKey, now: u64) -> CacheLookup<'_> {
         let mut known = self.lock();
         known.forget_old(now);
@@ -122,7 +123,7 @@ impl ReplyCache {
 }
 
 impl NewRequest<'_> {
-    /// Gives the answer to everybody who asks, now and later.
+    /// Stores the answer for duplicates, waiting and later.
     pub(super) fn answer(self, answer: &[u8]) {
         *self.entry.lock() = Answer::Given(answer.into());
     }
@@ -130,7 +131,7 @@ impl NewRequest<'_> {
 
 impl Drop for NewRequest<'_> {
     fn drop(&mut self) {
-        // In this order, as whoever forgets old ones.
+        // Lock in this order, as `forget_old` does.
         let mut known = self.reply_cache.lock();
         let mut answer = self.entry.lock();
         if matches!(*answer, Answer::Awaited) {
@@ -144,7 +145,7 @@ impl Drop for NewRequest<'_> {
 }
 
 impl Duplicate {
-    /// The answer, when there is one; `None` if there will be none.
+    /// Waits for the answer; `None` if there will be none.
     pub(super) async fn answer(self) -> Option<Arc<[u8]>> {
         loop {
             let over = self.0.over.wait();

@@ -1,4 +1,4 @@
-//! Beginning and end of a gate: the mount, the threads, and the clients that are let in.
+//! Starts and ends a gate: the mount, the threads, and accepting clients.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,46 +21,46 @@ use super::handle::FileSystemId;
 use super::reply_cache::ReplyCache;
 use super::verifier::Verifier;
 
-/// Pause after a connection could not be accepted, in microseconds.
+/// Pause after a failed accept, in microseconds.
 const ACCEPT_PAUSE_US: u64 = 100_000;
-/// Time between two looks at the open files, in microseconds.
+/// Time between two searches for idle open files, in microseconds.
 const CLOSE_IDLE_US: u64 = 1_000_000;
-/// How long requests that are under way may take when the gate ends, in microseconds.
+/// How long requests in progress may take when the gate ends, in microseconds.
 const END_US: u64 = 10_000_000;
-/// Requests of all clients of a thread that are under way at once.
+/// Most requests in progress of all clients of a thread.
 const REQUESTS_MAX: usize = 4096;
-/// Share of the memory budget that requests and answers may take, of all threads together: one part of this many.
+/// Requests and answers of all threads together may take one part in this many of the memory budget.
 const REQUESTS_SHARE: u64 = 4;
-/// Least bytes for the requests of a thread: a few of the largest.
+/// Least bytes for the requests of a thread: enough for a few of the largest.
 const BYTES_MIN: u64 = 8 << 20;
 
-/// What a gate serves, and to whom.
+/// Options of an NFS gate.
 #[derive(Clone, Debug)]
 pub struct NfsOptions {
     /// Where it listens, `host:port`.
     pub listen: String,
-    /// Clients that are let in; none named means those of this machine.
+    /// Clients that are allowed; if empty, those of this machine.
     pub allow: Vec<Network>,
-    /// Nothing can be changed.
+    /// Refuses all changes.
     pub read_only: bool,
-    /// The clients' root counts as nobody.
+    /// Treats the clients' root as nobody.
     pub root_squash: bool,
-    /// Clients at a time.
+    /// Most connections at the same time.
     pub connections: usize,
     /// Threads that serve requests.
     pub threads: usize,
 }
 
-/// Why a gate cannot begin, or did not end well.
+/// Why a gate cannot start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum NfsError {
-    /// The cluster does not let this client in.
+    /// The cluster refuses this client.
     #[error(transparent)]
     Join(#[from] MountError),
-    /// The machine gives no ring or thread.
+    /// An io_uring or a thread cannot be made.
     #[error("this machine gives no ring or thread: {0}")]
     Machine(#[source] io::Error),
-    /// Nobody can be heard there.
+    /// It cannot listen at the address.
     #[error("cannot listen at {at}: {error}")]
     Listen {
         /// Where.
@@ -68,7 +68,7 @@ pub enum NfsError {
         /// Why.
         error: io::Error,
     },
-    /// Others than this machine could come, and nobody said who may.
+    /// Other machines could connect, and no allowed clients were named.
     #[error("whoever reaches {0} could name any user: say which clients may come")]
     Anybody(String),
     /// Not everything written became stable.
@@ -76,7 +76,7 @@ pub enum NfsError {
     Unstable(#[source] ClientError),
 }
 
-/// A gate that has begun.
+/// A running gate.
 pub struct NfsGate {
     world: World,
     shared: Arc<Shared>,
@@ -86,7 +86,7 @@ pub struct NfsGate {
 }
 
 impl NfsGate {
-    /// Refuses what could not be served, before anybody is asked.
+    /// Checks the options before any server is asked.
     ///
     /// # Errors
     /// [`NfsError::Listen`] and [`NfsError::Anybody`].
@@ -94,7 +94,7 @@ impl NfsGate {
         allow_list(options).map(|_| ())
     }
 
-    /// Joins the cluster, listens, and serves. Returns when clients can come.
+    /// Joins the cluster, listens, and serves. Returns when clients can connect.
     pub fn start(client: MountOptions, options: &NfsOptions) -> Result<NfsGate, NfsError> {
         let allow_list = allow_list(options)?;
         let wrong = |error| NfsError::Listen { at: options.listen.clone(), error };
@@ -124,7 +124,7 @@ impl NfsGate {
         match gate.start_threads(&listener, options.threads.max(1), memory) {
             Ok(()) => Ok(gate),
             Err(error) => {
-                // Nobody has written anything yet: there is nothing to lose in leaving.
+                // Nothing has been written yet, so an error here loses nothing.
                 let _ = gate.end();
                 Err(NfsError::Machine(error))
             }
@@ -140,7 +140,7 @@ impl NfsGate {
                     "nfs connections",
                     serve(world.clone(), shared, listener, bytes, number == 0),
                 ),
-                Err(error) => tracing::error!("a thread of the gate gets no ring: {error}"),
+                Err(error) => tracing::error!("cannot make an io_uring for a thread of the gate: {error}"),
             };
             self.threads.push(thread::Builder::new().name("nfs".into()).spawn(serve)?);
         }
@@ -152,7 +152,7 @@ impl NfsGate {
         self.address
     }
 
-    /// Lets what is under way end, and makes everything stable.
+    /// Ends requests in progress, and makes everything stable.
     ///
     /// # Errors
     /// If something written did not become stable.
@@ -183,11 +183,11 @@ fn start_background(mount: &Arc<Mount>) -> io::Result<JoinHandle<()>> {
     let mount = Arc::clone(mount);
     thread::Builder::new().name("client".into()).spawn(move || match World::real() {
         Ok(world) => world.block_on_as("client", mount.background(world.clone())),
-        Err(error) => tracing::error!("the gate's background gets no ring: {error}"),
+        Err(error) => tracing::error!("cannot make an io_uring for the client's background: {error}"),
     })
 }
 
-/// Serves the clients that this thread accepts, until the gate ends. One of the threads looks after idle files.
+/// Serves the clients that this thread accepts, until the gate ends. One of the threads also closes idle files.
 async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: usize, closes_idle: bool) {
     let listener = match world.listen_on(listener) {
         Ok(listener) => listener,
@@ -211,13 +211,13 @@ async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: 
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a client could not be let in");
+                tracing::warn!(%error, "a connection could not be accepted");
                 world.sleep(ACCEPT_PAUSE_US).await;
             }
         }
     }
     if world.timeout(END_US, here.all_back()).await.is_none() {
-        tracing::warn!("requests that are still under way are not answered any more");
+        tracing::warn!("the gate ends while requests are in progress: they get no answer");
     }
 }
 
@@ -233,7 +233,7 @@ async fn accept(listener: &Listener, shared: &Shared) -> Option<io::Result<Conn>
     }
 }
 
-/// One of the connections that a gate may have, given back when dropped.
+/// One of the gate's limited connections; returned when dropped.
 struct Seat(Arc<Shared>);
 
 impl Drop for Seat {
@@ -242,7 +242,7 @@ impl Drop for Seat {
     }
 }
 
-/// Lets a client in, or not.
+/// Accepts or refuses a client.
 fn admit(shared: &Arc<Shared>, conn: &Conn) -> Option<(std::net::IpAddr, Seat)> {
     let peer = conn.peer();
     let client = peer.parse::<SocketAddr>().ok()?.ip();
@@ -259,7 +259,7 @@ fn admit(shared: &Arc<Shared>, conn: &Conn) -> Option<(std::net::IpAddr, Seat)> 
     Some((client, seat))
 }
 
-/// Looks after idle files until the gate ends, and then no more: the end makes everything stable.
+/// Closes idle files until the gate ends. The end of the gate makes everything stable.
 async fn close_idle(gate: Rc<Gate>) {
     let Shared { files, verifier, closing, ended, .. } = &*gate.shared;
     loop {

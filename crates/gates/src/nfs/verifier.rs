@@ -1,29 +1,30 @@
-//! The write verifier: as long as it stays the same, whatever a client has written and been told of is still there.
+//! The write verifier: while it stays the same, every write that was answered is still there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use types::ClientId;
 
-/// A number that differs between starts of gates, between the lives of a gate's client, and after every loss.
+/// A number that changes at every start of a gate, with every new client id of the gate, and after every loss.
 pub(super) struct Verifier {
     start: u64,
     losses: AtomicU64,
 }
 
 impl Verifier {
-    /// For a gate that begins, with a random number.
+    /// For a new gate; `start` is random.
     pub(super) fn new(start: u64) -> Verifier {
         Verifier { start, losses: AtomicU64::new(0) }
     }
 
-    /// Something is lost that a client may count on: it is to write again what it has not committed.
+    /// Changes the verifier after a loss, so that clients write uncommitted bytes again.
     pub(super) fn change(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The verifier now. `client` gets another id when its lease has run out, and everything unstable goes with the old.
+    /// The present verifier. `client` is the mount's id: it changes after the lease ran out, when all unstable bytes
+    /// are lost.
     pub(super) fn now(&self, client: ClientId) -> u64 {
-        // Odd factors: none of the sums meets another within any life that a gate can have.
+        // Because of the odd factors, the sum does not repeat within any possible run of a gate.
         let lives = client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let losses = self.losses.load(Ordering::Acquire).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         self.start.wrapping_add(lives).wrapping_add(losses)

@@ -1,5 +1,5 @@
-//! A disk of an NBD server: as much of the protocol as a load needs (`doc/proto.md` of the NBD project).
-//! It has nothing in common with the gate that it measures, not even the numbers.
+//! A client for a disk of an NBD server: the part of the protocol that a load needs (`doc/proto.md` of the NBD
+//! project). It shares no code with the gate that it measures, not even the protocol's numbers.
 
 use std::io::{self, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ const FLUSH: u16 = 3;
 pub struct NbdDisk {
     to: TcpStream,
     from: BufReader<TcpStream>,
-    /// Bytes that the requests on their way ask for, by number.
+    /// Bytes that requests in flight ask for, by number.
     asked: std::collections::BTreeMap<u64, usize>,
 }
 
@@ -84,12 +84,12 @@ impl NbdDisk {
         }
     }
 
-    /// What writes from `at` on.
+    /// Writes sequentially from `at` on.
     pub fn writer(self, at: u64) -> impl Sink {
         Writer::new(self, at)
     }
 
-    /// What reads from `at` up to `end`.
+    /// Reads sequentially from `at` up to `end`.
     pub fn reader(self, at: u64, end: u64) -> impl Read {
         Reader::new(self, at, end)
     }

@@ -1,4 +1,4 @@
-//! A file of an NFS server, version 3 over TCP: as much of RFC 1813 and RFC 5531 as a load needs.
+//! A client for a file of an NFS server, version 3 over TCP: the parts of RFC 1813 and RFC 5531 that a load needs.
 
 use std::io::{self, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,9 +28,9 @@ pub struct NfsFile {
     to: TcpStream,
     from: BufReader<TcpStream>,
     handle: Vec<u8>,
-    /// The verifier that the first write came back with; another one says that the server has lost bytes.
+    /// The verifier in the answer to the first write. A different one means that the server has lost bytes.
     verifier: Option<[u8; 8]>,
-    /// Requests on their way: whether they read, and how many bytes.
+    /// Requests in flight: whether they read, and how many bytes.
     asked: std::collections::BTreeMap<u64, (bool, usize)>,
 }
 
@@ -38,7 +38,7 @@ fn bad(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidData, format!("the NFS server {}", what.into()))
 }
 
-/// Arguments as XDR has them.
+/// Encodes arguments in XDR.
 #[derive(Default)]
 struct Words(Vec<u8>);
 
@@ -62,7 +62,7 @@ impl Words {
     }
 }
 
-/// Results as XDR has them.
+/// Decodes results in XDR.
 struct Answer<'a>(&'a [u8]);
 
 impl<'a> Answer<'a> {
@@ -84,7 +84,7 @@ impl<'a> Answer<'a> {
         Ok(bytes)
     }
 
-    /// Something that may be missing, of so many bytes.
+    /// An optional value of `len` bytes.
     fn maybe(&mut self, len: usize) -> io::Result<()> {
         if self.number()? != 0 {
             self.take(len)?;
@@ -92,7 +92,7 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    /// The status in front; the results only if it is no failure.
+    /// The status; the results follow only if it is success.
     fn ok(&mut self, what: &str) -> io::Result<()> {
         match self.number()? {
             0 => Ok(()),
@@ -146,12 +146,12 @@ impl NfsFile {
         Ok(file)
     }
 
-    /// What writes the file from its start.
+    /// Writes the file from its start.
     pub fn writer(self) -> impl Sink {
         Writer::new(self, 0)
     }
 
-    /// What reads the first `bytes` bytes.
+    /// Reads the first `bytes` bytes.
     pub fn reader(self, bytes: u64) -> impl Read {
         Reader::new(self, 0, bytes)
     }

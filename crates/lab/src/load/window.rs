@@ -1,5 +1,5 @@
-//! What a kernel does between a program and a server far away: small writes are gathered and sent while the program goes
-//! on, and bytes that will be read are asked for before. Both within a window of requests that are on their way.
+//! Does what a kernel does between a program and a remote server: gathers small writes and sends them in the
+//! background, and reads ahead. Both use a window of requests in flight.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::Sink;
 
-/// Bytes of a request: what Linux makes of sequential small ones, give or take.
+/// Bytes of a request: about what Linux makes of small sequential ones.
 const REQUEST: usize = 64 << 10;
-/// Requests on their way.
+/// Most requests in flight.
 const REQUESTS: usize = 16;
 
 /// How long an answer may take.
@@ -34,11 +34,11 @@ pub(super) trait Wire {
     fn send_read(&mut self, id: u64, at: u64, len: usize) -> io::Result<()>;
     /// The next answer: the request's number, and its bytes if they were asked for.
     fn answer(&mut self) -> io::Result<(u64, Vec<u8>)>;
-    /// Returns when everything that was written is stable; nothing else is on its way.
+    /// Returns when everything written is stable. No other request may be in flight.
     fn stable(&mut self) -> io::Result<()>;
 }
 
-/// Bytes that go out in order.
+/// Writes bytes in order.
 pub(super) struct Writer<W> {
     wire: W,
     at: u64,
@@ -100,10 +100,10 @@ impl<W: Wire> Sink for Writer<W> {
     }
 }
 
-/// Bytes that come in, asked for ahead.
+/// Reads bytes in order, with read-ahead.
 pub(super) struct Reader<W> {
     wire: W,
-    /// What is to be asked for next, and where it ends.
+    /// The next offset to request, and the end.
     at: u64,
     end: u64,
     asked: u64,

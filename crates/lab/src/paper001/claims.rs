@@ -1,4 +1,4 @@
-//! What the paper found, and what is found here.
+//! The paper's findings, compared with the results here.
 
 use super::runs::{Measured, Point};
 use super::scale::{FAST, SLOW};
@@ -6,18 +6,18 @@ use super::service::AccessPath;
 use super::small_write::CLASSIC;
 use crate::load::Item;
 
-/// How a finding of the paper fares.
+/// The verdict on a finding of the paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The same is seen here.
+    /// The same result here.
     Reproduced,
-    /// What the paper suffered from is not seen here.
+    /// The paper's problem does not occur here.
     Better,
-    /// Something else is seen here.
+    /// A different result here.
     NotReproduced,
-    /// What the paper compared with is not here.
+    /// The system that the paper compared with is not available here.
     NotComparable,
-    /// Nothing here can show it.
+    /// It cannot be measured here.
     NotMeasured,
 }
 
@@ -34,23 +34,23 @@ impl Verdict {
     }
 }
 
-/// A finding of the paper beside what is found here.
+/// A finding of the paper and the result here.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Claim {
     /// The experiment.
     pub id: &'static str,
-    /// What the paper found.
+    /// The paper's finding.
     pub paper: &'static str,
-    /// What is found here.
+    /// The result here.
     pub here: String,
-    /// How they compare, and why.
+    /// The verdict and its reason.
     pub verdict: Judged,
 }
 
 /// A verdict and its reason.
 pub type Judged = (Verdict, &'static str);
 
-/// From one number of clients to the next, less than this is no growth any more.
+/// Least growth from one number of clients to the next that counts as growth.
 const GROWTH: f64 = 1.10;
 
 impl Measured {
@@ -64,7 +64,7 @@ impl Measured {
         Point { way: AccessPath::Centralised, ..self.peers(clients, FAST.mbit) }
     }
 
-    /// The server's node works, with so many nodes in the RAID.
+    /// The server's node works, with this number of nodes in the RAID.
     pub fn width(&self, nodes: u32) -> Point {
         Point { way: AccessPath::FileGate, nodes, clients: 1, first: 1, mbit: FAST.mbit }
     }
@@ -94,19 +94,19 @@ impl Measured {
         (1..=self.scale.clients).filter_map(|n| self.rate(self.central(n), item)).fold(0.0, f64::max)
     }
 
-    /// How many times that all clients reach together, peer to peer.
+    /// The rate of all clients together, peer to peer, over the best centralised rate.
     pub fn gain(&self, item: Item) -> f64 {
         let all = self.rate(self.peers(self.scale.clients, FAST.mbit), item).unwrap_or_default();
         all / self.central_best(item).max(f64::MIN_POSITIVE)
     }
 
-    /// The number of clients from which on one more brings no more; none if each does.
+    /// The least number of clients at which one more brings no growth; `None` if each brings growth.
     pub fn saturation(&self, item: Item, point: impl Fn(u32) -> Point) -> Option<u32> {
         (1..self.scale.clients).find(|n| self.ratio(item, point(n + 1), point(*n)) < GROWTH)
     }
 }
 
-/// One verdict if it is as expected, another one if not.
+/// `so` if the result is as expected, else `otherwise`.
 fn judge(as_expected: bool, so: Judged, otherwise: Judged) -> Judged {
     if as_expected { so } else { otherwise }
 }
@@ -200,7 +200,7 @@ fn order(measured: &Measured) -> Claim {
     let rates = |item| PATHS.map(|(way, _)| measured.rate(measured.service(way), item).unwrap_or_default());
     let told = |rates: [f64; 4]| {
         let mut paths: Vec<(f64, &str)> = rates.into_iter().zip(PATHS.map(|(_, name)| name)).collect();
-        // A stable sort: what is equal stays in the paper's order.
+        // The sort is stable: equal rates stay in the paper's order.
         paths.sort_by(|one, other| other.0.total_cmp(&one.0));
         let words: Vec<String> = paths.iter().map(|(rate, name)| format!("{name} {rate:.1}")).collect();
         words.join(", ")
@@ -214,7 +214,7 @@ fn order(measured: &Measured) -> Claim {
     }
 }
 
-/// Two rates that differ by less have no order: repetitions of one point differ by as much.
+/// Rates that differ by less count as equal, because repetitions of one point differ by as much.
 const LEVEL: f64 = 0.9;
 
 /// By the rates of [`PATHS`].
@@ -366,12 +366,12 @@ fn together(measured: &Measured) -> Vec<Claim> {
     ]
 }
 
-/// Of each comparison with CDD.
+/// The verdict on each comparison with CDD.
 const STAND_IN: Judged = (
     Verdict::NotComparable,
     "CDD cannot be had; in its place stands the paper's own arrangement, which had beaten it",
 );
-/// Of each row of the paper's slower cluster.
+/// The verdict on each row of the paper's slower cluster.
 const SLOW_NODES: Judged = (
     Verdict::NotMeasured,
     "neither CDD nor slow nodes can be had: all nodes share the cores of one machine and have disks of RAM; less time on the cores would not make a processor of 180 MHz with 64 MB and a disk of 11 MB/s",
@@ -386,7 +386,7 @@ fn widths(measured: &Measured) -> Vec<Claim> {
         let rates: Vec<String> = widths.iter().map(|nodes| format!("{:.1}", rate(*nodes, item))).collect();
         format!("{} MB/s with {} nodes", rates.join(", "), names.join(", "))
     };
-    // How many times the same node's rate when the bricks are gathered at it, at each width that has both.
+    // The node's rate over its rate with the bricks gathered at it, at each width that has both.
     let over = |item| {
         let both = widths.iter().filter(|nodes| measured.rate(measured.gathered(**nodes), item).is_some());
         let told = |nodes: &u32| {
@@ -473,7 +473,7 @@ fn widths(measured: &Measured) -> Vec<Claim> {
     ]
 }
 
-/// The small write, until it is durable, and all told.
+/// The small write: its cost until it is durable, and its total cost.
 fn small_write(measured: &Measured) -> [Claim; 2] {
     let small = &measured.small_write;
     let (durable, later) = (small.durable, small.later);

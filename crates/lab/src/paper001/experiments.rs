@@ -1,4 +1,4 @@
-//! What is measured, in which order.
+//! All measurements, in order.
 //!
 //! | cluster | runs | for |
 //! |---|---|---|
@@ -29,10 +29,10 @@ use crate::sandbox::SANDBOX_DIR;
 const GATE: u32 = 1;
 const BLOCKS: [Item; 2] = [Item::WriteBlocks, Item::ReadBlocks];
 
-/// Measures everything, within a [sandbox](crate::sandbox). `shoal` is the program; `say` hears how far it is.
+/// Measures everything, within a [sandbox](crate::sandbox). `shoal` is the program; `say` gets progress messages.
 ///
 /// # Errors
-/// Something did not work: then there are no results.
+/// A step failed; then there are no results.
 pub fn measure(shoal: &Path, scale: &Scale, say: &dyn Fn(&str)) -> Result<Measured> {
     let start = Instant::now();
     let network = Network::build(scale.nodes(), FAST)?;
@@ -130,7 +130,7 @@ impl<'n> Lab<'n> {
         self.network.shape(FAST)
     }
 
-    /// The centralised arrangement: its gate node by itself, and, of the largest one, its clients.
+    /// The centralised arrangement: its gate node alone, and, in the largest cluster, its clients too.
     fn gathered(&mut self, cluster: &Cluster<'n>) -> Result<()> {
         let (nodes, times) = (cluster.plan().nodes, self.scale.repetitions);
         let point =
@@ -147,7 +147,7 @@ impl<'n> Lab<'n> {
         Ok(())
     }
 
-    /// By an NFS gate at a node.
+    /// Measures through an NFS gate at a node.
     fn nfs(&mut self, cluster: &Cluster<'n>, gate: u32, point: Point, bytes: u64) -> Result<()> {
         let nodes: Vec<u32> = (point.first..point.first + point.clients).collect();
         let memory = self.scale.gate_memory(point.clients);
@@ -161,7 +161,7 @@ impl<'n> Lab<'n> {
         small_write::count(&cluster, 2, self.scale.overwrites)
     }
 
-    /// Some items at a point, several times: what writes, then, with empty caches, what reads.
+    /// Measures some items at a point, several times: first writes, then, with empty caches, reads.
     fn series<'s>(
         &mut self,
         point: Point,
@@ -219,7 +219,7 @@ impl<'n> Lab<'n> {
     }
 }
 
-/// What each client does at the same time.
+/// Runs `work` for all clients at the same time.
 fn together(clients: u32, work: impl Fn(usize) -> Result<Interval> + Sync) -> Result<Vec<Interval>> {
     let start = Barrier::new(clients as usize);
     thread::scope(|scope| {

@@ -1,15 +1,15 @@
-//! What the paper's system is made of, and what Shoal has instead.
+//! The mechanisms of the paper's system, and what Shoal has in their place.
 
 use std::fmt::Write;
 
-/// A part of the paper's system beside what Shoal has instead.
+/// A mechanism of the paper's system, and what Shoal has in its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Mechanism {
     /// The mechanism.
     pub id: &'static str,
     /// What the paper has.
     pub paper: &'static str,
-    /// What Shoal has, and what it has not.
+    /// What Shoal has, and what it lacks.
     pub here: &'static str,
     /// Where this page shows it; nothing if only tests do.
     pub shown: &'static str,
@@ -17,7 +17,7 @@ pub struct Mechanism {
     pub tests: &'static [&'static str],
 }
 
-/// All of them.
+/// All mechanisms.
 pub const MECHANISMS: [Mechanism; 9] = [
     Mechanism {
         id: "001-M1",
@@ -110,7 +110,7 @@ pub const MECHANISMS: [Mechanism; 9] = [
     },
 ];
 
-/// The part of the page.
+/// The page's section on mechanisms.
 pub fn table() -> String {
     let mut text =
         String::from("## Mechanisms\n\n| | the paper's system | Shoal | shown by |\n|---|---|---|---|\n");

@@ -14,14 +14,15 @@ use crate::chart::{Axes, Series, bar_chart, line_chart};
 use crate::error::{Result, doing};
 use crate::load::Item;
 
-/// What a link carries at most, in MB/s.
+/// The capacity of a link in MB/s.
 fn wire(mbit: u32) -> f64 {
     f64::from(mbit) / 8.0
 }
 
-/// Bytes on the wire for one that is written, above which stripes are not written whole: centralised, it is two and parity.
+/// Bytes on the wire per byte written. Above this, stripes are not written whole: in the centralised arrangement a byte
+/// takes two, and its parity.
 const PARTS: f64 = 3.0;
-/// Above this the cores may have been the limit.
+/// The share of busy time above which the cores may have been the limit.
 const BUSY: f64 = 0.85;
 
 /// Writes the page, its pictures and all runs into a directory.
@@ -166,7 +167,7 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Below tables with such columns.
+/// The note below tables with a column for bytes on the wire.
 const WIRE_PER_BYTE: &str =
     "\n*Wire per byte*: bytes on all links, headers counted, for one that is written or read.\n";
 
@@ -481,7 +482,7 @@ fn busy(measured: &Measured, points: &[Point]) -> String {
     format!("{:.0} %, at most {:.0} %{mark}", mean * 100.0, most * 100.0)
 }
 
-/// Over which ways, with how many nodes at work, the cores may have been the limit.
+/// The access paths and numbers of clients at which the cores may have been the limit.
 fn hot(measured: &Measured) -> Vec<String> {
     let over_links = measured.runs.iter().filter(|run| run.point.way != AccessPath::Local);
     let hot = over_links.filter(|run| run.busy > BUSY).map(|run| (run.point.way, run.point.clients));

@@ -8,10 +8,10 @@ use super::small_write::SmallWrite;
 use crate::error::{Result, doing};
 use crate::load::Item;
 
-/// What is arranged: one point of a figure.
+/// The arrangement of one point of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// The way to the bytes.
+    /// The access path.
     pub way: AccessPath,
     /// Nodes in the RAID.
     pub nodes: u32,
@@ -23,14 +23,14 @@ pub struct Point {
     pub mbit: u32,
 }
 
-/// One item, once.
+/// One run of an item.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// What was arranged.
+    /// The arrangement.
     pub point: Point,
-    /// What was done.
+    /// The item of the load.
     pub item: Item,
-    /// Which time, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
     /// Bytes of all clients together.
     pub bytes: u64,
@@ -40,7 +40,7 @@ pub struct Run {
     pub busy: f64,
     /// Bytes that the switch passed on.
     pub wire: u64,
-    /// Packets that found a queue full.
+    /// Packets that were dropped because a queue was full.
     pub dropped: u64,
 }
 
@@ -110,7 +110,7 @@ impl Measured {
         (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
     }
 
-    /// Mean number of bytes that went over links for one that was written or read.
+    /// Mean number of bytes over links per byte written or read.
     pub fn wire_per_byte(&self, point: Point, item: Item) -> Option<f64> {
         let runs = self.of(point, item);
         let (wire, bytes) =
@@ -137,7 +137,7 @@ impl Measured {
         })
     }
 
-    /// What [`Measured::to_json`] wrote.
+    /// Reads the output of [`Measured::to_json`].
     ///
     /// # Errors
     /// Something is missing, or is not of this version.

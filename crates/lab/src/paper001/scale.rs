@@ -1,4 +1,4 @@
-//! How large everything is.
+//! The sizes of all experiments.
 
 use crate::topology::Link;
 
@@ -8,17 +8,17 @@ pub const MB: f64 = 1e6;
 /// The sizes of a run of all experiments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scale {
-    /// A short one, which shows that everything works and measures nothing.
+    /// A short run, which shows that everything works and measures nothing.
     pub is_quick: bool,
     /// Numbers of nodes in the RAID, the largest last (paper: 2 to 16).
     pub widths: Vec<u32>,
-    /// Those at which the centralised arrangement is measured too, the largest last.
+    /// The numbers of nodes at which the centralised arrangement is measured too, the largest last.
     pub widths_gathered: Vec<u32>,
     /// Nodes that work at once, at most (paper: 5).
     pub clients: u32,
     /// Bytes that a client writes and reads (paper: 500 MB).
     pub bytes: u64,
-    /// The same of each client of several that share one gate.
+    /// Bytes that each client writes and reads if several share one gate.
     pub bytes_shared: u64,
     /// Repetitions at 100 Mbit/s (paper: 10).
     pub repetitions: u32,
@@ -30,7 +30,8 @@ pub struct Scale {
     pub brick: u64,
     /// Memory budget of a brick, in bytes.
     pub brick_memory: u64,
-    /// Memory budget of a mount, or of a gate with one client, in bytes: three quarters may be writes that are not stable yet.
+    /// Memory budget of a mount, or of a gate with one client, in bytes: three quarters may be writes that are not
+    /// stable yet.
     pub client_memory: u64,
     /// Bytes of a unit.
     pub unit: u32,
@@ -42,13 +43,13 @@ const QUEUE: u32 = 256 << 10;
 pub const FAST: Link = Link { mbit: 100, queue: QUEUE };
 /// The paper's slow link.
 pub const SLOW: Link = Link { mbit: 10, queue: QUEUE };
-/// What the links carry while a cluster is made: disks that are formatted from afar are no part of what is measured.
+/// The rate of the links while a cluster is made: formatting of remote disks is not measured.
 pub const MAKING: Link = Link { mbit: 1000, queue: QUEUE };
-/// RAM of a sandbox, in bytes: what bricks hold, and logs.
+/// RAM of a sandbox, in bytes, for bricks and logs.
 pub const SANDBOX_BYTES: u64 = 3 << 30;
 
 impl Scale {
-    /// What the page is made from: within ten minutes on two cores.
+    /// The sizes for the page; a run takes less than ten minutes on two cores.
     pub fn full() -> Scale {
         Scale {
             is_quick: false,
@@ -67,7 +68,7 @@ impl Scale {
         }
     }
 
-    /// Within a minute.
+    /// The sizes for a run of less than a minute.
     pub fn quick() -> Scale {
         Scale {
             is_quick: true,
@@ -87,21 +88,22 @@ impl Scale {
         self.widths.last().copied().unwrap_or(2)
     }
 
-    /// Memory budget of a gate that serves so many clients, in bytes.
+    /// Memory budget of a gate for this number of clients, in bytes.
     ///
-    /// It grows with them. Out of the memory for one, five could not have a whole stripe of 16 nodes each: parity would be
-    /// made from parts of stripes, and what is read for that would be taken for the limit of the gate's link. Half of a
-    /// mount's for each are three such stripes; twice or four times as much is no faster.
+    /// It grows with the number of clients. In the memory for one client, five clients could not each have a whole
+    /// stripe of 16 nodes: parity would be computed from parts of stripes, and the reads for that would look like the
+    /// limit of the gate's link. Half of a mount's budget for each client is enough for three such stripes; two or
+    /// four times as much is no faster.
     pub fn gate_memory(&self, clients: u32) -> u64 {
         self.client_memory / 2 * u64::from(clients.max(2))
     }
 
-    /// Bytes that a mount may hold back, at most.
+    /// Most bytes that a mount may buffer.
     pub fn cache(&self) -> u64 {
         held_back(self.client_memory)
     }
 
-    /// Bytes that a gate may hold back for each of many clients, at most.
+    /// Most bytes that a gate may buffer for each of many clients.
     pub fn cache_shared(&self) -> u64 {
         held_back(self.client_memory / 2)
     }

@@ -1,4 +1,4 @@
-//! The ways to the bytes.
+//! The access paths.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::error::{Result, doing};
 use crate::load::{Item, LocalFile, NbdDisk, NfsFile, Sink};
 use crate::node::Program;
 
-/// One of the ways.
+/// An access path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AccessPath {
     /// A file in the same RAM that the bricks are in: no network, no Shoal.
@@ -27,7 +27,7 @@ pub enum AccessPath {
 }
 
 impl AccessPath {
-    /// All of them.
+    /// All access paths.
     pub const ALL: [AccessPath; 6] = [
         AccessPath::Local,
         AccessPath::FileGate,
@@ -37,7 +37,7 @@ impl AccessPath {
         AccessPath::Centralised,
     ];
 
-    /// What people call it.
+    /// Its title on the page.
     pub fn title(self) -> &'static str {
         match self {
             AccessPath::Local => "local disk",
@@ -49,21 +49,21 @@ impl AccessPath {
         }
     }
 
-    /// The way with this title.
+    /// The access path with this title.
     pub fn named(title: &str) -> Option<AccessPath> {
         AccessPath::ALL.into_iter().find(|way| way.title() == title)
     }
 }
 
-/// A way that is open to some clients, which count from 0.
+/// An access path for some clients, which count from 0.
 pub trait Service: Sync {
-    /// Where a client's bytes go to.
+    /// Opens a client's file or disk for writing.
     ///
     /// # Errors
     /// It cannot be opened.
     fn sink(&self, client: usize, item: Item, bytes: u64) -> Result<Box<dyn Sink>>;
 
-    /// Where they come from.
+    /// Opens it for reading.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -75,7 +75,7 @@ pub trait Service: Sync {
     /// Something could not be made stable.
     fn drop_caches(&mut self) -> Result<()>;
 
-    /// Removes what was written, and closes.
+    /// Removes the written files, and closes.
     ///
     /// # Errors
     /// Something could not be made stable.
@@ -93,7 +93,7 @@ fn name(client: usize, item: Item) -> String {
 
 fn remove(dir: &Path, client: usize) {
     for item in [Item::PutChars, Item::WriteBlocks] {
-        // A run of some items only has left some files only.
+        // A run with only some items has made only some files.
         let _ = std::fs::remove_file(file(dir, client, item));
     }
 }
@@ -111,7 +111,7 @@ impl Service for Local {
     }
 
     fn drop_caches(&mut self) -> Result<()> {
-        // It is RAM: there is nothing slower behind it.
+        // It is RAM, so there is no cache to empty.
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<'c, 'n> Mounts<'c, 'n> {
     /// Mounts the volume at these nodes.
     ///
     /// # Errors
-    /// What a mount said.
+    /// A mount failed.
     pub fn open(cluster: &'c Cluster<'n>, nodes: Vec<u32>) -> Result<Mounts<'c, 'n>> {
         let mounts = mount_all(cluster, &nodes)?;
         Ok(Mounts { cluster, nodes, mounts })
@@ -178,7 +178,7 @@ impl<'c, 'n> Disk<'c, 'n> {
     /// Starts the gate.
     ///
     /// # Errors
-    /// What it said.
+    /// The gate failed.
     pub fn open(cluster: &'c Cluster<'n>, node: u32) -> Result<Disk<'c, 'n>> {
         let (gate, at) = cluster.nbd_gate(node)?;
         Ok(Disk { cluster, node, gate: Some(gate), at })
@@ -227,16 +227,16 @@ pub struct Nfs<'c, 'n> {
 }
 
 impl<'c, 'n> Nfs<'c, 'n> {
-    /// Starts the gate at a node, with so many bytes of memory, for clients at these nodes.
+    /// Starts the gate at a node, with `memory` bytes as its budget, for clients at these nodes.
     ///
     /// # Errors
-    /// What it said.
+    /// The gate failed.
     pub fn open(cluster: &'c Cluster<'n>, node: u32, memory: u64, clients: Vec<u32>) -> Result<Nfs<'c, 'n>> {
         let (gate, at) = cluster.nfs_gate(node, memory)?;
         Ok(Nfs { cluster, node, memory, clients, gate: Some(gate), at })
     }
 
-    /// A file by a connection of the client's node.
+    /// Opens a file through a new connection from the client's node.
     fn connect(
         &self,
         client: usize,

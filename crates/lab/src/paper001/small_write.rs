@@ -1,7 +1,7 @@
-//! What an overwrite of 4 KiB costs, counted: accesses of disks, and what goes over the links.
+//! Counts the cost of an overwrite of 4 KiB: accesses to disks, and traffic on the links.
 //!
-//! RAID-5 reads the old data and the old parity, and writes both anew: four accesses. Here every brick's disk is an NBD
-//! server that notes each request, so nothing is left out: the journal, its syncs, and whatever is put off.
+//! RAID-5 reads the old data and the old parity, and writes both: four accesses. Here every brick's disk is an NBD
+//! server that logs each request, so everything is counted: the journal, its syncs, and deferred work.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -18,16 +18,16 @@ use crate::network::Traffic;
 const PIECE: usize = 4 << 10;
 /// Bytes of the file: whole stripes, many of them.
 const FILE: u64 = 24 << 20;
-/// From one overwrite's place to the next one's, in pieces: prime, so that they are all over the file.
+/// Distance between overwrites, in pieces: a prime, so that they are spread over the file.
 const STRIDE: u64 = 1223;
 /// Accesses of the classic RAID-5 small write.
 pub const CLASSIC: u32 = 4;
-/// For how long nothing must happen before all that was put off counts as done.
+/// Time without accesses after which all deferred work counts as done.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long that may take.
+/// How long deferred work may take.
 const QUIET_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Accesses of all disks together.
+/// Accesses to all disks together.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Accesses {
     /// Requests that read.
@@ -55,7 +55,7 @@ impl Accesses {
         }
     }
 
-    /// Those in a log of nbdkit: a line for each request, and one, with dots in front, for its end.
+    /// Counts the accesses in a log of nbdkit: one line for each request, and one that begins with dots for its end.
     fn of_log(log: &str) -> Accesses {
         let mut accesses = Accesses::default();
         for line in log.lines() {
@@ -86,16 +86,16 @@ impl Accesses {
 
 const REQUESTS: [&str; 5] = ["Read", "Write", "Flush", "Zero", "Trim"];
 
-/// What some overwrites came to.
+/// The cost of some overwrites.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SmallWrite {
     /// How many there were, each made durable before the next.
     pub overwrites: u64,
     /// Until the last one was durable.
     pub durable: Accesses,
-    /// After that, until nothing was left to be done.
+    /// After that, until all deferred work was done.
     pub later: Accesses,
-    /// Packets over all links, less those of as long a time of idleness.
+    /// Packets over all links, minus those of an idle period of the same length.
     pub packets: u64,
     /// The same in bytes, headers counted.
     pub wire: u64,
@@ -104,7 +104,7 @@ pub struct SmallWrite {
 }
 
 impl SmallWrite {
-    /// So many of one overwrite.
+    /// The mean per overwrite.
     pub fn each(&self, count: u64) -> f64 {
         count as f64 / self.overwrites.max(1) as f64
     }
@@ -136,7 +136,7 @@ impl SmallWrite {
 /// Overwrites pieces of a file through a mount at `node`, and counts.
 ///
 /// # Errors
-/// Something could not be written, or does not come to rest.
+/// A write failed, or the disks do not come to rest.
 pub fn count(cluster: &Cluster<'_>, node: u32, overwrites: u64) -> Result<SmallWrite> {
     let mount = cluster.mount(node)?;
     let path = mount.dir().join("small");
@@ -192,7 +192,7 @@ fn accesses(cluster: &Cluster<'_>) -> Result<Accesses> {
     Ok(all)
 }
 
-/// Waits until nothing has touched a disk for a while. The accesses until then.
+/// Waits until no disk has been accessed for a while. Returns the accesses until then.
 fn rest(cluster: &Cluster<'_>) -> Result<Accesses> {
     let start = Instant::now();
     let mut last = (accesses(cluster)?, Instant::now());
@@ -209,7 +209,7 @@ fn rest(cluster: &Cluster<'_>) -> Result<Accesses> {
     Ok(last.0)
 }
 
-/// What goes over the links when nobody does anything.
+/// The traffic of an idle cluster.
 fn idle(cluster: &Cluster<'_>, time: Duration) -> Result<Traffic> {
     let before = cluster.network().forwarded()?;
     std::thread::sleep(time);

@@ -1,4 +1,5 @@
-//! The page, its verdicts and the JSON of made-up runs.
+//! The page and its verdicts say what the figures say: they are made from invented measurements whose right verdicts
+//! are known.
 
 use super::claims::{Claim, Verdict, claims};
 use super::report::page;

@@ -1,3 +1,6 @@
+//! Any M lost units come back byte for byte: units are taken away in all ways, rebuilt and compared, with every
+//! backend, and parity is compared with that of ISA-L.
+
 use proptest::prelude::*;
 use types::checksum::crc;
 

@@ -1,7 +1,8 @@
-//! Which bricks are in a group together, before anybody has a role.
+//! Chooses the bricks of each group, before slots are assigned.
 //!
-//! Bricks are numbered by domain, then id. Each gets a quota of memberships first; then every group in turn takes
-//! the bricks that are furthest behind with theirs and, among those, the ones that met its members least often.
+//! Bricks are numbered by domain, then id. First each brick gets a quota of groups. Then each group in turn takes the
+//! bricks that have used the smallest share of their quota and, among those, the bricks that share the fewest groups
+//! with its members so far.
 
 use std::cmp::Reverse;
 
@@ -9,13 +10,13 @@ use types::BrickId;
 
 use crate::mix;
 
-/// The members of each group: numbers of bricks, in no order that means anything.
+/// The members of each group as brick numbers. Their order has no meaning.
 pub(super) fn choose(domains: &[Vec<BrickId>], groups: usize, slots: usize) -> Vec<Vec<usize>> {
     let ids: Vec<BrickId> = domains.iter().flatten().copied().collect();
     let domain_of: Vec<usize> =
         domains.iter().enumerate().flat_map(|(domain, bricks)| vec![domain; bricks.len()]).collect();
     let quotas = quotas(domains, groups, slots);
-    // In one class are bricks that have had the same share of their quota, in steps of the smallest quota.
+    // Bricks are ranked by the used share of their quota, in steps of the smallest quota.
     let step = quotas.iter().copied().filter(|&quota| quota > 0).min().unwrap_or(1);
     let mut used = vec![0usize; ids.len()];
     let mut met = vec![0u16; ids.len() * ids.len()];
@@ -29,7 +30,7 @@ pub(super) fn choose(domains: &[Vec<BrickId>], groups: usize, slots: usize) -> V
         let mut members: Vec<usize> = Vec::with_capacity(slots);
         for _ in 0..slots {
             let rank = |&brick: &usize| {
-                // A domain that must be in all groups from here on comes first: so every quota can be met.
+                // A domain that must be in every remaining group comes first. Otherwise its quotas could not be met.
                 let must = domain_left[domain_of[brick]] == groups - group;
                 (Reverse(must), used[brick] * step / quotas[brick], meetings[brick], chance[brick])
             };
@@ -53,7 +54,7 @@ pub(super) fn choose(domains: &[Vec<BrickId>], groups: usize, slots: usize) -> V
     table
 }
 
-/// How many groups each brick is in: equally many, unless its domain would be in more groups than there are.
+/// How many groups each brick is in: the same number for all, unless its domain would be in more groups than exist.
 fn quotas(domains: &[Vec<BrickId>], groups: usize, slots: usize) -> Vec<usize> {
     let mut largest: Vec<usize> = (0..domains.len()).collect();
     largest.sort_by_key(|&domain| (Reverse(domains[domain].len()), domain));
@@ -69,8 +70,8 @@ fn quotas(domains: &[Vec<BrickId>], groups: usize, slots: usize) -> Vec<usize> {
         places -= groups;
         sharers -= bricks;
     }
-    // Shares are rounded so that all the bricks up to any one of them have, together, their share rounded down:
-    // so no domain gets more than its share rounded up.
+    // Rounding makes the sum of the first n quotas equal to the sum of their exact shares, rounded down, for every n.
+    // So no domain gets more than its exact share rounded up.
     let share = |i: usize, places: usize, sharers: usize| (i + 1) * places / sharers - i * places / sharers;
     let mut sharer = 0;
     let mut quotas = Vec::new();

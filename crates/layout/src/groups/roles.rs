@@ -1,12 +1,13 @@
-//! Which member of a group has which slot.
+//! Assigns the slots of each group to its members.
 //!
-//! Every slot is dealt so that a brick has it in its share of its groups, rounded up or down: first parity or data,
-//! then among the parity slots the primary, and so on. Such a deal always exists (the shares themselves are a flow
-//! in a network with whole bounds, so there is one in whole numbers), and [`deal`] finds it.
+//! A brick has each slot in its fair share of its groups, rounded up or down. First each group is divided into parity
+//! and data members, then the parity members into the primary and the rest, and so on. Such an assignment always
+//! exists: the exact shares are a flow in a network with integer bounds, so an integer flow exists too. [`deal`]
+//! finds it.
 
 use types::Code;
 
-/// Puts the members of each group into the order of its slots.
+/// Orders the members of each group by slot.
 pub(super) fn assign(members: Vec<Vec<usize>>, code: Code, bricks: usize) -> Vec<Vec<usize>> {
     let (parity, data) = deal(members, code.m(), bricks);
     let mut table = in_turn(data, code.k(), bricks);
@@ -14,7 +15,7 @@ pub(super) fn assign(members: Vec<Vec<usize>>, code: Code, bricks: usize) -> Vec
     table
 }
 
-/// Deals the `slots` members of each group into its `slots` places, one place after the other.
+/// Assigns the `slots` members of each group to its `slots` slots, one slot after the other.
 fn in_turn(mut members: Vec<Vec<usize>>, slots: usize, bricks: usize) -> Vec<Vec<usize>> {
     let mut table = vec![Vec::with_capacity(slots); members.len()];
     for _ in 0..slots {
@@ -25,8 +26,8 @@ fn in_turn(mut members: Vec<Vec<usize>>, slots: usize, bricks: usize) -> Vec<Vec
     table
 }
 
-/// Takes `count` members of each group, so that every brick is taken in its share of its groups, rounded up or
-/// down. All groups have equally many members. Returns those taken, and the rest.
+/// Takes `count` members of each group, so that every brick is taken in its fair share of its groups, rounded up or
+/// down. All groups have the same size. Returns the members taken, and the rest.
 fn deal(members: Vec<Vec<usize>>, count: usize, bricks: usize) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
     let size = members.first().map_or(0, Vec::len);
     if count == 0 || count == size {
@@ -62,10 +63,10 @@ fn deal(members: Vec<Vec<usize>>, count: usize, bricks: usize) -> (Vec<Vec<usize
 
 struct Deal<'a> {
     members: &'a [Vec<usize>],
-    /// Of each brick: the groups it is in, and its position there.
+    /// Per brick: its groups, and its position in each.
     places: Vec<Vec<(usize, usize)>>,
     taken: Vec<Vec<bool>>,
-    /// Of each brick: groups in which it is taken, and the bounds for that.
+    /// Per brick: the number of groups in which it is taken, and the bounds of this number.
     count: Vec<usize>,
     low: Vec<usize>,
     high: Vec<usize>,
@@ -82,7 +83,7 @@ impl<'a> Deal<'a> {
         Deal { members, places, taken, count: zeros.clone(), low: zeros.clone(), high: zeros }
     }
 
-    /// Takes in each group the bricks with the smallest part of their groups taken so far.
+    /// Initial choice: in each group, takes the bricks that are taken in the smallest share of their groups so far.
     fn start(&mut self, count: usize) {
         for (row, flags) in self.members.iter().zip(&mut self.taken) {
             let mut order: Vec<usize> = (0..row.len()).collect();
@@ -94,10 +95,11 @@ impl<'a> Deal<'a> {
         }
     }
 
-    /// Takes `brick` once less (`less`) or once more: in one of its groups another brick takes the place, and if
-    /// that one has none to spare, a third one in another group, and so on along the shortest such chain.
+    /// Takes `brick` in one group less (`less`) or more. In one of its groups it changes places with another brick.
+    /// If that brick then violates its own bound, it changes places with a third one in another group, and so on.
+    /// Uses the shortest such chain.
     fn pass(&mut self, brick: usize, less: bool) {
-        // By brick: the brick before it in the chain, their group, and the positions of both there.
+        // Per brick: its predecessor in the chain, their common group, and the positions of both in it.
         let mut from: Vec<Option<(usize, usize, usize, usize)>> = vec![None; self.count.len()];
         let mut queue = std::collections::VecDeque::from([brick]);
         let end = 'search: loop {

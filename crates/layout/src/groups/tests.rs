@@ -1,3 +1,6 @@
+//! Groups keep their units in different failure domains, and every brick has its share: tables for many clusters are
+//! made, and slots are counted.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

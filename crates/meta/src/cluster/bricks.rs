@@ -1,4 +1,4 @@
-//! Bricks: who serves one, and what its coming and going does to the groups.
+//! Bricks: which process serves a brick, and what happens to the groups when the brick joins or is lost.
 //!
 //! | event | brick | groups |
 //! |---|---|---|
@@ -7,22 +7,29 @@
 //! | joins again, another life from elsewhere | refused while the old life has its lease, then as above | |
 //! | joins again, the same life | lease renewed; Up if it was Out | if it was Out and is primary: epoch + 1 |
 //! | silent for its lease and the margin | Out | where it is live: slot Out, epoch + 1, if K slots stay live |
-//! | primary asks for a new epoch | | epoch + 1 if its epoch is still the one it names |
-//! | primary has brought a slot level | | slot Live, epoch + 1, if its epoch is still the one it names |
-//! | another takes its place for good | | its slots are the other's, Out, epoch + 1: `replace.rs` |
+//! | primary asks for a new epoch | | epoch + 1 if the request names the current epoch |
+//! | primary has brought a slot level | | slot Live, epoch + 1, if the request names the current epoch |
+//! | another brick replaces it for good | | the other brick gets its slots, Out, epoch + 1: `replace.rs` |
 //!
 //! A slot that is Out has missed writes. Its brick may come back at any time; the slot is Live again only when the
 //! primary says that it has everything.
+//!
+//! # Invariants
+//! - A brick is put Out only when its lease has run out.
+//! - A brick that is Out has no lease before it joins again.
+//! - A brick stays on the device that it was on when it joined for the first time.
+//! - A change that a primary requests for one epoch is made in that epoch or not at all.
 
 use types::limits::{ADDRESS_MAX, BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{
-    BrickHeartbeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotState,
-    VolumeInfo,
+    BrickHeartbeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotConfig,
+    SlotState, VolumeInfo,
 };
-use types::{BrickId, GroupId, Refusal};
+use types::{BrickId, Code, Epoch, GroupId, Refusal};
 
+use super::epochs::reconfigure;
+use super::history::Changed;
 use super::map::{BrickInstance, Cluster};
-use super::map_updates::Changed;
 use crate::kv::Writes;
 
 impl Cluster {
@@ -65,15 +72,25 @@ impl Cluster {
 
     fn put_brick(&mut self, request: &BrickJoin, now: u64) {
         let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation } = *request;
-        self.instances.insert(id, BrickInstance { incarnation, device, heard: now });
+        let before = self.instances.insert(id, BrickInstance { incarnation, device, heard: now });
+        assert!(
+            before.is_none_or(|before| before.device == device),
+            "a device without the brick's bytes would serve as the brick"
+        );
         let info = BrickInfo { id, node, address: address.clone(), capacity, free, state: BrickState::Up };
         match self.map.bricks.binary_search_by_key(&id, |brick| brick.id) {
             Ok(at) => self.map.bricks[at] = info,
-            Err(at) => self.map.bricks.insert(at, info),
+            Err(at) => {
+                assert!(
+                    self.map.bricks.len() < BRICKS_MAX,
+                    "the list of bricks would not fit into one map update"
+                );
+                self.map.bricks.insert(at, info);
+            }
         }
     }
 
-    /// A new epoch for every group whose primary a brick is; which they are.
+    /// Gives a new epoch to every group whose primary is `brick`. Returns these groups.
     fn renew_groups_of(&mut self, brick: BrickId, writes: &mut Writes) -> Vec<Changed> {
         let mut changed = Vec::new();
         for volume in &mut self.map.volumes {
@@ -81,7 +98,7 @@ impl Cluster {
             for (index, group) in (0..).zip(&mut volume.groups) {
                 let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
                 if primary.is_some_and(|slot| slot.brick == brick) {
-                    group.epoch = group.epoch.next();
+                    reconfigure(group, code, |_| ());
                     changed.push(Changed::Group(GroupId { volume: volume.id, index }));
                 }
             }
@@ -92,10 +109,11 @@ impl Cluster {
         changed
     }
 
-    /// A brick renews its lease.
+    /// Renews a brick's lease.
     ///
     /// # Errors
-    /// `ServedTwice`: another life serves the brick. `Unknown`: it was never here or its lease ran out; join again.
+    /// `ServedTwice`: another life serves the brick. `Unknown`: the brick never joined or its lease has run out; it
+    /// must join again.
     pub(crate) fn beat(&mut self, request: &BrickHeartbeat, now: u64) -> Result<(), Refusal> {
         let instance = self.instances.get(&request.brick).ok_or(Refusal::Unknown)?;
         if instance.incarnation != request.incarnation {
@@ -113,22 +131,28 @@ impl Cluster {
             instance.heard = now;
         }
         if let Ok(at) = self.map.bricks.binary_search_by_key(&brick, |brick| brick.id) {
-            self.map.bricks[at].free = free;
+            let info = &mut self.map.bricks[at];
+            assert_eq!(
+                info.state,
+                BrickState::Up,
+                "a brick would serve without knowing that it missed writes"
+            );
+            info.free = free;
         }
     }
 
-    /// A group's primary asks for a new epoch with the same slots.
+    /// Gives a group a new epoch with the same slots, at the request of its primary.
     pub(crate) fn renew(&mut self, request: &GroupRenew) -> Result<Writes, Refusal> {
         let (volume, group) = self.map.group(request.group).ok_or(Refusal::Unknown)?;
         if group.epoch != request.epoch {
             return Ok(Writes::new());
         }
         led_by(volume, group, request.brick)?;
-        self.change_group(request.group, |_| ())
+        self.change_group(request.group, request.epoch, |_| ())
     }
 
-    /// A group's primary has brought a slot level: it is live from the next epoch on. Nothing else changes with it;
-    /// a slot that is to be expelled is so in another epoch.
+    /// Makes a slot live in the next epoch: the group's primary has brought it level. An epoch that admits a slot
+    /// expels none.
     ///
     /// # Errors
     /// See [`GroupAdmit`].
@@ -151,21 +175,23 @@ impl Cluster {
         if !self.has_lease(slot.brick, now) {
             return Err(Refusal::NotUp);
         }
-        self.change_group(request.group, |group| group.slots[at].state = SlotState::Live)
+        self.change_group(request.group, request.epoch, |slots| slots[at].state = SlotState::Live)
     }
 
-    /// Changes a group's configuration, which gets its next epoch.
+    /// Changes the configuration of a group from that of epoch `from` to that of the next epoch.
     fn change_group(
         &mut self,
         id: GroupId,
-        change: impl FnOnce(&mut GroupConfig),
+        from: Epoch,
+        change: impl FnOnce(&mut [SlotConfig]),
     ) -> Result<Writes, Refusal> {
         let mut writes = Writes::new();
         let volume = self.map.volumes.iter_mut().find(|volume| volume.id == id.volume);
         let volume = volume.ok_or(Refusal::Unknown)?;
+        let code = volume.geometry.code();
         let group = volume.groups.get_mut(id.index as usize).ok_or(Refusal::Unknown)?;
-        change(group);
-        group.epoch = group.epoch.next();
+        assert_eq!(group.epoch, from, "a newer decision about the group would be silently undone");
+        reconfigure(group, code, change);
         Cluster::write_volume(volume, &mut writes);
         self.publish([Changed::Group(id)], &mut writes);
         Ok(writes)
@@ -177,7 +203,7 @@ impl Cluster {
             && self.instances.get(&brick).is_some_and(|instance| !expired(instance, now))
     }
 
-    /// Counts every lease from `us` later than it was heard.
+    /// Extends every lease by `us`.
     pub(crate) fn extend_leases(&mut self, us: u64) {
         self.instances.values_mut().for_each(|instance| instance.heard += us);
     }
@@ -194,6 +220,10 @@ impl Cluster {
             .map(|brick| brick.id)
             .collect();
         for brick in &silent {
+            assert!(
+                !self.has_lease(*brick, now),
+                "the brick would go on answering reads while writes are acknowledged without it"
+            );
             if let Ok(at) = self.map.bricks.binary_search_by_key(brick, |brick| brick.id) {
                 self.map.bricks[at].state = BrickState::Out;
             }
@@ -214,7 +244,7 @@ impl Cluster {
     }
 }
 
-/// Refuses who is not the group's primary.
+/// Refuses a brick that is not the group's primary.
 fn led_by(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Result<(), Refusal> {
     let primary = group.primary(volume.geometry.code()).and_then(|slot| group.slots.get(slot));
     if primary.is_none_or(|slot| slot.brick != brick) {
@@ -223,26 +253,23 @@ fn led_by(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Result<()
     Ok(())
 }
 
-/// Whether a life's lease has run out for certain.
+/// Whether a life's lease has certainly run out.
 fn expired(instance: &BrickInstance, now: u64) -> bool {
     now.saturating_sub(instance.heard) > LEASE_US + LEASE_MARGIN_US
 }
 
-/// Puts a brick's slots Out. The groups that it had live ones in.
+/// Puts a brick's slots Out. Returns the groups in which a slot of it was live.
 fn expel(volume: &mut VolumeInfo, brick: BrickId) -> impl Iterator<Item = Changed> {
-    let (least, volume, groups) = (volume.geometry.code().k(), volume.id, &mut volume.groups);
+    let (code, volume, groups) = (volume.geometry.code(), volume.id, &mut volume.groups);
     (0..).zip(groups).filter_map(move |(index, group)| {
-        expel_slot(group, brick, least).map(|()| Changed::Group(GroupId { volume, index }))
+        expel_slot(group, brick, code).map(|()| Changed::Group(GroupId { volume, index }))
     })
 }
 
-/// A group that would be left with too few live slots keeps its configuration: it stops by itself.
-fn expel_slot(group: &mut GroupConfig, brick: BrickId, least: usize) -> Option<()> {
+/// Puts one slot Out. A group that would have fewer than K live slots keeps its configuration, and stops by itself.
+fn expel_slot(group: &mut GroupConfig, brick: BrickId, code: Code) -> Option<()> {
     let live = group.live().count_ones() as usize;
     let at = group.slot_of(brick)?;
-    let slot = group.slots.get_mut(at)?;
-    (slot.state == SlotState::Live && live > least).then(|| {
-        slot.state = SlotState::Out;
-        group.epoch = group.epoch.next();
-    })
+    let may_go = group.slots[at].state == SlotState::Live && live > code.k();
+    may_go.then(|| reconfigure(group, code, |slots| slots[at].state = SlotState::Out))
 }

@@ -1,38 +1,43 @@
-//! What the arbiter knows, and the map that all others are shown.
+//! The arbiter's state, and the cluster map that all others see.
+//!
+//! # Invariants
+//! - The state here equals the store with all writes that were handed out.
+//! - A version of the map and its changes become durable together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo};
 use types::{BrickId, Geometry, Incarnation, MapVersion, VolumeId};
 
-use super::map_updates::{Changed, History};
+use super::history::{Changed, History};
+use crate::cluster_id::cluster_of;
 use crate::kv::{Store, Writes};
 use crate::records::{BrickRecord, VolumeRecord, from_value, to_value};
 use crate::{MetaError, keys};
 
-/// What is known of a brick beside the map.
+/// What the arbiter knows of a brick and the map does not say.
 #[derive(Clone, Debug)]
 pub(super) struct BrickInstance {
     pub(super) incarnation: Incarnation,
     pub(super) device: [u8; 16],
-    /// When it was last heard, or when the service started.
+    /// The time of its last message, or of the service's start.
     pub(super) heard: u64,
 }
 
-/// The arbiter's state, equal to what is committed but for leases and free space.
+/// The arbiter's state. All of it is in the store, except leases and free space.
 pub(crate) struct Cluster {
     pub(super) map: ClusterMap,
     pub(super) instances: BTreeMap<BrickId, BrickInstance>,
-    /// Deleted volumes whose space is not yet back.
+    /// Deleted volumes whose bytes are not yet purged.
     pub(super) deleted: BTreeMap<VolumeId, VolumeRecord>,
-    /// What has changed in the map lately.
+    /// The last changes of the map.
     pub(super) history: History,
 }
 
 impl Cluster {
     /// Reads the cluster; every lease counts from `now`.
     pub(crate) fn load(store: &Store, now: u64) -> Result<Cluster, MetaError> {
-        let cluster = crate::cluster_of(store.engine())?.ok_or(MetaError::NoCluster)?;
+        let cluster = cluster_of(store.engine())?.ok_or(MetaError::NoCluster)?;
         let version = store.get(&keys::map_version(), from_value)?.0;
         let version = version.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(MapVersion(1));
         let map = ClusterMap { version, ..ClusterMap::empty(cluster) };
@@ -88,21 +93,21 @@ impl Cluster {
         self.map.volumes.iter().map(|volume| (volume.id, volume.geometry)).collect()
     }
 
-    /// The volumes that are disks.
+    /// The block volumes.
     pub(crate) fn disks(&self) -> BTreeSet<VolumeId> {
         self.map.volumes.iter().filter(|volume| volume.block.is_some()).map(|volume| volume.id).collect()
     }
 
-    /// Deleted volumes whose space is not yet back.
+    /// Deleted volumes whose bytes are not yet purged.
     pub(crate) fn deleted(&self) -> impl Iterator<Item = VolumeId> {
         self.deleted.keys().copied()
     }
 
-    /// The bricks that have to forget an object of a volume, deleted or not, before it is gone for good.
+    /// The bricks that must purge an object of a volume, deleted or not, before the object is gone for good.
     ///
-    /// A brick that is Out, and none of whose slots in the volume is live, is not waited for: when it is back, the
-    /// groups' primaries compare what it has with what they have, and have it forget the rest. A deleted volume has no
-    /// primaries: every brick is waited for until it is back, or replaced.
+    /// The purger does not wait for a brick that is Out and has no live slot in the volume: when the brick is back, the
+    /// groups' primaries compare its units with theirs, and it deletes what they do not know. A deleted volume has no
+    /// primaries, so the purger waits for every brick until the brick is back or replaced.
     pub(crate) fn holders_of(&self, volume: VolumeId) -> BTreeSet<BrickId> {
         let (groups, deleted) = match self.map.volume(volume) {
             Some(volume) => (&volume.groups, false),
@@ -126,8 +131,9 @@ impl Cluster {
             .map(|brick| brick.address.as_str())
     }
 
-    /// Gives the map its next version, in which this has changed; `writes` get it.
+    /// Increments the map's version, records these changes under it, and adds the version to `writes`.
     pub(super) fn publish(&mut self, changed: impl IntoIterator<Item = Changed>, writes: &mut Writes) {
+        assert!(!writes.is_empty(), "after a crash the map would have this version without its changes");
         self.map.version = MapVersion(self.map.version.0 + 1);
         self.history.add(self.map.version, changed);
         writes.insert(keys::map_version(), Some(to_value(&self.map.version)));

@@ -1,61 +1,27 @@
-//! What has changed in the map lately: whoever has a version that is not too old is told of that alone.
+//! Updates of the map: whoever has a recent version gets only the changes, all others get the whole map in parts.
 //!
-//! A map is as long as all volumes' groups, a change is one brick or one group as a rule, and every brick and every
-//! mount asks after each. Changes are kept in memory; after a restart of the service everybody who is not up to date is
-//! told everything once.
+//! The map contains the groups of all volumes, but most changes are of one brick or one group, and every brick and
+//! mount asks after each change. Changes are kept in memory. So after a restart of the service, everybody who is not
+//! up to date gets the whole map once.
+//!
+//! # Invariants
+//! - The newest remembered change has the map's current version.
+//! - Each part of a whole map begins after the last volume of the part before.
+//! - Bricks stay in the map, and a volume keeps all its groups for as long as it is in the map.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use types::messages::cluster::{GroupChange, MapGet, MapUpdate, VolumeInfo};
-use types::{BrickId, GroupId, MapVersion, VolumeId};
+use types::{MapVersion, VolumeId};
 
+use super::history::Changed;
 use super::map::Cluster;
 
-/// Changes that are remembered: the last ones.
-const KEPT: usize = 1 << 16;
-/// About so many bytes go into one answer, and one volume at least; the largest volume takes 1.3 MiB.
+/// Approximate size of an answer in bytes. An answer has at least one volume; the largest volume takes 1.3 MiB.
 const PART_BYTES: usize = 1 << 20;
 
-/// What has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Changed {
-    Brick(BrickId),
-    /// It is new, gone, or larger.
-    Volume(VolumeId),
-    Group(GroupId),
-}
-
-/// The last changes, by the version of the map in which they were first seen.
-#[derive(Debug, Default)]
-pub(super) struct History {
-    /// Every change of a later version is here.
-    since: MapVersion,
-    changes: VecDeque<(MapVersion, Changed)>,
-}
-
-impl History {
-    /// Begins with a map of this version.
-    pub(super) fn from(since: MapVersion) -> History {
-        History { since, changes: VecDeque::new() }
-    }
-
-    pub(super) fn add(&mut self, version: MapVersion, changed: impl IntoIterator<Item = Changed>) {
-        self.changes.extend(changed.into_iter().map(|changed| (version, changed)));
-        while self.changes.len() > KEPT {
-            self.since = self.changes.pop_front().map_or(self.since, |(version, _)| version);
-        }
-    }
-
-    /// What has changed since `have`, each once; `None` if that is not known any more.
-    fn after(&self, have: MapVersion) -> Option<BTreeSet<Changed>> {
-        let newest_first = self.changes.iter().rev();
-        let newer = newest_first.take_while(|(version, _)| *version > have);
-        (have >= self.since).then(|| newer.map(|(_, changed)| *changed).collect())
-    }
-}
-
 impl Cluster {
-    /// What an asker lacks of the map; `None` if nothing.
+    /// The update for this request; `None` if its sender is up to date.
     pub(crate) fn map_update(&self, request: &MapGet) -> Option<MapUpdate> {
         if let Some(after) = request.rest {
             return Some(self.volumes_after(Some(after), request));
@@ -63,6 +29,11 @@ impl Cluster {
         if request.have >= self.map.version {
             return None;
         }
+        assert_eq!(
+            self.history.newest(),
+            self.map.version,
+            "receivers would take their map for complete without its last change"
+        );
         let changes = self.history.after(request.have).filter(|_| request.have > MapVersion(0));
         changes.and_then(|changes| self.changes(&changes, request.volume)).or_else(|| {
             let volumes = self.volumes_after(None, request);
@@ -88,7 +59,7 @@ impl Cluster {
         }
     }
 
-    /// The volumes after one, as many as fit.
+    /// As many volumes after `after` as fit into one answer.
     fn volumes_after(&self, after: Option<VolumeId>, request: &MapGet) -> MapUpdate {
         let mut news = self.nothing(request.have);
         let first = self.map.volumes.partition_point(|volume| after.is_some_and(|after| volume.id <= after));
@@ -104,17 +75,25 @@ impl Cluster {
             }
             news.volumes.push(volume.clone());
         }
+        assert!(
+            news.rest.is_none_or(|rest| Some(rest) > after),
+            "every request for the rest would get the same part again"
+        );
         news
     }
 
-    /// What has changed, of one volume or of all; `None` if that is too much for one answer.
+    /// The changes of one volume or of all; `None` if they are too long for one answer.
     fn changes(&self, changes: &BTreeSet<Changed>, only: Option<VolumeId>) -> Option<MapUpdate> {
         let mut news = self.nothing(self.map.version);
         let wanted = |volume| only.is_none_or(|only| only == volume);
         let mut bytes = 0;
         for changed in changes {
             match *changed {
-                Changed::Brick(id) => news.bricks.extend(self.map.brick(id).cloned()),
+                Changed::Brick(id) => {
+                    let brick = self.map.brick(id);
+                    assert!(brick.is_some(), "others would go on calling the brick at its old address");
+                    news.bricks.extend(brick.cloned());
+                }
                 Changed::Volume(id) if wanted(id) => match self.map.volume(id) {
                     Some(volume) => {
                         bytes += weight(volume);
@@ -122,9 +101,14 @@ impl Cluster {
                     }
                     None => news.gone.push(id),
                 },
-                // A group of a volume that is gone needs no word.
+                // The groups of a removed volume are gone with it.
                 Changed::Group(group) if wanted(group.volume) => {
-                    if let Some((_, config)) = self.map.group(group) {
+                    let config = self.map.group(group).map(|(_, config)| config);
+                    assert!(
+                        config.is_some() || self.map.volume(group.volume).is_none(),
+                        "clients would keep an old configuration of the group"
+                    );
+                    if let Some(config) = config {
                         bytes += GROUP_BYTES + config.slots.len() * SLOT_BYTES;
                         news.groups.push(GroupChange { group, config: config.clone() });
                     }
@@ -139,11 +123,11 @@ impl Cluster {
     }
 }
 
-/// Bytes of a group in a message beside its slots, and of a slot: about.
+/// Approximate bytes of a group in a message, without its slots, and of a slot.
 const GROUP_BYTES: usize = 20;
 const SLOT_BYTES: usize = 5;
 
-/// Bytes of a volume in a message, about.
+/// Approximate bytes of a volume in a message.
 fn weight(volume: &VolumeInfo) -> usize {
     let slots = volume.geometry.code().slots();
     100 + volume.name.len() + volume.groups.len() * (GROUP_BYTES + slots * SLOT_BYTES)
@@ -151,10 +135,11 @@ fn weight(volume: &VolumeInfo) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::History;
     use super::*;
     use crate::fixture::{brick_join, on_all, volume_create};
     use types::messages::cluster::{BrickReplace, ClusterMap, GroupAdmit, GroupRenew, MapFetch, MapReply};
-    use types::{ClusterId, Epoch, NodeId};
+    use types::{BrickId, ClusterId, Epoch, GroupId, NodeId};
 
     const GONE: u64 = types::limits::LEASE_US + types::limits::LEASE_MARGIN_US + 1;
 
@@ -261,18 +246,5 @@ mod tests {
             let news = fixture.state.cluster.map_update(&request).expect("it is newer");
             assert!(news.whole && news.rest.is_some());
         });
-    }
-
-    #[test]
-    fn the_oldest_changes_are_forgotten_first() {
-        let mut history = History::from(MapVersion(3));
-        history.add(MapVersion(4), [Changed::Brick(BrickId(1)), Changed::Brick(BrickId(1))]);
-        assert_eq!(history.after(MapVersion(2)), None);
-        assert_eq!(history.after(MapVersion(3)), Some(BTreeSet::from([Changed::Brick(BrickId(1))])));
-        assert_eq!(history.after(MapVersion(4)), Some(BTreeSet::new()));
-        history.add(MapVersion(5), (0..KEPT as u32 - 1).map(|brick| Changed::Brick(BrickId(brick))));
-        assert_eq!(history.changes.len(), KEPT);
-        assert_eq!(history.after(MapVersion(3)), None, "a part of version 4 is gone");
-        assert!(history.after(MapVersion(4)).is_some());
     }
 }

@@ -3,14 +3,18 @@
 //! | what | decided in |
 //! |---|---|
 //! | which process serves a brick, who is expelled, when a group gets a new epoch | `bricks.rs` |
+//! | what a change of a group may do | `epochs.rs` |
 //! | which brick may take another's place | `replace.rs` |
 //! | which bricks a volume's groups are made of | `volumes.rs` |
-//! | what is read at the start, and the map that all others are shown | `map.rs` |
-//! | what of the map somebody lacks | `map_updates.rs` |
+//! | the state that is loaded at the start, and the cluster map | `map.rs` |
+//! | which changes of the map a caller lacks | `map_updates.rs`, `history.rs` |
 //!
-//! Pure: time is passed in, and every change comes back as writes to be committed before anybody is told.
+//! Pure: the caller passes the time in. Every change returns writes, which must be committed before anybody learns of
+//! it.
 
 mod bricks;
+mod epochs;
+mod history;
 mod map;
 mod map_updates;
 mod replace;

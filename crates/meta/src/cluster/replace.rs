@@ -1,8 +1,14 @@
-//! Another brick takes the place of one that is gone for good.
+//! Replaces a brick that is gone for good by another one.
 //!
-//! The new brick's slots are Out: it has nothing yet. The groups' primaries see a slot that is Out with a brick that is
-//! Up, and bring it level as they do with a brick that was away. The old brick is in no group any more; should it come
-//! back, nobody asks it for anything.
+//! The new brick has no bytes yet, so its slots are Out. The groups' primaries see a slot that is Out on a brick that
+//! is Up, and bring the slot level, as they do for a brick that was away. The old brick is in no group any more. If
+//! it comes back, it gets no requests for units.
+//!
+//! # Invariants
+//! - No bytes are lost: the units of the old brick can be computed from the live slots.
+//! - A brick has at most one slot of a group.
+//!
+//! The invariants do not cover groups of deleted volumes: nobody needs their bytes.
 
 use types::messages::cluster::{
     BrickInfo, BrickReplace, BrickState, GroupConfig, ReplaceError, ReplaceErrorKind, SlotConfig, SlotState,
@@ -10,14 +16,15 @@ use types::messages::cluster::{
 };
 use types::{BrickId, GroupId};
 
+use super::epochs::reconfigure;
+use super::history::Changed;
 use super::map::Cluster;
-use super::map_updates::Changed;
 use crate::keys;
 use crate::kv::Writes;
-use crate::records::to_value;
+use crate::records::{VolumeRecord, to_value};
 
 impl Cluster {
-    /// Whether a brick may take the place of another. A replacement that has been made may be asked for again.
+    /// Checks whether a brick may replace another. The same replacement may be requested twice.
     pub(crate) fn check_replace(&self, request: &BrickReplace, now: u64) -> Result<(), ReplaceError> {
         let BrickReplace { old, new } = *request;
         if old == new {
@@ -48,7 +55,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether `new` may hold the slot of `old`; else why not, and which brick is in the way.
+    /// Checks whether `new` may take the slot of `old` in a group. The error has the reason and the brick in the way.
     fn check_group(
         &self,
         volume: &VolumeInfo,
@@ -58,7 +65,7 @@ impl Cluster {
     ) -> Result<(), (ReplaceErrorKind, BrickId)> {
         for slot in &group.slots {
             if slot.brick == old {
-                // A slot of a lost brick is live only where the rest is too little to compute its units from.
+                // A lost brick has a live slot only where the other live slots are too few to compute its units.
                 if slot.state == SlotState::Live {
                     return Err((ReplaceErrorKind::Needed, old));
                 }
@@ -71,7 +78,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The groups of the volumes in use that a brick has a slot of.
+    /// The groups of volumes in use in which a brick has a slot.
     fn groups_with(&self, brick: BrickId) -> impl Iterator<Item = (GroupId, &VolumeInfo, &GroupConfig)> {
         self.map.volumes.iter().flat_map(move |volume| {
             types::cost::walked((0..).zip(&volume.groups))
@@ -80,27 +87,28 @@ impl Cluster {
         })
     }
 
-    /// Gives the slots of one brick to another, which [`Cluster::check_replace`] has found fit. Returns in how many
-    /// groups.
+    /// Gives the slots of one brick to another, after [`Cluster::check_replace`]. Returns the number of groups.
     pub(crate) fn replace(&mut self, request: &BrickReplace) -> (u32, Writes) {
         let BrickReplace { old, new } = *request;
         let mut writes = Writes::new();
         let mut changed = Vec::new();
-        // Back, and in no group: what it may still have of deleted volumes it can be asked to purge.
+        // An old brick that is Up is in no group, but can still be asked to purge its bytes of deleted volumes.
         if self.map.brick(old).is_none_or(|brick| brick.state == BrickState::Up) {
             return (0, writes);
         }
+        assert_ne!(old, new, "the brick's bytes would count as lost and be overwritten");
+        assert!(self.map.brick(new).is_some(), "the slots would belong to a brick that does not exist");
         for volume in &mut self.map.volumes {
-            let groups = replace_in(&mut volume.groups, old, new);
+            let groups = replace_in(volume, old, new);
             if !groups.is_empty() {
                 Cluster::write_volume(volume, &mut writes);
             }
             let id = volume.id;
             changed.extend(groups.into_iter().map(|index| Changed::Group(GroupId { volume: id, index })));
         }
-        // What deleted volumes had on the old brick went with it: nobody waits until it is purged.
+        // Bytes of deleted volumes on the old brick are gone with it, so the purger does not wait for them.
         for (id, record) in &mut self.deleted {
-            if !replace_in(&mut record.groups, old, new).is_empty() {
+            if replace_in_deleted(record, old, new) {
                 writes.insert(keys::volume(*id), Some(to_value(record)));
             }
         }
@@ -112,19 +120,33 @@ impl Cluster {
     }
 }
 
-/// Something that concerns the bricks themselves.
+/// An error that is about the bricks and not about a group.
 fn of_brick(what: ReplaceErrorKind) -> ReplaceError {
     ReplaceError { what, group: None, brick: None }
 }
 
-/// Gives the slots of one brick to another, and says in which groups.
-fn replace_in(groups: &mut [GroupConfig], old: BrickId, new: BrickId) -> Vec<u32> {
+/// Gives the slots of one brick to another. Returns the indexes of the groups.
+fn replace_in(volume: &mut VolumeInfo, old: BrickId, new: BrickId) -> Vec<u32> {
+    let code = volume.geometry.code();
     let mut replaced = Vec::new();
-    for (index, group) in (0..).zip(groups) {
+    for (index, group) in (0..).zip(&mut volume.groups) {
+        let Some(at) = group.slot_of(old) else { continue };
+        assert_eq!(group.slots[at].state, SlotState::Out, "units that no other slot can give would be lost");
+        assert_eq!(group.slot_of(new), None, "two units of a stripe would be lost together with one brick");
+        reconfigure(group, code, |slots| slots[at] = SlotConfig { brick: new, state: SlotState::Out });
+        replaced.push(index);
+    }
+    replaced
+}
+
+/// Gives the slots of one brick to another in a deleted volume. Returns whether there were any.
+fn replace_in_deleted(volume: &mut VolumeRecord, old: BrickId, new: BrickId) -> bool {
+    let mut replaced = false;
+    for group in &mut volume.groups {
         if let Some(at) = group.slot_of(old) {
             group.slots[at] = SlotConfig { brick: new, state: SlotState::Out };
             group.epoch = group.epoch.next();
-            replaced.push(index);
+            replaced = true;
         }
     }
     replaced

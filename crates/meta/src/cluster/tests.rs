@@ -1,4 +1,5 @@
-//! Bricks, epochs, volumes.
+//! The map of bricks, epochs and volumes changes only as it may: bricks fall silent, restart and come back by a clock
+//! that the test moves, and the map is compared after each step.
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{

@@ -1,4 +1,10 @@
 //! Volumes: their names and groups.
+//!
+//! # Invariants
+//! - The id of a new volume is greater than all earlier ids, and ids are never used again.
+//! - A group has a brick for every slot, and no brick twice.
+//! - A block volume has one disk, which never becomes smaller.
+//! - The record of a deleted volume stays until all its bytes are purged.
 
 use layout::{PlacementError, build_groups, groups_for};
 use types::limits::{BLOCK, FILE_SIZE_MAX, GROUPS_MAX, MAP_MAX, VOLUME_NAME_MAX};
@@ -9,12 +15,12 @@ use types::messages::names::{FileKind, Owner};
 use types::wire::to_bytes;
 use types::{BrickId, Epoch, InodeId, NodeId, ObjectId, Refusal, VolumeId};
 
+use super::history::Changed;
 use super::map::Cluster;
-use super::map_updates::Changed;
 use crate::keys;
 use crate::kv::Writes;
 use crate::records::{Entry, Inode, Listed, VolumeRecord, to_value};
-use crate::volatile::VolumeInode;
+use crate::volume_inode::VolumeInode;
 
 impl Cluster {
     /// Makes a volume over the bricks that are Up, with an empty root directory, or with the inode `disk` in it.
@@ -31,13 +37,15 @@ impl Cluster {
         }
         request.block.map_or(Ok(()), check_disk_size)?;
         let groups = self.place(request)?;
+        self.check_new(id);
         let VolumeCreate { ref name, geometry, same_node, block, .. } = *request;
         let volume = VolumeInfo { id, name: name.clone(), geometry, groups, same_node, block };
-        // Everybody gets the whole map in one record.
+        // The whole map must fit into one record.
         if to_bytes(&self.map).len() + to_bytes(&volume).len() > MAP_MAX {
             return Err(Refusal::TooMany);
         }
 
+        assert_eq!(disk.is_some(), block.is_some(), "a block volume would have no disk for ever");
         let owner = Owner { uid: 0, gid: 0, mode: 0o755 };
         let mut root = Inode::new(FileKind::Directory, &owner, wall);
         root.parent = InodeId::ROOT;
@@ -52,6 +60,13 @@ impl Cluster {
         self.map.volumes.push(volume.clone());
         self.publish([Changed::Volume(id)], &mut writes);
         Ok((volume, writes))
+    }
+
+    /// Asserts that a volume's id is new.
+    fn check_new(&self, id: VolumeId) {
+        let in_use = self.map.volumes.last().map(|last| last.id);
+        let deleted = self.deleted.last_key_value().map(|(last, _)| *last);
+        assert!(in_use.max(deleted) < Some(id), "a new volume would have the files of an older one");
     }
 
     fn place(&self, request: &VolumeCreate) -> Result<Vec<GroupConfig>, Refusal> {
@@ -71,9 +86,13 @@ impl Cluster {
             }
         })?;
         let live = |brick| SlotConfig { brick, state: SlotState::Live };
-        let group = |bricks: Vec<BrickId>| GroupConfig {
-            epoch: Epoch(1),
-            slots: bricks.into_iter().map(live).collect(),
+        let group = |bricks: Vec<BrickId>| {
+            assert_eq!(bricks.len(), code.slots(), "a unit of every stripe would have no place");
+            assert!(
+                (1..bricks.len()).all(|at| !bricks[..at].contains(&bricks[at])),
+                "two units of a stripe would be lost together with one brick"
+            );
+            GroupConfig { epoch: Epoch(1), slots: bricks.into_iter().map(live).collect() }
         };
         Ok(table.into_iter().map(group).collect())
     }
@@ -81,6 +100,7 @@ impl Cluster {
     /// A block volume has `size` bytes from now on.
     pub(crate) fn grow_volume(&mut self, id: VolumeId, size: u64) -> Result<(VolumeInfo, Writes), Refusal> {
         let volume = self.map.volumes.iter_mut().find(|volume| volume.id == id).ok_or(Refusal::Unknown)?;
+        assert!(volume.block.is_none_or(|old| old <= size), "the end of the disk would be cut off");
         volume.block = Some(size);
         let volume = volume.clone();
         let mut writes = Writes::new();
@@ -89,7 +109,7 @@ impl Cluster {
         Ok((volume, writes))
     }
 
-    /// Takes a volume off the map. What it held is left to be purged.
+    /// Removes a volume from the map. Its bytes are purged later.
     pub(crate) fn delete_volume(&mut self, name: &str) -> Result<(VolumeId, Writes), Refusal> {
         let at = self.map.volumes.iter().position(|volume| volume.name == name).ok_or(Refusal::Unknown)?;
         let volume = self.map.volumes.remove(at);
@@ -97,24 +117,26 @@ impl Cluster {
         let record = VolumeRecord { name, geometry, groups, same_node, block, deleted: true };
         let mut writes = Writes::new();
         writes.insert(keys::volume(id), Some(to_value(&record)));
-        self.deleted.insert(id, record);
+        let before = self.deleted.insert(id, record);
+        assert!(before.is_none(), "bricks would never be asked to purge the bytes of the older volume");
         self.publish([Changed::Volume(id)], &mut writes);
         Ok((id, writes))
     }
 
-    /// Whether a volume was deleted and its space is not yet back.
+    /// Whether a volume is deleted and its bytes are not yet purged.
     pub(crate) fn is_deleted(&self, id: VolumeId) -> bool {
         self.deleted.contains_key(&id)
     }
 
-    /// Nothing is left of a deleted volume.
+    /// Removes the record of a deleted volume whose bytes are all purged.
     pub(crate) fn forget_volume(&mut self, id: VolumeId) -> Writes {
+        assert!(self.map.volume(id).is_none(), "a volume in use would be gone after the next restart");
         self.deleted.remove(&id);
         [(keys::volume(id), None), (keys::usage(id), None)].into_iter().collect()
     }
 }
 
-/// Refuses what cannot be the size of a disk, in bytes.
+/// Refuses an invalid size of a disk, in bytes.
 pub(crate) fn check_disk_size(size: u64) -> Result<(), Refusal> {
     match size {
         0 => Err(Refusal::Invalid),
@@ -124,9 +146,10 @@ pub(crate) fn check_disk_size(size: u64) -> Result<(), Refusal> {
     }
 }
 
-/// The only file of a block volume, in its root: thin, so it has its size from the start and takes no space.
+/// Adds the only file of a block volume to its root. It is thin: it has its full size at once and takes no space.
 fn add_disk(writes: &mut Writes, root: &mut Inode, (volume, id): VolumeInode, size: u64, wall: i64) {
     let owner = Owner { uid: 0, gid: 0, mode: 0o600 };
+    assert!(id > InodeId::ROOT, "the disk would take the place of the directory that it is in");
     let mut disk = Inode::new(FileKind::File, &owner, wall);
     (disk.size, disk.object) = (size, ObjectId(id.0));
     let cookie = root.cookie_next;

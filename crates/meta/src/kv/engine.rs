@@ -1,8 +1,9 @@
-//! The engines behind one door.
+//! One interface to the engines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::error::EngineError;
 use super::memory::{MemoryEngine, MemoryReader};
 use super::redb::{RedbEngine, RedbReader};
 
@@ -11,32 +12,6 @@ pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A key and its value.
 pub(crate) type KeyValue = (Vec<u8>, Vec<u8>);
-
-/// Why an engine could not do its work. After one of these the engine's contents are in doubt until it is opened again.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The database could not be opened.
-    #[error("the metadata store cannot be opened: {0}")]
-    Open(#[source] Box<::redb::DatabaseError>),
-    /// Another process has the database open.
-    #[error("the metadata store is in use by another process")]
-    InUse,
-    /// The journal beside the database could not be named.
-    #[error("the path of the metadata store is no UTF-8 text")]
-    Path,
-    /// The database failed.
-    #[error("the metadata store failed: {0}")]
-    Failed(#[source] Box<::redb::Error>),
-    /// A change is larger than a record of the journal can be.
-    #[error("a change of the metadata is too large for the journal")]
-    TooLarge,
-    /// The journal failed.
-    #[error("the metadata journal failed: {0}")]
-    Journal(#[source] std::io::Error),
-    /// The memory engine was told to fail.
-    #[error("the metadata store was told to fail")]
-    InjectedFault,
-}
 
 /// Where committed state lies. Clones share it.
 #[derive(Clone)]
@@ -64,7 +39,7 @@ impl Engine {
     }
 
     /// An empty store in memory with a journal on the disk `journal` of the service's node, so that simulated clusters
-    /// go the way that real ones go.
+    /// run the same code as real ones.
     pub fn memory_with_journal(journal: &str) -> Engine {
         Engine::Memory(MemoryEngine::with_journal(journal))
     }
@@ -74,7 +49,7 @@ impl Engine {
         matches!(self, Engine::Memory(_))
     }
 
-    /// A view of what is committed now.
+    /// A view of the state that is committed now.
     pub(crate) fn reader(&self) -> Result<Reader, EngineError> {
         match self {
             Engine::Redb(engine) => engine.reader().map(Reader::Redb),
@@ -82,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Where its journal lies: the path of a file, or of a simulated disk. `None` if it has none.
+    /// The path of its journal, a file or a simulated disk; `None` if it has none.
     pub(crate) fn journal(&self) -> Option<&str> {
         match self {
             Engine::Redb(engine) => engine.journal(),
@@ -109,7 +84,7 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
-    /// What `f` makes of the value of `key`.
+    /// Applies `f` to the value of `key`.
     pub(crate) fn get<T>(&self, key: &[u8], f: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         match self {
             Reader::Redb(reader) => reader.get(key, f),
@@ -117,7 +92,7 @@ impl Reader {
         }
     }
 
-    /// Shows `f` the pairs of `from..to` in order until it returns false.
+    /// Calls `f` with the pairs of `from..to` in order until it returns false.
     pub(crate) fn range(
         &self,
         from: &[u8],

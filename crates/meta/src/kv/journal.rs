@@ -1,18 +1,18 @@
-//! The journal before the engine: a file of fixed length, written from end to end before it is first used, so that a
-//! sync need not write anything about the file.
+//! The journal in front of the engine: a file of fixed length. It is written from end to end before its first use, so
+//! that a sync writes no metadata of the file.
 //!
 //! ```text
 //! | block 0: header | half 0: record record record ... | half 1: record record ... |
 //! ```
 //!
-//! One record is written at a time, and synced before the next. When a half is full, what the engine lacks is given to
-//! it, and records go to the other half: that one is written over only when the engine has its records for good. The
-//! engine holds the number of the last record that it has, in the same commit.
+//! Each record is synced before the next one is written. When a half is full, its records are committed to the engine,
+//! and new records go to the other half. A half is overwritten only when the engine has all its records durably. Each
+//! commit to the engine includes the number of its last record.
 //!
-//! On opening, every block of both halves is looked at. Records that the engine has are passed over, the others must
-//! follow each other without a gap: a record that is missing before one that is there was damaged, for it was synced
-//! before the next was begun. A torn last record is missing too, and nobody was answered for it. Its number is never
-//! used again, so that what is left of it can mean nothing later.
+//! Opening scans every block of both halves and skips the records that the engine has. The others must have consecutive
+//! numbers. A gap means damage, because each record was synced before the next one was begun. A torn last record counts
+//! as missing: no answer has depended on it. Its number is never used again, so its remains cannot pass for a later
+//! record.
 
 use std::io;
 
@@ -26,9 +26,9 @@ use super::record::{self, EncodedRecord, Salt};
 
 const MAGIC: [u8; 8] = *b"SHOALmjr";
 const VERSION: u32 = 1;
-/// Bytes of the header that mean something: magic, version, checksum, cluster, salt, length of a half.
+/// Bytes of the header that are used: magic, version, checksum, cluster, salt, length of a half.
 const HEADER: usize = 56;
-/// The shortest and the longest half. What is in a half is in memory too, at about two and a half times its length.
+/// The shortest and the longest half. Its records are also in memory, where they take about 2.5 times their length.
 const HALF_MIN: u64 = 256 << 10;
 const HALF_MAX: u64 = 8 << 20;
 
@@ -42,12 +42,12 @@ pub enum JournalError {
     #[error("it is missing, and with it the last changes; it belongs beside the store")]
     Missing,
     /// It is no journal, or one of a newer version.
-    #[error("it is no journal that this build can read")]
+    #[error("it is not a journal that this build can read")]
     Unreadable,
     /// It is another cluster's.
     #[error("it belongs to cluster {0}")]
     WrongCluster(ClusterId),
-    /// A record is damaged that others follow.
+    /// A record before the last one is damaged.
     #[error("record {missing} is damaged, but record {found} is there: changes that were answered are lost")]
     Damaged {
         /// The first record that is missing.
@@ -69,14 +69,15 @@ pub(crate) struct Journal {
 pub(crate) struct RecoveredJournal {
     pub(crate) journal: Journal,
     pub(crate) salt: Salt,
-    /// What the engine lacks.
+    /// Writes that the engine does not have yet.
     pub(crate) writes: Writes,
-    /// The number of the last record that was found or that the engine has.
+    /// The number of the last record in the journal or in the engine.
     pub(crate) last: u64,
 }
 
 impl Journal {
-    /// Opens or makes the journal at `path`. The engine has the records up to `applied`, or never had a journal.
+    /// Opens or makes the journal at `path`. The engine has the records up to `applied`; `None` if it never had a
+    /// journal.
     pub(crate) async fn open(
         world: &World,
         path: &str,
@@ -95,7 +96,7 @@ impl Journal {
         };
         let header = disk.read(0, BLOCK).await?;
         let (salt, half_len) = if header.iter().all(|byte| *byte == 0) {
-            // New, or its making was interrupted: no record was ever written.
+            // The journal is new, or the process ended while making it: it has never held a record.
             if applied.is_some() {
                 return Err(JournalError::Missing);
             }
@@ -141,12 +142,12 @@ impl Journal {
         self.disk.read(BLOCK as u64 + half * self.half_len, len).await
     }
 
-    /// Bytes of a half: no record is longer.
+    /// Bytes of a half, and the most bytes of a record.
     pub(crate) fn half_len(&self) -> u64 {
         self.half_len
     }
 
-    /// Whether a record has room in the present half.
+    /// Whether a record fits into the current half.
     pub(crate) fn fits(&self, record: &EncodedRecord) -> bool {
         self.used + record.bytes.len() as u64 <= self.half_len
     }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::engine::EngineError;
+use super::error::EngineError;
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -53,7 +53,7 @@ impl MemoryEngine {
     }
 }
 
-/// The committed pairs. The one thread that commits is the one that reads, so nothing changes under a reader.
+/// The committed pairs. The same thread commits and reads, so nothing changes while a reader exists.
 pub(crate) struct MemoryReader {
     pairs: Arc<Mutex<Pairs>>,
 }

@@ -6,17 +6,19 @@
 //!                                            '-> when half the journal is full, all at once -> Engine
 //! ```
 //!
-//! An engine is asked for little: read a key, read a range, commit a sorted set of writes at once. So a store that
-//! scales out can come in its place.
+//! An engine does three things: read a key, read a range, commit a sorted set of writes at once. So a distributed store
+//! could replace it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `engine.rs`, `redb.rs`, `memory.rs` | what holds the pairs |
-//! | `store.rs` | the engine, and what it lacks so far |
-//! | `journal.rs`, `record.rs` | the file before the engine, and its records |
+//! | `engine.rs`, `redb.rs`, `memory.rs` | the engines |
+//! | `error.rs` | their errors |
+//! | `store.rs` | the engine, and the newer writes that it does not have yet |
+//! | `journal.rs`, `record.rs` | the file in front of the engine, and its records |
 //! | `txn.rs` | one operation's view |
 
 mod engine;
+mod error;
 mod journal;
 mod memory;
 mod record;
@@ -24,7 +26,8 @@ mod redb;
 mod store;
 mod txn;
 
-pub use engine::{Engine, EngineError};
+pub use engine::Engine;
+pub use error::EngineError;
 pub use journal::JournalError;
 pub use memory::MemoryEngine;
 pub use redb::RedbEngine;

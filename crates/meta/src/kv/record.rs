@@ -5,8 +5,8 @@
 //! a write: | key length 2 | value length 4, or ffffffff to remove | key | value |
 //! ```
 //!
-//! Numbers are little-endian. The checksum is over the journal's salt, the number, the length and the writes: who does
-//! not know the salt cannot put bytes into a file's name that would pass for a record.
+//! Numbers are little-endian. The checksum covers the journal's salt, the number, the length and the writes. So a user
+//! who does not know the salt cannot forge a record by the bytes of a file name.
 
 use types::checksum::{crc, crc_append};
 use types::limits::BLOCK;
@@ -16,26 +16,26 @@ use super::engine::Writes;
 
 const MAGIC: [u8; 8] = *b"SHOALrec";
 const HEADER: usize = 24;
-/// In place of a value's length.
+/// Marks a removal in place of a value's length.
 const REMOVED: u32 = u32::MAX;
 
-/// What makes a journal's checksums its own.
+/// Random bytes that make each journal's checksums different.
 pub(crate) type Salt = [u8; 16];
 
 /// A record as it lies in the journal.
 #[derive(Clone)]
 pub(crate) struct EncodedRecord {
     pub(crate) number: u64,
-    /// Whole blocks.
+    /// A multiple of the block size.
     pub(crate) bytes: Buf,
 }
 
-/// About how many bytes `writes` take in a record.
+/// The approximate size of `writes` in a record.
 pub(super) fn weight(writes: &Writes) -> usize {
     writes.iter().map(|(key, value)| 6 + key.len() + value.as_ref().map_or(0, Vec::len)).sum()
 }
 
-/// The record of `writes`. `None` if it would be longer than a record can be.
+/// Makes the record of `writes`. `None` if it would be too long.
 pub(super) fn seal(salt: &Salt, number: u64, writes: &Writes) -> Option<EncodedRecord> {
     let len = weight(writes);
     let length = u32::try_from(len).ok()?;
@@ -60,7 +60,7 @@ pub(super) fn seal(salt: &Salt, number: u64, writes: &Writes) -> Option<EncodedR
     Some(EncodedRecord { number, bytes: bytes.freeze() })
 }
 
-/// The record that begins at `bytes`: its number, its writes and how many bytes it takes. `None` if none does.
+/// The record at the start of `bytes`: its number, writes and length. `None` if there is no valid record.
 pub(super) fn open<'a>(salt: &Salt, bytes: &'a [u8]) -> Option<(u64, &'a [u8], usize)> {
     let header: &[u8; HEADER] = bytes.first_chunk()?;
     if header[..8] != MAGIC {
@@ -74,7 +74,7 @@ pub(super) fn open<'a>(salt: &Salt, bytes: &'a [u8]) -> Option<(u64, &'a [u8], u
     (checksum(salt, number, length, writes) == sum).then_some((number, writes, end.next_multiple_of(BLOCK)))
 }
 
-/// Adds the writes of a record to `to`. `None` if they are no writes, whatever the checksum said.
+/// Adds the writes of a record to `to`. `None` if they cannot be decoded.
 pub(super) fn unpack(mut bytes: &[u8], to: &mut Writes) -> Option<()> {
     while !bytes.is_empty() {
         let key_len = u16::from_le_bytes(*bytes.split_off(..2)?.first_chunk()?) as usize;

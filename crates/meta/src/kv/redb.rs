@@ -1,8 +1,8 @@
 //! The engine on disk: one table of a redb database.
 //!
-//! One table, because a commit's cost grows with the number of trees that it touches. Commits are durable when they
-//! return (two fdatasyncs). A crash leaves the last commit or the one before it, never a mixture; what it leaves is opened
-//! at once, because each commit keeps the list of free pages too, which would else be made by reading the whole file.
+//! There is one table, because a commit's cost grows with the number of trees that it touches. A commit is durable when
+//! it returns (two fdatasyncs). A crash leaves the last commit or the one before it, never a mixture. Each commit also
+//! stores the list of free pages, so opening after a crash does not have to read the whole file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use redb::{
     Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
 };
 
-use super::engine::EngineError;
+use super::error::EngineError;
 
 const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("shoal");
 

@@ -1,4 +1,4 @@
-//! The engine, and before it what it lacks so far.
+//! The engine, and in front of it the newer writes that it does not have yet.
 //!
 //! ```text
 //! reads and changes look in: gathered -> recent -> frozen -> engine
@@ -18,36 +18,37 @@ use std::sync::Arc;
 use types::cost;
 use world::Notify;
 
-use super::engine::{Engine, EngineError, Reader, Writes};
+use super::engine::{Engine, Reader, Writes};
+use super::error::EngineError;
 use super::record::{self, EncodedRecord, Salt};
 
-/// What is gathered is sealed when it has grown to about so many bytes, or to a quarter of half the journal: with one more
-/// change it must fit into that.
+/// Gathered writes are sealed into a record at about this many bytes, or at a quarter of half the journal if this is
+/// less: with one more change, they must still fit into a half.
 const SEAL_BYTES: usize = 1 << 20;
 
 /// A value newer than the engine's; `None` removes.
 pub(crate) struct MemEntry {
-    /// The record that holds it.
+    /// The number of its record.
     record: u64,
     value: Option<Vec<u8>>,
 }
 
-/// What the engine lacks.
+/// Writes that the engine does not have yet.
 pub(crate) type MemTable = BTreeMap<Vec<u8>, MemEntry>;
 
-/// What lies between the changes and the engine when there is a journal.
+/// The writes between the changes and the engine, if there is a journal.
 struct Ahead {
     salt: Salt,
-    /// The number of the record that is being gathered.
+    /// The number of the record that will have the gathered writes.
     next: u64,
-    /// Records that are to be written to the journal.
+    /// Records that wait for the journal.
     sealed: VecDeque<EncodedRecord>,
     recent: MemTable,
-    /// What is on its way into the engine, and its last record.
+    /// The writes that are being committed to the engine, and their last record.
     frozen: Option<(Arc<MemTable>, u64)>,
-    /// Something has been gathered.
+    /// Notified when a write has been gathered.
     work: Notify,
-    /// Bytes of what is gathered from which on it is sealed.
+    /// Gathered bytes at which a record is sealed.
     seal_bytes: usize,
 }
 
@@ -67,8 +68,8 @@ impl Store {
         Ok(Store { engine, reader, gathered: Writes::new(), gathered_bytes: 0, ahead: None })
     }
 
-    /// From now on changes are durable when a journal, of halves of so many bytes, has their record. The first one is
-    /// `next`; `work` is given when there is something to write.
+    /// From now on, changes are durable when the journal has their record. `half_len` is the length of a half in bytes,
+    /// `next` the number of the first record. `work` is notified when there is something to write.
     pub(crate) fn attach_journal(&mut self, salt: Salt, half_len: u64, next: u64, work: Notify) {
         let (sealed, recent) = (VecDeque::new(), MemTable::new());
         let seal_bytes = usize::try_from(half_len / 4).unwrap_or(SEAL_BYTES).min(SEAL_BYTES);
@@ -79,13 +80,13 @@ impl Store {
         &self.engine
     }
 
-    /// The number of the record that makes durable whatever was gathered until now; 0 without a journal.
+    /// The number of the record that makes everything gathered so far durable; 0 without a journal.
     pub(crate) fn last(&self) -> u64 {
         let Some(ahead) = &self.ahead else { return 0 };
         if self.gathered.is_empty() { ahead.next - 1 } else { ahead.next }
     }
 
-    /// What `f` makes of the value of `key`, and the record that decided whether there is one.
+    /// Applies `f` to the value of `key`. Also returns the record that wrote or removed the value.
     pub(crate) fn get<T>(
         &self,
         key: &[u8],
@@ -107,8 +108,8 @@ impl Store {
         }
     }
 
-    /// Shows `f` the pairs of `from..to` in order, `own` counting before all others, until it returns false. Returns
-    /// the newest record that decided what was shown.
+    /// Calls `f` with the pairs of `from..to` in order until it returns false; `own` overrides the store. Returns the
+    /// newest record that wrote or removed any of the pairs.
     pub(crate) fn range(
         &self,
         from: &[u8],
@@ -140,7 +141,7 @@ impl Store {
         Ok(layers.newest)
     }
 
-    /// Adds writes to what the next commit or record makes durable.
+    /// Adds writes to the next commit or record.
     pub(crate) fn gather(&mut self, writes: Writes) {
         if writes.is_empty() {
             return;
@@ -151,13 +152,13 @@ impl Store {
         };
         self.gathered_bytes += record::weight(&writes);
         cost::entries(writes.len());
-        // Not `append`, which builds the whole map anew.
+        // `append` would rebuild the whole map.
         self.gathered.extend(writes);
         ahead.work.notify();
     }
 
-    /// Ends a batch: without a journal it is durable when this returns, with one it will be with [`Store::last`]. After
-    /// an error the store shows what was committed before.
+    /// Ends a batch. Without a journal, it is durable when this returns; with one, it becomes durable with the record
+    /// [`Store::last`]. After an error, the store shows the state before the batch.
     pub(crate) fn end_batch(&mut self) -> Result<(), EngineError> {
         if let Some(ahead) = &self.ahead {
             return if self.gathered_bytes < ahead.seal_bytes { Ok(()) } else { self.seal() };
@@ -196,19 +197,19 @@ impl Store {
         Ok(self.ahead.as_mut().and_then(|ahead| ahead.sealed.pop_front()))
     }
 
-    /// Everything sealed is to go into the engine. Nothing may be on its way there.
+    /// Prepares all sealed writes for a commit to the engine. No earlier such commit may be in progress.
     pub(crate) fn freeze(&mut self) {
         let Some(ahead) = &mut self.ahead else { return };
-        assert!(ahead.frozen.is_none(), "one at a time: a newer one would hide behind an older one");
+        assert!(ahead.frozen.is_none(), "older writes would hide newer ones");
         ahead.frozen = Some((Arc::new(std::mem::take(&mut ahead.recent)), ahead.next - 1));
     }
 
-    /// What is on its way into the engine, and its last record.
+    /// The writes that are being committed to the engine, and their last record.
     pub(crate) fn frozen(&self) -> Option<(Arc<MemTable>, u64)> {
         self.ahead.as_ref()?.frozen.clone()
     }
 
-    /// The engine has it. Returns it, for whoever has time to free so much.
+    /// Forgets the frozen writes, which the engine now has. Returns them, because freeing them takes long.
     pub(crate) fn take_flushed(&mut self) -> Result<Option<Arc<MemTable>>, EngineError> {
         self.reader = self.engine.reader()?;
         Ok(self.ahead.as_mut().and_then(|ahead| ahead.frozen.take()).map(|(table, _)| table))
@@ -243,7 +244,7 @@ impl<'a> Iterator for Layer<'a> {
     }
 }
 
-/// All that is newer than the engine in a range, in the order of the keys; of each key the newest.
+/// The newest write of each key in a range, without the engine's, in the order of the keys.
 struct Layers<'a> {
     /// The newest first.
     layers: Vec<Peekable<Layer<'a>>>,

@@ -5,19 +5,20 @@ use std::cell::Cell;
 use types::Refusal;
 use types::wire::Codec;
 
-use super::engine::{EngineError, KeyValue, Writes};
+use super::engine::{KeyValue, Writes};
+use super::error::EngineError;
 use super::store::Store;
 use crate::records::{from_value, to_value};
 use crate::volatile::{Effect, VolatileState};
 
-/// Reads see the operation's own writes, then the store's, durable or not yet. Dropped without [`Txn::keep`], it leaves
-/// nothing.
+/// Reads see the operation's own writes first, then the store's, durable or not. Without [`Txn::keep`], a drop discards
+/// all writes.
 pub(crate) struct Txn<'a> {
     store: &'a Store,
     volatile: &'a VolatileState,
     own: Writes,
     effects: Vec<Effect>,
-    /// The newest record of those that decided what was read.
+    /// The newest record on which the reads depend.
     seen: Cell<u64>,
 }
 
@@ -26,12 +27,12 @@ impl<'a> Txn<'a> {
         Txn { store, volatile, own: Writes::new(), effects: Vec::new(), seen: Cell::new(0) }
     }
 
-    /// What the service knows beside the store.
+    /// The service's volatile state.
     pub(crate) fn volatile(&self) -> &'a VolatileState {
         self.volatile
     }
 
-    /// The record that must be durable before anybody may learn what was read.
+    /// The record that must be durable before the result of the reads may leave the service.
     pub(crate) fn seen(&self) -> u64 {
         self.seen.get()
     }
@@ -81,7 +82,7 @@ impl<'a> Txn<'a> {
         Ok(pairs)
     }
 
-    /// Something that becomes true beside the store when this operation is kept.
+    /// Adds a change of the volatile state, made when this operation is kept.
     pub(crate) fn effect(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
@@ -92,7 +93,7 @@ impl<'a> Txn<'a> {
     }
 }
 
-/// Logs what the engine says; the asker learns that the service failed.
+/// Logs the engine's error; the caller learns only that the service failed.
 fn failed(error: EngineError) -> Refusal {
     tracing::error!(%error, "the metadata store cannot be read");
     Refusal::MetaFailed

@@ -1,4 +1,4 @@
-//! Takes times of accesses over.
+//! Sets times of last access.
 
 use types::Refusal;
 use types::limits::ACCESSES_MAX;
@@ -7,7 +7,7 @@ use types::messages::names::Accessed;
 
 use crate::kv::Txn;
 
-/// A time that somebody has set since, or a later access, stays as it is.
+/// An access does not replace a later one, or a time that was set since.
 pub(crate) fn accessed(txn: &mut Txn<'_>, request: &Accessed) -> Result<Done, Refusal> {
     txn.geometry(request.volume)?;
     if request.times.len() > ACCESSES_MAX {

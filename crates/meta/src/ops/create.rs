@@ -32,8 +32,8 @@ pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Created, Ref
     Ok(Created { attr: inode.attr(place.1), mode, parent: parent.attr() })
 }
 
-/// The owner and mode of something new in a directory: a directory with the set-group bit gives its group, and to
-/// directories the bit too.
+/// The owner and mode of a new inode in a directory. A directory with the set-group bit passes its group on; a new
+/// directory also gets the bit.
 pub(super) fn inherit(parent: &Directory, owner: &Owner, directory: bool) -> Owner {
     if parent.inode.mode & SET_GROUP == 0 {
         return owner.clone();
@@ -50,7 +50,7 @@ pub(super) fn add_inode(
     id: InodeId,
     inode: &Inode,
     now: i64,
-) -> Result<crate::volatile::VolumeInode, Refusal> {
+) -> Result<crate::volume_inode::VolumeInode, Refusal> {
     let place = (parent.place.0, id);
     txn.count_inodes(place.0, 1)?;
     txn.add_entry(parent, name, id, None);

@@ -1,4 +1,4 @@
-//! Tells of growth.
+//! Applies reports of sizes.
 
 use types::limits::{FILE_SIZE_MAX, SIZE_UPDATES_MAX};
 use types::messages::names::{SizeUpdate, UpdateSizes, UpdateSizesReply};
@@ -6,14 +6,15 @@ use types::{ClientId, Refusal};
 
 use crate::kv::Txn;
 use crate::records::Inode;
-use crate::volatile::{Effect, Growth, VolumeInode};
+use crate::volatile::{Effect, Growth};
+use crate::volume_inode::VolumeInode;
 
-/// Stable growth is kept for good; other growth is shown until the service ends.
+/// Stable growth is stored; unstable growth is shown until the service ends.
 ///
-/// A report from before a cut changes nothing: it is a late copy, or the cut has overtaken it. Its file's attributes are
-/// in the answer.
+/// A report from before a truncation changes nothing: it is a late copy, or arrived after the truncation. The answer
+/// has the file's attributes.
 pub(crate) fn grow(txn: &mut Txn<'_>, request: &UpdateSizes) -> Result<UpdateSizesReply, Refusal> {
-    // A change, and what is done in one turn, has a bounded length.
+    // Bounds the length of a change and of a turn.
     if request.sizes.len() > SIZE_UPDATES_MAX {
         return Err(Refusal::Malformed);
     }
@@ -32,7 +33,7 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &UpdateSizes) -> Result<UpdateSiz
         if update.size > FILE_SIZE_MAX || (disk && update.size > inode.size) {
             return Err(Refusal::FileTooLarge);
         }
-        // Between the size and the new bytes the old ones would be seen.
+        // Stale bytes between the old and the new size would become visible.
         if update.size > shown && inode.stale_end > shown {
             return Err(Refusal::Busy);
         }
@@ -69,7 +70,7 @@ fn keep(txn: &mut Txn<'_>, place: VolumeInode, mut inode: Inode, update: &SizeUp
         inode.timed = inode.timed.max(update.mtime);
     }
     inode.size = inode.size.max(update.size);
-    // Bytes were written, also where neither size nor time tells.
+    // Bytes were written, even if neither size nor time changed.
     inode.changes += 1;
     txn.put_inode(place, &inode);
     if txn.volatile().growth(place, &inode).is_some_and(|growth| growth.size <= inode.size) {
@@ -77,14 +78,15 @@ fn keep(txn: &mut Txn<'_>, place: VolumeInode, mut inode: Inode, update: &SizeUp
     }
 }
 
-/// A client is lost, and with it the growth of these files that it told of: what the bricks may hold of it is stale now.
+/// Forgets the unstable growth that a lost client has reported for these files. The bricks may hold bytes of it, so
+/// they count as stale.
 pub(crate) fn settle_growth(
     txn: &mut Txn<'_>,
     client: ClientId,
     lost: &[VolumeInode],
 ) -> Result<(), Refusal> {
     for &place in lost {
-        // Others may have made a file longer meanwhile that they share with it.
+        // Another client that shares the file may have made it longer since.
         if txn.volatile().growth.get(&place).is_none_or(|growth| growth.client != client) {
             continue;
         }

@@ -14,7 +14,7 @@ pub(crate) fn link(txn: &mut Txn<'_>, request: &Link) -> Result<Linked, Refusal>
         return Err(Refusal::NotPermitted);
     }
     if inode.links == 0 {
-        // Its last name is gone; only those who have it open still reach it.
+        // The file has no name left; only clients that have it open can still use it.
         return Err(Refusal::NotFound);
     }
     if inode.links >= LINKS_MAX {

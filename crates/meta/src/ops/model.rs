@@ -1,4 +1,5 @@
-//! Random operations on the service's own layers against a file tree in a few lines.
+//! Any sequence of operations on names gives what a simple tree of files gives: random operations run on both, and
+//! answers and trees are compared.
 
 use std::collections::BTreeMap;
 

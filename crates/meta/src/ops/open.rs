@@ -1,11 +1,11 @@
-//! Opens a file: what can be opened, and the truncation that goes with it.
+//! Opens a file: checks that it can be opened, and truncates it if asked.
 
 use types::Refusal;
 use types::messages::names::{Attr, FileKind};
 
 use super::truncate;
 use crate::kv::Txn;
-use crate::volatile::VolumeInode;
+use crate::volume_inode::VolumeInode;
 
 /// The attributes of a file that can be opened.
 pub(crate) fn openable(txn: &Txn<'_>, place: VolumeInode) -> Result<Attr, Refusal> {
@@ -18,7 +18,7 @@ pub(crate) fn openable(txn: &Txn<'_>, place: VolumeInode) -> Result<Attr, Refusa
     }
 }
 
-/// Cuts a file to nothing because it is opened so.
+/// Truncates a file to nothing, because the open asks for it.
 pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: VolumeInode, now: i64) -> Result<Attr, Refusal> {
     txn.geometry(place.0)?;
     let mut inode = txn.inode(place)?;

@@ -7,7 +7,7 @@ use crate::keys;
 use crate::kv::Txn;
 use crate::records::{Listed, from_value};
 
-/// Most entries of one answer: with the longest names they take a third of the largest record.
+/// Most entries in one answer; with the longest names they take a third of the largest record.
 const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn readdir(txn: &Txn<'_>, request: &ReadDir) -> Result<DirEntries, Refusal> {

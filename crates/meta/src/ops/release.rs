@@ -4,7 +4,7 @@ use types::Refusal;
 
 use crate::keys;
 use crate::kv::Txn;
-use crate::volatile::VolumeInode;
+use crate::volume_inode::VolumeInode;
 
 /// Removes those of `places` that have no name and that nobody has open. Returns how many.
 pub(crate) fn drop_orphans(txn: &mut Txn<'_>, places: &[VolumeInode]) -> Result<u64, Refusal> {

@@ -7,7 +7,7 @@ use crate::kv::Txn;
 use crate::records::{Entry, Inode};
 use crate::tree::{Directory, check_name};
 
-/// A name and what it names.
+/// A name with its entry and inode.
 struct Side<'a> {
     name: &'a [u8],
     entry: Entry,
@@ -29,7 +29,7 @@ impl Directories {
         self.to.is_none()
     }
 
-    /// The answer, once both are as they stay.
+    /// The answer, made when both directories are final.
     fn renamed(&self, directories: bool) -> Renamed {
         let to = self.to.as_ref().unwrap_or(&self.from);
         Renamed { from: self.from.attr(), to: to.attr(), directories }
@@ -86,10 +86,10 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Renamed, Ref
     Ok(directories.renamed(moves_directories))
 }
 
-/// Directories that lie in each other: below so many none is moved to, because the way up is walked in one turn.
+/// Greatest depth to which a directory can be moved: the walk up to the root is one turn.
 const DEPTH_MAX: usize = 8192;
 
-/// A directory must not come to lie in itself: the way up from where it goes must not lead through it.
+/// Refuses to move a directory into itself: it must not be on the way from its new place up to the root.
 fn refuse_loop(txn: &Txn<'_>, volume: VolumeId, moved: &Side<'_>, to: InodeId) -> Result<(), Refusal> {
     if !moved.inode.is_directory() {
         return Ok(());
@@ -125,7 +125,7 @@ fn replace(
 ) -> Result<(), Refusal> {
     let volume = request.volume;
     txn.remove_entry(&mut directories.from, source.name, &source.entry);
-    // A listing that is under way sees the moved name once if it stays in its directory, or takes another's place.
+    // A name that stays in its directory, or replaces another, keeps a cookie: a listing in progress shows it once.
     let mut cookie = directories.same().then_some(source.entry.cookie);
     if let Some(target) = target {
         cookie = Some(target.entry.cookie);

@@ -14,7 +14,7 @@ pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply,
         truncate::check(txn, place, &inode, size)?;
     }
 
-    // Writes that are known already come before this, whatever their client's clock says.
+    // Writes already reported count as earlier than this change, whatever their client's clock says.
     let written = txn.volatile().growth(place, &inode).map_or(0, |growth| growth.mtime);
     if let Some(size) = request.size {
         truncate::truncate(txn, place, &mut inode, size, request.sent_end, request.now)?;
@@ -29,7 +29,7 @@ pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply,
     }
     inode.ctime = request.now.max(inode.ctime);
     txn.put_inode(place, &inode);
-    // What was known of growth before a new size is settled with it.
+    // A new size replaces the growth that was reported before it.
     let attr = if request.size.is_some() { inode.attr(place.1) } else { txn.attr(place, &inode) };
     Ok(AttrReply { attr })
 }

@@ -9,8 +9,8 @@ use types::{BrickId, Refusal};
 use crate::keys;
 use crate::kv::Txn;
 
-/// Placement spreads a volume's bytes over its slots evenly, so the volume is full when the brick with the least space
-/// for each of its slots is.
+/// Placement spreads a volume's bytes evenly over its slots, so the brick with the least space per slot fills up first,
+/// and then the volume is full.
 pub(crate) fn statfs(txn: &Txn<'_>, map: &ClusterMap, request: &StatFs) -> Result<Space, Refusal> {
     txn.geometry(request.volume)?;
     let volume = map.volume(request.volume).ok_or(Refusal::Unknown)?;
@@ -19,7 +19,7 @@ pub(crate) fn statfs(txn: &Txn<'_>, map: &ClusterMap, request: &StatFs) -> Resul
         *slots.entry(slot.brick).or_default() += 1;
     }
     let all: u64 = slots.values().sum();
-    // A brick that is Out gets no new bytes; the rest of its groups' slots do.
+    // A brick that is Out gets no new bytes; the other slots of its groups do.
     let (mut total, mut free) = (u64::MAX, u64::MAX);
     for (brick, count) in &slots {
         let Some(brick) = map.brick(*brick) else { continue };

@@ -1,4 +1,4 @@
-//! Removes what is left of a deleted volume, a part at a time.
+//! Removes the metadata of a deleted volume, a part at a time.
 
 use types::{Refusal, VolumeId};
 
@@ -9,7 +9,7 @@ use crate::records::{Inode, from_value};
 /// Keys removed by one transaction.
 const PART: usize = 2048;
 
-/// Queues the files' objects to be purged and removes inodes, names and the rest. False if there was nothing.
+/// Removes inodes, names and other keys, and queues the files' objects to be purged. False if nothing was left.
 pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId) -> Result<bool, Refusal> {
     let prefixes = [
         keys::all::inodes(volume),

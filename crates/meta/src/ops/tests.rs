@@ -1,4 +1,5 @@
-//! Each operation, on every engine.
+//! Each operation on names and inodes does what Linux expects, once, whole or not at all: it runs on every storage
+//! engine, and what is there afterwards is compared.
 
 use types::messages::cluster::OpenInode;
 use types::messages::names::*;
@@ -40,7 +41,7 @@ fn files_come_and_go() {
 }
 
 #[test]
-fn special_files() {
+fn special_files_keep_their_device_and_are_never_cut() {
     on_all(|mut tree| {
         let device = Create { kind: FileKind::CharDevice, rdev: 77, ..tree.create_request(ROOT, "null") };
         let caller = device.caller.clone();
@@ -110,7 +111,7 @@ fn a_directory_hands_down_its_group() {
 }
 
 #[test]
-fn links() {
+fn a_link_is_one_more_name_of_the_same_file() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free");
         let d = tree.mkdir(ROOT, "d").expect("free").inode;
@@ -134,7 +135,7 @@ fn links() {
 }
 
 #[test]
-fn symbolic_links() {
+fn a_symbolic_link_keeps_its_target() {
     on_all(|mut tree| {
         let link = tree.symlink(ROOT, "s", "over/there").expect("free");
         assert_eq!((link.kind, link.size), (FileKind::Symlink, 10));
@@ -152,7 +153,7 @@ fn symbolic_links() {
 }
 
 #[test]
-fn renames() {
+fn a_rename_moves_replaces_or_exchanges_and_else_changes_nothing() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free");
         let b = tree.create(ROOT, "b").expect("free");
@@ -221,7 +222,7 @@ fn listing_goes_on_where_it_was() {
 }
 
 #[test]
-fn attributes() {
+fn attributes_that_were_set_are_shown() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free").inode;
         let request = SetAttr {

@@ -3,19 +3,21 @@
 //! | new size | what happens |
 //! |---|---|
 //! | 0 | the file gets a new object, the old one is queued to be purged |
-//! | smaller | the end of what the bricks may still hold is kept as `stale_end` until a client has zeroed it |
-//! | larger | refused with `Busy` while stale bytes lie above the size: they would be seen |
+//! | smaller | `stale_end` is the end of the bytes that the bricks may still hold, until a client has zeroed them |
+//! | larger | refused with `Busy` while there are stale bytes beyond the size: they would become visible |
 //!
-//! The first two are cuts and are counted: reports of sizes and of zeroed bytes name the number that they were made for.
+//! The inode counts truncations to a smaller size or 0. Reports of sizes and of zeroed bytes name the count that they
+//! were made for.
 
 use types::limits::FILE_SIZE_MAX;
 use types::{ObjectId, Refusal};
 
 use crate::kv::Txn;
 use crate::records::Inode;
-use crate::volatile::{Effect, VolumeInode};
+use crate::volatile::Effect;
+use crate::volume_inode::VolumeInode;
 
-/// Refuses what cannot be.
+/// Refuses a size that the file cannot get.
 pub(super) fn check(txn: &Txn<'_>, place: VolumeInode, inode: &Inode, size: u64) -> Result<(), Refusal> {
     if inode.is_directory() {
         return Err(Refusal::IsDirectory);

@@ -6,7 +6,7 @@ use types::messages::names::Zeroed;
 
 use crate::kv::Txn;
 
-/// Ignored if the file was cut since it began: then more may be stale than was zeroed.
+/// Ignored if the file was truncated since the zeroing began: there may be more stale bytes than were zeroed.
 pub(crate) fn zeroed(txn: &mut Txn<'_>, request: &Zeroed) -> Result<Done, Refusal> {
     txn.geometry(request.volume)?;
     let place = (request.volume, request.inode);

@@ -1,4 +1,4 @@
-//! Bricks, the map, volumes, and the account of it all.
+//! Requests about bricks, the map, volumes, and the cluster's status.
 
 use types::Refusal;
 use types::messages::Done;
@@ -13,7 +13,7 @@ use crate::kv::Writes;
 use crate::ops;
 use crate::state::{DurableAfter, State};
 
-/// Bytes of a page of memory, in which the system counts.
+/// Bytes of a memory page, the unit in which Linux counts.
 const PAGE: u64 = 4096;
 
 impl Shared {
@@ -51,7 +51,7 @@ impl Shared {
         Ok(BrickReplaced { groups, error: None })
     }
 
-    /// Makes a decision durable, then lets everybody know.
+    /// Makes a decision durable, then notifies everybody.
     fn decide(
         &self,
         decide: impl FnOnce(&mut State) -> Result<Writes, Refusal>,

@@ -1,7 +1,7 @@
-//! What was gathered becomes a record of the journal; full halves of the journal go into the engine.
+//! Writes gathered changes to the journal as records, and commits full halves of the journal to the engine.
 //!
-//! While a record is on its way to the disk, requests are served and the next record gathers. A change is answered when
-//! its record is durable, and so is a read that saw something of it.
+//! While a record is being written, the service goes on serving requests, and their changes gather for the next record.
+//! A change is answered when its record is durable. A read is answered when the records of all changes that it saw are.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::records::{from_value, to_value};
 use crate::state::{Change, DurableAfter, State};
 use crate::{MetaError, keys};
 
-/// How far the journal is durable, and who waits for more.
+/// Up to which record the journal is durable, and the tasks that wait for later records.
 pub(super) struct DurableWatermark {
     reached: Cell<u64>,
     waiting: RefCell<BTreeMap<u64, Vec<Waker>>>,
@@ -50,7 +50,7 @@ impl Shared {
     /// Waits until a record is durable.
     ///
     /// # Errors
-    /// `MetaFailed`: it will never be.
+    /// `MetaFailed`: the record will never be durable.
     pub(super) async fn durable(&self, record: u64) -> Result<(), Refusal> {
         poll_fn(|context| {
             if self.is_durable(record) {
@@ -61,7 +61,7 @@ impl Shared {
             }
             let mut waiting = self.watermark.waiting.borrow_mut();
             let wakers = waiting.entry(record).or_default();
-            // Woken for another reason, it is here already.
+            // After a wake-up for another reason, this task's waker is already in the list.
             if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
                 wakers.push(context.waker().clone());
             }
@@ -70,19 +70,19 @@ impl Shared {
         .await
     }
 
-    /// What was seen, once it may be told.
+    /// Returns a result when the record on which it depends is durable.
     pub(super) async fn when_durable<R>(&self, (result, record): DurableAfter<R>) -> Result<R, Refusal> {
         self.durable(record).await?;
         result
     }
 
-    /// Waits until everything is durable that has been done so far.
+    /// Waits until all changes made so far are durable.
     pub(super) async fn all_durable(&self) -> Result<(), Refusal> {
         let last = self.state.borrow().store.last();
         self.durable(last).await
     }
 
-    /// Has a change done and made durable.
+    /// Makes a change, and returns when it is durable.
     pub(super) async fn submit<R: Codec>(&self, change: Change) -> Result<R, Refusal> {
         let purges = self.state.borrow().volatile.purges;
         let seen = self.state.borrow_mut().run_one(change);
@@ -90,7 +90,7 @@ impl Shared {
         from_bytes(&self.when_durable(seen).await?).map_err(|_| Refusal::MetaFailed)
     }
 
-    /// Tells the tasks what a change may have set off.
+    /// Notifies the tasks for which a change may have made work.
     pub(super) fn notify_tasks(&self, purges_before: u64) {
         let state = self.state.borrow();
         if state.volatile.purges > purges_before {
@@ -101,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// The store could not be made durable: nobody is answered any more.
+    /// Stops all answers: the store could not be made durable.
     fn fail(&self, error: &EngineError) {
         self.state.borrow_mut().fail(error);
         self.failed.notify();
@@ -111,7 +111,7 @@ impl Shared {
     }
 }
 
-/// Opens the engine's journal, if it has one, and gives the engine what it lacks.
+/// Opens the engine's journal, if it has one, and commits to the engine the records that it does not have yet.
 pub(crate) async fn recover(
     world: &World,
     engine: Engine,
@@ -127,9 +127,12 @@ pub(crate) async fn recover(
     let found = Journal::open(world, &path, cluster, applied, memory_budget).await;
     let found = found.map_err(|error| MetaError::Journal { path, error })?;
     if !found.writes.is_empty() {
-        tracing::info!(keys = found.writes.len(), "the metadata store gets what only its journal had");
+        tracing::info!(
+            keys = found.writes.len(),
+            "the metadata store gets the records that only its journal has"
+        );
     }
-    // The next number may be on a torn record: it is passed over.
+    // A torn record may have the next number, so that number is skipped.
     let last = found.last + 1;
     let mark = (keys::applied(), to_value(&last));
     let writes = found.writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
@@ -139,7 +142,7 @@ pub(crate) async fn recover(
     Ok((state, Some(found.journal)))
 }
 
-/// Writes records, again and again.
+/// The task that writes records to the journal.
 pub(super) async fn run(shared: Rc<Shared>, journal: Option<Journal>) {
     let Some(mut journal) = journal else { return std::future::pending().await };
     loop {
@@ -147,7 +150,7 @@ pub(super) async fn run(shared: Rc<Shared>, journal: Option<Journal>) {
         if !shared.state.borrow().store.has_records() {
             work.await;
         }
-        // Whoever is ready to ask does so first, and shares the record.
+        // Requests that are ready run first, and their changes share the record.
         shared.world.yield_now().await;
         if let Err(error) = shared.write_record(&mut journal).await {
             shared.fail(&error);
@@ -165,7 +168,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Goes to the other half of the journal if this one is full.
+    /// Switches to the other half of the journal if this one is full.
     async fn make_room(&self, journal: &mut Journal, record: &EncodedRecord) {
         if journal.fits(record) {
             return;
@@ -196,13 +199,13 @@ impl Shared {
         self.world.off_thread(commit).await?;
         let table = self.state.borrow_mut().store.take_flushed()?;
         self.flush_done.notify();
-        // Freeing so many small pieces would keep everybody waiting too.
+        // Freeing so many small allocations here would delay all requests.
         self.world.off_thread(move || drop(table)).await;
         Ok(())
     }
 }
 
-/// Gives full halves to the engine, again and again.
+/// The task that commits full halves of the journal to the engine.
 pub(super) async fn run_engine(shared: Rc<Shared>) {
     loop {
         if let Err(error) = shared.flush_to_engine().await {

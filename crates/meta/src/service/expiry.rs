@@ -6,18 +6,18 @@ use types::limits::HEARTBEAT_US;
 
 use super::Shared;
 
-/// Time between two looks at the leases, in microseconds.
+/// Time between two checks of the leases, in microseconds.
 const LOOK_US: u64 = HEARTBEAT_US / 4;
 
 pub(super) async fn run(shared: Rc<Shared>) {
     loop {
         let before = shared.world.now();
         shared.world.sleep(LOOK_US).await;
-        // While this process stood still (a slow disk holds its only thread) it heard nobody: beats that came in time
-        // are still to be read, so everybody gets that time on top. Expelling later is always safe.
+        // While a slow disk blocks this process's only thread, heartbeats that arrive in time are not read. So all
+        // leases are extended by that time. It is always safe to expel later.
         let late = shared.world.now().saturating_sub(before + LOOK_US);
         if late > LOOK_US {
-            tracing::warn!(late_us = late, "the service stood still; leases are counted on");
+            tracing::warn!(late_us = late, "the service stood still; all leases are extended");
             let mut state = shared.state.borrow_mut();
             state.cluster.extend_leases(late);
             state.sessions.extend_leases(late);
@@ -36,7 +36,7 @@ impl Shared {
             tracing::info!(map = %state.cluster.version(), "bricks are out: their leases have run out");
             state.commit(writes);
             self.news.notify();
-            // Some objects waited only for bricks that are out now.
+            // The purger does not wait any longer for the bricks that are now Out.
             self.purges.notify();
         }
         if state.expire_clients(now) > 0 {

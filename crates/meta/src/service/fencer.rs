@@ -1,9 +1,10 @@
-//! Bricks are told whose writes they refuse, before others are let in.
+//! Tells the bricks which clients to refuse, before other clients may open the files of a lost one.
 //!
-//! A client whose lease has run out may have writes under way: at a primary that has accepted them, or in a network that
-//! will deliver them late. Were its files opened by others meanwhile, such a write could land on what they have read or
-//! written. So its opens are let go only when every brick that is Up has fenced it and has carried what it had accepted.
-//! A brick that is Out refuses everybody; before it serves again it joins, and the answer has the fences.
+//! A client whose lease has run out may still have writes in progress: accepted by a primary, or late in the network.
+//! If another client opened the file meanwhile, such a write could change what that client has read or written. So
+//! the lost client's files are closed only when every brick that is Up has fenced the client and has completed the
+//! writes that it had accepted. A brick that is Out refuses everybody; before it serves again it joins, and the
+//! answer has the fences.
 
 use std::rc::Rc;
 
@@ -22,25 +23,25 @@ pub(super) async fn run(shared: Rc<Shared>) {
     loop {
         let more = shared.departed.wait();
         if let Err(refusal) = shared.fence().await {
-            tracing::warn!(%refusal, "nobody can be fenced");
+            tracing::warn!(%refusal, "cannot tell the bricks which clients to refuse");
         }
         more.await;
     }
 }
 
 impl Shared {
-    /// Has every brick fence who is no longer mounted, and lets go what the lost ones among them had open.
+    /// Has every brick fence all clients that are no longer mounted, then closes the files of the lost ones.
     async fn fence(&self) -> Result<(), Refusal> {
         let (lost, fences) = {
             let state = self.state.borrow();
             (state.sessions.lost(), state.sessions.fences())
         };
-        // After a crash, an id of which nothing is durable would be given again.
+        // A client id that is not durable would be given to another client after a crash.
         self.all_durable().await?;
         self.tell_fences(&fences, false).await;
         let purges = self.state.borrow().volatile.purges;
         for client in &lost {
-            tracing::info!(%client, "every brick refuses the lost client");
+            tracing::info!(%client, "every brick that is Up has fenced the lost client");
             self.tear_down_client(*client).await;
         }
         self.settled.notify();
@@ -58,7 +59,7 @@ impl Shared {
         join_all(up.into_iter().map(|brick| self.fence_at(brick, fences, everywhere))).await;
     }
 
-    /// Returns when a brick has fenced them, or is Out.
+    /// Returns when a brick has applied the fences or is Out.
     async fn fence_at(&self, brick: BrickId, fences: &Fences, everywhere: bool) {
         let fence = Fence { fences: fences.clone(), everywhere };
         loop {

@@ -1,4 +1,4 @@
-//! Requests about open files, which may have to wait for others.
+//! Requests about open files, which may have to wait for other clients.
 
 use std::rc::Rc;
 
@@ -14,18 +14,18 @@ use types::{ClientId, Refusal};
 use super::Shared;
 use crate::ops;
 use crate::state::Change;
-use crate::volatile::VolumeInode;
+use crate::volume_inode::VolumeInode;
 
 /// How an open begins.
 enum Begin {
-    /// It was done before: this is the answer.
+    /// The open was done before, with this answer.
     Answered(Opened),
-    /// It is to be done; the truncation too, if it says so.
+    /// The open must be done now, with or without the truncation.
     Now { truncate: bool },
 }
 
 impl Shared {
-    /// Waits until `ready` says what comes of it.
+    /// Waits until `ready` returns a value.
     pub(super) async fn wait_until<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
         loop {
             let settled = self.settled.wait();
@@ -36,12 +36,12 @@ impl Shared {
         }
     }
 
-    /// Waits until it is known what everybody has open: soon after a restart.
+    /// Waits for the end of the grace period after a restart, when all open files are known.
     async fn wait_for_grace(&self) {
         self.wait_until(|shared| (!shared.state.borrow().volatile.in_grace).then_some(())).await;
     }
 
-    /// Waits until nobody but `client` acts by a mode that is being recalled, or is cutting the file.
+    /// Waits until no other client has a recall in progress on the file, or is truncating it.
     async fn wait_for_recalls(&self, place: VolumeInode, client: ClientId) {
         let proceed = |shared: &Shared| {
             let volatile = &shared.state.borrow().volatile;
@@ -81,13 +81,13 @@ impl Shared {
                 self.attr_to_open(place, client).await?
             }
         };
-        // The mode is of the moment of the answer: whoever has been granted one must know of it before it is recalled.
+        // The mode is decided at the moment of the answer: a client must learn of its mode before the mode is recalled.
         let answer = self.grant(&request, attr)?;
         counted.done = true;
         Ok(answer)
     }
 
-    /// Attributes that may be told at once, of a file that nobody else acts upon by a recalled mode.
+    /// The attributes of a file on which no other client has a recall in progress. They are durable.
     async fn attr_to_open(&self, place: VolumeInode, client: ClientId) -> Result<Attr, Refusal> {
         loop {
             let (attr, record) = self.state.borrow().read_with_record(|txn| ops::openable(txn, place));
@@ -102,7 +102,7 @@ impl Shared {
     fn grant(&self, request: &Open, attr: Attr) -> Result<Opened, Refusal> {
         let Caller { client, op, .. } = request.caller;
         let mut state = self.state.borrow_mut();
-        // Its lease may have run out while it waited.
+        // The client's lease may have run out while the request waited.
         state.sessions.known(client, request.volume)?;
         let mode = state.volatile.opens.granted((request.volume, request.inode), client);
         let answer = Opened { attr, mode };
@@ -112,7 +112,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// `None` while an earlier copy of the request is under way.
+    /// Begins an open; `None` while an earlier copy of the request is in progress.
     fn begin_open(&self, request: &Open) -> Result<Option<Begin>, Refusal> {
         let mut state = self.state.borrow_mut();
         let session = state.sessions.known(request.caller.client, request.volume)?;
@@ -125,7 +125,7 @@ impl Shared {
         let Some(answer) = session.cached_reply(op).cloned() else {
             return Ok(Some(Begin::Now { truncate: request.truncate }));
         };
-        // Cut before the service restarted, but not counted since.
+        // The truncation was made before the service restarted, but the open is not counted since.
         if session.count_open(op) {
             return Ok(Some(Begin::Now { truncate: false }));
         }
@@ -151,7 +151,7 @@ impl Shared {
         }
         let created = self.change_once(request, ops::create).await?;
         if open && created.attr.kind == FileKind::File {
-            // Made before the service restarted, but not counted as open since.
+            // The file was made before the service restarted, but the open is not counted since.
             let mut state = self.state.borrow_mut();
             if state.sessions.known(caller.client, volume)?.count_open(caller.op) {
                 state.volatile.opens.open_new((volume, created.attr.inode), caller.client);
@@ -185,7 +185,7 @@ impl Shared {
         Ok(Done {})
     }
 
-    /// Whether a file has no name and nobody has it open.
+    /// Whether a file has no name and is not open.
     fn is_dead(&self, place: VolumeInode) -> bool {
         let volatile = &self.state.borrow().volatile;
         volatile.orphans.contains(&place) && !volatile.opens.is_open(place)
@@ -195,7 +195,7 @@ impl Shared {
         self.submit(Change::idempotent(move |txn| ops::drop_orphans(txn, &[place]))).await
     }
 
-    /// Changes attributes. Whoever has the file open gives way first if it is cut.
+    /// Changes attributes. Before a new size, the other clients that have the file open quiesce it.
     pub(super) async fn setattr(self: Rc<Shared>, request: SetAttr) -> Result<AttrReply, Refusal> {
         if request.size.is_none() {
             return self.change_once(request, ops::setattr).await;
@@ -206,14 +206,15 @@ impl Shared {
         let cut = self.begin_truncate(place, client).await;
         let reply = self.change_once(request, ops::setattr).await;
         drop(cut);
-        // Its last name may have gone while the cut kept it.
+        // The last name may have been removed during the truncation, which kept the inode.
         if self.is_dead(place) {
             self.drop_orphan(place).await?;
         }
         reply
     }
 
-    /// Waits until nobody but `client` reads or writes the file, or acts by a recalled mode, and keeps it so.
+    /// Waits until no other client reads or writes the file or has a recall in progress. This stays so until the
+    /// returned guard is dropped.
     async fn begin_truncate(&self, place: VolumeInode, client: ClientId) -> Truncation<'_> {
         let mut cut = Truncation::new(self, place, client);
         self.wait_for_recalls(place, client).await;
@@ -237,7 +238,7 @@ impl Shared {
         cut
     }
 
-    /// Tells of growth. Only stable growth has to wait for a commit.
+    /// Takes a report of sizes. Only stable growth has to wait for a commit.
     pub(super) async fn grow(&self, request: UpdateSizes) -> Result<UpdateSizesReply, Refusal> {
         self.state.borrow_mut().sessions.known(request.client, request.volume)?;
         if request.stable {
@@ -247,7 +248,7 @@ impl Shared {
         self.when_durable(seen).await
     }
 
-    /// Whether a client may zero what a cut has left.
+    /// Decides whether a client may zero the stale bytes of a truncation.
     pub(super) async fn zero(&self, request: ZeroBegin) -> Result<ZeroBeginReply, Refusal> {
         self.wait_for_grace().await;
         let place = (request.volume, request.inode);
@@ -257,7 +258,7 @@ impl Shared {
         if let Some(answer) = state.sessions.cached_reply(&request.caller, request.volume)? {
             return from_bytes(&answer).map_err(|_| Refusal::Malformed);
         }
-        // A close would end what is granted.
+        // Only a client that has the file open: its close ends the grant.
         let granted =
             state.volatile.opens.has(place, client) && state.volatile.truncations.may_zero(place, client, op);
         let answer = ZeroBeginReply { granted };
@@ -265,13 +266,13 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Something was read.
+    /// Takes a report of accesses.
     pub(super) async fn accessed(&self, request: Accessed) -> Result<Done, Refusal> {
         self.state.borrow_mut().sessions.known(request.client, request.volume)?;
         self.submit(Change::idempotent(move |txn| ops::accessed(txn, &request))).await
     }
 
-    /// Stale bytes have been zeroed, or nobody is at it any more.
+    /// A client has zeroed the stale bytes, or has given up.
     pub(super) async fn zeroed(&self, request: Zeroed) -> Result<Done, Refusal> {
         let (client, place) = (request.client, (request.volume, request.inode));
         let number = request.number;
@@ -284,7 +285,7 @@ impl Shared {
     }
 }
 
-/// An open under way; a repeated one waits for its end.
+/// An open in progress; a copy of the request waits for its end.
 struct Running<'a> {
     shared: &'a Shared,
     client: ClientId,
@@ -300,7 +301,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// An open that is counted, and taken back unless it is done: refused, or its asker is gone.
+/// An open that is counted. If it is refused, or its client goes before the answer, the drop cancels it.
 struct Counted<'a> {
     shared: &'a Shared,
     place: VolumeInode,
@@ -325,12 +326,12 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// A cut under way.
+/// A truncation in progress.
 struct Truncation<'a> {
     shared: &'a Shared,
     place: VolumeInode,
     client: ClientId,
-    /// Others were asked to stop.
+    /// The other clients were told to quiesce.
     begun: bool,
 }
 

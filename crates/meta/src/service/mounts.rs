@@ -1,4 +1,4 @@
-//! Clients come, ask for news, go.
+//! Clients join, poll for news, and leave.
 
 use types::limits::HEARTBEAT_US;
 use types::messages::Done;
@@ -28,7 +28,7 @@ impl Shared {
         joined
     }
 
-    /// A mount has ended, or every brick refuses it: does what that brings with it, in turns.
+    /// Tears a client down, in turns: its mount has ended, or every brick has fenced it.
     pub(super) async fn tear_down_client(&self, client: ClientId) {
         let Some(mut teardown) = self.state.borrow_mut().begin_client_teardown(client) else { return };
         while self.state.borrow_mut().continue_teardown(&mut teardown) {
@@ -36,7 +36,7 @@ impl Shared {
         }
     }
 
-    /// Answers when there is news, and after a beat in any case.
+    /// Answers when there is news, and after a heartbeat interval in any case.
     pub(super) async fn client_poll(&self, request: ClientPoll) -> Result<ClientPollReply, Refusal> {
         let client = request.client;
         self.state.borrow_mut().renew_client_lease(client, self.world.now())?;
@@ -73,7 +73,7 @@ impl Shared {
         Ok(Done {})
     }
 
-    /// A client has stopped reading and writing a file; answers when it may go on.
+    /// A client has quiesced a file. The answer is sent when the client may go on.
     pub(super) async fn has_stopped(&self, request: Quiesced) -> Result<Done, Refusal> {
         let place = {
             let mut state = self.state.borrow_mut();

@@ -1,10 +1,12 @@
-//! Objects whose bytes nobody can reach are purged from the bricks, and deleted volumes removed.
+//! Purges objects that nobody can reach from the bricks, and removes deleted volumes.
 //!
-//! An object's entry stays in the store until every brick that has to forget it has done so. A brick answers after a while
-//! what it has left of the objects that it was asked to forget, and is asked again: a long object keeps no other waiting.
-//! Which bricks have forgotten what, is only remembered in memory: after a restart all are asked again. A brick that is Out is not waited for: its slots are
-//! compared when it is back. It may come back while others are asked, and be compared with one of them that has not
-//! forgotten yet, so who is waited for is looked up again at the end.
+//! An object's entry stays in the store until every brick that must purge the object has done so. A brick works on a
+//! purge for a limited time and answers what is left; then it is asked again. So a long object delays no others. The
+//! answers are kept only in memory: after a restart, all bricks are asked again.
+//!
+//! The purger does not wait for a brick that is Out, because its slots are compared when it is back. Such a brick may
+//! come back during a purge, and be compared with a brick that has not purged the object yet. So the list of bricks to
+//! wait for is computed again at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,11 +22,11 @@ use crate::keys;
 use crate::state::Change;
 use crate::volatile::Effect;
 
-/// Objects purged together.
+/// Most objects in one purge.
 const PART: usize = PURGE_MAX;
-/// Time in which further objects gather, in microseconds.
+/// Time to wait for more objects before a purge, in microseconds.
 const GATHER_US: u64 = 20_000;
-/// Most objects of which is remembered who has answered.
+/// Most objects whose answers are remembered.
 const REMEMBERED_MAX: usize = 1 << 16;
 
 /// An object to purge.
@@ -34,23 +36,22 @@ struct Item {
     object: ObjectId,
 }
 
-/// What a pass over the queue has left.
+/// The remaining work after a pass over the queue.
 #[derive(Default)]
 struct Left {
-    /// A brick that is Up did not answer.
+    /// A brick that is Up has not answered.
     failed: bool,
-    /// Volumes with objects of which a brick that is Up has something left.
+    /// Volumes with objects that a brick that is Up has not purged completely.
     unfinished: BTreeSet<VolumeId>,
-    /// The last object of each volume that waits for bricks that are not Up, and for nothing else.
+    /// The last object of each volume that waits only for bricks that are not Up.
     waiting: BTreeMap<VolumeId, ObjectId>,
 }
 
-/// Objects that wait for bricks that are not Up: they are looked at again when the map has changed, not for each object
-/// that comes after them.
+/// Objects that wait for bricks that are not Up. They are checked again only when the map has changed.
 #[derive(Default)]
 struct Waiting {
     version: MapVersion,
-    /// The last one of each volume. All before it wait as well.
+    /// The last such object of each volume. All objects before it wait too.
     upto: BTreeMap<VolumeId, ObjectId>,
 }
 
@@ -69,15 +70,15 @@ impl Waiting {
     }
 }
 
-/// What a brick has answered.
+/// The result of a request to a brick.
 enum Purging {
-    /// Nothing is left of these.
+    /// The brick has purged these completely.
     Done(Vec<ObjectId>),
     Failed,
     NotUp,
 }
 
-/// Who has answered, of objects that wait for others.
+/// The bricks that have purged objects for which other bricks are still awaited.
 #[derive(Default)]
 struct Answered {
     by_object: BTreeMap<ObjectId, BTreeSet<BrickId>>,
@@ -91,7 +92,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
         let left = match shared.pass(&mut answered, &waiting).await {
             Ok(left) => left,
             Err(refusal) => {
-                tracing::warn!(%refusal, "the purger stops for a while");
+                tracing::warn!(%refusal, "the purger has failed, and pauses");
                 Left { failed: true, ..Left::default() }
             }
         };
@@ -109,7 +110,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
 }
 
 impl Shared {
-    /// Goes over the whole queue once.
+    /// Makes one pass over the whole queue.
     async fn pass(&self, answered: &mut Answered, waiting: &Waiting) -> Result<Left, Refusal> {
         let deleted: Vec<VolumeId> = self.state.borrow().cluster.deleted().collect();
         for volume in &deleted {
@@ -136,11 +137,11 @@ impl Shared {
         Ok(left)
     }
 
-    /// The next objects of the queue; `from` moves behind them.
+    /// The next objects of the queue; `from` advances past them.
     async fn next_part(&self, from: &mut Vec<u8>) -> Result<Vec<Item>, Refusal> {
         let to = keys::after_all(&keys::all::purges());
         let seen = self.state.borrow().read_with_record(|txn| txn.range(from, &to, PART));
-        // Bytes may go only when it is for good that nothing names them.
+        // Bytes may be purged only when the removal of their object from all inodes is durable.
         let pairs = self.when_durable(seen).await?;
         if let Some((last, _)) = pairs.last() {
             from.clone_from(last);
@@ -202,7 +203,7 @@ impl Shared {
         self.forget_purged(done).await
     }
 
-    /// Who has to forget objects of the volumes concerned.
+    /// The bricks that must purge objects of these volumes.
     fn holders(&self, items: &[Item]) -> BTreeMap<VolumeId, BTreeSet<BrickId>> {
         let state = self.state.borrow();
         let volumes: BTreeSet<VolumeId> = items.iter().map(|item| item.volume).collect();

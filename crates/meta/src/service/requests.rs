@@ -1,4 +1,4 @@
-//! Which request goes where.
+//! Dispatches requests.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::kv::Txn;
 use crate::ops;
 use crate::state::Change;
 
-/// A change that a caller numbers, so that it is done once.
+/// A change that its caller numbers, so that it is done once.
 pub(super) trait Numbered: Request + 'static {
     fn caller(&self) -> (&Caller, VolumeId);
 }
@@ -61,7 +61,7 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
     }
 }
 
-/// Nobody learns of a decision before it is durable: what was decided, by this request or others, is in every answer.
+/// Answers may contain decisions of this request or of others, so each waits until all decisions are durable.
 async fn answer_arbiter(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     let answer = arbitrate(&shared, call).await;
     let decided = shared.state.borrow().decided;
@@ -112,7 +112,7 @@ impl Shared {
         reply(self.change_once(call.parse::<R>()?, f).await)
     }
 
-    /// Has a change done once for its caller.
+    /// Makes a change once for its caller.
     pub(super) async fn change_once<R>(
         &self,
         request: R,

@@ -1,4 +1,5 @@
-//! The journal under power cuts: what was answered is there, changes are whole and in order.
+//! What the service has answered is there after a power cut, whole and in order: the power fails at random moments, the
+//! journal is damaged, and the store is compared with a list of the changes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

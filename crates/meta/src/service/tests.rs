@@ -1,4 +1,5 @@
-//! The service in a simulated cluster: bricks, clients, restarts.
+//! The metadata service keeps leases, modes and answers through silence and restarts: bricks and clients of a simulated
+//! cluster fall silent, the service dies, and everybody's answers are compared.
 
 mod cuts;
 mod exclusive;

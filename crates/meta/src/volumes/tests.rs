@@ -1,4 +1,5 @@
-//! Block volumes: one disk, which only grows.
+//! A block volume is one disk that only grows: it is mounted, grown and reopened, and other files and smaller sizes are
+//! refused.
 
 use types::limits::FILE_SIZE_MAX;
 use types::messages::cluster::{ClientJoin, DISK, VolumeCreate, VolumeGrow};

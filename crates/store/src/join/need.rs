@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use types::messages::brick::UnitState;
 use types::{Seq, StripeKey};
 
-/// What a slot should have of a stripe, from what all the live ones have that are asked: a parity slot knows of every
-/// unit; data slots each know their own, and a parity unit encodes all of them.
+/// What a slot should have of each stripe, from the lists of the live slots that were asked. A parity slot knows
+/// every unit. Data slots know only their own units; for a parity unit their lists are combined.
 pub(super) fn expected(lists: Vec<Vec<UnitState>>) -> BTreeMap<StripeKey, UnitState> {
     let mut all: BTreeMap<StripeKey, UnitState> = BTreeMap::new();
     for unit in lists.into_iter().flatten() {
@@ -25,7 +25,7 @@ pub(super) enum Need {
     Nothing,
     Fold,
     Forget,
-    /// The unit; if it has something that counts as newer, it has to forget that first.
+    /// The unit. A unit that counts as newer must be forgotten first.
     Fill {
         forget: bool,
     },
@@ -35,7 +35,7 @@ pub(super) fn need(expected: Option<&UnitState>, found: Option<&UnitState>) -> N
     let has_nothing = found.is_none_or(|found| found.blocks == 0 && !found.dirty);
     match (expected, found) {
         (Some(expected), _) if expected.dirty => Need::Fold,
-        // Units of zeros are remembered for a while only, by each slot for itself.
+        // Each slot remembers units of zeros only for a while, independently of the others.
         (None, _) | (Some(UnitState { blocks: 0, .. }), _) => {
             if has_nothing {
                 Need::Nothing

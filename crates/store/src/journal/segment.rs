@@ -1,4 +1,4 @@
-//! The form of a segment: its header, and the records behind it.
+//! The format of a segment: its header, and the records after it.
 
 use types::checksum::crc;
 use types::limits::BLOCK;
@@ -21,8 +21,8 @@ pub(super) struct SegmentHeader {
     pub(super) tail: u64,
     /// Number of that segment's first record.
     pub(super) lsn_tail: u64,
-    /// Number of the last record that was synced when this was written: a replay must come so far, and units up to it
-    /// were written whole.
+    /// Number of the last record that was synced when this header was written: a replay must reach it, and units up
+    /// to it were written whole.
     pub(super) durable: u64,
 }
 
@@ -30,7 +30,7 @@ impl SegmentHeader {
     pub(super) fn encode(&self) -> Buf {
         assert!(
             self.lsn_tail > 0 && self.lsn_tail <= self.lsn_first && self.tail <= self.serial,
-            "a header that contradicts itself is taken for none, and the records behind it would be lost"
+            "an inconsistent header is ignored, and the records after it would be lost"
         );
         let mut block = BufMut::zeroed(BLOCK);
         block[..8].copy_from_slice(&MAGIC);
@@ -70,15 +70,15 @@ pub(super) async fn headers(
     for index in 0..superblock.segments {
         let at = superblock.journal_start + u64::from(index) * superblock.segment;
         let block = disk.read(at, BLOCK).await?;
-        assert_eq!(block.len(), BLOCK, "a header of which a part is missing would look like none");
+        assert_eq!(block.len(), BLOCK, "a truncated header would be ignored");
         headers.extend(SegmentHeader::parse(&block).map(|header| (header, index)));
     }
     headers.sort_by_key(|(header, _)| header.serial);
     Ok(headers)
 }
 
-/// Where a replay of a segment ended: the last number, the first byte of the segment behind it, and the last number
-/// that its records know to be synced.
+/// The end of a replay of a segment: the last number, the first byte after that record, and the last number that the
+/// records prove to be synced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replayed {
     pub(super) lsn: u64,
@@ -86,7 +86,7 @@ pub(super) struct Replayed {
     pub(super) synced: u64,
 }
 
-/// Tells the records of one segment to `found`.
+/// Passes the records of one segment to `found`.
 pub(super) async fn replay(
     serial: u64,
     mut lsn: u64,
@@ -126,17 +126,17 @@ pub(super) async fn replay(
         .await?;
         at = end;
     }
-    assert!(synced <= lsn, "units of records that are not there would count as written whole");
+    assert!(synced <= lsn, "units of missing records would count as written whole");
     Ok(Replayed { lsn, at: at as u64, synced })
 }
 
-/// Writes zeros over the journal, so that appending never changes the file's own metadata.
+/// Fills the journal with zeros, so that appending never changes the metadata of a brick's file.
 pub(crate) async fn format(disk: &Disk, superblock: &Superblock) -> std::io::Result<()> {
     let zeros = BufMut::zeroed(1 << 20).freeze();
     let end = superblock.journal_start + superblock.segment * u64::from(superblock.segments);
     let mut at = superblock.journal_start;
-    assert!(at >= 2 * BLOCK as u64, "the zeros would lie over the superblock");
-    assert!(end <= superblock.pages_start, "the zeros would lie over what is behind the journal");
+    assert!(at >= 2 * BLOCK as u64, "the zeros would overwrite the superblock");
+    assert!(end <= superblock.pages_start, "the zeros would overwrite the zones after the journal");
     while at < end {
         let len = (zeros.len() as u64).min(end - at);
         disk.write(at, vec![zeros.slice(0..len as usize)]).await?;

@@ -1,4 +1,5 @@
-//! What a replay may and must find, over many lives of one disk.
+//! A replay of the journal finds everything that was reported durable, and nothing of a dead life: the brick dies in
+//! every way, again and again on the same disk, and the records are compared.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! One brick: what is durable, what a crash takes, and how it comes back.
+//! One brick: what is durable, what a crash loses, and how the brick recovers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -30,16 +30,16 @@ pub(super) enum Record {
     Snapshot(Snapshot),
 }
 
-/// What lies in a block whose write a crash has cut short.
+/// Contents of a block whose write a crash has torn.
 const TORN: Cell = 0xdead_beef;
 
-/// A slot's state, with what became of operations in it.
+/// A slot's state, with the fates of operations in it.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     pub(super) core: SlotCore,
     /// Bytes of overlays in the journal.
     payloads: BTreeMap<Seq, Vec<Cell>>,
-    /// Operations that it has made part of its units, and those that a take-over told it to drop.
+    /// Operations that it has applied to its units, and operations that a take-over told it to drop.
     pub(super) applied: BTreeSet<Seq>,
     pub(super) dropped: BTreeSet<Seq>,
 }
@@ -87,7 +87,8 @@ impl Store {
         self.payloads.retain(|seq, _| keys.iter().any(|key| core.is_record_live(*key, *seq)));
     }
 
-    /// `recover.rs`, `recover`, second half: the torn-unit check and the end of the replay. Returns the torn operations.
+    /// `recover.rs`, `recover`, second half: the check for torn units and the end of the replay. Returns the torn
+    /// operations.
     fn awake(&mut self, disk: &BTreeMap<u64, Cell>, serial: u64, mutant: Option<Mutant>) -> Vec<Torn> {
         let mut torn = Vec::new();
         for (hold, _) in self.core.undecided_units() {
@@ -111,7 +112,7 @@ fn is_whole(disk: &BTreeMap<u64, Cell>, hold: &PrepareRecord) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Brick {
     pub(super) slot: usize,
-    /// What is at rest, and a replay of everything in the journal that is durable.
+    /// The state that a replay of the durable journal over the descriptors at rest would give.
     image: Store,
     disk: BTreeMap<u64, Cell>,
     /// Descriptors at rest.
@@ -122,7 +123,7 @@ pub(super) struct Brick {
     oldest: u64,
     serial: u64,
     checkpoints: bool,
-    /// What runs.
+    /// The running state.
     pub(super) now: Store,
     /// Records and blocks that are not durable yet.
     tail: Vec<Record>,
@@ -134,13 +135,14 @@ type Changed = (Vec<usize>, Vec<Cell>, Vec<Cell>);
 
 /// What a slot does with a `Prepare`.
 pub(super) enum PrepareOutcome {
-    /// It holds it when everything appended is durable. What a patch changes a data unit by.
+    /// The slot holds the operation when every appended record is durable. Carries the delta of a data unit, if a
+    /// patch.
     Prepared(Vec<Cell>),
     Refused(Refusal),
 }
 
 impl Brick {
-    /// An empty brick. `checkpoints`: it may make some.
+    /// An empty brick. `checkpoints`: whether it may make checkpoints.
     pub(super) fn new(slot: usize, data_blocks: u64, checkpoints: bool) -> Brick {
         let store = Store {
             core: SlotCore::new(data_blocks),
@@ -165,14 +167,14 @@ impl Brick {
         brick
     }
 
-    /// `journal.rs`, `append`, and the `apply_*` that follows it everywhere.
+    /// `journal.rs`, `append`, and the `apply_*` that always follows it.
     pub(super) fn append(&mut self, record: Record) {
         self.tail.push(record);
         let record = self.tail.last().expect("just appended");
         self.now.apply(record, Stamp { lsn: self.tail.len() as u64, serial: self.serial });
     }
 
-    /// Whether it holds something without knowing the decision: `take_over.rs`, `ask_for_decisions`.
+    /// Whether it holds an operation without knowing the decision: `take_over.rs`, `ask_for_decisions`.
     pub(super) fn holds(&self) -> bool {
         !self.now.core.tail(GROUP, 0).held.is_empty()
     }
@@ -205,12 +207,13 @@ impl Brick {
         }
     }
 
-    /// Whether a crash would leave something else than what runs. Where there may be checkpoints that is to be found out.
+    /// Whether a crash may leave a state other than the running one. With checkpoints this cannot be excluded.
     pub(super) fn may_differ(&self) -> bool {
         self.is_dirty() || self.checkpoints
     }
 
-    /// The power fails: `kept` records that were not durable survive, and their blocks if `whole`. It recovers at once.
+    /// The power fails: `kept` records that were not durable survive, and their blocks if `whole`. The brick recovers
+    /// at once.
     pub(super) fn crash(&mut self, kept: usize, whole: bool, mutant: Option<Mutant>) {
         for record in std::mem::take(&mut self.tail).into_iter().take(kept) {
             self.durably(record);
@@ -227,13 +230,13 @@ impl Brick {
         self.tail = torn.into_iter().map(Record::Torn).collect();
     }
 
-    /// `journal.rs`: what is appended from here on stands in another segment.
+    /// `journal.rs`: later records go to another segment.
     pub(super) fn next_segment(&mut self) {
         self.serial += 1;
     }
 
-    /// `checkpoint.rs`, `checkpoint`, as one step: the oldest segment is freed, or if there is one only what it says goes to
-    /// descriptors. What a crash leaves of half a checkpoint is looked at by the crash points of one brick.
+    /// `checkpoint.rs`, `checkpoint`, as one step: the oldest segment is freed; if there is only one, its state goes
+    /// to descriptors. Crashes in the middle of a checkpoint are tested by the crash points of one brick.
     pub(super) fn checkpoint(&mut self, data_blocks: u64, keys: &[StripeKey], mutant: Option<Mutant>) {
         self.sync(keys);
         let oldest = self.oldest;
@@ -269,7 +272,7 @@ impl Brick {
         self.replay(data_blocks);
     }
 
-    /// `recover.rs`, `recover`, first half: the journal over what is at rest.
+    /// `recover.rs`, `recover`, first half: the journal over the descriptors at rest.
     fn replay(&mut self, data_blocks: u64) {
         let Store { applied, dropped, .. } = self.now.clone();
         let mut image =
@@ -282,12 +285,12 @@ impl Brick {
             }
             image.apply(record, Stamp { lsn: 0, serial: *serial });
         }
-        // The rest is loaded when it is asked for; whether earlier or later makes no difference.
+        // The other units are loaded on demand; the time makes no difference.
         self.table.values().for_each(|descriptor| image.core.loaded(descriptor.clone()));
         self.image = image;
     }
 
-    /// The brick as it would be after a crash that takes whatever is not durable, or after a sync.
+    /// The brick as it would be after a crash that loses everything that is not durable, or after a sync.
     pub(super) fn later(&self, crashed: bool, keys: &[StripeKey], mutant: Option<Mutant>) -> Brick {
         let mut later = self.clone();
         match crashed {
@@ -391,7 +394,7 @@ impl Brick {
         self.dirty.extend(blocks.iter().copied().zip(cells.iter().copied()));
     }
 
-    /// For mutants: these bytes go where the old ones are.
+    /// For mutants: writes these bytes over the old ones.
     fn overwrite_base(&mut self, key: StripeKey, cells: &[Cell], unit: usize) {
         if let Ok(plan) = self.now.core.plan_read(key, self.slot as u8, 0, 0..unit * BLOCK, None, &[]) {
             let blocks: Vec<u64> = plan.blocks.1.iter().map(|(block, _)| *block).collect();
@@ -456,7 +459,7 @@ impl Brick {
         payload?.1.get(within..within + blocks(position.len as usize))
     }
 
-    /// `ops/read.rs`, `unit`: a range of this brick's unit, in blocks. What is missing at the end is zeros.
+    /// `ops/read.rs`, `unit`: a range of this brick's unit, in blocks. Blocks missing at the end are zeros.
     pub(super) fn read(
         &self,
         key: StripeKey,
@@ -475,7 +478,7 @@ impl Brick {
         Ok(cells)
     }
 
-    /// `ops/decide.rs`, `apply_decisions`. True if there was news.
+    /// `ops/decide.rs`, `apply_decisions`. True if a decision was new.
     pub(super) fn learn(&mut self, epoch: Epoch, upto: Seq) -> bool {
         let news = self.now.core.served(GROUP) == Some(epoch) && self.now.core.decided(GROUP) < upto;
         if news {
@@ -489,7 +492,7 @@ impl Brick {
         self.image.core.is_record_live(key, seq) || self.image.core.shape(key).identity >= seq
     }
 
-    /// A slot that joins: what became of operations in its former life counts no more.
+    /// A slot that joins: the fates of operations from its earlier epochs no longer count.
     pub(super) fn forget_past(&mut self) {
         for store in [&mut self.now, &mut self.image] {
             store.applied.clear();
@@ -497,7 +500,7 @@ impl Brick {
         }
     }
 
-    /// A slot that was brought level has everything that stands.
+    /// A slot that was brought level has every committed operation.
     pub(super) fn has_all(&mut self, stands: &[Seq]) {
         for store in [&mut self.now, &mut self.image] {
             store.applied.extend(stands);
@@ -505,7 +508,7 @@ impl Brick {
         }
     }
 
-    /// A unit that the primary gives: the record of a full write that was decided long ago. Its bytes are durable before
+    /// A unit that the primary sends: the record of a Full that was decided long ago. Its bytes are durable before
     /// the record is. False if there is no room.
     pub(super) fn fill(&mut self, mut hold: PrepareRecord, cells: &[Cell], identities: &[Seq]) -> bool {
         let mut fresh = Vec::new();
@@ -555,7 +558,7 @@ impl Brick {
         self.image.core.fingerprint(state, content);
         (&self.image.applied, &self.image.dropped).hash(state);
         if self.checkpoints {
-            // What the next checkpoint and the replay after it depend on.
+            // The state that the next checkpoint and the replay after it depend on.
             self.now.core.fingerprint_for_checkpoint(state, self.oldest);
             (self.serial - self.oldest).hash(state);
             for (serial, record) in &self.journal {
@@ -575,7 +578,7 @@ impl Brick {
 }
 
 impl Record {
-    /// What tells it from the other records that may stand in its place.
+    /// The fields that distinguish this record from others that may be in its place.
     fn fingerprint(&self, state: &mut impl Hasher) {
         match self {
             Record::Prepare(hold, _) => (0u8, hold.seq.0).hash(state),
@@ -590,7 +593,7 @@ impl Record {
     }
 }
 
-/// The checksum of an overlay's range: of its bytes, in order.
+/// The checksum of an overlay's span: of its bytes, in order.
 fn sum(cells: &[Cell]) -> u32 {
     cells.iter().fold(17, |sum: u32, cell| sum.rotate_left(5).wrapping_add(*cell))
 }

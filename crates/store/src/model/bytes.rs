@@ -7,12 +7,12 @@ use types::limits::BLOCK;
 /// The bytes of a block, and its checksum.
 pub(super) type Cell = u32;
 
-/// What write `write` puts into block `at` of a stripe: no two are alike, nor is any of them zero.
+/// The contents that write `write` puts into block `at` of a stripe: all different, and never zero.
 pub(super) fn written(write: usize, at: usize) -> Cell {
     (write as u32 + 1).wrapping_mul(0x9e37_79b1) ^ (at as u32 + 1).wrapping_mul(0x85eb_ca6b)
 }
 
-/// Bytes as blocks, for ranges that count real bytes.
+/// A number of real bytes in blocks.
 pub(super) fn blocks(bytes: usize) -> usize {
     assert!(bytes.is_multiple_of(BLOCK), "the model deals in whole blocks");
     bytes / BLOCK
@@ -60,7 +60,7 @@ impl Code4 {
         Some(cooked(&out))
     }
 
-    /// What a block of parity unit `slot` changes by where one of data unit `unit` changes by `delta`.
+    /// Adds the change of a block of data unit `unit` by `delta` to the matching block of parity unit `slot`.
     pub(super) fn update(&self, slot: usize, unit: usize, delta: Cell, parity: &mut Cell) {
         let mut bytes = parity.to_le_bytes();
         self.0.update_one(slot, unit, &delta.to_le_bytes(), &mut bytes);

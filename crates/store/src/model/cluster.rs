@@ -1,4 +1,4 @@
-//! The state of everything, and what may happen next.
+//! The state of the whole model, and the steps that may happen next.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,11 +25,11 @@ pub(super) struct Write {
     pub(super) stripe: u64,
     pub(super) blocks: Vec<usize>,
     pub(super) zero: bool,
-    /// As an overlay if it can be one; else the stripe is read and written whole.
+    /// As an overlay if possible; otherwise the stripe is read and written whole.
     pub(super) small: bool,
 }
 
-/// What is explored: the code, the writes, and how much may go wrong.
+/// The scope of a search: the code, the writes, and how many faults may happen.
 #[derive(Clone)]
 pub(super) struct Scope {
     pub(super) code: Code,
@@ -37,7 +37,7 @@ pub(super) struct Scope {
     pub(super) unit: usize,
     pub(super) data_blocks: u64,
     pub(super) writes: Vec<Write>,
-    /// Bounds: operations that are ordered, folds among them, epochs, restarts, expulsions, new epochs for the asking.
+    /// Bounds: ordered operations, folds among them, epochs, restarts, expulsions, new epochs on request.
     pub(super) orders: u64,
     pub(super) folds: u8,
     pub(super) epochs: usize,
@@ -48,7 +48,7 @@ pub(super) struct Scope {
     pub(super) rejoins: u8,
     /// Attempts to bring a slot level.
     pub(super) joins: u8,
-    /// Of all bricks together: checkpoints, and segments that journals begin before, restarts aside.
+    /// For all bricks together: checkpoints, and new journal segments other than those of restarts.
     pub(super) checkpoints: u8,
     pub(super) segments: u8,
     /// Syncs are steps of their own: a crash may come between a record and its sync.
@@ -57,9 +57,10 @@ pub(super) struct Scope {
     pub(super) frail: u64,
     pub(super) mutant: Option<Mutant>,
     pub(super) code4: Code4,
-    /// Whether each state is asked if all comes to rest from there.
+    /// Whether liveness is checked for each state.
     pub(super) with_liveness: bool,
-    /// Fingerprints of what was found good by [`invariants`](super::invariants) and by [`liveness`](super::liveness).
+    /// Fingerprints of states that [`invariants`](super::invariants) and [`liveness`](super::liveness) have found
+    /// good.
     pub(super) known_safe: Arc<FingerprintSet>,
     pub(super) known_live: Arc<FingerprintSet>,
 }
@@ -103,7 +104,7 @@ impl Scope {
         keys
     }
 
-    /// The configuration of an epoch in which these slots live.
+    /// The configuration of an epoch in which these slots are live.
     pub(super) fn config(&self, epoch: Epoch, live: u64) -> GroupConfig {
         let slot = |slot: usize| SlotConfig {
             brick: BrickId(slot as u32),
@@ -121,7 +122,7 @@ impl Scope {
     }
 }
 
-/// Something on its way. It stays there after it has arrived, as long as it could make a difference once more.
+/// A message on its way. It stays after delivery as long as delivering it again could make a difference.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
     Prepare { prepare: Prepare, payload: Vec<Cell> },
@@ -133,7 +134,8 @@ pub(super) enum Message {
     Settled,
 }
 
-/// Which message: its kind, the slot that gets or sent it, the epoch, and what tells it from others of these.
+/// The id of a message: its kind, the slot that gets or sent it, the epoch, and a number that distinguishes it from
+/// others of these.
 pub(super) type MessageId = (u8, usize, Epoch, u64);
 
 /// One step.
@@ -141,17 +143,17 @@ pub(super) type MessageId = (u8, usize, Epoch, u64);
 pub(super) enum Action {
     /// A client's write reaches the primary on this slot's brick, and is accepted.
     Accept(usize, usize),
-    /// The first write of a stripe's lane gets its place.
+    /// The first write of a stripe's lane is ordered.
     Order(usize, u64),
     /// A stripe is folded: by a patch, or whole.
     Fold(usize, u64, bool),
     /// A client is told that a write is stable.
     Stable(usize, usize),
-    /// A slot is told what is decided.
+    /// A slot is told the decisions.
     Tell(usize, usize),
     Deliver(MessageId),
     Sync(usize),
-    /// A brick's journal goes on in another segment; the oldest one is emptied.
+    /// A brick's journal moves on to another segment; a checkpoint empties the oldest one.
     Segment(usize),
     Checkpoint(usize),
     /// A brick restarts. How many unsynced records survive, and whether their blocks do.
@@ -164,7 +166,8 @@ pub(super) enum Action {
     Fetch(usize),
     /// A primary asks for a new epoch.
     Renew(usize),
-    /// A primary begins to bring a slot level; compares; fills a stripe; does not wait for an operation; seals the group.
+    /// A primary begins to bring a slot level; compares; fills a stripe; stops waiting for an operation; seals the
+    /// group.
     Join(usize, usize),
     Compare(usize),
     Level(usize, u64),
@@ -174,7 +177,7 @@ pub(super) enum Action {
     Admit(usize),
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Clone)]
 pub(super) struct State {
     pub(super) bricks: Vec<Arc<Brick>>,
@@ -185,16 +188,16 @@ pub(super) struct State {
     pub(super) leases: u64,
     /// Live slots of every epoch, from the first.
     pub(super) configs: Vec<u64>,
-    /// Answers that wait for a sync of their brick.
+    /// Answers that wait for a sync of the brick.
     pub(super) owed: Vec<BTreeMap<MessageId, Arc<Message>>>,
     pub(super) net: BTreeMap<MessageId, Arc<Message>>,
     pub(super) oracle: Arc<Oracle>,
     pub(super) spent: Spent,
-    /// What must not be, and is.
+    /// The first violation found.
     pub(super) wrong: Option<String>,
 }
 
-/// What of the scope's bounds is used up.
+/// How much of the scope's bounds is used up.
 #[derive(Clone, Copy, Default, Hash, Debug)]
 pub(super) struct Spent {
     pub(super) folds: u8,
@@ -243,7 +246,7 @@ impl Hash for State {
         self.owed.iter().for_each(|owed| owed.keys().for_each(|message_id| message_id.hash(state)));
         for (message_id, message) in &self.net {
             message_id.hash(state);
-            // What the id does not tell: it depends on when it was ordered, or refused.
+            // Contents that the id does not determine: they depend on when the operation was ordered or refused.
             match &**message {
                 Message::Prepare { prepare, .. } => (prepare.decided, &prepare.acked).hash(state),
                 Message::Refused { refusal, .. } => std::mem::discriminant(refusal).hash(state),
@@ -335,7 +338,7 @@ impl fmt::Debug for Action {
     }
 }
 
-/// What must hold, by the first word of what is found wrong.
+/// The properties that must hold, by the first word of a violation.
 pub(super) const PROPERTIES: [(&str, &str); 11] = [
     ("I1", "I1 what was reported stable is there, whichever M bricks are lost"),
     ("I2", "I2 an operation is everywhere or nowhere"),

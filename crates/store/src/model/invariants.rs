@@ -1,4 +1,4 @@
-//! What must hold in every state: also if the power failed now, for any set of bricks that leaves K.
+//! What must hold in every state, also if the power failed now, and for every loss of bricks that leaves K.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +17,7 @@ use crate::primary::PrimaryCore;
 use crate::record::Promise;
 
 impl Scope {
-    /// Notes the first thing that is wrong.
+    /// Notes the first violation.
     pub(super) fn check_invariants(&self, state: &mut State) {
         if state.wrong.is_none() {
             self.note_shown(state);
@@ -28,7 +28,7 @@ impl Scope {
         }
     }
 
-    /// What a slot has decided counts for good as soon as a client may have read it there.
+    /// An operation that a slot knows as decided is final as soon as a client may have read it there.
     fn note_shown(&self, state: &mut State) {
         let (_, live) = state.config();
         let leases = state.leases;
@@ -54,7 +54,7 @@ impl Scope {
         self.check_fates(state.bricks.iter().map(|brick| &**brick), live, &state.oracle)?;
         self.check_reads(state)?;
         let fingerprint = Scope::fingerprint_of_checked(state);
-        // Most steps change nothing that the rest looks at.
+        // Most steps change nothing that the remaining checks depend on.
         if self.known_safe.contains(fingerprint) {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl Scope {
         oracle.check_order(from, self.covers(key))
     }
 
-    /// I2, I5: what one slot made part of its units no other drops, and what a take-over ended stays ended.
+    /// I2, I5: no slot drops an operation that another has applied, and the outcome of a take-over is final.
     fn check_fates<'a>(
         &self,
         bricks: impl Iterator<Item = &'a Brick> + Clone,
@@ -130,7 +130,7 @@ impl Scope {
         Ok(())
     }
 
-    /// I6: what clients could read now, straight from a slot and through a primary. `ops/read.rs`, `read_unit`.
+    /// I6: what clients could read now, directly from a slot and through a primary. `ops/read.rs`, `read_unit`.
     fn check_reads(&self, state: &State) -> Result<(), String> {
         for key in self.keys() {
             let (expected, _) = state.oracle.content(key, self.len(), |_, op| op.fate == Fate::Committed);
@@ -162,14 +162,14 @@ impl Scope {
         Ok(())
     }
 
-    /// `ops/read.rs`, `check_reader`: whether a brick answers clients of an epoch, as far as its map goes.
+    /// `ops/read.rs`, `check_reader`: whether a brick answers clients of an epoch, by its map.
     fn may_serve(&self, state: &State, slot: usize, served: Epoch) -> bool {
-        // A client of an epoch asks only slots that live in it.
+        // A client of an epoch asks only slots that are live in it.
         let asked = state.live_in(served) & 1 << slot != 0;
         asked && (state.maps[slot] <= served || self.is(Mutant::TrustLease))
     }
 
-    /// `ops/read_stripe.rs`: each data unit as it is read, and as it is decoded.
+    /// `ops/read_stripe.rs`: each data unit, read and decoded.
     fn check_stripe(
         &self,
         state: &State,
@@ -192,7 +192,7 @@ impl Scope {
         Ok(())
     }
 
-    /// I11: a decided overlay is durable on every live slot that takes part, until it is folded.
+    /// I11: a decided overlay is durable on every live participant until it is folded.
     fn check_overlays(&self, state: &State) -> Result<(), String> {
         let (_, live) = state.config();
         for (seq, op) in state.oracle.ops.iter().filter(|(_, op)| op.small && op.fate == Fate::Committed) {
@@ -205,12 +205,13 @@ impl Scope {
         Ok(())
     }
 
-    /// I1, I3: only these bricks are left, and a take-over has run. `crashed`: they lost what was not durable.
+    /// I1, I3: only these bricks are left, and a take-over has run. `crashed`: they lost everything that was not
+    /// durable.
     fn check_survivors(&self, state: &State, survivors: u64, crashed: bool) -> Result<(), String> {
         let (epoch, _) = state.config();
         let epoch = epoch.next();
         let config = self.config(epoch, survivors);
-        let me = config.primary(self.code).expect("somebody lives");
+        let me = config.primary(self.code).expect("a live slot");
         let keys = self.keys();
         let mut bricks: Vec<Brick> = state.bricks.iter().map(|brick| (**brick).clone()).collect();
         let mut core = PrimaryCore::default();
@@ -259,7 +260,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Whether an operation has taken effect on the survivors: on all of them that take part, or on none.
+    /// Whether an operation has taken effect on the survivors: either on all that are participants, or on none.
     fn counts(&self, bricks: &[Brick], survivors: u64, seq: Seq, op: &Op) -> Result<bool, String> {
         let part = op.participants & survivors;
         let has = self

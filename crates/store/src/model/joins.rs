@@ -1,6 +1,7 @@
-//! A slot that was Out is brought level and admitted, told again from its design: the primary alone knows that the slot
-//! joins. The slot starts clean; it takes part in what replaces a whole stripe, and in everything on stripes where it is
-//! level; before it is admitted nothing is on its way, and every live slot and the joining one know that durably.
+//! An Out slot is brought level and admitted, modelled from the design: only the primary knows that the slot joins.
+//! The slot starts clean. It takes part in operations that replace a whole stripe, and in all operations on stripes
+//! where it is level. Before it is admitted no operation is open, and every live slot and the joining one know that
+//! durably.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use crate::primary::Settlement;
 use crate::record::Promise;
 use crate::slot::Shape;
 
-/// A slot that is brought level.
+/// A slot that joins.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Joining {
     pub(super) slot: usize,
-    /// Stripes where it lacks something, or may.
+    /// Stripes that are behind: the slot lacks or may lack operations on them.
     pub(super) behind: BTreeSet<StripeKey>,
-    /// Operations that it was given and has not answered.
+    /// Operations that it was offered and has not answered.
     pub(super) given: BTreeMap<Seq, StripeKey>,
     /// Everything was compared.
     pub(super) compared: bool,
@@ -34,7 +35,7 @@ pub(super) struct Joining {
 }
 
 impl Joining {
-    /// Everything up to here may be told as decided.
+    /// Up to where the slot may be told that everything is decided.
     pub(super) fn decided_limit(&self, decided: Seq) -> Seq {
         match self.given.first_key_value() {
             Some((first, _)) if *first <= decided => Seq(first.0 - 1),
@@ -42,7 +43,7 @@ impl Joining {
         }
     }
 
-    /// Whether the slot is offered an operation that concerns it; if not, the stripe falls behind.
+    /// Decides whether to offer the slot an operation in which it takes part; if not, the stripe falls behind.
     pub(super) fn offer(&mut self, seq: Seq, key: StripeKey, whole: bool) -> bool {
         let takes_part = whole || self.compared && !self.behind.contains(&key);
         match takes_part {
@@ -54,7 +55,7 @@ impl Joining {
 }
 
 impl Scope {
-    /// What may happen to a slot that joins.
+    /// The steps that are possible for a slot that joins.
     pub(super) fn possible_joins(
         &self,
         state: &State,
@@ -90,7 +91,7 @@ impl Scope {
         }
     }
 
-    /// `NewEpoch` and `Decide` to the slot: it forgets what it held without knowing the decision.
+    /// `NewEpoch` and `Decide` to the slot: it drops its undecided operations.
     pub(super) fn join(&self, state: &mut State, at: usize, slot: usize) {
         state.spent.joins += 1;
         let primary = Arc::make_mut(&mut state.primaries[at]);
@@ -112,7 +113,7 @@ impl Scope {
             Some(Joining { slot, behind, given: BTreeMap::new(), compared: false, sealed: false });
     }
 
-    /// What the slot has of every stripe, against what it should have.
+    /// Compares the slot's units with those that it should have.
     pub(super) fn compare(&self, state: &mut State, at: usize) {
         let live = state.live_in(state.primaries[at].epoch);
         let primary = Arc::make_mut(&mut state.primaries[at]);
@@ -128,8 +129,8 @@ impl Scope {
         joining.compared = true;
     }
 
-    /// `join.rs`, `list_live`, and `ops/stripe.rs`, `of_bases`, where all that was ordered is decided: a parity slot knows of
-    /// everything; where none is left, each data slot knows of its own unit.
+    /// `join.rs`, `list_live`, and `ops/stripe.rs`, `of_bases`, when every ordered operation is decided: a parity
+    /// slot knows every unit; if no parity slot is live, each data slot knows its own unit.
     fn known(&self, bricks: &[Arc<Brick>], at: usize, live: u64, key: StripeKey) -> Shape {
         if at >= self.code.k() || self.is(Mutant::AskNobody) {
             return bricks[at].now.core.shape(key);
@@ -161,7 +162,7 @@ impl Scope {
         let older = bricks[slot].now.core.shape(key).identity < base;
         if !view.shape.overlays.is_empty() || !older {
             if !view.shape.exists {
-                // Nobody has anything: what the slot has would be forgotten.
+                // No slot has the stripe: the slot would forget its unit.
                 return;
             }
             state.spent.folds = state.spent.folds.saturating_sub(1);
@@ -206,7 +207,7 @@ impl Scope {
         }
     }
 
-    /// Nothing is on its way: all know that durably, and nothing is ordered any more.
+    /// No operation is open, every slot knows that durably, and nothing is ordered any more.
     pub(super) fn seal(&self, state: &mut State, at: usize) {
         let live = state.live_in(state.primaries[at].epoch);
         let primary = Arc::make_mut(&mut state.primaries[at]);
@@ -221,7 +222,7 @@ impl Scope {
         let all = live | 1 << slot;
         let serve = |slot: &usize| state.bricks[*slot].now.core.promised(GROUP) == epoch;
         if !self.slots().filter(|slot| all & 1 << slot != 0).all(|slot| serve(&slot)) {
-            // Somebody has promised a newer epoch: this attempt is over.
+            // A slot has promised a newer epoch: this attempt is over.
             primary.joining = None;
             return;
         }
@@ -240,21 +241,21 @@ impl Scope {
         let slot = joining.slot;
         let mut next = live | 1 << slot;
         if self.is(Mutant::SwapSlots) {
-            // Another slot goes in the same breath, and the primary goes on as if nothing had been answered.
+            // A mutant: the same change expels another slot, and the primary goes on as if it had got no answer.
             joining.sealed = false;
             let other = self.slots().find(|other| live & 1 << other != 0 && *other != at);
             next &= !other.map_or(0, |other| 1 << other);
             state.leases &= !other.map_or(0, |other| 1 << other);
         }
         state.configs.push(next);
-        // What was compared and found equal has everything that stands.
+        // A slot that was compared and is level has every committed operation.
         let stands = state.oracle.ops.iter().filter(|(_, op)| op.fate == Fate::Committed);
         let stands: Vec<Seq> = stands.map(|(seq, _)| *seq).collect();
         Arc::make_mut(&mut state.bricks[slot]).has_all(&stands);
     }
 }
 
-/// Whether an operation goes to a slot that joins as well.
+/// Whether an operation also goes to the slot that joins.
 pub(super) fn offer(
     primary: &mut Primary,
     seq: Seq,

@@ -1,8 +1,8 @@
-//! Liveness: from every state there is a way without faults to one where clients have been told that all their writes are
-//! stable, slots that were lost are level again and live, and nothing is left to do.
+//! Liveness: from every state a path without faults leads to a state in which clients know that all their writes are
+//! stable, lost slots are level and live again, and nothing is left to do.
 //!
-//! One way is tried, the obvious one: everything that somebody has to do is done, what is quick first. A slot is told what is
-//! decided only if it holds something, for only then it asks (`take_over.rs`, `ask_for_decisions`).
+//! Only the obvious path is tried: every pending step is taken, quick ones first. A slot is told decisions only if it
+//! holds something, because only then it asks (`take_over.rs`, `ask_for_decisions`).
 
 use types::Seq;
 
@@ -10,13 +10,13 @@ use super::cluster::{Action, Scope, State};
 use super::mutants::Mutant;
 use super::primary::Primary;
 
-/// Steps after which nobody believes in the end any more.
+/// Steps after which the path counts as endless.
 const STEPS_MAX: usize = 600;
 
 impl Scope {
-    /// From here everything comes to rest.
+    /// Checks that everything comes to rest from this state.
     pub(super) fn check_liveness(&self, state: &State) -> Result<(), String> {
-        // No more faults, and bricks that were lost come back; what is needed for that is not counted.
+        // No more faults, and lost bricks come back. The steps needed for that are not bounded.
         let fault_free = Scope {
             orders: u64::from(u32::MAX),
             epochs: usize::MAX,
@@ -33,7 +33,7 @@ impl Scope {
         let (mut now, mut fingerprint) = (state.clone(), state.fingerprint());
         let (mut fingerprints, mut way) = (Vec::new(), Vec::new());
         let told = |wrong: &str, way: &[Action]| format!("L {wrong}, by the way of {way:#?}");
-        // From there it is known already.
+        // From a known state the outcome is known already.
         while !self.known_live.contains(fingerprint) {
             fingerprints.push(fingerprint);
             let next = fault_free.proceed(&now, fingerprint).map_err(|wrong| told(&wrong, &way))?;
@@ -51,11 +51,12 @@ impl Scope {
         Ok(())
     }
 
-    /// The first step that changes something, if there is one, and what comes of it.
+    /// The first step that changes something, if there is one, and the state after it.
     fn proceed(&self, state: &State, fingerprint: u64) -> Result<Option<(Action, State, u64)>, String> {
         let mut actions = Vec::new();
         self.possible(state, &mut actions);
-        // Whoever waits for an operation that cannot be completed asks for a new epoch: `ops/write.rs`, `end_epoch`.
+        // A primary that waits for an operation that cannot be completed asks for a new epoch: `ops/write.rs`,
+        // `end_epoch`.
         let (epoch, _) = state.config();
         let asks = !self.is(Mutant::WaitForSpace);
         let stuck = |primary: &Primary| {
@@ -82,7 +83,7 @@ impl Scope {
         Ok(None)
     }
 
-    /// Nothing is left to do, and all is well.
+    /// Nothing is left to do: checks that the final state is good.
     fn check_quiescent(&self, state: State) -> Result<(), String> {
         let (epoch, live) = state.config();
         let primary = self.primary_of(&state, epoch).map(|at| &state.primaries[at]);
@@ -102,8 +103,8 @@ impl Scope {
     }
 }
 
-/// What may happen, and helps nobody: an operation that one slot has refused is delivered, here to none (`ops/write.rs`,
-/// `deliver`); a slot that waits for no decision is told one.
+/// Possible steps that make no progress: delivering an operation that one slot has refused (`ops/write.rs`,
+/// `deliver`); telling a decision to a slot that waits for none.
 fn is_idle(state: &State, action: &Action) -> bool {
     match *action {
         Action::Deliver((1, _, epoch, more)) => {
@@ -115,7 +116,7 @@ fn is_idle(state: &State, action: &Action) -> bool {
     }
 }
 
-/// What comes first when no fault happens; `None`: a fault, or what nobody has to do.
+/// The order of steps when no fault happens; `None`: a fault, or an optional step.
 fn rank(action: &Action) -> Option<u8> {
     match action {
         Action::Fetch(_) => Some(0),

@@ -1,4 +1,4 @@
-//! Faults put into the protocol on purpose: the checker must find every one of them.
+//! Mutation tests: each test removes one rule of the protocol, and fails if the model checker finds no violation.
 
 use super::cluster::Scope;
 use super::scopes::{self, search};
@@ -6,54 +6,54 @@ use super::scopes::{self, search};
 /// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mutant {
-    /// (a) A slot tells its tail before its promise is durable.
+    /// (a) A slot sends its tail before its promise is durable.
     SkipFence,
-    /// (b) A full write goes to the blocks of the one that it replaces.
+    /// (b) A Full overwrites the blocks of the one that it replaces.
     WriteInPlace,
-    /// (c) A fold does not wait for the overlay that is on its way.
+    /// (c) A fold does not wait for an open overlay.
     FoldUndecided,
-    /// (d) The blocks of a version are given to others as soon as the next one is held, decided or not.
+    /// (d) The blocks of a version are reused as soon as the next version is held, decided or not.
     ReuseEarly,
     /// (e) A write is committed although one parity slot lacks it.
     CommitEarly,
-    /// (f) A take-over forgets whose writes were seen.
+    /// (f) A take-over forgets the seen writes.
     ForgetWindows,
-    /// (g) A slot serves what is not decided.
+    /// (g) A slot serves undecided operations.
     ServeUndecided,
     /// (h) A slot is expelled while its lease runs.
     SkipLeaseWait,
     /// (i) A decode takes whatever version a data slot has.
     AnyVersion,
-    /// (j) A slot is admitted while something is on its way, and without all knowing what is decided.
+    /// (j) A slot is admitted while an operation is open, and without every slot knowing the decisions.
     AdmitUndrained,
-    /// (k) One change of the configuration expels a slot and admits another, and its answer is lost.
+    /// (k) One change of the configuration expels a slot and admits another, and the answer is lost.
     SwapSlots,
-    /// A slot joins without dropping what it held in its former life.
+    /// A slot joins without dropping the operations that it held before.
     JoinUnclean,
-    /// A brick that came back answers clients because it has a lease, whatever its map says.
+    /// A brick that has returned answers clients as soon as it has a lease, whatever its map says.
     TrustLease,
-    /// (l) A record found at a restart is believed without its blocks being looked at.
+    /// (l) A restart trusts a record without checking its blocks.
     TrustRecords,
-    /// A message is sent once.
+    /// A message is sent only once.
     AskOnce,
-    /// A checkpoint does not copy what is still needed.
+    /// A checkpoint does not copy records forward that are still needed.
     SkipCopyForward,
-    /// A data slot that leads takes what it knows itself for all there is.
+    /// A data slot that is the primary does not ask the other data slots for their overlays.
     AskNobody,
     /// A primary does not end its epoch when a slot has no space.
     WaitForSpace,
 }
 
-/// The checker finds the fault in a scope where it finds nothing without it: a test of the scope says so, of the larger ones in
+/// The checker finds the fault in a scope that is sound without it: another test shows that, for the larger scopes in
 /// `./dev model`.
 fn is_caught(mutant: Mutant, scope: Scope) {
-    // It has to be found by what it does, not because something waits for ever afterwards.
+    // The fault must be found by a wrong state, not only because something then waits forever.
     let found = search(&Scope { mutant: Some(mutant), with_liveness: false, ..scope }, false, usize::MAX);
     assert!(found.wrong.is_some(), "{mutant:?} is found");
     println!("{mutant:?}: {}", found.describe());
 }
 
-/// The checker finds that work never ends, and nothing else that is wrong.
+/// The checker finds that work never ends, and no other violation.
 fn hangs(mutant: Mutant, scope: Scope) {
     scopes::is_sound(&Scope { mutant: Some(mutant), with_liveness: false, ..scope.clone() });
     let found = search(&Scope { mutant: Some(mutant), ..scope }, false, usize::MAX);

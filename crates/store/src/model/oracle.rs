@@ -1,4 +1,5 @@
-//! What nobody in the system knows as a whole: every operation that was ever ordered, and what clients were told.
+//! The oracle: every operation that was ever ordered, and what clients were told. No part of the system knows all of
+//! this.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -7,7 +8,7 @@ use types::{Seq, StripeKey};
 
 use super::bytes::Cell;
 
-/// What became of an operation, seen from above.
+/// The fate of an operation, as the oracle sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Fate {
     Open,
@@ -21,9 +22,9 @@ pub(super) enum Fate {
 #[derive(Clone, Hash, Debug)]
 pub(super) struct Op {
     pub(super) key: StripeKey,
-    /// Whose write it carries; `None` for a fold, which changes no content.
+    /// The write that it carries; `None` for a fold, which changes no content.
     pub(super) write: Option<usize>,
-    /// It is an overlay or zeros over something.
+    /// It is an overlay, or zeros over an existing stripe.
     pub(super) small: bool,
     pub(super) participants: u64,
     /// Blocks of the stripe and their bytes.
@@ -35,17 +36,17 @@ pub(super) struct Op {
 #[derive(Clone, Hash, Debug, Default)]
 pub(super) struct Oracle {
     pub(super) ops: BTreeMap<Seq, Op>,
-    /// Writes, as masks: that some primary has accepted, that a client was told to be stable.
+    /// Masks of writes: those that some primary has accepted, and those that were reported stable.
     pub(super) begun: u64,
     pub(super) stable: u64,
     /// The epoch in which each write was accepted last.
     pub(super) accepted: Vec<u32>,
-    /// What had to come before each write: stable when it began, or an earlier one of the same client.
+    /// The writes that must come before each write: stable when it began, or earlier ones of the same client.
     pub(super) before: Vec<u64>,
 }
 
 impl Oracle {
-    /// The blocks of a stripe after the operations that `counts` names, and the write that each block is from.
+    /// The blocks of a stripe after the operations that `counts` selects, and the write that each block is from.
     pub(super) fn content(
         &self,
         key: StripeKey,
@@ -61,8 +62,8 @@ impl Oracle {
         (cells, from)
     }
 
-    /// Whether blocks of a stripe that are from these writes are what clients may find: nothing stable is lost, and
-    /// nothing old lies over something newer. `covers`: whether a write concerns a block.
+    /// Whether clients may find a stripe whose blocks are from these writes: no stable write is lost, and no older
+    /// write lies over a newer one. `covers`: whether a write touches a block.
     pub(super) fn check_order(
         &self,
         from: &[Option<usize>],
@@ -87,7 +88,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether no write comes back over another one that followed it.
+    /// Whether no write takes effect a second time over a later one.
     pub(super) fn check_once(&self, key: StripeKey) -> Result<(), String> {
         let ops = || {
             self.ops

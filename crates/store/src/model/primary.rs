@@ -1,4 +1,4 @@
-//! What a primary has in memory around its core: lanes, plans, the deltas of a patch.
+//! The state of a primary around its core: lanes, plans, the deltas of a patch.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,11 +21,11 @@ pub(super) struct InFlight {
     pub(super) key: StripeKey,
     /// The write that it carries; `None` for a fold.
     pub(super) write: Option<usize>,
-    /// A patch whose data slots have not all told what changes.
+    /// A patch whose data slots have not all sent their deltas.
     pub(super) patch: Option<Patching>,
     /// Slots that hold it.
     pub(super) acked: u64,
-    /// A slot refused: it has promised a newer epoch, or cannot.
+    /// A slot has refused: it has promised a newer epoch, or cannot hold the operation.
     pub(super) refused: bool,
 }
 
@@ -45,12 +45,12 @@ pub(super) struct Patching {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Primary {
     pub(super) core: PrimaryCore,
-    /// The epoch that it leads or tries to lead.
+    /// The epoch that it serves or takes over.
     pub(super) epoch: Epoch,
-    /// Slots whose tail came, and slots that know the fate of everything before.
+    /// Slots whose tails have arrived, and slots that know the fate of every earlier operation.
     pub(super) promised: u64,
     pub(super) told: u64,
-    /// A slot that is brought level.
+    /// The slot that joins, if any.
     pub(super) joining: Option<Joining>,
     /// Accepted writes, by stripe, in the order of acceptance.
     pub(super) lanes: BTreeMap<StripeKey, VecDeque<usize>>,
@@ -82,7 +82,7 @@ pub(super) struct View<'a> {
     pub(super) epoch: Epoch,
     pub(super) key: StripeKey,
     pub(super) shape: Shape,
-    /// Operations that are decided, whether the slots know it or not.
+    /// Decided operations, whether the slots know it or not.
     pub(super) decided: Vec<Seq>,
     pub(super) mutant: Option<Mutant>,
 }
@@ -154,13 +154,13 @@ impl View<'_> {
     }
 }
 
-/// What a write wants: which blocks of the stripe, and their bytes.
+/// The contents of a write: blocks of the stripe, and their bytes.
 #[derive(Clone, Debug)]
 pub(super) struct WriteRequest {
     /// Ascending.
     pub(super) cells: Vec<(usize, Cell)>,
     pub(super) zero: bool,
-    /// As an overlay, where there is something to lie over.
+    /// As an overlay, if the stripe exists.
     pub(super) small: bool,
 }
 
@@ -172,7 +172,7 @@ pub(super) struct Plan {
     parts: Vec<(Vec<Span>, Vec<Cell>)>,
 }
 
-/// `ops/write.rs`, `plan`. `None`: what it needs cannot be read now.
+/// `ops/write.rs`, `plan`. `None`: the units that it needs cannot be read now.
 pub(super) fn plan(view: &View<'_>, request: &WriteRequest) -> Option<Plan> {
     let whole = request.cells.len() == view.k * view.unit;
     let nothing = || vec![Vec::new(); view.k];
@@ -221,7 +221,7 @@ fn lay_write_over(view: &View<'_>, mut units: Vec<Vec<Cell>>, request: &WriteReq
     units
 }
 
-/// `ops/write.rs`, `plan_overlay`: data slots get what lies in their units, all others the whole.
+/// `ops/write.rs`, `plan_overlay`: data slots get the blocks of their units, all other slots get the whole write.
 fn plan_overlay(view: &View<'_>, request: &WriteRequest) -> Plan {
     let kind = if request.zero { OpKind::Zero } else { OpKind::Overlay };
     let unit_of = |at: usize| at / view.unit;
@@ -252,7 +252,7 @@ fn spans(cells: &[(usize, Cell)]) -> Vec<Span> {
 /// A `Prepare` on its way: slot, request, payload.
 pub(super) type Delivery = (usize, Prepare, Vec<Cell>);
 
-/// `ops/write.rs`, `replicate`: an operation gets its place; what goes to whom.
+/// `ops/write.rs`, `replicate`: orders an operation and returns the part of each slot.
 pub(super) fn replicate(
     primary: &mut Primary,
     key: StripeKey,
@@ -261,7 +261,7 @@ pub(super) fn replicate(
     beside: bool,
 ) -> Option<(Seq, Vec<Delivery>)> {
     let whole = plan.kind == OpKind::Full;
-    // A mutant folds what is undecided.
+    // A mutant folds undecided overlays.
     let place = if beside { PrimaryCore::force_order } else { PrimaryCore::order };
     let order = place(&mut primary.core, GROUP, primary.epoch, key, plan.touched, whole, origins.clone())?;
     let Order { seq, participants, targets, acked, decided, .. } = order;
@@ -284,7 +284,7 @@ pub(super) fn replicate(
     Some((seq, deliveries.collect()))
 }
 
-/// `ops/patch.rs`, `rows_to_patch` (without the question whether it pays) and the first round of `patch`.
+/// `ops/patch.rs`, `rows_to_patch` (without its limit of half a stripe) and the first round of `patch`.
 pub(super) fn patch(primary: &mut Primary, view: &View<'_>) -> Option<(InFlight, Vec<Delivery>)> {
     let (shape, k, key) = (&view.shape, view.k, view.key);
     let rows_of = |slot| touched_rows(shape.overlays.iter().cloned(), view.unit * BLOCK, Some(slot));
@@ -305,7 +305,7 @@ pub(super) fn patch(primary: &mut Primary, view: &View<'_>) -> Option<(InFlight,
     };
     let Order { seq, participants, targets, acked, decided, .. } =
         place(&mut primary.core, GROUP, primary.epoch, key, touched, false, Vec::new())?;
-    // A slot that joins falls behind: then it takes part in a fold that writes the stripe whole.
+    // The stripe falls behind on a slot that joins. The slot later takes part in a fold that writes the stripe whole.
     if let Some(joining) = primary.joining.as_mut().filter(|joining| participants & 1 << joining.slot != 0) {
         joining.behind.insert(key);
     }
@@ -331,8 +331,8 @@ pub(super) fn patch(primary: &mut Primary, view: &View<'_>) -> Option<(InFlight,
 }
 
 impl Patching {
-    /// `ops/patch.rs`, `patch`: a data slot told what changes. When all have, the second round. An error: a slot has other
-    /// overlays than its primary.
+    /// `ops/patch.rs`, `patch`: a data slot has sent its delta. When all have, the second round begins. An error: the
+    /// overlays of a slot differ from those of its primary.
     pub(super) fn add_delta(
         &mut self,
         slot: usize,

@@ -1,4 +1,5 @@
-//! What is explored, and that nothing is found.
+//! The protocol is correct in small scopes: each test searches every order of some events, and fails if a state
+//! violates a property.
 
 use std::sync::Arc;
 
@@ -7,16 +8,16 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use super::cluster::{Scope, Write};
 
-/// What came of a search.
+/// The result of a search.
 pub(super) struct SearchResult {
     complete: bool,
-    /// The property that fails, and how it comes to that.
+    /// The property that fails, and the steps that lead to it.
     pub(super) wrong: Option<(&'static str, String)>,
 }
 
 /// Searches breadth first, or depth first where the scope is large: that takes less memory.
 pub(super) fn search(scope: &Scope, deep: bool, steps: usize) -> SearchResult {
-    // What was found good in another scope proves nothing here.
+    // States found good in another scope prove nothing here.
     let scope = Scope { known_safe: Arc::default(), known_live: Arc::default(), ..scope.clone() };
     let checker = scope.checker().threads(2).finish_when(HasDiscoveries::Any);
     let checker = checker.target_state_count(steps);
@@ -42,7 +43,7 @@ fn found(checker: &impl Checker<Scope>, steps: usize) -> SearchResult {
     SearchResult { complete: checker.state_count() < steps, wrong }
 }
 
-/// Nothing may be wrong in all of a scope.
+/// Asserts that the whole scope has no violation.
 pub(super) fn is_sound(scope: &Scope) -> SearchResult {
     let found = search(scope, false, usize::MAX);
     assert!(found.wrong.is_none(), "{}", found.describe());
@@ -51,7 +52,7 @@ pub(super) fn is_sound(scope: &Scope) -> SearchResult {
 }
 
 impl SearchResult {
-    /// What is wrong, and how it comes to that.
+    /// The violation, and the steps that lead to it.
     pub(super) fn describe(&self) -> String {
         self.wrong.as_ref().map(|(name, how)| format!("{name}: {how}")).unwrap_or_default()
     }
@@ -77,7 +78,7 @@ pub(super) fn renewed() -> Scope {
     Scope { lazy: true, epochs: 2, crashes: 1, renews: 1, frail: 0b001, ..Scope::new(2, 1, vec![full(0)]) }
 }
 
-/// One stripe is written three times, where there is room for two versions of it.
+/// One stripe is written three times, with room for two versions of it.
 pub(super) fn cramped() -> Scope {
     Scope { lazy: true, data_blocks: 2, ..Scope::new(2, 1, vec![full(0), full(0), full(0)]) }
 }
@@ -87,7 +88,7 @@ pub(super) fn restarted() -> Scope {
     Scope { epochs: 3, crashes: 2, frail: 0b100, ..Scope::new(2, 1, vec![full(0), small(0, &[0])]) }
 }
 
-/// A slot is lost while something is written over, and its brick comes back.
+/// A slot is lost during an overwrite, and its brick comes back.
 pub(super) fn returned() -> Scope {
     Scope {
         epochs: 2,
@@ -98,17 +99,17 @@ pub(super) fn returned() -> Scope {
     }
 }
 
-/// Two clients write over one another; the primary changes.
+/// Two clients overwrite each other's bytes; the primary changes.
 pub(super) fn contended() -> Scope {
     Scope { epochs: 2, renews: 1, orders: 3, ..Scope::new(2, 1, vec![small(0, &[0]), small(1, &[0])]) }
 }
 
-/// Overlays that overlap, folded while they come.
+/// Overlapping overlays, folded while more arrive.
 pub(super) fn folded() -> Scope {
     Scope { folds: 1, ..Scope::new(2, 1, vec![full(0), small(0, &[0]), small(0, &[0, 1])]) }
 }
 
-/// The only parity slot is lost: a data slot leads, and folds what it has no overlay of.
+/// The only parity slot is lost: a data slot becomes the primary, and folds overlays that it does not have.
 pub(super) fn without_parity() -> Scope {
     let writes = vec![full(0), small(0, &[1])];
     Scope { folds: 1, epochs: 2, expels: 1, frail: 0b100, ..Scope::new(2, 1, writes) }
@@ -120,7 +121,7 @@ pub(super) fn admitted() -> Scope {
     Scope { folds: 1, epochs: 3, expels: 1, rejoins: 1, joins: 1, frail: 0b001, ..Scope::new(2, 1, writes) }
 }
 
-/// The only parity slot is lost, something may be written, and it is brought level by a data slot.
+/// The only parity slot is lost, something may be written, and a data slot as the primary brings it level.
 pub(super) fn admitted_by_data() -> Scope {
     let writes = vec![full(0), small(1, &[1])];
     Scope { frail: 0b100, writes, ..admitted() }
@@ -187,7 +188,7 @@ fn without_parity_is_sound() {
     is_sound(&without_parity());
 }
 
-/// Patches where a unit has many blocks: what is not touched stays where it is.
+/// Patches of units with many blocks: untouched blocks stay in place.
 #[test]
 fn shared_blocks_are_sound() {
     let all: Vec<usize> = (0..8).collect();
@@ -196,7 +197,7 @@ fn shared_blocks_are_sound() {
     is_sound(&scope);
 }
 
-/// Nothing wrong in a large scope, as far as it is searched.
+/// Asserts that a large scope has no violation, as far as it is searched.
 fn is_sound_so_far(name: &str, scope: &Scope, steps: usize) {
     println!("{name}:");
     super::cluster::PROPERTIES.iter().for_each(|(_, property)| println!("  always: {property}"));
@@ -244,7 +245,7 @@ fn two_parity_slots() {
     is_sound_so_far("2+2, four operations, losses and restarts", &scope, 65_000_000);
 }
 
-/// Two stripes of one group: their operations pass one another, decisions keep the order of all.
+/// Two stripes of one group: their operations overtake one another, but decisions keep the common order.
 #[test]
 #[ignore = "minutes: ./dev model"]
 fn two_stripes() {
@@ -266,7 +267,7 @@ fn a_parity_slot_is_admitted_by_data() {
     is_sound_so_far("2+1, the parity slot is lost and admitted", &admitted_by_data(), usize::MAX);
 }
 
-/// Checkpoints of any brick at any moment, among folds, or with a restart: that as far as three million steps go.
+/// Checkpoints of any brick at any moment, among folds or with a restart; the latter for three million steps.
 #[test]
 #[ignore = "minutes: ./dev model"]
 fn checkpoints() {

@@ -17,7 +17,7 @@ use crate::primary::Settlement;
 use crate::record::{Promise, Settle};
 
 impl Scope {
-    /// Every slot lives and serves the first epoch.
+    /// The first state: every slot is live and serves the first epoch.
     pub(super) fn begin(&self) -> State {
         let all = (1 << self.code.slots()) - 1;
         let mut state = State {
@@ -151,14 +151,14 @@ impl Scope {
         }
     }
 
-    /// What a slot may be told as decided.
+    /// Up to where a slot may be told that everything is decided.
     fn decided_limit(primary: &Primary, slot: usize) -> Seq {
         let decided = primary.core.decided(GROUP);
         let joining = primary.joining.as_ref().filter(|joining| joining.slot == slot);
         joining.map_or(decided, |joining| joining.decided_limit(decided))
     }
 
-    /// A client sends what it wrote to a stripe in order: everything before is stable, or accepted in this epoch.
+    /// A client sends its writes to a stripe in order: every earlier one is stable, or accepted in this epoch.
     fn is_next(&self, state: &State, primary: &Primary, write: usize) -> bool {
         let this = &self.writes[write];
         (0..write).filter(|other| self.writes[*other].client == this.client).all(|other| {
@@ -169,7 +169,7 @@ impl Scope {
         })
     }
 
-    /// The number that its client gives to a write.
+    /// The number of a write at its client.
     fn number(&self, write: usize) -> u64 {
         let client = self.writes[write].client;
         self.writes[..=write].iter().filter(|other| other.client == client).count() as u64
@@ -180,7 +180,7 @@ impl Scope {
         primary.core.is_stable(GROUP, origin.client, origin.seq)
     }
 
-    /// One step. An assertion of the code that fails is a finding.
+    /// Takes one step. A failed assertion of the code is a violation.
     pub(super) fn step(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         let stepped = catch_unwind(AssertUnwindSafe(|| {
@@ -313,7 +313,7 @@ impl Scope {
         }
     }
 
-    /// `ops/write.rs`, `try_commit`, up to the point where everything is on its way.
+    /// `ops/write.rs`, `try_commit`, up to the sending of all messages.
     fn order(&self, state: &mut State, at: usize, key: StripeKey) {
         let Some(write) = state.primaries[at].lanes.get(&key).and_then(|lane| lane.front().copied()) else {
             return;
@@ -365,7 +365,7 @@ impl Scope {
         self.send(state, deliveries);
     }
 
-    /// Writes down what only the outside knows: this operation is on its way.
+    /// Notes in the oracle that this operation was ordered.
     fn ordered(
         &self,
         state: &mut State,
@@ -473,7 +473,7 @@ impl Scope {
         state.owed[slot].insert((7, slot, epoch, 0), Arc::new(Message::Settled));
     }
 
-    /// What a primary does with an answer: `ops/write.rs`, `replicate_to`; `take_over.rs`, `promise` and `tell_fate`.
+    /// A primary handles an answer: `ops/write.rs`, `replicate_to`; `take_over.rs`, `promise` and `tell_fate`.
     fn answered(&self, state: &mut State, at: usize, slot: usize, answer: &Message) {
         match answer {
             Message::Prepared { seq, delta } => {
@@ -508,7 +508,7 @@ impl Scope {
                 else {
                     return;
                 };
-                // Tried again as a new operation, or given up until the epoch ends.
+                // It is tried again as a new operation, or given up until the epoch ends.
                 busy.refused = true;
                 if let Some(write) = busy.write.filter(|_| *refusal == Refusal::StaleEpoch) {
                     primary.lanes.entry(busy.key).or_default().push_front(write);
@@ -552,7 +552,7 @@ impl Scope {
         }
     }
 
-    /// A take-over has ended: what came before has its fate.
+    /// A take-over has ended: every earlier operation has its fate.
     fn settled(&self, state: &mut State, epoch: Epoch) {
         let live = state.live_in(epoch);
         let bricks = state.bricks.clone();
@@ -588,7 +588,7 @@ impl Scope {
         state.owed[slot].clear();
         Arc::make_mut(&mut state.bricks[slot]).crash(kept, whole, self.mutant);
         state.primaries[slot] = Arc::default();
-        // Its primary sees that it is another life, and begins again.
+        // The primary sees another incarnation and starts the join over.
         for primary in state
             .primaries
             .iter_mut()
@@ -624,7 +624,7 @@ impl Scope {
         }
     }
 
-    /// Forgets messages that can make no difference any more.
+    /// Drops messages that can make no difference any more.
     pub(super) fn prune_messages(&self, state: &mut State) {
         let message_ids: Vec<MessageId> = state.net.keys().copied().collect();
         for message_id in message_ids {

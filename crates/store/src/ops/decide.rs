@@ -1,4 +1,8 @@
-//! A slot learns decisions: in passing, or as the two steps of a take-over.
+//! A slot learns decisions: with other messages, or in the two steps of a take-over.
+//!
+//! # Invariants
+//! - A decision, a promise or the end of a take-over enters RAM in the turn that appends its record.
+//! - From a promise until the end of its take-over the group is not served. Both are answered when they are durable.
 
 use types::messages::Done;
 use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Tail};
@@ -9,13 +13,14 @@ use crate::record;
 use crate::server::Server;
 
 impl Server {
-    /// Notes decisions. Nobody waits for them to be durable: a take-over would come to the same ones.
+    /// Notes decisions. Nobody waits until they are durable: a take-over would decide the same.
     pub(crate) async fn decided(&self, decided: Decided) -> Result<Done, Refusal> {
         self.apply_decisions(&decided.groups).await?;
         Ok(Done {})
     }
 
-    /// Notes decisions of the epochs that this slot serves, when the journal has room: who told them tells them once.
+    /// Notes decisions of the epochs that this slot serves. It waits for room in the journal, because the sender
+    /// sends each decision only once.
     pub(crate) async fn apply_decisions(&self, decisions: &[GroupDecision]) -> Result<(), DiskFailed> {
         let is_news = |decision: &GroupDecision| {
             let slot = self.slot.borrow();
@@ -24,17 +29,24 @@ impl Server {
         };
         for decision in decisions.iter().filter(|decision| is_news(decision)) {
             self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
-            // From here to the end nothing waits; meanwhile others may have told more.
+            // No await from here to the end. A later decision may have arrived during the wait.
             if is_news(decision) {
                 let record = record::Decided { group: decision.group, upto: decision.upto };
                 let appended = self.journal.append(&record, &types::Buf::empty());
-                self.slot.borrow_mut().apply_decided(record.group, record.upto, self.stamp(appended));
+                let mut slot = self.slot.borrow_mut();
+                slot.apply_decided(record.group, record.upto, self.stamp(appended));
+                let known = slot.decided(record.group);
+                assert_eq!(
+                    known, record.upto,
+                    "a restart would replay a decision that this slot did not have"
+                );
             }
         }
         Ok(())
     }
 
-    /// Take-over, first step: promises the epoch durably, and tells what this slot holds.
+    /// Take-over, first step: makes the promise of the epoch durable and answers with the operations that this slot
+    /// holds.
     pub(crate) async fn new_epoch(&self, new: NewEpoch) -> Result<Tail, Refusal> {
         let epoch = new.config.epoch;
         self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
@@ -45,11 +57,20 @@ impl Server {
         if epoch > promised {
             let record = record::Promise { group: new.group, epoch };
             let appended = self.journal.append(&record, &types::Buf::empty());
-            self.slot.borrow_mut().apply_promise(new.group, epoch, self.stamp(appended));
+            let mut slot = self.slot.borrow_mut();
+            slot.apply_promise(new.group, epoch, self.stamp(appended));
+            assert_eq!(slot.promised(new.group), epoch, "an older primary could go on writing here");
+            assert_eq!(
+                slot.served(new.group),
+                None,
+                "reads would be answered with bytes that the take-over replaces"
+            );
         }
-        // What is held counts only once it is durable, and the promise with it.
+        // The held operations and the promise count only once they are durable.
+        let lsn = self.journal.last();
         self.journal.request_sync();
-        self.journal.durable(self.journal.last()).await?;
+        self.journal.durable(lsn).await?;
+        assert!(self.journal.durable_upto() >= lsn, "a power cut could undo the promise");
         if self.map.borrow().version < new.map {
             self.map_wanted.notify();
         }
@@ -59,22 +80,29 @@ impl Server {
         Ok(self.slot.borrow().tail(new.group, self.free_bytes()))
     }
 
-    /// Take-over, second step: the fate of everything before the epoch. From its end on this slot serves it. The same
-    /// makes a slot that joins clean, and is told to all before it is admitted.
+    /// Take-over, second step: applies the fate of every operation before the epoch, then serves the epoch. The same
+    /// message cleans a slot that joins, and goes to every slot before that slot is admitted.
     pub(crate) async fn decide(&self, epoch: Epoch, decide: Decide) -> Result<Done, Refusal> {
         self.journal.wait_for_space(Priority::Housekeeping, 64 * decide.windows.len() + 4096).await?;
         let promised = self.slot.borrow().promised(decide.group);
         if epoch != promised {
             return Err(if epoch < promised { Refusal::StaleEpoch } else { Refusal::NotServing });
         }
-        // Also if the epoch is served already: a slot that joins starts clean, and before it is admitted every slot must
-        // know durably what is decided. A fate that is told twice changes nothing.
+        // Applied even if the epoch is served already: a slot that joins is cleaned by it, and before an admission
+        // every slot must know the decisions durably. Applying a fate twice changes nothing.
         let Decide { group, upto, aborted, windows } = decide;
         let record = record::Settle { group, epoch, upto, aborted, windows };
         let appended = self.journal.append(&record, &types::Buf::empty());
-        self.slot.borrow_mut().apply_settle(&record, self.stamp(appended));
+        {
+            let mut slot = self.slot.borrow_mut();
+            slot.apply_settle(&record, self.stamp(appended));
+            assert_eq!(slot.served(group), Some(epoch), "the primary would wait for this slot forever");
+            assert!(slot.decided(group) >= upto, "forwarded operations would be hidden from readers");
+        }
+        let lsn = self.journal.last();
         self.journal.request_sync();
-        self.journal.durable(self.journal.last()).await?;
+        self.journal.durable(lsn).await?;
+        assert!(self.journal.durable_upto() >= lsn, "a power cut could bring back aborted operations");
         Ok(Done {})
     }
 }

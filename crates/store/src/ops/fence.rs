@@ -1,6 +1,6 @@
-//! Clients that are lost: their writes are refused.
+//! Fences: bricks refuse the writes of lost clients.
 //!
-//! Not kept on the disk: a brick that starts, or that was Out, is told when it joins, before it serves anybody.
+//! Fences are not on disk: a brick that starts, or that was Out, gets them when it joins, before it serves anybody.
 
 use types::messages::Done;
 use types::messages::brick::Fence;
@@ -9,27 +9,27 @@ use types::{ClientId, Refusal};
 
 use crate::server::Server;
 
-/// How long accepted writes are waited for before the asker is told to ask again, in microseconds.
+/// How long a request waits for accepted writes before the sender must ask again, in microseconds.
 const WAIT_US: u64 = 500_000;
 
 impl Server {
-    /// Refuses the writes of a client that is lost.
+    /// Refuses if the client is lost.
     pub(crate) fn check_fence(&self, client: ClientId) -> Result<(), Refusal> {
         if self.fences.borrow().is_fenced(client) { Err(Refusal::Fenced) } else { Ok(()) }
     }
 
-    /// Learns who is lost. What was accepted of them goes on.
+    /// Learns which clients are lost. Their accepted writes go on.
     pub(crate) fn learn_fences(&self, fences: &Fences) {
         self.fences.borrow_mut().merge(fences);
-        // Whoever waits for a write of theirs to be stable need not wait any more.
+        // Wakes those who wait until a write of such a client is stable: they need not wait any more.
         self.progress.notify();
     }
 
-    /// Fences clients. Answered when nothing is left of what this brick had accepted of them as a primary: then no write
-    /// of theirs can appear any more.
+    /// Fences clients. The answer comes when this brick, as a primary, has no accepted write of theirs left. From
+    /// then on no write of theirs can appear.
     ///
-    /// Groups of an older epoch need not be waited for: whatever they had under way is settled before the next one is
-    /// served.
+    /// Groups of an older epoch need no wait: a take-over settles their open operations before it serves the next
+    /// epoch.
     pub(crate) async fn fence(&self, fence: Fence) -> Result<Done, Refusal> {
         self.learn_fences(&fence.fences);
         let give_up = self.world.now() + WAIT_US;
@@ -51,8 +51,8 @@ impl Server {
         Ok(Done {})
     }
 
-    /// Forgets which writes of fenced clients it has seen. No primary takes any of theirs again, so none has to be
-    /// recognised.
+    /// Forgets the seen writes of fenced clients. No primary accepts a write of theirs again, so no repetition has to
+    /// be recognised.
     fn forget_clients(&self, fences: &Fences) {
         self.slot.borrow_mut().forget_clients(|client| fences.is_fenced(client));
         self.primary.borrow_mut().forget_clients(|client| fences.is_fenced(client));

@@ -1,4 +1,4 @@
-//! A client asks where there are bytes: what is left out takes no space and reads as zeros.
+//! A client asks where there are bytes: ranges that the answer leaves out take no space and read as zeros.
 
 use std::ops::Range;
 
@@ -20,12 +20,14 @@ impl Server {
         let mut ranges = Vec::new();
         for index in 0..find.stripes {
             let key = StripeKey { stripe: find.key.stripe + u64::from(index), ..find.key };
-            // What was accepted before comes first, so that nothing that was written is missed.
+            let extent = geometry.extent(key.stripe);
+            assert_eq!(extent, geometry.extent(find.key.stripe), "another group may know of bytes there");
+            // Operations that were accepted earlier come first, so that no written byte is missed.
             let ticket = self.lanes.enter_shared(key);
             ticket.wait().await;
             let stripe = Stripe::load(self, find.group, epoch, key).await?;
             let start = index as usize * geometry.stripe();
-            // A data slot does not know what the others have.
+            // A data slot does not know what the other slots have.
             let knows = stripe.me >= geometry.code().k();
             if knows {
                 let found = bytes_of(&geometry, &stripe.shape);

@@ -1,10 +1,10 @@
 //! A client asks which stripes of an object exist, in a range that may be as long as any file.
 //!
-//! RAM has the stripes of every object in order, so the cost is that of what the brick holds in the range, however long it
-//! is. A long answer is gathered in turns with everything else.
+//! RAM has the stripes of every object in order, so the cost depends on the stripes that the brick holds in the
+//! range, not on the length of the range. A long answer is gathered over several turns.
 //!
-//! Of what moves meanwhile nothing is missed: a unit enters the index before it leaves RAM, and one turn looks at both. A
-//! stripe may be named that no longer exists.
+//! A unit that moves meanwhile is not missed: it enters the index before it leaves RAM, and one turn looks at both.
+//! The answer may name a stripe that no longer exists.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use types::{Geometry, GroupId, ObjectId, Refusal, StripeKey, StripeSet, VolumeId
 
 use crate::server::Server;
 
-/// Stripes that are looked at in one turn.
+/// Stripes examined in one turn.
 const TURN: usize = 4096;
-/// Which stripes are asked for: those of some groups.
+/// The stripes that are asked for: those of some groups.
 struct Places {
     volume: VolumeId,
     object: ObjectId,
@@ -40,11 +40,12 @@ impl Server {
         let places = self.places_of(&find)?;
         self.check_groups(&find)?;
         let mut found = StripeSet::new(find.from..find.to);
-        // What was accepted may not have come to a slot yet.
+        // An accepted write may not have reached a slot yet.
         let taken = self.lanes.occupied(find.object, find.from..find.to);
         taken.into_iter().filter(|stripe| places.has(*stripe)).for_each(|stripe| found.put(stripe));
         self.list_stripes(&places, find.from, &mut found).await;
         self.check_groups(&find)?;
+        assert!(found.upto() <= find.to, "stripes that were not examined would be taken for holes");
         Ok(StripesFound { words: found.words(), upto: found.upto() })
     }
 
@@ -75,7 +76,7 @@ impl Server {
         })
     }
 
-    /// Goes through what the brick holds of the range.
+    /// Goes through the stripes of the range that the brick holds.
     async fn list_stripes(&self, places: &Places, from: u64, found: &mut StripeSet) {
         let mut at = from;
         while at < found.upto() {
@@ -84,7 +85,7 @@ impl Server {
         }
     }
 
-    /// Goes through a bounded number of stripes; tells behind which one.
+    /// Goes through a bounded number of stripes; returns the end of the part that it has examined.
     fn list_some(&self, places: &Places, from: u64, found: &mut StripeSet) -> u64 {
         let slot = self.slot.borrow();
         let at_rest = self.table.stripes_of(places.object, from, TURN, |key| !slot.is_erased(key));
@@ -94,6 +95,7 @@ impl Server {
             _ => u64::MAX,
         };
         let end = end(&at_rest).min(end(&in_ram));
+        assert!(end > from, "a search that makes no progress would never be answered");
         let stripes = at_rest.iter().chain(&in_ram).map(|key| key.stripe);
         stripes.filter(|stripe| *stripe < end && places.has(*stripe)).for_each(|stripe| found.put(stripe));
         end

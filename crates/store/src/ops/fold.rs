@@ -1,7 +1,7 @@
 //! Folding: the overlays of a stripe become part of its units, and their records in the journals are free.
 //!
-//! Where few blocks are touched, only those are written again (`patch.rs`). Else, or where a unit is missing or damaged,
-//! the stripe is read as it stands and written whole, by the same operation as any full write.
+//! If few blocks are touched, only those are written again (`patch.rs`). Otherwise, or if a unit is missing or
+//! damaged, the stripe is read and written whole, as a Full.
 
 use std::rc::Rc;
 
@@ -14,14 +14,14 @@ use crate::server::{Server, count};
 
 /// Time between looks, in microseconds.
 const LOOK_US: u64 = 200_000;
-/// Without writes or reads for so long the brick is idle: it folds everything.
+/// After so long without writes and reads the brick is idle: it folds everything.
 const IDLE_US: u64 = 1_000_000;
-/// Journal fill, in per cent, from which stripes are folded although the brick is busy. The later, the more overlays a
-/// stripe has gathered.
+/// Journal fill, in per cent, from which stripes are folded although the brick is busy. A later fold covers more
+/// overlays of its stripe.
 const FILL_BUSY: u8 = 40;
-/// Stripes folded at once: most of a fold is waiting for syncs.
+/// Stripes folded at a time: most of a fold is waiting for syncs.
 const TOGETHER: usize = 16;
-/// Stripes folded per look, of those with overlays here, and of those that others have told of.
+/// Stripes folded per look: so many with overlays here, and so many that other bricks have reported.
 const PER_LOOK: usize = 64;
 
 impl Server {
@@ -44,24 +44,25 @@ impl Server {
                     Ok(done) => folded += usize::from(done),
                     Err(refusal) => {
                         hit(CodeProbe::FoldPutOff);
-                        tracing::debug!(%refusal, "a fold is put off");
+                        tracing::debug!(%refusal, "fold postponed");
                     }
                 }
             }
             if pressed && folded == 0 {
-                // A full brick, perhaps: each attempt may have cost an epoch.
+                // A brick may be full, and each attempt may cost an epoch.
                 self.world.sleep(LOOK_US).await;
             }
         }
     }
 
-    /// Whether the journal of this brick, or of one that shares a group with it, fills up.
+    /// Whether the journal of this brick, or of a brick that shares a group with it, is filling up.
     fn is_journal_pressed(&self) -> bool {
         let others = self.pressure.borrow().values().map(|known| known.journal_fill).max();
         self.fill().max(others.unwrap_or(0)) >= FILL_BUSY
     }
 
-    /// Stripes of this brick's groups with overlays, the oldest in the journal first; then those of which only others know.
+    /// Stripes of this brick's groups with overlays, the oldest in the journal first; then those that only other
+    /// bricks know of.
     fn fold_candidates(&self) -> Vec<(StripeKey, GroupId)> {
         let primary = self.primary.borrow();
         let serves =
@@ -69,6 +70,10 @@ impl Server {
         let mine = |id: GroupId| serves(id) && primary.accepts(id);
         let mut candidates = self.slot.borrow().overlaid(mine, PER_LOOK);
         candidates.extend(self.take_unfolded(mine, PER_LOOK));
+        assert!(
+            candidates.len() <= 2 * PER_LOOK,
+            "a look that takes too many stripes would keep writes waiting"
+        );
         candidates
     }
 
@@ -87,6 +92,7 @@ impl Server {
             self.patch(&stripe, &rows).await?;
             return Ok(true);
         }
+        assert!(stripe.shape.exists, "a unit that a short Full leaves out would keep its old bytes");
         let units = stripe.units().await?;
         let plan = self.plan_full(&stripe, units);
         self.replicate(&stripe, plan, Vec::new()).await?;

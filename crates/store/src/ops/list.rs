@@ -1,7 +1,7 @@
 //! A slot lists the units of a group.
 //!
-//! The brick knows in the order of their keys which stripes it has descriptors of, and the layout says which of them are
-//! of the group: the descriptors of those are read, and no others.
+//! The index has the keys of all stripes with descriptors, in order. The layout says which of these stripes belong to
+//! the group, so only their descriptors are read.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::server::Server;
 use crate::slot::UnitQuery;
 use crate::stripe_index::Row;
 
-/// Units of a page, at most.
+/// Most units in a page.
 pub(crate) const LIST_MAX: u32 = 16 << 10;
-/// Rows of stripes that are walked over before others have a turn.
+/// Rows of stripes examined in one turn.
 const ROWS_A_TURN: usize = 1024;
 
-/// The lowest keys above one, a bounded number of them.
+/// A bounded number of keys: the lowest ones above `after`.
 struct Lowest {
     after: Option<StripeKey>,
     max: usize,
@@ -28,12 +28,12 @@ struct Lowest {
 }
 
 impl Lowest {
-    /// Whether the key belongs to the page, as far as is known.
+    /// Whether the key belongs to the page, as far as is known yet.
     fn wants(&self, key: StripeKey) -> bool {
         self.after.is_none_or(|after| key > after) && self.cut.is_none_or(|cut| key <= cut)
     }
 
-    /// Whether a greater key than those that were put would be left out.
+    /// Whether a key greater than all of the page would be left out.
     fn is_full(&self) -> bool {
         self.cut.is_some()
     }
@@ -47,10 +47,26 @@ impl Lowest {
             self.states.pop_last();
             self.cut = self.states.last_key_value().map(|(key, _)| *key);
         }
+        assert!(self.states.len() <= self.max, "a page with more units than asked for may not fit a frame");
+    }
+
+    /// The page has keys above `after` and up to the cut, and no others.
+    fn check(&self) {
+        let first = self.states.first_key_value().map(|(key, _)| *key);
+        let last = self.states.last_key_value().map(|(key, _)| *key);
+        assert!(first.is_none_or(|first| Some(first) > self.after), "a unit would be compared twice");
+        assert!(
+            self.cut.is_none_or(|cut| last <= Some(cut)),
+            "units between the cut and the last one would be in no page"
+        );
+        assert!(
+            self.cut.is_none_or(|cut| Some(cut) > self.after),
+            "asking for the next page would return the same page forever"
+        );
     }
 }
 
-/// Which stripes are of a group.
+/// Which stripes belong to a group.
 struct Members {
     group: GroupId,
     groups: u32,
@@ -65,7 +81,7 @@ impl Members {
 }
 
 impl Server {
-    /// Answers a primary that wants to know what there is.
+    /// Answers a primary that lists the units of this slot.
     pub(crate) async fn unit_list(&self, epoch: Epoch, list: UnitList) -> Result<UnitPage, Refusal> {
         self.apply_decisions(&[GroupDecision { group: list.group, epoch, upto: list.decided }]).await?;
         self.check_served(list.group, epoch)?;
@@ -95,7 +111,7 @@ impl Server {
 
     fn members(&self, group: GroupId) -> Result<Members, Refusal> {
         let map = self.map.borrow();
-        // A map that is on its way may have it.
+        // A newer map that is on its way may have it.
         let volume = map.volume(group.volume).ok_or(Refusal::NotServing)?;
         Ok(Members { group, groups: volume.groups.len() as u32, geometry: volume.geometry })
     }
@@ -135,6 +151,7 @@ impl Server {
         after: Option<StripeKey>,
         max: usize,
     ) -> Result<UnitPage, BrickError> {
+        assert!(max > 0, "an empty page gives no key from which to go on");
         let listing = self.table.list();
         let mut lowest = Lowest { after, max, states: BTreeMap::new(), cut: None };
         let mut walk =
@@ -147,7 +164,7 @@ impl Server {
                 lowest.put(key, found.and_then(|descriptor| query.at_rest(&descriptor)));
             }
         }
-        // What a checkpoint wrote meanwhile was not there when its place in the order was passed, or has left RAM since.
+        // A checkpoint may have written descriptors behind the walk, and their units may have left RAM since.
         loop {
             let rewritten = listing.rewritten();
             if rewritten.is_empty() {
@@ -160,9 +177,10 @@ impl Server {
                 }
             }
         }
-        // From here to the end nothing waits: what is in RAM is newer than what is at rest.
+        // No await from here to the end: units in RAM are newer than their descriptors.
         let newer: Vec<_> = self.slot.borrow().unit_states(query, after, lowest.cut).collect();
         newer.into_iter().for_each(|(key, state)| lowest.put(key, state));
+        lowest.check();
         let above = match lowest.cut {
             Some(cut) if after.is_none() => self.count_above(members, cut).await,
             _ => 0,
@@ -171,7 +189,7 @@ impl Server {
         Ok(UnitPage { units, upto: lowest.cut, above, incarnation: self.incarnation })
     }
 
-    /// Units of a group at rest above a key, about.
+    /// Approximate number of descriptors of the group above a key.
     async fn count_above(&self, members: &Members, key: StripeKey) -> u64 {
         let mut walk = Walk { server: self, next: next_key(key), rows: 0 };
         let mut count = 0;
@@ -182,7 +200,7 @@ impl Server {
     }
 }
 
-/// Goes through the stripes that have descriptors.
+/// A walk through the stripes that have descriptors.
 struct Walk<'a> {
     server: &'a Server,
     next: Option<StripeKey>,
@@ -195,13 +213,15 @@ impl Walk<'_> {
         if self.rows.is_multiple_of(ROWS_A_TURN) {
             self.server.world.yield_now().await;
         }
-        let row = self.server.table.next_row(self.next?)?;
+        let from = self.next?;
+        let row = self.server.table.next_row(from)?;
         self.next = row.end();
+        assert!(self.next.is_none_or(|next| next > from), "a walk that makes no progress would never end");
         Some(row)
     }
 }
 
-/// The key behind another one, `None` if there is none.
+/// The next greater key, if there is one.
 fn next_key(key: StripeKey) -> Option<StripeKey> {
     match key.stripe.checked_add(1) {
         Some(stripe) => Some(StripeKey { stripe, ..key }),

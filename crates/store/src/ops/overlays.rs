@@ -1,4 +1,4 @@
-//! What lies over a data unit, as one slot has it: for a primary that compares slots.
+//! The overlays of a data unit as one slot has them, for a primary that compares slots.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use types::{Buf, BufMut, Epoch, Refusal};
 
 use crate::server::Server;
 
-/// How often a read begins again because a checkpoint has moved an overlay.
+/// How often a read starts over because a checkpoint has moved an overlay.
 const ATTEMPTS: usize = 4;
 
 impl Server {
-    /// Answers a primary, in whose lane the stripe is: every operation on it counts as decided.
+    /// Answers the primary. It holds the stripe's lane, so every operation on the stripe counts as decided.
     pub(crate) async fn read_overlays(
         &self,
         epoch: Epoch,
@@ -33,12 +33,18 @@ impl Server {
             let found = pieces();
             let spans = coalesce_ranges(found.iter().map(|piece| piece.to..piece.to + piece.len).collect());
             let mut bytes = BufMut::zeroed(spans.last().map_or(0, |span| span.range().end));
+            assert!(
+                bytes.len() <= geometry.unit(),
+                "overlays of the next unit would be compared with those of this one"
+            );
             let laid = self.lay_over(&mut bytes, &found).await;
             self.check_served(read.group, epoch)?;
             if pieces() == found {
                 laid?;
                 let payload: Vec<u8> =
                     spans.iter().flat_map(|span| bytes[span.range()].iter().copied()).collect();
+                let told: usize = spans.iter().map(|span| span.len as usize).sum();
+                assert_eq!(payload.len(), told, "equal slots would be reported as different");
                 return Ok((OverlayBytes { spans }, Buf::from(payload)));
             }
         }
@@ -46,7 +52,7 @@ impl Server {
     }
 }
 
-/// What ranges cover, as spans that ascend without touching.
+/// The union of the ranges, as ascending spans that do not touch.
 pub(super) fn coalesce_ranges(mut ranges: Vec<Range<usize>>) -> Vec<Span> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::new();

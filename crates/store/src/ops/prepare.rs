@@ -1,16 +1,23 @@
-//! A slot takes an operation from a primary: bytes to fresh space, record to the journal, answer when durable.
+//! A slot takes an operation from a primary: bytes go to fresh space, the record to the journal; the answer follows
+//! when both are durable.
+//!
+//! # Invariants
+//! - Bytes go to exactly as many blocks as they need, all freshly allocated in the data zone.
+//! - A record names a place and a checksum for every block of its unit; only the bytes of overlays are in the
+//!   journal.
+//! - No answer leaves before the operations that it confirms are durable.
 
 use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
-use types::{Buf, Epoch, Refusal, StripeKey};
+use types::{Buf, Epoch, Geometry, Refusal, Seq, StripeKey};
 
 use crate::journal::{DiskFailed, Priority};
 use crate::record::PrepareRecord;
 use crate::recover::load;
 use crate::server::Server;
 use crate::slot::{PrepareStep, StagedUnit};
-use crate::space::Run;
+use crate::space::{RUNS_MAX, Run};
 
 impl From<DiskFailed> for Refusal {
     fn from(_: DiskFailed) -> Refusal {
@@ -19,7 +26,7 @@ impl From<DiskFailed> for Refusal {
 }
 
 impl Server {
-    /// Holds an operation durably. The payload that answers is what a patch changes a data unit by.
+    /// Holds an operation durably. For a patch, the payload of the answer is the delta of the data unit.
     pub(crate) async fn prepare(
         &self,
         epoch: Epoch,
@@ -28,7 +35,12 @@ impl Server {
     ) -> Result<(Prepared, Buf), Refusal> {
         self.apply_decisions(&[GroupDecision { group: p.group, epoch, upto: p.decided }]).await?;
         self.load(p.key).await?;
-        let unit = self.volume(p.group)?.geometry.unit();
+        let geometry = self.volume(p.group)?.geometry;
+        let unit = geometry.unit();
+        let longer = p.kind == OpKind::Full && payload.len() > unit;
+        if longer || !is_unit_of(&geometry, p.slot, &p.unit_blocks, &p.identities) {
+            return Err(Refusal::Malformed);
+        }
         let delta = loop {
             let progress = self.progress.wait();
             let places = self.places();
@@ -36,7 +48,7 @@ impl Server {
             match step {
                 PrepareStep::InFlight => progress.await,
                 PrepareStep::Prepared if p.kind == OpKind::Patch && p.identities.is_empty() => {
-                    // The answer was lost: what it is made of is still there.
+                    // The answer was lost; the blocks to compute it again are still there.
                     let found = self.slot.borrow().patch_input(p, unit)?;
                     break self.patch_output(p, &found, &[], &payload).await?.delta;
                 }
@@ -56,10 +68,11 @@ impl Server {
             self.journal.request_sync();
         }
         self.journal.durable(lsn).await?;
+        assert!(self.journal.durable_upto() >= lsn, "a power cut could undo a stable write");
         Ok((self.prepared(), delta))
     }
 
-    /// The attempt to hold an operation has ended: others may wait for that.
+    /// Ends the attempt to hold an operation and wakes those who wait for the end.
     fn settle_hold(&self, p: &Prepare, held: Result<Buf, Refusal>) -> Result<Buf, Refusal> {
         if held.is_err() {
             self.slot.borrow_mut().give_up(p.group, p.seq);
@@ -68,7 +81,7 @@ impl Server {
         held
     }
 
-    /// Writes the bytes and appends the record. Returns what a patch changes a data unit by.
+    /// Writes the bytes and appends the record. Returns the delta of a data unit, if a patch.
     async fn hold(&self, p: &Prepare, fresh: Vec<Run>, payload: Buf, unit: usize) -> Result<Buf, Refusal> {
         let mut hold = prepare_record(p, fresh);
         let (mut bytes, mut delta) = (Buf::empty(), Buf::empty());
@@ -79,7 +92,7 @@ impl Server {
             }
             OpKind::Zero => hold.crcs = vec![crc(&[]); p.spans.len()],
             OpKind::Full => {
-                // Compared with the payload when it came.
+                // Compared with the payload when the message arrived.
                 hold.crcs = p.crcs.clone();
                 hold.blocks = hold.crcs.len() as u32;
                 self.write_runs(&hold.fresh, &payload).await?;
@@ -87,6 +100,7 @@ impl Server {
             OpKind::Patch => {
                 let found = self.slot.borrow().patch_input(p, unit)?;
                 let change = self.patch_output(p, &found, &hold.fresh, &payload).await?;
+                assert!(change.runs.len() <= RUNS_MAX, "a descriptor has no room for where the unit ends");
                 self.write_runs(&hold.fresh, &change.bytes).await?;
                 hold.blocks = found.blocks.len() as u32;
                 (hold.runs, hold.crcs, hold.unit_blocks) = (change.runs, change.crcs, found.unit_blocks);
@@ -97,7 +111,7 @@ impl Server {
         Ok(delta)
     }
 
-    /// Appends the record of a unit whose bytes came before.
+    /// Appends the record of a unit that was staged.
     async fn adopt(&self, p: &Prepare, staged: StagedUnit) -> Result<Buf, Refusal> {
         let mut hold = prepare_record(p, staged.runs);
         hold.blocks = staged.crcs.len() as u32;
@@ -108,11 +122,12 @@ impl Server {
 
     /// Appends the record of an operation; `bytes` are those of an overlay.
     async fn record(&self, hold: PrepareRecord, bytes: &Buf) -> Result<(), Refusal> {
+        check_record(&hold, bytes);
         let priority = if hold.kind == OpKind::Overlay { Priority::Overlay } else { Priority::Unit };
         self.journal
             .wait_for_space(priority, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096)
             .await?;
-        // From here to the end nothing waits, so the epoch cannot change between the check and the record.
+        // No await from here to the end, so the epoch cannot change between the check and the record.
         self.slot.borrow_mut().may_hold(hold.group, hold.key, hold.seq)?;
         let appended = self.journal.append(&hold, bytes);
         if !hold.fresh.is_empty() {
@@ -124,6 +139,13 @@ impl Server {
 
     /// Writes a unit's bytes to its runs.
     pub(crate) async fn write_runs(&self, runs: &[Run], payload: &Buf) -> Result<(), Refusal> {
+        let within = |run: &Run| run.start + u64::from(run.blocks) <= self.superblock.data_blocks;
+        assert!(runs.iter().all(within), "bytes beyond the end of the data zone could not be written");
+        assert_eq!(
+            blocks_of(runs) * BLOCK as u64,
+            payload.len() as u64,
+            "bytes without a block would be lost, and a block without bytes would keep those of another unit"
+        );
         let mut at = 0;
         for run in runs {
             let len = run.blocks as usize * BLOCK;
@@ -143,6 +165,7 @@ impl Server {
         let lsn = self.journal.last();
         self.journal.request_sync();
         self.journal.durable(lsn).await?;
+        assert!(self.journal.durable_upto() >= lsn, "a power cut could undo a stable write");
         Ok(self.prepared())
     }
 
@@ -163,7 +186,7 @@ impl Server {
     }
 }
 
-/// The record of an operation whose bytes lie at `fresh`, as far as the primary tells it.
+/// The record of an operation whose bytes lie at `fresh`, with the fields that the primary sends.
 pub(crate) fn prepare_record(p: &Prepare, fresh: Vec<Run>) -> PrepareRecord {
     PrepareRecord {
         group: p.group,
@@ -185,6 +208,37 @@ pub(crate) fn prepare_record(p: &Prepare, fresh: Vec<Run>) -> PrepareRecord {
     }
 }
 
+/// Invariants of a record that replay, reads and checkpoints rely on.
+pub(super) fn check_record(hold: &PrepareRecord, bytes: &Buf) {
+    let (is_overlay, blocks) = (hold.kind == OpKind::Overlay, u64::from(hold.blocks));
+    assert!(bytes.is_empty() != is_overlay, "only the bytes of an overlay are read from the journal");
+    assert_eq!(
+        blocks_of(&hold.runs),
+        blocks,
+        "a read of the end of the unit would return another unit's blocks"
+    );
+    assert!(blocks_of(&hold.fresh) <= blocks, "blocks that the unit does not name would never be free again");
+    assert_eq!(
+        hold.crcs.len(),
+        if hold.spans.is_empty() { hold.blocks as usize } else { hold.spans.len() },
+        "bytes without a checksum would be returned unchecked or not at all"
+    );
+}
+
+/// Blocks of runs.
+pub(super) fn blocks_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| u64::from(run.blocks)).sum()
+}
+
+/// Whether the unit and stripe fields of a message are plausible. Nothing else checks them.
+pub(super) fn is_unit_of(geometry: &Geometry, slot: u8, unit_blocks: &[u32], identities: &[Seq]) -> bool {
+    let code = geometry.code();
+    usize::from(slot) < code.slots()
+        && unit_blocks.len() <= code.k()
+        && identities.len() <= code.k()
+        && unit_blocks.iter().all(|blocks| *blocks as usize <= geometry.unit_blocks())
+}
+
 /// The checksum of each span's bytes.
 fn span_sums(spans: &[Span], payload: &[u8]) -> Vec<u32> {
     let mut rest = payload;
@@ -193,5 +247,7 @@ fn span_sums(spans: &[Span], payload: &[u8]) -> Vec<u32> {
         rest = behind;
         crc(bytes)
     };
-    spans.iter().map(sum).collect()
+    let sums = spans.iter().map(sum).collect();
+    assert!(rest.is_empty(), "bytes outside all ranges would be in the journal and never be read");
+    sums
 }

@@ -1,8 +1,8 @@
-//! Objects are gone for good: their space comes back.
+//! Purge: frees the space of removed objects.
 //!
-//! The brick goes by what it holds, never by what the length of a file says. Units go in parts, in turns with everything
-//! else: what is loaded of them, and what their erasing needs, is bounded. Nothing but the units themselves says how far a
-//! purge has come, so it goes on after a restart as soon as it is asked for again.
+//! The brick goes by the units that it holds, never by the length of a file. Units are forgotten in parts, over
+//! several turns, so that the loaded units and the pending erasures are bounded. The progress of a purge is recorded
+//! nowhere except in the units that are left, so after a restart it goes on when it is asked for again.
 
 use types::limits::PURGE_MAX;
 use types::messages::brick::{Purge, Purged};
@@ -13,19 +13,19 @@ use crate::journal::Priority;
 use crate::record;
 use crate::server::Server;
 
-/// Units of an object that are forgotten at once.
+/// Most units of an object that are forgotten in one part.
 const PART: usize = 256;
-/// How long a purge goes on before it is answered, in microseconds: the caller asks again for what is left.
+/// How long a purge works before its answer, in microseconds: the caller asks again for the rest.
 const ANSWER_US: u64 = 500_000;
-/// While clients ask for something, a purge takes one part of the time in so many.
+/// While clients send requests, a purge takes this fraction (1/n) of the time.
 const BUSY_SHARE: u64 = 3;
-/// So long after a client's last request the brick counts as idle, in microseconds.
+/// The brick counts as idle so long after the last request of a client, in microseconds.
 const IDLE_US: u64 = 100_000;
-/// Longest pause for the sake of clients, in microseconds.
+/// Longest pause that lets clients go first, in microseconds.
 const PAUSE_MAX_US: u64 = 100_000;
 
 impl Server {
-    /// Forgets objects durably, or as much of them as there is time for.
+    /// Forgets objects durably, or as many of their units as time allows.
     pub(crate) async fn purge(&self, purge: Purge) -> Result<Purged, Refusal> {
         if purge.objects.len() > PURGE_MAX {
             return Err(Refusal::Malformed);
@@ -41,12 +41,18 @@ impl Server {
             }
             self.give_way(self.world.now() - begun).await;
         }
+        let lsn = self.journal.last();
         self.journal.request_sync();
-        self.journal.durable(self.journal.last()).await?;
+        self.journal.durable(lsn).await?;
+        assert!(
+            self.journal.durable_upto() >= lsn,
+            "a power cut could bring back units that nobody asks to purge again"
+        );
         Ok(Purged { left })
     }
 
-    /// Forgets a part of each object, so that a long one keeps no other waiting. Returns those of which something is left.
+    /// Forgets a part of each object, so that a long one does not delay the others. Returns the objects that are not
+    /// done.
     async fn purge_round(&self, objects: Vec<ObjectId>) -> Result<Vec<ObjectId>, Refusal> {
         let mut left = Vec::new();
         for object in objects {
@@ -55,18 +61,19 @@ impl Server {
             }
             self.world.yield_now().await;
         }
-        // Nobody waits for these records before the answer: they share the syncs of others.
+        // Nobody waits for these records before the answer, so they share the syncs of other operations.
         if self.slot.borrow().erased() >= ERASED_MAX {
             self.erase_or_fail().await?;
         }
         Ok(left)
     }
 
-    /// Forgets some units of an object, those of its first stripes; tells whether there are more.
+    /// Forgets the units of an object's first stripes; returns whether there are more.
     async fn purge_part(&self, object: ObjectId) -> Result<bool, Refusal> {
         let stripes = loop {
             self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
-            // RAM may run short while units are loaded, so that some leave it again: once all are there, nothing waits.
+            // If RAM runs short, some units are evicted while others are loaded. Once all are resident, no await
+            // follows.
             let (stripes, missing) = self.part_of(object);
             if missing.is_empty() {
                 break stripes;
@@ -75,16 +82,27 @@ impl Server {
                 self.load(key).await?;
             }
         };
+        assert!(stripes > 0, "a purge that forgets nothing would be asked for without end");
         let record = record::Drop { object, stripes };
         let appended = self.journal.append(&record, &types::Buf::empty());
         self.mark_units_behind(&record);
-        self.slot.borrow_mut().apply_drop(object, stripes, self.stamp(appended));
-        tracing::debug!(%object, stripes, brick = %self.options.brick, "an object is forgotten up to here");
+        {
+            let mut slot = self.slot.borrow_mut();
+            slot.apply_drop(object, stripes, self.stamp(appended));
+            let left = slot.stripes_of(object, 0, 1);
+            assert!(
+                left.iter().all(|key| key.stripe >= stripes),
+                "space would stay taken that nobody asks to free"
+            );
+            assert!(slot.is_dropped(object), "a late operation would bring the object back");
+        }
+        tracing::debug!(%object, stripes, brick = %self.options.brick, "object forgotten up to this stripe");
         Ok(stripes < u64::MAX)
     }
 
-    /// So many stripes of an object that at most [`PART`] of their units are in RAM, and as many at rest: all of them if
-    /// there are no more. And which of them are at rest only.
+    /// Returns how many first stripes of an object to forget, such that at most [`PART`] of their units are in RAM
+    /// and at most as many at rest; `u64::MAX` if this covers the whole object. Also returns those that are only at
+    /// rest.
     fn part_of(&self, object: ObjectId) -> (u64, Vec<StripeKey>) {
         let slot = self.slot.borrow();
         let at_rest = self.table.stripes_of(object, 0, PART, |key| !slot.is_erased(key));
@@ -98,8 +116,8 @@ impl Server {
         (stripes, missing.collect())
     }
 
-    /// A slot that is brought level may have been given units of the object by this primary, after it was asked to forget
-    /// them: those stripes are looked at again.
+    /// This primary may have filled units of the object on a slot that joins, after that slot had forgotten them. So
+    /// it compares these stripes again.
     fn mark_units_behind(&self, drop: &record::Drop) {
         let mut primary = self.primary.borrow_mut();
         if primary.joins() > 0 {
@@ -108,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Lets clients go first: a purge has time.
+    /// Lets clients go first: a purge is not urgent.
     async fn give_way(&self, took: u64) {
         if self.busy_at.get() + IDLE_US > self.world.now() {
             self.world.sleep((took * BUSY_SHARE).min(PAUSE_MAX_US)).await;

@@ -1,4 +1,8 @@
-//! Reads of one unit: by a client, straight from the brick, or by the group's primary.
+//! Reads of one unit: direct reads by a client, and reads by the group's primary.
+//!
+//! # Invariants
+//! - A read that asks for a base by identity gets exactly that base, without overlays.
+//! - Every byte that leaves the brick was asked for and compared with its checksum.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -19,14 +23,14 @@ pub(crate) struct UnitRead {
     pub(crate) key: StripeKey,
     pub(crate) slot: u8,
     pub(crate) range: Range<usize>,
-    /// The base with this identity, or the newest bytes.
+    /// The base with this identity; `None` for the newest bytes.
     pub(crate) identity: Option<Seq>,
     /// Operations known to be decided.
     pub(crate) decided: Vec<Seq>,
 }
 
 impl Server {
-    /// Answers a client that reads straight from the brick.
+    /// Answers a direct read by a client.
     pub(crate) async fn read_unit(&self, epoch: Epoch, read: ReadUnit) -> Result<(UnitBytes, Buf), Refusal> {
         self.check_lease()?;
         let group = read.group;
@@ -45,15 +49,15 @@ impl Server {
                 },
             )
             .await?;
-        // The lease must still hold when the bytes leave: they could be old otherwise.
+        // The lease must still hold when the bytes leave; otherwise they could be old.
         self.check_lease()?;
         self.check_live(group, epoch)?;
         Ok(answer)
     }
 
-    /// Refuses clients unless this brick's slot is live in the epoch, as the newest map has it. A brick that is back has
-    /// that map before its lease counts; what it had promised before may be older. And while it is brought level it
-    /// serves its primary in an epoch in which it is Out.
+    /// Refuses clients unless this brick's slot is live in the epoch, by the newest map. A brick that returns has
+    /// that map before its lease counts, while its promises may be older. And a slot that joins serves its primary in
+    /// an epoch in which the slot is Out.
     fn check_live(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
         let map = self.map.borrow().clone();
         let Some((_, config)) = map.group(id) else { return self.refuse_and_fetch_map() };
@@ -66,7 +70,7 @@ impl Server {
         }
     }
 
-    /// Answers the primary.
+    /// Answers a read by the primary.
     pub(crate) async fn read_base(&self, epoch: Epoch, read: ReadBase) -> Result<(UnitBytes, Buf), Refusal> {
         let range = checked_range(read.offset, read.len)?;
         let ReadBase { group, key, slot, identity, upto, decided, .. } = read;
@@ -95,7 +99,7 @@ impl Server {
             })?;
             let fetched = self.fetch(&plan, &read.range).await;
             self.check_served(read.group, epoch)?;
-            // While we read, the base may have been replaced and its blocks given away: then read again.
+            // During the read the base may have been replaced and its blocks reused: then read again.
             let still = self.slot.borrow().plan_read(
                 read.key,
                 read.slot,
@@ -107,6 +111,19 @@ impl Server {
             if still.blocks == plan.blocks && still.overlays == plan.overlays {
                 let bytes = fetched?;
                 let crcs = plan.sums_of(&read.range, bytes.len());
+                assert!(bytes.len() <= read.range.len(), "bytes beyond the range would be returned");
+                assert!(
+                    crcs.is_empty() || crcs.len() * BLOCK == bytes.len(),
+                    "the reader would compare blocks with the checksums of other blocks"
+                );
+                assert!(
+                    read.identity.is_none_or(|wanted| wanted == plan.identity),
+                    "units of different writes would meet in a decode"
+                );
+                assert!(
+                    read.identity.is_none() || plan.overlays.is_empty(),
+                    "parity does not encode overlays: a decode would give wrong bytes"
+                );
                 return Ok((UnitBytes { identity: plan.identity, crcs }, bytes));
             }
             hit(CodeProbe::ReadAgain);
@@ -127,7 +144,7 @@ impl Server {
         }
     }
 
-    /// Fetches what a plan names: blocks of the base, checked one by one, and overlays over them.
+    /// Fetches the bytes of a plan: blocks of the base, each one checked, with the overlays over them.
     async fn fetch(&self, plan: &ReadPlan, range: &Range<usize>) -> Result<Buf, Refusal> {
         let base = self.fetch_blocks(&plan.blocks.1).await?;
         let skip = range.start % BLOCK;
@@ -150,6 +167,10 @@ impl Server {
         overlays: &[OverlayPiece],
     ) -> Result<(), Refusal> {
         for piece in overlays {
+            assert!(
+                piece.to + piece.len <= bytes.len(),
+                "old bytes would be read where the overlay is cut off"
+            );
             let end = bytes.len().min(piece.to + piece.len);
             let Some(target) = bytes.get_mut(piece.to..end) else { continue };
             match self.overlay_bytes(piece).await? {
@@ -171,7 +192,7 @@ impl Server {
         Ok(Some(source.slice(piece.from..piece.from + piece.len)))
     }
 
-    /// Reads blocks, each with its checksum, neighbours at once, and checks each.
+    /// Reads blocks, adjacent ones in one read, and compares each with its checksum.
     pub(crate) async fn fetch_blocks(&self, blocks: &[(u64, u32)]) -> Result<Buf, Refusal> {
         let numbers: Vec<u64> = blocks.iter().map(|(block, _)| *block).collect();
         let bytes = match coalesce(&numbers).as_slice() {
@@ -188,6 +209,7 @@ impl Server {
                 bytes.freeze()
             }
         };
+        assert_eq!(bytes.len(), blocks.len() * BLOCK, "a missing block would be compared with nothing");
         for ((_, sum), block) in blocks.iter().zip(bytes.chunks(BLOCK)) {
             if crc(block) != *sum {
                 self.damaged("a block");
@@ -199,11 +221,13 @@ impl Server {
 
     async fn read_blocks(&self, first: u64, count: usize) -> Result<Buf, Refusal> {
         let offset = self.superblock.data_start + first * BLOCK as u64;
-        self.disk.read(offset, count * BLOCK).await.map_err(|error| {
+        let bytes = self.disk.read(offset, count * BLOCK).await.map_err(|error| {
             hit(CodeProbe::UnreadableBlock);
             tracing::warn!(%error, "a block cannot be read");
             Refusal::Corrupt
-        })
+        })?;
+        assert_eq!(bytes.len(), count * BLOCK, "a short read would leave stale bytes in the buffer");
+        Ok(bytes)
     }
 
     fn damaged(&self, what: &str) {

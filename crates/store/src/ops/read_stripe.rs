@@ -1,4 +1,4 @@
-//! A client reads through the primary: because a brick is missing, a block is damaged, or a write is undecided.
+//! A client reads through the primary because a brick is missing, a block is damaged, or an operation is undecided.
 
 use futures_util::future::join_all;
 use types::messages::brick::{ReadStripe, StripeBytes};
@@ -8,7 +8,7 @@ use super::stripe::Stripe;
 use crate::server::Server;
 
 impl Server {
-    /// Reads a range of a stripe, decoding what is missing.
+    /// Reads a range of a stripe; decodes missing units.
     pub(crate) async fn read_stripe(
         &self,
         epoch: Epoch,
@@ -16,7 +16,7 @@ impl Server {
     ) -> Result<(StripeBytes, Buf), Refusal> {
         self.check_primary(read.group, epoch)?;
         self.busy_at.set(self.world.now());
-        // Shared with other reads; operations on the stripe that were let in before come first.
+        // The place in the lane is shared with other reads. Operations that entered the lane earlier come first.
         let ticket = self.lanes.enter_shared(read.key);
         ticket.wait().await;
         let stripe = Stripe::load(self, read.group, epoch, read.key).await?;
@@ -28,6 +28,12 @@ impl Server {
         let reads = pieces.iter().map(|(unit, from, take)| stripe.unit(*unit, *from..from + take));
         let parts = join_all(reads).await.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
         self.check_primary(read.group, epoch)?;
+        let all: usize = pieces.iter().map(|(_, _, take)| take).sum();
+        assert_eq!(all, len, "bytes that are read from no unit would be returned as zeros");
+        assert!(
+            pieces.iter().zip(&parts).all(|((_, _, take), part)| part.len() <= *take),
+            "bytes of one unit would be returned for those of the next one"
+        );
         let answer = StripeBytes { decoded: stripe.decoded.get() };
         if let [only] = parts.as_slice() {
             return Ok((answer, only.clone()));

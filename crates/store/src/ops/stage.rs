@@ -1,4 +1,4 @@
-//! A client lays a unit of a whole stripe on its brick, ahead of the operation that will make it part of the stripe.
+//! A client stages a unit of a whole stripe on its brick, before the primary orders the operation.
 
 use std::rc::Rc;
 
@@ -9,16 +9,17 @@ use types::{Buf, Epoch, Refusal};
 use crate::server::Server;
 use crate::slot::STAGED_US;
 
-/// Time between looks for units that nobody has come for, in microseconds.
+/// Time between looks for staged units that are too old, in microseconds.
 const LOOK_US: u64 = 1_000_000;
 
 impl Server {
-    /// Keeps a unit, whose checksums have been compared, until its operation comes.
+    /// Keeps a unit until its operation comes. Its checksums have been compared.
     pub(crate) async fn stage(&self, epoch: Epoch, stage: Stage, payload: Buf) -> Result<Done, Refusal> {
         self.check_lease()?;
         self.check_fence(stage.client)?;
         let geometry = self.volume(stage.group)?.geometry;
-        if payload.len() != geometry.unit() || usize::from(stage.slot) >= geometry.code().slots() {
+        let is_whole = payload.len() == geometry.unit() && stage.crcs.len() == geometry.unit_blocks();
+        if !is_whole || usize::from(stage.slot) >= geometry.code().slots() {
             return Err(Refusal::Malformed);
         }
         self.busy_at.set(self.world.now());
@@ -36,7 +37,7 @@ impl Server {
         Ok(Done {})
     }
 
-    /// Drops units that nobody has come for.
+    /// Drops staged units whose operation has not come in time.
     pub(crate) async fn drop_old_stages(self: Rc<Server>) {
         while !self.journal.has_failed() {
             self.world.sleep(LOOK_US).await;

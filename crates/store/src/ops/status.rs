@@ -1,22 +1,24 @@
-//! The brick's account of itself.
+//! The status report of a brick.
 
 use types::messages::brick::BrickReport;
 
 use crate::server::Server;
 
 impl Server {
-    /// How it is.
+    /// The state of this brick.
     pub(crate) fn report(&self) -> BrickReport {
         let slot = self.slot.borrow();
         let (_, overlays) = slot.resident();
+        let (capacity, free) = (self.capacity_bytes(), self.free_bytes());
+        assert!(free <= capacity, "blocks counted twice as free would be promised to two writers");
         let units = (self.table.len() + slot.new_units()).saturating_sub(slot.erased());
         BrickReport {
             brick: self.options.brick,
             cluster: self.superblock.cluster,
             pid: std::process::id(),
             disk: self.disk.name().to_owned(),
-            capacity: self.capacity_bytes(),
-            free: self.free_bytes(),
+            capacity,
+            free,
             units: units as u64,
             overlays: overlays as u64,
             decoded: self.counters.decoded.get(),

@@ -1,6 +1,11 @@
-//! A primary reads what a stripe holds now: from the bricks that have it, decoded where they do not.
+//! A primary reads the current bytes of a stripe from its bricks, and decodes the units that are missing.
 //!
 //! The caller holds the stripe's lane, so every operation on the stripe is committed.
+//!
+//! # Invariants
+//! - The brick that reads a stripe has a live slot of its group.
+//! - A decode has K different sources. None is the decoded unit itself, and none is longer than the decoded range.
+//! - An answer is never longer than the range; bytes missing at its end are zeros.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -31,14 +36,14 @@ pub(crate) struct Stripe<'a> {
     /// The primary's own slot.
     pub(crate) me: usize,
     pub(crate) shape: Shape,
-    /// Operations on the stripe that are committed although the slots may not know.
+    /// Committed operations on the stripe whose decision the slots may not know.
     decided: Vec<Seq>,
-    /// Units decoded.
+    /// Number of decoded units.
     pub(crate) decoded: Cell<u32>,
 }
 
 impl<'a> Stripe<'a> {
-    /// Looks at a stripe.
+    /// Loads a stripe, under the lease.
     pub(crate) async fn load(
         server: &'a Server,
         id: GroupId,
@@ -49,7 +54,7 @@ impl<'a> Stripe<'a> {
         Stripe::load_unleased(server, id, epoch, key).await
     }
 
-    /// Looks at a stripe for an operation: slots refuse an old primary's, so no lease is needed.
+    /// Loads a stripe for an operation. It needs no lease, because slots refuse the operations of an old primary.
     pub(crate) async fn load_unleased(
         server: &'a Server,
         id: GroupId,
@@ -60,8 +65,14 @@ impl<'a> Stripe<'a> {
         let geometry = server.volume(id)?.geometry;
         let primary = server.primary.borrow();
         let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
+        // The take-over used the code of an older map. If the newer map has another code, nothing here fits it.
+        if group.code != geometry.code() {
+            return Err(Refusal::NotServing);
+        }
+        assert!(group.me < geometry.code().slots(), "this slot's unit would be taken for another one");
+        assert_ne!(group.config.live() & 1 << group.me, 0, "a slot that is Out has missed operations");
         let mut shape = server.slot.borrow().shape(key);
-        // A data slot does not see what the others hold, so it must take every stripe for an existing one.
+        // A data slot does not know what the other slots hold, so it must assume that every stripe exists.
         shape.exists |= group.me < group.code.k();
         Ok(Stripe {
             server,
@@ -95,8 +106,10 @@ impl<'a> Stripe<'a> {
         self.config.slots[slot].brick
     }
 
-    /// The newest bytes of a range of a data unit, ending where only zeros follow.
+    /// The newest bytes of a range of a data unit, without the zeros at the end.
     pub(crate) async fn unit(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
+        assert!(unit < self.code().k(), "parity would be returned as data");
+        assert!(range.end <= self.geometry.unit(), "overlays of the next unit would be laid over this one");
         if self.is_live(unit) {
             match self.read(unit, range.clone(), None).await {
                 Ok(bytes) => return Ok(bytes),
@@ -116,6 +129,7 @@ impl<'a> Stripe<'a> {
         range: Range<usize>,
         identity: Option<Seq>,
     ) -> Result<Buf, Refusal> {
+        assert!(slot < self.code().slots(), "a slot that the code does not have holds nothing of the stripe");
         let server = self.server;
         let brick = self.config.slots[slot].brick;
         if slot == self.me {
@@ -148,17 +162,17 @@ impl<'a> Stripe<'a> {
             {
                 Ok(payload)
             }
-            // Another server's answer is input: a wrong length or identity counts as a missing unit.
+            // The answer of another server is input: with a wrong length or identity the unit counts as missing.
             Ok(_) => Err(Refusal::Corrupt),
             Err(CallError::Refused(refusal)) => Err(refusal),
             Err(_) => Err(Refusal::NotServing),
         }
     }
 
-    /// Computes a range of a data unit from the others.
+    /// Computes a range of a data unit from other units.
     async fn decode(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
         if self.me < self.code().k() {
-            // No parity is left: what is missing stays missing.
+            // No parity slot is live: the unit cannot be decoded.
             return Err(Refusal::TooFewLive);
         }
         let at = unit * self.geometry.unit();
@@ -167,6 +181,7 @@ impl<'a> Stripe<'a> {
         let unit_end = self.unit_len(unit);
         let base_end = unit_end.clamp(range.start, range.end);
         let present = overlays.iter().map(|o| range.start + o.to + o.len).fold(base_end, usize::max);
+        assert!(present <= range.end, "surplus bytes would overwrite those that follow the range");
         let mut bytes = BufMut::zeroed(present - range.start);
         if base_end > range.start {
             let base = self.decode_base(unit, range.start..base_end).await?;
@@ -184,10 +199,10 @@ impl<'a> Stripe<'a> {
         self.shape.unit_blocks.get(unit).map_or(0, |blocks| *blocks as usize * BLOCK)
     }
 
-    /// Decodes a range of a unit's base from K others, each of the identity that the parity was made with.
+    /// Decodes a range of a unit's base from K others, each at the identity that the parity was made with.
     async fn decode_base(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
         let code = self.code();
-        // Decoding works on whole blocks: those have checksums.
+        // Decoding works on whole blocks, because checksums cover whole blocks.
         let columns = range.start / BLOCK * BLOCK..range.end.div_ceil(BLOCK) * BLOCK;
         let mut sources: Vec<(usize, Buf)> = Vec::new();
         let mut candidates: Vec<usize> = Vec::new();
@@ -218,7 +233,23 @@ impl<'a> Stripe<'a> {
                 }
             }
         }
-        // Sources that end earlier count as zeros from there on.
+        let mask = sources.iter().fold(0u64, |mask, (slot, _)| mask | 1 << slot);
+        assert_eq!(
+            sources.len(),
+            code.k(),
+            "with fewer or more than K sources the decoded bytes would be wrong"
+        );
+        assert_eq!(
+            mask.count_ones() as usize,
+            code.k(),
+            "a source that counts twice would hide a missing one"
+        );
+        assert_eq!(mask & 1 << unit, 0, "a unit computed from itself would stay damaged");
+        assert!(
+            sources.iter().all(|(_, bytes)| bytes.len() <= columns.len()),
+            "a longer source would be decoded with the wrong columns"
+        );
+        // Beyond their end, shorter sources count as zeros.
         let inputs: Vec<(usize, &[u8])> = sources.iter().map(|(slot, bytes)| (*slot, &**bytes)).collect();
         let mut out = BufMut::dirty(columns.len());
         self.server.coder(code).decode(&inputs, &mut [(unit, &mut out[..])]).map_err(|_| Refusal::Corrupt)?;
@@ -226,7 +257,7 @@ impl<'a> Stripe<'a> {
         Ok(out.freeze().slice(from..from + range.len()))
     }
 
-    /// The base of a slot that is not live, as the others make it.
+    /// The base of a slot that is not live, computed from the other slots.
     pub(crate) async fn base_of_missing(&self, slot: usize) -> Result<Buf, Refusal> {
         let len = match slot < self.code().k() {
             true => self.unit_len(slot),
@@ -235,8 +266,8 @@ impl<'a> Stripe<'a> {
         self.decode_base(slot, 0..len).await
     }
 
-    /// The stripe as its data slots know it, each its own unit, if there is no parity that knows all of them. What a
-    /// parity unit encodes has the identity of the newest: whatever wrote that, wrote parity.
+    /// The stripe as its data slots know it, each its own unit, if no live parity slot knows all of them. A parity
+    /// unit takes the newest identity among them: the operation with that identity wrote parity too.
     pub(crate) fn of_bases(mut self, units: &[Option<UnitState>]) -> Stripe<'a> {
         if self.me < self.code().k() {
             let of = |index: usize| units.get(index).and_then(Option::as_ref);
@@ -254,10 +285,15 @@ impl<'a> Stripe<'a> {
         self
     }
 
-    /// The newest bytes of every data unit, each ending where only zeros follow.
+    /// The newest bytes of every data unit, each without the zeros at its end.
     pub(crate) async fn units(&self) -> Result<Vec<Buf>, Refusal> {
         let unit = self.geometry.unit();
         let reads = (0..self.code().k()).map(|index| self.unit(index, 0..unit));
-        join_all(reads).await.into_iter().collect()
+        let units = join_all(reads).await.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
+        assert!(
+            units.iter().all(|bytes| bytes.len() <= unit),
+            "surplus bytes would be written to the next unit"
+        );
+        Ok(units)
     }
 }

@@ -6,7 +6,7 @@ use types::{Buf, ClientId, ClientSeq, Epoch, Refusal};
 
 use crate::server::Server;
 
-/// How long a wait goes on before lease and epochs are looked at again, in microseconds.
+/// How long a wait lasts before lease and epochs are checked again, in microseconds.
 const LOOK_US: u64 = 500_000;
 
 impl Server {
@@ -16,7 +16,7 @@ impl Server {
         let mut nudged = false;
         loop {
             let progress = self.progress.wait();
-            // What is given up of a lost client's writes must not look stable.
+            // Writes of a lost client that were given up must not look stable.
             self.check_fence(sync.client)?;
             let mut stable = true;
             for (group, epoch) in &sync.groups {
@@ -34,14 +34,15 @@ impl Server {
         }
     }
 
-    /// From here on operations with writes of this client up to a number are made durable at once.
+    /// From now on operations with writes of this client up to a number are made durable at once.
     pub(crate) fn mark_urgent(&self, client: ClientId, upto: ClientSeq) {
         let mut urgent = self.urgent.borrow_mut();
         let known = urgent.entry(client).or_default();
         *known = (*known).max(upto);
     }
 
-    /// Has every slot that still owes an answer make what it holds durable now.
+    /// Sends a Flush to every slot that has not yet acknowledged an operation of the group, so that it makes its held
+    /// operations durable now.
     fn nudge_slots(&self, sync: &Sync) {
         let mut bricks = std::collections::BTreeSet::new();
         for (group, epoch) in &sync.groups {
@@ -57,7 +58,7 @@ impl Server {
             } else if let Some(address) = self.address_of(brick) {
                 let peers = self.peers.clone();
                 self.world.spawn("nudge", async move {
-                    // The answers to the operations themselves tell what came of it.
+                    // The outcome is known from the answers to the operations themselves.
                     let _ = peers.call(&address, Epoch(0), &Flush {}, Buf::empty()).await;
                 });
             }

@@ -1,18 +1,19 @@
-//! Overlays that their group's primary does not know are told to it, and folded.
+//! Data slots report overlays that the primary of their group does not know. The primary folds them.
 //!
-//! A parity slot has every overlay of its group. Where none is live a data slot leads the group, and of what was laid before
-//! that it has only what lies over its own unit; the others have theirs, and tell it of them.
+//! A parity slot has every overlay of its group. If no parity slot is live, a data slot is the primary. Of the
+//! overlays from before its time it has only those over its own unit. The other data slots have the rest and report
+//! them.
 //!
 //! ```text
 //! data slot                                            primary, a data slot too
 //!    ├── Unfolded: stripes, once a second ────────────────▶│ notes them, until it folds anyway
 //!    │                                                     │ one of them, in its lane:
-//!    │◀─────────────── UnitList: does something lie over it still? ─┤
+//!    │◀─────────────── UnitList: does it still have overlays? ──────┤
 //!    │◀─────────────── the stripe is read and written whole ────────┤ fold.rs
 //! ```
 //!
-//! What was told is a hint and nothing else: it may be lost, late, doubled or wrong. Nobody has to remember it, for what is
-//! not folded is told again.
+//! A report is only a hint: it may be lost, late, duplicated or wrong. Nobody has to remember it, because stripes
+//! that are not folded are reported again.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,11 +29,11 @@ use crate::server::Server;
 
 /// Time between two messages to a primary, in microseconds.
 const TELL_US: u64 = 1_000_000;
-/// Stripes that a primary notes, at most.
+/// Most stripes that a primary notes.
 const NOTED_MAX: usize = 4 * UNFOLDED_MAX;
 
 impl Server {
-    /// Tells the primaries that may not know it which stripes have overlays, in turn if there are many.
+    /// Reports stripes with overlays to primaries that may not know these, part by part if there are many.
     pub(crate) async fn tell_unfolded(self: Rc<Server>) {
         let mut after = None;
         while !self.journal.has_failed() {
@@ -40,7 +41,8 @@ impl Server {
             let primaries = self.primaries_without_parity();
             let before = |id: GroupId| primaries.get(&id).map(|(epoch, _)| *epoch);
             let found = self.slot.borrow().overlaid_before(before, after, UNFOLDED_MAX);
-            // The next part, or from the beginning.
+            assert!(found.len() <= UNFOLDED_MAX, "the primary would refuse the whole report, each time");
+            // Continue after this part, or start over at the end.
             after = found.last().filter(|_| found.len() == UNFOLDED_MAX).map(|(key, _)| *key);
             let mut by_brick: BTreeMap<BrickId, Vec<(GroupId, StripeKey)>> = BTreeMap::new();
             for (key, id) in found {
@@ -49,7 +51,7 @@ impl Server {
             for (brick, stripes) in by_brick {
                 let Some(address) = self.address_of(brick) else { continue };
                 let peers = self.peers.clone();
-                // Lost, it is told again.
+                // A lost report is sent again.
                 self.world.spawn("unfolded", async move {
                     let _ = peers.call(&address, Epoch(0), &Unfolded { stripes }, Buf::empty()).await;
                 });
@@ -81,7 +83,7 @@ impl Server {
         primaries
     }
 
-    /// Notes stripes that another brick has told of.
+    /// Notes stripes that another brick has reported.
     pub(crate) fn unfolded(&self, told: Unfolded) -> Result<Done, Refusal> {
         if told.stripes.len() > UNFOLDED_MAX {
             return Err(Refusal::Malformed);
@@ -93,10 +95,11 @@ impl Server {
             }
             noted.insert(key, id);
         }
+        assert!(noted.len() <= NOTED_MAX, "reports of other bricks could fill the RAM");
         Ok(Done {})
     }
 
-    /// Takes so many of the stripes that were told, those of them that are of such a group.
+    /// Takes up to `max` reported stripes of the groups in question.
     pub(super) fn take_unfolded(
         &self,
         of: impl Fn(GroupId) -> bool,
@@ -114,7 +117,7 @@ impl Server {
         taken
     }
 
-    /// Whether overlays lie over a stripe, whose lane the caller holds. A data slot asks the others.
+    /// Whether a stripe has overlays. The caller holds its lane. A data slot asks the other slots.
     pub(super) async fn is_overlaid(&self, stripe: &Stripe<'_>) -> Result<bool, Refusal> {
         if !stripe.shape.overlays.is_empty() {
             return Ok(true);
@@ -128,7 +131,7 @@ impl Server {
         Ok(answers.into_iter().collect::<Result<Vec<bool>, Refusal>>()?.contains(&true))
     }
 
-    /// Whether a data slot has something over its unit.
+    /// Whether a data slot has overlays over its unit.
     async fn has_news(&self, stripe: &Stripe<'_>, slot: usize) -> Result<bool, Refusal> {
         let list = UnitList {
             group: stripe.id,

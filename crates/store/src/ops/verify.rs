@@ -1,10 +1,10 @@
-//! A primary reads units again, encodes them again, and compares: page by page, without repairing anything.
+//! Verification: the primary reads the units, encodes them again and compares, page by page. It repairs nothing.
 //!
 //! ```text
 //! stripes of the page: what any live slot lists
 //! each, in its lane:   every live unit at the identity that the parity was made with ── unreadable: damaged
 //!                      encode again, compare parity                                  ── differs: mismatched
-//!   if news were listed: what lies over each data unit, at its slot and at each parity ── differs: mismatched
+//!   if overlays were listed: those of each data unit, at its slot and at each parity ── differs: mismatched
 //! ```
 
 use std::collections::BTreeSet;
@@ -19,9 +19,9 @@ use world::CallError;
 use super::stripe::Stripe;
 use crate::server::Server;
 
-/// Stripes of a page, at most.
+/// Most stripes in a page.
 const PAGE_MAX: u32 = 4096;
-/// Stripes looked at at once.
+/// Stripes compared at a time.
 const TOGETHER: usize = 8;
 /// How long a brick may take for an answer, in microseconds.
 const TIMEOUT_US: u64 = 5_000_000;
@@ -33,12 +33,12 @@ struct Faults {
     damaged: u64,
 }
 
-/// The stripes to look at, ascending.
+/// The stripes to compare, ascending.
 struct Page {
     keys: Vec<StripeKey>,
-    /// Those of them of which some slot listed news.
+    /// Those of them that some slot listed as having overlays or undecided operations.
     overlaid: BTreeSet<StripeKey>,
-    /// The last of them, if there are more above it.
+    /// The last of them, if more follow.
     next: Option<StripeKey>,
 }
 
@@ -85,7 +85,7 @@ impl Server {
         self.verify_stripe(&stripe, is_overlaid).await.map(Some)
     }
 
-    /// Asks every live slot what it has.
+    /// Lists the units of every live slot.
     async fn verify_page(&self, epoch: Epoch, verify: &Verify) -> Result<Page, Refusal> {
         let limit = verify.limit.clamp(1, PAGE_MAX);
         let slots: Vec<(usize, types::BrickId)> = {
@@ -138,6 +138,7 @@ impl Server {
         let code = stripe.geometry.code();
         let is_parity = stripe.me >= code.k();
         let live: Vec<usize> = (0..code.slots()).filter(|slot| stripe.is_live(*slot)).collect();
+        assert!(live.contains(&stripe.me), "the primary's own unit would never be compared");
         let reads = live.iter().map(|slot| self.verify_read(stripe, *slot, is_parity));
         let mut faults = Faults::default();
         let mut units: Vec<Option<Buf>> = vec![None; code.slots()];
@@ -147,7 +148,7 @@ impl Server {
                 Found::Other => {
                     let found = self.base_of(stripe, *slot).await;
                     let shape = &stripe.shape;
-                    tracing::warn!(key = %stripe.key, slot, ?found, ?shape, "a unit of another version than its parity tells of");
+                    tracing::warn!(key = %stripe.key, slot, ?found, ?shape, "a unit has another identity than its parity remembers");
                     faults.mismatched |= 1 << slot;
                 }
                 Found::Damaged => faults.damaged |= 1 << slot,
@@ -156,23 +157,26 @@ impl Server {
         if is_parity {
             let parity = self.compare_parity(stripe, units)?;
             if parity != 0 {
-                tracing::warn!(key = %stripe.key, slots = %format_args!("{parity:b}"), "the parity of other bytes");
+                tracing::warn!(key = %stripe.key, slots = %format_args!("{parity:b}"), "parity does not match the data units");
             }
             faults.mismatched |= parity;
             for unit in (0..code.k()).filter(|unit| is_overlaid && stripe.is_live(*unit)) {
                 let over = self.compare_overlays(stripe, unit).await?;
                 if over.mismatched != 0 {
                     let slots = over.mismatched;
-                    tracing::warn!(key = %stripe.key, unit, slots = %format_args!("{slots:b}"), "other bytes lie over a unit");
+                    tracing::warn!(key = %stripe.key, unit, slots = %format_args!("{slots:b}"), "overlays of a unit differ between slots");
                 }
                 faults.mismatched |= over.mismatched;
                 faults.damaged |= over.damaged;
             }
         }
+        let all = faults.mismatched | faults.damaged;
+        assert_eq!(all >> code.slots(), 0, "a brick would be replaced for a slot that does not exist");
         Ok(faults)
     }
 
-    /// Reads a unit at the identity that the parity was made with; the newest one if no parity tells of one.
+    /// Reads a unit at the identity that the parity was made with, or the newest one if no live parity remembers an
+    /// identity.
     async fn verify_read(&self, stripe: &Stripe<'_>, slot: usize, is_parity: bool) -> Result<Found, Refusal> {
         let absent = slot < stripe.geometry.code().k() && stripe.unit_len(slot) == 0;
         let identity = stripe.shape.identity_of(slot);
@@ -206,7 +210,7 @@ impl Server {
         Ok(page.units.first().map_or((Seq::NONE, 0), |unit| (unit.base, unit.blocks)))
     }
 
-    /// Slots whose parity is not what the other units give.
+    /// Parity slots whose unit differs from the parity encoded again from the data units.
     fn compare_parity(&self, stripe: &Stripe<'_>, mut units: Vec<Option<Buf>>) -> Result<u64, Refusal> {
         let code = stripe.geometry.code();
         let k = code.k();
@@ -237,9 +241,13 @@ impl Server {
         Ok((k..code.slots()).filter(differs).fold(0, |mask, slot| mask | 1 << slot))
     }
 
-    /// Slots of parity over which other bytes lie than over the data unit itself.
+    /// Parity slots whose overlays of a data unit differ from those of the data slot.
     async fn compare_overlays(&self, stripe: &Stripe<'_>, unit: usize) -> Result<Faults, Refusal> {
         let code = stripe.geometry.code();
+        assert!(
+            unit < code.k() && stripe.is_live(unit),
+            "parity would be compared with a unit that no slot has"
+        );
         let parity = (code.k()..code.slots()).filter(|slot| stripe.is_live(*slot));
         let slots: Vec<usize> = std::iter::once(unit).chain(parity).collect();
         let reads = slots.iter().map(|slot| self.overlays_at(stripe, *slot, unit));
@@ -273,12 +281,12 @@ impl Server {
     }
 }
 
-/// What a slot has of a unit.
+/// The outcome of reading a slot's unit.
 enum Found {
-    /// Its bytes, ending where only zeros follow.
+    /// Its bytes, without the zeros at the end.
     Unit(Buf),
-    /// Another version than the parity was made with.
+    /// Another identity than the parity was made with.
     Other,
-    /// Nothing that can be read.
+    /// The unit cannot be read.
     Damaged,
 }

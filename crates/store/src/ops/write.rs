@@ -8,6 +8,14 @@
 //!              small, over something:              Overlay, into the journals of touched data and all parity
 //!              large, or a journal full:           the rest is read, then Full
 //! ```
+//!
+//! # Invariants
+//! - The participants of an operation are every parity slot, the primary itself and the touched data slots, and no
+//!   others.
+//! - A Full of an existing stripe replaces all its units and carries the length of each.
+//! - Every byte of a write is in the part of one data slot, and in the part of each slot that needs the whole write
+//!   (parity and primary).
+//! - An operation is delivered in the epoch of its number. A decision is never taken back.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -30,23 +38,23 @@ use crate::server::{ACCEPTED_MAX, Server, count};
 const OVERLAY_MAX: usize = 256 << 10;
 /// Journal fill, in per cent, from which writes wait for folds to make room.
 const JOURNAL_PRESSED: u8 = 50;
-/// Journal fill, in per cent, from which no overlays are added: there may be no space to fold them into, and one that
-/// waits for room in the journal would keep its stripe from being folded.
+/// Journal fill, in per cent, from which no overlays are added: there may be no space to fold them into, and an
+/// overlay that waits for room in the journal would block the fold of its stripe.
 const JOURNAL_FULL: u8 = 60;
-/// How long a write waits for that: there may be no space to fold into.
+/// How long a write waits for folds, in microseconds. The wait is bounded because there may be no space to fold into.
 const JOURNAL_WAIT_US: u64 = 2_000_000;
 /// How long a slot may take to hold an operation before it is asked again, in microseconds.
 const PREPARE_TIMEOUT_US: u64 = 5_000_000;
 /// Pause before something is tried again, in microseconds.
 const RETRY_US: u64 = 20_000;
 
-/// An operation, planned: what every slot gets.
+/// A planned operation: its kind, and the part of each slot.
 pub(crate) struct Plan {
     kind: OpKind,
-    /// Data slots that it concerns, as a mask.
+    /// Mask of the touched data slots.
     touched: u64,
     unit_blocks: Vec<u32>,
-    /// What each slot gets.
+    /// The part of each slot.
     parts: Vec<Part>,
     /// The payloads are on the slots already.
     staged: bool,
@@ -67,13 +75,72 @@ struct Accepted {
 
 impl Drop for Accepted {
     fn drop(&mut self) {
-        self.server.accepted.set(self.server.accepted.get() - self.bytes);
+        let accepted = self.server.accepted.get();
+        assert!(accepted >= self.bytes, "bytes released twice would let in more writes than the RAM holds");
+        self.server.accepted.set(accepted - self.bytes);
         self.server.progress.notify();
     }
 }
 
+impl Plan {
+    /// Invariants of every plan that the slots rely on.
+    fn check(&self, stripe: &Stripe<'_>) {
+        let (code, is_full) = (stripe.geometry.code(), self.kind == OpKind::Full);
+        assert_ne!(self.kind, OpKind::Patch, "a patch that is sent in one round has no parity");
+        assert!(!self.staged || is_full, "only whole units are staged: a slot would not find the bytes");
+        assert_eq!(self.parts.len(), code.slots(), "a slot without a part would miss the operation");
+        assert_eq!(self.touched >> code.k(), 0, "only data slots are touched: parity takes part anyway");
+        assert_eq!(
+            self.unit_blocks.len(),
+            if is_full { code.k() } else { 0 },
+            "a decode would take a unit for absent and give wrong bytes"
+        );
+        assert!(
+            !is_full || !stripe.shape.exists || self.touched.count_ones() as usize == code.k(),
+            "a data slot that is left out keeps a version that the new parity does not encode"
+        );
+        let longest = self.unit_blocks.iter().max().copied().unwrap_or(0);
+        for (slot, part) in self.parts.iter().enumerate() {
+            let spans: usize = part.spans.iter().map(|span| span.len as usize).sum();
+            let unit = self.unit_blocks.get(slot).copied().unwrap_or(longest) as usize * BLOCK;
+            assert!(unit <= stripe.geometry.unit(), "bytes beyond the end of a unit are never read");
+            assert!(!is_full || spans == 0, "a slot refuses ranges of a unit that is replaced whole");
+            let expected = match self.kind {
+                OpKind::Full if !self.staged => unit,
+                OpKind::Overlay => spans,
+                _ => 0,
+            };
+            assert_eq!(part.payload.len(), expected, "a slot refuses a payload of the wrong length");
+        }
+    }
+}
+
+/// Checks the order of an operation that touches these data slots of a stripe.
+pub(super) fn check_order(order: &Order, stripe: &Stripe<'_>, touched: u64) {
+    let (code, participants) = (stripe.geometry.code(), order.participants);
+    let targets = order.targets.iter().fold(0, |mask, (slot, _)| mask | 1u64 << slot);
+    assert_eq!(order.seq.epoch(), stripe.epoch, "slots that have promised another epoch would refuse it");
+    assert!(order.decided < order.seq, "the slot would take the operation for decided when it arrives");
+    assert_eq!(
+        participants & touched,
+        touched,
+        "a touched slot that does not take part would keep old bytes"
+    );
+    assert_eq!(
+        participants >> code.k(),
+        (1 << code.m()) - 1,
+        "a decode with parity that missed an operation gives wrong bytes"
+    );
+    assert_eq!(
+        targets & !participants,
+        0,
+        "a slot that does not take part would hold an operation that no take-over counts"
+    );
+    assert_ne!(targets & 1 << stripe.me, 0, "the primary would not hold an operation that it ordered");
+}
+
 impl Server {
-    /// Accepts a write; it is stable later, unless the client waits for that here.
+    /// Accepts a write. It becomes stable later, unless the client asks to wait for that here.
     pub(crate) async fn write(
         self: Rc<Server>,
         epoch: Epoch,
@@ -95,19 +162,19 @@ impl Server {
             if !w.zero {
                 self.check_space(w.group, epoch, &geometry).await?;
             }
-            // Zeros, as far as they are whole stripes, make room.
+            // Zeros of whole stripes make room.
             if w.zero || !self.is_group_pressed(w.group, epoch).await? || self.world.now() >= give_up {
                 break;
             }
             hit(CodeProbe::JournalPressed);
-            // The write has no place in its stripe's lane yet, so it keeps no fold waiting.
+            // The write is not in its stripe's lane yet, so it delays no fold.
             self.world.sleep(RETRY_US / 4).await;
         }
-        // Waiting for room may have taken long enough for everything to change.
+        // Everything may have changed during the wait for room.
         self.check_fence(w.client)?;
         self.check_primary(w.group, epoch)?;
         self.check_enough_live(w.group, epoch)?;
-        // A slot is about to be admitted: the next epoch accepts it.
+        // A slot is about to be admitted: the write must wait for the next epoch.
         if !self.primary.borrow().accepts(w.group) {
             return Err(Refusal::NotServing);
         }
@@ -130,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Waits for room among the accepted writes.
+    /// Waits until the accepted writes leave room for so many bytes.
     async fn accept(self: Rc<Server>, bytes: usize) -> Accepted {
         loop {
             let progress = self.progress.wait();
@@ -143,7 +210,7 @@ impl Server {
         }
     }
 
-    /// Refuses if so few slots live that one more loss could lose the write.
+    /// Refuses if so few slots are live that one more loss could lose the write.
     fn check_enough_live(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
         let primary = self.primary.borrow();
         let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
@@ -179,7 +246,7 @@ impl Server {
         for brick in bricks {
             let is_full = || self.free_of(brick) < needed;
             if is_full() {
-                // What we know may be old: space could have come back since.
+                // The known value may be old: space may have been freed since.
                 self.ask_pressure(brick).await;
                 if is_full() {
                     return Err(Refusal::NoSpace);
@@ -189,22 +256,22 @@ impl Server {
         Ok(())
     }
 
-    /// Carries an accepted write to its commit. Ends early only if the epoch does: then its writer sends it again; or if
-    /// it fails and its writer is lost.
+    /// Carries an accepted write to its commit. It gives up only if the epoch ends (the client then sends the write
+    /// again), or if the write fails and the client is lost.
     ///
-    /// A primary whose lease has run out goes on. It commits only what every live slot of its epoch that takes part holds
-    /// durably, and who has promised a newer epoch takes nothing of this one. So either all of them held the operation
-    /// before they promised: then the take-over is told of it by all that are left of them, and forwards it; nothing
-    /// earlier on its stripe can be aborted, for it got its place when that was committed; and no other slot takes part
-    /// in the next epoch, for only a primary with nothing on its way admits one. Or one that has promised refuses, and
-    /// it is never committed here.
+    /// A primary whose lease has run out goes on. This is safe, because it commits an operation only when every live
+    /// participant of its epoch holds it durably, and a slot that has promised a newer epoch refuses it:
+    /// - If a participant had promised before, it refuses, and the operation is never committed here.
+    /// - Otherwise all held it when they promised. Those that are left report it, and the take-over forwards it: no
+    ///   earlier operation on its stripe can be aborted, because those were committed when it got its number, and no new
+    ///   slot takes part in the next epoch, because a primary admits a slot only when no operation is open.
     async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
         let origin = WriteId { client: w.client, seq: w.seq };
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {
                 Ok(()) => break,
                 Err(refusal) if self.check_fence(w.client).is_err() => {
-                    tracing::info!(key = %w.key, client = %w.client, %refusal, "a lost client's write is given up");
+                    tracing::info!(key = %w.key, client = %w.client, %refusal, "the write of a lost client is given up");
                     self.primary.borrow_mut().give_up(w.group, epoch, w.client, w.seq);
                     break;
                 }
@@ -229,12 +296,17 @@ impl Server {
         self.replicate(&stripe, plan, vec![origin.clone()]).await
     }
 
-    /// Chooses how a write becomes an operation. Zeros over nothing are an operation too: were they forgotten, a
-    /// repeated one could come after newer bytes.
+    /// Chooses how a write becomes an operation. Zeros over a stripe that does not exist are an operation too:
+    /// otherwise a repetition of the write would not be recognised, and could zero newer bytes.
     async fn plan(&self, stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Result<Plan, Refusal> {
         let geometry = &stripe.geometry;
         let len: usize = w.spans.iter().map(|span| span.len as usize).sum();
         let whole = len == geometry.stripe();
+        assert_eq!(
+            payload.len(),
+            if w.zero || w.staged { 0 } else { len },
+            "spans would get each other's bytes"
+        );
         if w.staged {
             return Ok(plan_staged(geometry));
         }
@@ -264,7 +336,7 @@ impl Server {
         stripe.bricks().any(|brick| self.fill_of(brick) >= JOURNAL_FULL)
     }
 
-    /// A full write of these contents: each data unit ends where only zeros follow.
+    /// A Full of these contents. Each data unit ends where only zeros follow.
     pub(crate) fn plan_full(&self, stripe: &Stripe<'_>, units: Vec<Buf>) -> Plan {
         let code = stripe.geometry.code();
         let units: Vec<Buf> = units.into_iter().map(without_end_of_zeros).collect();
@@ -272,7 +344,7 @@ impl Server {
         let longest = unit_blocks.iter().max().map_or(0, |blocks| *blocks as usize * BLOCK);
         let data: Vec<Buf> = units.into_iter().map(pad_to_block).collect();
         let mut parity: Vec<BufMut> = (0..code.m()).map(|_| BufMut::dirty(longest)).collect();
-        // Units that end earlier count as zeros from there on.
+        // Beyond their end, shorter units count as zeros.
         let inputs: Vec<&[u8]> = data.iter().map(|unit| &**unit).collect();
         let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut **unit).collect();
         self.coder(code).encode(&inputs, &mut outputs);
@@ -286,7 +358,7 @@ impl Server {
         Plan { kind: OpKind::Full, touched, unit_blocks, parts, staged: false }
     }
 
-    /// Gives an operation its place and sees that every live participant holds it.
+    /// Orders an operation and delivers it until every live participant holds it.
     pub(crate) async fn replicate(
         &self,
         stripe: &Stripe<'_>,
@@ -294,6 +366,7 @@ impl Server {
         origins: Vec<WriteId>,
     ) -> Result<(), Refusal> {
         let (id, epoch, key) = (stripe.id, stripe.epoch, stripe.key);
+        plan.check(stripe);
         let urgent = self.is_urgent(&origins);
         let whole = plan.kind == OpKind::Full && !plan.staged;
         let order = self
@@ -302,6 +375,7 @@ impl Server {
             .order(id, epoch, key, plan.touched, whole, origins.clone())
             .ok_or(Refusal::StaleEpoch)?;
         count(&self.counters.ordered);
+        check_order(&order, stripe, plan.touched);
         let Order { seq, participants, targets, offer, acked, decided } = order;
         let prepare = Prepare {
             participants,
@@ -329,7 +403,7 @@ impl Server {
         let (delivered, _) = join(join_all(deliveries), offered).await;
         let held = delivered.into_iter().collect::<Result<Vec<Option<Buf>>, Refusal>>()?;
         self.claim_committer(id, epoch);
-        // What is gone on one slot may be aborted on the others and sent again, for nobody.
+        // Not if a slot has dropped the object: others may then abort the operation, and a repetition be ordered.
         if held.iter().all(Option::is_some) {
             for origin in &prepare.origins {
                 let write = [id.volume.0.into(), id.index.into(), origin.client.0, origin.seq.0];
@@ -339,14 +413,14 @@ impl Server {
         Ok(())
     }
 
-    /// One life of one primary commits in an epoch.
+    /// In an epoch only one incarnation of one primary commits.
     pub(super) fn claim_committer(&self, id: GroupId, epoch: Epoch) {
         let group = [id.volume.0.into(), id.index.into(), epoch.0.into()];
         self.world.claim("the primary that committed in an epoch", &group, self.incarnation.0);
     }
 
-    /// Hands an operation to one slot and notes that the slot holds it. Returns what its answer carried, nothing if the
-    /// object is gone there.
+    /// Delivers an operation to one slot and notes that the slot holds it. Returns the payload of the answer, empty
+    /// if the slot has dropped the object.
     pub(super) async fn replicate_to(
         &self,
         slot: usize,
@@ -356,14 +430,19 @@ impl Server {
         payload: Buf,
     ) -> Result<Option<Buf>, Refusal> {
         let (group, seq) = (prepare.group, prepare.seq);
+        assert_eq!(usize::from(prepare.slot), slot, "an answer would count for a slot that holds nothing");
         let answer = self.deliver(brick, epoch, prepare, payload).await?;
-        if self.primary.borrow_mut().acked(group, seq, slot) {
+        let mut primary = self.primary.borrow_mut();
+        let decided = primary.decided(group);
+        let commits = primary.acked(group, seq, slot);
+        assert!(primary.decided(group) >= decided, "a decision that slots already know would be taken back");
+        if commits {
             self.undelivered.notify();
         }
         Ok(answer)
     }
 
-    /// Hands an operation to one slot until it holds it, or the epoch is over.
+    /// Sends an operation to one slot until the slot holds it, or the epoch is over.
     async fn deliver(
         &self,
         brick: BrickId,
@@ -371,6 +450,16 @@ impl Server {
         prepare: Prepare,
         payload: Buf,
     ) -> Result<Option<Buf>, Refusal> {
+        assert_eq!(
+            prepare.seq.epoch(),
+            epoch,
+            "a slot that has promised a newer epoch could take it for an operation of that epoch"
+        );
+        assert_ne!(
+            prepare.participants & 1 << prepare.slot,
+            0,
+            "a take-over would not ask this slot for its held operations"
+        );
         while self.primary.borrow().serving(prepare.group, epoch).is_some() {
             let answer = if brick == self.options.brick {
                 self.prepare(epoch, &prepare, payload.clone()).await.map_err(CallError::Refused)
@@ -386,7 +475,7 @@ impl Server {
                     self.note_pressure(brick, prepared.free, prepared.journal_fill);
                     return Ok(Some(payload));
                 }
-                // The object is gone everywhere; nobody will miss the operation.
+                // The object is being purged everywhere, so nobody will miss the operation.
                 Err(CallError::Refused(Refusal::ObjectRemoved)) => return Ok(None),
                 Err(CallError::Refused(Refusal::StaleEpoch)) => {
                     self.map_wanted.notify();
@@ -409,8 +498,8 @@ impl Server {
         Err(Refusal::StaleEpoch)
     }
 
-    /// Has a take-over abort what cannot be completed. Comes back when the epoch is over: were the stripe's lane free
-    /// before, later operations would count as stable and go with the one that is aborted.
+    /// Makes a take-over abort an operation that cannot be completed. Returns only when the epoch is over: if the
+    /// stripe's lane were free earlier, later operations could count as stable and be aborted with this one.
     pub(crate) async fn end_epoch(&self, group: GroupId, epoch: Epoch) {
         while self.primary.borrow().serving(group, epoch).is_some() {
             self.renew_epoch(group, epoch).await;
@@ -418,7 +507,7 @@ impl Server {
         }
     }
 
-    /// Asks the arbiter for a new epoch, so that a take-over aborts what cannot be completed.
+    /// Asks the arbiter for a new epoch, so that a take-over aborts the operations that cannot be completed.
     async fn renew_epoch(&self, group: GroupId, epoch: Epoch) {
         hit(CodeProbe::EpochRenewed);
         self.pressure.borrow_mut().clear();
@@ -435,7 +524,7 @@ impl Server {
     }
 }
 
-/// A full write whose units the slots have.
+/// A Full whose units are staged on the slots.
 fn plan_staged(geometry: &Geometry) -> Plan {
     let code = geometry.code();
     Plan {
@@ -447,7 +536,7 @@ fn plan_staged(geometry: &Geometry) -> Plan {
     }
 }
 
-/// An operation of which only its place and its kind are known.
+/// A `Prepare` with only its sequence number, stripe and kind filled in.
 pub(crate) fn empty_prepare(group: GroupId, seq: Seq, key: StripeKey, kind: OpKind) -> Prepare {
     Prepare {
         group,
@@ -469,8 +558,8 @@ pub(crate) fn empty_prepare(group: GroupId, seq: Seq, key: StripeKey, kind: OpKi
     }
 }
 
-/// A small write over something: each data slot gets what lies in its unit. Who has to know the whole, parity and
-/// primary, gets all of it.
+/// A small write over an existing stripe: each data slot gets the bytes in its unit. Parity slots and the primary get
+/// all of them.
 fn plan_overlay(stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Plan {
     let geometry = &stripe.geometry;
     let code = geometry.code();
@@ -482,6 +571,13 @@ fn plan_overlay(stripe: &Stripe<'_>, w: &Write, payload: &Buf) -> Plan {
     }
     let mask = |mask, (unit, cut): (usize, &Vec<_>)| mask | u64::from(!cut.is_empty()) << unit;
     let touched = cuts.iter().enumerate().fold(0, mask);
+    let (cut, all) = (cuts.iter().flatten().map(|(span, _)| span.len), w.spans.iter().map(|span| span.len));
+    assert_eq!(
+        cut.sum::<u32>(),
+        all.sum::<u32>(),
+        "bytes that no data slot gets would be lost at the next fold"
+    );
+    assert_ne!(touched, 0, "a write that no data slot gets would be stable but unreadable");
     let part = |slot: usize| match cuts.get(slot).filter(|_| slot != stripe.me) {
         Some(cut) => {
             let spans = cut.iter().map(|(span, _)| span.clone()).collect();
@@ -510,10 +606,14 @@ fn split_spans(geometry: &Geometry, spans: &[Span]) -> Vec<(usize, usize, Range<
     pieces.map(place).collect()
 }
 
-/// Parts of a payload that follow one another, as one; not copied if they lie so.
+/// Joins ascending parts of a payload. Contiguous parts are not copied.
 fn gather(payload: &Buf, parts: &[Range<usize>]) -> Buf {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Buf::empty() };
     let len = parts.iter().map(Range::len).sum();
+    assert!(
+        parts.windows(2).all(|pair| pair[0].end <= pair[1].start),
+        "parts out of order would be taken for one piece, with their bytes exchanged"
+    );
     if last.end - first.start == len {
         return payload.slice(first.start..last.end);
     }
@@ -526,13 +626,13 @@ fn gather(payload: &Buf, parts: &[Range<usize>]) -> Buf {
     bytes.freeze()
 }
 
-/// A unit up to the end of its last block that is not all zeros: what was zeroed takes no space.
+/// A unit up to the end of its last block that is not all zeros, so that zeros at the end take no space.
 fn without_end_of_zeros(unit: Buf) -> Buf {
     let end = unit.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     unit.slice(0..end.next_multiple_of(BLOCK).min(unit.len()))
 }
 
-/// A unit up to the end of its last block.
+/// A unit, padded to whole blocks.
 fn pad_to_block(unit: Buf) -> Buf {
     if unit.len().is_multiple_of(BLOCK) {
         return unit;
@@ -544,13 +644,21 @@ fn pad_to_block(unit: Buf) -> Buf {
 
 /// Units with a write laid over them.
 fn lay_write_over(geometry: &Geometry, units: Vec<Buf>, spans: &[Span], payload: &Buf) -> Vec<Buf> {
+    assert_eq!(units.len(), geometry.code().k(), "bytes of a missing unit would be lost");
     let mut cuts: Vec<Vec<(usize, Range<usize>)>> = vec![Vec::new(); units.len()];
-    for (unit, from, bytes) in split_spans(geometry, spans) {
+    let pieces = split_spans(geometry, spans);
+    assert_eq!(
+        pieces.last().map_or(0, |(_, _, bytes)| bytes.end),
+        payload.len(),
+        "bytes outside all spans would be lost"
+    );
+    for (unit, from, bytes) in pieces {
         cuts[unit].push((from, bytes));
     }
     let lay = |(old, cut): (Buf, Vec<(usize, Range<usize>)>)| {
         let Some((from, bytes)) = cut.last() else { return old };
         let len = old.len().max(from + bytes.len());
+        assert!(len <= geometry.unit(), "bytes beyond the end of a unit are never read");
         if cut.len() == 1 && bytes.len() == len {
             return payload.slice(bytes.clone());
         }

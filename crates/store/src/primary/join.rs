@@ -1,4 +1,4 @@
-//! What a primary keeps in mind of a slot that it brings level: which stripes the slot has.
+//! What a primary remembers of a slot that joins: on which stripes it is level.
 //!
 //! ```text
 //! starting ──(slot is clean)──▶ comparing, filling ──▶ closed ──(nothing on its way)──▶ sealed ──▶ the arbiter admits it
@@ -6,29 +6,31 @@
 //!                                      └──────────────────┴── something is in the way ◀────┘
 //! ```
 //!
-//! Nobody else knows: the slot is Out until the arbiter says Live. A new epoch forgets everything, and so does the slot's
-//! brick when it goes away: comparing again is cheap.
+//! Only the primary knows this: the slot is Out until the arbiter makes it Live. The state is dropped with a new
+//! epoch, and when the slot's brick goes away: comparing again is cheap.
 //!
 //! # Invariants
-//! - A stripe is *level* if it was compared and nothing has happened since that the slot did not take part in. Only of
-//!   those the slot gets what presumes that it has the rest: overlays and patches.
-//! - The slot's answer never counts for a commit. But no decision that covers an operation is told to it before it has
-//!   answered that one or is given up for it: an operation that counts as decided counts as held.
-//! - Once the group is sealed nothing is ordered any more, until it is opened again or the epoch ends.
+//! - A stripe is *level* if it was compared and the slot has taken part in every operation on it since. Overlays and
+//!   patches, which build on earlier operations, go to the slot only for level stripes.
+//! - The slot's answer never counts for a commit. But the slot gets no decision that covers an operation before it
+//!   has answered this operation or its stripe has fallen behind, because a slot counts as holding every operation
+//!   that it knows as decided.
+//! - Once the group is sealed, nothing is ordered until it is opened again or the epoch ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{DedupWindow, JoinReport};
+use types::messages::cluster::GroupConfig;
 use types::{BrickId, Epoch, GroupId, Refusal, Seq, StripeKey};
 
 use super::{Phase, PrimaryCore, PrimaryGroup};
 
-/// Stripes that may be behind at once; with more, the comparison starts over.
+/// Most stripes that may be behind at a time; with more, the comparison starts over.
 const BEHIND_MAX: usize = 64 << 10;
-/// Operations in a row that a slot may leave unanswered before it counts as gone.
+/// A slot counts as gone after so many unanswered operations in a row.
 const SILENT_MAX: u32 = 3;
 
-/// An operation for the slot that joins, beside those who must hold it.
+/// An operation for the slot that joins, in addition to the slots that must hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) slot: usize,
@@ -37,7 +39,7 @@ pub(crate) struct Offer {
     pub(crate) decided: Seq,
 }
 
-/// Which attempt to bring a slot level.
+/// One attempt to bring a slot level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
     pub(crate) id: GroupId,
@@ -57,17 +59,17 @@ enum Compared {
     All,
 }
 
-/// What may still happen in the group.
+/// How far the group is closed for new operations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum DrainState {
     Open,
-    /// No new write is accepted; those that are go on.
+    /// No new write is accepted; accepted ones go on.
     Closed,
     /// Nothing is ordered.
     Sealed,
 }
 
-/// What came of an offer.
+/// The outcome of an offer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OfferOutcome {
     Prepared,
@@ -75,20 +77,20 @@ pub(crate) enum OfferOutcome {
     NoAnswer,
 }
 
-/// A slot that is brought level.
+/// A slot that joins.
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Joining {
     attempt: Attempt,
     compared: Compared,
-    /// Stripes of which the slot lacks something, or may.
+    /// Stripes that are behind: the slot lacks or may lack operations on them.
     behind: BTreeSet<StripeKey>,
-    /// There were too many of them.
+    /// There were too many of them: the comparison starts over.
     overflown: bool,
-    /// Operations that it was given and has not answered.
+    /// Operations that it was offered and has not answered.
     given: BTreeMap<Seq, StripeKey>,
     silent: u32,
-    /// What it refused last.
+    /// Its last refusal.
     refused: Option<Refusal>,
     drain: DrainState,
     report: JoinReport,
@@ -116,7 +118,7 @@ impl Joining {
         }
     }
 
-    /// Everything up to here may be told as decided.
+    /// The greatest number up to which the slot may be told that everything is decided.
     fn decided_limit(&self, decided: Seq) -> Seq {
         match self.given.first_key_value() {
             Some((first, _)) if *first <= decided => Seq(first.0 - 1),
@@ -124,8 +126,8 @@ impl Joining {
         }
     }
 
-    /// Whether the slot is offered an operation that concerns it; if not, the stripe falls behind. `whole`: the operation
-    /// replaces all that the slot has of the stripe.
+    /// Decides whether to offer the slot an operation in which it takes part; if not, the stripe falls behind.
+    /// `whole`: the operation replaces everything that the slot has of the stripe.
     pub(super) fn offer(&mut self, seq: Seq, key: StripeKey, whole: bool, decided: Seq) -> Option<Offer> {
         if self.compared == Compared::Unclean {
             return None;
@@ -134,13 +136,18 @@ impl Joining {
             self.falls_behind(key);
             return None;
         }
+        assert!(!self.is_sealed(), "a slot that is about to be admitted would miss an operation");
+        assert!(
+            decided < seq && self.given.last_key_value().is_none_or(|(last, _)| *last < seq),
+            "the slot would get the decision of an operation that it has not answered"
+        );
         let decided = self.decided_limit(decided);
         self.given.insert(seq, key);
         let Attempt { slot, brick, .. } = self.attempt;
         Some(Offer { slot, brick, decided })
     }
 
-    /// What the slot may know as decided, and who it is.
+    /// The slot, and up to where it may know everything as decided.
     pub(super) fn slot_limit(&self, decided: Seq) -> Option<(usize, Seq)> {
         (self.compared != Compared::Unclean).then(|| (self.attempt.slot, self.decided_limit(decided)))
     }
@@ -152,10 +159,32 @@ impl Joining {
     pub(super) fn is_sealed(&self) -> bool {
         self.drain == DrainState::Sealed
     }
+
+    /// Asserts the invariants between two calls.
+    pub(super) fn check(&self, config: &GroupConfig) {
+        let Attempt { epoch, slot, .. } = self.attempt;
+        assert_eq!(epoch, config.epoch, "the slot would be admitted for its state in an epoch that is over");
+        assert!(config.live() & 1 << slot == 0, "a commit would count a slot that lacks operations");
+        assert!(
+            self.compared != Compared::Unclean || self.behind.is_empty() && self.given.is_empty(),
+            "a slot would take part with operations that it holds from an earlier epoch"
+        );
+        assert!(
+            !self.is_sealed() || self.given.is_empty(),
+            "the slot would be admitted without an operation that it has not answered"
+        );
+        assert!(
+            !self.overflown || self.compared == Compared::Upto(None),
+            "stripes that are behind, but not recorded so, would count as level"
+        );
+        assert!(self.behind.len() <= BEHIND_MAX, "stripes that are behind would fill the RAM");
+        assert!(self.silent < SILENT_MAX, "every operation would wait for a slot that is gone");
+    }
 }
 
 impl PrimaryGroup {
-    /// Whether nothing is on its way that the slot lacks, or that somebody does not know as decided.
+    /// Whether no accepted write is uncommitted, every operation is decided, and the slot is level and has answered
+    /// everything.
     fn is_drained(&self) -> bool {
         let joined = |joining: &Joining| {
             joining.compared == Compared::All && joining.behind.is_empty() && joining.given.is_empty()
@@ -166,7 +195,7 @@ impl PrimaryGroup {
 }
 
 impl PrimaryCore {
-    /// Slots that are Out although their bricks are not, of groups that bring no slot level yet; at most one a group.
+    /// Out slots for which `may` allows a join, in groups in which no slot joins yet; at most one per group.
     pub(crate) fn joinable(
         &self,
         may: impl Fn(GroupId, usize, BrickId) -> bool,
@@ -181,12 +210,13 @@ impl PrimaryCore {
         idle.filter_map(slot_of).collect()
     }
 
-    /// How many slots are brought level.
+    /// How many slots are joining.
     pub(crate) fn joins(&self) -> usize {
         self.groups.values().filter(|group| group.joining.is_some()).count()
     }
 
-    /// Begins to bring a slot level, at the time `now`. Until [`PrimaryCore::clean`] it takes part in nothing.
+    /// Begins to bring a slot level, at the time `now`. Until [`PrimaryCore::clean`] the slot takes part in no
+    /// operation.
     pub(crate) fn begin_join(&mut self, id: GroupId, epoch: Epoch, slot: usize, now: u64) -> Option<Attempt> {
         self.attempts += 1;
         let number = self.attempts;
@@ -232,12 +262,12 @@ impl PrimaryCore {
         (joining.attempt == *attempt).then_some((group, joining))
     }
 
-    /// Whether an attempt goes on.
+    /// Whether an attempt is still going on.
     pub(crate) fn is_joining(&self, attempt: &Attempt) -> bool {
         self.joining(attempt).is_some()
     }
 
-    /// Ends an attempt: the group is as if it had never begun.
+    /// Ends an attempt and drops its state.
     pub(crate) fn end_join(&mut self, attempt: &Attempt) {
         if self.is_joining(attempt)
             && let Some(group) = self.groups.get_mut(&attempt.id)
@@ -255,23 +285,26 @@ impl PrimaryCore {
         }
     }
 
-    /// What a slot must be told to be clean.
+    /// The decisions and seen writes that a slot needs to be clean.
     pub(crate) fn decided_state(&self, attempt: &Attempt) -> Option<(Seq, Vec<DedupWindow>)> {
         let (group, _) = self.joining(attempt)?;
         Some((group.decided, group.clients.windows()))
     }
 
-    /// The slot is clean: it knows everything up to `told` as decided, and holds nothing that is not. From here on it
-    /// takes part; what is on its way without it is behind.
+    /// The slot is clean: it knows everything up to `told` as decided and holds no undecided operation. From now on
+    /// it takes part. Stripes with an open operation that it has not got are behind.
     pub(crate) fn clean(&mut self, attempt: &Attempt, told: Seq) {
         let Some(group) = self.groups.get_mut(&attempt.id) else { return };
         let Some(joining) = group.joining.as_mut().filter(|joining| joining.attempt == *attempt) else {
             return;
         };
         assert_eq!(joining.compared, Compared::Unclean, "a slot is made clean once");
+        assert_eq!(joining.drain, DrainState::Open, "writers would wait for a slot that is not clean");
+        assert!(told <= group.decided, "the slot would show an operation that may still be aborted");
         group.progress[attempt.slot] = super::SlotProgress { given: Seq::NONE, told };
         joining.compared = Compared::Upto(None);
         group.ops.values().for_each(|op| joining.falls_behind(op.key));
+        group.check();
     }
 
     /// Where the comparison goes on: above this key, from the start for an inner `None`. `None` if it is done.
@@ -282,8 +315,9 @@ impl PrimaryCore {
         }
     }
 
-    /// Stripes above `from` were compared, as they were at some moments since they were asked for: up to `upto`, or all
-    /// if it is `None`. `behind`: those where the slot lacks something. What has fallen behind meanwhile stays so.
+    /// Stripes above `from` were compared, up to `upto` or, if it is `None`, all of them. Each was compared as it was
+    /// at some moment after the request. `behind`: those where the slot lacks something. Stripes that fell behind
+    /// meanwhile stay behind.
     pub(crate) fn compared(
         &mut self,
         attempt: &Attempt,
@@ -292,7 +326,7 @@ impl PrimaryCore {
         behind: impl IntoIterator<Item = StripeKey>,
     ) {
         let Some(joining) = self.joining_mut(attempt) else { return };
-        // Too many fell behind while the page was on its way: it starts over.
+        // Too many stripes fell behind while the page was on its way: the comparison starts over.
         if joining.compared != Compared::Upto(from) || std::mem::take(&mut joining.overflown) {
             return;
         }
@@ -300,7 +334,7 @@ impl PrimaryCore {
         behind.into_iter().for_each(|key| joining.falls_behind(key));
     }
 
-    /// Stripes that are behind, the first ones.
+    /// The first stripes that are behind, at most `max`.
     pub(crate) fn behind(&self, attempt: &Attempt, max: usize) -> Vec<StripeKey> {
         let Some((_, joining)) = self.joining(attempt) else { return Vec::new() };
         joining.behind.iter().take(max).copied().collect()
@@ -316,21 +350,26 @@ impl PrimaryCore {
         self.joining(attempt).is_some_and(|(_, joining)| joining.behind.contains(&key))
     }
 
-    /// The slot has everything of a stripe. Its lane is held, so no operation on it is on its way.
+    /// The slot is level on a stripe. The caller holds its lane, so no operation on it is open.
     pub(crate) fn leveled(&mut self, attempt: &Attempt, key: StripeKey) {
         if let Some(joining) = self.joining_mut(attempt) {
+            assert_ne!(
+                joining.compared,
+                Compared::Unclean,
+                "units from an earlier epoch would count as level"
+            );
             joining.behind.remove(&key);
         }
     }
 
-    /// A stripe is to be looked at again.
+    /// Marks a stripe as behind, so that it is compared again.
     pub(crate) fn mark_behind(&mut self, id: GroupId, key: StripeKey) {
         if let Some(joining) = self.groups.get_mut(&id).and_then(|group| group.joining.as_mut()) {
             joining.falls_behind(key);
         }
     }
 
-    /// What came of an operation that the slot was offered.
+    /// Notes the outcome of an operation that the slot was offered.
     pub(crate) fn offered(&mut self, id: GroupId, seq: Seq, taken: OfferOutcome, whole: bool) {
         let Some(group) = self.in_epoch_mut(id, seq.epoch()) else { return };
         let Some(joining) = &mut group.joining else { return };
@@ -355,9 +394,10 @@ impl PrimaryCore {
                 }
             }
         }
+        group.check();
     }
 
-    /// Why the slot did not take what it was offered last.
+    /// Why the slot refused the last operation that it was offered.
     pub(crate) fn refused(&self, attempt: &Attempt) -> Option<Refusal> {
         self.joining(attempt)?.1.refused
     }
@@ -368,7 +408,7 @@ impl PrimaryCore {
         Some(Seq::new(group.config.epoch, group.counter))
     }
 
-    /// What the slot may be told as decided.
+    /// Up to where the slot may be told that everything is decided.
     pub(crate) fn decided_limit(&self, attempt: &Attempt) -> Option<Seq> {
         let (group, joining) = self.joining(attempt)?;
         Some(joining.decided_limit(group.decided))
@@ -384,12 +424,17 @@ impl PrimaryCore {
     pub(crate) fn close(&mut self, attempt: &Attempt) {
         if let Some(joining) = self.joining_mut(attempt) {
             assert_eq!(joining.drain, DrainState::Open, "writes are stopped once");
+            assert_ne!(
+                joining.compared,
+                Compared::Unclean,
+                "writers would wait for a slot that is not clean"
+            );
             joining.drain = DrainState::Closed;
         }
     }
 
-    /// Orders nothing more, if the slot has everything and nothing is on its way. What all must know, durably, before
-    /// the slot is admitted.
+    /// Seals the group, if the slot is level and no operation is open. Returns what every slot must know durably
+    /// before the slot is admitted.
     pub(crate) fn seal(&mut self, attempt: &Attempt) -> Option<(Seq, Vec<DedupWindow>)> {
         if !self.joining(attempt)?.0.is_drained() {
             return None;
@@ -400,16 +445,17 @@ impl PrimaryCore {
         let (group, _) = self.joining(attempt)?;
         let last = Seq::new(group.config.epoch, group.counter);
         assert!(group.counter == 0 || group.decided == last, "everything is decided");
+        group.check();
         Some((group.decided, group.clients.windows()))
     }
 
-    /// The attempt as it is told, at the time `now`.
+    /// The reports of all attempts, at the time `now`.
     pub(crate) fn join_reports(&self, now: u64) -> Vec<JoinReport> {
         let joining = self.groups.values().filter_map(|group| group.joining.as_ref());
         joining.map(|j| JoinReport { age: now.saturating_sub(j.since), ..j.report.clone() }).collect()
     }
 
-    /// Changes what is told of an attempt.
+    /// Changes the report of an attempt.
     pub(crate) fn report_join(&mut self, attempt: &Attempt, change: impl FnOnce(&mut JoinReport)) {
         if let Some(joining) = self.joining_mut(attempt) {
             change(&mut joining.report);

@@ -1,4 +1,5 @@
-//! One real brick on a simulated disk, with an arbiter that knows nothing but this brick, and one client.
+//! One real brick on a simulated disk, with an arbiter that knows only this brick, and one client: what the tests below
+//! share.
 
 mod cluster;
 mod crash;

@@ -1,4 +1,9 @@
 //! Between the journal and the descriptors at rest: loading, checkpoints, eviction, and the end of a replay.
+//!
+//! # Invariants
+//! - Units that leave RAM can be loaded again.
+//! - Records are only copied forward, never into a segment that is freed before the one that they come from.
+//! - During a replay blocks have no owners: none is allocated or released. At its end every used block has one.
 
 use std::ops::Bound;
 
@@ -24,7 +29,7 @@ impl SlotCore {
         self.units.contains_key(&key) || self.erased.contains_key(&key)
     }
 
-    /// Whether a unit is gone whose descriptor is still at rest.
+    /// Whether a unit is erased while its descriptor is still at rest.
     pub(crate) fn is_erased(&self, key: StripeKey) -> bool {
         self.erased.contains_key(&key)
     }
@@ -35,23 +40,23 @@ impl SlotCore {
         self.units.range(range).map(|(key, _)| *key).take(max).collect()
     }
 
-    /// Units whose descriptors at rest are no longer needed.
+    /// Number of units whose descriptors at rest are no longer needed.
     pub(crate) fn erased(&self) -> usize {
         self.erased.len()
     }
 
-    /// The changes that take the descriptors of erased units away, at most `max`.
+    /// Changes that remove the descriptors of erased units, at most `max`.
     pub(crate) fn erasures(&self, max: usize) -> Vec<Change> {
         // They stay in `erased` until written, so that nobody loads them meanwhile: see `erased_written`.
         self.erased.keys().take(max).map(|key| Change { key: *key, descriptor: None }).collect()
     }
 
-    /// Changes whenever a unit's state leaves RAM: what was read from the descriptors before may be older.
+    /// A counter that grows whenever a unit's state leaves RAM: a descriptor that was read before that may be older.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
-    /// Takes in what was found at rest, unless something newer has come meanwhile.
+    /// Takes a descriptor into RAM, unless newer state has arrived meanwhile.
     pub(crate) fn loaded(&mut self, descriptor: Descriptor) {
         if self.is_resident(descriptor.key) {
             return;
@@ -59,7 +64,9 @@ impl SlotCore {
         let mut unit = Unit::new(descriptor.group, descriptor.slot);
         unit.base = Some(descriptor.base);
         unit.at_rest = true;
-        self.units.insert(descriptor.key, unit);
+        let key = descriptor.key;
+        self.units.insert(key, unit);
+        self.check_unit(key);
     }
 
     /// Forgets clean units until at most `max` are resident. They can be loaded again.
@@ -71,7 +78,11 @@ impl SlotCore {
         let clean = cost::walked(&self.units).filter(|(_, unit)| unit.is_clean()).map(|(key, _)| *key);
         let victims: Vec<StripeKey> = clean.take(excess + max / 8).collect();
         victims.iter().for_each(|key| {
-            self.units.remove(key);
+            let unit = self.units.remove(key);
+            assert!(
+                unit.is_none_or(|unit| unit.at_rest),
+                "the place of the unit would be lost: it would read as zeros"
+            );
         });
         self.evictions += 1;
     }
@@ -92,10 +103,11 @@ impl SlotCore {
         self.units.values().filter(|unit| !unit.at_rest).count()
     }
 
-    /// Changes of descriptors whose records lie in segments up to `serial`, at most `max`. Their units count as clean
-    /// from here on: the caller writes and syncs them before it frees a segment, or the brick is lost. `oldest` is the
-    /// serial of the first segment that a replay would read.
+    /// Changes of descriptors whose records lie in segments up to `serial`, at most `max`. From now on their units
+    /// count as clean: the caller must write and sync the changes before it frees a segment; if that fails, the brick
+    /// is lost. `oldest` is the serial of the first segment that a replay would read.
     pub(crate) fn take_changes(&mut self, serial: u64, oldest: u64, max: usize) -> Vec<Change> {
+        assert!(!self.replaying, "a descriptor would have the state of only a part of the journal");
         self.drop_tombstones(oldest);
         let mut changes = Vec::new();
         for (key, unit) in cost::walked(&mut self.units) {
@@ -126,10 +138,11 @@ impl SlotCore {
             // Stays in `erased` until written, so that nobody loads it meanwhile: see `erased_written`.
             changes.push(Change { key, descriptor: None });
         }
+        assert!(changes.len() <= max, "more pages would be written between two syncs than a crash may tear");
         changes
     }
 
-    /// Forgets empty units whose past has left the journal.
+    /// Forgets empty units once the records of their earlier operations have left the journal.
     fn drop_tombstones(&mut self, oldest: u64) {
         let gone = |unit: &Unit| {
             let idle = unit.dirty.is_none() && unit.pending.is_empty() && unit.overlays.is_empty();
@@ -145,13 +158,13 @@ impl SlotCore {
         });
     }
 
-    /// The descriptor of an erased unit is gone from its page.
+    /// The descriptor of an erased unit was removed from its page.
     pub(crate) fn erased_written(&mut self, key: StripeKey) {
         self.erased.remove(&key);
         self.evictions += 1;
     }
 
-    /// Bytes of RAM that overlays take, about.
+    /// Approximate bytes of RAM of overlays.
     pub(crate) fn overlay_bytes(&self) -> usize {
         self.overlay_bytes
     }
@@ -163,12 +176,12 @@ impl SlotCore {
         entries.filter(move |(_, entry)| entry.serial <= serial)
     }
 
-    /// Operations whose records lie in segments up to `serial` and are still needed.
+    /// Operations whose records in segments up to `serial` are still needed.
     pub(crate) fn live_records(&self, serial: u64) -> Vec<(StripeKey, Seq)> {
         self.entries_upto(serial).map(|(key, entry)| (key, entry.record.seq)).collect()
     }
 
-    /// About how many bytes of the journal they take.
+    /// Approximate bytes of these records in the journal.
     pub(crate) fn live_bytes(&self, serial: u64) -> u64 {
         self.entries_upto(serial).map(|(_, entry)| u64::from(entry.position.len) + 256).sum()
     }
@@ -191,12 +204,16 @@ impl SlotCore {
     pub(crate) fn relocated(&mut self, key: StripeKey, seq: Seq, position: Position, stamp: Stamp) {
         let Some(unit) = self.units.get_mut(&key) else { return };
         for entry in [unit.pending.get_mut(&seq), unit.overlays.get_mut(&seq)].into_iter().flatten() {
+            assert!(
+                stamp.serial >= entry.serial,
+                "the copy would be freed before the record, and the operation with it"
+            );
             entry.position = position;
             entry.serial = stamp.serial;
         }
     }
 
-    /// Groups whose state stands in segments up to `serial`.
+    /// Groups whose snapshot, or seen writes since then, stand in segments up to `serial`.
     pub(crate) fn stale_groups(&self, serial: u64) -> Vec<GroupId> {
         let stale = |group: &SlotGroup| group.snapshot_serial.min(group.windows_serial) <= serial;
         cost::walked(&self.groups).filter(|(_, group)| stale(group)).map(|(id, _)| *id).collect()
@@ -222,41 +239,59 @@ impl SlotCore {
         }
     }
 
-    /// Full writes and patches that a replay found without their decision, with the numbers of their records: if those
-    /// are not known to be synced, the bytes must be checked, because both went to the disk in no particular order.
+    /// Fulls and Patches that a replay found without a decision, with the numbers of their records. If a record is
+    /// not known to be synced, the bytes must be checked, because record and bytes went to the disk in no particular
+    /// order.
     pub(crate) fn undecided_units(&self) -> Vec<(PrepareRecord, u64)> {
         let held = self.groups.values().flat_map(|group| &group.held);
         let pending = held.filter_map(|(seq, key)| self.units.get(key)?.pending.get(seq));
         pending.map(|entry| (entry.record.clone(), entry.lsn)).collect()
     }
 
-    /// A held full write whose bytes did not survive: it was never acknowledged, and is not held.
+    /// Drops a held Full or Patch whose bytes did not survive the crash: it was never acknowledged.
     pub(crate) fn apply_torn(&mut self, id: GroupId, seq: Seq, stamp: Stamp) {
+        assert!(self.replaying, "a running brick would drop an operation that it has acknowledged");
         let key = self.groups.get_mut(&id).and_then(|group| group.held.remove(&seq));
         if let Some(key) = key {
+            assert!(
+                seq > self.decided(id),
+                "a decided operation would be gone on this slot and nowhere else"
+            );
             self.abort(key, seq, stamp);
         }
     }
 
-    /// Ends the replay, after [`mark_at_rest`](SlotCore::mark_at_rest) of all that is not in RAM: from here on blocks have
-    /// owners. `serial` is that of the newest segment.
+    /// Ends the replay, after [`mark_at_rest`](SlotCore::mark_at_rest) of all units that are not in RAM: from now on
+    /// blocks have owners. `serial` is that of the newest segment.
     pub(crate) fn replayed(&mut self, serial: u64) {
         assert!(self.replaying, "a replay ends once");
+        assert!(
+            self.released.is_empty() && self.in_flight.is_empty() && self.staged.blocks == 0,
+            "blocks would be released that nobody has marked as used"
+        );
         self.replaying = false;
         cost::entries(self.units.len());
+        let mut overlay_bytes = 0;
         for unit in self.units.values_mut() {
+            assert!(
+                unit.dirty.is_none_or(|dirty| dirty <= serial),
+                "checkpoints would skip the unit and free the segment that has it"
+            );
+            overlay_bytes += unit.overlays.values().map(|entry| entry.weight()).sum::<usize>();
             unit.emptied = serial;
             let pending = unit.pending.values().flat_map(|entry| &entry.record.fresh);
             unit.base.iter().flat_map(|base| &base.runs).chain(pending).for_each(|run| self.space.mark(run));
         }
+        assert_eq!(self.overlay_bytes, overlay_bytes, "writers would wait for RAM that is free");
     }
 
-    /// Blocks of a unit that is at rest and not in RAM have an owner.
+    /// Marks the blocks of a unit that is at rest and not in RAM as used.
     pub(crate) fn mark_at_rest(&mut self, runs: &[Run]) {
+        assert!(self.replaying, "blocks that may have been given out since would get a second owner");
         runs.iter().for_each(|run| self.space.mark(run));
     }
 
-    /// Blocks that something in RAM refers to, and how many are free at once.
+    /// Blocks that are referenced from RAM, and the number of blocks that are free now.
     #[cfg(test)]
     pub(crate) fn owned_in_ram(&self) -> (Vec<Run>, u64) {
         let pending = |unit: &Unit| {
@@ -267,8 +302,8 @@ impl SlotCore {
         (owned.collect(), self.space.free())
     }
 
-    /// Stripes of some groups with overlays, at most `max`, each with its group: those first whose oldest overlay has
-    /// been in the journal for longest, and of those the ones with most.
+    /// Stripes of some groups with overlays, at most `max`, each with its group. Those whose oldest overlay has been
+    /// in the journal for longest come first; among equals, those with the most overlays.
     pub(crate) fn overlaid(&self, of: impl Fn(GroupId) -> bool, max: usize) -> Vec<(StripeKey, GroupId)> {
         let units = cost::walked(&self.units).filter(|(_, unit)| !unit.overlays.is_empty() && of(unit.group));
         let overlaid = units.filter_map(|(key, unit)| {
@@ -284,8 +319,8 @@ impl SlotCore {
         overlaid.into_iter().map(|(_, _, key, group)| (key, group)).collect()
     }
 
-    /// Stripes above `after` with overlays from before an epoch of their group, if `epoch` tells one, in the order of
-    /// their keys, at most `max`. What is to be hidden by a write whose decision is not known yet is left out.
+    /// Stripes above `after` with overlays from before an epoch of their group, if `epoch` names one, in the order of
+    /// their keys, at most `max`. Overlays that a write with an unknown decision would hide are left out.
     pub(crate) fn overlaid_before(
         &self,
         epoch: impl Fn(GroupId) -> Option<Epoch>,

@@ -1,4 +1,9 @@
-//! A slot is brought level: units that it is given, or has to forget, whatever it had before.
+//! A slot that joins takes units from the primary or forgets them, whatever it had before.
+//!
+//! # Invariants
+//! - A filled unit is decided at once, and its blocks are reserved for it until it is held or refused.
+//! - A dropped unit takes its overlays with it, and frees its blocks, its weight in RAM and its place among the
+//!   descriptors.
 
 use types::limits::{BLOCK, UNIT_MAX};
 use types::messages::brick::{Fill, OpKind};
@@ -7,6 +12,8 @@ use types::{Epoch, Refusal, Seq, StripeKey};
 use super::{SlotCore, Stamp};
 use crate::descriptor::descriptor_max;
 use crate::record::{Forget, PrepareRecord};
+use crate::slot::invariants::uncount;
+use crate::slot::patch::blocks_of;
 use crate::space::Run;
 use crate::table::class_for;
 
@@ -22,7 +29,7 @@ pub(crate) enum FillStep {
 }
 
 impl SlotCore {
-    /// Decides about a unit that a primary gives. `places` is how many more descriptors find room.
+    /// Decides about a unit that a primary sends. `places` is the number of descriptors that still find room.
     pub(crate) fn fill(
         &mut self,
         epoch: Epoch,
@@ -46,18 +53,23 @@ impl SlotCore {
         if places == 0 && self.needs_place(fill.key, class) {
             return Err(Refusal::NoSpace);
         }
-        // The same unit, given twice: the first one has not ended.
+        // The same unit was sent twice, and the first attempt has not ended.
         if self.in_flight.contains_key(&(fill.group, fill.base)) {
             return Err(Refusal::NotServing);
         }
-        let runs = self.space.allocate(blocks as u32).ok_or(Refusal::NoSpace)?;
+        let runs = self.allocate(blocks as u32)?;
         self.in_flight.insert((fill.group, fill.base), runs.clone());
         Ok(FillStep::Write(runs))
     }
 
-    /// Whether a unit that was given may be held now. If not, its blocks are free again.
+    /// Whether a filled unit may be held now. If not, its blocks are freed.
     pub(crate) fn may_fill(&mut self, epoch: Epoch, fill: &Fill) -> Result<(), Refusal> {
-        self.check_fill(epoch, fill).inspect_err(|_| self.give_up(fill.group, fill.base))
+        let may = self.check_fill(epoch, fill);
+        assert!(
+            may.is_err() || fill.base == Seq::NONE || self.in_flight.contains_key(&(fill.group, fill.base)),
+            "the unit would be held in blocks that are free or belong to another one"
+        );
+        may.inspect_err(|_| self.give_up(fill.group, fill.base))
     }
 
     fn check_fill(&self, epoch: Epoch, fill: &Fill) -> Result<(), Refusal> {
@@ -65,12 +77,13 @@ impl SlotCore {
         if fill.base != Seq::NONE && self.dropped.contains(&fill.key.object) {
             return Err(Refusal::ObjectRemoved);
         }
-        // Decided at once: were it not so, it could be aborted, and a late operation from before could come on top.
+        // The fill must be decided here. Otherwise it could be aborted, and a late earlier operation could be applied
+        // over it.
         if self.decided(fill.group) < fill.decided.max(fill.base) {
             return Err(Refusal::NotServing);
         }
         match self.base_of(fill) {
-            // Something newer, or another slot's, is to be forgotten first.
+            // The slot must first forget a newer unit, or one of another slot.
             Some(base) if fill.base != Seq::NONE && base > fill.base => Err(Refusal::Corrupt),
             _ => Ok(()),
         }
@@ -83,16 +96,16 @@ impl SlotCore {
         if unit.slot == fill.slot { base } else { Some(Seq(u64::MAX)) }
     }
 
-    /// Forgets a unit with everything that lies over it.
+    /// Forgets a unit with its overlays.
     pub(crate) fn apply_forget(&mut self, forget: &Forget, stamp: Stamp) {
         self.drop_unit(forget.key, stamp);
     }
 
-    /// Drops a unit from RAM; its descriptor at rest goes with the next checkpoint.
+    /// Drops a unit from RAM. A checkpoint removes its descriptor later.
     pub(super) fn drop_unit(&mut self, key: StripeKey, stamp: Stamp) {
         let Some(unit) = self.units.remove(&key) else { return };
         self.unplaced.remove(&key);
-        self.overlay_bytes -= unit.overlays.values().map(|entry| entry.weight()).sum::<usize>();
+        uncount(&mut self.overlay_bytes, unit.overlays.values().map(|entry| entry.weight()).sum());
         if unit.at_rest {
             self.erased.insert(key, unit.dirty.unwrap_or(stamp.serial));
         }
@@ -105,14 +118,22 @@ impl SlotCore {
         let pending = unit.pending.into_values().flat_map(|entry| entry.record.fresh);
         let freed = unit.base.into_iter().flat_map(|base| base.runs).chain(pending).collect();
         self.release(freed, stamp.lsn);
+        self.check_unit(key);
     }
 }
 
-/// The record of a unit that was given: a full write that was decided long ago.
+/// The record of a filled unit: a Full that was decided long ago.
 ///
-/// A replay finds the decision before it, or with the group's state behind it; in either case it is never among the
-/// undecided ones whose bytes are compared. So those must be durable before the record is written.
+/// A replay finds the decision before this record, or in a snapshot of the group after it. In both cases the record
+/// is not among the undecided ones whose bytes are compared. So the bytes must be durable before the record is
+/// written.
 pub(crate) fn fill_record(fill: &Fill, runs: Vec<Run>) -> PrepareRecord {
+    assert_ne!(fill.base, Seq::NONE, "the unit would count as absent, and its blocks would never be freed");
+    assert_eq!(
+        blocks_of(&runs),
+        fill.crcs.len() as u64,
+        "a block would be compared with the wrong checksum, or with none"
+    );
     PrepareRecord {
         group: fill.group,
         seq: fill.base,

@@ -1,11 +1,15 @@
 //! What a slot remembers of a group: its epoch, its order, and whose writes it has seen.
+//!
+//! # Invariants
+//! - Of a client's seen writes, only the numbers above its acknowledged number are kept individually.
+//! - A newer snapshot of a group always lies further on in the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{DedupWindow, WriteId};
 use types::{ClientId, ClientSeq, Epoch, Seq, StripeKey};
 
-/// A client's writes in a group.
+/// The seen writes of a client in a group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientWindow {
     /// Up to here the client never repeats.
@@ -23,8 +27,13 @@ impl ClientWindow {
     pub(crate) fn acknowledge(&mut self, acked: ClientSeq) {
         if acked > self.acked {
             self.acked = acked;
-            self.seqs = self.seqs.split_off(&ClientSeq(acked.0 + 1));
+            let above = acked.0.checked_add(1);
+            self.seqs = above.map_or_else(BTreeSet::new, |above| self.seqs.split_off(&ClientSeq(above)));
         }
+        assert!(
+            self.seqs.first().is_none_or(|first| *first > self.acked),
+            "numbers that the client never repeats would be kept forever, and fill RAM and journal"
+        );
     }
 
     pub(crate) fn mark_seen(&mut self, seq: ClientSeq) {
@@ -81,16 +90,17 @@ pub(crate) struct SlotGroup {
     pub(crate) served: Option<Epoch>,
     /// Every operation up to here is decided.
     pub(crate) decided: Seq,
-    /// What the last take-over that this slot was told of aborted. It may not have been told to all: then the next one asks.
+    /// Operations aborted by the last take-over that this slot knows of. Other slots may not know them; then the next
+    /// take-over learns them from the tail of this slot.
     pub(crate) aborted: Vec<Seq>,
     /// Operations above that, with their stripes.
     pub(crate) held: BTreeMap<Seq, StripeKey>,
-    /// Found by a replay, undecided so far, but their effect is at rest.
+    /// Operations that a replay found undecided although their effect is at rest.
     pub(crate) applied: BTreeMap<Seq, AppliedOp>,
     pub(crate) clients: ClientTable,
     /// Serial of the segment with the last record of the group as a whole.
     pub(crate) snapshot_serial: u64,
-    /// Serial of the first segment that tells, since that record, whose writes were seen.
+    /// Serial of the first segment since that record that has newly seen writes.
     pub(crate) windows_serial: u64,
 }
 
@@ -119,6 +129,10 @@ impl SlotGroup {
 
     /// The group's whole state stands in this segment.
     pub(crate) fn note_snapshot(&mut self, serial: u64) {
+        assert!(
+            serial >= self.snapshot_serial,
+            "the group's state would stand in a segment that is freed first, and its promise would be lost"
+        );
         (self.snapshot_serial, self.windows_serial) = (serial, u64::MAX);
     }
 
@@ -130,15 +144,14 @@ impl SlotGroup {
         self.clients.0.entry(client).or_default().mark_seen(seq);
     }
 
-    /// Remembers the writes of past operations up to `upto`: they are decided.
+    /// Marks the writes of applied operations up to `upto` as seen: they are decided.
     pub(crate) fn mark_applied_seen(&mut self, upto: Seq) {
-        let rest = self.applied.split_off(&upto.next());
-        for AppliedOp { origins, serial, .. } in std::mem::replace(&mut self.applied, rest).into_values() {
+        for AppliedOp { origins, serial, .. } in take_upto(&mut self.applied, upto).into_values() {
             self.mark_all_seen(&origins, serial);
         }
     }
 
-    /// Forgets undecided operations of a unit that is dropped: those of which a replay knows only whose writes they were.
+    /// Forgets the applied, still undecided operations of a dropped unit: a replay knows only the writes of these.
     pub(crate) fn drop_applied(&mut self, key: StripeKey) {
         self.applied.retain(|_, op| op.key != key);
     }
@@ -149,5 +162,28 @@ impl SlotGroup {
 
     pub(crate) fn windows(&self) -> Vec<DedupWindow> {
         self.clients.windows()
+    }
+}
+
+/// Takes the entries up to and including a number out of a map.
+pub(super) fn take_upto<V>(map: &mut BTreeMap<Seq, V>, upto: Seq) -> BTreeMap<Seq, V> {
+    // The number may come from the wire and be the greatest possible.
+    let above = upto.0.checked_add(1).map_or_else(BTreeMap::new, |above| map.split_off(&Seq(above)));
+    std::mem::replace(map, above)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_number_from_the_wire_covers_all() {
+        let mut window = ClientWindow::default();
+        window.mark_seen(ClientSeq(3));
+        window.acknowledge(ClientSeq(u64::MAX));
+        assert!(window.seqs.is_empty() && window.has(ClientSeq(3)));
+        let mut map = BTreeMap::from([(Seq(1), ()), (Seq(u64::MAX), ())]);
+        assert_eq!(take_upto(&mut map, Seq(u64::MAX)).len(), 2);
+        assert!(map.is_empty());
     }
 }

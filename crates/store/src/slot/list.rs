@@ -1,4 +1,4 @@
-//! What a slot knows of the units of a group: to compare slots, and to look for stripes.
+//! What a slot knows of the units of a group, to compare slots and to find stripes.
 
 use std::ops::{Bound, Range};
 
@@ -8,20 +8,20 @@ use types::{GroupId, ObjectId, Seq, StripeKey, cost};
 use super::{SlotCore, Unit, below};
 use crate::descriptor::{Base, Descriptor};
 
-/// Whose units are told, and by whom.
+/// Which units are listed, and by which slot.
 #[derive(Clone, Debug)]
 pub(crate) struct UnitQuery {
     pub(crate) group: GroupId,
     /// The slot that is asked.
     pub(crate) slot: u8,
-    /// The slot whose units are told.
+    /// The slot whose units are listed.
     pub(crate) of: u8,
-    /// Where the told unit lies in its stripe; the whole stripe for parity.
+    /// The place of the listed unit in its stripe; the whole stripe for parity.
     pub(crate) range: Range<usize>,
 }
 
 impl UnitQuery {
-    /// What a base, if there is one, tells of the unit.
+    /// The state of the unit by its base, if there is one.
     fn state(&self, key: StripeKey, base: Option<&Base>, dirty: bool) -> UnitState {
         let (base, blocks) = match base {
             None => (Seq::NONE, 0),
@@ -37,7 +37,7 @@ impl UnitQuery {
         UnitState { key, base, blocks, dirty }
     }
 
-    /// What a descriptor at rest tells, if it is of this group.
+    /// The state of a unit by its descriptor, if it is of this group.
     pub(crate) fn at_rest(&self, descriptor: &Descriptor) -> Option<UnitState> {
         let Descriptor { key, group, slot, base } = descriptor;
         (*group == self.group).then(|| match *slot == self.slot {
@@ -46,7 +46,7 @@ impl UnitQuery {
         })
     }
 
-    /// What a unit in RAM tells.
+    /// The state of a unit in RAM.
     fn resident(&self, key: StripeKey, unit: &Unit) -> UnitState {
         if unit.slot != self.slot {
             return self.stranger(key);
@@ -57,14 +57,14 @@ impl UnitQuery {
         self.state(key, unit.base.as_ref(), overlaid || !unit.pending.is_empty())
     }
 
-    /// A unit that the brick has from a time when it was another slot of the group: nothing that counts.
+    /// The state of a unit from a time when the brick was another slot of the group: it does not count.
     fn stranger(&self, key: StripeKey) -> UnitState {
         UnitState { key, base: Seq::NONE, blocks: 0, dirty: true }
     }
 }
 
 impl SlotCore {
-    /// What is known of a unit that is in RAM, if it is at all.
+    /// The state of a unit, if it is in RAM.
     pub(crate) fn unit_state(&self, query: &UnitQuery, key: StripeKey) -> Option<UnitState> {
         let unit = self.units.get(&key).filter(|unit| unit.group == query.group)?;
         Some(query.resident(key, unit))
@@ -79,8 +79,8 @@ impl SlotCore {
         cost::walked(self.units.range(below(object, stripes))).map(|(key, unit)| (*key, unit.group))
     }
 
-    /// Every unit of a group in RAM with a key above `after`, up to and with `upto`; and `None` for those whose
-    /// descriptors at rest mean nothing any more.
+    /// Every unit of a group in RAM with a key above `after` and up to `upto`, inclusive; `None` for units whose
+    /// descriptors at rest are void.
     pub(crate) fn unit_states<'a>(
         &'a self,
         query: &'a UnitQuery,

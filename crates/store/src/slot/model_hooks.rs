@@ -1,4 +1,4 @@
-//! For the model checker: who owns which block, and the state of a slot as a short fingerprint.
+//! For the model checker: the owners of blocks, and a fingerprint of a slot's state.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -9,8 +9,7 @@ use super::{LogEntry, SlotCore};
 use crate::space::Run;
 
 impl SlotCore {
-    /// Every block that something refers to, once for each that does. A block of a base that a patch shares with it
-    /// counts for the base.
+    /// Every referenced block, once per reference. A block that a patch shares with its base counts for the base.
     pub(crate) fn owned(&self) -> Vec<u64> {
         let of = |runs: &[Run]| super::expand(runs);
         let mut blocks = Vec::new();
@@ -23,7 +22,7 @@ impl SlotCore {
         blocks
     }
 
-    /// Fresh space for a unit that is given.
+    /// Fresh space for a filled unit.
     pub(crate) fn allocate_for_fill(&mut self, blocks: u32) -> Option<Vec<Run>> {
         self.space.allocate(blocks)
     }
@@ -33,9 +32,9 @@ impl SlotCore {
         data_blocks - self.space.free()
     }
 
-    /// Feeds what decides what a checkpoint does to a hasher; serials count from `oldest`.
+    /// Feeds the state that determines the next checkpoint to a hasher; serials count from `oldest`.
     pub(crate) fn fingerprint_for_checkpoint(&self, state: &mut impl Hasher, oldest: u64) {
-        // The greatest stands for "nowhere in the journal".
+        // The greatest serial means "nowhere in the journal".
         let age = |serial: u64| (serial < u64::MAX).then(|| (serial + 1).saturating_sub(oldest));
         for unit in self.units.values() {
             (unit.dirty.map(age), age(unit.emptied)).hash(state);
@@ -47,8 +46,8 @@ impl SlotCore {
         }
     }
 
-    /// Feeds everything that decides what this slot does next to a hasher. Blocks count by what `content` says of them:
-    /// two states that differ only in where bytes lie behave alike.
+    /// Feeds the state that determines the next steps of this slot to a hasher. Blocks count by their `content`: two
+    /// states that differ only in the places of bytes behave alike.
     pub(crate) fn fingerprint<C: Hash>(&self, state: &mut impl Hasher, content: impl Fn(u64) -> C) {
         let runs = |runs: &[Run], state: &mut dyn FnMut(C)| {
             super::expand(runs).into_iter().for_each(|block| state(content(block)));

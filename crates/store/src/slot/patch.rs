@@ -3,6 +3,10 @@
 //! ```text
 //! unit:   | a | b | c | d |     overlay over c, patch:     | a | b | c'| d |     runs: a b, c', d
 //! ```
+//!
+//! # Invariants
+//! - A patch allocates a fresh block for each touched block, or for every block of the unit.
+//! - A block belongs to one unit of the stripe.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,7 +19,7 @@ use super::read::{BaseRef, pieces};
 use super::{OverlayPiece, SlotCore, Unit};
 use crate::space::{RUNS_MAX, Run};
 
-/// What a patch finds at a slot.
+/// The input of a patch at a slot.
 #[derive(Debug)]
 pub(crate) struct PatchInput {
     /// Touched blocks of the unit, ascending.
@@ -24,17 +28,22 @@ pub(crate) struct PatchInput {
     pub(crate) blocks: Vec<(u64, u32)>,
     /// Blocks of every data unit.
     pub(crate) unit_blocks: Vec<u32>,
-    /// Of a data slot: its overlays, as if the whole unit were read.
+    /// For a data slot: its overlays, as in a read of the whole unit.
     pub(crate) overlays: Vec<OverlayPiece>,
 }
 
 impl PatchInput {
-    /// Where the unit lies when its touched blocks have gone to `fresh`, or all of them if those are so many.
+    /// The place of the unit after its touched blocks were written to `fresh`, or all its blocks if `fresh` has that
+    /// many.
     pub(crate) fn runs(&self, fresh: &[Run]) -> Vec<Run> {
         let fresh_blocks = expand(fresh);
         if fresh_blocks.len() == self.blocks.len() {
             return fresh.to_vec();
         }
+        assert!(
+            fresh.is_empty() || fresh_blocks.len() == self.rows.len(),
+            "a touched block would keep its old bytes, and its overlay would be lost"
+        );
         let mut blocks: Vec<u64> = self.blocks.iter().map(|(block, _)| *block).collect();
         for (row, block) in self.rows.iter().zip(fresh_blocks) {
             blocks[*row as usize] = block;
@@ -44,15 +53,15 @@ impl PatchInput {
 }
 
 impl SlotCore {
-    /// What a patch finds here: the base that it names as the newest before it, and the overlays over that. `unit` is
-    /// the length of a unit, in bytes.
+    /// The input of a patch at this slot: the base that it names, which must be the newest before it, and the
+    /// overlays over that base. `unit` is the length of a unit in bytes.
     pub(crate) fn patch_input(&self, p: &Prepare, unit: usize) -> Result<PatchInput, Refusal> {
         let found = self.units.get(&p.key).filter(|found| found.slot == p.slot).ok_or(Refusal::Corrupt)?;
         let base = found.newest_before(p.seq).filter(|base| base.identity() == p.base);
         let base = base.ok_or(Refusal::Corrupt)?;
         let overlays = found.overlays.range(p.base.next()..p.seq);
         let spans = overlays.clone().flat_map(|(_, entry)| entry.record.spans.iter().map(Span::range));
-        // Of data, a slot's own unit counts; parity follows every one.
+        // For a data slot its own unit counts; parity depends on every data unit.
         let is_data = p.identities.is_empty();
         let rows = touched_rows(spans, unit, is_data.then_some(usize::from(p.slot)));
         if rows.last().is_none_or(|last| *last >= base.blocks()) {
@@ -69,22 +78,22 @@ impl SlotCore {
         Ok(PatchInput { rows, blocks, unit_blocks: base.unit_blocks().to_vec(), overlays })
     }
 
-    /// Takes blocks for a patch: for what is touched, or for the whole unit if it would lie in too many pieces.
+    /// Allocates blocks for a patch: for the touched blocks, or for the whole unit if it would lie in too many runs.
     pub(super) fn allocate_patch(&mut self, patched: &PatchInput) -> Result<Vec<Run>, Refusal> {
         let count = patched.rows.len();
         if count * 2 < patched.blocks.len() {
-            let fresh = self.space.allocate(count as u32).ok_or(Refusal::NoSpace)?;
+            let fresh = self.allocate(count as u32)?;
             if patched.runs(&fresh).len() <= RUNS_MAX {
                 return Ok(fresh);
             }
             fresh.iter().for_each(|run| self.space.release(run));
         }
-        self.space.allocate(patched.blocks.len() as u32).ok_or(Refusal::NoSpace)
+        self.allocate(patched.blocks.len() as u32)
     }
 }
 
 impl Unit {
-    /// The newest base before an operation, decided or not: a primary patches what is committed only.
+    /// The newest base before an operation. It may be undecided here, because a primary patches only committed bases.
     fn newest_before(&self, seq: Seq) -> Option<BaseRef<'_>> {
         match self.pending.range(..seq).next_back() {
             Some((seq, entry)) => Some(BaseRef::Pending(*seq, entry)),
@@ -99,6 +108,10 @@ pub(crate) fn touched_rows(
     unit: usize,
     only: Option<usize>,
 ) -> Vec<u32> {
+    assert!(
+        unit > 0 && unit.is_multiple_of(BLOCK),
+        "a block would lie in two units, and the fold of one would leave out half of it"
+    );
     let mut rows = BTreeSet::new();
     for range in ranges.filter(|range| !range.is_empty()) {
         for index in range.start / unit..=(range.end - 1) / unit {
@@ -117,6 +130,11 @@ pub(crate) fn expand(runs: &[Run]) -> Vec<u64> {
     runs.iter().flat_map(|run| run.start..run.start + u64::from(run.blocks)).collect()
 }
 
+/// How many blocks runs have.
+pub(super) fn blocks_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| u64::from(run.blocks)).sum()
+}
+
 /// Blocks as runs.
 pub(crate) fn coalesce(blocks: &[u64]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
@@ -129,7 +147,7 @@ pub(crate) fn coalesce(blocks: &[u64]) -> Vec<Run> {
     runs
 }
 
-/// What of `old` is not in `new`.
+/// The parts of `old` that are not in `new`.
 pub(super) fn without(old: &[Run], new: &[Run]) -> Vec<Run> {
     let kept: BTreeSet<u64> = expand(new).into_iter().collect();
     let blocks: Vec<u64> = expand(old).into_iter().filter(|block| !kept.contains(block)).collect();

@@ -1,4 +1,8 @@
-//! What a read of a unit must fetch, and whether it may be answered at all.
+//! What a read of a unit must fetch, and whether it may be answered.
+//!
+//! # Invariants
+//! - An answer contains no bytes of an operation whose decision is not known.
+//! - An answer is not longer than its range, and whole blocks leave with their checksums.
 
 use std::ops::Range;
 
@@ -33,29 +37,31 @@ pub(crate) struct ReadPlan {
     pub(crate) blocks: (u32, Vec<(u64, u32)>),
     /// Overlays, in order.
     pub(crate) overlays: Vec<OverlayPiece>,
-    /// Bytes of the range that are not known to be zeros for good.
+    /// Bytes of the range up to the point from which all are zeros.
     pub(crate) present: usize,
 }
 
 impl ReadPlan {
-    /// Checksums of the blocks of the first `len` bytes of the range, if those are whole blocks as they lie on the disk:
-    /// the fetch has compared them, and who receives the bytes may do so again.
+    /// Checksums of the blocks of the first `len` bytes of the range, if those are whole blocks without overlays. The
+    /// fetch has compared them, and the receiver may compare them again.
     pub(crate) fn sums_of(&self, range: &Range<usize>, len: usize) -> Vec<u32> {
         if !self.overlays.is_empty() || !range.start.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) {
             return Vec::new();
         }
-        self.blocks.1.iter().take(len / BLOCK).map(|(_, sum)| *sum).collect()
+        let sums: Vec<u32> = self.blocks.1.iter().take(len / BLOCK).map(|(_, sum)| *sum).collect();
+        assert_eq!(sums.len() * BLOCK, len, "bytes without a checksum would leave the brick");
+        sums
     }
 }
 
-/// What a primary must know of a stripe to plan a write, as its own slot sees it.
+/// What a primary must know of a stripe to plan a write, from its own slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Something of the stripe exists.
     pub(crate) exists: bool,
     /// Identity of the base.
     pub(crate) identity: Seq,
-    /// Identity of every data unit's base, for a parity slot; empty if they are all that of its own.
+    /// For a parity slot: identity of every data unit's base; empty if all equal its own.
     pub(crate) identities: Vec<Seq>,
     /// Blocks of every data unit's base.
     pub(crate) unit_blocks: Vec<u32>,
@@ -103,7 +109,7 @@ impl SlotCore {
             })?;
             return Ok(plan_base(base, &range));
         }
-        // A patch changes no content: as long as its decision is not known, what it was made of answers.
+        // A patch does not change the content: until its decision is known, its input answers.
         let newest =
             unit.pending.iter().rev().find(|(seq, entry)| known(**seq) || entry.record.kind != OpKind::Patch);
         let base = match newest {
@@ -123,11 +129,12 @@ impl SlotCore {
                 plan.overlays.push(piece);
             }
         }
+        assert!(plan.present <= range.len(), "a reader would get bytes of the next unit");
         Ok(plan)
     }
 
-    /// The overlays of a stripe that lie over `range` of it, newer than the base with `identity`: what a primary lays
-    /// over a decoded unit. All of them count as decided.
+    /// The overlays over `range` of a stripe that are newer than the base with `identity`. A primary lays them over a
+    /// decoded unit. All of them count as decided.
     pub(crate) fn overlays_over(
         &self,
         key: StripeKey,
@@ -138,7 +145,7 @@ impl SlotCore {
         unit.overlays.range(identity.next()..).flat_map(|(_, entry)| pieces(entry, range)).collect()
     }
 
-    /// What this slot knows of a stripe, operations on it counting as decided.
+    /// What this slot knows of a stripe. All operations on it count as decided.
     pub(crate) fn shape(&self, key: StripeKey) -> Shape {
         let Some(unit) = self.units.get(&key) else { return Shape::default() };
         let (identity, unit_blocks, identities) = match (unit.pending.last_key_value(), &unit.base) {

@@ -1,7 +1,12 @@
-//! Units that clients have laid on this brick before their operation is ordered.
+//! Staged units: clients have put them on this brick before their operation is ordered.
 //!
-//! Nothing durable refers to them: their blocks are free again as soon as the entry is dropped, and after a restart
-//! nobody remembers. An entry lives until an operation takes it, its object or epoch is gone, or it is too old.
+//! Nothing durable refers to them: their blocks are free as soon as the entry is dropped, and a restart forgets them.
+//! An entry lives until an operation takes it, its object is dropped, its group gets a new epoch, or it is too old.
+//!
+//! # Invariants
+//! - Blocks allocated for staging are counted until an operation takes them or they are freed.
+//! - Every block of a unit has its checksum from the allocation on.
+//! - Staged and coming units stay within the limits.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +15,7 @@ use types::limits::BLOCK;
 use types::messages::brick::{OpKind, Prepare, Stage};
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Refusal, StripeKey};
 
+use super::patch::blocks_of;
 use super::{PrepareStep, SlotCore};
 use crate::descriptor::descriptor_max;
 use crate::space::Run;
@@ -22,7 +28,7 @@ const STAGED_BYTES_MAX: u64 = 64 << 20;
 /// Most units that wait on a brick.
 const STAGED_MAX: usize = 4096;
 
-/// Which write of whom, of which stripe.
+/// Identifies a staged unit: client, write and stripe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct StagedId {
     key: StripeKey,
@@ -57,13 +63,43 @@ pub(super) struct Staged {
     in_flight: usize,
 }
 
-fn blocks_of(runs: &[Run]) -> u64 {
-    runs.iter().map(|run| u64::from(run.blocks)).sum()
+impl Staged {
+    /// What must hold between two calls.
+    fn check(&self) {
+        assert!(
+            self.blocks == 0 || self.in_flight > 0 || !self.entries.is_empty(),
+            "blocks would wait for an operation that does not exist"
+        );
+        assert!(
+            self.blocks * BLOCK as u64 <= STAGED_BYTES_MAX,
+            "clients could fill the brick without writing"
+        );
+        assert!(
+            self.entries.len() + self.in_flight <= STAGED_MAX,
+            "clients could fill the RAM without writing"
+        );
+    }
+
+    /// The attempt to stage a unit has ended.
+    fn arrived(&mut self) {
+        assert!(self.in_flight > 0, "a unit would be staged or given up without an allocation");
+        self.in_flight -= 1;
+    }
+
+    /// The blocks of a unit are no longer staged.
+    fn uncount(&mut self, runs: &[Run]) {
+        let blocks = blocks_of(runs);
+        assert!(
+            blocks <= self.blocks,
+            "staged units would seem to take all space, and none would be accepted"
+        );
+        self.blocks -= blocks;
+    }
 }
 
 impl SlotCore {
-    /// Finds fresh space for a unit to be staged, `reserve` blocks left alone: its caller writes the bytes there, then
-    /// calls [`SlotCore::stage`] or [`SlotCore::unstage`].
+    /// Finds fresh space for a unit to be staged and leaves `reserve` blocks free. The caller writes the bytes there,
+    /// then calls [`SlotCore::stage`] or [`SlotCore::unstage`].
     pub(crate) fn room_for_stage(
         &mut self,
         epoch: Epoch,
@@ -77,9 +113,10 @@ impl SlotCore {
         if many || much || self.space.free() < blocks + reserve {
             return Err(Refusal::NoSpace);
         }
-        let runs = self.space.allocate(stage.crcs.len() as u32).ok_or(Refusal::NoSpace)?;
+        let runs = self.allocate(stage.crcs.len() as u32)?;
         self.staged.blocks += blocks;
         self.staged.in_flight += 1;
+        self.staged.check();
         Ok(runs)
     }
 
@@ -88,7 +125,7 @@ impl SlotCore {
         if self.dropped.contains(&stage.key.object) { Err(Refusal::ObjectRemoved) } else { Ok(()) }
     }
 
-    /// The bytes of a unit are written: it waits for its operation from now on, unless it has come too late.
+    /// The bytes of a unit are written: it is staged from now on, unless it has come too late.
     pub(crate) fn stage(
         &mut self,
         epoch: Epoch,
@@ -100,28 +137,35 @@ impl SlotCore {
             self.unstage(&runs);
             return Err(refusal);
         }
-        self.staged.in_flight -= 1;
+        assert_eq!(
+            blocks_of(&runs),
+            stage.crcs.len() as u64,
+            "a block would be compared with the wrong checksum, or with none"
+        );
+        self.staged.arrived();
         let id = StagedId { key: stage.key, client: stage.client, seq: stage.seq };
         let unit = StagedUnit { runs, crcs: stage.crcs.clone() };
         let entry = Entry { group: stage.group, slot: stage.slot, since: now, unit };
         if let Some(older) = self.staged.entries.insert(id, entry) {
             self.free_staged(&older.unit.runs);
         }
+        self.staged.check();
         Ok(())
     }
 
     /// The bytes of a unit could not be written.
     pub(crate) fn unstage(&mut self, runs: &[Run]) {
-        self.staged.in_flight -= 1;
+        self.staged.arrived();
         self.free_staged(runs);
+        self.staged.check();
     }
 
     fn free_staged(&mut self, runs: &[Run]) {
-        self.staged.blocks -= blocks_of(runs);
+        self.staged.uncount(runs);
         runs.iter().for_each(|run| self.space.release(run));
     }
 
-    /// Makes the unit that waits for this operation the one that is coming.
+    /// Turns the staged unit of this operation into a coming one.
     pub(super) fn take_staged(&mut self, p: &Prepare, places: usize) -> Result<PrepareStep, Refusal> {
         let blocks = p.unit_blocks.iter().max().copied().unwrap_or(0);
         let class = class_for(descriptor_max(blocks, p.unit_blocks.len()));
@@ -142,12 +186,18 @@ impl SlotCore {
             .remove(&id)
             .ok_or(Refusal::NotStaged)
             .inspect_err(|_| hit(CodeProbe::NotStaged))?;
-        self.staged.blocks -= blocks_of(&entry.unit.runs);
+        self.staged.uncount(&entry.unit.runs);
+        self.staged.check();
+        assert_eq!(
+            blocks_of(&entry.unit.runs),
+            entry.unit.crcs.len() as u64,
+            "the unit would be held with blocks that no checksum covers"
+        );
         self.in_flight.insert((p.group, p.seq), entry.unit.runs.clone());
         Ok(PrepareStep::Adopt(entry.unit))
     }
 
-    /// An operation brings its bytes along: what may have been staged for it is of no use.
+    /// The operation brings its bytes along: a unit that was staged for it is dropped.
     pub(super) fn forget_staged(&mut self, p: &Prepare) {
         if p.kind == OpKind::Full
             && let Some(id) = staged_id(p)
@@ -162,12 +212,12 @@ impl SlotCore {
         self.drop_staged(|_, entry| entry.since < since);
     }
 
-    /// A group has a new epoch.
+    /// Drops the staged units of a group that has a new epoch.
     pub(super) fn drop_staged_of_group(&mut self, group: GroupId) {
         self.drop_staged(|_, entry| entry.group == group);
     }
 
-    /// An object is gone.
+    /// Drops the staged units of an object that is gone.
     pub(super) fn drop_staged_of_object(&mut self, object: ObjectId) {
         self.drop_staged(|id, _| id.key.object == object);
     }
@@ -180,10 +230,11 @@ impl SlotCore {
             .map(|(_, entry)| entry)
             .collect();
         dropped.iter().for_each(|entry| self.free_staged(&entry.unit.runs));
+        self.staged.check();
     }
 }
 
-/// What the unit of an operation was staged as: it carries one write.
+/// The id under which the unit of an operation was staged: such an operation carries one write.
 fn staged_id(p: &Prepare) -> Option<StagedId> {
     let [origin] = p.origins.as_slice() else { return None };
     Some(StagedId { key: p.key, client: origin.client, seq: origin.seq })

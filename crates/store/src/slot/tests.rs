@@ -1,4 +1,5 @@
-//! The step machine, step by step, and a replay of what it recorded.
+//! A slot takes, decides and refuses each operation as the protocol says, and comes to the same after a restart: the
+//! steps are taken one by one, then the journal is replayed and the states are compared.
 
 mod copied;
 mod fill;

@@ -1,4 +1,5 @@
-//! Descriptors at rest: what a power cut leaves of them.
+//! A power cut leaves each descriptor as it was before or after, never both: pages are torn and damaged, and what is
+//! read back is compared.
 
 use std::collections::BTreeMap;
 
@@ -192,7 +193,7 @@ fn pages_of_another_brick_mean_nothing() {
     });
 }
 
-/// Damage at rest shows the page as it was before, if that is still there: known, and told here.
+/// A page that is damaged at rest shows its older version, if that is still there. This weakness is known.
 #[test]
 fn a_damaged_page_shows_the_one_before() {
     simulate(async |sim, table| {

@@ -1,7 +1,8 @@
-//! Where payload bytes lie: slabs of pages of one size, used again, and given back to the system beyond a bound.
+//! Memory for payloads: slabs of pages of one size. Free slabs are reused, and given back to the system beyond a
+//! bound.
 //!
-//! The system's allocator would keep every large allocation that was ever needed at once, once per thread, and take
-//! twice the space for an aligned small one.
+//! The system's allocator would keep the peak of large allocations for each thread, and take twice the space for
+//! small aligned ones.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::BTreeSet;
@@ -10,18 +11,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limits::BLOCK;
 
-/// Bytes of a slab, unless one allocation is larger: large enough that the system takes it back at once.
+/// Bytes of a slab, unless one allocation is larger. Slabs of this size go back to the system as soon as they are
+/// freed.
 const SLAB: usize = 256 << 10;
 /// Sizes are powers of two from [`BLOCK`] on.
 const CLASSES: usize = 36;
-/// Bytes up to which free slabs stay, those in use counted, unless [`set_pool_limit`] says otherwise.
+/// Default of [`set_pool_limit`], in bytes.
 const KEPT_MAX: usize = 96 << 20;
 
 static POOL: Mutex<Pool> =
     Mutex::new(Pool { classes: [const { Class::new() }; CLASSES], bytes: 0, kept_max: KEPT_MAX });
 
-/// Sets the bytes up to which slabs stay with the process when nothing in them is used any more: a new one costs a
-/// page fault per page. Slabs in use count; they may be more, and then every free one goes back to the system.
+/// Sets the bytes of slabs, used and free, up to which the process keeps free slabs: a new slab costs one page fault
+/// per page. Used slabs may exceed this limit; then every free slab goes back to the system.
 pub fn set_pool_limit(bytes: usize) {
     let mut pool = lock();
     pool.kept_max = bytes;
@@ -40,11 +42,11 @@ fn lock() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Some pages in a row with one owner, aligned to [`BLOCK`] and initialised. They go back to the pool when dropped.
+/// Consecutive pages with one owner, aligned to [`BLOCK`] and initialised. They go back to the pool when dropped.
 pub(super) struct Pages {
     pub(super) start: NonNull<u8>,
     pub(super) capacity: usize,
-    /// Number of the slab among those of its class.
+    /// Index of the slab in its class.
     slab: usize,
 }
 
@@ -54,7 +56,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// At least `len` bytes of whatever was there.
+    /// At least `len` bytes with arbitrary contents.
     pub(super) fn take(len: usize) -> Pages {
         let capacity = len.max(BLOCK).next_power_of_two();
         let class = class_of(capacity);
@@ -73,7 +75,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let spare = lock().give(self);
-        // The system is not asked under the lock.
+        // Memory is freed outside the lock.
         drop(spare);
     }
 }
@@ -84,7 +86,7 @@ struct Memory {
     len: usize,
 }
 
-// SAFETY: it is nothing but the address and the length of memory that belongs to it.
+// SAFETY: it owns the memory that its address and length describe.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -110,18 +112,18 @@ impl Drop for Memory {
 
 struct Slab {
     memory: Memory,
-    /// A bit for each place that is free.
+    /// One bit per free place.
     free: u64,
 }
 
 /// Slabs with places of one size.
 struct Class {
     slabs: Vec<Option<Slab>>,
-    /// Numbers without a slab.
+    /// Indices of `slabs` without a slab.
     vacant: Vec<usize>,
-    /// Slabs with a free place and a used one. The first is filled first, so that the others empty.
+    /// Slabs with both free and used places. The first is filled first, so that the others become empty.
     partial: BTreeSet<usize>,
-    /// Slabs that nobody uses.
+    /// Slabs without a used place.
     idle: BTreeSet<usize>,
 }
 
@@ -167,7 +169,7 @@ impl Pool {
         Some(Pages { start, capacity, slab: number })
     }
 
-    /// Takes in a new slab, and out of it the first place.
+    /// Adds a new slab and takes its first place.
     fn add(&mut self, at: usize, memory: Memory) -> Pages {
         let capacity = BLOCK << at;
         self.bytes += memory.len;
@@ -191,7 +193,7 @@ impl Pool {
         Pages { start, capacity, slab: number }
     }
 
-    /// Takes pages back. Returns the slab's memory if nobody needs it.
+    /// Takes pages back. Returns the slab's memory if it is to be freed.
     fn give(&mut self, pages: &Pages) -> Option<Memory> {
         let at = class_of(pages.capacity);
         let class = &mut self.classes[at];
@@ -207,7 +209,7 @@ impl Pool {
         if self.bytes > self.kept_max { self.drop_idle(at) } else { None }
     }
 
-    /// Takes out slabs that nobody uses until `more` bytes find room below the bound; the largest first.
+    /// Removes idle slabs, the largest first, until `more` bytes fit below the bound.
     fn shrink(&mut self, more: usize) -> Vec<Memory> {
         let mut spare = Vec::new();
         for at in (0..CLASSES).rev() {

@@ -1,4 +1,4 @@
-//! What a brick is asked: by clients, by primaries, and by the metadata service.
+//! Requests to a brick: from clients, primaries, other slots and the metadata service.
 //!
 //! The frame's `epoch` is the epoch of the group in question. `offset` and `len` count bytes of a stripe's data
 //! unless a line says "of the unit".
@@ -17,13 +17,13 @@ use crate::{coded_enum, records};
 coded_enum! {
     /// What an operation does to a stripe.
     pub enum OpKind: u8 {
-        /// Replaces every unit of the stripe; units that the record gives no block are absent (zeros).
+        /// Replaces every unit of the stripe. Units with 0 blocks in the record are absent (zeros).
         Full = 1,
         /// Lays bytes over ranges.
         Overlay = 2,
         /// Lays zeros over ranges; carries no payload.
         Zero = 3,
-        /// Makes overlays part of the units that they touch, block by block; parity follows. Changes no content.
+        /// Makes overlays part of the units that they touch, block by block, and of the parity. Changes no content.
         Patch = 4,
     }
 }
@@ -50,15 +50,15 @@ records! {
         client: ClientId,
         /// The writer's number for this write.
         seq: ClientSeq,
-        /// Every write of this client up to here is known to it as stable.
+        /// The client knows that all its writes up to this number are stable.
         acked: ClientSeq,
         /// The ranges, at most [`SPANS_MAX`]: ascending, no two overlap or touch.
         spans: Vec<Span>,
-        /// Zeros instead of a payload.
+        /// Writes zeros; there is no payload.
         zero: bool,
         /// Answer only when this write, and every earlier one of the client to this group, is stable.
         stable: bool,
-        /// The whole stripe, its units staged on every live slot ([`Stage`]): no payload.
+        /// A whole stripe whose units are staged on every live slot ([`Stage`]); there is no payload.
         staged: bool,
     } => Done;
     /// Client to primary: answered when every write of `client` up to `upto` to these groups is stable.
@@ -70,7 +70,7 @@ records! {
         /// The groups, each with the epoch in which the writes were accepted.
         groups: Vec<(GroupId, Epoch)>,
     } => Done;
-    /// Client to primary: reads a range of a stripe, decoding what is missing. The payload answers.
+    /// Client to primary: reads a range of a stripe and decodes missing units. The answer's payload has the bytes.
     102 ReadStripe {
         /// The group of the stripe's extent.
         group: GroupId,
@@ -81,48 +81,49 @@ records! {
         /// Bytes of the range.
         len: u32,
     } => StripeBytes;
-    /// The bytes of a range of a stripe, as payload. What the payload lacks of the range is zeros.
+    /// The bytes of a range of a stripe, as payload. If the payload is shorter than the range, the rest is zeros.
     103 StripeBytes {
         /// Units that had to be decoded.
         decoded: u32,
     };
-    /// Client to primary: which bytes of some stripes in a row may be other than zeros?
+    /// Client to primary: which bytes of some consecutive stripes may not be zeros?
     107 FindBytes {
         /// The group of the stripes' extent.
         group: GroupId,
         /// The first stripe.
         key: StripeKey,
-        /// How many, none behind the end of the extent.
+        /// Number of stripes; all lie in the extent.
         stripes: u32,
     } => BytesFound;
-    /// Where there may be bytes. Everything else reads as zeros, and takes no space.
+    /// Ranges that may hold bytes. Everything else reads as zeros and takes no space.
     108 BytesFound {
         /// The ranges, counted from the start of the first stripe: ascending, no two overlap or touch.
         ranges: Vec<Span>,
     };
-    /// Client to brick: which stripes of a part of an object, however long, exist? The cost is that of what the brick
-    /// holds, not that of the range.
+    /// Client to brick: which stripes of a range of an object exist? The cost depends on what the brick holds, not on
+    /// the length of the range.
     131 FindStripes {
-        /// The groups whose stripes are asked for, of one volume, each with its epoch.
+        /// The groups to search, of one volume, each with its epoch.
         groups: Vec<(GroupId, Epoch)>,
-        /// The brick must be the primary of all of them. Else any brick with a live slot tells of its own units.
+        /// If true, the brick must be the primary of all these groups. If false, any brick with a live slot answers
+        /// from its own units.
         primary: bool,
         /// The object.
         object: ObjectId,
         /// The first stripe.
         from: u64,
-        /// The stripe behind the last one.
+        /// The end: the stripe after the last one.
         to: u64,
     } => StripesFound;
-    /// Stripes of which the brick has a unit, or a write that it has accepted. Some more may be named; what is not named
-    /// reads as zeros and takes no space.
+    /// Stripes of which the brick has a unit or an accepted write. The list may have more stripes than these; a
+    /// stripe that is not in it reads as zeros and takes no space.
     132 StripesFound {
-        /// As [`StripeSet::words`](crate::StripeSet::words).
+        /// The stripes, in the form of [`StripeSet::words`](crate::StripeSet::words).
         words: Vec<(u64, u64)>,
-        /// The answer tells of the stripes below this one.
+        /// The answer covers only stripes below this one.
         upto: u64,
     };
-    /// Client to the brick of a data unit: reads a range of the unit. The payload answers.
+    /// Client to the brick of a data unit: reads a range of the unit. The answer's payload has the bytes.
     104 ReadUnit {
         /// The group of the stripe's extent.
         group: GroupId,
@@ -135,17 +136,18 @@ records! {
         /// Bytes of the range of the unit.
         len: u32,
     } => UnitBytes;
-    /// The bytes of a range of a unit, as payload. What the payload lacks of the range is zeros.
+    /// The bytes of a range of a unit, as payload. If the payload is shorter than the range, the rest is zeros.
     105 UnitBytes covered by crcs {
         /// Identity of the unit's base: the operation that wrote it, [`Seq::NONE`] if absent.
         identity: Seq,
-        /// Checksum of each 4-KiB block of the payload, if they are known; else the frame has one of the whole.
+        /// Checksum of each 4-KiB block of the payload. Empty if they are not known; then the frame has one of the
+        /// whole payload.
         crcs: Vec<u32>,
     };
-    /// Client to the brick of a slot: keep this unit (the payload) for an operation that is about to be ordered: a
-    /// [`Write`] of the whole stripe under the same number. The frame's epoch is the group's.
+    /// Client to the brick of a slot: stage this unit (the payload). A [`Write`] of the whole stripe follows under
+    /// the same number. The frame's epoch is the group's.
     ///
-    /// Answered when the bytes lie on the brick; nothing of it is durable, and after a while it is forgotten.
+    /// Answered when the brick has the bytes. They are not durable, and the brick drops them after a while.
     106 Stage covered by crcs {
         /// The group of the stripe's extent.
         group: GroupId,
@@ -168,19 +170,19 @@ records! {
         /// The writer's number.
         seq: ClientSeq,
     }
-    /// What is remembered of one client's writes in one group, to recognise a repeated one.
+    /// The writes of one client that a group has seen, to recognise a repeated one.
     part DedupWindow {
         /// The writer.
         client: ClientId,
-        /// Up to here the client knows its writes as stable and never repeats them.
+        /// The client knows that its writes up to this number are stable, and never repeats them.
         acked: ClientSeq,
-        /// Its writes above that are part of operations.
+        /// Its writes above `acked` that are part of operations.
         seen: Vec<ClientSeq>,
     }
 
-    /// Primary to slot: hold this operation durably. Payload: the unit's new bytes ([`OpKind::Full`]), the ranges'
-    /// bytes ([`OpKind::Overlay`]), or what the touched blocks of a parity unit change by ([`OpKind::Patch`]; a data
-    /// slot needs none). Answered when durable.
+    /// Primary to slot: prepare this operation. Payload: the unit's new bytes ([`OpKind::Full`]), the ranges' bytes
+    /// ([`OpKind::Overlay`]), or the XOR to apply to the touched blocks of a parity unit ([`OpKind::Patch`]; none for
+    /// a data slot). Answered when the operation is durable.
     110 Prepare covered by crcs {
         /// The group.
         group: GroupId,
@@ -188,19 +190,19 @@ records! {
         seq: Seq,
         /// The stripe.
         key: StripeKey,
-        /// The slot that is meant.
+        /// The slot.
         slot: u8,
         /// What it does.
         kind: OpKind,
         /// Mask of the slots that take part (live or not).
         participants: u64,
-        /// For [`OpKind::Overlay`] and [`OpKind::Zero`]: the ranges that concern this slot, as in [`Write`].
+        /// For [`OpKind::Overlay`] and [`OpKind::Zero`]: the ranges of this slot, as in [`Write`].
         spans: Vec<Span>,
         /// For [`OpKind::Full`]: 4-KiB blocks of each data unit, 0 for an absent one. Parity is as long as the longest.
         unit_blocks: Vec<u32>,
-        /// For [`OpKind::Patch`] to a parity slot: the identity of every data unit from here on.
+        /// For [`OpKind::Patch`] to a parity slot: the new identity of every data unit.
         identities: Vec<Seq>,
-        /// For [`OpKind::Patch`]: the identity of this slot's base, which it changes.
+        /// For [`OpKind::Patch`]: the identity of the slot's base that it changes.
         base: Seq,
         /// The writes that it carries.
         origins: Vec<WriteId>,
@@ -208,10 +210,10 @@ records! {
         acked: Vec<(ClientId, ClientSeq)>,
         /// Every operation of the group up to here is decided.
         decided: Seq,
-        /// Somebody waits: make it durable at once.
+        /// A client waits for this operation: make it durable at once.
         urgent: bool,
-        /// For [`OpKind::Full`]: the unit is the one that was staged under the number of the one write that this carries;
-        /// no payload.
+        /// For [`OpKind::Full`]: the unit is staged under the number of the only write in `origins`; there is no
+        /// payload.
         staged: bool,
         /// For [`OpKind::Full`]: checksum of each 4-KiB block of the payload.
         crcs: Vec<u32>,
@@ -219,12 +221,12 @@ records! {
     /// The operation is durable on this slot. Payload of a data slot for [`OpKind::Patch`]: old XOR new of the touched
     /// blocks, in order.
     111 Prepared {
-        /// Bytes that the brick can still take, its reserve left out.
+        /// Bytes that the brick can still take, without its reserve.
         free: u64,
-        /// How full the brick's journal is, or its RAM for overlays, in per cent.
+        /// Fill of the brick's journal or of its RAM for overlays, whichever is fuller, in per cent.
         journal_fill: u8,
     };
-    /// Primary to slot: make everything held so far durable now.
+    /// Primary to slot: make all prepared operations durable now.
     112 Flush {} => Prepared;
     /// A group's decisions.
     part GroupDecision {
@@ -235,14 +237,14 @@ records! {
         /// Every operation up to here is decided.
         upto: Seq,
     }
-    /// Primary to slot: these decisions have been taken.
+    /// Primary to slot: these operations are decided.
     113 Decided {
-        /// One for each group with news.
+        /// One entry for each group with new decisions.
         groups: Vec<GroupDecision>,
     } => Done;
 
-    /// Slot to primary: this brick has held operations of these groups for a while and not heard what became of them. It
-    /// may have been told, and have forgotten that in a restart.
+    /// Slot to primary: this brick has waited for a while for decisions about operations of these groups. It may have
+    /// received them and lost them in a restart.
     124 QueryDecisions {
         /// The brick that asks.
         brick: BrickId,
@@ -250,14 +252,15 @@ records! {
         groups: Vec<(GroupId, Epoch)>,
     } => Done;
 
-    /// Slot to primary: these stripes have overlays from before the epoch. A primary that is a data slot may not know of
-    /// them: it looks, and folds them when it folds.
+    /// Slot to primary: these stripes have overlays from before the epoch. A primary that is a data slot may not know
+    /// these overlays. It checks the stripes and folds them when it next folds.
     130 Unfolded {
         /// The stripes, each with its group, at most [`UNFOLDED_MAX`](crate::limits::UNFOLDED_MAX).
         stripes: Vec<(GroupId, StripeKey)>,
     } => Done;
 
-    /// Take-over, first step. Primary to slot: promise this epoch durably, refuse older ones, and tell what you hold.
+    /// Take-over, first step. Primary to slot: durably promise to refuse older epochs, and list the undecided
+    /// operations.
     114 NewEpoch {
         /// The group.
         group: GroupId,
@@ -266,7 +269,7 @@ records! {
         /// The map in which it stands.
         map: MapVersion,
     } => Tail;
-    /// An operation that a slot holds durably without knowing its decision.
+    /// An operation that is durable on a slot, and whose decision the slot does not know.
     part PreparedOp {
         /// Its place in the group's order.
         seq: Seq,
@@ -279,21 +282,22 @@ records! {
         /// The writes that it carries.
         origins: Vec<WriteId>,
     }
-    /// What a slot holds.
+    /// The undecided operations of a slot, and what it knows of earlier ones.
     115 Tail {
         /// Every operation up to here is decided.
         decided: Seq,
-        /// Operations whose decision is not known.
+        /// Prepared operations whose decision the slot does not know.
         held: Vec<PreparedOp>,
-        /// Operations that the last take-over whose end is known aborted: others may not have been told.
+        /// Operations aborted by the last take-over that the slot saw complete. Other slots may not know of these
+        /// aborts.
         aborted: Vec<Seq>,
         /// Writes seen, to recognise repeated ones.
         windows: Vec<DedupWindow>,
         /// Bytes that the brick can still take.
         free: u64,
     };
-    /// Take-over, second step. Primary to slot: the fate of everything before this epoch. Answered when durable;
-    /// from then on the slot serves the epoch.
+    /// Take-over, second step. Primary to slot: the decisions about all operations before this epoch. Answered when
+    /// they are durable; from then on the slot serves the epoch.
     116 Decide {
         /// The group.
         group: GroupId,
@@ -304,27 +308,27 @@ records! {
         /// Writes seen by any slot.
         windows: Vec<DedupWindow>,
     } => Done;
-    /// Primary to slot: reads a range of a unit for the primary's own use. The payload answers.
+    /// Primary to slot: reads a range of a unit for the primary's own use. The answer's payload has the bytes.
     117 ReadBase {
         /// The group.
         group: GroupId,
         /// The stripe.
         key: StripeKey,
-        /// The slot that is meant.
+        /// The slot.
         slot: u8,
         /// Start of the range of the unit.
         offset: u32,
         /// Bytes of the range of the unit.
         len: u32,
-        /// The base with this identity, without overlays; or the newest decided bytes if [`None`].
+        /// Reads the base with this identity, without overlays; if [`None`], the newest decided bytes.
         identity: Option<Seq>,
         /// Every operation of the group up to here is decided.
         upto: Seq,
-        /// Operations on this stripe above that are decided.
+        /// Operations on this stripe above `upto` that are decided.
         decided: Vec<Seq>,
     } => UnitBytes;
 
-    /// What a slot knows of a stripe's unit: of its own, or of another slot's.
+    /// What a slot knows about a unit of a stripe: its own, or that of another slot.
     part UnitState {
         /// The stripe.
         key: StripeKey,
@@ -332,122 +336,123 @@ records! {
         base: Seq,
         /// Its 4-KiB blocks, 0 if it is zeros.
         blocks: u32,
-        /// Overlays lie over the unit, or something undecided does.
+        /// The unit has overlays or an undecided operation.
         dirty: bool,
     }
-    /// Primary to slot: the units of a group, as the slot knows them, in the order of their keys.
+    /// Primary to slot: list the units of a group, as the slot knows them, in the order of their keys.
     118 UnitList {
         /// The group.
         group: GroupId,
         /// The slot that is asked.
         slot: u8,
-        /// The slot whose units are told: its own; or, of a parity slot, that of a data unit that it encodes.
+        /// The slot whose units are listed: the asked slot itself, or (if that is a parity slot) a data slot.
         of: u8,
-        /// Only keys above this one; all for [`None`].
+        /// Lists only keys above this one; all for [`None`].
         after: Option<StripeKey>,
-        /// At most so many.
+        /// Most units in the answer.
         limit: u32,
-        /// Instead of all that: these stripes.
+        /// If not empty: lists just these stripes.
         only: Vec<StripeKey>,
         /// Every operation of the group up to here is decided.
         decided: Seq,
     } => UnitPage;
-    /// Units of a group, each as it was at some moment since the page was asked for.
+    /// Units of a group, each in its state at some moment after the request.
     119 UnitPage {
-        /// The units, ascending. Stripes of which the slot knows nothing are left out.
+        /// The units, ascending, without stripes that the slot does not know.
         units: Vec<UnitState>,
-        /// The page ends with this key, and there may be more above it; [`None`]: nothing is.
+        /// The page ends with this key, and more may follow; [`None`] on the last page.
         upto: Option<StripeKey>,
-        /// About so many units are above the page, if it is the first one; 0 of others, which do not count them.
+        /// On the first page, about how many units follow it; 0 on other pages, which do not count them.
         above: u64,
-        /// This life of the brick's server.
+        /// This run of the brick's server.
         incarnation: Incarnation,
     };
-    /// Primary to a slot that is brought level: this is your unit of the stripe, whatever you have. The payload is the
-    /// unit's base; there is none for an absent unit. Answered when durable.
+    /// Primary to a slot that it brings level: replace your unit of the stripe by this one. The payload is the unit's
+    /// base; there is none for an absent unit. Answered when durable.
     125 Fill covered by crcs {
         /// The group.
         group: GroupId,
         /// The stripe.
         key: StripeKey,
-        /// The slot that is meant.
+        /// The slot.
         slot: u8,
-        /// Identity of the base, [`Seq::NONE`] to forget the unit.
+        /// Identity of the base, [`Seq::NONE`] to delete the unit.
         base: Seq,
         /// 4-KiB blocks of each data unit, as in [`Prepare`].
         unit_blocks: Vec<u32>,
         /// For a parity slot: the identity of every data unit that it encodes.
         identities: Vec<Seq>,
-        /// Every operation of the group up to here is decided; that which wrote the base is one of them.
+        /// Every operation of the group up to here is decided, including the one that wrote the base.
         decided: Seq,
         /// Checksum of each 4-KiB block of the payload.
         crcs: Vec<u32>,
     } => Prepared;
-    /// Anybody to primary: read units again, encode them again, compare. Works through a group page by page.
+    /// Any process to primary: read the units of some stripes, encode them again and compare. A caller verifies a
+    /// group page by page.
     126 Verify {
         /// The group.
         group: GroupId,
-        /// Only stripes above this one; all for [`None`].
+        /// Verifies only stripes above this one; all for [`None`].
         after: Option<StripeKey>,
-        /// At most so many stripes.
+        /// Most stripes to verify.
         limit: u32,
     } => Verified;
-    /// A stripe that is not as it should be.
+    /// A faulty stripe.
     part StripeFault {
         /// The stripe.
         key: StripeKey,
         /// Mask of the slots at fault.
         slots: u64,
     }
-    /// A page of stripes was compared.
+    /// The result for a page of stripes.
     127 Verified {
-        /// Stripes looked at.
+        /// Number of stripes verified.
         stripes: u64,
-        /// Stripes whose parity or overlays are not what their data units give, or with identities that do not fit. Where
-        /// units contradict each other, the slots are those that differ from what the first ones give.
+        /// Stripes whose parity or overlays do not match their data units, or whose identities do not match. If units
+        /// contradict each other, the mask has the slots that do not match the first units.
         mismatched: Vec<StripeFault>,
         /// Stripes with a unit that cannot be read.
         damaged: Vec<StripeFault>,
         /// The last stripe of the page, if there are more above it.
         next: Option<StripeKey>,
     };
-    /// Primary to slot: what lies over a data unit, as the slot has it. The frame's epoch is the group's.
+    /// Primary to slot: reads the overlays of a data unit that the slot has. The frame's epoch is the group's.
     128 ReadOverlays {
         /// The group.
         group: GroupId,
         /// The stripe.
         key: StripeKey,
-        /// The slot that is asked: of the data unit, or of parity.
+        /// The asked slot: that of the data unit, or a parity slot.
         slot: u8,
         /// The data unit.
         of: u8,
     } => OverlayBytes;
-    /// The bytes over a data unit, as payload.
+    /// The bytes of a data unit's overlays, as payload.
     129 OverlayBytes {
-        /// The ranges of the unit that they cover, ascending.
+        /// The ranges of the unit that the overlays cover, ascending.
         spans: Vec<Span>,
     };
 
-    /// Metadata service to brick: forget these objects, at most [`PURGE_MAX`](crate::limits::PURGE_MAX). The answer comes
-    /// after a while, whether all is done or not.
+    /// Metadata service to brick: delete these objects, at most [`PURGE_MAX`](crate::limits::PURGE_MAX). The brick
+    /// answers after a bounded time, even if it is not finished.
     120 Purge {
         /// The objects.
         objects: Vec<ObjectId>,
     } => Purged;
-    /// What is done of a purge is durable.
+    /// The deletions so far are durable.
     133 Purged {
-        /// Objects that the brick still has units of: ask again.
+        /// Objects of which the brick still has units: ask again.
         left: Vec<ObjectId>,
     };
-    /// Metadata service to brick: refuse these clients' writes from now on. Answered when nothing of theirs is left that
-    /// this brick, as a primary, had accepted: it is committed or given up. `Busy` before that: ask again.
+    /// Metadata service to brick: refuse the writes of these clients from now on. `Done` when every write of theirs
+    /// that this brick had accepted as a primary is committed or given up. `Busy` before that: ask again.
     123 Fence {
-        /// The clients.
+        /// The fenced clients.
         fences: Fences,
-        /// Every brick that is Up has fenced them: what is remembered of their writes is of no use any more.
+        /// Every brick that is Up has fenced them, so the brick may forget which of their writes it has seen.
         everywhere: bool,
     } => Done;
-    /// A slot that its group's primary brings level.
+    /// Progress of a slot that its group's primary brings level.
     part JoinReport {
         /// The group.
         group: GroupId,
@@ -455,20 +460,20 @@ records! {
         slot: u8,
         /// Its brick.
         brick: BrickId,
-        /// Stripes of the group, as far as they were counted.
+        /// Stripes of the group counted so far.
         stripes: u64,
         /// Stripes compared.
         compared: u64,
         /// Units written to the slot.
         filled: u64,
-        /// Bytes of these.
+        /// Bytes of these units.
         bytes: u64,
-        /// For how long it has been going on, in microseconds.
+        /// Time since it began, in microseconds.
         age: u64,
     }
-    /// Anybody to brick: how are you?
+    /// Any process to brick: asks for a status report.
     121 BrickStatus {} => BrickReport;
-    /// The brick's account of itself.
+    /// The brick's status report.
     122 BrickReport {
         /// The brick.
         brick: BrickId,
@@ -492,9 +497,9 @@ records! {
         damaged: u64,
         /// Operations ordered as primary since the start.
         ordered: u64,
-        /// Stripes folded as primary since the start, written whole.
+        /// Stripes folded as primary since the start by writing them whole.
         folded: u64,
-        /// Stripes folded as primary since the start, only the touched blocks of them.
+        /// Stripes folded as primary since the start by a Patch, which writes only the touched blocks.
         patched: u64,
         /// Groups served as primary.
         primary_of: Vec<GroupId>,
@@ -516,9 +521,8 @@ impl Span {
     }
 }
 
-/// Bytes of spans that came over the wire. `None` unless they are at least one and at most
-/// [`SPANS_MAX`], none is empty, they ascend without overlapping or touching, and they end
-/// within `end`.
+/// Bytes of spans that came over the wire. `None` unless there are 1 to [`SPANS_MAX`] spans, none is empty, they
+/// ascend without overlapping or touching, and they end within `end`.
 pub fn spans_len(spans: &[Span], end: usize) -> Option<usize> {
     let ascending = spans.windows(2).all(|pair| pair[0].range().end < pair[1].range().start);
     let within = spans.last().is_some_and(|last| last.range().end <= end);

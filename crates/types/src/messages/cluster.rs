@@ -24,7 +24,7 @@ coded_enum! {
     pub enum SlotState: u8 {
         /// Takes part in every operation that concerns it.
         Live = 1,
-        /// It has missed operations and counts for nothing, until the group's primary has brought it level.
+        /// It has missed operations and takes no part until the group's primary has brought it level.
         Out = 2,
     }
 }
@@ -44,11 +44,11 @@ coded_enum! {
         SameBrick = 5,
         /// The new brick holds another slot of the group.
         InGroup = 6,
-        /// Another slot of the group lies on the new brick's node, and the volume wants a node for each.
+        /// Another slot of the group lies on the new brick's node, and the volume wants each slot on its own node.
         SharedNode = 7,
         /// The new brick has less space free than the old one had in use.
         TooSmall = 8,
-        /// The group has no more live slots than it needs to compute a unit, and the old brick's is one of them.
+        /// The old brick's slot is live, and the group needs all its live slots to compute a unit.
         Needed = 9,
     }
 }
@@ -74,7 +74,7 @@ records! {
     part BrickInfo {
         /// The brick.
         id: BrickId,
-        /// The machine that it is in.
+        /// Its machine.
         node: NodeId,
         /// Where its server listens, `host:port`.
         address: String,
@@ -111,11 +111,10 @@ records! {
         groups: Vec<GroupConfig>,
         /// Slots of one group may lie on one node.
         same_node: bool,
-        /// The volume is one disk of so many bytes: a file of the name [`DISK`], and nothing else. [`None`] for a
-        /// volume of files.
+        /// Size in bytes of a block volume, whose only file is [`DISK`]. [`None`] for a volume of files.
         block: Option<u64>,
     }
-    /// Everything that a client or a brick must know of the cluster.
+    /// What clients and bricks know about the cluster.
     part ClusterMap {
         /// Grows with every change.
         version: MapVersion,
@@ -127,61 +126,62 @@ records! {
         volumes: Vec<VolumeInfo>,
     }
 
-    /// A group has another configuration.
+    /// A group has a new configuration.
     part GroupChange {
         /// The group.
         group: GroupId,
         /// Its configuration.
         config: GroupConfig,
     }
-    /// What an asker lacks of the map, or a part of it. [`MapFetch`] puts the parts together.
+    /// The changes between the caller's map and the current one, or a part of them. [`MapFetch`] puts the parts
+    /// together.
     part MapUpdate {
-        /// The version that the asker has with this and what `rest` says.
+        /// The version of the caller's map after it has applied this part and those that follow it (`rest`).
         version: MapVersion,
         /// The cluster.
         cluster: ClusterId,
-        /// It begins with nothing: these are not changes.
+        /// This part begins a whole map: the caller discards its old one.
         whole: bool,
         /// Bricks that are new or have changed, by id.
         bricks: Vec<BrickInfo>,
-        /// Volumes that are new or have changed otherwise than in groups, by id.
+        /// Volumes that are new or have changed in more than their groups, by id.
         volumes: Vec<VolumeInfo>,
         /// Groups that have changed.
         groups: Vec<GroupChange>,
-        /// Volumes that are gone.
+        /// Volumes that have been deleted.
         gone: Vec<VolumeId>,
-        /// Ask for the volumes after this one too: they do not fit into this answer.
+        /// The last volume that fitted into this answer, if more follow. Ask again for those after it.
         rest: Option<VolumeId>,
     }
-    /// Asks for what is newer in the cluster map than `have`.
+    /// Asks for the changes of the cluster map since version `have`.
     200 MapGet {
-        /// The version that the asker has, 0 for none.
+        /// The version that the caller has, 0 for none.
         have: MapVersion,
-        /// The only volume that the asker wants to know of, besides the bricks.
+        /// The only volume that the caller is interested in; all for [`None`]. Bricks are always included.
         volume: Option<VolumeId>,
-        /// What the last answer said of a rest.
+        /// `rest` of the last answer.
         rest: Option<VolumeId>,
     } => MapReply;
-    /// What is newer, if anything is.
+    /// The changes, if there are any.
     201 MapReply {
-        /// The news.
+        /// The changes.
         update: Option<MapUpdate>,
     };
-    /// Which clients may no longer write: those whose id is at most `upto` and not among `mounted`. No id is given twice,
-    /// so a client that is fenced stays so; ids above `upto` may have been given since.
+    /// Which clients may no longer write: those whose id is at most `upto` and not in `mounted`. Ids are never
+    /// reused, so a fenced client stays fenced. Ids above `upto` may have been issued since.
     part Fences {
-        /// The last client that the metadata service knows of.
+        /// The last client id that the metadata service had issued.
         upto: ClientId,
         /// Clients that may write, ascending.
         mounted: Vec<ClientId>,
     }
-    /// A brick's server has started. Every group whose primary it is gets a new epoch.
+    /// A brick's server has started. Every group of which it is the primary gets a new epoch.
     202 BrickJoin {
         /// The brick.
         brick: BrickId,
         /// Random, written when the device was formatted: another device under the same id is refused.
         device: [u8; 16],
-        /// The machine that it is in.
+        /// Its machine.
         node: NodeId,
         /// Where its server listens, `host:port`.
         address: String,
@@ -189,27 +189,27 @@ records! {
         capacity: u64,
         /// Bytes free.
         free: u64,
-        /// This life of the server.
+        /// This run of the server.
         incarnation: Incarnation,
     } => BrickJoined;
-    /// The brick is a member. It serves nobody before it knows the map and the fences.
+    /// The brick is a member. It serves requests only after it has the map and the fences.
     209 BrickJoined {
         /// The newest map.
         map: MapVersion,
         /// Clients whose writes it refuses.
         fences: Fences,
     };
-    /// A brick renews its lease, which counts from the moment it sent this.
+    /// A brick renews its lease. The lease counts from the moment when the brick sent this.
     203 BrickHeartbeat {
         /// The brick.
         brick: BrickId,
-        /// This life of the server.
+        /// This run of the server.
         incarnation: Incarnation,
         /// Bytes free.
         free: u64,
     } => HeartbeatReply;
     /// A group's primary asks for a new epoch with the same live slots, so that a take-over aborts an operation that
-    /// cannot be completed. Done already if the epoch is no longer `epoch`.
+    /// cannot be completed. Nothing happens if the group's epoch is no longer `epoch`.
     205 GroupRenew {
         /// The group.
         group: GroupId,
@@ -218,8 +218,9 @@ records! {
         /// The primary.
         brick: BrickId,
     } => HeartbeatReply;
-    /// A group's primary asks that a slot be live again: every operation is decided, durably on every live slot and on
-    /// this one, and nothing is issued until the answer is known. Done already if the slot is live in a later epoch.
+    /// A group's primary asks the arbiter to make a slot live again. Every operation is decided, durably on every
+    /// live slot and on this one, and the primary orders nothing until it has the answer. Nothing happens if the slot
+    /// is already live in a later epoch.
     ///
     /// Refused with `StaleEpoch` in a later epoch where the slot is not live, `NotPrimary`, `NotServing` if the primary
     /// holds no lease, `NotUp` if the slot's brick holds none, `Invalid` if the slot is not Out.
@@ -233,25 +234,28 @@ records! {
         /// The slot that has been brought level.
         slot: u8,
     } => HeartbeatReply;
-    /// Another brick takes the place of one that is Out, in every group. It is brought level by the groups' primaries.
+    /// Another brick takes the slots of a brick that is Out, in every group. The groups' primaries bring these slots
+    /// level.
     207 BrickReplace {
         /// The brick that is gone for good.
         old: BrickId,
-        /// The brick that takes its place: Up, in no group with `old`, with room for what `old` had in use.
+        /// The brick that takes its place. It must be Up, share no group with `old`, and have room for the bytes that
+        /// `old` had in use.
         new: BrickId,
     } => BrickReplaced;
-    /// What keeps a brick from taking another's place, and where.
+    /// Why a brick cannot take another one's place, and in which group.
     part ReplaceError {
-        /// What it is.
+        /// The reason.
         what: ReplaceErrorKind,
-        /// The first group that it concerns, if it concerns groups.
+        /// The first group with this problem, if it is a problem of a group.
         group: Option<GroupId>,
-        /// The brick of that group that is in the way, if one is.
+        /// The brick of that group that causes it, if one does.
         brick: Option<BrickId>,
     }
-    /// The groups have new slots, which are Out until their primaries have brought them level; or nothing has changed.
+    /// The slots name the new brick, and are Out until their primaries have brought them level; or nothing has
+    /// changed.
     208 BrickReplaced {
-        /// How many: 0 if the old brick is in no group (any more).
+        /// Number of groups changed; 0 if the old brick is in no group (any more).
         groups: u32,
         /// Why nothing was done.
         error: Option<ReplaceError>,
@@ -262,7 +266,7 @@ records! {
         map: MapVersion,
     };
 
-    /// An open inode that a client tells of when it comes back.
+    /// An open inode that a client reports when it joins again.
     part OpenInode {
         /// The inode.
         inode: InodeId,
@@ -270,20 +274,21 @@ records! {
         readers: u32,
         /// How often it is open for writing.
         writers: u32,
-        /// The client is zeroing what a cut has left of it, under this number ([`ZeroBegin`](super::names::ZeroBegin)).
+        /// The client is zeroing bytes that a truncation left, under this number
+        /// ([`ZeroBegin`](super::names::ZeroBegin)).
         zeroing: Option<u64>,
     }
-    /// A mount begins, or comes back to a metadata service that has restarted.
+    /// A mount begins, or joins again after the metadata service has restarted.
     210 ClientJoin {
         /// Name of the volume.
         volume: String,
         /// Its id, if it had one.
         client: Option<ClientId>,
-        /// What it holds open.
+        /// The inodes that it has open.
         opens: Vec<OpenInode>,
-        /// No other mount of the volume may live beside it. A mount that comes back says what it said at first.
+        /// It must be the volume's only mount. A mount that joins again repeats its first value.
         exclusive: bool,
-        /// Where the volume is shown, for people: as a rule `host:directory`, at most
+        /// Where the volume is mounted, for people to read: as a rule `host:directory`, at most
         /// [`PLACE_MAX`](crate::limits::PLACE_MAX) bytes.
         place: String,
     } => ClientJoined;
@@ -296,39 +301,40 @@ records! {
         /// The volume's root.
         root: InodeId,
     };
-    /// A client renews its lease and waits for news, at most [`HEARTBEAT_US`](crate::limits::HEARTBEAT_US).
+    /// A client renews its lease and waits up to [`HEARTBEAT_US`](crate::limits::HEARTBEAT_US) for something new.
     212 ClientPoll {
         /// The client.
         client: ClientId,
         /// The version of the map that it has.
         map: MapVersion,
     } => ClientPollReply;
-    /// The mode of an open inode must change: flush if you buffer, then say so by `RecallAck`.
+    /// The mode of an open inode must change. The client makes buffered bytes stable and then sends `RecallAck`.
     part Recall {
         /// The inode.
         inode: InodeId,
         /// The new mode.
         mode: Mode,
-        /// Number of the recall, never given again.
+        /// Number of the recall, never reused.
         number: u64,
     }
-    /// Somebody is about to cut an open inode: end your reads and writes and begin none, then say so by `Quiesced`.
+    /// Another client is about to truncate an open inode. The client ends its reads and writes, begins none, and then
+    /// sends `Quiesced`.
     part Quiesce {
         /// The inode.
         inode: InodeId,
-        /// Number of the cut, never given again.
+        /// Number of the truncation, never reused.
         number: u64,
     }
-    /// What is new.
+    /// What the client must know and do.
     213 ClientPollReply {
         /// The newest map.
         map: MapVersion,
-        /// Modes to change.
+        /// Modes that must change.
         recalls: Vec<Recall>,
-        /// Where to stop.
+        /// Inodes to quiesce.
         quiesces: Vec<Quiesce>,
     };
-    /// A recalled mode has been taken: nothing is buffered that it does not allow.
+    /// The client has changed to the recalled mode: it buffers nothing that this mode does not allow.
     214 RecallAck {
         /// The client.
         client: ClientId,
@@ -337,14 +343,14 @@ records! {
         /// Number of the recall.
         number: u64,
     } => Done;
-    /// No read or write of an inode is under way here. Answered when the cut has been made or given up: they may begin
-    /// again, with the inode's new attributes.
+    /// The client has no read or write of an inode under way. Answered when the truncation is done or has failed.
+    /// Then the client gets the inode's new attributes and goes on.
     216 Quiesced {
         /// The client.
         client: ClientId,
         /// The inode.
         inode: InodeId,
-        /// Number of the cut.
+        /// Number of the truncation.
         number: u64,
     } => Done;
     /// A mount ends; everything that it wrote is stable.
@@ -359,11 +365,11 @@ records! {
         name: String,
         /// How bytes become stripes.
         geometry: Geometry,
-        /// Number of groups, 0 for a fitting one.
+        /// Number of groups; 0 lets the service choose.
         groups: u32,
-        /// Bricks of one node count as failure domains of their own.
+        /// Each brick is its own failure domain, even on the same node.
         same_node: bool,
-        /// Makes a block volume of so many bytes, a multiple of [`BLOCK`](crate::limits::BLOCK).
+        /// Makes a block volume of this many bytes, a multiple of [`BLOCK`](crate::limits::BLOCK).
         block: Option<u64>,
     } => VolumeReply;
     /// A volume.
@@ -381,10 +387,10 @@ records! {
     225 VolumeGrow {
         /// Its name.
         name: String,
-        /// Its bytes from now on; done already if it has so many.
+        /// Its new size in bytes. Nothing happens if it has this size already.
         size: u64,
     } => VolumeReply;
-    /// Asks the metadata service for an account of itself and the cluster.
+    /// Asks the metadata service for a report about itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
     /// A client with a lease.
     part MountInfo {
@@ -392,20 +398,20 @@ records! {
         client: ClientId,
         /// The volume that it has mounted.
         volume: VolumeId,
-        /// It is the only one of its volume.
+        /// It is an exclusive mount.
         exclusive: bool,
-        /// Where the volume is shown, as it said; empty if it did not.
+        /// Where the volume is mounted, as the client reported it; empty if it did not.
         place: String,
-        /// For how long it has been mounted, in microseconds.
+        /// Time since it was mounted, in microseconds.
         age: u64,
-        /// For how long it has not been heard, in microseconds.
+        /// Time since it was last heard, in microseconds.
         silent: u64,
     }
-    /// The account.
+    /// The report.
     224 ClusterReport {
         /// Clients with a lease, by id.
         mounts: Vec<MountInfo>,
-        /// Objects whose space has not yet come back.
+        /// Objects whose space has not yet been freed.
         purges: u64,
         /// The process.
         pid: u32,
@@ -429,7 +435,7 @@ impl Fences {
         client <= self.upto && self.mounted.binary_search(&client).is_err()
     }
 
-    /// Fences whom either fences. They may come in any order.
+    /// Fences every client that one of the two fences. The order of merges does not matter.
     pub fn merge(&mut self, other: &Fences) {
         let both = self.mounted.iter().chain(&other.mounted);
         let mut mounted: Vec<ClientId> =
@@ -490,7 +496,7 @@ impl ClusterMap {
         Some((volume, volume.groups.get(id.index as usize)?))
     }
 
-    /// Takes news of a later version over.
+    /// Applies changes up to a later version.
     fn take(&mut self, news: MapUpdate) {
         let MapUpdate { version, cluster, whole, bricks, volumes, groups, gone, rest: _ } = news;
         if whole {
@@ -513,7 +519,7 @@ impl ClusterMap {
     }
 }
 
-/// Puts an item into a list that is ordered by `key`, in the place of the one with the same key.
+/// Puts an item into a list ordered by `key`; it replaces an item with the same key.
 fn put<T, K: Ord>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
     match list.binary_search_by_key(&key(&item), &key) {
         Ok(at) => list[at] = item,
@@ -530,8 +536,8 @@ impl MapUpdate {
     }
 }
 
-/// Fetches what a holder of the map lacks: ask [`MapFetch::request`], give the answer to [`MapFetch::answered`], and
-/// again until that says that it is all. Nothing of it shows in the map before.
+/// Brings a map up to date: send [`MapFetch::request`], pass the answer to [`MapFetch::answered`], and repeat until
+/// that returns true. Then [`MapFetch::apply`] changes the map.
 #[derive(Debug)]
 pub struct MapFetch {
     asked: MapGet,
@@ -539,32 +545,33 @@ pub struct MapFetch {
 }
 
 impl MapFetch {
-    /// For a holder of the version `have`, which wants to know of one volume or of all.
+    /// For a caller that has version `have` and is interested in one volume or in all.
     pub fn new(have: MapVersion, volume: Option<VolumeId>) -> MapFetch {
         MapFetch { asked: MapGet { have, volume, rest: None }, parts: Vec::new() }
     }
 
-    /// What to ask next.
+    /// The next request.
     pub fn request(&self) -> &MapGet {
         &self.asked
     }
 
-    /// Takes an answer; true if that was all.
+    /// Takes an answer; true if it was the last one.
     pub fn answered(&mut self, reply: MapReply) -> bool {
         let Some(news) = reply.update else { return true };
-        // Parts of a whole map are of different moments: what changed since the first one is asked for at the end.
+        // The parts of a whole map were made at different times. So the changes since the first part are fetched at
+        // the end.
         let alone = news.rest.is_none() && self.asked.rest.is_none();
         (self.asked.have, self.asked.rest) = (news.version, news.rest);
         self.parts.push(news);
         alone
     }
 
-    /// Whether the map that was fetched is newer than `version`.
+    /// Whether the fetched map is newer than `version`.
     pub fn is_newer_than(&self, version: MapVersion) -> bool {
         !self.parts.is_empty() && self.asked.have > version
     }
 
-    /// Makes a map the one that was fetched, unless it is as new.
+    /// Applies the fetched parts to `map`, unless it is at least as new.
     pub fn apply(self, map: &mut ClusterMap) {
         if self.is_newer_than(map.version) {
             self.parts.into_iter().for_each(|news| map.take(news));

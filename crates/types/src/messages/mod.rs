@@ -1,4 +1,5 @@
-//! Every message, by the pair that speaks: session (any two), brick, cluster (the arbiter), names (the name space).
+//! Every message, by the server that it is sent to: session (any), brick, cluster (the arbiter), names (the name
+//! space).
 //!
 //! Numbers are never reused. A new field means a new wire version.
 
@@ -13,18 +14,18 @@ pub use tasks::task_name;
 use crate::records;
 
 records! {
-    /// The longest turn of a kind of tasks in the last hour: one of them kept its thread for so long.
+    /// The longest turn of one kind of task in the last hour.
     part LongTurn {
         /// The kind of the task.
         task: String,
         /// Time on the clock, in microseconds.
         wall_us: u64,
-        /// At most so much of it was the thread's own work, in microseconds; the rest is that of other processes.
+        /// Upper bound of the thread's own work in it, in microseconds; during the rest, other processes had the CPU.
         cpu_us: u64,
-        /// How long ago its minute began, in microseconds.
+        /// How long ago the minute in which it happened began, in microseconds.
         age_us: u64,
     }
-    /// Done; there is nothing more to say.
+    /// Done.
     1 Done {};
     /// A refusal; the frame's flags say so too.
     2 Refused {

@@ -1,7 +1,7 @@
 //! The name space: one request per file operation.
 //!
-//! Times are nanoseconds since 1970, negative before. Permissions are checked by the gate (for FUSE by the kernel); the service
-//! keeps owners and modes. Every change carries a [`Caller`], so that a repeated request is done once.
+//! Times are nanoseconds since 1970, negative before. Gates check permissions (for FUSE, the kernel does); the
+//! service keeps owners and modes. Every change carries a [`Caller`], so that a repeated request is executed once.
 
 use super::Done;
 use super::cluster::Mode;
@@ -48,7 +48,7 @@ records! {
         client: ClientId,
         /// The mount's number for this change.
         op: u64,
-        /// Every change up to here has been answered.
+        /// The mount has the answers to all its changes up to this number.
         acked: u64,
     }
     /// The attributes of an inode.
@@ -77,12 +77,12 @@ records! {
         ctime: i64,
         /// The bytes of a file.
         object: ObjectId,
-        /// End of the bytes beyond `size` that the bricks may still hold and that must read as zeros: they are
-        /// zeroed before the file may grow. Not above `size` if there are none.
+        /// The bricks may still hold old bytes from `size` up to here. These must read as zeros, and are zeroed
+        /// before the file may grow. Not above `size` if there are none.
         stale_end: u64,
-        /// How often the file has become shorter: what was made of it before counts no more.
+        /// How often the file has been truncated. A report that was made for an older count is ignored.
         truncate_seq: u64,
-        /// Grows with every change of the contents that is durable, whatever the times say.
+        /// Grows with every durable change of the contents, even if the times stay the same.
         changes: u64,
     }
     /// Owner and mode of a new inode.
@@ -116,7 +116,8 @@ records! {
         /// The inode.
         inode: InodeId,
     } => AttrReply;
-    /// Changes attributes. A size of 0 gives the file a new object; a smaller size leaves bytes to zero.
+    /// Changes attributes. A size of 0 gives the file a new object. Any other smaller size leaves old bytes that must
+    /// be zeroed (`stale_end`).
     303 SetAttr {
         /// Who asks.
         caller: Caller,
@@ -132,7 +133,8 @@ records! {
         gid: Option<u32>,
         /// New size.
         size: Option<u64>,
-        /// The bricks may hold bytes of the file up to here, whatever the service was told before and forgot.
+        /// The bricks may hold bytes of the file up to here. A restarted service may have forgotten earlier reports
+        /// of this.
         sent_end: u64,
         /// New access time.
         atime: Option<i64>,
@@ -151,7 +153,7 @@ records! {
         parent: InodeId,
         /// The name.
         name: Vec<u8>,
-        /// What it is; neither directory nor link.
+        /// What it is; neither a directory nor a symbolic link.
         kind: FileKind,
         /// Owner and mode.
         owner: Owner,
@@ -162,13 +164,13 @@ records! {
         /// The time now.
         now: i64,
     } => Created;
-    /// The file is there, and open if that was asked.
+    /// The file exists, and is open if the request asked for it.
     325 Created {
         /// Its attributes.
         attr: Attr,
-        /// What the holder may do.
+        /// What the client may do with it.
         mode: Mode,
-        /// The directory's attributes with it.
+        /// The directory's attributes after the change.
         parent: Attr,
     };
     /// Makes a directory.
@@ -186,11 +188,11 @@ records! {
         /// The time now.
         now: i64,
     } => Linked;
-    /// Something has a new name.
+    /// An inode has a new name.
     326 Linked {
         /// Its attributes.
         attr: Attr,
-        /// Those of the directory with the name.
+        /// The attributes of the directory with the new name.
         parent: Attr,
     };
     /// Makes a symbolic link.
@@ -217,7 +219,7 @@ records! {
         /// The link.
         inode: InodeId,
     } => LinkTarget;
-    /// Where a link points.
+    /// The target of a link.
     308 LinkTarget {
         /// The target.
         target: Vec<u8>,
@@ -250,11 +252,11 @@ records! {
         /// The time now.
         now: i64,
     } => Unlinked;
-    /// A name has gone.
+    /// A name has been removed.
     327 Unlinked {
-        /// What it named.
+        /// The inode that it named.
         inode: InodeId,
-        /// The attributes of the directory that had it.
+        /// The attributes of the directory that held it.
         parent: Attr,
     };
     /// Removes an empty directory.
@@ -295,12 +297,12 @@ records! {
         from: Attr,
         /// Those of the directory that it entered.
         to: Attr,
-        /// A directory was moved or replaced: others than these two have changed.
+        /// A directory was moved or replaced, so attributes of other directories have changed too.
         directories: bool,
     };
     /// An entry of a directory.
     part DirEntry {
-        /// Ask on from here: the entries after this one.
+        /// Pass this as `cookie` of [`ReadDir`] to get the entries after this one.
         cookie: u64,
         /// The name.
         name: Vec<u8>,
@@ -315,7 +317,7 @@ records! {
         inode: InodeId,
         /// The entries after this cookie; 0 from the start.
         cookie: u64,
-        /// At most so many.
+        /// Most entries in the answer.
         count: u32,
     } => DirEntries;
     /// Entries, in the order of their cookies.
@@ -341,7 +343,7 @@ records! {
         /// Inodes in use.
         inodes: u64,
     };
-    /// Opens a file. Waits until a conflicting holder has given way.
+    /// Opens a file. Answered when every client with a conflicting mode has given it up.
     317 Open {
         /// Who asks.
         caller: Caller,
@@ -360,10 +362,10 @@ records! {
     318 Opened {
         /// Its attributes.
         attr: Attr,
-        /// What the holder may do.
+        /// What the client may do with it.
         mode: Mode,
     };
-    /// Closes a file once.
+    /// Undoes one open of a file.
     319 Release {
         /// Who asks.
         caller: Caller,
@@ -378,17 +380,18 @@ records! {
     part SizeUpdate {
         /// The file.
         inode: InodeId,
-        /// How often it had been cut when it was written.
+        /// The file's `truncate_seq` when the bytes were written.
         truncate_seq: u64,
-        /// The file has at least so many bytes.
+        /// The file has at least this many bytes.
         size: u64,
         /// When it was written.
         mtime: i64,
-        /// That time counts whatever was known before: the writer puts the file's times in order itself.
+        /// Sets the time even to an older one, because the writer (an exclusive mount) owns the file's times.
         set_time: bool,
     }
-    /// Tells of growth. `stable`: the bytes are stable and the sizes are to be kept for good; otherwise they are
-    /// shown to others and forgotten with the service. A report from before a cut changes nothing.
+    /// Reports growth. If `stable` is set, the bytes are stable and the service stores the sizes durably. Otherwise
+    /// it shows the sizes to other clients, and forgets them when it restarts. A report from before a truncation
+    /// changes nothing.
     320 UpdateSizes {
         /// The writer.
         client: ClientId,
@@ -399,27 +402,28 @@ records! {
         /// The bytes are stable.
         stable: bool,
     } => UpdateSizesReply;
-    /// Sizes were taken over, but for some files.
+    /// The service has taken the sizes, except those of some files.
     322 UpdateSizesReply {
-        /// Those that were cut since the report was made.
+        /// The files that were truncated after the report was made, and their attributes.
         cut: Vec<Attr>,
     };
-    /// A client that does not have a file alone wants to zero what a cut has left beyond its end. One client does so at a
-    /// time, until its `Zeroed`.
+    /// A client that does not have a file Alone asks to zero the bytes that a truncation left beyond the end. One
+    /// client at a time may do so, until it sends `Zeroed`.
     323 ZeroBegin {
-        /// Who asks; its number for this is what [`Zeroed`] names.
+        /// Who asks; [`Zeroed`] names its number (`op`).
         caller: Caller,
         /// The volume.
         volume: VolumeId,
         /// The file.
         inode: InodeId,
     } => ZeroBeginReply;
-    /// Whether it may.
+    /// Whether the client may zero.
     324 ZeroBeginReply {
-        /// If not, another one is at it: ask again.
+        /// If false, another client is zeroing: ask again.
         granted: bool,
     };
-    /// The bytes of a file from its size to `stale_end` have been zeroed, or not all of them, and no zeros are on their way.
+    /// The client has zeroed a file from its size to `stale_end`, or has given up. None of its zeros are under way
+    /// any more.
     321 Zeroed {
         /// The writer.
         client: ClientId,
@@ -427,29 +431,29 @@ records! {
         volume: VolumeId,
         /// The file.
         inode: InodeId,
-        /// Number of the `ZeroBegin` that this ends; none of a client that has the file alone.
+        /// Number of the `ZeroBegin` that this ends; [`None`] from a client that has the file Alone.
         number: Option<u64>,
-        /// How often it had been cut when that began.
+        /// The file's `truncate_seq` when the zeroing began.
         truncate_seq: u64,
-        /// Up to where: 0 if it was given up.
+        /// End of the zeroed bytes; 0 if the client gave up.
         stale_end: u64,
     } => Done;
-    /// Something was read.
+    /// An inode was read.
     part AccessTime {
         /// The inode.
         inode: InodeId,
-        /// The time of its last access that the reader knew: if it is another one by now, this counts no more.
+        /// The access time that the reader knew. If the inode's time differs from it, this report is ignored.
         known: i64,
-        /// The new one.
+        /// The new access time.
         atime: i64,
     }
-    /// Tells of accesses, at most [`ACCESSES_MAX`](crate::limits::ACCESSES_MAX) of them. Nothing else of the inodes changes.
+    /// Reports up to [`ACCESSES_MAX`](crate::limits::ACCESSES_MAX) accesses. Nothing else of the inodes changes.
     330 Accessed {
         /// The reader.
         client: ClientId,
         /// The volume.
         volume: VolumeId,
-        /// What it has read.
+        /// The accesses.
         times: Vec<AccessTime>,
     } => Done;
 }

@@ -1,4 +1,4 @@
-//! The first three frames of every connection: versions, and proof of the key both ways.
+//! The first frames of every connection: they agree on a wire version, and each side proves that it has the key.
 
 use crate::{coded_enum, records};
 
@@ -39,11 +39,11 @@ records! {
         /// [`prove`](crate::wire::prove) of the answerer.
         proof: [u8; 32],
     };
-    /// The caller's proof. Requests are served after it only.
+    /// The caller's proof. The server serves no request before it.
     12 Prove {
         /// [`prove`](crate::wire::prove) of the caller.
         proof: [u8; 32],
     } => Proved;
-    /// The caller is believed.
+    /// The server has accepted the caller's proof.
     13 Proved {};
 }

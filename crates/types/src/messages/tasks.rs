@@ -1,8 +1,8 @@
-//! What tasks are called that answer requests.
+//! Names of the tasks that answer requests.
 
 use super::{brick, cluster, names};
 
-/// Numbers of requests lie below.
+/// All request numbers are below this.
 const NUMBERS_END: usize = 400;
 
 const UNKNOWN: &str = "unknown request";
@@ -23,7 +23,7 @@ const TASK_NAMES: [&str; NUMBERS_END] = {
     names
 };
 
-/// What the task is called that answers requests of this number.
+/// The name of the task that answers requests of this number.
 pub fn task_name(number: u16) -> &'static str {
     TASK_NAMES.get(usize::from(number)).copied().unwrap_or(UNKNOWN)
 }

@@ -1,4 +1,5 @@
-//! Golden bytes of every message, and decoders that survive anything.
+//! Messages keep their bytes on the wire, and no bytes panic a decoder: every message is compared with a golden file,
+//! then random bytes and damaged messages are decoded.
 
 use super::{Done, Refused, brick::*, cluster::*, names::*, session::*};
 use crate::wire::{Record, from_bytes, to_bytes};

@@ -5,7 +5,7 @@ use crate::{
     MapVersion, NodeId, ObjectId, Seq, StripeKey, VolumeId, cost,
 };
 
-/// Bytes that are not the record that they should be.
+/// Bytes that are not a valid record of the expected kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The record ends too early.
@@ -22,7 +22,7 @@ pub enum DecodeError {
     NotText,
 }
 
-/// Items of a list that are given room before they have been read.
+/// Items of a list for which memory is allocated before they have been read.
 const LIST_ROOM: usize = 64;
 
 /// Takes values off the front of a byte string.
@@ -70,7 +70,7 @@ pub trait Codec: Sized {
     /// Takes the value off the reader.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 
-    /// A value for golden bytes, different at each call.
+    /// A value for tests of the byte format, different at each call.
     #[doc(hidden)]
     fn sample(n: &mut u8) -> Self;
 }
@@ -185,11 +185,11 @@ impl<T: Codec> Codec for Vec<T> {
 
     fn decode(reader: &mut Reader<'_>) -> Result<Vec<T>, DecodeError> {
         let count = u32::decode(reader)? as usize;
-        // Every item takes at least a byte, so a lying count cannot make us allocate more than was sent.
+        // Every item takes at least a byte, so a false count cannot make us allocate more than was sent.
         if count > reader.remaining() {
             return Err(DecodeError::TooShort);
         }
-        // Most lists are this short; a longer one grows as its items turn out to be there.
+        // Most lists are this short. A longer one grows while its items are read.
         let mut items = Vec::with_capacity(count.min(LIST_ROOM));
         for _ in 0..count {
             items.push(T::decode(reader)?);
@@ -338,9 +338,9 @@ macro_rules! coded_enum {
 }
 
 #[macro_export]
-/// Declares structs with a fixed byte form; those with a number are records, those with `=>` requests. `covered by`
-/// names the field that holds checksums of the payload's blocks. `names TABLE;` before them makes a table of the requests:
-/// each one's number, and what the task that answers it is called.
+/// Declares structs with a fixed byte form. Structs with a number are records, records with `=>` are requests.
+/// `covered by` names the field that holds checksums of the payload's blocks. `names TABLE;` in front makes a table
+/// with the number of each request and the name of the task that answers it.
 macro_rules! records {
     (names $table:ident; $($rest:tt)*) => {
         $crate::records!(@names $table [] $($rest)*);

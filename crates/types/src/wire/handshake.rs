@@ -1,7 +1,7 @@
 //! Proof of the cluster key: each side shows that it knows the key without sending it.
 //!
-//! Both sides send a nonce; each answers with `HMAC-SHA-256(key, role || asker's nonce || answerer's nonce ||
-//! cluster id)`. The role byte keeps one side's proof from being played back as the other's. Source: RFC 2104.
+//! Both sides send a nonce; each then sends `HMAC-SHA-256(key, role || caller's nonce || server's nonce || cluster
+//! id)`. Because of the role byte, the proof of one side cannot be replayed as that of the other. Source: RFC 2104.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -13,7 +13,7 @@ use crate::ClusterId;
 pub struct Key(pub [u8; 32]);
 
 impl Key {
-    /// The key of a cluster without one: such a cluster stays on loopback.
+    /// Stands for the key of a cluster without a key. Such a cluster may listen on loopback only.
     pub const OPEN: Key = Key([0; 32]);
 }
 
@@ -43,7 +43,7 @@ impl std::str::FromStr for Key {
 /// A proof that its sender knows the key.
 pub type Proof = [u8; 32];
 
-/// The proof of the side that asked (`asker`) or answered, over both nonces and the cluster.
+/// The proof of the caller (`asker`) or of the server, over both nonces and the cluster id.
 pub fn prove(key: &Key, asker: bool, asked: &[u8; 32], answered: &[u8; 32], cluster: ClusterId) -> Proof {
     let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).expect("HMAC takes a key of any length");
     mac.update(&[u8::from(asker)]);

@@ -5,14 +5,14 @@
 //! | 0..4 | magic `SHOL` |
 //! | 4..6 | wire version |
 //! | 6..8 | kind of the record |
-//! | 8..16 | request id, chosen by the asker, repeated by the answer |
+//! | 8..16 | request id, chosen by the caller, repeated in the answer |
 //! | 16..32 | cluster id |
 //! | 32..36 | epoch of the group that the message is about, 0 if none |
 //! | 36..40 | flags |
 //! | 40..44 | length of the record |
 //! | 44..48 | length of the payload |
 //! | 48..52 | checksum of the record |
-//! | 52..56 | checksum of the payload, 0 if the record covers it |
+//! | 52..56 | checksum of the payload, 0 if the record has checksums of it |
 //! | 56..60 | zero |
 //! | 60..64 | checksum of bytes 0..60 |
 
@@ -34,26 +34,27 @@ pub const VERSION_MIN: u16 = 5;
 pub struct Flags(pub u32);
 
 impl Flags {
-    /// A question.
+    /// A request.
     pub const REQUEST: Flags = Flags(0);
-    /// The answer to a question.
+    /// The answer to a request.
     pub const REPLY: Flags = Flags(1);
     /// An answer that is a refusal.
     pub const REFUSED: Flags = Flags(3);
-    /// With another: the record holds checksums of the payload's blocks, the header none of the payload.
+    /// Combined with another flag: the record holds checksums of the payload's blocks, and the header has none of the
+    /// payload.
     pub const COVERED: Flags = Flags(4);
 
-    /// Both.
+    /// Both flags.
     pub fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Whether the record covers the payload.
+    /// Whether the record holds the checksums of the payload.
     pub fn is_covered(self) -> bool {
         self.0 & 4 != 0
     }
 
-    /// Whether the frame answers a question.
+    /// Whether the frame is an answer.
     pub fn is_reply(self) -> bool {
         self.0 & 1 != 0
     }
@@ -71,13 +72,13 @@ pub struct FrameHeader {
     pub version: u16,
     /// Kind of the record.
     pub kind: u16,
-    /// Chosen by the asker, repeated by the answer.
+    /// Request id: chosen by the caller, repeated in the answer.
     pub request: u64,
     /// The cluster that both ends belong to.
     pub cluster: ClusterId,
     /// Epoch of the group that the message is about, 0 if none.
     pub epoch: Epoch,
-    /// Question, answer or refusal.
+    /// Request, answer or refusal.
     pub flags: Flags,
     /// Bytes of the record.
     pub record_len: u32,
@@ -85,24 +86,24 @@ pub struct FrameHeader {
     pub payload_len: u32,
     /// Checksum of the record.
     pub record_crc: u32,
-    /// Checksum of the payload, 0 if the record covers it.
+    /// Checksum of the payload, 0 if the record has checksums of it.
     pub payload_crc: u32,
 }
 
-/// A header that cannot be believed. The connection is of no further use.
+/// A header that is not valid. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// Not a frame of Shoal.
     #[error("not a Shoal frame")]
     Magic,
-    /// The header was damaged on its way.
+    /// The header was damaged in transit.
     #[error("frame header damaged")]
     Checksum,
     /// A version that this build does not speak.
     #[error("wire version {0} is not supported (this build speaks {VERSION_MIN} to {VERSION})")]
     Version(u16),
     /// A length above the limits.
-    #[error("frame of {record} + {payload} bytes is larger than allowed")]
+    #[error("frame of {record} + {payload} bytes is larger than allowed ({RECORD_MAX} + {PAYLOAD_MAX})")]
     TooLarge {
         /// Bytes of the record.
         record: u32,
@@ -112,7 +113,7 @@ pub enum HeaderError {
 }
 
 impl FrameHeader {
-    /// The header as it travels.
+    /// The header as bytes of the frame.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut at = 0;
@@ -137,7 +138,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// Reads a header and refuses what cannot be believed: magic, checksum, version, lengths, in this order.
+    /// Reads a header. Checks magic, checksum, version and lengths, in this order.
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<FrameHeader, HeaderError> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

@@ -1,13 +1,14 @@
-//! The wire: frames of a fixed header, a small record, and an aligned payload apart from it.
+//! The wire format. A frame has a fixed header, a small record, and a payload that is kept apart so that it can be
+//! aligned.
 //!
 //! ```text
 //! 0        64           64+record          64+record+payload
 //! | header | record ... | payload ...      |
 //! ```
 //!
-//! The header carries a checksum of itself; only after that matched are its lengths believed. Record and
-//! payload have checksums of their own; where the record holds checksums of the payload's blocks, those are the
-//! payload's only ones ([`Flags::COVERED`]). All integers are little-endian.
+//! The header has a checksum of itself. A receiver uses the lengths only after this checksum has matched. Record and
+//! payload have checksums too. If the record holds checksums of the payload's blocks, the payload has no other one
+//! ([`Flags::COVERED`]). All integers are little-endian.
 
 mod codec;
 mod handshake;
@@ -17,22 +18,22 @@ pub use codec::{Codec, DecodeError, Reader, from_bytes, to_bytes};
 pub use handshake::{Key, Proof, prove};
 pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, VERSION, VERSION_MIN};
 
-/// A message body with a number of its own.
+/// A message body with its own number.
 pub trait Record: Codec + std::fmt::Debug + 'static {
     /// The number in the frame's header.
     const KIND: u16;
     /// The name in logs.
     const NAME: &'static str;
 
-    /// Checksum of each 4-KiB block of the payload. If there are any, the frame carries no other one of the payload, and
-    /// whoever takes the record out of the frame compares them.
+    /// Checksum of each 4-KiB block of the payload. If there are any, the frame has no other checksum of the payload,
+    /// and the code that takes the record out of the frame must compare these.
     fn block_sums(&self) -> &[u32] {
         &[]
     }
 }
 
-/// A record that asks for another one.
+/// A record that asks for an answer.
 pub trait Request: Record {
-    /// What the answer holds.
+    /// The record of the answer.
     type Reply: Record;
 }

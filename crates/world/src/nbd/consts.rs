@@ -4,7 +4,7 @@
 
 /// `NBDMAGIC`.
 pub const MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// `IHAVEOPT`: says newstyle, and begins every option.
+/// `IHAVEOPT`: means newstyle in the greeting, and begins every option.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 /// Begins every answer to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
@@ -90,7 +90,7 @@ pub const CODE_INVALID: u32 = 22;
 pub const CODE_NO_SPACE: u32 = 28;
 pub const CODE_SHUTDOWN: u32 = 108;
 
-/// Largest read or write, in bytes: what both sides may assume that do not ask.
+/// Largest read or write that both sides may assume without asking, in bytes.
 pub const REQUEST_MAX: u32 = 32 << 20;
 /// Longest name of an export, in bytes.
 pub const NAME_MAX: usize = 4096;

@@ -1,17 +1,17 @@
-//! The headers of both phases, written and read.
+//! Encodes and decodes the headers of both phases.
 
 use super::consts::*;
 
-/// Bytes of an option without its data.
+/// Bytes of an option's header, without its data.
 pub const OPTION_LEN: usize = 16;
-/// Bytes of an answer to an option without its data.
+/// Bytes of the header of an answer to an option, without its data.
 pub const OPTION_REPLY_LEN: usize = 20;
 /// Bytes of a request without its payload.
 pub const REQUEST_LEN: usize = 28;
 /// Bytes of a simple reply without its payload.
 pub const REPLY_LEN: usize = 16;
 
-/// Bytes that are taken from the front.
+/// Takes values from the front of a byte string.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -49,17 +49,17 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What comes before an option's data.
+/// The header of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionHeader {
     /// Which option.
     pub option: u32,
-    /// Bytes of its data, as the client says.
+    /// Bytes of its data, as the client claims.
     pub len: u32,
 }
 
 impl OptionHeader {
-    /// `None` if it is no option.
+    /// `None` if it is not an option.
     pub fn parse(bytes: &[u8]) -> Option<OptionHeader> {
         let mut input = Input(bytes);
         let magic = input.u64()?;
@@ -74,19 +74,19 @@ pub fn option(option: u32, data: &[u8]) -> Vec<u8> {
     [&OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &len, data].concat()
 }
 
-/// What comes before the data of an answer to an option.
+/// The header of an answer to an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionReplyHeader {
     /// The option that is answered.
     pub option: u32,
-    /// What kind of answer.
+    /// The kind of answer.
     pub kind: u32,
-    /// Bytes of its data, as the server says.
+    /// Bytes of its data, as the server claims.
     pub len: u32,
 }
 
 impl OptionReplyHeader {
-    /// `None` if it is no answer.
+    /// `None` if it is not an answer.
     pub fn parse(bytes: &[u8]) -> Option<OptionReplyHeader> {
         let mut input = Input(bytes);
         let magic = input.u64()?;
@@ -113,16 +113,16 @@ pub struct Request {
     pub flags: u16,
     /// `CMD_*`.
     pub kind: u16,
-    /// The client's name for it; the reply carries the same.
+    /// Chosen by the client; the reply repeats it.
     pub cookie: u64,
-    /// First byte of the export that it is about.
+    /// First byte of its range in the export.
     pub offset: u64,
-    /// Bytes that it is about.
+    /// Bytes of its range.
     pub len: u32,
 }
 
 impl Request {
-    /// `None` if it is no request.
+    /// `None` if it is not a request.
     pub fn parse(bytes: &[u8]) -> Option<Request> {
         let mut input = Input(bytes);
         let magic = input.u32()?;
@@ -131,7 +131,7 @@ impl Request {
         (magic == REQUEST_MAGIC).then_some(Request { flags, kind, cookie, offset, len })
     }
 
-    /// The bytes of it.
+    /// Its bytes.
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
         bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -143,7 +143,7 @@ impl Request {
         bytes
     }
 
-    /// Bytes that follow it. `None` if nobody would take so many: the connection is of no further use.
+    /// Bytes of the payload that follows it. `None` if it is too long: then the connection cannot be used any more.
     pub fn payload(&self) -> Option<usize> {
         match self.kind {
             CMD_WRITE if self.len > REQUEST_MAX => None,
@@ -152,30 +152,30 @@ impl Request {
         }
     }
 
-    /// The client goes. No reply.
+    /// Whether the client ends the connection. There is no reply.
     pub fn is_disconnect(&self) -> bool {
         self.kind == CMD_DISC
     }
 }
 
-/// A simple reply, without the payload of a read that went well.
+/// A simple reply, without the payload of a successful read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimpleReply {
     /// The request that is answered.
     pub cookie: u64,
-    /// 0, or what went wrong: `CODE_*`.
+    /// 0, or an error: `CODE_*`.
     pub code: u32,
 }
 
 impl SimpleReply {
-    /// `None` if it is no simple reply.
+    /// `None` if it is not a simple reply.
     pub fn parse(bytes: &[u8]) -> Option<SimpleReply> {
         let mut input = Input(bytes);
         let (magic, code, cookie) = (input.u32()?, input.u32()?, input.u64()?);
         (magic == SIMPLE_REPLY_MAGIC).then_some(SimpleReply { cookie, code })
     }
 
-    /// The bytes of it.
+    /// Its bytes.
     pub fn encode(&self) -> [u8; REPLY_LEN] {
         let mut bytes = [0; REPLY_LEN];
         bytes[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());

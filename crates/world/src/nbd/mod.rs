@@ -1,4 +1,4 @@
-//! The NBD protocol, as far as a server and a client have it in common: numbers and headers. No I/O.
+//! The parts of the NBD protocol that server and client share: numbers and headers. No I/O.
 //!
 //! | file | what |
 //! |---|---|

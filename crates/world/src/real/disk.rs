@@ -19,27 +19,28 @@ use types::{Buf, BufMut};
 
 use super::receive::ReadBuf;
 
-/// Pieces of one vectored write.
+/// Most pieces of one vectored write.
 const PIECES_MAX: usize = 64;
-/// A plain write that takes so long was held up by the kernel: it would keep the thread, and with it the lease.
+/// A plain write of this duration was delayed by the kernel. Such writes would block the thread, and with it the
+/// lease.
 const HELD_UP: Duration = Duration::from_millis(20);
-/// For so long writes go through the ring then.
+/// After such a write, writes go through the ring for this time.
 const AROUND: Duration = Duration::from_secs(2);
-/// `statfs`'s type of a file system in memory (linux/magic.h).
+/// File system type of tmpfs in `statfs` (linux/magic.h).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// How the page cache is reached.
+/// How requests reach the page cache.
 #[derive(Clone, Copy)]
 enum Way {
-    /// A system call that may not wait; what would wait goes through the ring. The cheapest for what is cached, and for
-    /// writes to a device.
+    /// A system call that may not block; requests that would block go through the ring. The cheapest way for cached
+    /// bytes, and for writes to a device.
     NoWait,
-    /// A plain system call. In memory nothing waits for a device. A write to a file does not either, but it would be
-    /// refused all the same if it must not wait, as soon as the file's time is due, and the ring's thread that carries
-    /// it out then holds the file's lock against the next ones. Where the disk is so far behind that the kernel does hold
-    /// up writers, the next writes go through the ring for a while ([`HELD_UP`]).
+    /// A plain system call, for tmpfs and for writes to a file. Both rarely block. A write to a file with `NOWAIT`
+    /// would fail whenever the file's time must be updated; the ring's thread would then carry it out, and hold the
+    /// file's lock against the next writes. If the disk is so far behind that the kernel delays writers, the next
+    /// writes go through the ring for a while ([`HELD_UP`]).
     Plain,
-    /// All through the ring, whose own threads may wait.
+    /// Everything goes through the ring, whose own threads may block.
     Ring,
 }
 
@@ -52,14 +53,14 @@ impl Way {
         }
     }
 
-    /// The way for the next time, after `error`.
+    /// The way for the next request, after `error`.
     fn after(self, error: Errno) -> Way {
         let unknown = matches!(error, Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS);
         if unknown { Way::Ring } else { self }
     }
 }
 
-/// A disk that this process alone has open. Clones share it.
+/// A disk that is locked for this process. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Disk {
     inner: Rc<Inner>,
@@ -71,9 +72,9 @@ struct Inner {
     len: u64,
     reads: Cell<Way>,
     writes: Cell<Way>,
-    /// Until then plain writes go through the ring.
+    /// Until then writes go through the ring.
     around_until: Cell<Option<Instant>>,
-    /// A block device is claimed as well, so that it cannot be mounted meanwhile.
+    /// An exclusive claim on a block device, so that it cannot be mounted meanwhile.
     _claim: Option<File>,
 }
 
@@ -95,7 +96,7 @@ impl Disk {
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
             file.set_len(len)?;
             file.sync_all()?;
-            // The name must outlive a power cut as well.
+            // The name must survive a power cut too.
             let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
             Disk::new(file, path)
@@ -110,7 +111,10 @@ impl Disk {
         })?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a block device"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is neither a file nor a block device",
+            ));
         }
         let claim = if kind.is_block_device() { Some(claim(path)?) } else { None };
         let len = file.seek(SeekFrom::End(0))?;
@@ -122,7 +126,7 @@ impl Disk {
         Ok(Disk { inner: Rc::new(inner) })
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn name(&self) -> &str {
         &self.inner.path
     }
@@ -132,7 +136,7 @@ impl Disk {
         self.inner.len
     }
 
-    /// Reads `len` bytes at `offset`, in full; `UnexpectedEof` if they are not all there.
+    /// Reads exactly `len` bytes at `offset`; `UnexpectedEof` past the end.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
         if len == 0 {
             return Ok(Buf::empty());
@@ -153,14 +157,14 @@ impl Disk {
         Ok(buf.freeze())
     }
 
-    /// Reads what can be had without waiting; how many bytes that were.
+    /// Reads as much as possible without blocking. Returns the number of bytes.
     fn read_now(&self, offset: u64, buf: &mut BufMut) -> usize {
         let reads = &self.inner.reads;
         let Some(flags) = reads.get().flags() else { return 0 };
         match preadv2(&self.inner.file, &mut [IoSliceMut::new(buf)], offset, flags) {
             Ok(read) => read,
             Err(error) => {
-                // The ring meets the error again if it was one.
+                // If it was a real error, the read through the ring reports it.
                 reads.set(reads.get().after(error));
                 0
             }
@@ -169,8 +173,7 @@ impl Disk {
 
     /// Writes `parts` one after the other from `offset` on. They are durable after the next [`Disk::sync`].
     ///
-    /// # Cancel
-    /// Dropped midway, any part of the bytes may be written, even afterwards.
+    /// # Cancel If it is dropped, any part of the bytes may be written, even later.
     pub(crate) async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
         let mut parts = Parts { parts, done: 0, partly: 0 };
         let mut at = offset;
@@ -192,7 +195,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes what can be written without waiting; how many bytes that were.
+    /// Writes as much as possible without blocking. Returns the number of bytes.
     fn write_now(&self, offset: u64, parts: &Parts) -> usize {
         let writes = &self.inner.writes;
         let Some(flags) = writes.get().flags() else { return 0 };
@@ -213,8 +216,8 @@ impl Disk {
         }
     }
 
-    /// Waits until all that was written is durable. After an error the disk counts as lost: asking again proves
-    /// nothing, because the kernel forgets the pages that it could not write.
+    /// Waits until all written bytes are durable. After an error the disk counts as lost. A second sync proves
+    /// nothing, because the kernel drops pages that it could not write.
     pub(crate) async fn sync(&self) -> io::Result<()> {
         let BufResult(result, _) = submit(Sync::new(self.inner.file.clone(), true)).await;
         result.map(drop).map_err(|error| about("sync", &self.inner.path, &error))
@@ -226,7 +229,7 @@ impl Disk {
     }
 }
 
-/// Opens a block device the way a mount does: it fails if it is mounted or otherwise claimed.
+/// Opens a block device as a mount does. Fails if it is mounted or otherwise claimed.
 fn claim(path: &str) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits().cast_signed()).open(path)
 }
@@ -235,12 +238,12 @@ fn about(what: &str, path: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what} {path}: {error}"))
 }
 
-/// Bytes on their way to the disk.
+/// The bytes of a write under way.
 struct Parts {
     parts: Vec<Buf>,
     /// Parts written entirely.
     done: usize,
-    /// Bytes written of the part after those.
+    /// Bytes written of the next part.
     partly: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Connections by TCP, or by a socket in the file system: listening, accepting, connecting, and what is set on each.
+//! Connections by TCP, or by a socket in the file system: listening, accepting, connecting, socket options.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -20,21 +20,21 @@ use rustix::net::{
 use super::receive::Receiver;
 use super::send::Sender;
 
-/// How long a connection may take to come about.
+/// Timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Silence after which the other end is asked whether it is still there.
+/// Silence before the first keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// Time between such questions.
+/// Time between keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// Unanswered questions after which the connection counts as broken.
+/// Unanswered probes after which the connection counts as broken.
 const KEEPALIVE_PROBES: u32 = 3;
 /// How long sent bytes may stay unacknowledged, in milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 10_000;
 
-/// Bytes that a connection by a socket in the file system may have on the way.
+/// Send buffer of a connection by a socket in the file system, in bytes.
 const LOCAL_BUFFER: usize = 2 << 20;
 
-/// Connections that wait to be accepted at a socket in the file system.
+/// Most connections that wait to be accepted at a socket in the file system.
 const BACKLOG: i32 = 128;
 
 /// Accepts connections on one address, for one thread.
@@ -43,20 +43,20 @@ pub(crate) struct Listener {
     polls: bool,
 }
 
-/// An address that is listened at; given back when the last thread that accepts there has ended.
+/// A listening address; freed when the last thread that accepts there has ended.
 pub(crate) struct ListenSocket {
     socket: Arc<OwnedFd>,
     at: At,
 }
 
-/// Where something listens.
+/// A listening address.
 enum At {
     Port(SocketAddr),
     Path(String),
 }
 
-/// Listens at `host:port`. A process that was killed a moment ago keeps its port until the kernel has taken its ring down:
-/// a port in use is tried again for two seconds, on this thread.
+/// Listens at `host:port`. A process that was just killed keeps its port until the kernel has removed its ring. So if
+/// the port is in use, this retries for two seconds, and blocks the thread meanwhile.
 pub fn bind_port(address: &str) -> io::Result<TcpListener> {
     let mut left = 40;
     loop {
@@ -83,28 +83,28 @@ impl Listener {
         Listener::on(bind_port(address).map_err(|error| about("listen on", address, &error))?, polls)
     }
 
-    /// Accepts from a socket that somebody has bound.
+    /// Accepts from a socket that is already bound.
     pub(super) fn on(socket: TcpListener, polls: bool) -> io::Result<Listener> {
         socket.set_nonblocking(polls)?;
         let at = At::Port(socket.local_addr()?);
         Ok(Listener { listen_socket: Arc::new(ListenSocket { socket: Arc::new(socket.into()), at }), polls })
     }
 
-    /// Accepts where another thread does so already.
+    /// Accepts from an address where another thread accepts too.
     pub(super) fn shared(listen_socket: Arc<ListenSocket>, polls: bool) -> Listener {
         Listener { listen_socket, polls }
     }
 
-    /// For other threads that shall accept here too.
+    /// A handle with which other threads accept here too.
     pub(crate) fn listen_socket(&self) -> Arc<ListenSocket> {
         Arc::clone(&self.listen_socket)
     }
 
-    /// Listens at a path, in the place of a dead process's socket if there is one.
+    /// Listens at a path. Replaces the socket of a dead process.
     pub(super) fn bind_path(path: &str, polls: bool) -> io::Result<Listener> {
         let flags = if polls { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // The socket's file gets this mode: there is no moment in which others could connect.
+        // The socket's file is created with this mode, so others can never connect.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let address = SocketAddrUnix::new(path)?;
         let mut bound = bind(&socket, &address);
@@ -118,7 +118,7 @@ impl Listener {
         Ok(Listener { listen_socket: Arc::new(listen_socket), polls })
     }
 
-    /// The address listened on, with the port that was chosen, or the path.
+    /// The listening address with its actual port, or the path.
     pub(crate) fn address(&self) -> String {
         match &self.listen_socket.at {
             At::Port(address) => address.to_string(),
@@ -142,7 +142,7 @@ impl Listener {
             let BufResult(result, accept) = submit(Accept::new(self.listen_socket.socket.clone())).await;
             match result {
                 Ok(_) => {}
-                // It was gone before it was taken.
+                // The connection was gone before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(error),
             }
@@ -160,11 +160,11 @@ impl Listener {
 pub(crate) struct Conn {
     socket: Rc<Socket>,
     peer: String,
-    /// By a socket in the file system.
+    /// Whether it uses a socket in the file system.
     local: bool,
 }
 
-/// The socket of a connection, closed when neither direction needs it any more.
+/// The socket of a connection; closed when both directions are dropped.
 pub(super) struct Socket(Arc<OwnedFd>);
 
 impl Socket {
@@ -173,12 +173,12 @@ impl Socket {
     }
 
     pub(super) fn hang_up(&self) {
-        // An error means that the connection is gone already.
+        // An error means that the connection is already gone.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
-    /// For an operation, which must keep the socket open to its own end: the kernel may look at it even after the
-    /// future that asked was dropped.
+    /// For an operation. It must keep the socket open until it ends: the kernel may use the socket even after the
+    /// operation's future was dropped.
     pub(super) fn shared(&self) -> Arc<OwnedFd> {
         self.0.clone()
     }
@@ -186,7 +186,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // An operation that was given up may hold the socket open for long: the other end shall know now.
+        // A dropped operation may keep the socket open for a long time, but the other end must see the close now.
         self.hang_up();
     }
 }
@@ -194,7 +194,7 @@ impl Drop for Socket {
 impl Conn {
     pub(super) async fn connect(address: &str, runtime: &Runtime, polls: bool) -> io::Result<Conn> {
         let name = address.to_owned();
-        // On a thread of its own: resolving a name blocks, and connections are few and live long.
+        // On its own thread, because resolving a name blocks. Connections are few and live long.
         let connected = runtime.spawn_blocking(move || connect_blocking(&name)).await;
         let stream = connected.unwrap_or_else(|error| Err(error.into()));
         stream
@@ -204,10 +204,10 @@ impl Conn {
 
     fn new(stream: TcpStream, polls: bool) -> io::Result<Conn> {
         let peer = stream.peer_addr()?;
-        // The buffers are left to the kernel, which grows them as needed: fixed ones of 1 to 4 MiB measured no faster.
+        // The kernel grows the buffers as needed. Fixed ones of 1 to 4 MiB measured no faster.
         stream.set_nodelay(true)?;
         stream.set_nonblocking(polls)?;
-        // Without these a connection to a machine that lost its power is waited on for ever.
+        // Without these, a receive from a machine that lost its power would wait for ever.
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
         sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
@@ -223,8 +223,8 @@ impl Conn {
 
     fn local(stream: UnixStream, path: &str, polls: bool) -> io::Result<Conn> {
         stream.set_nonblocking(polls)?;
-        // Unlike TCP's they do not grow: with the usual 208 KiB a large answer takes many wake-ups of both ends. Only root
-        // gets as much as it asks for.
+        // Unlike TCP buffers, these do not grow. With the usual 208 KiB, a large answer would need many wake-ups of
+        // both ends. Only root may exceed the system's limit.
         if sockopt::set_socket_send_buffer_size_force(&stream, LOCAL_BUFFER).is_err() {
             sockopt::set_socket_send_buffer_size(&stream, LOCAL_BUFFER)?;
         }
@@ -235,7 +235,7 @@ impl Conn {
         if self.local {
             return Ok(());
         }
-        // It bounds also how long questions whether the other end is still there go unanswered.
+        // This option also limits how long keepalive probes may stay unanswered.
         let milliseconds = u32::try_from(silence_us / 1000).unwrap_or(u32::MAX);
         Ok(sockopt::set_tcp_user_timeout(self.socket.fd(), milliseconds)?)
     }
@@ -251,7 +251,7 @@ impl Conn {
     }
 }
 
-/// A socket in the file system at which nobody listens any more.
+/// Whether the path is a socket at which no process listens any more.
 fn is_left_behind(path: &str) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

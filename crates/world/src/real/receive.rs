@@ -1,4 +1,4 @@
-//! Frames coming in: small ones with one read, payloads straight into their aligned buffer.
+//! Receiving frames: one read gets a whole small frame; payloads are read directly into their aligned buffer.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,13 +15,13 @@ use types::{Buf, BufMut};
 use super::net::Socket;
 use crate::Frame;
 
-/// Bytes read ahead of what is known to be a payload: a request or reply of 4 KiB comes whole with one read.
+/// Bytes that are read before the length of a frame is known: enough for a request or reply of 4 KiB in one read.
 const STAGING: usize = crate::STREAM_HEAD_MAX;
 
 /// The receiving direction of a connection.
 pub(crate) struct Receiver {
     socket: Rc<Socket>,
-    /// Bytes read but not yet used are `staged[used..filled]`. Away while a read into it is under way.
+    /// `staged[used..filled]` are the bytes that are read and not yet used. [`None`] during a read into it.
     staged: Option<BufMut>,
     used: usize,
     filled: usize,
@@ -33,11 +33,11 @@ impl Receiver {
         Receiver { socket, staged: Some(BufMut::dirty(STAGING)), used: 0, filled: 0, broken: false }
     }
 
-    /// The next frame, its checksums verified; `None` if the other end closed the connection between frames.
-    /// Every error is final, also that the frame has more than `most` bytes.
+    /// The next frame, its checksums verified; `None` if the other end closed the connection between frames. Every
+    /// error is final, including that of a frame with more than `most` bytes.
     ///
-    /// # Cancel
-    /// Dropped midway, bytes may be lost: the connection is of no further use, and every later call fails.
+    /// # Cancel If it is dropped, bytes may be lost: the connection cannot be used any more, and every later call
+    /// fails.
     pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
         self.begin()?;
         if !self.stage(HEADER_LEN).await? {
@@ -55,7 +55,7 @@ impl Receiver {
         Ok(Some(frame))
     }
 
-    /// The next `len` bytes of a stream without frames; `None` if the other end closed before the first of them.
+    /// The next `len` bytes of a stream without frames; `None` if the other end closed before them.
     ///
     /// # Cancel
     /// As for [`Receiver::recv_within`].
@@ -79,7 +79,7 @@ impl Receiver {
 
     pub(crate) fn is_hung_up(&self) -> bool {
         let mut socket = [PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::RDHUP)];
-        // An error of `poll` says nothing of the connection, and receiving will show how it is.
+        // An error of `poll` says nothing about the connection; the next receive will show its state.
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut socket, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
@@ -88,7 +88,7 @@ impl Receiver {
         self.socket.hang_up();
     }
 
-    /// Until it ends well, a receive counts as broken.
+    /// A receive marks the connection as broken until it has succeeded.
     fn begin(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.broken, true) {
             false => Ok(()),
@@ -101,7 +101,7 @@ impl Receiver {
         &staged[self.used..self.filled]
     }
 
-    /// Reads until `len` bytes are staged. False: the connection was closed before the first of them.
+    /// Reads until `len` bytes are staged. False if the connection was closed before them.
     async fn stage(&mut self, len: usize) -> io::Result<bool> {
         while self.filled - self.used < len {
             let mut staged = self.staged.take().expect("the staging buffer is away only during a read");
@@ -149,7 +149,7 @@ impl Receiver {
         payload[..filled].copy_from_slice(&self.staged()[..filled]);
         self.used += filled;
         while filled < len {
-            // `WAITALL` lets the ring wait for all of it by itself.
+            // With `WAITALL` the ring itself waits for all bytes.
             let (read, back) = self.read_into(payload, filled, RecvFlags::WAITALL).await?;
             if read == 0 {
                 return Err(cut_off());
@@ -172,7 +172,8 @@ fn cut_off() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed in the middle of a frame")
 }
 
-/// The part of a buffer from `from` on, as compio's operations want it: room without content. Also for disks.
+/// The part of a buffer from `from` on, in the form that compio's operations need: space without content. Disks use
+/// it too.
 pub(super) struct ReadBuf {
     pub(super) buf: BufMut,
     pub(super) from: usize,
@@ -186,7 +187,7 @@ impl IoBuf for ReadBuf {
 
 impl SetLen for ReadBuf {
     unsafe fn set_len(&mut self, _len: usize) {
-        // The buffer's bytes are initialised from the start, and who reads counts them.
+        // The buffer's bytes are always initialised, and the reader counts them itself.
     }
 }
 
@@ -194,7 +195,7 @@ impl IoBufMut for ReadBuf {
     fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let room = &mut self.buf[self.from..];
         let (start, len) = (room.as_mut_ptr().cast(), room.len());
-        // SAFETY: the same bytes with a type that promises less; operations only ever write initialised bytes there.
+        // SAFETY: the same bytes with a weaker type; operations write only initialised bytes there.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 }

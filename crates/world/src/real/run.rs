@@ -1,4 +1,4 @@
-//! The loop of one thread: poll the caller's future, run woken tasks, look at the ring.
+//! The loop of one thread: poll the caller's future, run woken tasks, check the ring.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -13,11 +13,11 @@ use compio::runtime::Runtime;
 
 use crate::turns;
 
-/// Times that a future which wakes itself is polled before the ring is looked at all the same.
+/// How often a future that wakes itself is polled before the ring is checked anyway.
 const POLLS_PER_LOOK: u32 = 16;
 
-/// Wakes the future given to `block_on`. compio's own loop polls that future at every turn, and every wake
-/// costs it one more entry into the kernel; this flag spares both for wakes from the same thread.
+/// Wakes the future given to `block_on`. compio's own loop would poll that future in every round, and enter the
+/// kernel once more for every wake. For wakes from the same thread this flag avoids both.
 struct Flag {
     woken: AtomicBool,
     thread: ThreadId,
@@ -35,20 +35,20 @@ impl Wake for Flag {
     }
 
     fn wake_by_ref(self: &Arc<Flag>) {
-        // The loop looks at the flag after the tasks have run and before it sleeps, so its own thread need not
-        // rouse it. Another thread always must: the loop may be about to sleep.
+        // The loop checks the flag after the tasks have run and before it sleeps, so its own thread need not wake the
+        // driver. Another thread always must, because the loop may be about to sleep.
         if !self.woken.swap(true, Ordering::AcqRel) && THREAD.with(|id| *id != self.thread) {
             self.driver.wake_by_ref();
         }
     }
 }
 
-/// Marks the thread as running a future, so that a second one inside it is noticed.
+/// Marks the thread as running a future, to detect a nested `block_on`.
 struct Running;
 
 impl Running {
     fn begin() -> Running {
-        assert!(!RUNNING.replace(true), "block_on inside a future that this thread runs already");
+        assert!(!RUNNING.replace(true), "block_on inside a future that this thread already runs");
         Running
     }
 }

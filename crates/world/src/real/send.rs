@@ -1,4 +1,4 @@
-//! Frames going out: one vectored write each, the payload never copied.
+//! Sending frames: one vectored write for each, without copying the payload.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -15,9 +15,9 @@ use types::Buf;
 use super::net::Socket;
 use crate::Frame;
 
-/// Pieces of one vectored write: enough for a batch, few enough for the stack.
+/// Most pieces of one vectored write: enough for a batch, and small enough for the stack.
 const PIECES_MAX: usize = 48;
-/// Records up to this many bytes are put next to their header: cheaper than a piece of their own.
+/// Records of up to this many bytes are copied behind their header: cheaper than a separate piece.
 const RECORD_COPIED: usize = 1024;
 
 /// The sending direction of a connection.
@@ -34,16 +34,15 @@ impl Sender {
 
     /// Sends a frame; its lengths and checksums are filled in here.
     ///
-    /// # Cancel
-    /// Dropped midway, part of the frame may be on its way: the connection is of no further use, and every
-    /// later send fails with `BrokenPipe`.
+    /// # Cancel If it is dropped, a part of the frame may have been sent: the connection cannot be used any more, and
+    /// every later send fails with `BrokenPipe`.
     pub(crate) async fn send(&mut self, frame: Frame) -> io::Result<()> {
         self.outgoing.clear();
         self.outgoing.push(frame)?;
         self.flush().await
     }
 
-    /// Sends frames one after the other, with as few writes as possible.
+    /// Sends frames in order, with as few writes as possible.
     ///
     /// # Cancel
     /// As for [`Sender::send`].
@@ -55,7 +54,7 @@ impl Sender {
         self.flush().await
     }
 
-    /// Sends bytes that are no frame.
+    /// Sends bytes that are not a frame.
     ///
     /// # Cancel
     /// As for [`Sender::send`].
@@ -69,7 +68,7 @@ impl Sender {
         self.flush().await
     }
 
-    /// Sends heads and bodies that are no frames, in their order.
+    /// Sends heads and bodies that are not frames, in order.
     ///
     /// # Cancel
     /// As for [`Sender::send`].
@@ -85,7 +84,7 @@ impl Sender {
         if std::mem::replace(&mut self.broken, true) {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier send did not finish"));
         }
-        // Most frames fit into the socket's buffer: a plain system call is then all there is to do.
+        // Most frames fit into the socket's buffer. Then one plain system call is enough.
         while !self.outgoing.is_empty() {
             match self.outgoing.write_now(self.socket.fd()) {
                 Ok(sent) => self.outgoing.advance(sent),
@@ -99,10 +98,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Leaves what there is to the ring, which writes it as the socket's buffer empties.
+    /// Passes the rest to the ring, which writes it when the socket's buffer has space.
     async fn write_waiting(&mut self) -> io::Result<()> {
         let outgoing = std::mem::take(&mut self.outgoing);
-        // `WAITALL` lets the ring finish short writes by itself.
+        // With `WAITALL` the ring itself continues short writes.
         let flags = SendFlags::NOSIGNAL | SendFlags::from_bits_retain(WAITALL);
         let send = SendVectored::new(self.socket.shared(), outgoing, flags);
         let BufResult(sent, send) = submit(send).await;
@@ -112,18 +111,18 @@ impl Sender {
     }
 }
 
-/// `MSG_WAITALL`, which the kernel's ring knows for sending too (rustix names it for receiving only).
+/// `MSG_WAITALL`. The kernel's ring accepts it for sending too (rustix names it for receiving only).
 const WAITALL: u32 = rustix::net::RecvFlags::WAITALL.bits();
 
-/// Frames in the form in which they are written.
+/// Frames in the form for vectored writes.
 #[derive(Default)]
 struct Outgoing {
-    /// Headers and small records, one after the other.
+    /// Headers and small records, concatenated.
     heads: Vec<u8>,
     pieces: Vec<Piece>,
     /// Pieces written entirely.
     done: usize,
-    /// Bytes written of the piece after those.
+    /// Bytes written of the next piece.
     partly: usize,
 }
 
@@ -163,7 +162,7 @@ impl Outgoing {
         self.pieces.extend(body.into_iter().filter(|part| !part.is_empty()).map(Piece::Payload));
     }
 
-    /// Copies bytes; those that follow each other are one piece.
+    /// Copies bytes. Consecutive copies are one piece.
     fn push_head(&mut self, bytes: &[u8]) {
         let start = self.heads.len();
         self.heads.extend_from_slice(bytes);
@@ -177,7 +176,7 @@ impl Outgoing {
         self.done == self.pieces.len()
     }
 
-    /// Forgets the first `len` bytes.
+    /// Marks the next `len` bytes as written.
     fn advance(&mut self, len: usize) {
         self.partly += len;
         while let Some(piece) = self.pieces.get(self.done) {
@@ -198,7 +197,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes as much as the socket takes without waiting.
+    /// Writes as much as the socket accepts without blocking.
     fn write_now(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
         let mut count = 0;

@@ -1,3 +1,6 @@
+//! The world of real sockets, disks, timers and threads keeps the promises that the simulated one keeps: most tests run
+//! on io_uring and on its fallback.
+
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

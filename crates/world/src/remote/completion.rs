@@ -1,4 +1,4 @@
-//! An answer that one task waits for and another one has.
+//! Passes an answer from one task to another that waits for it.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use types::Buf;
 
-/// An answer to come. Whoever waits may give up; the answer is then nobody's.
+/// A future answer. If the waiting task gives up, the answer is dropped.
 #[derive(Default)]
 pub(super) struct Completion {
     answer: Cell<Option<io::Result<Buf>>>,

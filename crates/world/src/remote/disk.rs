@@ -1,4 +1,4 @@
-//! What callers see: a disk like any other.
+//! The interface for callers: a disk like any other.
 
 use std::io;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use super::replay_log::{Piece, Task};
 use super::url::Url;
 use crate::World;
 
-/// Bytes of writes that no flush covers, from which on a write first waits for one: they are kept in memory.
+/// Unflushed bytes from which on a write first waits for a flush. Unflushed writes are kept in memory.
 const UNFLUSHED_MAX: usize = 32 << 20;
 
-/// A disk that a server lends. Clones share it.
+/// A remote disk. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Disk(Rc<Handle>);
 
 struct Handle {
     shared: Rc<Shared>,
-    /// Writes of parts of the server's blocks go one after the other.
+    /// Serialises writes that cover a server's block only partly.
     partial: async_lock::Mutex<()>,
 }
 
@@ -34,7 +34,7 @@ impl Drop for Handle {
 }
 
 impl Disk {
-    /// Connects. The export must have `least` bytes.
+    /// Connects. The export must have at least `least` bytes.
     pub(crate) async fn open(world: &World, url: &str, least: u64) -> io::Result<Disk> {
         let url = Url::parse(url)?;
         world.sleep(PAUSE_US).await;
@@ -66,12 +66,12 @@ impl Disk {
         &self.shared().url.text
     }
 
-    /// Bytes that it holds; it keeps them, although the export may grow.
+    /// Its size in bytes. It stays the same even if the export grows.
     pub(crate) fn len(&self) -> u64 {
         self.shared().export.len()
     }
 
-    /// Reads `len` bytes at `offset`, in full; `UnexpectedEof` if they are not all there.
+    /// Reads exactly `len` bytes at `offset`; `UnexpectedEof` past the end.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
         let range = self.range(offset, len, io::ErrorKind::UnexpectedEof)?;
         if len == 0 {
@@ -101,8 +101,7 @@ impl Disk {
 
     /// Writes `parts` one after the other from `offset` on. They are durable after the next [`Disk::sync`].
     ///
-    /// # Cancel
-    /// Dropped midway, any part of the bytes may be written, even afterwards.
+    /// # Cancel If it is dropped, any part of the bytes may be written, even later.
     pub(crate) async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
         let range = self.range(offset, bytes_of(&parts), io::ErrorKind::InvalidInput)?;
         self.room().await?;
@@ -120,7 +119,7 @@ impl Disk {
         self.write_whole(whole.start, parts).await
     }
 
-    /// Writes whole blocks of the server's.
+    /// Writes whole blocks of the server.
     async fn write_whole(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
         let pieces = cut(offset, parts, self.shared().export.piece());
         let asked: io::Result<Vec<_>> =
@@ -131,7 +130,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Waits until writes may be kept.
+    /// Waits until there is room for another unflushed write.
     async fn room(&self) -> io::Result<()> {
         loop {
             let flushed = self.shared().flushed.wait();
@@ -147,7 +146,7 @@ impl Disk {
         }
     }
 
-    /// Makes every write durable that has ended. After an error the disk is lost.
+    /// Makes all finished writes durable. After an error the disk is lost.
     pub(crate) async fn sync(&self) -> io::Result<()> {
         self.shared().ask(Task::Flush)?.wait().await.map(drop)
     }
@@ -172,7 +171,7 @@ impl Disk {
         Ok(offset..end)
     }
 
-    /// The blocks of the server's that a range touches.
+    /// A range extended to whole blocks of the server.
     fn widened(&self, range: &Range<u64>) -> Range<u64> {
         let block = u64::from(self.shared().export.block);
         range.start / block * block..range.end.next_multiple_of(block)
@@ -183,7 +182,7 @@ fn bytes_of(parts: &[Buf]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Cuts a write into pieces of at most `most` bytes.
+/// Splits a write into pieces of at most `most` bytes.
 fn cut(offset: u64, parts: Vec<Buf>, most: usize) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut at = offset;

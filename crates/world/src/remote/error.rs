@@ -1,13 +1,13 @@
-//! What goes wrong with a remote disk.
+//! Errors of a remote disk.
 
 use std::io;
 
-/// The end of a connection.
+/// Why a connection ended or could not be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum RemoteError {
-    /// It broke, or the server cannot be had now: that may pass.
+    /// It broke, or the server is not available now: a later attempt may succeed.
     Transient(String),
-    /// What the server says or has cannot be served from, now or later.
+    /// The server or its export cannot be used, now or later.
     Fatal(String),
 }
 
@@ -25,7 +25,7 @@ impl RemoteError {
     }
 }
 
-/// The server answered what makes no sense.
+/// The server sent an invalid answer.
 pub(super) fn protocol_error<T>(what: &str) -> Result<T, RemoteError> {
     Err(RemoteError::Fatal(format!(
         "{what}: this is no NBD server, or a broken one; check host, port and server"

@@ -1,4 +1,4 @@
-//! One connection after the other, for as long as somebody has the disk.
+//! Keeps a connection to the server, and makes a new one when it breaks, while the disk is open.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -19,36 +19,37 @@ use crate::{Notify, StreamReceiver, StreamSender, World};
 
 /// How long a server may take to negotiate, in microseconds.
 const NEGOTIATION_US: u64 = 10_000_000;
-/// Pause before a connection is made, in microseconds. A server may still be carrying out writes of a connection that
-/// has ended, this process's or that of one that was killed: they must not come after newer ones.
+/// Pause before each connect, in microseconds. A server may still carry out writes of an earlier connection, of this
+/// process or of one that was killed. These must end before newer writes arrive.
 pub(super) const PAUSE_US: u64 = 1_000_000;
-/// Time between two looks at what is waited for, in microseconds.
+/// Time between two checks for timeouts, in microseconds.
 const LOOK_US: u64 = 1_000_000;
-/// Looks for which an answer may be away. Counted, not timed: while this process itself stands still nobody looks.
+/// Most checks for which an answer may be missing. Counted instead of timed, so that time in which this process
+/// itself stands still does not count.
 const TIMEOUT_LOOKS: u64 = 30;
 
-/// What may be the matter with a server that says nothing.
-const BUSY: &str = "it may serve one client at a time, and have one, or one that died unnoticed: then start the server again";
+/// Why a server may be silent.
+const BUSY: &str = "it may serve only one client at a time and have another one, or one that died unnoticed: then restart the server";
 
-/// What a disk and its link have in common.
+/// The shared state of a disk and its link.
 pub(super) struct Shared {
     pub(super) world: World,
     pub(super) url: Url,
     pub(super) export: Export,
     pub(super) replay_log: RefCell<ReplayLog>,
-    /// The first block, if it was read and is not being changed: it tells this disk from another one.
+    /// The first block, if it was read and has not been written since: it identifies the disk.
     pub(super) first: RefCell<Option<Buf>>,
-    /// Given when there is something to send, or nobody has the disk any more.
+    /// Notified when there is something to send, or the disk has been closed.
     pub(super) news: Notify,
-    /// Given when a flush has ended.
+    /// Notified when a flush has ended.
     pub(super) flushed: Notify,
-    /// Given when the disk is lost.
+    /// Notified when the disk is lost.
     pub(super) lost: Notify,
-    /// Nobody has the disk any more.
+    /// The disk has been closed.
     pub(super) over: Cell<bool>,
-    /// Looks so far.
+    /// Checks for timeouts so far.
     looks: Cell<u64>,
-    /// The look since which there is no connection, and why.
+    /// While there is no connection: the check at which it was lost, and why.
     down: RefCell<Option<(u64, String)>>,
 }
 
@@ -90,7 +91,7 @@ impl Shared {
     }
 }
 
-/// Serves the disk until nobody has it, or it is lost.
+/// Serves the disk until it is closed or lost.
 pub(super) async fn run(shared: Rc<Shared>, link: Link) {
     let (serving, watching) = (pin!(serve(&shared, link)), pin!(watch(&shared)));
     let why = match select(serving, watching).await {
@@ -102,7 +103,7 @@ pub(super) async fn run(shared: Rc<Shared>, link: Link) {
     }
 }
 
-/// Ends when the timeout has passed. Returns what to say then.
+/// Ends when the server has been silent for too long. Returns the error message.
 async fn watch(shared: &Shared) -> String {
     loop {
         shared.world.sleep(LOOK_US).await;
@@ -119,7 +120,8 @@ async fn watch(shared: &Shared) -> String {
     }
 }
 
-/// One connection after the other. Returns why there can be no more, or nothing if nobody wants one.
+/// Serves on one connection after the other. Returns why no further one is possible, or [`None`] if the disk was
+/// closed.
 async fn serve(shared: &Shared, mut link: Link) -> Option<String> {
     loop {
         let why = match talk(shared, link).await {
@@ -148,7 +150,7 @@ async fn serve(shared: &Shared, mut link: Link) -> Option<String> {
     }
 }
 
-/// Makes a connection and brings the server to where the last one was.
+/// Connects again and repeats the writes that the server may have lost.
 async fn again(shared: &Shared) -> Result<Link, RemoteError> {
     let (mut link, export) = connect(&shared.world, &shared.url).await?;
     let old = shared.export;
@@ -174,7 +176,7 @@ async fn again(shared: &Shared) -> Result<Link, RemoteError> {
             )));
         }
         if link.receiver.body(BLOCK).await? != first {
-            let text = "another disk is exported under this name: its first 4 KiB are different; see which one it is";
+            let text = "another disk is exported under this name: its first 4 KiB are different; correct the server or the URL";
             return Err(RemoteError::Fatal(text.to_owned()));
         }
     }
@@ -203,7 +205,7 @@ pub(super) async fn connect(world: &World, url: &Url) -> Result<(Link, Export), 
     Ok((link, export))
 }
 
-/// Sends what is asked and takes what is answered, until the connection ends or nobody wants it.
+/// Sends requests and takes replies until the connection ends or the disk is closed.
 async fn talk(shared: &Shared, link: Link) -> Result<(), RemoteError> {
     let Link { mut sender, mut receiver } = link;
     let (asking, hearing) = (pin!(ask(shared, &mut sender)), pin!(hear(shared, &mut receiver)));
@@ -243,11 +245,11 @@ async fn hear(shared: &Shared, receiver: &mut StreamReceiver) -> Result<(), Remo
 async fn reply(receiver: &mut StreamReceiver) -> Result<SimpleReply, RemoteError> {
     match SimpleReply::parse(&head(receiver, REPLY_LEN).await?) {
         Some(reply) => Ok(reply),
-        None => protocol_error("it answers with something else than a reply"),
+        None => protocol_error("its reply has a wrong format"),
     }
 }
 
-/// The next bytes, which are due.
+/// The next `len` bytes, which must come.
 async fn head(receiver: &mut StreamReceiver, len: usize) -> Result<Vec<u8>, RemoteError> {
     let head = receiver.head(len).await?;
     head.ok_or_else(|| RemoteError::Transient("the server closed the connection".to_owned()))
@@ -257,8 +259,9 @@ impl Link {
     async fn negotiate(&mut self, name: &str) -> Result<Export, RemoteError> {
         let mut negotiation = Negotiation::new(name);
         let greeting = self.receiver.head(GREETING_LEN).await?;
-        let greeting = greeting
-            .ok_or_else(|| RemoteError::Transient(format!("the server turns everybody away; {BUSY}")))?;
+        let greeting = greeting.ok_or_else(|| {
+            RemoteError::Transient(format!("the server closes the connection before its greeting; {BUSY}"))
+        })?;
         self.sender.send(&negotiation.greeted(&greeting)?, Buf::empty()).await?;
         loop {
             let (kind, len) = negotiation.data_len(&head(&mut self.receiver, OPTION_REPLY_LEN).await?)?;
@@ -269,14 +272,14 @@ impl Link {
         }
     }
 
-    /// Sends a request and waits for its reply; the payload is left for the caller.
+    /// Sends a request and waits for its reply; the caller reads the payload.
     async fn exchange(&mut self, request: Request, parts: Vec<Buf>) -> Result<SimpleReply, RemoteError> {
         self.sender.send_parts(&request.encode(), parts).await?;
         let reply = reply(&mut self.receiver).await?;
         if reply.cookie == request.cookie {
             Ok(reply)
         } else {
-            protocol_error("it answers what it was not asked")
+            protocol_error("it answers a request that it was not sent")
         }
     }
 }

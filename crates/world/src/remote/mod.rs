@@ -1,4 +1,4 @@
-//! A disk that another machine lends: the client's side of NBD.
+//! A remote disk, which another machine lends: the client's side of NBD.
 //!
 //! ```text
 //! Disk: read, write, sync ──▶ ReplayLog: asked, or not covered by a flush ──▶ link: one connection after the other
@@ -6,20 +6,20 @@
 //!    └──── completion ───────────┴────────────── replies ◀───────────────────────┴ requests as they come
 //! ```
 //!
-//! The connection may break and the server start anew: what was asked and not answered, and every write that no flush
-//! covers, is in the replay log and is sent again, in order. So a sync means what it means on any disk, and nobody above
-//! notices more than a pause; one that lasts too long, and every answer that makes no sense, is the loss of the disk.
-//! It stands on [`crate::World`], so it runs in the simulated one too, where its servers lose their power.
+//! The connection may break and the server may restart. The replay log has all unanswered requests, and every write
+//! that no flush covers. On a new connection they are sent again, in order. So a sync means the same as on any disk,
+//! and callers notice only a pause. The disk is lost if the pause is too long, or if an answer is invalid. This
+//! module uses only [`crate::World`], so it also runs in simulations, where its servers lose their power.
 //!
 //! | file | what |
 //! |---|---|
-//! | `url.rs` | where a disk is |
-//! | `disk.rs` | what callers see |
-//! | `replay_log.rs` | requests and writes, without I/O |
-//! | `link.rs` | the connection: made, lost, made again |
+//! | `url.rs` | the URL of a disk |
+//! | `disk.rs` | the interface for callers |
+//! | `replay_log.rs` | unanswered requests and unflushed writes, without I/O |
+//! | `link.rs` | connects, and connects again |
 //! | `negotiation.rs` | the negotiation, without I/O |
-//! | `error.rs` | what goes wrong |
-//! | `completion.rs` | an answer that is waited for |
+//! | `error.rs` | errors |
+//! | `completion.rs` | an answer that a task waits for |
 
 mod completion;
 mod disk;

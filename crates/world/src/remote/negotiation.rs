@@ -1,4 +1,4 @@
-//! The negotiation: from the server's greeting to an export.
+//! The NBD negotiation: from the server's greeting to an export.
 //!
 //! ```text
 //! server: greeting ──▶ Negotiation::greeted ──▶ client: flags, option Go
@@ -11,21 +11,21 @@ use crate::nbd::{Input, OptionReplyHeader, option};
 
 /// Bytes of the server's greeting.
 pub(super) const GREETING_LEN: usize = 18;
-/// Most bytes of an answer's data that are looked at.
+/// Most bytes of an answer's data that are accepted.
 const DATA_MAX: u32 = crate::STREAM_HEAD_MAX as u32;
-/// Answers to one option.
+/// Most answers to one option.
 const ANSWERS_MAX: u32 = 64;
-/// Most characters of a server's words that are passed on.
+/// Most characters of a server's message that are shown.
 const WORDS_MAX: usize = 200;
 
-/// What a server lends.
+/// An export of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Export {
     /// Bytes.
     pub(super) size: u64,
     /// Transmission flags.
     pub(super) flags: u16,
-    /// Every request is a multiple of so many bytes, and at one.
+    /// Offset and length of every request are multiples of this, in bytes.
     pub(super) block: u32,
     /// Most bytes of one request.
     pub(super) most: u32,
@@ -34,9 +34,9 @@ pub(super) struct Export {
 /// One negotiation.
 pub(super) struct Negotiation<'a> {
     name: &'a str,
-    /// Size and flags, once told.
+    /// Size and flags, once they are known.
     export: Option<(u64, u16)>,
-    /// Smallest and largest request. A server that tells neither takes what everybody takes.
+    /// Smallest and largest request. If the server does not say, the protocol's defaults.
     sizes: (u32, u32),
     answers: u32,
 }
@@ -46,12 +46,12 @@ impl<'a> Negotiation<'a> {
         Negotiation { name, export: None, sizes: (1, REQUEST_MAX), answers: 0 }
     }
 
-    /// What the client says to the greeting.
+    /// The client's answer to the greeting.
     pub(super) fn greeted(&self, greeting: &[u8]) -> Result<Vec<u8>, RemoteError> {
         let mut input = Input(greeting);
         let words = (input.u64(), input.u64(), input.u16());
         let (Some(MAGIC), Some(OPTION_MAGIC), Some(flags)) = words else {
-            return protocol_error("it does not greet as one");
+            return protocol_error("its greeting is not that of an NBD server");
         };
         let flags = u32::from(flags);
         if flags & FIXED_NEWSTYLE == 0 {
@@ -70,7 +70,7 @@ impl<'a> Negotiation<'a> {
         Ok([&ours[..], &option(OPT_GO, &data.concat())].concat())
     }
 
-    /// Bytes of data behind the header of an answer.
+    /// Kind of an answer and bytes of its data, from its header.
     pub(super) fn data_len(&mut self, head: &[u8]) -> Result<(u32, usize), RemoteError> {
         self.answers += 1;
         match OptionReplyHeader::parse(head) {
@@ -79,17 +79,17 @@ impl<'a> Negotiation<'a> {
             {
                 Ok((kind, len as usize))
             }
-            _ => protocol_error("it does not answer the request for an export"),
+            _ => protocol_error("its answer to the request for an export is invalid"),
         }
     }
 
-    /// Takes an answer's data. The export, once that was the last one.
+    /// Takes an answer's data. Returns the export after the last one.
     pub(super) fn answered(&mut self, kind: u32, data: &[u8]) -> Result<Option<Export>, RemoteError> {
         match kind {
             REP_INFO => self.informed(data).map(|()| None),
             REP_ACK => {
                 let Some((size, flags)) = self.export else {
-                    return protocol_error("it grants an export and does not say which");
+                    return protocol_error("it grants an export and does not give its size");
                 };
                 let (block, most) = self.sizes;
                 Export { size, flags, block, most }.sound().map(Some)
@@ -103,7 +103,7 @@ impl<'a> Negotiation<'a> {
         match input.u16() {
             Some(INFO_EXPORT) => {
                 let (Some(size), Some(flags), true) = (input.u64(), input.u16(), input.is_at_end()) else {
-                    return protocol_error("it describes the export in a wrong way");
+                    return protocol_error("it describes the export wrongly");
                 };
                 self.export = Some((size, flags));
             }
@@ -111,12 +111,12 @@ impl<'a> Negotiation<'a> {
                 let (Some(block), Some(_), Some(most), true) =
                     (input.u32(), input.u32(), input.u32(), input.is_at_end())
                 else {
-                    return protocol_error("it describes its block sizes in a wrong way");
+                    return protocol_error("it describes its block sizes wrongly");
                 };
                 self.sizes = (block, most);
             }
             Some(_) => {}
-            None => return protocol_error("it informs of nothing"),
+            None => return protocol_error("it sends an information without a type"),
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl<'a> Negotiation<'a> {
                 "the server has no export `{name}`{words}; `nbdinfo --list` shows those that it has"
             )),
             REP_ERR_POLICY | REP_ERR_SHUTDOWN => RemoteError::Transient(format!(
-                "the server does not give the export `{name}` away now{words}"
+                "the server does not give access to the export `{name}` now{words}"
             )),
             REP_ERR_TLS_REQD => {
                 RemoteError::Fatal(format!("the server insists on TLS{words}; start it without"))
@@ -142,13 +142,13 @@ impl<'a> Negotiation<'a> {
                 "the server refuses the export `{name}`, error {}{words}",
                 kind & 0xffff
             )),
-            _ => RemoteError::Fatal("it answers a request for an export with something else".to_owned()),
+            _ => RemoteError::Fatal("the server answers a request for an export with something else; check that it is an NBD server".to_owned()),
         }
     }
 }
 
 impl Export {
-    /// The export, if a brick can be on it.
+    /// The export, if a brick can use it.
     fn sound(self) -> Result<Export, RemoteError> {
         let wrong = |text: &str| Err(RemoteError::Fatal(text.to_owned()));
         let block = types::limits::BLOCK as u32;
@@ -167,7 +167,7 @@ impl Export {
         Ok(self)
     }
 
-    /// Bytes that can be reached: whole blocks.
+    /// Usable bytes: whole blocks.
     pub(super) fn len(&self) -> u64 {
         self.size / u64::from(self.block) * u64::from(self.block)
     }

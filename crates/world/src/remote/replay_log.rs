@@ -1,4 +1,4 @@
-//! What was asked and not answered, and what was written and is not durable for certain. No I/O.
+//! Requests without an answer, and writes that may not be durable yet. No I/O.
 //!
 //! ```text
 //! ask ──▶ open, unsent ──next──▶ open, sent ──answered──▶ a read: done; a write: kept
@@ -6,8 +6,8 @@
 //!              └───────broken────────┘                                        ▼ answer is answered: forgotten
 //! ```
 //!
-//! A flush covers the writes that were answered before it was sent, and no others: so says the protocol. Until one
-//! does, a server that starts anew may have forgotten them, and they are sent again ([`ReplayLog::to_repeat`]).
+//! By the protocol, a flush covers exactly the writes that were answered before it was sent. A restarted server may
+//! have lost writes that no flush covers, so these are sent again ([`ReplayLog::to_repeat`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,7 +28,7 @@ pub(super) struct Piece {
     pub(super) parts: Vec<Buf>,
 }
 
-/// What can be asked.
+/// A request of a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Task {
     Read { offset: u64, len: u32 },
@@ -55,29 +55,29 @@ impl Task {
     }
 }
 
-/// Not answered yet.
+/// A request without an answer.
 struct Open {
     task: Task,
-    /// When it was asked.
+    /// When the caller asked.
     since: u64,
-    /// On this connection.
+    /// Whether it was sent on this connection.
     sent: bool,
-    /// Of a flush that is sent: number of the last answer before it.
+    /// For a flush that was sent: the number of the last write answered before it.
     covers: u64,
     completion: Rc<Completion>,
 }
 
-/// Answered, and no flush covers it.
+/// A write that was answered and that no flush covers yet.
 struct Kept {
     piece: Piece,
-    /// Number of its answer.
+    /// The number of its answer.
     answer: u64,
 }
 
-/// See the module.
+/// Requests without an answer, and writes that no flush covers.
 #[derive(Default)]
 pub(super) struct ReplayLog {
-    /// Cookies given so far: they tell the order of asking.
+    /// The last cookie given. Cookies give the order of requests.
     cookies: u64,
     open: BTreeMap<u64, Open>,
     unsent: BTreeSet<u64>,
@@ -91,7 +91,7 @@ pub(super) struct ReplayLog {
 }
 
 impl ReplayLog {
-    /// Takes in a task, asked at a time of which only the order and distance matter.
+    /// Adds a request. `since` may be in any unit of time.
     pub(super) fn ask(&mut self, task: Task, since: u64) -> io::Result<Rc<Completion>> {
         if let Some(error) = self.error() {
             return Err(error);
@@ -123,10 +123,10 @@ impl ReplayLog {
         Some((open.task.request(cookie), parts))
     }
 
-    /// Bytes that follow a reply.
+    /// Bytes of the payload that follows a reply.
     pub(super) fn payload(&self, reply: SimpleReply) -> Result<usize, RemoteError> {
         if reply.code == CODE_SHUTDOWN {
-            return Err(RemoteError::Transient("the server says that it is going down".to_owned()));
+            return Err(RemoteError::Transient("the server is shutting down".to_owned()));
         }
         match self.open.get(&reply.cookie).filter(|open| open.sent).map(|open| &open.task) {
             Some(Task::Read { len, .. }) if reply.code == 0 => Ok(*len as usize),
@@ -135,7 +135,7 @@ impl ReplayLog {
         }
     }
 
-    /// Takes a reply with its payload, of which [`ReplayLog::payload`] has told the length.
+    /// Takes a reply with its payload, whose length is [`ReplayLog::payload`].
     pub(super) fn answered(&mut self, reply: SimpleReply, body: Buf) -> Result<(), RemoteError> {
         self.payload(reply)?;
         let Some(open) = self.open.get(&reply.cookie) else { return Ok(()) };
@@ -164,20 +164,20 @@ impl ReplayLog {
         Ok(())
     }
 
-    /// What was answered up to this number is durable.
+    /// Drops writes that were answered up to this number: they are durable.
     fn forget_upto(&mut self, answer: u64) {
         let durable = self.kept.extract_if(.., |_, kept| kept.answer <= answer);
         self.unflushed -= durable.map(|(_, kept)| kept.piece.len as usize).sum::<usize>();
     }
 
-    /// The connection is gone: nothing counts as sent.
+    /// The connection is gone, so all open requests count as unsent.
     pub(super) fn broken(&mut self) {
         self.open.values_mut().for_each(|open| open.sent = false);
         self.unsent = self.open.keys().copied().collect();
     }
 
-    /// Every write that the server may not have, in the order of asking. Before anything else is sent on a new
-    /// connection they are repeated one by one, for a later one may lie over an earlier one.
+    /// Every write that the server may have lost, in the order of the requests. On a new connection these are
+    /// repeated first, one by one, because a later write may overlap an earlier one.
     pub(super) fn to_repeat(&self) -> Vec<u64> {
         let open = self.open.iter().filter(|(_, open)| matches!(open.task, Task::Write(_)));
         let cookies: BTreeSet<u64> =
@@ -185,7 +185,7 @@ impl ReplayLog {
         cookies.into_iter().collect()
     }
 
-    /// The request of a write that is repeated.
+    /// The request that repeats a write.
     pub(super) fn repeat(&mut self, cookie: u64) -> Option<(Request, Vec<Buf>)> {
         if let Some(Kept { piece, .. }) = self.kept.get(&cookie) {
             let parts = piece.parts.clone();
@@ -195,7 +195,7 @@ impl ReplayLog {
         self.send(cookie)
     }
 
-    /// Takes the reply to a write that was repeated.
+    /// Takes the reply to a repeated write.
     pub(super) fn repeated(&mut self, reply: SimpleReply) -> Result<(), RemoteError> {
         match reply.code {
             0 if self.kept.contains_key(&reply.cookie) => Ok(()),
@@ -204,7 +204,7 @@ impl ReplayLog {
         }
     }
 
-    /// When the oldest request was asked that is not answered.
+    /// The time of the oldest request without an answer.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.open.values().next().map(|open| open.since)
     }
@@ -214,12 +214,12 @@ impl ReplayLog {
         self.flushes > 0
     }
 
-    /// Bytes of writes that no flush covers, answered or not.
+    /// Bytes of all writes that no flush covers, answered or not.
     pub(super) fn unflushed(&self) -> usize {
         self.unflushed
     }
 
-    /// Nothing can be had any more: whoever waits, and whoever asks from here on, is told so.
+    /// Marks the disk as lost: all waiting and all later requests fail with `text`.
     pub(super) fn lose(&mut self, text: String) {
         self.lost.get_or_insert(text);
         self.unsent.clear();

@@ -1,3 +1,6 @@
+//! A disk that an NBD server lends loses nothing for as long as the server keeps its word, and is given up with a
+//! reason otherwise: the server dies, forgets, hangs and comes back, and bytes and texts are compared.
+
 mod hostile;
 mod server;
 mod storm;
@@ -226,7 +229,7 @@ fn the_connection_ends_with_the_disk() {
 
 /// The same on real sockets: TCP and a socket in the file system.
 #[test]
-fn real_sockets() {
+fn bytes_come_back_over_real_sockets_also_after_a_break() {
     let folder = std::env::temp_dir().join(format!("shoal-remote-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();

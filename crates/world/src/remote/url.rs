@@ -1,18 +1,18 @@
-//! Where a disk is, as libnbd writes it: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
+//! The URL of a disk, in libnbd's form: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`.
 //!
-//! Source: `doc/uri.md` of the NBD project. What it allows beyond this (TLS, users, vsock) is refused.
+//! Source: `doc/uri.md` of the NBD project. Other forms that it allows (TLS, users, vsock) are refused.
 
 use std::io;
 
 use crate::nbd::consts::NAME_MAX;
 
-/// Where NBD servers listen unless told otherwise (IANA).
+/// The default port of NBD servers (IANA).
 const PORT: u16 = 10_809;
 
-/// A place and the name of an export there.
+/// A server and the name of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Url {
-    /// As it was given, for messages.
+    /// The text of the URL, for messages.
     pub(super) text: String,
     pub(super) endpoint: Endpoint,
     pub(super) export: String,
@@ -26,7 +26,7 @@ pub(super) enum Endpoint {
     Unix(String),
 }
 
-/// Whether `text` is meant as a URL, and not as a path.
+/// Whether `text` is a URL and not a path.
 pub(crate) fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| scheme.starts_with("nbd"))
@@ -62,7 +62,7 @@ impl Url {
     }
 }
 
-/// `host:port`, from a host that may lack its port.
+/// `host:port`, from a host with or without a port.
 fn address(host: &str) -> Option<String> {
     // The colons of an IPv6 address are within brackets.
     let (name, port) = match host.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
@@ -74,7 +74,7 @@ fn address(host: &str) -> Option<String> {
     sound.then(|| format!("{name}:{port}"))
 }
 
-/// Text with its `%xx` replaced. `None` if that is not possible, or no text.
+/// Decodes `%xx`. `None` if that fails, or the result is not UTF-8.
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');

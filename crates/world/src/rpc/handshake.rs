@@ -1,4 +1,4 @@
-//! The first three frames of a connection, from both sides.
+//! The handshake at the start of a connection, for both sides.
 //!
 //! ```text
 //! caller                                  answerer
@@ -18,16 +18,16 @@ use types::{Buf, ClusterId, Epoch, Refusal};
 use super::{CallError, Identity};
 use crate::{Frame, Receiver, Sender, World};
 
-/// How long the other side may take for its part, in microseconds.
+/// How long the handshake may take, in microseconds.
 pub(super) const HANDSHAKE_US: u64 = 5_000_000;
-/// Bytes that a frame of the handshake may have, about ten times what it needs.
+/// Most bytes of a frame of the handshake, about ten times what it needs.
 const HANDSHAKE_MAX: usize = 1 << 10;
 
 fn frame<R: Record>(record: &R, cluster: ClusterId, flags: Flags) -> Frame {
     Frame::new(R::KIND, 0, cluster, Epoch(0), flags, wire::to_bytes(record), Buf::empty())
 }
 
-/// Compares without telling by its time how much was right.
+/// Compares in constant time.
 fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b))) == 0
 }
@@ -38,7 +38,7 @@ fn nonce(world: &World) -> [u8; 32] {
     nonce
 }
 
-/// Introduces us; the cluster that the other side has proved to belong to.
+/// The caller's side of the handshake. Returns the server's cluster.
 pub(super) async fn initiate(
     world: &World,
     identity: &Identity,
@@ -63,7 +63,7 @@ pub(super) async fn initiate(
     Ok(welcome.cluster)
 }
 
-/// Sends one record and reads another.
+/// Sends a record and reads the answer.
 async fn ask<Q: Record, A: Record>(
     cluster: ClusterId,
     record: &Q,
@@ -96,13 +96,13 @@ fn is_other_version(error: &io::Error) -> bool {
     matches!(header, Some(HeaderError::Version(_)))
 }
 
-/// Why a caller was not let in.
+/// Why a server rejects a caller.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
-    /// It went away, or what it sent was no handshake.
+    /// The caller went away, or sent something that is not a handshake.
     #[error("no handshake: {0}")]
     Silent(io::Error),
-    /// It has been told.
+    /// The server refused, and has sent the reason.
     #[error("refused: {0}")]
     Refused(Refusal),
 }
@@ -113,7 +113,7 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Hears a caller out; what it is, once it has proved that it knows the key.
+/// The server's side of the handshake. Returns the caller's role once it has proved that it knows the key.
 pub(super) async fn respond(
     world: &World,
     identity: &Identity,
@@ -122,7 +122,7 @@ pub(super) async fn respond(
 ) -> Result<Role, HandshakeError> {
     let heard = hear(world, identity, sender, receiver).await;
     if let Err(HandshakeError::Refused(reason)) = heard {
-        // The reason is a courtesy; the connection ends either way.
+        // The connection ends even if this message cannot be sent.
         let refused = frame(&Refused { reason }, identity.cluster, Flags::REFUSED);
         let _ = sender.send(refused).await;
     }

@@ -1,4 +1,4 @@
-//! News within one thread: something has happened, once and for all.
+//! A flag within one thread that is set once and stays set.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Poll, Waker};
 
-/// Whether something has happened, for any number of tasks that wait for it.
+/// A flag that any number of tasks can wait for.
 #[derive(Default)]
 pub(super) struct Latch {
     is_set: Cell<bool>,
@@ -41,7 +41,7 @@ impl Latch {
             if let Poll::Ready(output) = f.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            // `f` may have set it.
+            // `f` may have set the flag.
             if self.is_set() {
                 return Poll::Ready(None);
             }

@@ -1,4 +1,4 @@
-//! The asking side: one connection per address, shared by every call to it.
+//! The caller's side: one connection per address, shared by all calls to it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,17 +17,17 @@ use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
 use crate::{Frame, Receiver, Sender, World};
 
-/// The connections of one world to others: one per address, each shared by any number of calls.
+/// The outgoing connections of one world: one per address, each shared by any number of calls.
 ///
-/// Every connection has a task that reads. A call on a quiet connection writes its request itself; under load the
-/// requests gather at the connection's writer task and leave in batches. Dropping the last clone closes everything.
+/// Each connection has a task that reads. A call on a quiet connection sends its request itself. Under load, requests
+/// are queued and the connection's writer task sends them in batches. Dropping the last clone closes all connections.
 #[derive(Clone)]
 pub struct Peers(Rc<Inner>);
 
 struct Inner {
     world: World,
     identity: Identity,
-    /// Zeros until it is learned.
+    /// Zeros until it is known.
     cluster: Cell<ClusterId>,
     links: RefCell<BTreeMap<String, Rc<Link>>>,
 }
@@ -45,7 +45,7 @@ impl Peers {
         Peers(Rc::new(Inner { world, identity, cluster, links: RefCell::default() }))
     }
 
-    /// Asks the server at `address`, connecting to it first if need be; gives up after [`CALL_TIMEOUT_US`].
+    /// Calls the server at `address`, and connects first if necessary. Gives up after [`CALL_TIMEOUT_US`].
     pub async fn call<R: Request>(
         &self,
         address: &str,
@@ -56,11 +56,10 @@ impl Peers {
         self.call_within(CALL_TIMEOUT_US, address, epoch, request, payload).await
     }
 
-    /// As [`Peers::call`], giving up after `us` microseconds. A call that gives up waiting for its answer takes the
-    /// connection, and every other call on it, with it.
+    /// As [`Peers::call`], with a timeout of `us` microseconds. A call that times out while it waits for its answer
+    /// breaks the connection, so all other calls on it fail too.
     ///
-    /// # Cancel
-    /// A call that is dropped forgets its answer; dropped while it writes, it breaks the connection.
+    /// # Cancel The answer of a dropped call is ignored. A call that is dropped while it sends breaks the connection.
     pub async fn call_within<R: Request>(
         &self,
         us: u64,
@@ -82,7 +81,7 @@ impl Peers {
         match self.0.world.timeout(us, asking).await {
             Some(answer) => parse::<R>(answer?),
             None => {
-                // A connection still being made is left to the others who wait for it.
+                // If the connection is still being made, other calls may wait for it: leave it.
                 if link.settled.is_set() {
                     tracing::debug!(address, kind = R::NAME, "no answer in time");
                     self.0.remove(address, &link, CallError::Unreachable);
@@ -92,7 +91,7 @@ impl Peers {
         }
     }
 
-    /// Drops the connection to `address`; calls on it become [`CallError::Unreachable`].
+    /// Drops the connection to `address`; calls on it fail with [`CallError::Unreachable`].
     pub fn forget(&self, address: &str) {
         let link = self.0.links.borrow_mut().remove(address);
         if let Some(link) = link {
@@ -100,7 +99,7 @@ impl Peers {
         }
     }
 
-    /// The cluster: that of the identity, or, if it was zeros, the one learned since (zeros until then).
+    /// The cluster of the identity. If that was zeros: the cluster of the first server reached (zeros until then).
     pub fn cluster(&self) -> ClusterId {
         self.0.cluster.get()
     }
@@ -111,14 +110,14 @@ impl Peers {
         }
         let link = Rc::new(Link::default());
         self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
-        // A task of its own: a caller who gives up does not take the beginning connection from the others.
+        // In its own task, so that a caller that gives up does not end the connection attempt for the others.
         self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
         link
     }
 }
 
 impl Inner {
-    /// Closes `link` and forgets it, unless another one stands in its place already.
+    /// Closes `link` and removes it, unless another one has already replaced it.
     fn remove(&self, address: &str, link: &Rc<Link>, error: CallError) {
         let mut links = self.links.borrow_mut();
         if links.get(address).is_some_and(|other| Rc::ptr_eq(other, link)) {
@@ -128,7 +127,7 @@ impl Inner {
         link.close(error);
     }
 
-    /// Takes over the cluster of the first server met.
+    /// Learns the cluster from the first server reached.
     fn learn(&self, theirs: ClusterId) -> Result<(), CallError> {
         if self.cluster.get() == ClusterId::default() {
             self.cluster.set(theirs);
@@ -137,7 +136,7 @@ impl Inner {
     }
 }
 
-/// A connection, from the first wish for it to its end.
+/// A connection, from the first request for it to its end.
 #[derive(Default)]
 struct Link {
     stage: RefCell<Stage>,
@@ -155,7 +154,7 @@ enum Stage {
     Closed(CallError),
 }
 
-/// A call that waits.
+/// A call that waits for its answer.
 #[derive(Default)]
 struct Pending {
     waker: Option<Waker>,
@@ -180,7 +179,7 @@ impl Link {
         }
     }
 
-    /// Ends it for everybody; the first reason stays.
+    /// Closes it for all calls. The first reason is kept.
     fn close(&self, error: CallError) {
         let mut stage = self.stage.borrow_mut();
         if matches!(*stage, Stage::Closed(_)) {
@@ -196,7 +195,7 @@ impl Link {
     }
 }
 
-/// The place of one call among those that wait; given up when dropped.
+/// A waiting call's entry in `pending`; removed when dropped.
 struct Ticket<'a> {
     link: &'a Link,
     id: u64,
@@ -246,13 +245,16 @@ fn parse<R: Request>(answer: Frame) -> Result<(R::Reply, Buf), CallError> {
         return Err(CallError::BadReply);
     }
     if !covered::is_whole(&reply, &answer.payload) {
-        tracing::warn!(kind = R::Reply::NAME, "an answer was damaged on its way: as good as none");
+        tracing::warn!(
+            kind = R::Reply::NAME,
+            "the payload of an answer does not match its checksums: the answer is ignored"
+        );
         return Err(CallError::Unreachable);
     }
     Ok((reply, answer.payload))
 }
 
-/// Connects, then serves the connection's answers until it ends.
+/// Connects, then delivers the connection's answers until it ends.
 async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     let Some((world, identity)) = peers.upgrade().map(|peers| {
         let identity = Identity { cluster: peers.cluster.get(), ..peers.identity.clone() };
@@ -269,7 +271,7 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     let error = match opened {
         Ok((sender, receiver, cluster)) => {
             let send_queue = Rc::new(SendQueue::new(sender));
-            // Forgotten while it was being made.
+            // The connection was dropped while it was being made.
             if link.settled.is_set() {
                 return;
             }
@@ -303,17 +305,17 @@ async fn connect(
     Ok((sender, receiver, cluster))
 }
 
-/// Hands answers to those who wait for them, until the connection ends or makes no sense.
+/// Delivers answers to the waiting calls until the connection ends or an invalid frame arrives.
 async fn read(mut receiver: Receiver, link: &Link, cluster: ClusterId) {
     loop {
         match receiver.recv().await {
             Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == cluster => {
-                // An answer that nobody waits for any more is dropped.
+                // No call waits for it any more: drop it.
                 if let Some(pending) = link.pending.borrow_mut().get_mut(&frame.header.request) {
                     pending.put(Ok(frame));
                 }
             }
-            Ok(Some(_)) => return tracing::debug!("a frame that answers nothing"),
+            Ok(Some(_)) => return tracing::debug!("a frame that is not an answer of this cluster"),
             Ok(None) => return,
             Err(error) => return tracing::debug!(%error, "cannot receive"),
         }

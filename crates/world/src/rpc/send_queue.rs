@@ -1,4 +1,4 @@
-//! The sending half of a connection that several tasks share.
+//! The sending direction of a connection, shared by several tasks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,15 +9,16 @@ use std::task::{Poll, Waker};
 use super::latch::{Latch, wake};
 use crate::{Frame, Sender};
 
-/// A sender whose users write themselves when nobody else does, and leave their frames to the writer task otherwise.
+/// A shared sender. A task sends its frame itself if the sender is free; otherwise it queues the frame for the writer
+/// task.
 ///
-/// # Invariants
-/// Frames leave in the order in which they were given: who finds frames queued, or the sender taken, queues its own.
+/// # Invariants Frames are sent in the order in which they were given. So a task queues its frame if other frames are
+/// queued or the sender is taken.
 pub(super) struct SendQueue {
-    /// Taken out by whoever writes.
+    /// [`None`] while a task writes.
     sender: Cell<Option<Sender>>,
     queue: RefCell<VecDeque<Frame>>,
-    /// Frames left to the writer task and not yet sent.
+    /// Frames queued for the writer task and not yet sent.
     unsent: Cell<usize>,
     /// Bytes of their payloads.
     unsent_bytes: Cell<usize>,
@@ -41,7 +42,7 @@ impl SendQueue {
         &self.broken
     }
 
-    /// Leaves a frame to the writer task, which sends all that it finds at once.
+    /// Queues a frame for the writer task, which sends all queued frames together.
     pub(super) fn queue(&self, frame: Frame) {
         if self.broken.is_set() {
             return;
@@ -52,10 +53,9 @@ impl SendQueue {
         wake(&self.writer);
     }
 
-    /// Sends a frame from this very task if nothing stands before it: no hand-over on a quiet connection.
+    /// Sends a frame from this task if no other frame is before it. So a quiet connection needs no switch of tasks.
     ///
-    /// # Cancel
-    /// Dropped halfway, it breaks the connection.
+    /// # Cancel If it is dropped while it sends, the connection breaks.
     pub(super) async fn send(&self, frame: Frame) {
         if !self.queue.borrow().is_empty() {
             self.queue(frame);
@@ -69,7 +69,7 @@ impl SendQueue {
         writing.send_all(vec![frame]).await;
     }
 
-    /// Frames left to the writer task and not yet sent.
+    /// Frames queued for the writer task and not yet sent.
     pub(super) fn unsent(&self) -> usize {
         self.unsent.get()
     }
@@ -79,7 +79,7 @@ impl SendQueue {
         self.unsent_bytes.get()
     }
 
-    /// Sends what is queued until the connection breaks; calls `sent` after each batch.
+    /// The writer task: sends queued frames until the connection breaks; calls `sent` after each batch.
     pub(super) async fn write(&self, sent: impl Fn()) {
         let writing = async {
             loop {
@@ -108,7 +108,7 @@ impl SendQueue {
         self.broken.or(writing).await;
     }
 
-    /// Breaks the connection: both halves are dropped as soon as their users let go of them.
+    /// Breaks the connection: both directions are dropped as soon as their users release them.
     pub(super) fn close(&self) {
         self.broken.set();
         self.queue.borrow_mut().clear();
@@ -116,7 +116,7 @@ impl SendQueue {
     }
 }
 
-/// The sender in use. Comes back to the send_queue at the end, unless the writing was given up.
+/// The sender while it is in use. Returns to the queue after success; otherwise the connection is closed.
 struct Writing<'a> {
     send_queue: &'a SendQueue,
     sender: Option<Sender>,
@@ -147,7 +147,7 @@ impl Writing<'_> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        // Still here: an error, or half a frame on the wire.
+        // The send failed, or was dropped with half a frame on the wire.
         if self.sender.is_some() {
             self.send_queue.close();
         }

@@ -1,4 +1,4 @@
-//! The answering side.
+//! The server's side: answers requests.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -16,15 +16,17 @@ use super::send_queue::SendQueue;
 use super::{Answer, Call, Handler, Identity, LocalBoxFuture};
 use crate::{Conn, Frame, Listener, Receiver, World};
 
-/// Requests of one connection that may be in progress, or answered and not yet sent; the next is not read before.
+/// Most requests of one connection that are in progress, or whose answers are not yet sent. Then the server reads no
+/// further one.
 const IN_FLIGHT_MAX: usize = 256;
-/// Bytes of clients' payloads in progress, all connections together, beyond which a client's next request waits: there may
-/// be any number of them. Servers' payloads are left out; clients' requests wait for those, and each server has a bound
-/// of its own for what it accepts. A connection may always have one request in progress.
+/// Most bytes of payloads in progress from all clients together; beyond it, a client's next request waits. The number
+/// of clients is not bounded. Payloads from servers do not count: clients' requests wait for them, and each server
+/// bounds what it accepts from clients. A connection may always have one request in progress.
 const PAYLOADS_MAX: usize = 32 << 20;
-/// Bytes of answers that one connection may leave unread; no request of it is begun before it takes some.
+/// Most bytes of unsent answers of one connection. Then none of its requests is begun until it has read some answers.
 const ANSWERS_MAX: usize = 16 << 20;
-/// Pause after a failed accept, in microseconds: what is short, such as descriptors, needs time to come back.
+/// Pause after a failed accept, in microseconds. A scarce resource, such as file descriptors, needs time to become
+/// free.
 const ACCEPT_PAUSE_US: u64 = 10_000;
 
 struct Server {
@@ -33,17 +35,17 @@ struct Server {
     handler: Handler,
     /// Bytes of clients' payloads in progress.
     payloads: Cell<usize>,
-    /// Readers that wait for some of them to end.
+    /// Readers that wait until `payloads` becomes smaller.
     crowded: RefCell<Vec<Waker>>,
     /// Set when [`serve`] is dropped.
     stopped: Latch,
 }
 
-/// Accepts for ever and hands every call to `handler`. Requests of one connection reach it in order of arrival, each
-/// polled once before the next is read.
+/// Accepts connections for ever and passes every call to `handler`. It gets the requests of one connection in the
+/// order of arrival, and is polled once for each before the next one is read.
 ///
-/// Whoever cannot shake hands is turned away. A connection that ends leaves its requests running; dropping this future
-/// drops all connections and all requests.
+/// A caller whose handshake fails is rejected. If a connection ends, its requests go on. Dropping this future drops
+/// all connections and all requests.
 pub async fn serve(world: World, listener: Listener, identity: Identity, handler: Handler) {
     let server = Server {
         world: world.clone(),
@@ -73,13 +75,13 @@ impl Drop for Stop {
     }
 }
 
-/// One connection that has shaken hands.
+/// A connection after the handshake.
 struct Session {
     server: Rc<Server>,
     send_queue: SendQueue,
     role: Role,
     peer: String,
-    /// Requests that wait in tasks of their own.
+    /// Requests that continue in their own tasks.
     in_progress: Cell<usize>,
     /// The reader, while it waits for room.
     reader: Cell<Option<Waker>>,
@@ -119,14 +121,17 @@ impl Session {
                 Err(error) => return tracing::debug!(peer = self.peer, %error, "cannot receive"),
             };
             if frame.header.cluster != self.server.identity.cluster || frame.header.flags.is_reply() {
-                return tracing::debug!(peer = self.peer, "a frame out of place");
+                return tracing::debug!(
+                    peer = self.peer,
+                    "a frame of another cluster, or an answer where a request is expected"
+                );
             }
             self.room(frame.payload.len()).await;
             self.begin(frame).await;
         }
     }
 
-    /// Waits until another request, with so many bytes of payload, may be in flight.
+    /// Waits until another request, with `bytes` of payload, may be in progress.
     async fn room(&self, bytes: usize) {
         poll_fn(|cx| {
             let many = self.in_progress.get() + self.send_queue.unsent() >= IN_FLIGHT_MAX
@@ -146,12 +151,12 @@ impl Session {
         .await;
     }
 
-    /// What of a payload counts against [`PAYLOADS_MAX`].
+    /// Bytes of a payload that count against [`PAYLOADS_MAX`].
     fn bytes_of(&self, payload: usize) -> usize {
         if self.role == Role::Client { payload } else { 0 }
     }
 
-    /// Polls the request once here, which keeps the order; what is not done then goes on in a task of its own.
+    /// Polls the request once here, to keep the order. If it is not finished then, it continues in its own task.
     async fn begin(self: &Rc<Session>, frame: Frame) {
         let (request, epoch) = (frame.header.request, frame.header.epoch);
         let (name, world) = (task_name(frame.header.kind), &self.server.world);
@@ -166,7 +171,7 @@ impl Session {
             peer: self.peer.clone(),
         });
         match poll_fn(|cx| Poll::Ready(world.part(name, || answering.as_mut().poll(cx)))).await {
-            // Left to the writer: with more requests already here, their answers leave together.
+            // Leave it to the writer task: answers to requests that have already arrived are sent together.
             Poll::Ready(answer) => self.send_queue.queue(self.frame(request, epoch, answer)),
             Poll::Pending => {
                 self.in_progress.set(self.in_progress.get() + 1);

@@ -1,3 +1,6 @@
+//! A call is answered, refused, or its outcome is unknown, and no stranger gets further: servers die, networks break,
+//! and clients send wrong keys and garbage, in the simulated world and over real sockets.
+
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -461,7 +464,7 @@ fn seeds(default: u64) -> u64 {
 /// On a rough network, with a server that dies now and then, each call is answered rightly or its outcome is unknown,
 /// and in the end one is answered.
 #[test]
-fn rough_networks() {
+fn on_a_rough_network_answers_are_right_or_none_comes() {
     for seed in 0..seeds(40) {
         let mut options = SimOptions::drawn(seed);
         options.break_per_million *= 10;
@@ -534,7 +537,7 @@ fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
 }
 
 #[test]
-fn calls_over_real_sockets() {
+fn calls_over_real_sockets_are_answered_or_refused() {
     with_real_server(async |world, peers, address| {
         let ask = async |number: u64| {
             peers.call(address, Epoch(5), &Ask(number), Buf::from(vec![number as u8; 300])).await
@@ -565,7 +568,7 @@ fn calls_over_real_sockets() {
 }
 
 #[test]
-fn garbage_over_real_sockets() {
+fn garbage_over_real_sockets_is_dropped() {
     use std::io::{Read, Write};
     with_real_server(async |_, peers, address| {
         for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &wire::MAGIC.repeat(40)] {

@@ -1,4 +1,4 @@
-//! The disks: what the page cache shows, what would survive a power cut, and the writes in between.
+//! Simulated disks: the bytes in the page cache, the bytes that survive a power cut, and the writes in between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,10 +15,10 @@ use super::recording::{DiskImage, Recording};
 use super::sparse::Sparse;
 use super::state::{State, Traced, dead};
 
-/// Of so many bytes of a damaged range one bit flips.
+/// One bit is flipped in each part of a damaged range with this many bytes.
 const DAMAGED: u64 = 512;
 
-/// Every disk of every node; they outlive the lives of their nodes.
+/// All disks of all nodes. They survive the death of their nodes.
 #[derive(Default)]
 pub(super) struct Disks {
     files: BTreeMap<(u32, String), Rc<File>>,
@@ -28,16 +28,16 @@ pub(super) struct Disks {
 pub(super) struct File {
     name: String,
     len: u64,
-    /// Who has it open; 0 if nobody.
+    /// The number of the holder that has it open; 0 if none.
     holder: Cell<u64>,
     cached: RefCell<Sparse>,
     durable: RefCell<Sparse>,
-    /// Writes that are in `cached` and not yet in `durable`, the first one's number being `log_start`.
+    /// Writes that are in `cached` and not yet in `durable`. The first one has the number `log_start`.
     log: RefCell<VecDeque<(u64, Buf)>>,
     log_start: Cell<u64>,
-    /// When each page was written last, in microseconds.
+    /// When each page was last written, in microseconds.
     written: RefCell<BTreeMap<u64, u64>>,
-    /// Every operation takes so many times as long.
+    /// Factor on the duration of every operation.
     slowness: Cell<u64>,
     /// Every operation fails.
     failing: Cell<bool>,
@@ -111,7 +111,7 @@ impl File {
         }
     }
 
-    /// The number that the next write will have.
+    /// The number of the next write.
     fn log_end(&self) -> u64 {
         self.log_start.get() + self.log.borrow().len() as u64
     }
@@ -127,17 +127,17 @@ impl File {
         }
     }
 
-    /// The power goes: of each sector any version since the last sync may be the one that reached the medium.
+    /// A power cut: each sector keeps any one of its versions since the last sync.
     fn lose_cache(&self, prng: &Prng, sector_bytes: u64, faults: &Counts) {
         let log: Vec<_> = self.log.borrow_mut().drain(..).collect();
         self.log_start.set(self.log_start.get() + log.len() as u64);
-        // All, nothing, or a share of its own: each loss is of another kind.
+        // Keep nothing, everything, or a random share.
         let kept = match prng.below(4) {
             0 => 0,
             1 => 1_000_000,
             _ => prng.below(1_000_000) as u32,
         };
-        // The newest version kept of each sector, as the index of its write.
+        // The newest version of each sector that is kept, as the index of its write.
         let mut newest: Vec<(u64, usize)> = Vec::new();
         for (index, (offset, bytes)) in log.iter().enumerate() {
             let sectors = offset / sector_bytes..(offset + bytes.len() as u64).div_ceil(sector_bytes);
@@ -151,7 +151,7 @@ impl File {
         newest.dedup_by_key(|(sector, _)| *sector);
         let mut durable = self.durable.borrow_mut();
         for (index, (offset, bytes)) in log.iter().enumerate() {
-            // A version holds all writes up to its own: those to other parts of its sector too.
+            // A version includes all earlier writes to its sector, also those to other parts of the sector.
             let holds = |sector: u64| {
                 newest
                     .binary_search_by_key(&sector, |&(sector, _)| sector)
@@ -174,15 +174,15 @@ impl File {
         }
     }
 
-    /// Records from here on what is asked of the disk, on which nothing may be unsynced. Also its bytes now.
+    /// Starts a recording; the disk must have no unsynced writes. Also returns its present bytes.
     pub(super) fn record(&self) -> (DiskImage, Recording) {
-        assert!(self.log.borrow().is_empty(), "a recording begins behind a sync");
+        assert!(self.log.borrow().is_empty(), "a recording begins after a sync");
         let recording = Recording::default();
         *self.recording.borrow_mut() = Some(recording.clone());
         (DiskImage(self.durable.borrow().clone()), recording)
     }
 
-    /// Puts other bytes in place of all that there are.
+    /// Replaces all bytes.
     pub(super) fn restore(&self, image: &DiskImage) {
         assert_eq!(self.holder.get(), 0, "nobody has the disk open");
         self.log_start.set(self.log_end());
@@ -201,7 +201,8 @@ impl File {
         }
     }
 
-    /// Flips one bit in each of some pages of a range that hold anything and were not written since `before`.
+    /// Flips one bit in each of up to `count` pages of a range that are not all zeros and were not written since
+    /// `before`.
     pub(super) fn rot(&self, prng: &Prng, within: Range<u64>, count: u64, before: u64) -> u64 {
         let mut pages = self.durable.borrow().pages_within(&within);
         let written = self.written.borrow();
@@ -218,7 +219,7 @@ impl File {
         *self.faults.borrow_mut() = faults;
     }
 
-    /// Where a write of `len` bytes to `offset` really goes.
+    /// The offset to which a write of `len` bytes at `offset` really goes.
     fn astray(&self, state: &State, offset: u64, len: u64) -> u64 {
         let faults = self.faults.borrow();
         let within = &faults.within;
@@ -232,7 +233,7 @@ impl File {
         place
     }
 
-    /// A sync fails: of what it should have made durable, each write has reached the medium or never will.
+    /// A sync fails: each write that it should have made durable has reached the medium or never will.
     fn fail_sync(&self, prng: &Prng) {
         let (mut durable, mut log) = (self.durable.borrow_mut(), self.log.borrow_mut());
         for (offset, bytes) in log.drain(..) {
@@ -252,7 +253,7 @@ impl File {
     }
 }
 
-/// Writes those sectors of `bytes` that `chosen` picks, neighbours at once.
+/// Writes the sectors of `bytes` that `chosen` selects; adjacent ones with one write.
 fn write_sectors(to: &mut Sparse, sector_bytes: u64, offset: u64, bytes: &Buf, chosen: impl Fn(u64) -> bool) {
     let end = offset + bytes.len() as u64;
     let mut run = offset;
@@ -313,7 +314,7 @@ impl Disk {
         };
         if failed {
             self.0.state.faults.add(Fault::ReadError, 1);
-            return Err(io::Error::other("a sector cannot be read"));
+            return Err(io::Error::other("injected fault: a sector cannot be read"));
         }
         let bytes = self.0.file.cached.borrow().read(offset, len);
         self.trace(Traced::Read, offset, &bytes);
@@ -349,7 +350,7 @@ impl Disk {
         if std::mem::take(&mut self.0.file.faults.borrow_mut().fail_sync) {
             self.0.state.faults.add(Fault::SyncError, 1);
             self.0.file.fail_sync(self.prng());
-            return Err(io::Error::other("a sync failed"));
+            return Err(io::Error::other("injected fault: a sync failed"));
         }
         self.0.file.settle(end);
         recording.inspect(|recording| recording.synced(recorded));
@@ -361,7 +362,7 @@ impl Disk {
         &self.0.state.disk_prng
     }
 
-    /// Time before and after an operation takes effect: one of the two is zero, by chance.
+    /// Time before and after an operation takes effect; at random one of the two is zero.
     fn wait(&self, us: u64) -> (u64, u64) {
         let us = us * self.0.file.slowness.get();
         if self.prng().coin() { (us, 0) } else { (0, us) }
@@ -374,7 +375,7 @@ impl Disk {
             return dead();
         }
         if self.0.file.failing.get() {
-            return Err(io::Error::other("the disk fails"));
+            return Err(io::Error::other("injected fault: every operation of this disk fails"));
         }
         Ok(())
     }

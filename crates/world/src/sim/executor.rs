@@ -1,4 +1,4 @@
-//! Tasks and time: which task runs next is drawn from the seed; time moves only when none can run.
+//! Tasks and time. The seed decides which ready task runs next; time moves only when none is ready.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -16,7 +16,7 @@ use super::prng::Prng;
 use crate::LocalBoxFuture;
 use crate::turns::TURN_MAX_US;
 
-/// A task, for as long as it lives: slots are used again, generations are not.
+/// A task. Slots are reused, generations are not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct TaskId {
     slot: u32,
@@ -30,7 +30,7 @@ type Woken = Arc<Mutex<Vec<TaskId>>>;
 
 struct TaskWaker {
     id: TaskId,
-    /// Already among the woken: waking it again changes nothing.
+    /// Already in `woken`, so waking it again changes nothing.
     queued: AtomicBool,
     woken: Woken,
 }
@@ -56,34 +56,34 @@ struct Task {
     node: u32,
     name: &'static str,
     waker: Arc<TaskWaker>,
-    /// Taken out while it is polled.
+    /// [`None`] while it is polled.
     future: Option<LocalBoxFuture<'static, ()>>,
 }
 
-/// Something that is to happen at its time.
+/// A scheduled event.
 pub(super) enum Event {
-    /// A timer runs out; done with here.
+    /// A timer expires. The executor handles this itself.
     Timer(TimerId),
-    /// The next thing in flight reaches this end of a connection.
+    /// The next item in flight arrives at this end of a connection.
     Arrival(LinkEnd),
-    /// The thread of this node may be free for its next turn.
+    /// The thread of this node may be free for another turn.
     Free(u32),
 }
 
 /// The thread of a node.
 #[derive(Default)]
 struct Thread {
-    /// Until then its last turn lasts.
+    /// When its last turn ends.
     busy_until: u64,
-    /// Work done that has not made up a microsecond yet.
+    /// Counted work below one microsecond, for the next turn.
     rest_ns: u64,
-    /// Its tasks that were to run meanwhile.
+    /// Tasks that wait for the thread.
     held: Vec<TaskId>,
-    /// An [`Event::Free`] is on the agenda.
+    /// An [`Event::Free`] is scheduled.
     awaited: bool,
 }
 
-/// A turn that took too long, and whose it was.
+/// A turn that took too long, its task and node.
 pub(super) struct Overlong {
     pub(super) node: u32,
     pub(super) task: &'static str,
@@ -103,7 +103,7 @@ struct Timer {
     waker: Option<Waker>,
 }
 
-/// An event and its time; `number` makes the order total.
+/// An event and its time. `number` orders events of the same time.
 struct Due {
     when: u64,
     number: u64,
@@ -156,7 +156,7 @@ impl Agenda {
         slot.waker.take()
     }
 
-    /// Forgets cancelled timers once they are the greater part, so that timeouts that never run out stay cheap.
+    /// Removes cancelled timers once they are the majority, so that timeouts that are usually cancelled stay cheap.
     fn sweep(&mut self) {
         if self.stale > 64 && self.stale > self.due.len() / 2 {
             let timers = &self.timers;
@@ -180,19 +180,19 @@ pub(super) struct Executor {
     /// Generation of the running or next main future.
     main: Cell<u32>,
     running: Cell<bool>,
-    /// By number of the node.
+    /// By node number.
     threads: RefCell<Vec<Thread>>,
-    /// The longest part of this turn that has a name of its own, in nanoseconds.
+    /// The longest named part of this turn, in nanoseconds.
     part: Cell<(&'static str, u64)>,
 }
 
 /// What the executor can do next.
 pub(super) enum Step {
-    /// The main future is to be polled.
+    /// Poll the main future.
     Main,
-    /// This task is to be polled.
+    /// Poll this task.
     Task(TaskId),
-    /// Nothing can run before time moves.
+    /// Nothing is ready: time must move.
     Idle,
 }
 
@@ -236,7 +236,7 @@ impl Executor {
         Arc::new(TaskWaker { id, queued: AtomicBool::new(false), woken: self.woken.clone() })
     }
 
-    /// Takes every task of `node` (of all nodes if `None`) out; the caller drops them when it holds no borrow.
+    /// Removes all tasks of `node` (of all nodes if `None`). The caller must hold no borrow when it drops them.
     pub(super) fn take_tasks(&self, node: Option<u32>) -> Vec<LocalBoxFuture<'static, ()>> {
         let mut taken = Vec::new();
         for (index, thread) in self.threads.borrow_mut().iter_mut().enumerate() {
@@ -264,7 +264,7 @@ impl Executor {
         counts
     }
 
-    /// Begins a `block_on`: the waker for its future, which counts as woken.
+    /// Begins a `block_on`, and wakes its future.
     pub(super) fn begin_main(&self) -> Main<'_> {
         assert!(!self.running.replace(true), "block_on is not called within block_on");
         self.main.set(self.main.get().wrapping_add(1));
@@ -273,7 +273,7 @@ impl Executor {
         Main { executor: self, waker }
     }
 
-    /// Draws what runs next.
+    /// Draws the next task to run.
     pub(super) fn step(&self) -> Step {
         let mut ready = self.ready.borrow_mut();
         ready.append(&mut self.woken.lock().unwrap_or_else(PoisonError::into_inner));
@@ -291,7 +291,8 @@ impl Executor {
         Step::Idle
     }
 
-    /// Whether the thread of the task's node is in another turn still: then the task runs after that.
+    /// If the thread of the task's node is busy with another turn, queues the task until that turn ends, and returns
+    /// true.
     fn hold(&self, id: TaskId) -> bool {
         let Some(node) = self.node_of(id) else { return false };
         let mut threads = self.threads.borrow_mut();
@@ -306,7 +307,7 @@ impl Executor {
         true
     }
 
-    /// The thread of a node may be free: what was held back can run, or is held back again.
+    /// The thread of a node may be free: its queued tasks become ready (and are queued again if it is not).
     pub(super) fn free(&self, node: u32) {
         let mut threads = self.threads.borrow_mut();
         let thread = &mut threads[node as usize];
@@ -314,8 +315,7 @@ impl Executor {
         self.ready.borrow_mut().append(&mut thread.held);
     }
 
-    /// Has the thread of a node be busy with what was counted in the turn that ends. Returns how long that was, in
-    /// microseconds.
+    /// Keeps the thread of a node busy for the time counted in the turn that ends. Returns this time in microseconds.
     fn keep_busy(&self, node: u32) -> u64 {
         let mut threads = self.threads.borrow_mut();
         let missing = (node as usize + 1).saturating_sub(threads.len());
@@ -328,7 +328,7 @@ impl Executor {
         us
     }
 
-    /// Does a part of a turn that is somebody else's.
+    /// Does a part of a turn under another name ([`crate::World::part`]).
     pub(super) fn part<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> T {
         let before = cost::spent_ns();
         let made = work();
@@ -344,8 +344,8 @@ impl Executor {
         Some(self.slots.borrow()[id.slot as usize].task.as_ref()?.node)
     }
 
-    /// Polls a task that [`Executor::step`] has drawn: a turn, for which its node's thread is busy for as long as what was
-    /// counted in it takes. What the turn sends and sets leaves at its beginning.
+    /// Runs a turn of a task that [`Executor::step`] has drawn. The turn then keeps its node's thread busy for the
+    /// counted time. Frames that it sends and timers that it sets count from its start.
     pub(super) fn poll(&self, id: TaskId) -> Result<(), Overlong> {
         let mut slots = self.slots.borrow_mut();
         let Some(task) = slots[id.slot as usize].task.as_mut() else { return Ok(()) };
@@ -353,14 +353,14 @@ impl Executor {
         let Some(mut future) = task.future.take() else { return Ok(()) };
         drop(slots);
         waker.queued.store(false, Ordering::Release);
-        // What the main future has done meanwhile is no node's work.
+        // Work of the main future counts for no node.
         cost::take_ns();
         self.part.set(("", 0));
         let done = future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker))).is_ready();
         let us = self.keep_busy(node);
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[id.slot as usize];
-        // The node may have died during the poll: then the slot is no longer the task's.
+        // If the node died during the poll, the slot no longer belongs to the task.
         if slot.generation == id.generation {
             if done {
                 slot.generation = slot.generation.wrapping_add(1);
@@ -382,18 +382,18 @@ impl Executor {
         if us > TURN_MAX_US { Err(Overlong { node, task, us }) } else { Ok(()) }
     }
 
-    /// Adds an event after `delay` microseconds.
+    /// Adds an event at the time `when`.
     pub(super) fn schedule(&self, when: u64, event: Event) {
-        debug_assert!(when >= self.now(), "events lie ahead");
+        debug_assert!(when >= self.now(), "an event is not in the past");
         self.agenda.borrow_mut().push(when, event);
     }
 
-    /// Moves time to the next event and takes it; `None` if there is none, ever.
+    /// Moves time to the next event and takes it; `None` if there is none.
     pub(super) fn advance(&self) -> Option<Event> {
         self.next_event(None)
     }
 
-    /// Another event of this very moment.
+    /// The next event at the present time.
     pub(super) fn same_moment(&self) -> Option<Event> {
         self.next_event(Some(self.now()))
     }
@@ -446,7 +446,7 @@ impl Drop for Main<'_> {
     }
 }
 
-/// Waits for a moment; dropped, it cancels its timer.
+/// Waits until a time; cancels its timer if dropped.
 pub(super) struct Until<'a> {
     executor: &'a Executor,
     when: u64,

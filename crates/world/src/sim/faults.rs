@@ -1,4 +1,4 @@
-//! What has been done to a simulated world, by kind, and what is being done to its disks.
+//! Kinds of faults, their counts in a simulated world, and the faults of its disks.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -6,37 +6,37 @@ use std::ops::Range;
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fault {
-    /// A process ended between two steps of whoever ran the simulation.
+    /// A process was killed between two steps of the test.
     Kill,
-    /// A process ended before one certain poll of its tasks: at any await.
+    /// A process was killed before a given poll of its tasks, so at any await.
     KillAtPoll,
     /// A machine lost its power.
     PowerCut,
-    /// The wires between two nodes were cut.
+    /// The link between two nodes was cut.
     Partition,
-    /// The wires between two nodes were cut in one direction.
+    /// The link between two nodes was cut in one direction.
     OneWay,
     /// A connection broke.
     Break,
-    /// Of a broken connection, the beginning of a frame arrived.
+    /// Only the start of a frame arrived before the connection broke.
     HalfFrame,
-    /// A frame that was sent never arrived: request or answer, its sender cannot know.
+    /// A frame (request or answer) never arrived. Its sender cannot know.
     LostFrame,
-    /// A frame was held up, with all behind it.
+    /// A frame was delayed, with all later ones of its connection.
     Stall,
-    /// The wires between two nodes became slow.
+    /// The link between two nodes became slow.
     SlowLink,
-    /// A sector that was written and not synced was lost with the power.
+    /// A power cut lost a sector that was written and not synced.
     LostSector,
-    /// Of a write that was not synced some sectors reached the medium, others not.
+    /// Only some sectors of an unsynced write reached the medium.
     TornWrite,
     /// A bit of a page at rest flipped.
     Rot,
-    /// A write went to another place of its disk.
+    /// A write went to a wrong place of its disk.
     Misdirected,
     /// A read failed.
     ReadError,
-    /// A sync failed, and what it should have made durable may be lost.
+    /// A sync failed, and the writes that it should have made durable may be lost.
     SyncError,
     /// A write failed: no space left.
     WriteError,
@@ -83,18 +83,18 @@ impl Counts {
     }
 }
 
-/// What goes wrong with a disk, in a part of it. Chances in millionths.
+/// Faults of a disk. Probabilities in millionths.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DiskFaults {
-    /// Bytes of the disk where reads fail and writes go astray, and where those end up.
+    /// Range of the disk in which reads fail and writes are misdirected. Misdirected writes stay in it.
     pub within: Range<u64>,
-    /// Chance of a read to fail. It may succeed the next time.
+    /// Probability that a read fails. The next read may succeed.
     pub read_error_per_million: u32,
-    /// Chance of a write to go to another place, a multiple of 4 KiB away.
+    /// Probability that a write goes to another place, a multiple of 4 KiB away.
     pub misdirect_per_million: u32,
-    /// Writes anywhere fail: no space left.
+    /// All writes to the disk fail: no space left.
     pub full: bool,
-    /// The next sync fails; a part of what it should have made durable never reaches the medium, and no later sync
-    /// tries it again.
+    /// The next sync fails. Some of the writes that it should have made durable never reach the medium, and no later
+    /// sync retries them.
     pub fail_sync: bool,
 }

@@ -1,7 +1,7 @@
-//! The wires: listeners, and connections that carry frames in order until they break.
+//! The simulated network: listeners, and connections that carry frames in order until they break.
 //!
-//! What is sent is sealed to bytes and opened again at the other end, so that the codecs run; a payload shares its
-//! sender's memory. Each end of a connection has what is in flight to it and what has arrived and waits for `recv`.
+//! Headers and records are encoded and decoded, so that the codecs run; a payload shares its sender's memory. Each
+//! end of a connection has a queue of what is in flight to it, and a queue of what has arrived and waits for `recv`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -15,7 +15,7 @@ use super::faults::Fault;
 use super::prng::Prng;
 use super::state::{State, Traced};
 
-/// A connection; slots are used again, generations are not.
+/// A connection. Slots are reused, generations are not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct LinkId {
     slot: u32,
@@ -35,11 +35,11 @@ impl LinkEnd {
     }
 }
 
-/// What comes out of a wire.
+/// What arrives at an end of a connection.
 pub(super) enum Arrival {
-    /// A frame as its bytes.
+    /// A frame as bytes.
     Frame { head: [u8; HEADER_LEN], record: Vec<u8>, payload: Buf },
-    /// Bytes that are no whole frame.
+    /// Bytes that are not a whole frame.
     Bytes(Vec<u8>),
     /// The other end closed.
     Closed,
@@ -59,19 +59,19 @@ impl Arrival {
 
 struct End {
     node: u32,
-    /// On their way here, each with its time.
+    /// In flight to this end, each with its time of arrival.
     flight: VecDeque<(u64, Arrival)>,
-    /// Here, not yet received.
+    /// Arrived and not yet received.
     inbox: VecDeque<Arrival>,
-    /// Bytes in `flight` and `inbox`, and those lost in a break.
+    /// Bytes in `flight` and `inbox`, and bytes lost when the connection broke.
     waiting: usize,
-    /// When the last of `flight` arrives; the next comes no earlier.
+    /// When the last item of `flight` arrives; the next one must not arrive earlier.
     last: u64,
-    /// Handles held: sender and receiver. 0: closed.
+    /// Number of handles (sender and receiver); 0 if this end is closed.
     halves: u8,
-    /// Nothing arrives here any more but the news of the break.
+    /// Nothing arrives at this end any more, except the `Reset`.
     deaf: bool,
-    /// A break has been noticed here.
+    /// This end has noticed that the connection is broken.
     reset: bool,
     receiver: Option<Waker>,
     sender: Option<Waker>,
@@ -100,7 +100,7 @@ impl End {
 
 struct Link {
     ends: [End; 2],
-    /// It is broken, although neither end may know yet.
+    /// The connection is broken, although the ends may not have noticed yet.
     severed: bool,
 }
 
@@ -120,13 +120,13 @@ struct Queue {
 pub(super) struct Net {
     prng: Prng,
     listeners: BTreeMap<(u32, u16), Queue>,
-    /// Names that listeners have in the file systems of their nodes.
+    /// Names of listeners in the file systems of their nodes.
     names: BTreeMap<(u32, String), u16>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Wires that are cut: from, to.
+    /// Links that are cut: from, to.
     cuts: BTreeSet<(u32, u32)>,
-    /// How much longer frames may take between two nodes, the lower first.
+    /// Most extra time of frames between two nodes; the key has the lower node first.
     slow: BTreeMap<(u32, u32), u64>,
     count: u64,
 }
@@ -145,7 +145,7 @@ impl Net {
         }
     }
 
-    /// Takes a port of `node` (0: any free one); the port and the listener's number.
+    /// Takes a port of `node` (0: any free one). Returns the port and the listener's number.
     pub(super) fn listen(&mut self, node: u32, port: u16) -> io::Result<(u16, u64)> {
         let free = |port: &u16| !self.listeners.contains_key(&(node, *port));
         let chosen = if port == 0 { (20_000..=u16::MAX).find(free) } else { Some(port).filter(free) };
@@ -156,7 +156,7 @@ impl Net {
         Ok((port, self.count))
     }
 
-    /// Takes any port of `node` and gives it a name, unless somebody listens at the one that has it.
+    /// Takes any port of `node` and gives it a name, unless a listener already uses this name.
     pub(super) fn listen_as(&mut self, node: u32, name: &str) -> io::Result<(u16, u64)> {
         if self.named_port(node, name).is_some_and(|port| self.listeners.contains_key(&(node, port))) {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -166,12 +166,12 @@ impl Net {
         Ok((port, id))
     }
 
-    /// The port of `node` that has a name.
+    /// The port of `node` with this name.
     pub(super) fn named_port(&self, node: u32, name: &str) -> Option<u16> {
         self.names.get(&(node, name.to_owned())).copied()
     }
 
-    /// Gives the port up, if it is still this listener's.
+    /// Frees the port, if it still belongs to this listener.
     pub(super) fn unlisten(&mut self, state: &State, node: u32, port: u16, id: u64) {
         if self.listeners.get(&(node, port)).is_some_and(|queue| queue.id == id)
             && let Some(queue) = self.listeners.remove(&(node, port))
@@ -202,12 +202,12 @@ impl Net {
         self.cuts.contains(&(a, b)) || self.cuts.contains(&(b, a))
     }
 
-    /// Frames between two nodes take up to so many microseconds more.
+    /// Frames between two nodes take up to `us` microseconds longer.
     pub(super) fn slow_link(&mut self, a: u32, b: u32, us: u64) {
         self.slow.insert((a.min(b), a.max(b)), us);
     }
 
-    /// Connects `node` to a listener; the end of the connecting side.
+    /// Connects `node` to a listener. Returns the caller's end.
     pub(super) fn connect(&mut self, state: &State, node: u32, to: (u32, u16)) -> io::Result<LinkEnd> {
         let nodes = state.nodes.borrow();
         let queue = self.listeners.get_mut(&to).ok_or(io::ErrorKind::ConnectionRefused)?;
@@ -226,7 +226,7 @@ impl Net {
         Ok(LinkEnd { link, end: 0 })
     }
 
-    /// Time of the next frame on a wire between two nodes.
+    /// Travel time of the next frame between two nodes.
     pub(super) fn latency(&self, state: &State, a: u32, b: u32) -> u64 {
         let options = &state.options;
         let stall = if self.prng.hits(options.stall_per_million) {
@@ -240,13 +240,13 @@ impl Net {
         self.prng.within(&options.latency_us) + stall + slow
     }
 
-    /// Time of the next frame to an end of a connection.
+    /// Travel time of the next frame to an end of a connection.
     fn latency_to(&mut self, state: &State, to: LinkEnd) -> u64 {
         let nodes = find(&mut self.slots, to).map(|link| (link.ends[0].node, link.ends[1].node));
         nodes.map_or(0, |(a, b)| self.latency(state, a, b))
     }
 
-    /// Whether `from` may send at all, and now: the window may be full.
+    /// Waits until `from` may send, because the window may be full; an error if it cannot send any more.
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -264,7 +264,7 @@ impl Net {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts something on the wire out of `from`.
+    /// Sends something from the end `from`.
     pub(super) fn send(&mut self, state: &State, from: LinkEnd, what: Arrival) {
         if self.prng.hits(state.options.break_per_million) {
             self.sever(state, from.link);
@@ -277,13 +277,13 @@ impl Net {
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
         end.waiting += what.size();
-        // At a deaf end only the break itself still arrives; all else waits in vain, and fills the window.
+        // Only a `Reset` still arrives at a deaf end. Anything else is lost, but still counts against the window.
         if end.deaf && !matches!(what, Arrival::Reset) {
             state.faults.add(Fault::LostFrame, u64::from(matches!(what, Arrival::Frame { .. })));
             return;
         }
         let arrives = state.executor.now() + delay;
-        // The news of a break waits for nothing that is sent before it is there.
+        // A `Reset` keeps its time of arrival, even if something is sent after it was scheduled.
         let reset = end.flight.pop_back_if(|(_, what)| matches!(what, Arrival::Reset));
         if let Some((when, news)) = reset {
             let last = end.flight.back().map_or(0, |(when, _)| *when).max(arrives);
@@ -299,12 +299,12 @@ impl Net {
         state.executor.schedule(end.last, Event::Arrival(to));
     }
 
-    /// The next thing in flight reaches `to`.
+    /// The next item in flight arrives at `to`.
     pub(super) fn arrive(&mut self, state: &State, to: LinkEnd) {
         let now = state.executor.now();
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
-        // What was in flight may have been lost since.
+        // The item may have been lost since it was scheduled.
         let Some((_, what)) = end.flight.pop_front_if(|(when, _)| *when <= now) else { return };
         match &what {
             Arrival::Frame { head, .. } => {
@@ -332,7 +332,7 @@ impl Net {
         }
     }
 
-    /// The next frame, as it came; `Closed` and `Reset` stay for whoever asks again.
+    /// The next arrival. `Closed` and `Reset` stay in the inbox for later calls.
     pub(super) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -358,7 +358,7 @@ impl Net {
         Poll::Ready(Ok(what))
     }
 
-    /// Breaks a connection from one of its ends, which knows at once.
+    /// Breaks a connection at one end, which knows it at once.
     pub(super) fn hang_up(&mut self, state: &State, at: LinkEnd) {
         let Some(link) = find(&mut self.slots, at) else { return };
         let end = &mut link.ends[at.end];
@@ -369,13 +369,13 @@ impl Net {
         self.send_after(state, at.other(), delay, Arrival::Reset);
     }
 
-    /// Whether the news has arrived that the other end has closed, or that the connection is broken.
+    /// Whether this end has learned that the other end has closed or that the connection is broken.
     pub(super) fn is_hung_up(&mut self, at: LinkEnd) -> bool {
         let end = find(&mut self.slots, at).map(|link| &link.ends[at.end]);
         end.is_none_or(|end| end.reset || matches!(end.inbox.back(), Some(Arrival::Closed | Arrival::Reset)))
     }
 
-    /// Lets go of `halves` handles of an end; with the last one the other end hears that it closed.
+    /// Drops `halves` handles of an end. After the last one, the other end is told that this end closed.
     pub(super) fn close(&mut self, state: &State, at: LinkEnd, halves: u8) {
         let Some(link) = find(&mut self.slots, at) else { return };
         let end = &mut link.ends[at.end];
@@ -384,7 +384,7 @@ impl Net {
         }
         end.halves -= halves;
         if end.halves == 0 {
-            // Unread bytes at a close make a break of it, as with TCP.
+            // As with TCP, closing with unread bytes resets the connection.
             let unread = end.inbox.iter().any(|what| what.size() > 0);
             end.inbox.clear();
             let notice = if unread { Arrival::Reset } else { Arrival::Closed };
@@ -408,8 +408,8 @@ impl Net {
         self.sever_ways(state, id, [true, true]);
     }
 
-    /// Breaks a connection: of what is in flight to an end that turns `deaf` a part is lost, nothing more arrives there,
-    /// and each end notices at a time of its own.
+    /// Breaks a connection. An end that becomes `deaf` loses a part of what is in flight to it, and nothing more
+    /// arrives there. Each end notices the break at a different time.
     fn sever_ways(&mut self, state: &State, id: LinkId, deaf: [bool; 2]) {
         let Some(link) = find(&mut self.slots, LinkEnd { link: id, end: 0 }) else { return };
         let before = std::mem::replace(&mut link.severed, true);
@@ -435,13 +435,13 @@ impl Net {
         }
     }
 
-    /// Loses a tail of what is in flight, perhaps in the middle of a frame, but never the news of a break.
+    /// Loses the last items in flight, perhaps from the middle of a frame on, but never a `Reset`.
     fn lose_flight(&mut self, state: &State, to: LinkEnd) {
         let Some(link) = find(&mut self.slots, to) else { return };
         let end = &mut link.ends[to.end];
         let news = end.flight.pop_back_if(|(_, what)| matches!(what, Arrival::Reset));
         let kept = self.prng.below(end.flight.len() as u64 + 1) as usize;
-        // What is lost still counts as waiting: its sender does not know better until it hears of the break.
+        // Lost bytes still count as waiting, because the sender does not know until it notices the break.
         let lost = end.flight.split_off(kept);
         let frames = lost.iter().filter(|(_, what)| matches!(what, Arrival::Frame { .. })).count();
         state.faults.add(Fault::LostFrame, frames as u64);
@@ -456,10 +456,10 @@ impl Net {
         end.flight.extend(news);
     }
 
-    /// All connections of a node end with its process; a machine without power does not even say so.
+    /// All connections of a node end with its process. After a power cut the other ends are not told.
     pub(super) fn node_died(&mut self, state: &State, node: u32, power_cut: bool) {
         let gone = self.listeners.extract_if((node, 0)..=(node, u16::MAX), |_, _| true);
-        // Whoever accepts from outside the node hears of its end.
+        // Wake tasks outside the node that accept here, so that they notice its death.
         gone.filter_map(|(_, queue)| queue.waker).for_each(Waker::wake);
         for slot in 0..self.slots.len() {
             let generation = self.slots[slot].generation;
@@ -473,7 +473,7 @@ impl Net {
             if power_cut {
                 self.sever(state, id);
             }
-            // On a severed link the notice below gets lost, as it should.
+            // On a severed link the notice below is lost, as intended.
             for at in [0, 1].map(|end| LinkEnd { link: id, end }).into_iter().filter(|at| mine[at.end]) {
                 self.end_died(state, at);
             }
@@ -489,7 +489,7 @@ impl Net {
         }
         let Some(link) = find(&mut self.slots, at) else { return };
         let end = &mut link.ends[at.end];
-        // As at any close, unread bytes make a break of it.
+        // As at any close, unread bytes reset the connection.
         let reset = reset || end.inbox.iter().any(|what| what.size() > 0);
         end.halves = 0;
         end.inbox.clear();
@@ -498,7 +498,7 @@ impl Net {
         self.send_after(state, at.other(), delay, if reset { Arrival::Reset } else { Arrival::Closed });
     }
 
-    /// Cuts or mends the wire from one node to another.
+    /// Cuts or restores the link from one node to another.
     pub(super) fn partition(&mut self, state: &State, from: u32, to: u32, cut: bool) {
         if !cut {
             self.cuts.remove(&(from, to));

@@ -1,4 +1,4 @@
-//! How rough a simulated world is.
+//! How often and how strongly faults occur in a simulated world.
 
 use std::ops::Range;
 
@@ -6,26 +6,27 @@ use types::limits::{LEASE_MARGIN_US, LEASE_US};
 
 use super::prng::Prng;
 
-/// How far two clocks may be wrong in opposite directions so that the slower one's lease has ended when the faster one
-/// says that lease and margin are over, in millionths: `lease * (1 + d) <= (lease + margin) * (1 - d)`.
+/// Largest drift at which leases are safe, in millionths. With two clocks that drift in opposite directions, the
+/// lease must have ended on the slow clock when lease and margin are over on the fast one: `lease * (1 + d) <= (lease
+/// + margin) * (1 - d)`.
 const DRIFT_PPM_MAX: u32 = (LEASE_MARGIN_US * 1_000_000 / (2 * LEASE_US + LEASE_MARGIN_US)) as u32;
 
-/// What a simulation does to the nodes in it. Times in microseconds, chances in millionths, ranges without their end.
+/// Options of a simulation. Times in microseconds, probabilities in millionths, ranges exclude their end.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// Time that a frame takes from node to node.
+    /// Time of a frame from node to node.
     pub latency_us: Range<u64>,
-    /// Chance of a frame to be held up, together with all that follow it on its connection.
+    /// Probability that a frame is delayed, together with all later ones on its connection.
     pub stall_per_million: u32,
-    /// How much longer a frame takes that is held up.
+    /// How long such a frame is delayed.
     pub stall_us: Range<u64>,
-    /// Chance of a connection to break at a frame.
+    /// Probability per frame that the connection breaks.
     pub break_per_million: u32,
-    /// Time until an end notices that its connection was cut, or that the other machine has no power.
+    /// Time until an end notices that its connection is broken, or that the other machine has lost its power.
     pub break_us: Range<u64>,
-    /// Time until a connect to a machine out of reach gives up.
+    /// Time until a connect to an unreachable machine fails.
     pub connect_timeout_us: u64,
-    /// Bytes that a connection holds in one direction, sent and not yet received, before its sender has to wait.
+    /// Most bytes per direction of a connection that are sent and not yet received. Then the sender waits.
     pub window_bytes: usize,
     /// Time of a read from a disk.
     pub read_us: Range<u64>,
@@ -33,22 +34,22 @@ pub struct SimOptions {
     pub write_us: Range<u64>,
     /// Time of a sync.
     pub sync_us: Range<u64>,
-    /// What a device writes whole or not at all, in bytes: a power of two.
+    /// Size of a sector, which a device writes whole or not at all, in bytes: a power of two.
     pub sector_bytes: u64,
     /// How far a node's clock may run too fast or too slow, in millionths.
     pub drift_ppm_max: u32,
-    /// How far the clocks of two nodes may stand apart at the start.
+    /// Largest difference between the clocks of two nodes at the start.
     pub offset_us_max: u64,
-    /// Polls that one `block_on` may take.
+    /// Most polls in one `block_on`.
     pub polls_max: u64,
-    /// Polls that may pass while time stands still.
+    /// Most polls while time does not move.
     pub polls_stalled_max: u64,
-    /// Simulated time that one `block_on` may take.
+    /// Most simulated time in one `block_on`.
     pub time_us_max: u64,
 }
 
 impl Default for SimOptions {
-    /// A calm machine room: nothing breaks by itself, times vary.
+    /// A calm world: nothing breaks by itself, durations vary.
     fn default() -> SimOptions {
         SimOptions {
             latency_us: 30..300,
@@ -72,7 +73,7 @@ impl Default for SimOptions {
 }
 
 impl SimOptions {
-    /// Options drawn from `seed`: each fault is off, rare or frequent by chance, so that seeds differ in kind.
+    /// Random options from `seed`: each fault is off, rare or frequent, so that seeds differ in kind.
     pub fn drawn(seed: u64) -> SimOptions {
         let prng = Prng::new(seed, "options");
         let pick = |choices: [u32; 3]| choices[prng.below(3) as usize];

@@ -1,4 +1,4 @@
-//! Seeded chance: one independent stream per use, so that a change in one does not shift the others.
+//! Seeded random numbers: one independent stream per purpose, so that a change in one does not shift the others.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -25,19 +25,19 @@ impl Prng {
         mix(self.0.get())
     }
 
-    /// A number below `limit`, which is not zero.
+    /// A number below `limit`; `limit` must not be zero.
     pub(super) fn below(&self, limit: u64) -> u64 {
-        // The bias of one part in 2^64/limit is of no consequence here.
+        // The bias of one part in 2^64/limit does not matter here.
         ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A number of `range`; its start if it is empty.
+    /// A number in `range`; its start if it is empty.
     pub(super) fn within(&self, range: &Range<u64>) -> u64 {
         if range.is_empty() { range.start } else { range.start + self.below(range.end - range.start) }
     }
 
     pub(super) fn hits(&self, millionths: u32) -> bool {
-        // No number is used up for what cannot happen.
+        // Draw no number if the event cannot happen.
         millionths != 0 && self.below(1_000_000) < u64::from(millionths)
     }
 

@@ -1,4 +1,4 @@
-//! What a disk was asked to do, and its bytes at any point of that: for tests that crash at each of these points.
+//! Records the requests to a disk. A test can then rebuild the disk's bytes at each point, to crash there.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,14 +17,14 @@ pub enum DiskEvent {
         /// The bytes.
         bytes: Buf,
     },
-    /// So many of the recorded writes, the first ones, were durable from here on.
+    /// The first `upto` recorded writes are durable from here on.
     Sync {
-        /// How many.
+        /// Number of durable writes.
         upto: usize,
     },
 }
 
-/// What a disk was asked to do since the recording began. Clones share it.
+/// The requests to a disk since the recording began. Clones share it.
 #[derive(Clone, Default)]
 pub struct Recording(Rc<RefCell<Recorded>>);
 
@@ -71,7 +71,7 @@ impl Recording {
 pub struct DiskImage(pub(super) Sparse);
 
 impl DiskImage {
-    /// Puts bytes at a place.
+    /// Writes bytes at an offset.
     pub fn write(&mut self, offset: u64, bytes: &Buf) {
         self.0.write(offset, bytes);
     }

@@ -1,4 +1,4 @@
-//! The bytes of a disk, as pages; pages of zeros take no memory.
+//! The bytes of a simulated disk, as pages. Pages of zeros take no memory.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use types::{Buf, BufMut};
 const PAGE: u64 = BLOCK as u64;
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Pages by number. Cloning one copies no bytes, and a page written whole shares its writer's.
+/// Pages by number. A clone copies no bytes. A page that is written whole shares the writer's memory.
 #[derive(Clone, Default)]
 pub(super) struct Sparse {
     pages: BTreeMap<u64, Buf>,
@@ -48,7 +48,7 @@ impl Sparse {
         self.pages.insert(page, copy.freeze());
     }
 
-    /// Offsets of the whole pages of a range that hold more than zeros.
+    /// Offsets of the whole pages of a range that are not all zeros.
     pub(super) fn pages_within(&self, range: &std::ops::Range<u64>) -> Vec<u64> {
         let pages = range.start.div_ceil(PAGE)..(range.end / PAGE).max(range.start.div_ceil(PAGE));
         self.pages.range(pages).map(|(page, _)| page * PAGE).collect()

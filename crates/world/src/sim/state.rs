@@ -1,4 +1,4 @@
-//! What the nodes of a simulation share.
+//! The shared state of a simulation.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ pub(super) struct State {
     pub(super) disks: RefCell<Disks>,
     pub(super) disk_prng: Prng,
     pub(super) faults: Counts,
-    /// What was claimed, and by whom.
+    /// Claims, and who made them ([`State::claim`]).
     claims: RefCell<BTreeMap<(&'static str, Vec<u64>), u64>>,
-    /// Nodes that die before a certain poll.
+    /// Number of nodes with a `kill_at`.
     scheduled_kills: Cell<u32>,
     trace: Cell<u64>,
 }
@@ -40,18 +40,18 @@ pub(super) struct Node {
     pub(super) name: String,
     pub(super) life: u32,
     pub(super) alive: bool,
-    /// Dies before so many more polls of its tasks, perhaps with its power.
+    /// The node dies after this many more polls of its tasks; with a power cut if true.
     kill_at: Option<(u64, bool)>,
-    /// Without power since its last life: it answers nothing at all.
+    /// A power cut ended its last life, and it has not been started since: it does not answer.
     pub(super) powered_off: bool,
     pub(super) prng: Prng,
     /// How much faster than true time its clock runs, in millionths.
     pub(super) drift_ppm: i64,
-    /// What its clock showed at the start.
+    /// Its clock at the start.
     pub(super) offset_us: u64,
 }
 
-/// What a line of the trace is about.
+/// A kind of event in the trace.
 #[derive(Clone, Copy)]
 pub(super) enum Traced {
     Frame = 1,
@@ -92,9 +92,9 @@ impl State {
         }
     }
 
-    /// The node and its present life, begun now if it was not running.
+    /// The node and its present life. Starts the node if it is not running.
     pub(super) fn start(&self, name: &str) -> (u32, u32) {
-        assert!(!name.is_empty() && !name.contains(':'), "a node's name is what stands before the port");
+        assert!(!name.is_empty() && !name.contains(':'), "the name of a node is not empty and has no colon");
         let mut nodes = self.nodes.borrow_mut();
         if let Some(index) = nodes.find(name) {
             let node = &mut nodes.list[index as usize];
@@ -119,7 +119,7 @@ impl State {
         nodes.at(node).alive && nodes.at(node).life == life
     }
 
-    /// Ends the present life of a node, with its power if `power_cut`.
+    /// Ends the present life of a node; with a power cut if `power_cut`.
     pub(super) fn end_life(&self, node: u32, power_cut: bool) {
         let mut nodes = self.nodes.borrow_mut();
         let entry = &mut nodes.list[node as usize];
@@ -135,11 +135,11 @@ impl State {
             self.net.borrow_mut().node_died(self, node, power_cut);
         }
         self.disks.borrow().node_died(self, node, power_cut);
-        // Destructors of tasks may come back here: nothing is borrowed now.
+        // Destructors of tasks may call back into this state, so nothing may be borrowed here.
         drop(self.executor.take_tasks(Some(node)));
     }
 
-    /// The present life of a node ends before one of its next polls.
+    /// Ends the present life of a node before one of its next polls.
     pub(super) fn schedule_kill(&self, node: u32, polls: u64, power_cut: bool) {
         let mut nodes = self.nodes.borrow_mut();
         let entry = &mut nodes.list[node as usize];
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Whether a task's node dies instead of running it.
+    /// Kills the task's node if it must die before this poll; true if it did.
     fn dies_before(&self, id: TaskId) -> bool {
         let Some(node) = (self.scheduled_kills.get() > 0).then(|| self.executor.node_of(id)).flatten() else {
             return false;
@@ -168,7 +168,7 @@ impl State {
         true
     }
 
-    /// Notes a claim and compares it with those before.
+    /// Records a claim and checks it against earlier ones.
     pub(super) fn claim(&self, what: &'static str, of: &[u64], by: u64) {
         let first = *self.claims.borrow_mut().entry((what, of.to_vec())).or_insert(by);
         assert!(first == by, "seed {}: {what} {of:?}: {by:#x} after {first:#x}", self.seed);
@@ -241,7 +241,7 @@ impl State {
             panic!("seed {}: deadlock: nothing can run and no timer is set; {}", self.seed, self.who_lives())
         };
         self.happen(event);
-        // Everything of one moment becomes ready together: the order is then drawn, not given by the agenda.
+        // All events of the same time become ready together. So the seed decides their order, not the agenda.
         while let Some(event) = self.executor.same_moment() {
             self.happen(event);
         }
@@ -276,7 +276,7 @@ impl State {
     }
 }
 
-/// Says which seed it was when a panic passes through.
+/// Prints the seed if a panic unwinds through it.
 struct Story<'a>(&'a State);
 
 impl Drop for Story<'_> {

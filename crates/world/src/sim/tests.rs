@@ -1,3 +1,6 @@
+//! The simulated world is as hard as the real one, and one seed is one run: each test does something to a node, a wire
+//! or a disk, and compares what the programs on it see.
+
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -235,7 +238,7 @@ fn a_cut_wire_breaks_connections_until_mended() {
 }
 
 #[test]
-fn timers_and_timeouts() {
+fn timers_end_in_order_and_timeouts_on_time() {
     let sim = calm(6);
     let world = sim.node("a");
     sim.block_on("a", async {

@@ -1,4 +1,4 @@
-//! A node's view of the simulation: what [`crate::World`] forwards to.
+//! A node's view of the simulation. [`crate::World`] forwards its calls to this.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,7 +14,7 @@ use super::net::{Arrival, LinkEnd};
 use super::state::{State, dead};
 use crate::Frame;
 
-/// What `wall` shows at the start: 2026-01-01.
+/// The wall clock at the start: 2026-01-01.
 const WALL_START_NS: i64 = 1_767_225_600_000_000_000;
 
 /// How long work on another thread may take, in microseconds: a commit on a slow disk.
@@ -58,7 +58,7 @@ impl World {
         let drift = self.state.nodes.borrow().at(self.node).drift_ppm;
         let rate = u128::try_from(1_000_000 + drift).expect("a clock never stands still");
         let exact = u128::from(us) * 1_000_000;
-        // At least one tick: a sleep always lets others run. Past the end of time is the end of time.
+        // At least 1 us, so that a sleep always lets others run. Saturates at the end of time.
         let true_us = u64::try_from(exact.div_ceil(rate)).unwrap_or(u64::MAX).max(1);
         self.state.executor.until(self.state.executor.now().saturating_add(true_us)).await;
     }
@@ -81,7 +81,7 @@ impl World {
     }
 
     pub(crate) fn spawn(&self, name: &'static str, f: impl Future<Output = ()> + 'static) {
-        // A life that has ended starts nothing.
+        // A dead node starts no tasks.
         if self.check().is_ok() {
             self.state.executor.spawn(self.node, name, Box::pin(f));
         }
@@ -128,7 +128,7 @@ impl World {
         Ok(Listener { world: self.clone(), port, id })
     }
 
-    /// Listens at a name of this node, which is left behind as a socket's file would be.
+    /// Listens at a name of this node. The name stays after the listener ends, like the file of a socket.
     pub(crate) async fn listen_at_path(&self, path: &str) -> io::Result<Listener> {
         self.check()?;
         let (port, id) = self.state.net.borrow_mut().listen_as(self.node, path)?;
@@ -148,7 +148,7 @@ impl World {
         let Some(target) = target else { return Err(io::ErrorKind::HostUnreachable.into()) };
         self.travel(target).await;
         let powered_off = self.state.nodes.borrow().at(target).powered_off;
-        // Either direction is needed: nobody accepts a connection whose first answer was lost.
+        // A connect needs both directions, because its answer must arrive.
         if powered_off || self.state.net.borrow().is_cut(self.node, target) {
             let us = self.state.options.connect_timeout_us;
             self.state.executor.until(self.state.executor.now() + us).await;
@@ -156,7 +156,7 @@ impl World {
         }
         self.check()?;
         let connected = self.state.net.borrow_mut().connect(&self.state, self.node, (target, port));
-        // Made before the way back, so that a caller who gives up closes it.
+        // Made before the way back, so that a caller that gives up closes it.
         let conn = connected.map(|end| Conn::new(self.state.clone(), end, address.to_owned()));
         self.travel(target).await;
         self.check()?;
@@ -264,7 +264,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends what may be no frame at all.
+    /// Sends any bytes, even if they are not a frame.
     pub(crate) async fn send_bytes(
         &mut self,
         head: &[u8],
@@ -305,10 +305,10 @@ impl Receiver {
     }
 }
 
-/// Bytes as they come, without frames.
+/// The receiving direction of a stream of bytes.
 pub(crate) struct StreamReceiver {
     half: Half,
-    /// Arrived, not yet taken.
+    /// Bytes that have arrived and are not yet taken.
     staged: Vec<u8>,
 }
 
@@ -342,7 +342,7 @@ impl StreamReceiver {
     }
 }
 
-/// The frame at the start of `bytes`, as a stream would be read.
+/// The frame at the start of `bytes`, read as from a stream.
 fn frame_of(bytes: &[u8], most: usize) -> io::Result<Frame> {
     let (head, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(io::ErrorKind::UnexpectedEof)?;
     let header = Frame::decode_header(head, most)?;

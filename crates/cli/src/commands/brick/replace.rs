@@ -1,4 +1,4 @@
-//! `shoal brick replace`: another brick for one that is gone for good.
+//! `shoal brick replace`: replaces a brick that is lost for good.
 
 use std::thread;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::progress::{Progress, group_name};
 use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
 
-/// Time between two looks with `--wait`.
+/// Time between two checks with `--wait`.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Gives the place of a brick that is gone for good to another one
+/// Replaces a brick that is lost for good by another one
 #[derive(Args)]
 #[command(after_help = "\
-The new brick gets every unit of the old one, computed from the others, while files are read and written. Until that
-is done the volumes bear the loss of one brick less: `shoal status` shows how far it is, and --wait waits for it.
+The new brick gets every unit of the old one, computed from the others, while the volumes stay in use. Until that
+is done, the volumes survive the loss of one brick less. `shoal status` shows the progress; --wait waits for the end.
 A brick that was only away needs no replacement: start it again. The old brick must not be used again: format
 its disk with a new id.
 
@@ -30,7 +30,7 @@ Examples:
   shoal brick replace b3 b11 --wait
   shoal brick replace 3 11 --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
 pub(crate) struct ReplaceArgs {
-    /// The brick that is gone: out, and in groups
+    /// The lost brick: out, and in groups
     #[arg(value_parser = brick_id)]
     old: BrickId,
     /// The brick that takes its place: up, and in none of those groups
@@ -80,7 +80,7 @@ pub(super) fn run(args: &ReplaceArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How far a brick's slots are.
+/// The progress of a brick's slots.
 fn look(brick: BrickId, remote: &Remote) -> anyhow::Result<(ClusterMap, Progress)> {
     let map = remote.status()?.map;
     let progress = Progress::of(&map, remote.bricks(&map).values()).of_brick(&map, brick);
@@ -100,7 +100,7 @@ fn wait(brick: BrickId, remote: &Remote, output: &Output) -> anyhow::Result<()> 
             spinner.finish_and_clear();
             return Err(problem(
                 format!("{brick} is out before it is level: {}", progress.line()),
-                format!("start the process of {brick}, then `shoal status`: it goes on where it was"),
+                format!("start the process of {brick}, then `shoal status`: it continues where it was"),
             ));
         }
         spinner.set_message(format!("{brick}: {}", progress.line()));
@@ -108,7 +108,7 @@ fn wait(brick: BrickId, remote: &Remote, output: &Output) -> anyhow::Result<()> 
     }
 }
 
-/// Why it cannot be, in words.
+/// The error for a refused replacement, with a remedy.
 fn refused(args: &ReplaceArgs, error: &ReplaceError, map: &ClusterMap) -> anyhow::Error {
     let (old, new) = (args.old, args.new);
     let group = error.group.map_or(String::new(), |id: GroupId| group_name(map, id));
@@ -123,19 +123,24 @@ fn refused(args: &ReplaceArgs, error: &ReplaceError, map: &ClusterMap) -> anyhow
         ),
         ReplaceErrorKind::OldUp => problem(
             format!("{old} is up: only a brick that is out can be replaced"),
-            format!("stop the process of {old} for good, wait until `shoal status` shows it out, then again"),
+            format!(
+                "stop the process of {old} for good, wait until `shoal status` shows it out, then repeat the command"
+            ),
         ),
         ReplaceErrorKind::NewUnknown => problem(
             format!("the cluster has no brick {new} that could take the place of {old}"),
-            format!("`shoal brick --disk PATH --format --id {} ...` to start it, then again", new.0),
+            format!(
+                "`shoal brick --disk PATH --format --id {} ...` to start it, then repeat the command",
+                new.0
+            ),
         ),
         ReplaceErrorKind::NewOut => problem(
             format!("{new} is out: it cannot take the place of {old}"),
-            format!("start the process of {new}, then again"),
+            format!("start the process of {new}, then repeat the command"),
         ),
         ReplaceErrorKind::SameBrick => problem(
             format!("{new} cannot take its own place"),
-            "the id of another brick; if its disk is whole it needs none: start its process again",
+            "the id of another brick; if its disk is intact it needs no replacement: start its process again",
         ),
         ReplaceErrorKind::InGroup => problem(
             format!("{other} is in group {group} of {old} already: it would hold two units of each stripe"),
@@ -145,7 +150,7 @@ fn refused(args: &ReplaceArgs, error: &ReplaceError, map: &ClusterMap) -> anyhow
             format!(
                 "{new} is on machine {node}, as is {other}, which holds another unit of the same stripes in group {group}"
             ),
-            "a brick on a machine of its own (the volume was made without --same-node)",
+            "a brick on a machine that holds no other unit of these stripes (the volume was made without --same-node)",
         ),
         ReplaceErrorKind::TooSmall => problem(
             format!("{new} has {} free, and {old} had {} in use", Size(free), Size(used)),

@@ -1,4 +1,4 @@
-//! `shoal volume verify`: every unit of a volume is read again, encoded again and compared.
+//! `shoal volume verify`: reads every unit of a volume, encodes again and compares.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,22 +12,22 @@ use crate::output::{Output, table};
 use crate::problem::problem;
 use crate::remote::Remote;
 
-/// Stripes of one question.
+/// Stripes per request.
 const PAGE: u32 = 64;
-/// How long a group may be between two primaries, in tries and microseconds between them.
+/// How long a group may be without a primary: number of tries, and microseconds between them.
 const TRIES: u32 = 60;
 const PAUSE_US: u64 = 250_000;
-/// Faulty stripes that are shown of a group.
+/// Most faulty stripes that are shown per group.
 const SHOWN: usize = 20;
 
-/// Reads every unit of a volume again and compares it with the others; repairs nothing
+/// Reads every unit of a volume and compares it with the others; repairs nothing
 #[derive(Args)]
 pub(super) struct VerifyArgs {
     /// The volume
     name: String,
 }
 
-/// What was found in one group.
+/// The result for one group.
 struct Found {
     index: usize,
     config: GroupConfig,
@@ -68,7 +68,7 @@ pub(super) fn run(args: &VerifyArgs, remote: &Remote, output: &Output) -> anyhow
         return Ok(());
     }
     if output.is_json() {
-        // The document says it all, and there is to be one only.
+        // Exit here, so that no second JSON document is printed for the error.
         std::process::exit(1);
     }
     Err(problem(
@@ -77,8 +77,8 @@ pub(super) fn run(args: &VerifyArgs, remote: &Remote, output: &Output) -> anyhow
     ))
 }
 
-/// Has the primary of a group compare all its stripes, whoever is the primary meanwhile; a newer map than
-/// `known` is fetched only where somebody does not answer.
+/// Asks the primary of a group to verify all its stripes, even if the primary changes meanwhile. Fetches a newer map
+/// than `known` only after a failed request.
 fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize) -> anyhow::Result<Found> {
     let id = GroupId { volume: volume.id, index: index as u32 };
     let mut found = Found {
@@ -127,7 +127,7 @@ fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize)
     }
 }
 
-/// Goes on from page to page until the end, or until an answer is missing.
+/// Requests page after page until the end or an error.
 fn pages(
     remote: &Remote,
     map: &ClusterMap,

@@ -1,4 +1,5 @@
-//! A volume by NFS, with the kernel as the client: beside a mount, and while its gate is killed.
+//! The kernel's NFS client sees what a mount sees, and loses nothing when its gate is killed: both sides write and
+//! compare, then gates are killed under writers.
 
 use std::fs;
 use std::path::Path;

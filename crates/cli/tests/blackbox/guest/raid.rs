@@ -1,4 +1,5 @@
-//! A RAID of the guest's own over several exports: what paper 001 does with plain disks.
+//! A RAID of the guest's own over several exports survives the loss of one: an export goes away, comes back and is
+//! rebuilt, another one goes, and the files are compared. Paper 001 does this with plain disks.
 
 use super::{Guest, Image};
 use crate::fixture::{Fixture, kill_now};

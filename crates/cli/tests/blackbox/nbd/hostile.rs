@@ -1,4 +1,5 @@
-//! Clients that break the rules, or go in the middle of something.
+//! A client that breaks the rules, or goes away in the middle, hurts only itself: each sends something wrong, and
+//! another client's bytes are compared.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

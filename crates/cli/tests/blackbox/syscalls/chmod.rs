@@ -1,4 +1,4 @@
-//! chmod: permissions, whoever changes them.
+//! `chmod` changes permissions for those who may: bits, times and errors are compared for all kinds of files and users.
 
 use std::io::Write;
 

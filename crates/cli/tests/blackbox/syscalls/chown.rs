@@ -1,4 +1,5 @@
-//! chown and lchown: owner and group, whoever changes them.
+//! `chown` and `lchown` change owner and group for those who may: bits, times and errors are compared for all kinds of
+//! files and users.
 
 use nix::errno::Errno;
 

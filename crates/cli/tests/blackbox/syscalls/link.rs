@@ -1,4 +1,4 @@
-//! link: more names for a file.
+//! `link` gives a file one more name: links, times and errors are compared for all kinds of files and users.
 
 use nix::errno::Errno;
 

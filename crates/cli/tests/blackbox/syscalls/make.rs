@@ -1,4 +1,4 @@
-//! mkdir, mkfifo and mknod: what they make, and when they do not.
+//! `mkdir`, `mkfifo` and `mknod` make what they are told: modes, owners, times and errors are compared case by case.
 
 use nix::errno::Errno;
 

@@ -1,4 +1,5 @@
-//! open: who may, what it makes, and what it leaves alone. posix_fallocate: what it adds to what is open.
+//! `open` makes, opens and refuses as Linux says, and `posix_fallocate` adds what it should: answers and attributes are
+//! compared case by case.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! What every system call that takes a path does with a bad one.
+//! A path that is too long, loops or leads nowhere gives its own error: every system call that takes a path is tried
+//! with each of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! rmdir and unlink: what goes, what stays, and what an open file keeps.
+//! `rmdir` and `unlink` remove a name and leave what is open: links, times and errors are compared case by case.
 
 use std::os::unix::fs::FileExt;
 

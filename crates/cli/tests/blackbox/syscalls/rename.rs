@@ -1,4 +1,5 @@
-//! rename: what it moves, what it replaces, and who may not.
+//! `rename` moves and replaces only what it may: names, links, times and errors are compared for all kinds of files and
+//! users.
 
 use nix::errno::Errno;
 

@@ -1,4 +1,4 @@
-//! symlink: names that stand for others.
+//! `symlink` makes a name that stands for another: what it shows and what it refuses is compared case by case.
 
 use nix::errno::Errno;
 

@@ -1,4 +1,5 @@
-//! truncate and ftruncate: shorter and longer files.
+//! `truncate` and `ftruncate` make a file shorter or longer, with zeros in what is new: sizes, bytes, times and errors
+//! are compared.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! utimensat: times that somebody sets.
+//! `utimensat` sets the times that it is told, for those who may: times and errors are compared to the nanosecond.
 
 use nix::errno::Errno;
 use nix::libc::AT_SYMLINK_NOFOLLOW;

@@ -1,4 +1,5 @@
-//! A file that one client writes at a time: what it must hold now, and what it may hold after everything lost power.
+//! A file that one client writes holds what it wrote, and after a power cut at least what was synced: the checker keeps
+//! both, and compares byte by byte.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Whether reads and writes of 4-KiB blocks by several clients could have happened one after the other.
+//! Reads and writes of 4-KiB blocks by several clients could have happened one after the other: the checker looks for
+//! such an order for each block.
 //!
 //! Every write of a block has a value of its own, so the check is fast. The write and the reads of a value form a
 //! cluster; it spans from its earliest end to its latest start. Where that is a real stretch of time, the value was the
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wrote_it() {
+    fn a_value_that_nobody_wrote_is_found() {
         let mut history = History::default();
         let value = history.write([1]);
         assert!(read(&mut history, value).is_err(), "another block's");

@@ -1,12 +1,12 @@
-//! What this gate bounds and names. The protocol's own numbers stand in [`world::nbd`].
+//! Limits and names of this gate. The protocol's own numbers are in [`world::nbd`].
 
 pub(crate) use world::nbd::consts::*;
 
-/// Largest data of an option that is looked at, in bytes; a larger one ends the connection.
+/// Largest data of an option, in bytes; a larger one ends the connection.
 pub(super) const OPTION_MAX: u32 = 16 << 10;
-/// Options of one negotiation.
+/// Most options of one negotiation.
 pub(super) const OPTIONS_MAX: u32 = 64;
-/// Requests of this size and alignment cost least: the grain of checksums.
+/// The preferred size and alignment of requests: a block, the grain of checksums.
 pub(super) const REQUEST_PREFERRED: u32 = types::limits::BLOCK as u32;
 
 /// The only metadata context.

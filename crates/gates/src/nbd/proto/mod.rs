@@ -1,13 +1,13 @@
-//! The NBD protocol as bytes: what a client says, checked, and what it is answered. No I/O.
+//! The NBD protocol as bytes: parses and checks a client's messages, and encodes the answers. No I/O.
 //!
 //! | file | what |
 //! |---|---|
-//! | `consts.rs` | what is bounded and named here |
-//! | `negotiation.rs` | the handshake and its options, until the client has an export |
+//! | `consts.rs` | limits and names of this gate |
+//! | `negotiation.rs` | the handshake and its options |
 //! | `request.rs` | requests, compared with what the export allows |
 //! | `reply.rs` | replies, simple and structured |
 //!
-//! Numbers and headers of the protocol stand in [`world::nbd`], which a client has in common with this gate.
+//! Numbers and headers of the protocol are in [`world::nbd`], which remote bricks use too.
 
 mod consts;
 mod negotiation;

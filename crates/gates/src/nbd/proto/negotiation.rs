@@ -11,7 +11,7 @@ use world::nbd::{Input, OptionHeader, option_reply};
 
 use super::consts::*;
 
-/// What a server says first: magic, magic, flags.
+/// The server's greeting: two magic numbers and flags.
 pub(crate) const GREETING: [u8; 18] = greeting();
 /// Bytes of the client's answer to it.
 pub(crate) const CLIENT_FLAGS_LEN: usize = 4;
@@ -31,7 +31,7 @@ const fn greeting() -> [u8; 18] {
     bytes
 }
 
-/// The one export that there is. It also has the empty name.
+/// The only export. It also has the empty name.
 #[derive(Clone, Debug)]
 pub(crate) struct ExportInfo {
     pub(crate) name: String,
@@ -54,39 +54,39 @@ impl ExportInfo {
     }
 }
 
-/// What the client wants to know or have: nothing goes on before it is answered by [`Negotiation::granted`] or
-/// [`Negotiation::refused`].
+/// A request for the export or its properties. It must be answered by [`Negotiation::granted`] or
+/// [`Negotiation::refused`] before the next option.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExportRequest {
     option: u32,
-    /// Kinds of information that it asked for.
+    /// The kinds of information that the client asked for.
     wanted: Vec<u16>,
 }
 
 impl ExportRequest {
-    /// The export is to be opened: the transmission follows.
+    /// Whether the export must be opened, because the transmission follows.
     pub(crate) fn enters_transmission(&self) -> bool {
         self.option != OPT_INFO
     }
 }
 
-/// What comes of an option.
+/// The next step after an option.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// These bytes answer it.
+    /// Send these bytes.
     Answer(Vec<u8>),
-    /// It depends on the export.
+    /// The answer depends on the export.
     ExportRequest(ExportRequest),
-    /// These bytes are the last.
+    /// Send these bytes and close the connection.
     End(Vec<u8>),
 }
 
-/// What was agreed for the transmission.
+/// The negotiated properties of the transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Agreed {
     /// Reads are answered by structured replies.
     pub(crate) structured: bool,
-    /// The state of blocks may be asked for.
+    /// The client may ask for block status.
     pub(crate) context: bool,
 }
 
@@ -99,14 +99,14 @@ pub(crate) struct Negotiation {
     agreed: Agreed,
 }
 
-/// Option and length of its data. `None` if it is no option, or longer than any that makes sense.
+/// Option and length of its data. `None` if it is not an option, or is too long.
 pub(crate) fn option_header(bytes: &[u8]) -> Option<(u32, usize)> {
     let OptionHeader { option, len } = OptionHeader::parse(bytes)?;
     (len <= OPTION_MAX).then_some((option, len as usize))
 }
 
 impl Negotiation {
-    /// `None` if the client's flags are not among those that were offered.
+    /// `None` if the client's flags were not offered.
     pub(crate) fn new(info: ExportInfo, flags: &[u8]) -> Option<Negotiation> {
         let flags = Input(flags).u32()?;
         let known = flags & !(FIXED_NEWSTYLE | NO_ZEROES) == 0;
@@ -118,7 +118,7 @@ impl Negotiation {
         self.agreed
     }
 
-    /// What comes of an option.
+    /// The next step after an option.
     pub(crate) fn option(&mut self, option: u32, data: &[u8]) -> Step {
         self.options += 1;
         if self.options > OPTIONS_MAX {
@@ -128,7 +128,7 @@ impl Negotiation {
             OPT_EXPORT_NAME if self.info.is_meant(data) => {
                 Ok(Step::ExportRequest(ExportRequest { option, wanted: Vec::new() }))
             }
-            // This option knows no errors.
+            // This option has no error replies.
             OPT_EXPORT_NAME => Ok(Step::End(Vec::new())),
             OPT_ABORT => Ok(Step::End(option_reply(option, REP_ACK, b""))),
             OPT_LIST => self.list(data).map(Step::Answer),
@@ -184,7 +184,7 @@ impl Negotiation {
         let mut found = !set && count == 0;
         for _ in 0..count {
             let query = string(&mut input)?;
-            // Of the namespace alone a list has everything.
+            // In a list, the namespace alone matches all its contexts.
             found |= query == CONTEXT_NAME.as_bytes() || (!set && query == b"base:");
         }
         if !input.is_at_end() {
@@ -203,7 +203,7 @@ impl Negotiation {
         Ok([option_reply(option, REP_META_CONTEXT, &context), ack].concat())
     }
 
-    /// The export is there and has `size` bytes.
+    /// The answer to a request, if the export is available and has `size` bytes.
     pub(crate) fn granted(&self, ask: &ExportRequest, size: u64) -> Vec<u8> {
         let flags = self.info.flags(self.agreed.structured);
         if ask.option == OPT_EXPORT_NAME {
@@ -226,7 +226,8 @@ impl Negotiation {
         bytes
     }
 
-    /// The export cannot be had. `None` if the connection must be closed without a word.
+    /// The answer to a request, if the export is not available. `None` if the connection must be closed without an
+    /// answer.
     pub(crate) fn refused(&self, ask: &ExportRequest, why: &str) -> Option<Vec<u8>> {
         (ask.option != OPT_EXPORT_NAME).then(|| option_reply(ask.option, REP_ERR_POLICY, why.as_bytes()))
     }
@@ -234,7 +235,7 @@ impl Negotiation {
 
 const INVALID: (u32, &str) = (REP_ERR_INVALID, "malformed option");
 
-/// A length and so many bytes, of a name or a query.
+/// A name or a query: its length, then its bytes.
 fn string<'a>(input: &mut Input<'a>) -> Result<&'a [u8], (u32, &'static str)> {
     let len = input.u32().ok_or(INVALID)? as usize;
     if len > NAME_MAX {

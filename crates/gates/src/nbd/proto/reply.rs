@@ -7,7 +7,7 @@ use world::nbd::SimpleReply;
 
 use super::consts::*;
 
-/// The bytes of a reply: a head, and what was read.
+/// The bytes of a reply: a head, and the bytes of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
     pub(crate) head: Vec<u8>,
@@ -20,19 +20,19 @@ impl Reply {
     }
 }
 
-/// How this connection's client is answered.
+/// The kind of replies on this connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replies {
     pub(crate) structured: bool,
 }
 
 impl Replies {
-    /// It is done.
+    /// Success.
     pub(crate) fn done(self, cookie: u64) -> Reply {
         Reply::head(if self.structured { chunk(REPLY_NONE, cookie, 0, &[]) } else { simple(cookie, 0) })
     }
 
-    /// It is not done.
+    /// An error.
     pub(crate) fn error(self, cookie: u64, code: u32) -> Reply {
         let no_text = 0u16.to_be_bytes();
         Reply::head(if self.structured {
@@ -42,7 +42,7 @@ impl Replies {
         })
     }
 
-    /// The bytes at `offset`: one chunk, whether the client asked for that or not; zeros as what they are.
+    /// The bytes of a read at `offset`: always one chunk; zeros become a hole.
     pub(crate) fn read(self, cookie: u64, offset: u64, bytes: Buf) -> Reply {
         if bytes.is_empty() {
             return self.done(cookie);
@@ -58,8 +58,8 @@ impl Replies {
         Reply { head, body: bytes }
     }
 
-    /// The state of a range: `found` may have bytes, ascending and apart from each other; the rest of it are holes. Only
-    /// the first part if `one`.
+    /// The block status of a range: the ranges of `found`, ascending and apart from each other, may have bytes; the
+    /// rest are holes. Only the first part if `one`.
     pub(crate) fn block_status(
         self,
         cookie: u64,
@@ -96,7 +96,7 @@ fn states(range: &Range<u64>, found: &[Range<u64>]) -> Vec<(u32, u32)> {
 }
 
 fn is_zeros(bytes: &[u8]) -> bool {
-    // As a rule the first bytes tell.
+    // Usually the first bytes decide.
     let (words, rest) = bytes.as_chunks::<64>();
     words.iter().all(|word| *word == [0; 64]) && rest.iter().all(|byte| *byte == 0)
 }
@@ -105,7 +105,7 @@ fn simple(cookie: u64, code: u32) -> Vec<u8> {
     SimpleReply { cookie, code }.encode().to_vec()
 }
 
-/// The only chunk of a reply, whose payload is `data` and `more` bytes behind it.
+/// The only chunk of a reply. Its payload is `data`, followed by `more` bytes.
 fn chunk(kind: u16, cookie: u64, more: usize, data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(20 + data.len());
     bytes.extend(STRUCTURED_REPLY_MAGIC.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Requests, compared with what the export allows.
+//! Requests, checked against the properties of the export.
 
 use std::ops::Range;
 
@@ -6,51 +6,51 @@ use world::nbd::Request;
 
 use super::consts::*;
 
-/// What the transmission was agreed to be.
+/// The properties of a connection's transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TransmissionParams {
-    /// Bytes of the export, for as long as the connection lasts.
+    /// Size of the export in bytes; fixed for the connection.
     pub(crate) size: u64,
     pub(crate) read_only: bool,
     pub(crate) structured: bool,
-    /// The state of blocks may be asked for.
+    /// The client may ask for block status.
     pub(crate) context: bool,
 }
 
-/// What a sound request asks for.
+/// The command of a valid request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
     Read,
     Write,
     Flush,
-    /// Zeros, or whatever comes cheapest: here that is the same.
+    /// Write zeros, or trim: here both are the same.
     Zero,
-    /// Where there are bytes; only the first range if `one`.
+    /// Block status; only the first range if `one`.
     BlockStatus {
         one: bool,
     },
 }
 
 impl Command {
-    /// True if it matters to others whether, and when, it is carried out.
+    /// Whether the command has effects that others can see.
     pub(crate) fn has_effects(self) -> bool {
         matches!(self, Command::Write | Command::Zero | Command::Flush)
     }
 }
 
-/// A sound request.
+/// A valid request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Job {
     pub(crate) command: Command,
     pub(crate) cookie: u64,
-    /// Bytes of the export that it is about; within it.
+    /// Its range, within the export.
     pub(crate) range: Range<u64>,
-    /// Answered when it is stable.
+    /// Must be stable before it is answered.
     pub(crate) stable: bool,
 }
 
 impl Job {
-    /// Bytes that it brings, or that its reply has.
+    /// Bytes of its payload, or of its reply.
     pub(crate) fn bytes(&self) -> usize {
         match self.command {
             Command::Read | Command::Write => (self.range.end - self.range.start) as usize,
@@ -60,7 +60,7 @@ impl Job {
 }
 
 impl TransmissionParams {
-    /// A request as a job, or the error that answers it.
+    /// Checks a request: returns a job, or the error to answer.
     pub(crate) fn check(&self, request: &Request) -> Result<Job, u32> {
         let (command, flags) = self.command(request)?;
         if request.flags & !(flags | FLAG_FUA) != 0 {
@@ -71,7 +71,7 @@ impl TransmissionParams {
             return Err(CODE_NOT_PERMITTED);
         }
         let end = request.offset.checked_add(request.len.into()).filter(|end| *end <= self.size);
-        // Past the end a writer finds no space, and nobody else anything that makes sense.
+        // Past the end: no space for writes, invalid for other commands.
         let trim = request.kind == CMD_TRIM;
         let end = end.ok_or(if writes && !trim { CODE_NO_SPACE } else { CODE_INVALID })?;
         let sound = match command {
@@ -85,7 +85,7 @@ impl TransmissionParams {
         if sound { Ok(job) } else { Err(CODE_INVALID) }
     }
 
-    /// What is asked for, and the flags that may come with it.
+    /// The command, and the flags that it allows.
     fn command(&self, request: &Request) -> Result<(Command, u16), u32> {
         match request.kind {
             CMD_READ => Ok((Command::Read, if self.structured { FLAG_DF } else { 0 })),

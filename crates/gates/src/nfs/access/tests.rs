@@ -1,3 +1,6 @@
+//! An NFS client may do what the mode of a file allows and nothing more: rights are compared case by case, and ACCESS
+//! with what the requests themselves allow.
+
 use super::*;
 use proptest::prelude::*;
 use types::{InodeId, ObjectId};

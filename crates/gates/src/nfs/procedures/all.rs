@@ -1,11 +1,11 @@
-//! Which procedure is which.
+//! Dispatches procedures.
 
 use crate::nfs::access::Caller;
 use crate::nfs::gate::Gate;
 use crate::nfs::wire::{Arguments, Results, Status};
 
 impl Gate {
-    /// Carries a procedure out. The results are what follows the status.
+    /// Carries a procedure out. Returns the results without the status.
     pub(in crate::nfs) async fn procedure(
         &self,
         caller: &Caller,

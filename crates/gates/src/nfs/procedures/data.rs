@@ -1,19 +1,18 @@
 //! The bytes of files.
 //!
-//! The verifier of a write is the one from before it: if anything is lost meanwhile, the client finds another one in the
-//! answer to its COMMIT, and writes again. That of a COMMIT is the one after it.
+//! The answer to a WRITE has the verifier from before the write. If bytes are lost after that, the client gets another
+//! verifier from its COMMIT, and writes again. The answer to a COMMIT has the verifier from after the commit.
 
 use types::limits::FILE_SIZE_MAX;
 
 use client::{ClientError, SetAttrs};
 
 use crate::nfs::access::{Caller, READ, WRITE};
-use crate::nfs::dispatch::IO_MAX;
 use crate::nfs::files::{is_handle_invalid, is_lost};
 use crate::nfs::gate::Gate;
-use crate::nfs::wire::{Results, StableHow, Status, Writer};
+use crate::nfs::wire::{IO_MAX, Results, StableHow, Status, Writer};
 
-/// How far written bytes have come, in the words of the protocol.
+/// The stability of written bytes, in the protocol's numbers.
 const UNSTABLE: u32 = 0;
 const FILE_SYNC: u32 = 2;
 
@@ -33,11 +32,11 @@ impl Gate {
             self.with_file(inode, false, async |held| self.session.read(held.handle()?, offset, count).await);
         let bytes = read.await?;
         let end = offset.saturating_add(bytes.len() as u64);
-        // Only at the end that is known does it matter whether the file has grown within the last second.
+        // Only a read at the known end needs the newest size: the file may have grown within the last second.
         let ended = bytes.len() < count || (end >= attr.size && end >= self.attr(inode).await?.size);
         let mut head = Writer::default();
-        // Never attributes: Linux lays its buffers out by the head of the first answer, and fails with an I/O error where a
-        // later head is longer. Source: linux/fs/nfs/nfs3proc.c, `read_hdrsize`.
+        // Never attributes: Linux lays its buffers out by the head of the first answer, and fails with an I/O error
+        // where a later head is longer. Source: linux/fs/nfs/nfs3proc.c, `read_hdrsize`.
         self.attributes().put_post_op_attr(&mut head, None);
         head.u32(bytes.len() as u32).bool(ended).u32(bytes.len() as u32);
         Ok(Results { head, data: bytes })
@@ -80,17 +79,18 @@ impl Gate {
         Ok(head.into())
     }
 
-    /// Makes everything stable that was written to the file through this gate, whatever part of it the client names.
+    /// Makes everything stable that was written to the file through this gate, even outside the range that the client
+    /// names.
     pub(super) async fn commit(&self, caller: &Caller, file: &[u8]) -> Result<Results, Status> {
         self.check_writable()?;
         let inode = self.inode(file)?;
         let attr = self.recent_attr(inode).await?;
         caller.check_file(&attr, WRITE)?;
-        // A file that is not open has been made stable before it was closed.
+        // A file that is not open was made stable before its close.
         if let Some(held) = self.shared.files.writer(inode).await {
             match held.make_stable(&self.session).await {
                 Ok(()) => {}
-                // Another verifier tells the client what there is to do.
+                // The new verifier makes the client write again.
                 Err(error) if is_handle_invalid(error) => {
                     self.shared.files.discard(&self.session, held, &self.shared.verifier).await;
                 }
@@ -104,8 +104,8 @@ impl Gate {
         Ok(head.into())
     }
 
-    /// Something was not written. It may be bytes of any client, long since answered: all write again what they have not
-    /// committed.
+    /// A write failed. The lost bytes may be of any client, and answered long ago. So the verifier changes, and all
+    /// clients write again what they have not committed.
     fn failed(&self, error: ClientError) -> Status {
         if is_lost(error) {
             tracing::warn!(%error, "a write failed");

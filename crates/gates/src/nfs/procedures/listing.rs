@@ -1,31 +1,30 @@
-//! Listing directories, by pages.
+//! Lists directories by pages.
 //!
-//! Cookies are the volume's own, moved by two to make room for `.` and `..`: they stay what they are while names come and
-//! go, at every gate.
+//! A cookie is the volume's cookie plus two, to make room for `.` and `..`. So cookies are the same at every gate,
+//! and do not change when names are added or removed.
 
 use types::InodeId;
 use types::messages::names::Attr;
 
 use crate::nfs::access::{Caller, READ, SEARCH};
-use crate::nfs::dispatch::IO_MAX;
 use crate::nfs::gate::Gate;
 use crate::nfs::handle::HANDLE_LEN;
-use crate::nfs::wire::{AttrWriter, Results, Status, Writer, padding};
+use crate::nfs::wire::{AttrWriter, IO_MAX, Results, Status, Writer, padding};
 
-/// Cookies of `.` and `..`; a directory's own entries follow.
+/// Number of cookies for `.` and `..`; the directory's own entries follow.
 const DOTS: u64 = 2;
-/// What a page takes without entries: attributes, the cookies' verifier, the end of the list and of the directory.
+/// Bytes of a page without entries: attributes, the cookies' verifier, the end of the list and of the directory.
 const PAGE_LEN: usize = AttrWriter::POST_OP_ATTR_LEN + 8 + 4 + 4;
-/// What an entry takes without its name: that it follows, the inode, the length, the cookie.
+/// Bytes of an entry without its name: the mark that it follows, the inode, the length, the cookie.
 const ENTRY_LEN: usize = 4 + 8 + 4 + 8;
-/// What attributes and handle add to it.
+/// Bytes of an entry's attributes and handle.
 const PLUS_LEN: usize = AttrWriter::POST_OP_ATTR_LEN + 4 + 4 + HANDLE_LEN;
-/// Entries that the metadata service is asked for at a time.
+/// Most entries in one request to the metadata service.
 const ENTRIES_MAX: usize = 512;
-/// Names are longer than this as a rule: so many entries are expected on a page at most.
+/// A short name: most names are longer. It bounds the number of entries expected on a page.
 const NAME_SHORT: usize = 8;
 
-/// A page that fills up.
+/// A page that is being filled.
 struct Page<'a> {
     gate: &'a Gate,
     writer: Writer,
@@ -72,12 +71,12 @@ impl Gate {
     ) -> Result<Results, Status> {
         let attr = self.attr_of(directory).await?;
         caller.check_directory(&attr, READ)?;
-        // Whoever may not search it may see names only.
+        // A caller without search permission sees only names.
         let shows = caller.may(&attr, SEARCH);
         let room = (count.min(IO_MAX) as usize).checked_sub(PAGE_LEN).ok_or(Status::TooSmall)?;
         let mut page = Page { gate: self, writer: Writer::default(), room, plus, empty: true };
         self.attributes().put_post_op_attr(&mut page.writer, Some(&attr));
-        // Cookies are good for ever.
+        // Cookies stay valid for ever, so their verifier is constant.
         page.writer.u64(0);
         let ended = self.fill(&mut page, &attr, cookie, shows).await?;
         if cookie == 0 {

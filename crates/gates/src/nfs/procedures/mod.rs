@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `all.rs` | which is which |
+//! | `all.rs` | dispatch |
 //! | `objects.rs` | attributes, permissions, links, limits |
 //! | `names.rs` | finding, making, moving and removing names |
 //! | `data.rs` | the bytes of files |

@@ -11,23 +11,23 @@ use crate::nfs::wire::{
     CreateHow, DirOpArgs, NewAttributes, Results, SetTime, Status, Writer, device_of_numbers,
 };
 
-/// Modes of what is made without one.
+/// Mode of a file that is created without one.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o755;
-/// Permission bit of a directory that gives its group to what is made in it.
+/// Permission bit of a directory: new inodes in it get its group.
 const SET_GROUP: u32 = 0o2000;
 /// Nanoseconds of a second.
 const SECOND: i64 = 1_000_000_000;
 
 impl Gate {
-    /// A directory in which the caller may do what it wants.
+    /// A directory in which the caller has the permissions `wanted`.
     async fn directory(&self, caller: &Caller, handle: &[u8], wanted: u32) -> Result<Attr, Status> {
         let attr = self.attr_of(handle).await?;
         caller.check_directory(&attr, wanted)?;
         Ok(attr)
     }
 
-    /// What a name in a directory stands for, if anything.
+    /// The attributes of a name in a directory; `None` if there is no such name.
     async fn find(&self, directory: InodeId, name: &[u8]) -> Result<Option<Attr>, Status> {
         match self.session.lookup(directory, name).await {
             Ok(attr) => Ok(Some(attr)),
@@ -46,7 +46,7 @@ impl Gate {
         Ok(writer.into())
     }
 
-    /// What a name in a directory stands for, also the two that every directory has.
+    /// The attributes of a name in a directory; the name may be `.` or `..`.
     pub(in crate::nfs) async fn step(&self, directory: &Attr, name: &[u8]) -> Result<Attr, Status> {
         match name {
             b"." => Ok(directory.clone()),
@@ -58,18 +58,18 @@ impl Gate {
         }
     }
 
-    /// Owner and mode of what is made in a directory.
+    /// Owner and mode of a new inode in a directory.
     fn owner(&self, caller: &Caller, directory: &Attr, new: &NewAttributes, mode: u32) -> Owner {
         let (uid, gid) = caller.owner(new);
         let mut mode = new.mode.unwrap_or(mode) & 0o7777;
         if directory.mode & SET_GROUP != 0 && !caller.may_setgid(directory.gid) {
-            // The directory's group is inherited; its rights are not for everybody to lend.
+            // The directory's group is inherited, and a caller who is not in it must not set the set-group bit for it.
             mode &= !SET_GROUP;
         }
         Owner { uid, gid, mode }
     }
 
-    /// The results of whatever makes something.
+    /// The results of a procedure that creates an inode.
     fn made(&self, made: &Attr, directory: Option<&Attr>) -> Results {
         let mut writer = Writer::default();
         writer.bool(true).opaque(&self.shared.file_system.handle(made.inode));
@@ -78,7 +78,7 @@ impl Gate {
         writer.into()
     }
 
-    /// The results of whatever only changes a directory.
+    /// The results of a procedure that only changes a directory.
     fn changed(&self, directory: &Attr) -> Results {
         let mut writer = Writer::default();
         self.attributes().put_wcc_data(&mut writer, Some(directory));
@@ -95,7 +95,7 @@ impl Gate {
         let directory = self.directory(caller, at.directory, SEARCH).await?;
         let made = match caller.check_directory(&directory, WRITE) {
             Ok(()) => self.create_new(caller, &directory, at.name, how).await?,
-            // What is there can be opened all the same.
+            // An existing file can be used even without permission to create one.
             Err(refused) => self.find(directory.inode, at.name).await?.map_or(Err(refused), |_| Ok(None))?,
         };
         if let Some((attr, parent)) = made {
@@ -106,7 +106,7 @@ impl Gate {
         Ok(self.made(&used, self.attr_after(directory.inode).await.as_ref()))
     }
 
-    /// Makes a file, and says how the directory is then; `None` if there is one.
+    /// Makes a file; returns it with the directory's new attributes, or `None` if there is a file already.
     async fn create_new(
         &self,
         caller: &Caller,
@@ -148,7 +148,7 @@ impl Gate {
         Ok(Some((attr, opened.parent)))
     }
 
-    /// A file that is there already takes the place of the one that was to be made, or is in the way.
+    /// Uses an existing file in place of a new one, or refuses.
     async fn use_old(&self, caller: &Caller, there: Attr, how: CreateHow) -> Result<Attr, Status> {
         if there.kind != FileKind::File {
             return Err(Status::Exists);
@@ -182,7 +182,7 @@ impl Gate {
         Ok(self.made(&attr, Some(&made.parent)))
     }
 
-    /// Gives something that was just made the times that were wished for.
+    /// Sets the times that the client has asked for on a new inode.
     async fn set_times(&self, made: Attr, new: &NewAttributes) -> Result<Attr, Status> {
         if new.atime == SetTime::Keep && new.mtime == SetTime::Keep {
             return Ok(made);
@@ -239,7 +239,7 @@ impl Gate {
         Ok(self.changed(&parent))
     }
 
-    /// A name of a file is gone; with the last one it need not stay open.
+    /// A name of a file was removed. After the last one, the gate need not keep the file open.
     async fn forget(&self, named: &Attr) {
         if named.kind == FileKind::File && named.links <= 1 {
             self.shared.files.forget(&self.session, named.inode).await;
@@ -274,7 +274,7 @@ impl Gate {
         let moved = self.find(old.inode, from.name).await?.ok_or(Status::NoEntry)?;
         caller.check_sticky(&old, &moved)?;
         if moved.kind == FileKind::Directory && old.inode != new.inode && !caller.may(&moved, WRITE) {
-            // Its `..` changes.
+            // Moving a directory changes its `..`.
             return Err(Status::Access);
         }
         let replaced = self.find(new.inode, to.name).await?;
@@ -310,8 +310,8 @@ impl Gate {
     }
 }
 
-/// Times that keep the number of an exclusive creation until the client sets others: nothing else of a new file's has
-/// room for it.
+/// The times of a new file in which the number of an exclusive creation is stored until the client sets others: no
+/// other attribute has room for it.
 fn times_of(verifier: u64) -> (i64, i64) {
     let second = |half: u64| half as u32;
     (i64::from(second(verifier >> 32)) * SECOND, i64::from(second(verifier)) * SECOND)

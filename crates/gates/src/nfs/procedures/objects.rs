@@ -5,9 +5,8 @@ use types::limits::{BLOCK, FILE_SIZE_MAX, LINKS_MAX, NAME_MAX};
 use types::messages::names::FileKind;
 
 use crate::nfs::access::Caller;
-use crate::nfs::dispatch::IO_MAX;
 use crate::nfs::gate::Gate;
-use crate::nfs::wire::{NewAttributes, Results, SetTime, Status, Writer};
+use crate::nfs::wire::{IO_MAX, NewAttributes, Results, SetTime, Status, Writer};
 
 /// Best size of a directory's page, in bytes.
 const PAGE: u32 = 64 << 10;
@@ -92,13 +91,13 @@ impl Gate {
     pub(super) async fn fs_stat(&self, object: &[u8]) -> Result<Results, Status> {
         let attr = self.attr_of(object).await?;
         let space = self.session.statfs().await?;
-        // Inodes take space as bytes do: as many are free as blocks.
+        // There is no limit of inodes, so the number of free blocks is reported.
         let inodes_free = space.free / BLOCK as u64;
         let mut writer = Writer::default();
         self.attributes().put_post_op_attr(&mut writer, Some(&attr));
         writer.u64(space.total).u64(space.free).u64(space.free);
         writer.u64(space.inodes.saturating_add(inodes_free)).u64(inodes_free).u64(inodes_free);
-        // It may change at any time.
+        // These values may change at any time.
         writer.u32(0);
         Ok(writer.into())
     }
@@ -119,7 +118,8 @@ impl Gate {
         let mut writer = Writer::default();
         self.attributes().put_post_op_attr(&mut writer, Some(&attr));
         writer.u32(LINKS_MAX).u32(NAME_MAX as u32);
-        // Names are not cut, only root gives files away, and case counts and is kept.
+        // Too long names are refused and not truncated; only root may give files away; names keep their case and are
+        // compared by it.
         writer.bool(true).bool(true).bool(false).bool(true);
         Ok(writer.into())
     }

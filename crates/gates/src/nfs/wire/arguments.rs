@@ -6,9 +6,9 @@ use super::xdr::{Garbage, Reader};
 
 /// Longest file handle, in bytes.
 const HANDLE_MAX: usize = 64;
-/// Longest name that is read at all; one that a volume cannot hold gets an answer of its own.
+/// Longest name that is parsed. A name too long for a volume is refused later, with its own error.
 const NAME_READ_MAX: usize = 8192;
-/// Longest target of a symbolic link that is read at all.
+/// Longest target of a symbolic link that is parsed.
 const TARGET_READ_MAX: usize = 64 << 10;
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
@@ -23,16 +23,16 @@ pub(crate) struct DirOpArgs<'a> {
 /// A new time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum SetTime {
-    /// The old one.
+    /// The time does not change.
     #[default]
     Keep,
-    /// The server's.
+    /// The server's time.
     Now,
-    /// This one, in nanoseconds since 1970.
+    /// The client's time, in nanoseconds since 1970.
     To(i64),
 }
 
-/// Attributes that are to be set.
+/// Attributes to set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NewAttributes {
     pub(crate) mode: Option<u32>,
@@ -43,29 +43,29 @@ pub(crate) struct NewAttributes {
     pub(crate) mtime: SetTime,
 }
 
-/// What happens to a file that is there when one is made.
+/// What a CREATE does if the file exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CreateHow {
-    /// It is used.
+    /// It uses the file.
     Unchecked(NewAttributes),
-    /// It is in the way.
+    /// It fails.
     Guarded(NewAttributes),
-    /// It is in the way unless the same client made it with the same number.
+    /// It fails, unless the same client created the file with the same number.
     Exclusive(u64),
 }
 
-/// How far written bytes must have come.
+/// How durable written bytes must be before the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StableHow {
-    /// The server may lose them until a COMMIT.
+    /// Not durable: the server may lose them until a COMMIT.
     Unstable,
-    /// Durable, with what is needed to read them.
+    /// Durable, with the metadata that is needed to read them.
     DataSync,
-    /// Durable with everything.
+    /// Durable, with all metadata.
     FileSync,
 }
 
-/// A procedure with its arguments. File handles are the bytes that came.
+/// A procedure with its arguments. File handles are the received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arguments<'a> {
     Null,
@@ -112,7 +112,7 @@ pub(crate) enum Arguments<'a> {
         new: NewAttributes,
         target: &'a [u8],
     },
-    /// Without a kind if it is none that can be made so.
+    /// The kind is `None` if MKNOD cannot make it.
     MakeNode {
         at: DirOpArgs<'a>,
         kind: Option<FileKind>,
@@ -157,7 +157,7 @@ pub(crate) enum Arguments<'a> {
     },
 }
 
-/// Why there are no arguments.
+/// Why the arguments cannot be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotParsed {
     ProcUnavail,
@@ -170,7 +170,7 @@ impl From<Garbage> for NotParsed {
     }
 }
 
-/// Reads the arguments of a procedure.
+/// Parses the arguments of a procedure.
 pub(crate) fn parse(procedure: u32, mut reader: Reader<'_>) -> Result<Arguments<'_>, NotParsed> {
     let from = &mut reader;
     Ok(match procedure {
@@ -211,7 +211,7 @@ pub(crate) fn parse(procedure: u32, mut reader: Reader<'_>) -> Result<Arguments<
     })
 }
 
-/// A procedure that comes to the same when it is carried out twice.
+/// Whether a procedure has the same result when it is carried out twice.
 pub(crate) fn is_idempotent(procedure: u32) -> bool {
     !matches!(procedure, 2 | 8..=15)
 }
@@ -270,7 +270,7 @@ fn write<'a>(from: &mut Reader<'a>) -> Result<Arguments<'a>, Garbage> {
         2 => StableHow::FileSync,
         _ => return Err(Garbage),
     };
-    // The record's length bounds it.
+    // The length of the record bounds the data.
     let data = from.opaque(usize::MAX)?;
     Ok(Arguments::Write { file, offset, count, stable, data })
 }

@@ -2,13 +2,15 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `xdr.rs` | how values are written |
+//! | `consts.rs` | programs, versions, the largest read or write |
+//! | `xdr.rs` | encoding of values |
 //! | `rpc.rs` | records, calls and replies |
 //! | `arguments.rs` | the arguments of every procedure of NFS |
-//! | `results.rs` | what its results are made of |
-//! | `status.rs` | what a client hears when something did not work |
+//! | `results.rs` | the parts of its results |
+//! | `status.rs` | error numbers |
 
 mod arguments;
+mod consts;
 mod results;
 mod rpc;
 mod status;
@@ -17,6 +19,7 @@ mod xdr;
 pub(crate) use arguments::{
     Arguments, CreateHow, DirOpArgs, NewAttributes, NotParsed, SetTime, StableHow, is_idempotent, parse,
 };
+pub(crate) use consts::{IO_MAX, MOUNT, NFS, NFS_VERSION, PORTMAP, PORTMAP_VERSION};
 pub(crate) use results::{AttrWriter, Results, device_of_numbers, failure_words};
 pub(crate) use rpc::{AcceptStat, Call, Credential, Record, RpcMessage, accept, mark, parse_message};
 pub(crate) use status::Status;

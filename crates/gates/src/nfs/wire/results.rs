@@ -1,4 +1,4 @@
-//! What the results of the procedures are made of (RFC 1813, 2.5 and 2.6).
+//! The parts of the procedures' results (RFC 1813, 2.5 and 2.6).
 
 use types::Buf;
 use types::messages::names::{Attr, FileKind};
@@ -22,7 +22,7 @@ impl From<Writer> for Results {
     }
 }
 
-/// Words of zero after the status of a procedure that failed: attributes that are not there.
+/// Number of zero words after the status of a failed procedure: each is an absent attribute.
 pub(crate) fn failure_words(procedure: u32) -> usize {
     match procedure {
         0 | 1 => 0,
@@ -33,7 +33,7 @@ pub(crate) fn failure_words(procedure: u32) -> usize {
     }
 }
 
-/// The number of a kind.
+/// The protocol's number of a file's kind.
 pub(crate) fn file_type(kind: FileKind) -> u32 {
     match kind {
         FileKind::File => 1,
@@ -46,7 +46,7 @@ pub(crate) fn file_type(kind: FileKind) -> u32 {
     }
 }
 
-/// Writes attributes. Volumes differ in their file system ids.
+/// Writes attributes. Each volume has its own file system id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttrWriter {
     pub(crate) fsid: u64,
@@ -75,27 +75,28 @@ impl AttrWriter {
         }
     }
 
-    /// Attributes before and after a change. Those before are never told: they would have to be from the moment of the
-    /// change, which other gates and mounts share; a client that believed them would keep what it should forget.
+    /// Attributes before and after a change. Those from before are never sent: they would have to be exactly from the
+    /// moment of the change, but other gates and mounts change files too. With wrong ones, a client would keep a stale
+    /// cache.
     pub(crate) fn put_wcc_data(self, writer: &mut Writer, after: Option<&Attr>) {
         writer.bool(false);
         self.put_post_op_attr(writer, after);
     }
 }
 
-/// The protocol's times begin in 1970 and end in 2106: others are shown as the nearest that there is.
+/// The protocol's times begin in 1970 and end in 2106. Others are shown as the nearest of these.
 fn put_time(writer: &mut Writer, nanoseconds: i64) {
     let nanoseconds = u64::try_from(nanoseconds).unwrap_or(0);
     let seconds = u32::try_from(nanoseconds / SECOND).unwrap_or(u32::MAX);
     writer.u32(seconds).u32((nanoseconds % SECOND) as u32);
 }
 
-/// Major and minor number out of Linux's 32 bits. Source: linux/kdev_t.h, `new_decode_dev`.
+/// Major and minor number of a device in Linux's 32 bits. Source: linux/kdev_t.h, `new_decode_dev`.
 fn numbers_of_device(device: u32) -> (u32, u32) {
     ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xfff00))
 }
 
-/// The 32 bits of a device; `None` if its numbers are too large for them.
+/// A device in Linux's 32 bits; `None` if its numbers are too large.
 pub(crate) fn device_of_numbers((major, minor): (u32, u32)) -> Option<u32> {
     let fits = major < 1 << 12 && minor < 1 << 20;
     fits.then_some((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))

@@ -2,7 +2,7 @@
 
 use super::xdr::{Garbage, Reader, Writer};
 
-/// Longest record, in bytes: the largest write, and the heads before its bytes.
+/// Longest record, in bytes: the largest write with its headers.
 pub(crate) const RECORD_MAX: usize = (1 << 20) + 4096;
 /// Most fragments of a record.
 const FRAGMENTS_MAX: usize = 64;
@@ -26,7 +26,7 @@ const AUTH_ERROR: u32 = 1;
 const AUTH_BADCRED: u32 = 1;
 const AUTH_TOOWEAK: u32 = 5;
 
-/// What is known of a record that comes in.
+/// The size of a record so far.
 #[derive(Default)]
 pub(crate) struct Record {
     bytes: usize,
@@ -51,10 +51,10 @@ pub(crate) fn mark(len: usize) -> [u8; 4] {
     (LAST | len as u32).to_be_bytes()
 }
 
-/// Who a client says that its caller is.
+/// The caller, as the client claims.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Credential {
-    /// Nothing is said.
+    /// No credential.
     None,
     /// User, group and further groups.
     Sys(u32, u32, Vec<u32>),
@@ -71,7 +71,7 @@ pub(crate) struct Call<'a> {
     pub(crate) arguments: Reader<'a>,
 }
 
-/// What a record is.
+/// A parsed record.
 #[derive(Debug)]
 pub(crate) enum RpcMessage<'a> {
     Call(Call<'a>),
@@ -82,7 +82,7 @@ pub(crate) enum RpcMessage<'a> {
 /// Reads the head of a call.
 ///
 /// # Errors
-/// If it is none: nobody can be answered.
+/// If the record is not a call, so that no answer is possible.
 pub(crate) fn parse_message(record: &[u8]) -> Result<RpcMessage<'_>, Garbage> {
     let mut reader = Reader::new(record);
     let xid = reader.u32()?;
@@ -130,7 +130,7 @@ pub(crate) enum AcceptStat {
     ProgMismatch(u32),
     /// The program has no such procedure.
     ProcUnavail,
-    /// The arguments make no sense.
+    /// The arguments are not valid.
     GarbageArgs,
 }
 

@@ -1,4 +1,4 @@
-//! What a client hears when something did not work.
+//! The error numbers of NFS.
 
 use client::ClientError;
 use types::Refusal;
@@ -29,7 +29,7 @@ pub(crate) enum Status {
     TooSmall = 10005,
     ServerFault = 10006,
     BadType = 10007,
-    /// Ask again a little later.
+    /// The client must ask again later.
     Jukebox = 10008,
 }
 
@@ -43,7 +43,7 @@ impl Status {
 impl From<ClientError> for Status {
     fn from(error: ClientError) -> Status {
         match error {
-            // A client of NFS waits for its server: it asks again until somebody is there.
+            // NFS clients wait for their server: they ask again until it answers.
             ClientError::Unreachable | ClientError::Unmounted => return Status::Jukebox,
             ClientError::Refused(Refusal::Fenced | Refusal::Unknown | Refusal::Busy) => {
                 return Status::Jukebox;

@@ -1,12 +1,12 @@
 //! XDR (RFC 4506), as far as the protocols here need it.
 //!
-//! The reader takes its values out of received bytes: whatever a length says, nothing is allocated for it.
+//! The reader refers to the received bytes. It never allocates memory because of a received length.
 
-/// The bytes do not say what they should.
+/// The bytes are not a valid value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Garbage;
 
-/// Takes values off received bytes.
+/// Reads values from received bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts values one after the other.
+/// Writes values one after the other.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -94,7 +94,7 @@ impl Writer {
         self
     }
 
-    /// What another writer has.
+    /// Appends the bytes of another writer.
     pub(crate) fn append(&mut self, other: &Writer) -> &mut Writer {
         self.bytes.extend_from_slice(&other.bytes);
         self
@@ -105,7 +105,7 @@ impl Writer {
     }
 }
 
-/// Zeros after `len` bytes.
+/// Number of padding bytes after `len` bytes.
 pub(crate) fn padding(len: usize) -> usize {
     len.wrapping_neg() % 4
 }

@@ -1,4 +1,5 @@
-//! Cuts of files that several clients have open, and who zeroes what they leave.
+//! A file that several clients have open is truncated when nobody uses it any more, and exactly one client zeroes what
+//! is left: clients answer, fall silent or come late.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A volume with an exclusive mount has no other.
+//! A volume with an exclusive mount has no other mount: others ask before and after it leaves, falls silent, or the
+//! service restarts.
 
 use types::limits::PLACE_MAX;
 

@@ -1,4 +1,5 @@
-//! Lost clients: bricks refuse them before others are let in.
+//! Nobody gets a lost client's files before every brick refuses that client: clients and bricks fall silent, and the
+//! order of fences and grants is compared.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! As many as there can be of something: nobody is kept waiting, and the service goes on.
+//! Many open files of one client stop neither the service nor the others: a client with more files than one record
+//! holds is lost, or comes back.
 
 use types::limits::SIZE_UPDATES_MAX;
 

@@ -1,4 +1,5 @@
-//! What a slot that joins is offered, what it is told, and when its group may be sealed.
+//! A slot that joins is offered, told and sealed only what it may be: the steps of a primary are taken one by one, and
+//! its answers are compared.
 
 use super::super::tests::{GROUP, key, serving};
 use super::*;

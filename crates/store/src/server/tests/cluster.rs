@@ -1,4 +1,5 @@
-//! Several bricks, a test arbiter that admits slots, and a client that knows what every byte must be.
+//! Several bricks, an arbiter that admits slots, and a client that knows every byte: what the tests of several bricks
+//! share.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

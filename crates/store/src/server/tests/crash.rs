@@ -1,4 +1,5 @@
-//! The power fails at many points of a scripted run, again and again on the same disk.
+//! What was stable is there after a power cut, and every block comes back when files are purged: a random script runs
+//! on one brick, which loses power or dies at each of its steps, again and again.
 
 use std::collections::BTreeMap;
 
@@ -215,7 +216,7 @@ fn run(seed: u64, lives: &[(u64, u64)]) {
 
 /// `SHOAL_SEEDS=N` makes it so many times as long, `SHOAL_SEED=S` begins with that seed.
 #[test]
-fn power_cuts_at_every_step() {
+fn what_was_stable_survives_a_power_cut_at_every_step() {
     let times: u64 = std::env::var("SHOAL_SEEDS").map_or(2, |text| text.parse().expect("a number"));
     let first: u64 = std::env::var("SHOAL_SEED").map_or(0, |text| text.parse().expect("a number"));
     for seed in first..first + STEPS * times {

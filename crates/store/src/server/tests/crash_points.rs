@@ -1,5 +1,5 @@
-//! The power fails at every point: one brick, every short sequence of messages, and of each every state that its disk
-//! may be left in.
+//! A brick is whole again after a crash at any write: every short sequence of messages runs on one brick, and for each
+//! state that a crash may leave its disk in, the brick is opened and compared.
 //!
 //! ```text
 //! workload ──▶ what the disk was asked to do ──▶ every crash image ──▶ recover, take over, compare

@@ -1,4 +1,5 @@
-//! Disks that are not what they should be: each tells what is wrong, none gives wrong bytes.
+//! A damaged disk gives an error and never a wrong byte: superblocks, units and overlays are damaged on purpose, and
+//! what the brick says is compared.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Clients that are lost: what was accepted of them is carried, what comes later is refused.
+//! What was accepted of a lost client is carried out, and what comes later is refused: a client is fenced between its
+//! writes.
 
 use types::messages::brick::{Fence, NewEpoch, Stage};
 

@@ -1,4 +1,5 @@
-//! Where a primary says that there are bytes: nowhere too few, and none where nothing is.
+//! A primary says where bytes are: nowhere too few, and none where nothing is. The test writes and zeroes, and compares
+//! the ranges after each step.
 
 use types::messages::brick::FindBytes;
 

@@ -1,4 +1,5 @@
-//! Which stripes exist, in a range of any length: none too few, at the cost of what there is.
+//! A brick finds every stripe that exists in a range of any length: stripes lie far apart, do not fit into RAM and move
+//! meanwhile, and the list is compared.
 
 use types::StripeSet;
 use types::messages::brick::FindStripes;

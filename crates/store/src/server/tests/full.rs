@@ -1,4 +1,5 @@
-//! A brick that runs full says so, keeps what it has, and goes on when space comes back.
+//! A full brick says so, keeps what it has, and goes on when space comes back: it is filled, loses power, is compared
+//! and emptied, three times.
 
 use super::*;
 
@@ -62,20 +63,20 @@ fn full(superblock: Superblock, unit: u32, len: usize, stripes: u64) -> u64 {
 }
 
 #[test]
-fn no_space_for_blocks() {
+fn without_free_blocks_nothing_is_lost_and_space_comes_back() {
     let written = full(small(512), 16 << 10, 16 << 10, 1000);
     assert!((100..128).contains(&written), "{written}");
 }
 
 /// Overlays at the limit fold, or stay where they are; nothing gets stuck.
 #[test]
-fn no_space_for_folds() {
+fn without_space_for_folds_nothing_is_lost_and_space_comes_back() {
     full(small(256), 16 << 10, 5000, 1000);
 }
 
 /// More units than their descriptors find room for.
 #[test]
-fn no_space_for_descriptors() {
+fn without_free_descriptors_nothing_is_lost_and_space_comes_back() {
     let written = full(Superblock { pages: 16, ..small(6000) }, 4 << 10, 4096, 6000);
     assert!((400..1008).contains(&written), "{written}");
 }

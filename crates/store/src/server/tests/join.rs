@@ -1,5 +1,5 @@
-//! A brick that was away comes back: its slot is brought level and admitted, whatever happens meanwhile. Then it is good
-//! for as many lost bricks as any other.
+//! A brick that was away is brought level and admitted, and is then as good as any other: anybody is struck meanwhile,
+//! then M other bricks are taken away and every byte is compared.
 
 use types::Seq;
 use types::messages::brick::UnitList;
@@ -45,7 +45,7 @@ fn what_a_slot_has_missed_is_filled() {
 
 /// The workload goes on while the slot is brought level.
 #[test]
-fn operations_go_on_meanwhile() {
+fn operations_go_on_while_a_slot_is_brought_level() {
     for seed in seeds(8) {
         for (k, m) in CODES {
             let slot = seed as usize % (k + m);
@@ -71,7 +71,7 @@ fn operations_go_on_meanwhile() {
 
 /// The slot's brick, or the primary, or everybody loses power or is killed at any time, again and again.
 #[test]
-fn whoever_is_struck_meanwhile() {
+fn a_slot_is_brought_level_whoever_is_struck_meanwhile() {
     for seed in seeds(30) {
         let (k, m) = CODES[seed as usize % CODES.len()];
         let slot = seed as usize / 3 % (k + m);
@@ -104,10 +104,10 @@ fn whoever_is_struck_meanwhile() {
     }
 }
 
-/// The slot's brick ends while stripes are folded for it: what was ordered is decided all the same, or no later attempt
-/// could see the end of it.
+/// The slot's brick ends while stripes are folded for it. What was ordered is decided all the same: otherwise every later
+/// attempt would wait for it without end.
 #[test]
-fn the_slot_goes_while_stripes_are_folded() {
+fn a_slot_that_goes_during_folds_leaves_nothing_undecided() {
     for seed in seeds(12) {
         let (k, m) = CODES[seed as usize % CODES.len()];
         let what = format!("seed {seed}, {k}+{m}");
@@ -143,9 +143,9 @@ fn the_slot_goes_while_stripes_are_folded() {
     }
 }
 
-/// The primary is struck, or lost for good, when it has closed the group.
+/// The primary is struck, or lost for good, after it has closed the group for the admission.
 #[test]
-fn the_primary_goes_in_the_drain() {
+fn a_primary_that_goes_in_the_drain_loses_nothing() {
     for seed in seeds(12) {
         let (k, m) = (2, 2);
         let slot = [0, 2, 3][seed as usize % 3];
@@ -185,9 +185,10 @@ fn the_primary_goes_in_the_drain() {
     }
 }
 
-/// The answer to the admission is lost; or it was never heard of; or refused: nothing that came meanwhile is.
+/// The arbiter admits the slot and its answer is lost, or it never hears of the request, or it refuses. What was written
+/// meanwhile is there.
 #[test]
-fn the_arbiters_answer_is_lost() {
+fn an_admission_without_an_answer_loses_nothing() {
     for (seed, on_admit) in
         (0..).zip([AdmitBehavior::LosesReply, AdmitBehavior::DropsRequest, AdmitBehavior::Refuses])
     {
@@ -231,7 +232,7 @@ fn the_arbiters_answer_is_lost() {
     }
 }
 
-/// After an unanswered request a refusal is not the end of it: the epoch goes, so that the request can do no harm.
+/// The first request gets no answer, the second one is refused. The epoch ends, so that the first can do no harm later.
 #[test]
 fn a_refusal_after_a_lost_answer_ends_the_epoch() {
     let cluster = TestCluster::new(3, 2, 1, 0, ROOM);
@@ -276,7 +277,7 @@ fn an_empty_brick_takes_the_place() {
 
 /// The brick was another slot of the group before: what it has from then means nothing.
 #[test]
-fn a_brick_that_was_another_slot() {
+fn what_a_brick_held_as_another_slot_means_nothing() {
     for seed in seeds(4) {
         let what = format!("seed {seed}");
         let cluster = TestCluster::new(seed, 2, 2, 2, ROOM);
@@ -296,9 +297,9 @@ fn a_brick_that_was_another_slot() {
     }
 }
 
-/// No parity slot is left: what a new one encodes is told by the data slots.
+/// No parity slot is left: the data slots tell a new one what it has to encode.
 #[test]
-fn parity_from_data_slots_alone() {
+fn new_parity_is_made_from_data_slots_alone() {
     for seed in seeds(6) {
         for (k, m) in [(2, 1), (3, 2)] {
             let what = format!("seed {seed}, {k}+{m}");
@@ -437,7 +438,7 @@ fn a_slot_that_is_out_answers_no_client() {
     });
 }
 
-/// What the brick has no room for keeps its slot Out, and nothing else from going on.
+/// A brick without room for all units stays Out. Everything else goes on.
 #[test]
 fn a_brick_that_is_too_small_stays_out() {
     let cluster = TestCluster::new(5, 2, 1, 0, 40);

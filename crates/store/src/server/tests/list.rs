@@ -1,4 +1,5 @@
-//! A slot lists its units: all of them, once, in order, wherever they are.
+//! A list of the units of a slot has each of them once and in order: more units than fit into RAM are listed, also
+//! while they move.
 
 use types::Seq;
 use types::messages::brick::{UnitList, UnitState};

@@ -1,4 +1,5 @@
-//! What grows with the work done has a bound, and what comes on top waits.
+//! Small overlays take no more than their share of the RAM: far more of them are written than fit, and they are counted
+//! and compared.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Patches over several bricks: what a loss at any stage of one leaves, and what a damaged block makes of it.
+//! A patch is on all its slots or on none: slots are lost at every stage of it, a block is damaged, or a journal is
+//! full, and every byte is compared after the take-over.
 
 mod verify;
 

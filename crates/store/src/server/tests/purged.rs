@@ -1,4 +1,5 @@
-//! What is gone takes no space.
+//! What is purged or zeroed gives all its space back: free blocks are counted before and after, also when the purge is
+//! interrupted.
 
 use super::*;
 

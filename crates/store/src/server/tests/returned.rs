@@ -1,4 +1,5 @@
-//! A brick that was put Out and is back.
+//! A brick that was put Out and is back answers no client with old bytes, and hears what was decided: it returns with a
+//! lease and without the latest news.
 
 use super::cluster::{TestCluster, Workload};
 use super::*;

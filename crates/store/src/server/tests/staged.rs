@@ -1,4 +1,5 @@
-//! Whole stripes whose bytes are on the brick before their operation is ordered.
+//! A whole stripe that was sent ahead of its operation is written once and right: what was staged does not fit, is too
+//! old, too much, or lost in a restart.
 
 use types::checksum::crc_blocks;
 use types::messages::brick::Stage;

@@ -1,5 +1,5 @@
-//! A group that has lost its parity: overlays from before, of which the data slot that leads it knows nothing, are folded
-//! all the same.
+//! A group that has lost its parity folds all overlays all the same: its leader knows nothing of those of other slots,
+//! messages about them are lost or wrong, and every byte is compared.
 
 use types::limits::UNFOLDED_MAX;
 use types::messages::brick::Unfolded;

@@ -1,4 +1,5 @@
-//! A brick that has not heard of a volume yet.
+//! A brick that has not heard of a volume yet does not count an operation on it as done: one is sent, and must be
+//! refused in such a way that it comes again.
 
 use types::Seq;
 use types::checksum::crc;
@@ -6,7 +7,7 @@ use types::messages::brick::{OpKind, Prepare};
 
 use super::*;
 
-/// Its primary must come again: were the refusal taken for that of a removed object, the operation would count as held.
+/// The primary must send it again. With the refusal for a removed object, the operation would count as held.
 #[test]
 fn an_operation_on_a_volume_that_is_not_known_yet_is_not_gone() {
     let bench = Bench::new(1, small(256), 4096);

@@ -1,4 +1,5 @@
-//! Records that a checkpoint copies forward.
+//! What a checkpoint copies forward keeps its state: segments of the journal are given up, and a replay of the rest is
+//! compared.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A slot that joins is given units, and forgets some.
+//! A slot that joins takes what it is given in the place of everything older: units are filled, forgotten and replayed,
+//! and late operations come.
 
 use types::messages::brick::Fill;
 

@@ -1,3 +1,6 @@
+//! A task that keeps its thread for long is known by its name, and one that waits is not: a task spins for some
+//! milliseconds, and the list of longest turns is read.
+
 use super::*;
 use crate::turns;
 

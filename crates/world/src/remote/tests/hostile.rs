@@ -1,4 +1,5 @@
-//! Any bytes: nothing panics, nothing is believed, no length that others say makes room.
+//! No bytes that a server sends cause a panic or are believed, and no length that it claims takes memory: random and
+//! wrong messages go straight into the parts that read them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -77,7 +78,7 @@ fn a_write_that_was_answered_and_fails_when_repeated_is_the_end() {
 }
 
 #[test]
-fn places() {
+fn the_url_of_a_lent_disk_is_understood_or_refused() {
     let tcp = |address: &str, export: &str| Some((Endpoint::Tcp(address.to_owned()), export.to_owned()));
     let unix = |path: &str, export: &str| Some((Endpoint::Unix(path.to_owned()), export.to_owned()));
     let cases = [
@@ -138,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_as_a_server(bytes in vec(any::<u8>(), 0..60), kinds in vec((any::<u32>(), vec(any::<u8>(), 0..30)), 0..80)) {
+    fn any_bytes_of_a_server_are_bounded_or_refused(bytes in vec(any::<u8>(), 0..60), kinds in vec((any::<u32>(), vec(any::<u8>(), 0..30)), 0..80)) {
         let mut negotiation = Negotiation::new("disk");
         let _ = negotiation.greeted(&bytes);
         if let Ok((_, len)) = negotiation.data_len(&bytes) {
@@ -156,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn replies_of_any_kind(replies in vec((0u64..8, prop_oneof![Just(0u32), any::<u32>()]), 0..20), sent in 0usize..6) {
+    fn only_replies_to_what_was_asked_are_taken(replies in vec((0u64..8, prop_oneof![Just(0u32), any::<u32>()]), 0..20), sent in 0usize..6) {
         let mut replay_log = ReplayLog::default();
         let tasks = [write(0, 1), Task::Read { offset: 0, len: 512 }, Task::Flush, write(4096, 2), Task::Flush];
         let completions: Vec<_> = tasks.into_iter().map(|task| replay_log.ask(task, 0).unwrap()).collect();
@@ -177,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_as_a_place(text in "(nbd|nbds|nbd\\+unix)://[a-z0-9:%/?=\\[\\]@&.-]{0,30}") {
+    fn no_url_panics_the_parser(text in "(nbd|nbds|nbd\\+unix)://[a-z0-9:%/?=\\[\\]@&.-]{0,30}") {
         let _ = Url::parse(&text);
     }
 }

@@ -1,4 +1,5 @@
-//! Servers that cannot be served from, at first and later.
+//! A server that no brick can be on is refused or given up with the reason, and nothing is written to it: each test
+//! lets it be wrong in one way, at first or when it comes back.
 
 use super::server::greeting;
 use super::*;
@@ -55,7 +56,7 @@ fn what_cannot_be_a_brick_is_refused_with_its_reason() {
 }
 
 #[test]
-fn nobody_there() {
+fn a_server_that_cannot_be_reached_is_named() {
     let sim = calm(2);
     sim.block_on("brick", async {
         let world = sim.node("brick");

@@ -1,4 +1,5 @@
-//! Each fault that can be injected, seen by whom it hits.
+//! Each fault that can be injected hits exactly what it should: the test injects one, and compares what its victim and
+//! the others see.
 
 use std::ops::Range;
 

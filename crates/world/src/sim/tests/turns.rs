@@ -1,3 +1,6 @@
+//! Work costs simulated time, and a task that keeps its thread for too long fails the run: tasks count work that they
+//! do not do, and the clocks of the nodes are compared.
+
 use super::*;
 
 /// Walks so many entries, `at_once` of them in each turn.

@@ -1,4 +1,5 @@
-//! What was synced and is damaged later is no torn write: it was answered for.
+//! A unit that was synced and rots later counts as damaged, not as never written: units are damaged before and after
+//! restarts, and what the brick tells of them is compared.
 
 use types::Seq;
 

@@ -1,4 +1,5 @@
-//! Decisions that come while the journal is full: who tells them tells them once.
+//! A decision is kept once, also where the journal is full: the journal is filled to its last segment before the
+//! decision comes.
 
 use types::messages::brick;
 use world::World;

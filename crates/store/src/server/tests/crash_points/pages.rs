@@ -1,4 +1,5 @@
-//! A descriptor page is torn twice: what the first tear has left must not complete what the second one leaves.
+//! What a torn descriptor page has left is never completed: a page is torn twice, in such a way that the two halves
+//! would fit.
 //!
 //! ```text
 //! version 1   place 1   0 1 2 3 4 5 .    six units, one entry each

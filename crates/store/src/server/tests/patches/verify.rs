@@ -1,4 +1,4 @@
-//! A primary compares what its slots have: a slot that is made to differ is named.
+//! A comparison of the slots names every slot that differs: one unit, overlay or parity is made wrong on purpose.
 
 use types::checksum::crc_blocks;
 use types::messages::brick::{Prepare, Verified, Verify};
@@ -114,7 +114,7 @@ fn parity_that_fits_no_data_is_named() {
 
 /// Without parity there is nothing to compare, but what cannot be read is found.
 #[test]
-fn page_by_page_and_also_without_a_brick() {
+fn every_stripe_is_compared_also_without_a_brick() {
     let cluster = cluster(5, M);
     let mut client = cluster.client();
     cluster.sim.block_on("client", async {
