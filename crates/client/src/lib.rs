@@ -1,57 +1,55 @@
 //! From files to units: open files, write-behind, the paths of writes and reads, retries.
 //!
 //! All threads of a mounted volume share a [`Mount`]. Each thread uses it through its own [`Session`]. Start reading
-//! at `write.rs`, then `read.rs`.
+//! at `paths/write.rs`, then `paths/read.rs`.
 //!
-//! | file | what |
-//! |---|---|
-//! | `write.rs`, `read.rs` | the path of a write, and that of a read |
-//! | `stage.rs` | encodes a whole stripe and sends its units straight to their bricks |
-//! | `write_behind.rs`, `gather.rs`, `flow.rs` | buffers of written bytes, their budget, and which stripe is sent next |
-//! | `stable.rs`, `size_reports.rs` | makes writes stable; reports sizes and closes to the metadata service |
-//! | `wb_errors.rs` | writes that were lost, and to which handles that was reported |
-//! | `retry.rs`, `route.rs` | retries when a brick does not answer; the mount's view of the cluster map |
-//! | `find.rs`, `holes.rs` | finds where a file has bytes, and replaces them by zeros |
-//! | `atime.rs` | times of last access |
-//! | `lease.rs` | the lease from the metadata service, and recalls of modes |
-//! | `open_file.rs`, `open.rs`, `names.rs` | open files, opening and closing them, and names |
-//! | `truncate.rs`, `quiesce.rs`, `zeroing.rs` | truncates files, also shared ones; zeroes bytes left beyond the end |
+//! # Layers
+//! A folder imports only from folders further down in this table, and from `error.rs` (`tests/layers.rs` checks it).
+//! Each has a type for the state that all threads share, a type for the use by one thread, or both.
+//!
+//! | folder | what | type shared by all threads; type of one thread |
+//! |---|---|---|
+//! | `face/` | the interface for gates: joining and leaving, open files, names, reads, writes, holes | `Mount`; `Session` |
+//! | `translators/` | gathers writes and accesses, to send them later in fewer messages. The two do not import from each other, nor from `cuts/` or `modes/` | -; `WriteBehind`, `Atimes` |
+//! | `cuts/` | truncates files, also shared ones; zeroes bytes left beyond the end | `Zeroings`; `Cuts` |
+//! | `modes/` | what other clients allow: recalls of modes, quiesced reads and writes, opens in flight | `ModeState`; `Modes` |
+//! | `paths/` | the paths of reads and writes to the servers: read, write, stage, Sync, reports of sizes and closes, search for bytes, attributes | -; `Io` |
+//! | `unstable/` | unstable bytes: their budget, which stripe is sent next, which pieces wait for stability | `Unstable`; - |
+//! | `routes/` | the cluster map, bricks that do not answer, the lease, requests and their retries | `Routes`; `Link` |
+//! | `state/` | plain state: open files, gathered bytes, lost writes, accesses, options, counters | `OpenFiles`, `PendingAtimes`; - |
+//!
+//! The buffers of write-behind are in low layers, `state/gather.rs` and `unstable/`, because reads look into them, and
+//! Sync, truncations and recalls empty them. `translators/write_behind.rs` fills them and decides when they are sent.
+//!
+//! Three calls go up, each through a trait or a hook that a higher layer has set:
+//!
+//! | from | to | why |
+//! |---|---|---|
+//! | `routes/link.rs` | the trait `routes::Above`, which `modes::Holdings` implements | a request that finds the service restarted joins again first: this reports the open files, and a lost lease closes them. Bytes sent in an old epoch are queued again before waiters see the new map |
+//! | `modes/` | [`RecallHook`], set by the gate | the kernel must drop what it caches before the mode is confirmed |
+//! | `translators/atimes.rs` | [`AtimeFilter`], set by the gate | only the kernel knows whether reads update access times at its mount point |
 
 #![forbid(unsafe_code)]
 
-mod atime;
+mod cuts;
 mod error;
-mod find;
-mod flow;
-mod gather;
-mod holes;
-mod lease;
-mod mount;
-mod names;
-mod open;
-mod open_file;
-mod quiesce;
-mod read;
-mod retry;
-mod route;
-mod seq_tracker;
-mod session;
-mod size_reports;
-mod stable;
-mod stage;
-mod truncate;
-mod wb_errors;
-mod write;
-mod write_behind;
-mod zeroing;
+mod face;
+mod modes;
+mod paths;
+mod routes;
+mod state;
+mod translators;
+mod unstable;
 
-pub use atime::AtimeFilter;
 pub use error::{ClientError, MountError};
-pub use holes::Seek;
-pub use mount::{Counters, Mount, MountOptions, RecallHook, Recalled};
-pub use names::SetAttrs;
-pub use open::Opened;
-pub use read::ReadStage;
-pub use session::Session;
-pub use stage::Encode;
-pub use write::WriteStage;
+pub use face::holes::Seek;
+pub use face::mount::Mount;
+pub use face::open::Opened;
+pub use face::session::Session;
+pub use modes::{RecallHook, Recalled};
+pub use paths::attrs::SetAttrs;
+pub use paths::read::ReadStage;
+pub use paths::write::WriteStage;
+pub use state::atime::AtimeFilter;
+pub use state::counters::Counters;
+pub use state::options::{Encode, MountOptions};

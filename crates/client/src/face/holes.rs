@@ -1,0 +1,139 @@
+//! Finds where a file has bytes, and replaces them by zeros.
+//!
+//! Ranges that were never written take no space, and the primaries know them. So zeros are written only where other
+//! bytes may be. A whole stripe of zeros frees its space.
+
+use std::ops::Range;
+
+use crate::error::ClientError;
+use crate::face::session::Session;
+use crate::paths::find::Rows;
+use crate::state::open_files::Handle;
+
+/// The target of a seek.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// The next place with bytes.
+    Data,
+    /// The next place without bytes, or the end of the file.
+    Hole,
+}
+
+impl Session {
+    /// The parts of a file's `range` that may have bytes other than zeros: ascending, apart from each other.
+    /// Everything else reads as zeros and takes no space.
+    ///
+    /// If a group has no live parity slot, all its stripes count as bytes.
+    pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
+        let file = self.handle(handle)?.file.clone();
+        self.modes.revalidate_if_shared(&file).await?;
+        let range = range.start..range.end.min(file.lock().size);
+        self.io.find_in(&file, range).await
+    }
+
+    /// The first place of the kind `what` from `offset` on; `None` if there is none in the file.
+    ///
+    /// A reported hole has no bytes. Reported data may still be zeros: in unstable stripes, within a unit up to its
+    /// last block, and everywhere in a group without a live parity slot.
+    pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
+        let file = self.handle(handle)?.file.clone();
+        self.modes.revalidate_if_shared(&file).await?;
+        let size = file.lock().size;
+        let extent =
+            u64::from(self.link.routes.geometry().extent_stripes()) * self.link.routes.stripe_bytes() as u64;
+        let mut at = offset;
+        // Begin with one extent, then double the number: usually the answer is near.
+        let mut extents = 1_u64;
+        while at < size {
+            let end = (at / extent).saturating_add(extents).saturating_mul(extent).min(size);
+            let (data, upto) = self.io.find_some(&file, at..end).await?;
+            if let Some(place) = first(&data, at..upto, what) {
+                return Ok(Some(place));
+            }
+            at = upto;
+            extents = extents.saturating_mul(2);
+        }
+        Ok(match what {
+            Seek::Data => None,
+            Seek::Hole => (offset < size).then_some(size),
+        })
+    }
+
+    /// Replaces a range of a file by zeros; the file does not grow. Whole stripes free their space. Returns when the
+    /// primaries have accepted the zeros, or, if the file is shared, when they are stable.
+    ///
+    /// # Errors
+    /// Also reports errors of earlier writes to this file.
+    pub async fn zero(&self, handle: u64, range: Range<u64>) -> Result<(), ClientError> {
+        let handle = self.handle(handle)?;
+        if !handle.write {
+            return Err(ClientError::BadHandle);
+        }
+        let file = &handle.file;
+        let lost = handle.error_cursor.before_write(&file.lock().wb_errors)?;
+        let mut at = range.start;
+        loop {
+            let end = {
+                let _io = self.modes.begin_io(file).await?;
+                range.end.min(file.lock().size)
+            };
+            if at >= end {
+                return Ok(());
+            }
+            let (found, upto) = self.io.find_some(file, at..end).await?;
+            let mut rows = Rows::new(self.link.routes.geometry(), self.io.stripes_of(&found), at..upto);
+            while let Some(row) = rows.next() {
+                self.zero_stripes(&handle, row, lost).await?;
+            }
+            at = upto;
+        }
+    }
+
+    /// Writes zeros over parts of a bounded number of stripes, up to the end of the file.
+    async fn zero_stripes(
+        &self,
+        handle: &Handle,
+        row: Vec<(u64, usize, usize)>,
+        lost: u64,
+    ) -> Result<(), ClientError> {
+        let file = &handle.file;
+        let _io = self.modes.begin_io(file).await?;
+        let upto = self.write_behind.lay_zeros(file, row);
+        self.io.make_answered(file, upto).await;
+        let may_buffer = file.lock().may_buffer();
+        if may_buffer {
+            handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
+        } else {
+            // Zeros do not make the file longer, so there is no size to report.
+            self.write_through(handle, 0, 0, lost).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The first place of the kind `what` in `range`. The ranges of `data` lie in it, ascending and apart from each
+/// other.
+fn first(data: &[Range<u64>], range: Range<u64>, what: Seek) -> Option<u64> {
+    let begins = data.first().map(|first| first.start);
+    match what {
+        Seek::Data => begins,
+        Seek::Hole if begins != Some(range.start) => Some(range.start),
+        Seek::Hole => data.first().map(|first| first.end).filter(|end| *end < range.end),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_what_is_looked_for() {
+        let data = [10..20, 30..40];
+        assert_eq!(first(&data, 0..50, Seek::Data), Some(10));
+        assert_eq!(first(&data, 0..50, Seek::Hole), Some(0));
+        assert_eq!(first(&data, 10..50, Seek::Hole), Some(20));
+        assert_eq!(first(&data[1..], 30..40, Seek::Hole), None, "it may go on");
+        assert_eq!(first(&[], 5..9, Seek::Data), None);
+        assert_eq!(first(&[], 5..9, Seek::Hole), Some(5));
+    }
+}

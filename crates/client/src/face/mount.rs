@@ -1,0 +1,207 @@
+//! One mounted volume: the state that all its threads share.
+//!
+//! # Memory
+//! Written bytes that are not stable take at most [`MountOptions::unstable_budget`] bytes; buffers count at
+//! their full capacity. A writer that would exceed the budget waits. The budget is at most three quarters of
+//! [`MountOptions::memory_budget`] and at least four stripes. Memory outside the budget: buffers of reads in progress
+//! (each at most twice its length), a copy of each piece of several spans in flight (at most 256 KiB, 16 at a time
+//! per thread), and free pages that `types::buf` keeps.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use layout::Coder;
+use types::limits::{LEASE_US, PLACE_MAX};
+use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
+use types::messages::names::Attr;
+use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
+use world::{CallError, Peers, World};
+
+use crate::cuts::zeroing::Zeroings;
+use crate::error::{ClientError, MountError};
+use crate::face::session::Session;
+use crate::modes::{ModeState, RecallHook};
+use crate::routes::Routes;
+use crate::routes::lease_state::LeaseState;
+use crate::routes::route::MapView;
+use crate::state::atime::{AtimeFilter, PendingAtimes};
+use crate::state::counters::Counters;
+use crate::state::open_files::{Handle, OpenFiles};
+use crate::state::options::MountOptions;
+use crate::unstable::Unstable;
+
+/// How long the metadata service may take to answer a new mount, in microseconds.
+const JOIN_US: u64 = 5_000_000;
+
+/// The shared state of one mounted volume. Locks are held briefly and never across an await. Their order: table of
+/// files, file, flow, all others.
+pub struct Mount {
+    root: InodeId,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) unstable: Arc<Unstable>,
+    pub(crate) atimes: Arc<PendingAtimes>,
+    pub(crate) modes: Arc<ModeState>,
+    pub(crate) zeroings: Arc<Zeroings>,
+    /// Encodes whole stripes.
+    pub(crate) coder: Arc<Coder>,
+}
+
+impl Mount {
+    /// Mounts a volume.
+    ///
+    /// # Errors
+    /// Says what is wrong: the volume, the key, the cluster or the connection.
+    pub async fn join(world: &World, mut options: MountOptions) -> Result<Arc<Mount>, MountError> {
+        let peers = Peers::new(world.clone(), options.identity.clone());
+        let (meta, volume) = (options.meta.clone(), options.volume.clone());
+        let wrong = |error| MountError::of(error, &meta, &volume);
+        let sent = world.now();
+        options.place.truncate(options.place.floor_char_boundary(PLACE_MAX));
+        let (exclusive, place) = (options.exclusive, options.place.clone());
+        let join = ClientJoin { volume: volume.clone(), client: None, opens: Vec::new(), exclusive, place };
+        let asked = peers.call_within(JOIN_US, &meta, Epoch::default(), &join, Buf::empty()).await;
+        let joined = match asked {
+            Ok((joined, _)) => joined,
+            Err(CallError::Refused(Refusal::MountedExclusively | Refusal::Mounted)) => {
+                // Ask which mounts there are, for the error message. They may have left meanwhile.
+                let asked =
+                    peers.call_within(JOIN_US, &meta, Epoch::default(), &ClusterStatus {}, Buf::empty());
+                let report = asked.await.map_err(wrong)?.0;
+                let map = map_of(&peers, &meta, None).await.map_err(wrong)?;
+                return Err(MountError::already_mounted(&volume, &map, report));
+            }
+            Err(error) => return Err(wrong(error)),
+        };
+        let map = map_of(&peers, &meta, Some(joined.volume)).await.map_err(wrong)?;
+        let view =
+            MapView::new(map, joined.volume).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
+        options.identity.cluster = peers.cluster();
+        let stripe = view.geometry.stripe().next_power_of_two() as u64;
+        let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
+        tracing::info!(%volume, client = %joined.client, "mounted");
+        let lease = LeaseState::new(joined.client, sent + LEASE_US);
+        let coder = Arc::new(Coder::new(view.geometry.code()));
+        let routes = Arc::new(Routes::new(options, joined.volume, lease, view));
+        Ok(Arc::new(Mount {
+            root: joined.root,
+            files: Arc::default(),
+            unstable: Arc::new(Unstable::new(routes.clone(), budget)),
+            atimes: Arc::default(),
+            modes: Arc::default(),
+            zeroings: Arc::default(),
+            coder,
+            routes,
+        }))
+    }
+
+    /// A session for one thread.
+    pub fn session(self: &Arc<Mount>, world: World) -> Session {
+        Session::new(self.clone(), world)
+    }
+
+    /// The volume's root directory.
+    pub fn root(&self) -> InodeId {
+        self.root
+    }
+
+    /// Whether reads and writes of some file wait for a truncation.
+    pub fn has_quiesced_files(&self) -> bool {
+        self.modes.has_quiesced_files()
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.routes.volume
+    }
+
+    /// The cluster that the volume is in.
+    pub fn cluster(&self) -> ClusterId {
+        self.routes.options.identity.cluster
+    }
+
+    /// This mount's id. It changes after the service has fenced this client.
+    pub fn client(&self) -> ClientId {
+        self.routes.lease.client()
+    }
+
+    /// Whether this is an exclusive mount.
+    pub fn is_exclusive(&self) -> bool {
+        self.routes.options.exclusive
+    }
+
+    /// How the volume's bytes become stripes.
+    pub fn geometry(&self) -> Geometry {
+        self.routes.geometry()
+    }
+
+    /// Size of the disk of a block volume, in bytes.
+    pub fn disk(&self) -> Option<u64> {
+        self.routes.disk()
+    }
+
+    /// Whether the lease of this exclusive mount has run out, so that nothing works any more.
+    pub fn is_lost(&self) -> bool {
+        self.routes.lease.is_lost()
+    }
+
+    /// The counters so far.
+    pub fn counters(&self) -> Counters {
+        self.routes.counts.all(self.unstable.flow.used())
+    }
+
+    /// Sets the filter for accesses. Without it all are recorded, unless the mount's options forbid it.
+    pub fn set_atime_filter(&self, hook: AtimeFilter) {
+        self.atimes.set_filter(hook);
+    }
+
+    /// Attributes from the service, with the time of an access that is not yet reported.
+    pub fn with_access(&self, attr: Attr) -> Attr {
+        self.atimes.with_access(attr)
+    }
+
+    /// Reads through this handle do not update the access time.
+    pub fn set_noatime(&self, handle: u64) {
+        if let Ok(handle) = self.handle(handle) {
+            handle.noatime.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
+        if self.routes.lease.has_left() {
+            return Err(ClientError::Unmounted);
+        }
+        self.files.handle(handle)
+    }
+
+    /// Sets the hook that is called when nothing cached of a file is valid any more.
+    pub fn on_recall(&self, hook: RecallHook) {
+        self.modes.set_hook(hook);
+    }
+
+    /// The present mode of a file in this mount: `Shared` if it is not open. A later recall covers every handle that
+    /// exists by then.
+    pub fn mode(&self, inode: InodeId) -> Mode {
+        self.files.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
+    }
+
+    /// Whether this mount has a file open for writing.
+    pub fn is_written(&self, inode: InodeId) -> bool {
+        self.files.file(inode).is_some_and(|file| file.lock().write_handles > 0)
+    }
+}
+
+/// Fetches the current map, of one volume or of all.
+async fn map_of(peers: &Peers, meta: &str, volume: Option<VolumeId>) -> Result<ClusterMap, CallError> {
+    let mut fetch = MapFetch::new(MapVersion(0), volume);
+    loop {
+        let call = peers.call_within(JOIN_US, meta, Epoch::default(), fetch.request(), Buf::empty());
+        if fetch.answered(call.await?.0) {
+            break;
+        }
+    }
+    let mut map = ClusterMap::empty(peers.cluster());
+    fetch.apply(&mut map);
+    Ok(map)
+}

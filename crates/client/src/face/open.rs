@@ -1,0 +1,193 @@
+//! Opening and closing files.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use types::InodeId;
+use types::messages::cluster::Mode;
+use types::messages::names::{self, Attr, AttrReply, Create, Created, FileKind, GetAttr, Owner};
+
+use crate::error::ClientError;
+use crate::face::session::Session;
+use crate::modes::ModeState;
+use crate::paths::attrs::SetAttrs;
+use crate::state::open_file::OpenFile;
+use crate::state::open_files::{Handle, OpenFiles};
+use crate::state::wb_errors::ErrorCursor;
+
+/// An open file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The handle for reads and writes.
+    pub handle: u64,
+    /// The file's attributes.
+    pub attr: Attr,
+    /// The initial mode: see [`Mount::mode`](crate::Mount::mode).
+    pub mode: Mode,
+    /// If the file was created: the attributes of its directory.
+    pub parent: Option<Attr>,
+}
+
+/// An open in progress. It records recalls that overtake its answer.
+struct Opening<'a> {
+    modes: &'a ModeState,
+    number: Option<u64>,
+}
+
+impl<'a> Opening<'a> {
+    fn begin(modes: &'a ModeState) -> Opening<'a> {
+        let number = Some(modes.inflight_opens().begin());
+        Opening { modes, number }
+    }
+
+    /// The granted mode, reduced by recalls so far.
+    fn left(&self, attr: &Attr, granted: Mode) -> Mode {
+        self.number.map_or(granted, |number| self.modes.inflight_opens().left(number, attr.inode, granted))
+    }
+
+    /// The granted mode, reduced by recalls so far. The caller holds the file's lock, so later recalls see the state
+    /// that it leaves.
+    fn end(mut self, attr: &Attr, granted: Mode) -> Mode {
+        let mode = self.left(attr, granted);
+        if let Some(number) = self.number.take() {
+            self.modes.inflight_opens().finish(number);
+        }
+        mode
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.modes.inflight_opens().finish(number);
+        }
+    }
+}
+
+/// A use of a file before it has a handle.
+struct Entered<'a> {
+    files: &'a OpenFiles,
+    file: Option<Arc<OpenFile>>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.files.put_file(&file);
+        }
+    }
+}
+
+impl Session {
+    /// Opens a file, after clients with a conflicting mode have given it up.
+    pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
+        self.mount.files.check_open_files(Some(inode))?;
+        let (file, fresh) = self.mount.files.get_file(inode);
+        let mut entered = Entered { files: &self.mount.files, file: Some(file.clone()) };
+        let opening = Opening::begin(&self.modes.state);
+        let (volume, now) = (self.link.routes.volume, self.link.world.wall());
+        // If this mount has bytes of the file, it must drop them together with the service's truncation, below.
+        let at_once = truncate && fresh;
+        let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
+        let names::Opened { attr, mode } = self.link.change(request).await?;
+        let left = opening.left(&attr, mode);
+        let attr = self.yield_to(&file, attr, left).await?;
+        entered.file = None;
+        let mut opened = self.opened(file, attr, mode, opening, write);
+        if truncate && !at_once {
+            let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
+            let handle = self.handle(opened.handle)?;
+            match self.cuts.truncate(&handle.file, 0, &changes).await {
+                Ok(attr) => opened.attr = attr,
+                Err(error) => {
+                    self.release(opened.handle).await?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Before a mode that lets other clients in: makes stable what was written in mode Alone. The recall for this
+    /// change may not have arrived yet. Returns the attributes after that.
+    async fn yield_to(&self, file: &Arc<OpenFile>, attr: Attr, mode: Mode) -> Result<Attr, ClientError> {
+        {
+            let mut state = file.lock();
+            if state.mode != Mode::Alone || mode == Mode::Alone {
+                return Ok(attr);
+            }
+            state.yielding = true;
+        }
+        self.modes.flush_for_recall(file).await;
+        self.modes.adopt_mode(file, mode, None).await;
+        file.lock().yielding = false;
+        let AttrReply { attr } =
+            self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
+        Ok(attr)
+    }
+
+    /// Creates a file and opens it for writing.
+    pub async fn create(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
+        self.mount.files.check_open_files(None)?;
+        let opening = Opening::begin(&self.modes.state);
+        let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
+        let kind = FileKind::File;
+        let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
+        let Created { attr, mode, parent } = self.link.change(request).await?;
+        let (file, _) = self.mount.files.get_file(attr.inode);
+        Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
+    }
+
+    /// Records an open in the mount's state.
+    fn opened(
+        &self,
+        file: Arc<OpenFile>,
+        attr: Attr,
+        granted: Mode,
+        opening: Opening<'_>,
+        write: bool,
+    ) -> Opened {
+        let attr = self.mount.atimes.with_access(attr);
+        let mut state = file.lock();
+        let mode = opening.end(&attr, granted);
+        state.adopt(&attr);
+        // A change from `Alone` to another mode is made by the code that makes the buffered bytes stable: `yield_to`,
+        // which has done so, or a later recall, which will.
+        if state.mode != Mode::Alone || mode == Mode::Alone {
+            state.mode = mode;
+        }
+        tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
+        state.count_open(write);
+        state.write_handles += u32::from(write);
+        let attr = state.view(attr);
+        let error_cursor = ErrorCursor::begin(&state.wb_errors);
+        drop(state);
+        let handle = self.mount.files.add_handle(Handle {
+            file,
+            write,
+            error_cursor,
+            noatime: AtomicBool::new(false),
+        });
+        Opened { handle, attr, mode, parent: None }
+    }
+
+    /// Closes a handle. Afterwards, the background makes its bytes stable and reports the close to the service.
+    pub async fn release(&self, handle: u64) -> Result<(), ClientError> {
+        let handle = self.mount.files.take_handle(handle)?;
+        let (file, write) = (&handle.file, handle.write);
+        if write {
+            self.mount.unstable.seal_all(file);
+            self.mount.unstable.enqueue_all(file);
+        }
+        {
+            let mut state = file.lock();
+            state.write_handles -= u32::from(write);
+            if !state.fenced {
+                state.releases.push(write);
+            }
+        }
+        self.mount.files.put_file(file);
+        self.mount.unstable.flow.queue_report(file);
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! The use of a mount by one thread.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use types::messages::names::Attr;
+use world::World;
+
+use crate::cuts::Cuts;
+use crate::error::ClientError;
+use crate::face::mount::Mount;
+use crate::modes::{Holdings, Modes};
+use crate::paths::Io;
+use crate::routes::link::Link;
+use crate::state::open_files::Handle;
+use crate::translators::atimes::Atimes;
+use crate::translators::write_behind::WriteBehind;
+
+/// The use of a mount by one thread, with its own connections. Cheap to clone; stays on its thread.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) mount: Arc<Mount>,
+    pub(crate) link: Rc<Link>,
+    pub(crate) io: Rc<Io>,
+    pub(crate) modes: Rc<Modes>,
+    pub(crate) cuts: Rc<Cuts>,
+    pub(crate) write_behind: Rc<WriteBehind>,
+    pub(crate) atimes: Rc<Atimes>,
+}
+
+impl Session {
+    /// Builds the layers, from the lowest up.
+    pub(crate) fn new(mount: Arc<Mount>, world: World) -> Session {
+        let (files, unstable) = (mount.files.clone(), mount.unstable.clone());
+        let (pending, state) = (mount.atimes.clone(), mount.modes.clone());
+        let above = Holdings { files: files.clone(), unstable: unstable.clone(), modes: state.clone() };
+        let link = Link::new(world, mount.routes.clone(), Arc::new(above));
+        let io = Rc::new(Io {
+            link: link.clone(),
+            files: files.clone(),
+            unstable: unstable.clone(),
+            atimes: pending.clone(),
+            coder: mount.coder.clone(),
+        });
+        let modes = Rc::new(Modes {
+            link: link.clone(),
+            files,
+            unstable: unstable.clone(),
+            atimes: pending.clone(),
+            io: io.clone(),
+            state,
+        });
+        let cuts = Rc::new(Cuts {
+            link: link.clone(),
+            unstable: unstable.clone(),
+            io: io.clone(),
+            modes: modes.clone(),
+            zeroings: mount.zeroings.clone(),
+        });
+        let write_behind = Rc::new(WriteBehind { link: link.clone(), unstable, io: io.clone() });
+        let atimes = Rc::new(Atimes { link: link.clone(), pending });
+        Session { mount, link, io, modes, cuts, write_behind, atimes }
+    }
+
+    /// The mount.
+    pub fn mount(&self) -> &Arc<Mount> {
+        &self.mount
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn handle(&self, handle: u64) -> Result<Arc<Handle>, ClientError> {
+        self.mount.handle(handle)
+    }
+
+    /// Whether an access to an inode with these attributes would be recorded.
+    pub fn is_access_due(&self, attr: &Attr) -> bool {
+        self.atimes.is_due(attr)
+    }
+
+    /// Records an access to an inode with these attributes, if it counts. Returns whether it was recorded.
+    pub fn note_access(&self, attr: &Attr) -> bool {
+        self.atimes.note(attr)
+    }
+}

@@ -1,0 +1,142 @@
+//! Finds the ranges of a file that may have bytes other than zeros.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use types::messages::brick::{FindBytes, Span};
+
+use crate::error::ClientError;
+use crate::paths::Io;
+use crate::state::open_file::OpenFile;
+
+/// Extents that are queried at the same time. If there are more, the client first asks which stripes exist.
+const ROWS_AT_ONCE: usize = 16;
+/// Most extents that one call searches.
+const ROWS_MAX: usize = 64;
+
+/// Consecutive stripes of one extent, for one query.
+struct Row {
+    first: u64,
+    stripes: u32,
+}
+
+impl Io {
+    /// As `Session::find_bytes`, for a range within the file.
+    pub(crate) async fn find_in(
+        &self,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> Result<Vec<Range<u64>>, ClientError> {
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let (some, upto) = self.find_some(file, at..range.end).await?;
+            found.extend(some);
+            at = upto;
+        }
+        Ok(joined(found))
+    }
+
+    /// As [`Io::find_in`], for the first part of a range. Also returns the end of this part.
+    pub(crate) async fn find_some(
+        &self,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
+        let stripe = self.link.routes.stripe_bytes() as u64;
+        let stripes = range.start / stripe..range.end.div_ceil(stripe);
+        // Own unstable bytes may not have reached a primary yet. Look at them first: bytes that become stable
+        // meanwhile are then found at the primary.
+        let own: BTreeSet<u64> =
+            file.lock().stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect();
+        let most = u64::from(self.link.routes.geometry().extent_stripes()) * ROWS_AT_ONCE as u64;
+        let (exist, mut upto) = match stripes.end - stripes.start > most {
+            true => self.find_stripes(file, range.clone()).await?,
+            false => (vec![stripes], range.end),
+        };
+        let own = own.iter().map(|number| number * stripe..(number + 1) * stripe);
+        let mut found: Vec<Range<u64>> = own.collect();
+        let mut rows = self.rows_of(&exist);
+        if rows.len() > ROWS_MAX {
+            upto = upto.min(rows[ROWS_MAX].first * stripe);
+            rows.truncate(ROWS_MAX);
+        }
+        for some in rows.chunks(ROWS_AT_ONCE) {
+            for row in join_all(some.iter().map(|row| self.find_in_row(file, row))).await {
+                found.extend(row?);
+            }
+        }
+        Ok((clip(joined(found), &(range.start..upto)), upto))
+    }
+
+    /// The rows of runs of stripes.
+    fn rows_of(&self, runs: &[Range<u64>]) -> Vec<Row> {
+        runs.iter().flat_map(|run| self.rows(run.clone())).collect()
+    }
+
+    /// Splits a range of stripes at the ends of extents.
+    fn rows(&self, stripes: Range<u64>) -> Vec<Row> {
+        let most = u64::from(self.link.routes.geometry().extent_stripes());
+        let mut rows = Vec::new();
+        let mut first = stripes.start;
+        while first < stripes.end {
+            let end = ((first / most + 1) * most).min(stripes.end);
+            rows.push(Row { first, stripes: (end - first) as u32 });
+            first = end;
+        }
+        rows
+    }
+
+    /// Asks the primary, with retries.
+    async fn find_in_row(&self, file: &Arc<OpenFile>, row: &Row) -> Result<Vec<Range<u64>>, ClientError> {
+        let start = row.first * self.link.routes.stripe_bytes() as u64;
+        let key = file.lock().key(row.first);
+        let request = |group| FindBytes { group, key, stripes: row.stripes };
+        let (found, _) = self.link.ask_primary_again(key, request).await?;
+        let range = |span: &Span| {
+            let from = start + u64::from(span.offset);
+            from..from + u64::from(span.len)
+        };
+        Ok(found.ranges.iter().map(range).collect())
+    }
+
+    /// The stripes that ranges touch.
+    pub(crate) fn stripes_of(&self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+        let stripe = self.link.routes.stripe_bytes() as u64;
+        joined(ranges.iter().map(|range| range.start / stripe..range.end.div_ceil(stripe)).collect())
+    }
+}
+
+/// Joins ranges that overlap or touch.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// The parts of ranges that lie within `bounds`.
+fn clip(ranges: Vec<Range<u64>>, bounds: &Range<u64>) -> Vec<Range<u64>> {
+    let clip = |range: Range<u64>| range.start.max(bounds.start)..range.end.min(bounds.end);
+    ranges.into_iter().map(clip).filter(|range| !range.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_cut() {
+        let ranges = joined(vec![10..20, 0..5, 5..7, 15..30, 40..50]);
+        assert_eq!(ranges, vec![0..7, 10..30, 40..50]);
+        assert_eq!(clip(ranges, &(3..40)), vec![3..7, 10..30]);
+        assert_eq!(joined(Vec::new()), vec![]);
+    }
+}

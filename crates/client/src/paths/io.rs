@@ -1,0 +1,21 @@
+//! The fields that all paths to the servers use.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use layout::Coder;
+
+use crate::routes::link::Link;
+use crate::state::atime::PendingAtimes;
+use crate::state::open_files::OpenFiles;
+use crate::unstable::Unstable;
+
+/// The paths of one thread to the bricks and the metadata service.
+pub(crate) struct Io {
+    pub(crate) link: Rc<Link>,
+    pub(crate) files: Arc<OpenFiles>,
+    pub(crate) unstable: Arc<Unstable>,
+    pub(crate) atimes: Arc<PendingAtimes>,
+    /// Encodes whole stripes.
+    pub(crate) coder: Arc<Coder>,
+}

@@ -1,0 +1,229 @@
+//! The path of a read from the bricks to the mount.
+//!
+//! ```text
+//!   Session::read                                                      (face/read.rs)
+//!        |
+//!     Cut .................. at the end of the file; for a shared file the size is asked for, and a
+//!        |                   truncation waits for the read; if one did not wait, the read is repeated
+//!        |                                                              (modes/quiesce.rs)
+//!     Own .................. this mount's own unstable bytes lie over everything else
+//!        |                   the rest is split into units
+//!     Direct  ReadUnit ----> brick of the unit, all at once if there are several
+//!        |       <--------- bytes; if they are short, the rest is zeros
+//!        |                   slot lost, brick silent, write undecided, block damaged:
+//!     Primary ReadStripe --> primary, which waits or decodes             (read_degraded.rs)
+//!        |       <--------- bytes; if they are short, the rest is zeros
+//!     Joined ............... one buffer; the bytes of a single unit are passed on without a copy
+//! ```
+
+use std::sync::Arc;
+
+use futures_util::future::{join, join_all};
+use types::messages::brick::ReadUnit;
+use types::messages::cluster::Mode;
+use types::{Buf, BufMut, StripeKey};
+use world::CallError;
+
+use crate::error::ClientError;
+use crate::paths::Io;
+use crate::state::counters::Counter;
+use crate::state::open_file::OpenFile;
+use crate::state::piece::Body;
+
+/// How long the brick of a unit may take before the primary is asked instead, in microseconds.
+const READ_UNIT_US: u64 = 3_000_000;
+
+/// A stage of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadStage {
+    /// The range has been limited to the file's size.
+    Cut,
+    /// This mount's own unstable bytes have been found.
+    Own,
+    /// The bricks of the units are asked.
+    Direct,
+    /// The primary is asked.
+    Primary,
+    /// The bytes are in one buffer.
+    Joined,
+}
+
+impl std::fmt::Display for ReadStage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A range of one unit that must be read from the bricks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) key: StripeKey,
+    /// The slot of the unit.
+    slot: usize,
+    /// Start of the range in the unit.
+    in_unit: usize,
+    /// Start of the range in the stripe.
+    pub(crate) in_stripe: usize,
+    /// Start of the range in the result of the read.
+    at: usize,
+    /// Bytes of the range.
+    pub(crate) len: usize,
+}
+
+/// The parts of a read that this mount has, and those that it must fetch.
+struct Plan {
+    dirty_ranges: Vec<(usize, usize, Body)>,
+    parts: Vec<Part>,
+}
+
+impl Io {
+    /// One attempt to read, with the attributes as they are.
+    pub(crate) async fn read_once(
+        &self,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Buf, ClientError> {
+        let (len, plan) = self.plan(file, offset, len);
+        let (own, fetched) = (plan.dirty_ranges.len(), plan.parts.len());
+        tracing::debug!(stage = %ReadStage::Own, inode = %file.inode, offset, len, own, fetched, "reading");
+        self.link.routes.counts.count(Counter::ReadBytes, len as u64);
+        let mut fetched = self.fetch(&plan.parts).await?;
+        if let (true, [(_, bytes)]) = (plan.dirty_ranges.is_empty(), fetched.as_mut_slice())
+            && bytes.len() == len
+        {
+            return Ok(std::mem::take(bytes));
+        }
+        let mut out = BufMut::dirty(len);
+        for (part, bytes) in &fetched {
+            let (here, missing) = out[part.at..part.at + part.len].split_at_mut(bytes.len());
+            here.copy_from_slice(bytes);
+            missing.fill(0);
+        }
+        for (at, len, body) in &plan.dirty_ranges {
+            match body {
+                Body::Bytes(bytes) => out[*at..at + len].copy_from_slice(bytes),
+                Body::Zeros => out[*at..at + len].fill(0),
+            }
+        }
+        Ok(out.freeze())
+    }
+
+    /// Limits the range to the file's size, and splits it into parts that are here and parts that must be fetched.
+    fn plan(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> (usize, Plan) {
+        let geometry = self.link.routes.geometry();
+        let mut plan = Plan { dirty_ranges: Vec::new(), parts: Vec::new() };
+        let state = file.lock();
+        let len = (len as u64).min(state.size.saturating_sub(offset)) as usize;
+        let mut at = 0;
+        for (stripe, within, take) in geometry.split(offset, len) {
+            // In a shared file, own bytes might hide another client's later write that is already on the bricks.
+            let own = state.stripes.get(&stripe).filter(|_| state.mode != Mode::Shared);
+            let dirty_ranges =
+                own.map(|writes| writes.dirty_ranges(within, within + take)).unwrap_or_default();
+            let mut covered: Vec<_> = dirty_ranges.iter().map(|p| (p.offset, p.offset + p.len)).collect();
+            covered.sort_unstable();
+            for (from, to) in uncovered(within, within + take, &covered) {
+                let mut in_stripe = from;
+                for (slot, in_unit, len) in geometry.split_units(from, to - from) {
+                    let key = state.key(stripe);
+                    plan.parts.push(Part { key, slot, in_unit, in_stripe, at: at + in_stripe - within, len });
+                    in_stripe += len;
+                }
+            }
+            plan.dirty_ranges
+                .extend(dirty_ranges.into_iter().map(|p| (at + p.offset - within, p.len, p.body)));
+            at += take;
+        }
+        let fetched: usize = plan.parts.iter().map(|p| p.len).sum();
+        self.link.routes.counts.count(Counter::OwnBytes, (len - fetched) as u64);
+        (len, plan)
+    }
+
+    /// Fetches parts, several of them concurrently. Parts that fail are read through the primaries.
+    async fn fetch(&self, parts: &[Part]) -> Result<Vec<(Part, Buf)>, ClientError> {
+        if let [one] = parts {
+            return match self.read_unit(*one).await {
+                Some(bytes) => Ok(vec![(*one, bytes)]),
+                None => self.read_degraded(vec![*one]).await,
+            };
+        }
+        let (direct, lost): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| self.has_brick(part));
+        let asked = join_all(direct.iter().map(|part| self.read_unit(*part)));
+        let (asked, decoded) = join(asked, self.read_degraded(lost)).await;
+        let mut fetched = decoded?;
+        let mut failed = Vec::new();
+        for (part, bytes) in direct.into_iter().zip(asked) {
+            match bytes {
+                Some(bytes) => fetched.push((part, bytes)),
+                None => failed.push(part),
+            }
+        }
+        fetched.extend(self.read_degraded(failed).await?);
+        Ok(fetched)
+    }
+
+    /// Whether the part's slot is live and its brick not suspected to be silent.
+    fn has_brick(&self, part: &Part) -> bool {
+        let route = self.link.routes.route(part.key);
+        route
+            .live(part.slot)
+            .is_some_and(|(brick, _)| !self.link.routes.is_suspect(brick, self.link.world.now()))
+    }
+
+    /// Reads a part from the brick of its unit. `None` if the primary must be asked.
+    async fn read_unit(&self, part: Part) -> Option<Buf> {
+        let route = self.link.routes.route(part.key);
+        let (brick, address) = route.live(part.slot)?;
+        if self.link.routes.is_suspect(brick, self.link.world.now()) {
+            return None;
+        }
+        let (slot, offset, len) = (part.slot as u8, part.in_unit as u32, part.len as u32);
+        let request = ReadUnit { group: route.group, key: part.key, slot, offset, len };
+        let asked =
+            self.link.peers.call_within(READ_UNIT_US, address, route.epoch, &request, Buf::empty()).await;
+        match asked {
+            Ok((_, bytes)) if bytes.len() <= part.len => {
+                self.link.routes.counts.count(Counter::DirectBytes, u64::from(len));
+                return Some(bytes);
+            }
+            Ok(_) => tracing::debug!(key = %part.key, %brick, "the brick sent more bytes than requested"),
+            Err(error) => {
+                tracing::debug!(stage = %ReadStage::Direct, key = %part.key, %brick, %error, "read failed");
+                if error == CallError::Unreachable {
+                    self.link.routes.suspect(brick, self.link.world.now());
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The parts of `from..to` outside the ranges of `covered` (sorted).
+fn uncovered(from: usize, to: usize, covered: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let mut rest = Vec::new();
+    let mut at = from;
+    for (start, end) in covered {
+        if *start > at {
+            rest.push((at, *start));
+        }
+        at = at.max(*end);
+    }
+    if at < to {
+        rest.push((at, to));
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uncovered_is_what_is_left() {
+        assert_eq!(uncovered(0, 10, &[]), vec![(0, 10)]);
+        assert_eq!(uncovered(0, 10, &[(0, 10)]), vec![]);
+        assert_eq!(uncovered(0, 10, &[(2, 4), (3, 5), (7, 8)]), vec![(0, 2), (5, 7), (8, 10)]);
+        assert_eq!(uncovered(2, 10, &[(2, 4), (9, 10)]), vec![(4, 9)]);
+    }
+}

@@ -1,0 +1,53 @@
+//! Reads units through their primaries, which decode, when the units' own bricks cannot serve them.
+
+use futures_util::future::join_all;
+use types::messages::brick::ReadStripe;
+use types::{Buf, StripeKey};
+
+use crate::error::ClientError;
+use crate::paths::Io;
+use crate::paths::read::Part;
+use crate::state::counters::Counter;
+
+impl Io {
+    /// Reads parts that could not be read from their own bricks: one request per stripe to its primary, which
+    /// decodes.
+    pub(crate) async fn read_degraded(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
+        let mut stripes: Vec<Vec<Part>> = Vec::new();
+        for part in parts {
+            match stripes.last_mut() {
+                Some(same) if same[0].key == part.key => same.push(part),
+                _ => stripes.push(vec![part]),
+            }
+        }
+        let each = join_all(stripes.into_iter().map(|parts| self.read_span(parts))).await;
+        each.into_iter().collect::<Result<Vec<_>, _>>().map(|stripes| stripes.into_iter().flatten().collect())
+    }
+
+    /// Reads the range that spans some parts of one stripe, and splits it into the parts.
+    async fn read_span(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
+        let key = parts[0].key;
+        let start = parts.iter().map(|p| p.in_stripe).min().unwrap_or(0);
+        let end = parts.iter().map(|p| p.in_stripe + p.len).max().unwrap_or(0);
+        let span = self.read_at_primary(key, start, end - start).await?;
+        let cut = |part: Part| {
+            let from = (part.in_stripe - start).min(span.len());
+            let to = (part.in_stripe - start + part.len).min(span.len());
+            (part, span.slice(from..to))
+        };
+        Ok(parts.into_iter().map(cut).collect())
+    }
+
+    /// Reads a range of a stripe through the primary, with retries.
+    async fn read_at_primary(&self, key: StripeKey, offset: usize, len: usize) -> Result<Buf, ClientError> {
+        let (offset, len) = (offset as u32, len as u32);
+        let request = |group| ReadStripe { group, key, offset, len };
+        let (reply, bytes) = self.link.ask_primary_again(key, request).await?;
+        if bytes.len() > len as usize {
+            return Err(ClientError::BadReply);
+        }
+        self.link.routes.counts.count(Counter::PrimaryBytes, u64::from(len));
+        self.link.routes.counts.count(Counter::DecodedUnits, u64::from(reply.decoded));
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,160 @@
+//! The mount's view of the cluster map: finds the group of a stripe and the bricks of a group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use types::messages::cluster::{ClusterMap, MapFetch, SlotConfig, SlotState};
+use types::{BrickId, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, VolumeId};
+
+/// One version of the cluster map, as far as one volume needs it.
+#[derive(Debug)]
+pub(crate) struct MapView {
+    pub(crate) version: MapVersion,
+    pub(crate) geometry: Geometry,
+    /// Size of a block volume's disk, in bytes.
+    pub(crate) block: Option<u64>,
+    volume: VolumeId,
+    /// The source of this view: the bricks and the one volume.
+    map: ClusterMap,
+    groups: Vec<GroupView>,
+    addresses: BTreeMap<BrickId, String>,
+}
+
+#[derive(Debug)]
+struct GroupView {
+    epoch: Epoch,
+    slots: Vec<SlotConfig>,
+    primary: Option<usize>,
+}
+
+impl MapView {
+    /// The view of `volume` in `map`; `None` if the map does not have it.
+    pub(crate) fn new(map: ClusterMap, volume: VolumeId) -> Option<MapView> {
+        let info = map.volume(volume)?;
+        let group = |config: &types::messages::cluster::GroupConfig| GroupView {
+            epoch: config.epoch,
+            slots: config.slots.clone(),
+            primary: config.primary(info.geometry.code()),
+        };
+        Some(MapView {
+            version: map.version,
+            geometry: info.geometry,
+            block: info.block,
+            volume,
+            groups: info.groups.iter().map(group).collect(),
+            addresses: map.bricks.iter().map(|b| (b.id, b.address.clone())).collect(),
+            map,
+        })
+    }
+
+    /// This map with fetched changes; `None` if it does not have the volume any more.
+    pub(super) fn with(&self, fetch: MapFetch) -> Option<MapView> {
+        let mut map = self.map.clone();
+        fetch.apply(&mut map);
+        MapView::new(map, self.volume)
+    }
+
+    /// The epoch of a group.
+    pub(crate) fn epoch(&self, group: GroupId) -> Option<Epoch> {
+        self.groups.get(group.index as usize).map(|g| g.epoch)
+    }
+
+    /// The route to a group.
+    pub(crate) fn route_to(self: &Arc<MapView>, group: GroupId) -> Route {
+        Route { group, epoch: self.epoch(group).unwrap_or_default(), map: self.clone() }
+    }
+
+    /// The route to a stripe's group.
+    pub(crate) fn route(self: &Arc<MapView>, key: StripeKey) -> Route {
+        let extent = self.geometry.extent(key.stripe);
+        self.route_to(layout::group_of(self.volume, key.object, extent, self.groups.len() as u32))
+    }
+
+    /// The bricks to ask which stripes of an object exist in a range: primaries, then others. `None` if a group has
+    /// no primary.
+    ///
+    /// A parity slot has a unit of every stripe. If the primary is a data slot, no parity is live and all data slots
+    /// are; then each of them must be asked, because a stripe may have a unit on any of them.
+    pub(crate) fn query_targets(
+        self: &Arc<MapView>,
+        object: ObjectId,
+        stripes: &Range<u64>,
+    ) -> Option<(Vec<QueryTarget>, Vec<QueryTarget>)> {
+        let (mut primaries, mut others) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        for index in self.groups_of(object, stripes) {
+            let group = self.groups.get(index as usize)?;
+            let primary = group.primary?;
+            let asked = (GroupId { volume: self.volume, index }, group.epoch);
+            primaries.entry(group.slots.get(primary)?.brick).or_default().push(asked);
+            if primary < self.geometry.code().k() {
+                let live = group.slots.iter().enumerate();
+                let live = live.filter(|(at, slot)| *at != primary && slot.state == SlotState::Live);
+                live.for_each(|(_, slot)| others.entry(slot.brick).or_default().push(asked));
+            }
+        }
+        let target = |(brick, groups): (BrickId, Vec<(GroupId, Epoch)>)| {
+            let route = self.route_to(groups.first()?.0);
+            Some(QueryTarget { brick, address: self.address(brick)?.1.to_owned(), route, groups })
+        };
+        let query_targets =
+            |by_brick: BTreeMap<_, _>| by_brick.into_iter().map(target).collect::<Option<Vec<_>>>();
+        Some((query_targets(primaries)?, query_targets(others)?))
+    }
+
+    /// The groups of a range of an object's stripes.
+    fn groups_of(&self, object: ObjectId, stripes: &Range<u64>) -> BTreeSet<u32> {
+        let count = self.groups.len() as u32;
+        let extents =
+            self.geometry.extent(stripes.start)..=self.geometry.extent(stripes.end.saturating_sub(1));
+        // This many consecutive extents use each group at least once.
+        if extents.end() - extents.start() >= 2 * u64::from(count) {
+            return (0..count).collect();
+        }
+        extents.map(|extent| layout::group_of(self.volume, object, extent, count).index).collect()
+    }
+
+    fn address(&self, brick: BrickId) -> Option<(BrickId, &str)> {
+        Some((brick, self.addresses.get(&brick)?.as_str()))
+    }
+}
+
+/// A brick to ask for the stripes of some groups.
+pub(crate) struct QueryTarget {
+    pub(crate) brick: BrickId,
+    pub(crate) address: String,
+    /// The route to the first of its groups.
+    pub(crate) route: Route,
+    pub(crate) groups: Vec<(GroupId, Epoch)>,
+}
+
+/// The route to a group, in one version of the map.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) group: GroupId,
+    pub(crate) epoch: Epoch,
+    map: Arc<MapView>,
+}
+
+impl Route {
+    fn view(&self) -> Option<&GroupView> {
+        self.map.groups.get(self.group.index as usize)
+    }
+
+    /// The brick that orders the group's writes, and its address.
+    pub(crate) fn primary(&self) -> Option<(BrickId, &str)> {
+        let group = self.view()?;
+        self.map.address(group.slots.get(group.primary?)?.brick)
+    }
+
+    /// The brick of a slot and its address, if the slot is live.
+    pub(crate) fn live(&self, slot: usize) -> Option<(BrickId, &str)> {
+        let slot = self.view()?.slots.get(slot)?;
+        if slot.state == SlotState::Live { self.map.address(slot.brick) } else { None }
+    }
+
+    /// The version of the map that this route uses.
+    pub(crate) fn map_version(&self) -> MapVersion {
+        self.map.version
+    }
+}

@@ -1,0 +1,160 @@
+//! The state of requests to the servers that all threads of a mount share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use types::messages::cluster::{MapFetch, OpenInode};
+use types::{BrickId, Geometry, StripeKey, VolumeId};
+use world::Notify;
+
+use crate::routes::lease_state::LeaseState;
+use crate::routes::route::{MapView, Route};
+use crate::state::counters::Counts;
+use crate::state::lock;
+use crate::state::options::MountOptions;
+use crate::state::seq_tracker::SeqTracker;
+
+/// How long a brick that did not answer is avoided, in microseconds.
+const SUSPECT_US: u64 = 1_000_000;
+
+/// Calls to the layers above, in the middle of a request.
+pub(crate) trait Above: Send + Sync {
+    /// Called when there is a newer map.
+    fn map_changed(&self, map: &MapView);
+    /// The files to report as open when this client joins again.
+    fn open_inodes(&self) -> Vec<OpenInode>;
+    /// The service has fenced this client: unstable bytes are lost, and every handle fails from now on.
+    fn lose_everything(&self);
+}
+
+/// The state of requests to the servers that all threads of a mount share.
+pub(crate) struct Routes {
+    pub(crate) options: MountOptions,
+    pub(crate) volume: VolumeId,
+    pub(crate) lease: LeaseState,
+    pub(crate) counts: Counts,
+    /// Notified at every new map.
+    map_changed: Notify,
+    /// Held while a task fetches the map.
+    pub(super) refreshing: async_lock::Mutex<()>,
+    /// Held while a task joins again.
+    pub(super) joining: async_lock::Mutex<()>,
+    map: Mutex<Arc<MapView>>,
+    refreshes: AtomicU64,
+    suspects: Mutex<BTreeMap<BrickId, u64>>,
+    ops: Mutex<SeqTracker>,
+}
+
+impl Routes {
+    pub(crate) fn new(options: MountOptions, volume: VolumeId, lease: LeaseState, map: MapView) -> Routes {
+        Routes {
+            options,
+            volume,
+            lease,
+            counts: Counts::default(),
+            map_changed: Notify::new(),
+            refreshing: async_lock::Mutex::new(()),
+            joining: async_lock::Mutex::new(()),
+            map: Mutex::new(Arc::new(map)),
+            refreshes: AtomicU64::new(0),
+            suspects: Mutex::default(),
+            ops: Mutex::default(),
+        }
+    }
+
+    /// The newest map of this mount.
+    pub(crate) fn map(&self) -> Arc<MapView> {
+        lock(&self.map).clone()
+    }
+
+    /// How the volume's bytes become stripes.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.map().geometry
+    }
+
+    /// Bytes of data in a stripe.
+    pub(crate) fn stripe_bytes(&self) -> usize {
+        self.geometry().stripe()
+    }
+
+    /// Size of the disk of a block volume, in bytes.
+    pub(crate) fn disk(&self) -> Option<u64> {
+        self.map().block
+    }
+
+    /// Replaces the map if `view` is newer. Returns whether it was.
+    fn replace_map(&self, view: Arc<MapView>) -> bool {
+        let mut map = lock(&self.map);
+        let newer = view.version > map.version;
+        if newer {
+            *map = view;
+        }
+        newer
+    }
+
+    /// How often the map has been asked for.
+    pub(super) fn refreshes(&self) -> u64 {
+        self.refreshes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn count_refresh(&self) {
+        self.refreshes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn suspects(&self) -> MutexGuard<'_, BTreeMap<BrickId, u64>> {
+        lock(&self.suspects)
+    }
+
+    pub(super) fn ops(&self) -> MutexGuard<'_, SeqTracker> {
+        lock(&self.ops)
+    }
+
+    /// The route to a stripe, by the newest known map.
+    pub(crate) fn route(&self, key: StripeKey) -> Route {
+        self.map().route(key)
+    }
+
+    /// Records that a brick did not answer.
+    pub(crate) fn suspect(&self, brick: BrickId, now: u64) {
+        tracing::debug!(%brick, "does not answer");
+        self.suspects().insert(brick, now + SUSPECT_US);
+    }
+
+    /// Whether the brick recently did not answer.
+    pub(crate) fn is_suspect(&self, brick: BrickId, now: u64) -> bool {
+        self.suspects().get(&brick).is_some_and(|until| now < *until)
+    }
+
+    /// Waits until the group has another epoch than the route.
+    pub(crate) async fn epoch_changed(&self, route: &Route) {
+        loop {
+            let changed = self.map_changed.wait();
+            if self.map().epoch(route.group) != Some(route.epoch) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Adopts a newer map.
+    pub(super) fn adopt_map(&self, fetch: MapFetch, above: &dyn Above) {
+        let before = self.map();
+        if !fetch.is_newer_than(before.version) {
+            return;
+        }
+        let Some(view) = before.with(fetch) else {
+            tracing::debug!(have = %before.version, "the map no longer has the volume");
+            return;
+        };
+        let view = Arc::new(view);
+        if !self.replace_map(view.clone()) {
+            return;
+        }
+        tracing::debug!(version = %view.version, "new map");
+        // A silent brick may be back in the new map.
+        self.suspects().clear();
+        above.map_changed(&view);
+        self.map_changed.notify();
+    }
+}

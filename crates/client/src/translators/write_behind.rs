@@ -1,0 +1,128 @@
+//! Write-behind: a write returns when its bytes are in a buffer of this mount. They are sent later.
+//!
+//! Whole stripes are sent at once. Partial ones are sent when their file is closed or synced, one second after they
+//! began, or when they take half of the budget; the last two wait while many pieces are in flight (flow.rs). Each
+//! worker takes the next stripe when its last one is accepted. Errors are kept with the file; its next write, fsync
+//! and close report them (wb_errors.rs).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::error::ClientError;
+use crate::paths::Io;
+use crate::paths::write::FLIGHT_MAX;
+use crate::routes::link::Link;
+use crate::state::gather::StripeWrites;
+use crate::state::open_file::{FileState, OpenFile};
+use crate::unstable::Unstable;
+
+/// Longest time between two checks of the timers, in microseconds. The start of a timer does not wake the loop.
+const LOOK_US: u64 = 200_000;
+
+/// Gathers and sends the writes of one thread.
+pub(crate) struct WriteBehind {
+    pub(crate) link: Rc<Link>,
+    pub(crate) unstable: Arc<Unstable>,
+    pub(crate) io: Rc<Io>,
+}
+
+impl WriteBehind {
+    /// Copies bytes into a stripe's buffer, once the budget has room.
+    pub(crate) async fn lay(
+        &self,
+        file: &Arc<OpenFile>,
+        stripe: u64,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
+        let length = self.link.routes.stripe_bytes();
+        let mut room = None;
+        loop {
+            let grown = {
+                let mut state = file.lock();
+                let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
+                let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
+                if self.unstable.flow.gather(room.as_ref(), grown) {
+                    self.lay_in(file, &mut state, stripe, at, bytes);
+                    break;
+                }
+                grown
+            };
+            drop(room.take());
+            room = Some(self.unstable.flow.reserve(grown).await?);
+        }
+        if self.unstable.flow.is_overfull() {
+            self.unstable.shed(self.link.world.now());
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into a stripe's buffer. The caller has reserved room.
+    fn lay_in(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, at: usize, bytes: &[u8]) {
+        let (length, now) = (self.link.routes.stripe_bytes(), self.link.world.now());
+        let writes = state.stripes.entry(stripe).or_default();
+        let began = !writes.is_gathering();
+        writes.lay(at, bytes, length);
+        let whole = writes.is_whole(length);
+        if began {
+            writes.since = now;
+        }
+        state.size = state.size.max(stripe * length as u64 + (at + bytes.len()) as u64);
+        self.touch(state);
+        if whole {
+            self.unstable.flow.change(state.seal(stripe));
+            self.unstable.enqueue_due(file, state, stripe);
+        } else if began {
+            self.unstable.flow.age(now, file, stripe);
+        }
+    }
+
+    /// Writes zeros over parts of stripes, up to the end of the file. Returns the number of the file's last piece.
+    pub(crate) fn lay_zeros(&self, file: &OpenFile, row: Vec<(u64, usize, usize)>) -> u64 {
+        let stripe_bytes = self.link.routes.stripe_bytes() as u64;
+        let mut state = file.lock();
+        for (stripe, within, take) in row {
+            let left = state.size.saturating_sub(stripe * stripe_bytes + within as u64);
+            let take = left.min(take as u64) as usize;
+            if take > 0 {
+                self.touch(&mut state);
+                self.unstable.flow.change(state.lay_zeros(stripe, within, take));
+            }
+        }
+        state.order
+    }
+
+    /// Sets the time of the last change to now.
+    fn touch(&self, state: &mut FileState) {
+        if !self.link.routes.options.keeps_times {
+            state.mtime = self.link.world.wall();
+            state.mtime_reported = false;
+            state.mtime_durable = false;
+        }
+    }
+
+    /// Sends queued stripes until the mount ends.
+    pub(crate) async fn flush_queue(&self) {
+        let worker = || async {
+            while let Some((file, stripe)) = self.unstable.flow.next().await {
+                self.io.send_stripe(&file, stripe).await;
+            }
+        };
+        join_all((0..FLIGHT_MAX).map(|_| worker())).await;
+    }
+
+    /// Serves timers and limits until the mount ends: queues old partial stripes, and makes accepted bytes stable.
+    pub(crate) async fn run_timers(&self) {
+        while !self.link.routes.lease.has_left() {
+            let woken = self.unstable.flow.timers.wait();
+            self.unstable.flow.looks_at(u64::MAX);
+            let now = self.link.world.now();
+            let next = self.unstable.wake_stripes(now).min(self.io.sync_what_is_due(now));
+            let pause = next.saturating_sub(now).clamp(1, LOOK_US);
+            self.unstable.flow.looks_at(now + pause);
+            self.link.world.timeout(pause, woken).await;
+        }
+    }
+}
