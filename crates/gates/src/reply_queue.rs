@@ -27,7 +27,8 @@ impl<K> ReplyQueue<K> {
     /// Sends an answer, made of heads and bodies. If another task is sending, that task also sends this answer, and
     /// this call returns at once.
     ///
-    /// # Errors If the connection is broken: for the task that notices it, and for all later calls.
+    /// # Errors
+    /// If the connection is broken: for the task that notices it, and for all later calls.
     pub(crate) async fn send(
         &self,
         answer: impl IntoIterator<Item = (Vec<u8>, Buf)>,

@@ -130,7 +130,8 @@ impl Program {
 
     /// Waits until `is_so` returns true, while the program runs.
     ///
-    /// # Errors The program has ended, or `patience` has passed.
+    /// # Errors
+    /// The program has ended, or `patience` has passed.
     pub fn wait_until(&mut self, patience: Duration, mut is_so: impl FnMut() -> bool) -> Result<()> {
         let end = Instant::now() + patience;
         while !is_so() {

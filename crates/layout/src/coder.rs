@@ -99,7 +99,8 @@ impl Coder {
 
     /// A coder for `code` with this backend.
     ///
-    /// # Panics If the fast backend does not produce the same bytes as the scalar one on this CPU: better no I/O than
+    /// # Panics
+    /// If the fast backend does not produce the same bytes as the scalar one on this CPU: better no I/O than
     /// wrong I/O.
     pub fn with_backend(code: Code, backend: Backend) -> Coder {
         let rows = matrix::parity_rows(code);
@@ -119,7 +120,8 @@ impl Coder {
     /// Computes `parity` (M units of equal length, any length, any alignment) from `data` (K units, none longer than
     /// that).
     ///
-    /// # Panics If the number of units or their lengths are wrong.
+    /// # Panics
+    /// If the number of units or their lengths are wrong.
     pub fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         self.check_parity(parity);
         assert_eq!(data.len(), self.code().k(), "a stripe has K data units");
@@ -133,7 +135,8 @@ impl Coder {
     /// units, none longer than that). If there are more than K sources, the K with the lowest indices are read: data
     /// before parity, P before Q.
     ///
-    /// # Errors If there are too few sources or the arguments contradict each other. Then nothing is written.
+    /// # Errors
+    /// If there are too few sources or the arguments contradict each other. Then nothing is written.
     pub fn decode(
         &self,
         sources: &[(usize, &[u8])],
@@ -173,7 +176,8 @@ impl Coder {
 
     /// As [`Coder::update`], for the one parity unit `slot` (`K..K+M`).
     ///
-    /// # Panics If `slot` is not a parity unit, `unit` is not a data unit, or the lengths differ.
+    /// # Panics
+    /// If `slot` is not a parity unit, `unit` is not a data unit, or the lengths differ.
     pub fn update_one(&self, slot: usize, unit: usize, delta: &[u8], parity: &mut [u8]) {
         let code = self.code();
         assert!((code.k()..code.slots()).contains(&slot), "the slot is a parity slot");

@@ -166,7 +166,8 @@ impl World {
     /// Asserts that only `by` ever does `what` to `of`. A simulation checks this against every other claim of the
     /// run; the real world ignores it.
     ///
-    /// # Panics In a simulated world, if two values of `by` claim the same.
+    /// # Panics
+    /// In a simulated world, if two values of `by` claim the same.
     pub fn claim(&self, what: &'static str, of: &[u64], by: u64) {
         if let WorldBody::Sim(world) = &self.0 {
             world.claim(what, of, by);
@@ -326,7 +327,8 @@ impl Conn {
     /// Makes the connection survive a network outage of `silence_us` microseconds instead of a few seconds. No effect
     /// in a simulated world, which decides when connections break.
     ///
-    /// # Errors If the connection is already broken.
+    /// # Errors
+    /// If the connection is already broken.
     pub fn set_user_timeout(&self, silence_us: u64) -> io::Result<()> {
         match &self.0 {
             ConnBody::Real(conn) => conn.set_user_timeout(silence_us),
@@ -367,7 +369,8 @@ impl Conn {
 
 /// The sending direction of a stream of bytes.
 ///
-/// # Cancel A send that is dropped may have sent a part of its bytes: drop the connection too.
+/// # Cancel
+/// A send that is dropped may have sent a part of its bytes: drop the connection too.
 pub struct StreamSender(SenderBody);
 
 impl StreamSender {
@@ -389,7 +392,8 @@ impl StreamSender {
 
 /// The receiving direction of a stream of bytes.
 ///
-/// # Cancel A receive that is dropped may lose bytes: drop the connection too.
+/// # Cancel
+/// A receive that is dropped may lose bytes: drop the connection too.
 pub struct StreamReceiver(StreamReceiverBody);
 
 enum StreamReceiverBody {
@@ -426,7 +430,8 @@ impl StreamReceiver {
 
 /// The sending direction of a connection.
 ///
-/// # Cancel A send that is dropped may have sent half a frame: drop the connection too.
+/// # Cancel
+/// A send that is dropped may have sent half a frame: drop the connection too.
 pub struct Sender(SenderBody);
 
 enum SenderBody {
@@ -457,7 +462,8 @@ impl Sender {
 
 /// The receiving direction of a connection.
 ///
-/// # Cancel A `recv` that is dropped may lose half a frame: drop the connection too.
+/// # Cancel
+/// A `recv` that is dropped may lose half a frame: drop the connection too.
 pub struct Receiver(ReceiverBody);
 
 enum ReceiverBody {
@@ -577,7 +583,8 @@ impl Disk {
 
     /// Makes durable every write that ended before this was called.
     ///
-    /// # Errors After any error the disk counts as lost: a second sync that succeeds proves nothing.
+    /// # Errors
+    /// After any error the disk counts as lost: a second sync that succeeds proves nothing.
     pub async fn sync(&self) -> io::Result<()> {
         let _request = self.request();
         each_disk!(&self.body, disk => disk.sync().await)

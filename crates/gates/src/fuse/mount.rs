@@ -159,7 +159,8 @@ fn config(volume: &str, options: &FuseOptions) -> Config {
 
 /// Negotiates capabilities with the kernel.
 ///
-/// # Errors The mount is exclusive and the kernel has no write-back cache.
+/// # Errors
+/// The mount is exclusive and the kernel has no write-back cache.
 pub(super) fn agree(config: &mut KernelConfig, exclusive: bool) -> io::Result<()> {
     let wanted = [
         InitFlags::FUSE_PARALLEL_DIROPS,

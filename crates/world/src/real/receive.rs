@@ -36,7 +36,8 @@ impl Receiver {
     /// The next frame, its checksums verified; `None` if the other end closed the connection between frames. Every
     /// error is final, including that of a frame with more than `most` bytes.
     ///
-    /// # Cancel If it is dropped, bytes may be lost: the connection cannot be used any more, and every later call
+    /// # Cancel
+    /// If it is dropped, bytes may be lost: the connection cannot be used any more, and every later call
     /// fails.
     pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
         self.begin()?;

@@ -34,7 +34,8 @@ impl Sender {
 
     /// Sends a frame; its lengths and checksums are filled in here.
     ///
-    /// # Cancel If it is dropped, a part of the frame may have been sent: the connection cannot be used any more, and
+    /// # Cancel
+    /// If it is dropped, a part of the frame may have been sent: the connection cannot be used any more, and
     /// every later send fails with `BrokenPipe`.
     pub(crate) async fn send(&mut self, frame: Frame) -> io::Result<()> {
         self.outgoing.clear();

@@ -101,7 +101,8 @@ impl Disk {
 
     /// Writes `parts` one after the other from `offset` on. They are durable after the next [`Disk::sync`].
     ///
-    /// # Cancel If it is dropped, any part of the bytes may be written, even later.
+    /// # Cancel
+    /// If it is dropped, any part of the bytes may be written, even later.
     pub(crate) async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
         let range = self.range(offset, bytes_of(&parts), io::ErrorKind::InvalidInput)?;
         self.room().await?;

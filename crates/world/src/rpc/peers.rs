@@ -59,7 +59,8 @@ impl Peers {
     /// As [`Peers::call`], with a timeout of `us` microseconds. A call that times out while it waits for its answer
     /// breaks the connection, so all other calls on it fail too.
     ///
-    /// # Cancel The answer of a dropped call is ignored. A call that is dropped while it sends breaks the connection.
+    /// # Cancel
+    /// The answer of a dropped call is ignored. A call that is dropped while it sends breaks the connection.
     pub async fn call_within<R: Request>(
         &self,
         us: u64,

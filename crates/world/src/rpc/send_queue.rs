@@ -12,7 +12,8 @@ use crate::{Frame, Sender};
 /// A shared sender. A task sends its frame itself if the sender is free; otherwise it queues the frame for the writer
 /// task.
 ///
-/// # Invariants Frames are sent in the order in which they were given. So a task queues its frame if other frames are
+/// # Invariants
+/// Frames are sent in the order in which they were given. So a task queues its frame if other frames are
 /// queued or the sender is taken.
 pub(super) struct SendQueue {
     /// [`None`] while a task writes.
@@ -55,7 +56,8 @@ impl SendQueue {
 
     /// Sends a frame from this task if no other frame is before it. So a quiet connection needs no switch of tasks.
     ///
-    /// # Cancel If it is dropped while it sends, the connection breaks.
+    /// # Cancel
+    /// If it is dropped while it sends, the connection breaks.
     pub(super) async fn send(&self, frame: Frame) {
         if !self.queue.borrow().is_empty() {
             self.queue(frame);

@@ -72,7 +72,8 @@ impl Simulation {
     /// Runs all nodes until `f` ends. `f` belongs to `node` but survives its death. This does not restart a dead
     /// node.
     ///
-    /// # Panics On deadlock (no task is ready and no timer is set), on livelock (limit of polls or of time exceeded),
+    /// # Panics
+    /// On deadlock (no task is ready and no timer is set), on livelock (limit of polls or of time exceeded),
     /// and at a turn longer than [`TURN_MAX_US`](crate::turns::TURN_MAX_US). The message names the seed.
     pub fn block_on<F: Future>(&self, node: &str, f: F) -> F::Output {
         if self.state.nodes.borrow().find(node).is_none() {
