@@ -270,7 +270,7 @@ fn raid_5_over_three_machines_that_run_nothing_of_ours() {
     // A server that stays away: its brick ends with the reason, the others go on.
     kill_now(servers[2]);
     let gone = || fixture.said("brick3").contains("nothing came from it for 30 s");
-    let longest = within(SOON, "work without a lender", || work.go_on_until(Duration::from_secs(45), &gone));
+    let longest = within(SOON, "work without a lender", || work.go_on_until(Duration::from_secs(45), gone));
     assert!(wait_for(SOON, gone), "{}", fixture.said("brick3"));
     assert!(fixture.said("brick3").contains(&lenders[2].url), "{}", fixture.said("brick3"));
     assert!(longest < Duration::from_secs(50), "the longest step took {longest:?}");
