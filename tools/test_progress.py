@@ -19,6 +19,7 @@ import argparse
 import os
 import re
 import select
+import shutil
 import signal
 import sys
 import time
@@ -165,8 +166,7 @@ class Progress:
         """Replaces the line at which a terminal's cursor is. Nothing of it is ever written elsewhere."""
         if not self.terminal or text == self.shown:
             return
-        width = os.get_terminal_size(sys.stdout.fileno()).columns - 1 if sys.stdout.isatty() else 79
-        self.write(f"\r\x1b[K{text[:width]}")
+        self.write(f"\r\x1b[K{text[:shutil.get_terminal_size().columns - 1]}")
         self.shown = text
 
 

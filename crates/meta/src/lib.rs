@@ -18,7 +18,8 @@
 //! | `state.rs` | the service's whole state, and the batches that change it |
 //! | `sessions.rs`, `clients.rs` | the leases of clients, and the answers that they may ask for again |
 //! | `volumes.rs` | makes, grows and deletes volumes |
-//! | `cluster/` | the arbiter: bricks, groups, the map |
+//! | `cluster/`, `cluster_id.rs` | the arbiter: bricks, groups, the map; the id of a new store |
+//! | `volume_inode.rs` | an inode's name in the whole cluster |
 //! | `service/` | requests, and the tasks in the background: commits, expired leases, fences, purges |
 //!
 //! Outside `service/` nothing reads a clock or waits, and the engine of the store is the only I/O.

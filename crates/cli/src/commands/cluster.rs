@@ -10,8 +10,6 @@ use crate::new_cluster::{create_store, new_identity};
 use crate::output::Output;
 use crate::remote::real_world;
 
-pub(crate) use crate::new_cluster::store_path;
-
 /// Makes the id, the key and the metadata store of a new cluster
 #[derive(Args)]
 pub(crate) struct ClusterArgs {

@@ -10,10 +10,10 @@ use types::messages::session::Role;
 use types::wire::Key;
 use world::{Identity, LOCK_POLL_US, LOCK_WAIT_US, World};
 
-use crate::commands::cluster::store_path;
 use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::home::read_key;
 use crate::lock_holder;
+use crate::new_cluster::store_path;
 use crate::problem::problem;
 use crate::remote::real_world;
 use crate::size::Size;
