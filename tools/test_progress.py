@@ -214,7 +214,8 @@ def report(lines: list[str], title: str) -> str:
                  for seconds, step, result, name in slowest]
     if programs:
         text += ["The tests of these programs ran in parallel. Only the time of all tests of a program is known:"]
-        text += [f"{seconds:8.1f} s  {step:<10} {name}: {count} tests" for seconds, step, count, name in programs]
+        text += [f"{seconds:8.1f} s  {step:<10} {name}: {count} test{'s' * (count != '1')}"
+                 for seconds, step, count, name in programs]
     return "".join(f"{line}\n" for line in text or [f"No times of {title} are known."])
 
 

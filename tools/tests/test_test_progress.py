@@ -175,15 +175,15 @@ class Streams(unittest.TestCase):
 class Report(unittest.TestCase):
     def test_the_slowest_twenty_come_first_and_programs_are_told_apart(self):
         lines = [f"test\t{n}.250\tblackbox\tok\tt{n}" for n in range(30)]
-        lines += ["test\t99.0\tguests\tFAILED\tbad", "program\t4.5\tunit\t131\tstore", "cut off"]
+        lines += ["test\t99.0\tguests\tFAILED\tbad", "program\t4.5\tunit\t131\tstore", "program\t0.5\tunit\t1\tlab", "cut off"]
         said = report(lines, "./dev test").splitlines()
         self.assertEqual(said[0], "The 20 slowest of the 31 tests of ./dev test that ran one at a time, "
                                   "which took 542 s together:")
         self.assertEqual(said[1], "    99.0 s  guests     bad  FAILED")
         self.assertEqual(said[2], "    29.2 s  blackbox   t29")
-        self.assertEqual(len(said), 1 + 20 + 1 + 1)
+        self.assertEqual(len(said), 1 + 20 + 1 + 2)
         self.assertIn("in parallel", said[21])
-        self.assertEqual(said[22], "     4.5 s  unit       store: 131 tests")
+        self.assertEqual(said[22:], ["     4.5 s  unit       store: 131 tests", "     0.5 s  unit       lab: 1 test"])
 
     def test_nothing_known_is_said(self):
         self.assertEqual(report([], "./dev test --only docs"), "No times of ./dev test --only docs are known.\n")
