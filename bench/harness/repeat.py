@@ -19,5 +19,5 @@ def without(words: list[str], switches: set[str], valued: set[str]) -> list[str]
 
 
 def command(words: list[str]) -> str:
-    """The command that repeats the measurement, without the options for the page and the place of the results."""
-    return shlex.join(["./dev", "bench", *without(words, {"--page"}, {"--second", "--out"})])
+    """The command that repeats the measurement: without the options for the page, and without places of this machine."""
+    return shlex.join(["./dev", "bench", *without(words, {"--page"}, {"--second", "--out", "--binary", "--fill"})])
