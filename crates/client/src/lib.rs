@@ -53,3 +53,4 @@ pub use paths::write::WriteStage;
 pub use state::atime::AtimeFilter;
 pub use state::counters::Counters;
 pub use state::options::{Encode, MountOptions};
+pub use state::tunings::TuningReport;

@@ -31,6 +31,7 @@ pub mod limits;
 pub mod messages;
 mod refusal;
 mod stripe_set;
+pub mod tuning;
 pub mod wire;
 
 pub use buf::{Buf, BufMut};
@@ -38,3 +39,4 @@ pub use geometry::{Code, Geometry, GeometryError};
 pub use ids::*;
 pub use refusal::{Refusal, RetryAction};
 pub use stripe_set::StripeSet;
+pub use tuning::Tuning;

@@ -14,7 +14,8 @@ use layout::Coder;
 use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
-use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
+use types::tuning::TuningError;
+use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, Tuning, VolumeId};
 use world::{CallError, Peers, World};
 
 use crate::cuts::zeroing::Zeroings;
@@ -28,6 +29,7 @@ use crate::state::atime::{AtimeFilter, PendingAtimes};
 use crate::state::counters::Counters;
 use crate::state::open_files::{Handle, OpenFiles};
 use crate::state::options::MountOptions;
+use crate::state::tunings::{TuningReport, Tunings};
 use crate::unstable::Unstable;
 
 /// How long the metadata service may take to answer a new mount, in microseconds.
@@ -43,6 +45,7 @@ pub struct Mount {
     pub(crate) atimes: Arc<PendingAtimes>,
     pub(crate) modes: Arc<ModeState>,
     pub(crate) zeroings: Arc<Zeroings>,
+    pub(crate) tunings: Arc<Tunings>,
     /// Encodes whole stripes.
     pub(crate) coder: Arc<Coder>,
 }
@@ -90,6 +93,7 @@ impl Mount {
             atimes: Arc::default(),
             modes: Arc::default(),
             zeroings: Arc::default(),
+            tunings: Arc::default(),
             coder,
             routes,
         }))
@@ -148,6 +152,34 @@ impl Mount {
     /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.routes.counts.all(self.unstable.flow.used())
+    }
+
+    /// Changes the translators' settings of this mount: words `key=value`, see [`types::tuning`].
+    ///
+    /// # Errors
+    /// Says which word is wrong. Then nothing has changed.
+    pub fn tune(&self, changes: &str) -> Result<(), TuningError> {
+        self.tunings.change_mount(changes)
+    }
+
+    /// Changes the translators' settings of an open file of this mount, until its last handle is closed. Returns whether
+    /// the file is open here.
+    ///
+    /// # Errors
+    /// Says which word is wrong. Then nothing has changed.
+    pub fn tune_file(&self, inode: InodeId, changes: &str) -> Result<bool, TuningError> {
+        match self.files.file(inode) {
+            Some(file) => file.lock().tuning.change(changes).map(|()| true),
+            None => Tuning::default().change(changes).map(|()| false),
+        }
+    }
+
+    /// The translators' settings that apply to the mount, or to one of its open files.
+    pub fn tuning(&self, inode: Option<InodeId>) -> TuningReport {
+        let (volume, mount) = self.tunings.levels();
+        let file = inode.and_then(|inode| self.files.file(inode));
+        let file = file.map(|file| file.lock().tuning).unwrap_or_default();
+        TuningReport { volume, mount, file, effective: file.or(&mount).or(&volume) }
     }
 
     /// Sets the filter for accesses. Without it all are recorded, unless the mount's options forbid it.

@@ -11,6 +11,7 @@ pub(crate) mod options;
 pub(crate) mod piece;
 mod reports;
 pub(crate) mod seq_tracker;
+pub(crate) mod tunings;
 pub(crate) mod wb_errors;
 pub(crate) mod zeroing_state;
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use types::messages::cluster::{Mode, OpenInode};
 use types::messages::names::Attr;
-use types::{Epoch, InodeId, ObjectId, StripeKey};
+use types::{Epoch, InodeId, ObjectId, StripeKey, Tuning};
 use world::Notify;
 
 use crate::state::gather::{Change, StripeWrites};
@@ -109,6 +109,8 @@ pub(crate) struct FileState {
     pub(crate) fenced: bool,
     /// Number of handles that may write.
     pub(crate) write_handles: u32,
+    /// Settings of the translators for this file alone.
+    pub(crate) tuning: Tuning,
 }
 
 impl OpenFile {
@@ -152,6 +154,7 @@ impl OpenFile {
             wb_errors: WritebackErrors::default(),
             fenced: false,
             write_handles: 0,
+            tuning: Tuning::default(),
         };
         OpenFile { inode, state: Mutex::new(state), changed: Notify::new(), turn: async_lock::Mutex::new(()) }
     }
