@@ -13,6 +13,8 @@ mod properties;
 mod sizes;
 #[path = "behaviour/staging.rs"]
 mod staging;
+#[path = "behaviour/translators.rs"]
+mod translators;
 
 use client::{ClientError, MountError, MountOptions, Recalled, SetAttrs};
 use fakes::{BUDGET, Cluster, META, OWNER, UNIT, identity};
@@ -399,6 +401,7 @@ fn a_silent_brick_is_gone_round() {
         let bytes = pattern(STRIPE, 10);
         session.write(opened.handle, 0, &bytes).await.unwrap();
         session.fsync(opened.handle).await.unwrap();
+        mount.tune("io-cache=off read-ahead=off").unwrap();
         let data = cluster.known().map.volumes[0].groups.clone();
         let parity: Vec<BrickId> = data.iter().map(|g| g.slots[2].brick).collect();
         // Whoever is not the primary of the stripe's group falls silent.

@@ -245,6 +245,13 @@ pub enum TuningError {
     Word(String),
     /// The text is longer than [`TUNING_MAX`].
     TooLong,
+    /// A cache would take more than is left of a mount's memory.
+    Budget {
+        /// Bytes that were asked for.
+        bytes: u64,
+        /// The most that there may be.
+        most: u64,
+    },
 }
 
 impl fmt::Display for TuningError {
@@ -260,6 +267,13 @@ impl fmt::Display for TuningError {
             TuningError::Word(word) => {
                 write!(f, "`{word}` is not a setting: write key=value, for example read-ahead=off")
             }
+            TuningError::Budget { bytes: asked, most } => write!(
+                f,
+                "`io-cache.size` cannot be {}: with the buffers of writes, this mount's memory has room for {}; give the \
+                 mount more with --memory",
+                bytes(*asked),
+                bytes(*most)
+            ),
             TuningError::TooLong => write!(f, "the settings are longer than {TUNING_MAX} bytes"),
         }
     }

@@ -42,7 +42,7 @@ impl Cuts {
     async fn truncate_once(&self, file: &Arc<OpenFile>, changes: &SetAttrs) -> Result<Attr, ClientError> {
         let turn = self.link.world.timeout(RETRY_BUDGET_US, file.turn.lock()).await;
         let _turn = turn.ok_or(ClientError::Unreachable)?;
-        let alone = file.lock().mode == Mode::Alone;
+        let alone = file.lock().mode() == Mode::Alone;
         let _quiesced = if alone { None } else { Some(self.modes.quiesce(file).await?) };
         let _paused = self.io.pause_writeback(file).await;
         // The service may have lost earlier reports of sent bytes in a restart.

@@ -126,7 +126,7 @@ impl Cuts {
 
     async fn zero_in_turn(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         // In mode Alone no permission is needed: no other client is let in while this runs.
-        if file.lock().mode != Mode::Alone {
+        if file.lock().mode() != Mode::Alone {
             self.ask_to_zero(file).await?;
         }
         let zeroed = self.zero_what_is_stale(file).await;

@@ -9,6 +9,7 @@ use crate::error::ClientError;
 use crate::face::mount::Mount;
 use crate::face::session::Session;
 use crate::routes::lease_state::{POLL_PAUSE_US, POLL_US};
+use crate::translators::Until;
 
 /// Most tries to tell the service that the mount ends.
 const LEAVE_TRIES: u32 = 3;
@@ -26,6 +27,8 @@ impl Mount {
         let sizes = futures_util::future::join(settle, accesses);
         let flush = world.named("write-behind", session.write_behind.flush_queue());
         let zero = world.named("zeroing", session.cuts.zero_files());
+        let translators = world.named("translators", session.stack.background());
+        let zero = futures_util::future::join(zero, translators);
         futures_util::future::join5(watch, timers, sizes, flush, zero).await;
     }
 
@@ -43,6 +46,7 @@ impl Mount {
         let outcome = session.finish().await;
         self.routes.lease.leave();
         self.unstable.flow.close();
+        self.ahead.close();
         self.zeroings.wanted.notify();
         self.atimes.flush_now.notify();
         let client = self.routes.lease.client();
@@ -69,9 +73,8 @@ impl Session {
     async fn finish(&self) -> Result<(), ClientError> {
         let mut outcome = Ok(());
         for file in self.mount.files.files() {
-            let mark = self.mount.unstable.seal_all(&file);
-            let told = match self.io.make_stable(&file, mark.upto).await {
-                Ok(()) => self.io.report_size(&file, Some(mark)).await,
+            let told = match self.stack.flush(&file, Until::Stable).await {
+                Ok(mark) => self.io.report_size(&file, Some(mark)).await,
                 Err(error) => Err(error),
             };
             outcome = outcome.and(told).and(file.lock().wb_errors.unreported());

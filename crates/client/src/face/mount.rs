@@ -7,14 +7,14 @@
 //! (each at most twice its length), a copy of each piece of several spans in flight (at most 256 KiB, 16 at a time
 //! per thread), and free pages that `types::buf` keeps.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
 
 use layout::Coder;
 use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
-use types::tuning::TuningError;
+use types::tuning::{Key, TuningError, Value};
 use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, Tuning, VolumeId};
 use world::{CallError, Peers, World};
 
@@ -27,9 +27,14 @@ use crate::routes::lease_state::LeaseState;
 use crate::routes::route::MapView;
 use crate::state::atime::{AtimeFilter, PendingAtimes};
 use crate::state::counters::Counters;
+use crate::state::layer_counts::{LayerCounters, LayerCounts};
 use crate::state::open_files::{Handle, OpenFiles};
 use crate::state::options::MountOptions;
+use crate::state::page_cache::PageCache;
+use crate::state::pattern::RecentBlocks;
 use crate::state::tunings::{TuningReport, Tunings};
+use crate::translators::MakeTranslator;
+use crate::translators::read_ahead::AheadQueue;
 use crate::unstable::Unstable;
 
 /// How long the metadata service may take to answer a new mount, in microseconds.
@@ -46,6 +51,15 @@ pub struct Mount {
     pub(crate) modes: Arc<ModeState>,
     pub(crate) zeroings: Arc<Zeroings>,
     pub(crate) tunings: Arc<Tunings>,
+    /// Translators that the mount's user has added.
+    pub(crate) translators: Vec<MakeTranslator>,
+    pub(crate) layer_counts: Arc<LayerCounts>,
+    pub(crate) pages: Arc<PageCache>,
+    /// Bytes of io-cache if nobody sets them, and the most that may be set.
+    pub(crate) cache_usual: u64,
+    pub(crate) cache_most: u64,
+    pub(crate) recent: Arc<Mutex<RecentBlocks>>,
+    pub(crate) ahead: Arc<AheadQueue>,
     /// Encodes whole stripes.
     pub(crate) coder: Arc<Coder>,
 }
@@ -55,7 +69,19 @@ impl Mount {
     ///
     /// # Errors
     /// Says what is wrong: the volume, the key, the cluster or the connection.
-    pub async fn join(world: &World, mut options: MountOptions) -> Result<Arc<Mount>, MountError> {
+    pub async fn join(world: &World, options: MountOptions) -> Result<Arc<Mount>, MountError> {
+        Mount::join_with(world, options, Vec::new()).await
+    }
+
+    /// Mounts a volume, with more translators on top of the stack.
+    ///
+    /// # Errors
+    /// As [`Mount::join`].
+    pub async fn join_with(
+        world: &World,
+        mut options: MountOptions,
+        translators: Vec<MakeTranslator>,
+    ) -> Result<Arc<Mount>, MountError> {
         let peers = Peers::new(world.clone(), options.identity.clone());
         let (meta, volume) = (options.meta.clone(), options.volume.clone());
         let wrong = |error| MountError::of(error, &meta, &volume);
@@ -82,6 +108,8 @@ impl Mount {
         options.identity.cluster = peers.cluster();
         let stripe = view.geometry.stripe().next_power_of_two() as u64;
         let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
+        let rest = options.memory_budget.saturating_sub(budget);
+        let (cache_usual, ahead) = ((options.memory_budget / 4).min(rest / 2), (options.memory_budget / 8).min(rest / 4));
         tracing::info!(%volume, client = %joined.client, "mounted");
         let lease = LeaseState::new(joined.client, sent + LEASE_US);
         let coder = Arc::new(Coder::new(view.geometry.code()));
@@ -94,6 +122,13 @@ impl Mount {
             modes: Arc::default(),
             zeroings: Arc::default(),
             tunings: Arc::default(),
+            translators,
+            layer_counts: Arc::default(),
+            pages: Arc::new(PageCache::new(cache_usual)),
+            cache_usual,
+            cache_most: rest - ahead,
+            recent: Arc::default(),
+            ahead: Arc::new(AheadQueue::new(ahead)),
             coder,
             routes,
         }))
@@ -151,7 +186,8 @@ impl Mount {
 
     /// The counters so far.
     pub fn counters(&self) -> Counters {
-        self.routes.counts.all(self.unstable.flow.used())
+        let cached = self.pages.bytes() + self.ahead.room.used();
+        Counters { cache_bytes: cached, ..self.routes.counts.all(self.unstable.flow.used()) }
     }
 
     /// Changes the translators' settings of this mount: words `key=value`, see [`types::tuning`].
@@ -159,7 +195,14 @@ impl Mount {
     /// # Errors
     /// Says which word is wrong. Then nothing has changed.
     pub fn tune(&self, changes: &str) -> Result<(), TuningError> {
-        self.tunings.change_mount(changes)
+        let mut changed = self.tunings.levels().1;
+        changed.change(changes)?;
+        match changed.get(Key::IoCacheSize) {
+            Some(Value::Number(bytes)) if bytes > self.cache_most => {
+                Err(TuningError::Budget { bytes, most: self.cache_most })
+            }
+            _ => self.tunings.change_mount(changes),
+        }
     }
 
     /// Changes the translators' settings of an open file of this mount, until its last handle is closed. Returns whether
@@ -177,9 +220,30 @@ impl Mount {
     /// The translators' settings that apply to the mount, or to one of its open files.
     pub fn tuning(&self, inode: Option<InodeId>) -> TuningReport {
         let (volume, mount) = self.tunings.levels();
-        let file = inode.and_then(|inode| self.files.file(inode));
-        let file = file.map(|file| file.lock().tuning).unwrap_or_default();
-        TuningReport { volume, mount, file, effective: file.or(&mount).or(&volume) }
+        let open = inode.and_then(|inode| self.files.file(inode));
+        let file = open.as_ref().map(|file| file.lock().tuning).unwrap_or_default();
+        let stripe = self.geometry().stripe() as u64;
+        let mut effective = match &open {
+            Some(file) => self.tunings.settings(file, file.in_kernel.load(Ordering::Relaxed)).as_tuning(stripe),
+            None => mount.or(&volume),
+        };
+        if effective.get(Key::IoCacheSize).is_none() {
+            effective.set(Key::IoCacheSize, Some(Value::Number(self.pages.limit())));
+        }
+        let (class, rereads) = open.map(|file| file.pattern().class()).unwrap_or_default();
+        TuningReport { volume, mount, file, effective, class, rereads }
+    }
+
+    /// What has entered each translator so far, from the top down.
+    pub fn layer_counters(&self) -> Vec<LayerCounters> {
+        self.layer_counts.all()
+    }
+
+    /// The kernel caches what is read through this handle, and reads ahead itself.
+    pub fn set_in_kernel(&self, handle: u64) {
+        if let Ok(handle) = self.handle(handle) {
+            handle.in_kernel.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Sets the filter for accesses. Without it all are recorded, unless the mount's options forbid it.
@@ -215,7 +279,7 @@ impl Mount {
     /// The present mode of a file in this mount: `Shared` if it is not open. A later recall covers every handle that
     /// exists by then.
     pub fn mode(&self, inode: InodeId) -> Mode {
-        self.files.file(inode).map_or(Mode::Shared, |file| file.lock().mode)
+        self.files.file(inode).map_or(Mode::Shared, |file| file.lock().mode())
     }
 
     /// Whether this mount has a file open for writing.

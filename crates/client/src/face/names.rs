@@ -65,7 +65,7 @@ impl Session {
             let changed = file.changed.wait();
             {
                 let mut state = file.lock();
-                if state.mode != Mode::Alone || state.write_handles == 0 || state.fenced {
+                if state.mode() != Mode::Alone || state.write_handles == 0 || state.fenced {
                     break;
                 }
                 // Reports with different times may overtake each other, so wait for those in flight.

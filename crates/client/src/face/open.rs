@@ -113,7 +113,7 @@ impl Session {
     async fn yield_to(&self, file: &Arc<OpenFile>, attr: Attr, mode: Mode) -> Result<Attr, ClientError> {
         {
             let mut state = file.lock();
-            if state.mode != Mode::Alone || mode == Mode::Alone {
+            if state.mode() != Mode::Alone || mode == Mode::Alone {
                 return Ok(attr);
             }
             state.yielding = true;
@@ -153,8 +153,8 @@ impl Session {
         state.adopt(&attr);
         // A change from `Alone` to another mode is made by the code that makes the buffered bytes stable: `yield_to`,
         // which has done so, or a later recall, which will.
-        if state.mode != Mode::Alone || mode == Mode::Alone {
-            state.mode = mode;
+        if state.mode() != Mode::Alone || mode == Mode::Alone {
+            state.set_mode(mode);
         }
         tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
         state.count_open(write);
@@ -167,6 +167,7 @@ impl Session {
             write,
             error_cursor,
             noatime: AtomicBool::new(false),
+            in_kernel: AtomicBool::new(false),
         });
         Opened { handle, attr, mode, parent: None }
     }

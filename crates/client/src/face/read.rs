@@ -6,15 +6,19 @@ use types::Buf;
 
 use crate::error::ClientError;
 use crate::face::session::Session;
+use crate::state::settings::Settings;
+use crate::translators::Read;
 
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
         let handle = self.handle(handle)?;
         let file = handle.file.clone();
+        let in_kernel = handle.in_kernel.load(Ordering::Relaxed);
         loop {
             let io = self.modes.begin_io(&file).await?;
-            let bytes = self.io.read_once(&file, offset, len).await?;
+            let read = Read { file: &file, offset, len, in_kernel, settings: Settings::UNSETTLED };
+            let bytes = self.stack.read(read).await?;
             // A truncation does not wait for reads of a client that was given up, nor for reads of the client that
             // truncates in mode Alone.
             let is_leased = self.link.routes.lease.is_leased(self.link.world.now());

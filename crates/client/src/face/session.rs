@@ -14,7 +14,11 @@ use crate::paths::Io;
 use crate::routes::link::Link;
 use crate::state::open_files::Handle;
 use crate::translators::atimes::Atimes;
+use crate::translators::auto::Auto;
+use crate::translators::io_cache::IoCache;
+use crate::translators::read_ahead::ReadAhead;
 use crate::translators::write_behind::WriteBehind;
+use crate::translators::{Stack, Translator};
 
 /// The use of a mount by one thread, with its own connections. Cheap to clone; stays on its thread.
 #[derive(Clone)]
@@ -25,6 +29,7 @@ pub struct Session {
     pub(crate) modes: Rc<Modes>,
     pub(crate) cuts: Rc<Cuts>,
     pub(crate) write_behind: Rc<WriteBehind>,
+    pub(crate) stack: Rc<Stack>,
     pub(crate) atimes: Rc<Atimes>,
 }
 
@@ -58,8 +63,14 @@ impl Session {
             zeroings: mount.zeroings.clone(),
         });
         let write_behind = Rc::new(WriteBehind { link: link.clone(), unstable, io: io.clone() });
+        let mut layers: Vec<Rc<dyn Translator>> =
+            mount.translators.iter().map(|make| make()).collect();
+        layers.push(Rc::new(Auto { tunings: mount.tunings.clone(), recent: mount.recent.clone() }));
+        layers.push(Rc::new(IoCache { pages: mount.pages.clone(), usual: mount.cache_usual, most: mount.cache_most }));
+        layers.push(Rc::new(ReadAhead { link: link.clone(), shared: mount.ahead.clone() }));
+        let stack = Rc::new(Stack::new(layers, write_behind.clone(), mount.layer_counts.clone(), mount.tunings.clone()));
         let atimes = Rc::new(Atimes { link: link.clone(), pending });
-        Session { mount, link, io, modes, cuts, write_behind, atimes }
+        Session { mount, link, io, modes, cuts, write_behind, stack, atimes }
     }
 
     /// The mount.

@@ -13,6 +13,8 @@ use crate::paths::write::WriteStage;
 use crate::state::counters::Counter;
 use crate::state::open_file::OpenFile;
 use crate::state::open_files::Handle;
+use crate::state::settings::Settings;
+use crate::translators::{Until, Write};
 use crate::unstable::Unstable;
 
 /// While it lives, the background does not report the file's size, because the caller of `fsync` will.
@@ -82,12 +84,7 @@ impl Session {
                 None => self.cuts.zero_stale(file).await?,
             }
         };
-        let mut rest = bytes;
-        for (stripe, within, take) in self.link.routes.geometry().split(offset, bytes.len()) {
-            let (part, others) = rest.split_at(take);
-            self.write_behind.lay(file, stripe, within, part).await?;
-            rest = others;
-        }
+        self.stack.write(Write { file, offset, bytes, settings: Settings::UNSETTLED }).await?;
         tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
         if file.lock().may_buffer() {
             Ok(ReportOutcome::Accepted)
@@ -107,8 +104,7 @@ impl Session {
         lost: u64,
     ) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
-        let mark = self.mount.unstable.seal_all(file);
-        self.io.make_stable(file, mark.upto).await?;
+        self.stack.flush(file, Until::Stable).await?;
         handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
         let told = self.io.report_end(file, end, truncate_seq).await?;
         self.mount.unstable.flow.queue_report(file);
@@ -124,11 +120,10 @@ impl Session {
         if !handle.write {
             return Ok(());
         }
-        if file.lock().mode != Mode::Alone {
+        if file.lock().mode() != Mode::Alone {
             return handle.error_cursor.at_close(&mut file.lock().wb_errors);
         }
-        let mark = self.mount.unstable.seal_all(file);
-        self.io.make_answered(file, mark.upto).await;
+        self.stack.flush(file, Until::Accepted).await?;
         // Report the size even if some writes were lost.
         let told = self.io.report_size(file, None).await;
         handle.error_cursor.at_close(&mut file.lock().wb_errors).and(told)
@@ -140,8 +135,7 @@ impl Session {
         let file = &handle.file;
         let lost = file.lock().wb_errors.count();
         let _fsync = FsyncGuard::begin(&self.mount.unstable, file);
-        let mark = self.mount.unstable.seal_all(file);
-        self.io.make_stable(file, mark.upto).await?;
+        let mark = self.stack.flush(file, Until::Stable).await?;
         let told = self.io.report_size(file, Some(mark)).await;
         handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
     }

@@ -88,8 +88,8 @@ impl Modes {
                 if recall.is_some() && state.recalled != recall {
                     return;
                 }
-                if state.mode != Mode::Alone || !state.zeroing.runs || self.link.routes.lease.has_left() {
-                    state.mode = mode;
+                if state.mode() != Mode::Alone || !state.zeroing.runs || self.link.routes.lease.has_left() {
+                    state.set_mode(mode);
                     return;
                 }
             }

@@ -49,6 +49,7 @@ impl<'a> QuiesceGuard<'a> {
         let mut state = file.lock();
         state.quiesced += 1;
         state.quiesce_seq += 1;
+        state.invalidate();
         drop(state);
         QuiesceGuard { modes, file }
     }
@@ -56,7 +57,10 @@ impl<'a> QuiesceGuard<'a> {
 
 impl Drop for QuiesceGuard<'_> {
     fn drop(&mut self) {
-        self.file.lock().quiesced -= 1;
+        let mut state = self.file.lock();
+        state.quiesced -= 1;
+        state.invalidate();
+        drop(state);
         self.modes.active_quiesces.fetch_sub(1, Ordering::AcqRel);
         self.file.changed.notify();
     }
@@ -188,7 +192,7 @@ impl Modes {
     /// Gets the newest attributes if other clients may change the file. Fails if the file is gone.
     pub(crate) async fn revalidate_if_shared(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         self.link.wait_for_lease().await?;
-        if file.lock().mode != Mode::Shared {
+        if file.lock().mode() != Mode::Shared {
             return Ok(());
         }
         let AttrReply { attr } =

@@ -118,7 +118,7 @@ impl Io {
         let mut at = 0;
         for (stripe, within, take) in geometry.split(offset, len) {
             // In a shared file, own bytes might hide another client's later write that is already on the bricks.
-            let own = state.stripes.get(&stripe).filter(|_| state.mode != Mode::Shared);
+            let own = state.stripes.get(&stripe).filter(|_| state.mode() != Mode::Shared);
             let dirty_ranges =
                 own.map(|writes| writes.dirty_ranges(within, within + take)).unwrap_or_default();
             let mut covered: Vec<_> = dirty_ranges.iter().map(|p| (p.offset, p.offset + p.len)).collect();

@@ -207,7 +207,7 @@ impl Io {
                 let write = state.releases.swap_remove(next);
                 if state.users == 0 && state.releases.is_empty() {
                     // The rights of the mode end with the last close.
-                    state.mode = Mode::Shared;
+                    state.set_mode(Mode::Shared);
                 }
                 write
             };

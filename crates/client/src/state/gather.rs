@@ -208,6 +208,11 @@ impl StripeWrites {
         matches!(self.segments.as_slice(), [one] if one.start == 0 && one.len == stripe)
     }
 
+    /// Whether the segments have at least `bytes` bytes.
+    pub(crate) fn has_gathered(&self, bytes: u64) -> bool {
+        bytes != u64::MAX && self.segments.iter().map(|segment| segment.len as u64).sum::<u64>() >= bytes
+    }
+
     /// Whether nothing is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.segments.is_empty()

@@ -4,6 +4,8 @@
 //! users, all its bytes are stable, and the metadata service knows its size and that it is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use types::messages::cluster::{Mode, OpenInode};
@@ -11,18 +13,32 @@ use types::messages::names::Attr;
 use types::{Epoch, InodeId, ObjectId, StripeKey, Tuning};
 use world::Notify;
 
+use crate::state::ahead::Ahead;
 use crate::state::gather::{Change, StripeWrites};
+use crate::state::lock;
+use crate::state::pattern::Pattern;
 use crate::state::wb_errors::WritebackErrors;
+use crate::state::write_log::WriteLog;
 use crate::state::zeroing_state::Zeroing;
 
 /// A file that is open or has reports left to send.
 pub(crate) struct OpenFile {
     pub(crate) inode: InodeId,
+    /// Different for every entry of the table, also for a file that is opened again.
+    pub(crate) serial: u64,
     state: Mutex<FileState>,
     /// Notified when a piece is accepted, stable or lost, and when claims and reports of growth end.
     pub(crate) changed: Notify,
     /// Held while a task truncates the file, or zeroes bytes beyond its end.
     pub(crate) turn: async_lock::Mutex<()>,
+    /// What its reads look like.
+    pattern: Mutex<Pattern>,
+    /// Whether the kernel caches what was last read, and reads ahead.
+    pub(crate) in_kernel: AtomicBool,
+    /// What was fetched ahead of its readers. Locked before the state, never after.
+    ahead: Mutex<Ahead>,
+    /// Notified when a fetch ahead of a reader has ended.
+    pub(crate) fetched: Notify,
 }
 
 /// The state of a file when a task began to wait for its stability.
@@ -54,6 +70,13 @@ pub(crate) struct FileState {
     pub(crate) sent_end: u64,
     /// How often the service has truncated it. A size from before the last truncation is not valid.
     pub(crate) truncate_seq: u64,
+    /// Number of changes of the contents that are not writes of this mount: truncations, zeros, lost writes, and
+    /// whatever other clients may have done. What was cached before the last one is not valid.
+    generation: u64,
+    /// The writes of this mount, for caches.
+    pub(crate) writes: WriteLog,
+    /// Bytes of the pages that the cache has of this file; 0 if there are none.
+    pub(crate) page: u64,
     /// Last change of the contents.
     pub(crate) mtime: i64,
     /// Last known access, and last known change of anything; used in `atime.rs`.
@@ -65,7 +88,7 @@ pub(crate) struct FileState {
     pub(crate) mtime_durable: bool,
     /// The mount's user has set `mtime`, so it replaces even a later time at the service.
     pub(crate) mtime_set: bool,
-    pub(crate) mode: Mode,
+    pub(super) mode: Mode,
     /// Number of the newest recall that is not yet confirmed.
     pub(crate) recalled: Option<u64>,
     /// The answer to an open took [`Mode::Alone`] away, and bytes written in that mode are being made stable.
@@ -114,7 +137,7 @@ pub(crate) struct FileState {
 }
 
 impl OpenFile {
-    pub(crate) fn new(inode: InodeId) -> OpenFile {
+    pub(crate) fn new(inode: InodeId, serial: u64) -> OpenFile {
         let state = FileState {
             object: ObjectId::default(),
             size: 0,
@@ -124,6 +147,9 @@ impl OpenFile {
             stale_end: 0,
             sent_end: 0,
             truncate_seq: 0,
+            generation: 0,
+            writes: WriteLog::default(),
+            page: 0,
             mtime: 0,
             atime: 0,
             ctime: 0,
@@ -156,7 +182,25 @@ impl OpenFile {
             write_handles: 0,
             tuning: Tuning::default(),
         };
-        OpenFile { inode, state: Mutex::new(state), changed: Notify::new(), turn: async_lock::Mutex::new(()) }
+        OpenFile {
+            inode,
+            serial,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            turn: async_lock::Mutex::new(()),
+            pattern: Mutex::default(),
+            in_kernel: AtomicBool::new(false),
+            ahead: Mutex::default(),
+            fetched: Notify::new(),
+        }
+    }
+
+    pub(crate) fn pattern(&self) -> MutexGuard<'_, Pattern> {
+        lock(&self.pattern)
+    }
+
+    pub(crate) fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        lock(&self.ahead)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, FileState> {
@@ -165,6 +209,34 @@ impl OpenFile {
 }
 
 impl FileState {
+    /// What other clients let this one do.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn set_mode(&mut self, mode: Mode) {
+        if mode != self.mode {
+            self.invalidate();
+        }
+        self.mode = mode;
+    }
+
+    /// Makes everything that was cached invalid.
+    pub(crate) fn invalidate(&mut self) {
+        self.generation += 1;
+        self.page = 0;
+    }
+
+    /// The present contents, if bytes of them may be cached: while no other client may write.
+    pub(crate) fn cacheable(&self) -> Option<u64> {
+        (self.mode != Mode::Shared && !self.fenced).then_some(self.generation)
+    }
+
+    /// Whether bytes of the contents `generation` may be kept that were fetched when [`WriteLog::count`] was `count`.
+    pub(crate) fn may_keep(&self, generation: u64, count: u64, range: &Range<u64>) -> bool {
+        self.cacheable() == Some(generation) && self.writes.is_untouched(count, range)
+    }
+
     /// Whether every byte is stable.
     pub(crate) fn is_stable(&self) -> bool {
         self.unstable.is_empty() && self.stripes.values().all(|s| !s.is_gathering())
@@ -212,6 +284,7 @@ impl FileState {
 
     /// Writes zeros after everything that a stripe has already.
     pub(crate) fn lay_zeros(&mut self, stripe: u64, offset: usize, len: usize) -> Change {
+        self.invalidate();
         let before = self.order;
         let writes = self.stripes.entry(stripe).or_default();
         let mut change = writes.seal(&mut self.order);

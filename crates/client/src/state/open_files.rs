@@ -19,6 +19,8 @@ pub(crate) struct Handle {
     pub(crate) error_cursor: ErrorCursor,
     /// Reads through it do not update access times.
     pub(crate) noatime: AtomicBool,
+    /// The kernel caches what is read through it, and reads ahead.
+    pub(crate) in_kernel: AtomicBool,
 }
 
 /// The files of a mount that are open or have something to send or report, and their handles.
@@ -27,6 +29,7 @@ pub(crate) struct OpenFiles {
     files: Mutex<BTreeMap<InodeId, Arc<OpenFile>>>,
     handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     last_handle: AtomicU64,
+    last_file: AtomicU64,
     /// The first lost write that no handle had reported when its file was removed from the table.
     unreported: Mutex<Option<ClientError>>,
 }
@@ -86,7 +89,7 @@ impl OpenFiles {
         let mut fresh = false;
         let file = files.entry(inode).or_insert_with(|| {
             fresh = true;
-            Arc::new(OpenFile::new(inode))
+            Arc::new(OpenFile::new(inode, self.last_file.fetch_add(1, Ordering::Relaxed)))
         });
         file.lock().users += 1;
         (file.clone(), fresh)

@@ -33,6 +33,7 @@ impl FileState {
         }
         if attr.object != self.object {
             self.object = attr.object;
+            self.invalidate();
             self.sent_end = 0;
         }
         self.size = attr.size;
@@ -70,6 +71,7 @@ impl FileState {
     /// Sets the number of truncations.
     pub(crate) fn set_truncate_seq(&mut self, truncate_seq: u64) {
         if truncate_seq != self.truncate_seq {
+            self.invalidate();
             self.owed_end = 0;
         }
         self.truncate_seq = truncate_seq;
@@ -190,7 +192,7 @@ mod tests {
         let geometry = geometry();
         for bits in 0u32..64 {
             let is = |bit: u32| bits & 1 << bit != 0;
-            let file = OpenFile::new(InodeId(5));
+            let file = OpenFile::new(InodeId(5), 0);
             let mut state = file.lock();
             state.users = 1;
             state.mode = if is(0) { Mode::Alone } else { Mode::Shared };
@@ -208,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_file_of_which_all_is_told_wakes_nobody() {
-        let file = OpenFile::new(InodeId(5));
+        let file = OpenFile::new(InodeId(5), 0);
         let mut state = file.lock();
         (state.mode, state.users, state.size, state.durable_size) = (Mode::Alone, 1, 70, 70);
         assert!(!state.has_unreported());
@@ -222,7 +224,7 @@ mod tests {
 
     /// A file of 70 bytes written alone, none of them told of, that others have open now.
     fn let_in_too_early() -> OpenFile {
-        let file = OpenFile::new(InodeId(5));
+        let file = OpenFile::new(InodeId(5), 0);
         let mut state = file.lock();
         (state.mode, state.size, state.mtime_durable) = (Mode::Alone, 70, true);
         state.keep_owed_end();
@@ -233,7 +235,7 @@ mod tests {
 
     #[test]
     fn attributes_from_before_a_cut_are_not_taken_over() {
-        let file = OpenFile::new(InodeId(5));
+        let file = OpenFile::new(InodeId(5), 0);
         let mut state = file.lock();
         state.adopt(&attr(100, 1));
         state.adopt(&attr(10, 2));
@@ -246,7 +248,7 @@ mod tests {
     /// The report of a file that is this mount's alone is made again for the new number, and is not lost.
     #[test]
     fn a_report_that_was_not_taken_is_made_again() {
-        let file = OpenFile::new(InodeId(5));
+        let file = OpenFile::new(InodeId(5), 0);
         let mut state = file.lock();
         state.adopt(&attr(0, 0));
         (state.mode, state.size) = (Mode::Alone, 70);

@@ -7,6 +7,9 @@ use types::Tuning;
 use types::tuning::TuningError;
 
 use crate::state::lock;
+use crate::state::open_file::OpenFile;
+use crate::state::pattern::Class;
+use crate::state::settings::Settings;
 
 /// Settings that apply to a mount, or to one of its open files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -19,6 +22,10 @@ pub struct TuningReport {
     pub file: Tuning,
     /// What is in effect for it now: the settings, and where there is none, what the client has chosen.
     pub effective: Tuning,
+    /// What kind of work is done on the file.
+    pub class: Class,
+    /// Whether the file's bytes are read again.
+    pub rereads: bool,
 }
 
 /// The settings of a volume and a mount. They change while the mount is in use.
@@ -56,6 +63,17 @@ impl Tunings {
     pub(crate) fn levels(&self) -> (Tuning, Tuning) {
         let levels = *lock(&self.levels);
         (levels.volume, levels.mount)
+    }
+
+    /// The settings that apply to a file.
+    pub(crate) fn of(&self, file: &OpenFile) -> Tuning {
+        let (volume, mount) = self.levels();
+        file.lock().tuning.or(&mount).or(&volume)
+    }
+
+    /// What the translators do now with requests to a file. The kernel caches and reads ahead itself if `in_kernel`.
+    pub(crate) fn settings(&self, file: &OpenFile, in_kernel: bool) -> Settings {
+        Settings::resolve(&self.of(file), file.pattern().choice(in_kernel))
     }
 
     /// The number of changes so far.

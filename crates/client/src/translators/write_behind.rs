@@ -1,7 +1,9 @@
-//! Write-behind: a write returns when its bytes are in a buffer of this mount. They are sent later.
+//! Write-behind: a write returns when its bytes are in a buffer of this mount. They are sent later. It is the end of the
+//! stack, because reads must find the bytes that are not sent yet.
 //!
 //! Whole stripes are sent at once. Partial ones are sent when their file is closed or synced, one second after they
-//! began, or when they take half of the budget; the last two wait while many pieces are in flight (flow.rs). Each
+//! began, or when they take half of the budget; the last two wait while many pieces are in flight (flow.rs). The
+//! settings may say less than a stripe and another time, or that each write waits until the bricks have its bytes. Each
 //! worker takes the next stripe when its last one is accepted. Errors are kept with the file; its next write, fsync
 //! and close report them (wb_errors.rs).
 
@@ -9,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use types::Buf;
 
 use crate::error::ClientError;
 use crate::paths::Io;
@@ -16,6 +19,8 @@ use crate::paths::write::FLIGHT_MAX;
 use crate::routes::link::Link;
 use crate::state::gather::StripeWrites;
 use crate::state::open_file::{FileState, OpenFile};
+use crate::state::settings::Gathering;
+use crate::translators::{Answer, Flush, Flushed, Read, Until, Write};
 use crate::unstable::Unstable;
 
 /// Longest time between two checks of the timers, in microseconds. The start of a timer does not wake the loop.
@@ -29,13 +34,53 @@ pub(crate) struct WriteBehind {
 }
 
 impl WriteBehind {
+    pub(crate) const NAME: &str = "write-behind";
+
+    /// Reads what is here of a range, and the rest from the bricks.
+    pub(crate) fn read<'a>(&'a self, read: Read<'a>) -> Answer<'a, Buf> {
+        Box::pin(self.io.read_once(read.file, read.offset, read.len))
+    }
+
+    /// Copies bytes into buffers. If write-behind is off, waits until the primaries have accepted them.
+    pub(crate) fn write<'a>(&'a self, write: Write<'a>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let gathering = write.settings.write_behind;
+            let lost = write.file.lock().wb_errors.count();
+            let mut rest = write.bytes;
+            for (stripe, within, take) in self.link.routes.geometry().split(write.offset, rest.len()) {
+                let (part, others) = rest.split_at(take);
+                self.lay(write.file, stripe, within, part, gathering.unwrap_or(Gathering::NONE)).await?;
+                rest = others;
+            }
+            if gathering.is_none() {
+                let upto = write.file.lock().order;
+                self.io.make_answered(write.file, upto).await;
+                write.file.lock().wb_errors.since(lost)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns when everything written so far has come far enough.
+    pub(crate) fn flush<'a>(&'a self, flush: Flush<'a>) -> Answer<'a, Flushed> {
+        Box::pin(async move {
+            let mark = self.unstable.seal_all(flush.file);
+            match flush.until {
+                Until::Accepted => self.io.make_answered(flush.file, mark.upto).await,
+                Until::Stable => self.io.make_stable(flush.file, mark.upto).await?,
+            }
+            Ok(Flushed(mark))
+        })
+    }
+
     /// Copies bytes into a stripe's buffer, once the budget has room.
-    pub(crate) async fn lay(
+    async fn lay(
         &self,
         file: &Arc<OpenFile>,
         stripe: u64,
         at: usize,
         bytes: &[u8],
+        gathering: Gathering,
     ) -> Result<(), ClientError> {
         let length = self.link.routes.stripe_bytes();
         let mut room = None;
@@ -45,7 +90,7 @@ impl WriteBehind {
                 let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
                 let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
                 if self.unstable.flow.gather(room.as_ref(), grown) {
-                    self.lay_in(file, &mut state, stripe, at, bytes);
+                    self.lay_in(file, &mut state, stripe, at, bytes, gathering);
                     break;
                 }
                 grown
@@ -60,12 +105,20 @@ impl WriteBehind {
     }
 
     /// Copies bytes into a stripe's buffer. The caller has reserved room.
-    fn lay_in(&self, file: &Arc<OpenFile>, state: &mut FileState, stripe: u64, at: usize, bytes: &[u8]) {
+    fn lay_in(
+        &self,
+        file: &Arc<OpenFile>,
+        state: &mut FileState,
+        stripe: u64,
+        at: usize,
+        bytes: &[u8],
+        gathering: Gathering,
+    ) {
         let (length, now) = (self.link.routes.stripe_bytes(), self.link.world.now());
         let writes = state.stripes.entry(stripe).or_default();
         let began = !writes.is_gathering();
         writes.lay(at, bytes, length);
-        let whole = writes.is_whole(length);
+        let whole = writes.is_whole(length) || writes.has_gathered(gathering.size);
         if began {
             writes.since = now;
         }
@@ -75,7 +128,7 @@ impl WriteBehind {
             self.unstable.flow.change(state.seal(stripe));
             self.unstable.enqueue_due(file, state, stripe);
         } else if began {
-            self.unstable.flow.age(now, file, stripe);
+            self.unstable.flow.age(now, now.saturating_add(gathering.age_us), file, stripe);
         }
     }
 

@@ -9,7 +9,7 @@
 //! bytes may take the whole budget. More pieces in flight than keep the bricks busy do not help, and cost more CPU
 //! per byte. So they have a separate bound (docs/decisions/0026-room-for-gathering.md).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use types::{BrickId, ClientSeq, Epoch, InodeId};
@@ -25,7 +25,7 @@ use crate::state::seq_tracker::SeqTracker;
 const PIECES_MAX: i64 = 128;
 /// Number of pieces in flight at which partial stripes are sent again.
 const PIECES_FEW: i64 = 96;
-/// How long a partial stripe may wait for more bytes, and accepted bytes for a Sync, in microseconds.
+/// How long a partial stripe usually waits for more bytes, and accepted bytes for a Sync, in microseconds.
 pub(crate) const AGE_MAX_US: u64 = 1_000_000;
 /// Time between the acceptance of a piece and a Sync for it, if many pieces wait, in microseconds. After this time
 /// most are stable already, so the Sync costs only its message.
@@ -61,8 +61,10 @@ pub(crate) struct FlowState {
     waits: u64,
     /// When the timers are checked next.
     looks_at: u64,
-    /// Partial stripes by the time of their first byte. Entries may be outdated.
-    aging: VecDeque<(u64, Arc<OpenFile>, u64)>,
+    /// Partial stripes by the time at which they must be sent, with the time of their first byte. Entries may be
+    /// outdated.
+    aging: BTreeMap<(u64, u64), (u64, Arc<OpenFile>, u64)>,
+    aged: u64,
     /// Stripes to send again, by the time for that.
     backing_off: BTreeMap<(u64, u64), StripeOf>,
     rests: u64,
@@ -282,15 +284,15 @@ impl Flow {
     /// too many pieces are in flight. May be outdated.
     pub(crate) fn take_aged(&self, now: u64) -> Option<(u64, Arc<OpenFile>, u64)> {
         let mut state = self.lock();
-        let (since, ..) = state.aging.front()?;
-        if since + AGE_MAX_US > now && !self.is_full_of_gathering(&state) {
+        let ((due, _), _) = state.aging.first_key_value()?;
+        if *due > now && !self.is_full_of_gathering(&state) {
             return None;
         }
         if !state.crowded && state.holds.pieces >= PIECES_MAX {
             state.crowded = true;
             self.timers.notify();
         }
-        if state.crowded { None } else { state.aging.pop_front() }
+        if state.crowded { None } else { state.aging.pop_first().map(|(_, entry)| entry) }
     }
 
     /// Whether partial stripes take so much that a waiting writer might not get room from the rest.
@@ -309,8 +311,8 @@ impl Flow {
         let state = self.lock();
         let rested = state.backing_off.first_key_value().map_or(u64::MAX, |((due, _), _)| *due);
         // Stripes held back because of `crowded` are checked when that ends.
-        let oldest = state.aging.front().filter(|_| !state.crowded);
-        rested.min(oldest.map_or(u64::MAX, |(since, ..)| since + AGE_MAX_US))
+        let oldest = state.aging.first_key_value().filter(|_| !state.crowded);
+        rested.min(oldest.map_or(u64::MAX, |((due, _), _)| *due))
     }
 
     /// Adds an accepted piece, which waits for stability from now on.
@@ -336,9 +338,17 @@ impl Flow {
         self.lock().looks_at = when;
     }
 
-    /// Records that a stripe gathers since `now`.
-    pub(crate) fn age(&self, now: u64, file: &Arc<OpenFile>, stripe: u64) {
-        self.lock().aging.push_back((now, file.clone(), stripe));
+    /// Records that a stripe gathers since `now`, until `due`.
+    pub(crate) fn age(&self, now: u64, due: u64, file: &Arc<OpenFile>, stripe: u64) {
+        let mut state = self.lock();
+        state.aged += 1;
+        let number = state.aged;
+        state.aging.insert((due, number), (now, file.clone(), stripe));
+        let early = due < state.looks_at;
+        drop(state);
+        if early && due < now + AGE_MAX_US {
+            self.timers.notify();
+        }
     }
 
     /// Takes the pieces of a group that were accepted no later than `since`.

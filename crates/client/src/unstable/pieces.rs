@@ -120,6 +120,7 @@ impl Unstable {
             tracing::debug!(key = %state.key(stripe), %error, "a write is lost");
         }
         state.wb_errors.add(error);
+        state.invalidate();
         self.drop_piece(state, stripe, order);
     }
 
@@ -154,6 +155,7 @@ impl Unstable {
 
     /// Drops unsent bytes beyond `size`.
     pub(crate) fn drop_beyond(&self, state: &mut FileState, size: u64) {
+        state.invalidate();
         let geometry = self.routes.geometry();
         let (first, within) = geometry.locate(size);
         let stripes: Vec<u64> = state.stripes.range(first..).map(|(stripe, _)| *stripe).collect();
@@ -167,6 +169,7 @@ impl Unstable {
 
     /// Drops every unstable byte of a file.
     pub(crate) fn drop_unstable(&self, state: &mut FileState) {
+        state.invalidate();
         let mut dropped = Vec::new();
         let mut change = Change::default();
         for writes in state.stripes.values_mut() {

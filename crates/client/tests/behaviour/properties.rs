@@ -23,7 +23,21 @@ enum Step {
     Pause(u64),
     Bump,
     SilentBrick(u32),
+    /// Reads the file from its start in pieces of this length.
+    Scan(usize),
+    Tune(&'static str),
 }
+
+/// Settings between which steps change.
+const TUNINGS: [&str; 7] = [
+    "io-cache=on io-cache.page=4K",
+    "io-cache=on io-cache.page=16K read-ahead=on",
+    "io-cache=off",
+    "read-ahead=off",
+    "write-behind=off",
+    "write-behind=on write-behind.size=4K write-behind.age=20ms",
+    "io-cache=auto read-ahead=auto write-behind=auto write-behind.size=auto",
+];
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let end = 12 * STRIPE;
@@ -39,6 +53,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..2_000_000u64).prop_map(Step::Pause),
         1 => Just(Step::Bump),
         1 => (1..4u32).prop_map(Step::SilentBrick),
+        2 => (2000..2 * STRIPE).prop_map(Step::Scan),
+        2 => (0..TUNINGS.len()).prop_map(|n| Step::Tune(TUNINGS[n])),
     ];
     proptest::collection::vec(step, 1..50)
 }
@@ -83,6 +99,13 @@ async fn follow(cluster: &Cluster, steps: Vec<Step>) {
                 session.release(handle).await.unwrap();
                 handle = session.open(inode, true, false).await.unwrap().handle;
             }
+            Step::Scan(piece) => {
+                for (at, bytes) in model.chunks(piece).enumerate() {
+                    let read = session.read(handle, (at * piece) as u64, piece).await.unwrap();
+                    assert!(*read == *bytes, "step {i}, piece {at}");
+                }
+            }
+            Step::Tune(changes) => mount.tune(changes).unwrap(),
             Step::Pause(us) => world.sleep(us).await,
             Step::Bump => cluster.known().bump(),
             Step::SilentBrick(brick) => {

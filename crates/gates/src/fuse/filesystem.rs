@@ -351,6 +351,9 @@ impl Filesystem for Gate {
             // Another mount has replaced the file. This error makes the kernel look up the name again.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
             if let Ok(opened) = &opened {
+                if flags.0 & libc::O_DIRECT == 0 {
+                    gate.mount.set_in_kernel(opened.handle);
+                }
                 if noatime {
                     gate.mount.set_noatime(opened.handle);
                 } else if gate.mount.is_exclusive() && !write {
@@ -377,6 +380,9 @@ impl Filesystem for Gate {
             .and_then(|name| self.ask_in(parent, async |session| session.create(parent, name, owner).await));
         match made {
             Ok(opened) => {
+                if flags & libc::O_DIRECT == 0 {
+                    self.mount.set_in_kernel(opened.handle);
+                }
                 let (attr, _) = self.told(&opened.attr);
                 let flags = self.opened(&opened.attr, true);
                 // Another mount may have opened it already.

@@ -1,0 +1,235 @@
+//! What kind of work is done on an open file, from its last reads.
+
+use crate::state::settings::Choice;
+use crate::state::streams::{Step, Streams};
+
+/// Reads that are looked at.
+const RECENT: u32 = 32;
+/// How many of them must be of a kind.
+const MOST: u32 = 24;
+/// How many reads in a row must show another kind before it counts.
+const STEADY: u32 = 8;
+/// Reads after which a file that is not read again loses its cache.
+const PATIENCE: u32 = 4096;
+/// Bytes of a block whose reads are remembered.
+const BLOCK: u64 = 4096;
+/// Smallest and largest page that is chosen.
+const PAGE_MIN: u64 = 4096;
+const PAGE_MAX: u64 = 128 << 10;
+/// Length of reads from which on random ones are not cached.
+const LARGE: u64 = 256 << 10;
+/// Most bytes ahead of a reader, unless somebody sets more.
+const WINDOW: u64 = 8 << 20;
+
+/// What kind of work is done on an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Class {
+    /// Not known yet.
+    #[default]
+    Unknown,
+    /// From one end to the other.
+    Sequential,
+    /// At constant distances.
+    Strided,
+    /// Anywhere.
+    Random,
+    /// Several of these.
+    Mixed,
+}
+
+impl Class {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Unknown => "unknown",
+            Class::Sequential => "sequential",
+            Class::Strided => "strided",
+            Class::Random => "random",
+            Class::Mixed => "mixed",
+        }
+    }
+}
+
+/// The last reads of an open file, and what they say.
+#[derive(Default, Debug)]
+pub(crate) struct Pattern {
+    streams: Streams,
+    /// The last reads, newest in the lowest bit: those that continued a reader, those of them at a distance, and those
+    /// of blocks that were read not long ago.
+    steps: u32,
+    strides: u32,
+    again: u32,
+    reads: u32,
+    class: Class,
+    /// Another class that the last reads show, and for how many.
+    next: Class,
+    steady: u32,
+    /// Whether bytes are read again, by the last reads, and how many reads ago one was.
+    rereads: bool,
+    since_again: u32,
+    /// Smallest length of this and the last round of reads.
+    shortest: u64,
+    shortest_before: u64,
+}
+
+impl Pattern {
+    /// Records a read of a range. `was_read`: whether its first block was read not long ago.
+    pub(crate) fn note(&mut self, offset: u64, len: u64, was_read: bool) {
+        let stream = self.streams.note(offset, len);
+        let (step, run) = (stream.step, stream.run);
+        let continues = step != Step::None && run > 0;
+        let is_stride = matches!(step, Step::Stride(_));
+        let push = |bits: u32, bit: bool| bits << 1 | u32::from(bit);
+        self.steps = push(self.steps, continues);
+        self.strides = push(self.strides, continues && is_stride);
+        self.again = push(self.again, was_read);
+        if self.reads % RECENT == 0 {
+            (self.shortest_before, self.shortest) = (self.shortest, u64::MAX);
+        }
+        self.shortest = self.shortest.min(len);
+        self.reads = self.reads.saturating_add(1);
+        self.since_again = if was_read { 0 } else { self.since_again.saturating_add(1) };
+        self.judge();
+    }
+
+    fn judge(&mut self) {
+        let seen = self.reads.min(RECENT);
+        let most = |count: u32| count * RECENT >= MOST * seen;
+        let (steps, strides) = (self.steps.count_ones(), self.strides.count_ones());
+        // A few reads say enough if they all agree.
+        let found = if seen < STEADY {
+            Class::Unknown
+        } else if most(strides) {
+            Class::Strided
+        } else if most(steps) {
+            Class::Sequential
+        } else if most(seen - steps) {
+            Class::Random
+        } else if seen < RECENT {
+            Class::Unknown
+        } else {
+            Class::Mixed
+        };
+        self.steady = if found == self.next { self.steady.saturating_add(1) } else { 1 };
+        self.next = found;
+        if self.class == Class::Unknown || self.steady >= STEADY {
+            self.class = found;
+        }
+        // Half of the reads to begin, an eighth to go on.
+        let again = self.again.count_ones();
+        self.rereads = if self.rereads { again * 8 >= seen } else { seen >= STEADY && again * 2 >= seen };
+    }
+
+    /// The kind of work now, and whether bytes are read again.
+    pub(crate) fn class(&self) -> (Class, bool) {
+        (self.class, self.rereads)
+    }
+
+    /// What is best for this work. The kernel caches and reads ahead itself if `in_kernel`.
+    pub(crate) fn choice(&self, in_kernel: bool) -> Choice {
+        let shortest = self.shortest.min(if self.shortest_before == 0 { u64::MAX } else { self.shortest_before });
+        let page = 1 << shortest.clamp(PAGE_MIN, PAGE_MAX).ilog2();
+        let is_read_again = self.rereads || self.since_again < PATIENCE;
+        let io_cache = match self.class {
+            _ if in_kernel => false,
+            Class::Sequential | Class::Strided => self.rereads,
+            Class::Random | Class::Unknown | Class::Mixed => is_read_again && (shortest < LARGE || self.rereads),
+        };
+        Choice { io_cache, page, read_ahead: self.class != Class::Random && !in_kernel, window: WINDOW }
+    }
+}
+
+/// Blocks that were read not long ago, of all files of a mount: one place for each of many hashes. Another block of the
+/// same hash takes the place.
+pub(crate) struct RecentBlocks(Box<[u32]>);
+
+/// Places. With blocks of 4 KiB they remember about 256 MiB.
+const PLACES: usize = 1 << 16;
+
+impl Default for RecentBlocks {
+    fn default() -> RecentBlocks {
+        RecentBlocks(vec![0; PLACES].into_boxed_slice())
+    }
+}
+
+impl RecentBlocks {
+    /// Records that the block at `offset` of a file is read. Returns whether it was read not long ago.
+    pub(crate) fn note(&mut self, file: u64, offset: u64) -> bool {
+        let mixed = (file ^ (offset / BLOCK).wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let (place, print) = (mixed as usize % PLACES, (mixed >> 32) as u32 | 1);
+        std::mem::replace(&mut self.0[place], print) == print
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The class after each of these reads.
+    fn classes(reads: impl IntoIterator<Item = (u64, u64)>) -> Vec<Class> {
+        let mut pattern = Pattern::default();
+        let note = |(offset, len)| {
+            pattern.note(offset, len, false);
+            pattern.class().0
+        };
+        reads.into_iter().map(note).collect()
+    }
+
+    fn random(n: u64) -> u64 {
+        n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 40) / 4096 * 4096
+    }
+
+    #[test]
+    fn work_is_classified_within_32_reads() {
+        let at = |reads: Vec<(u64, u64)>| classes(reads)[31];
+        assert_eq!(at((0..32).map(|n| (n * 65_536, 65_536)).collect()), Class::Sequential);
+        assert_eq!(at((0..32).map(|n| (1 << 30, n)).map(|(top, n)| (top - n * 4096, 4096)).collect()), Class::Sequential);
+        assert_eq!(at((0..32).map(|n| (n * 65_536, 4096)).collect()), Class::Strided);
+        assert_eq!(at((0..32).map(|n| (random(n), 4096)).collect()), Class::Random);
+        let sixteen = (0..32).map(|n| ((n % 16 * (n % 16)) << 32 | n / 16 * 4096, 4096));
+        assert_eq!(at(sixteen.collect()), Class::Mixed, "each of 16 readers has made two reads");
+        let mixed = (0..32).map(|n| if n % 2 == 0 { (n * 2048, 4096) } else { (random(n), 4096) });
+        assert_eq!(at(mixed.collect()), Class::Mixed);
+    }
+
+    #[test]
+    fn a_flip_is_seen_and_a_single_read_is_none() {
+        let forward = (0..64).map(|n| (n * 4096, 4096));
+        let found = classes(forward.clone().chain([(1 << 39, 4096)]).chain((64..96).map(|n| (n * 4096, 4096))));
+        assert!(found[31..].iter().all(|class| *class == Class::Sequential), "one other read changes nothing");
+        let found = classes(forward.chain((0..64).map(|n| (random(n), 4096))));
+        assert_eq!(found[63], Class::Sequential);
+        assert_eq!(found[63 + 48], Class::Random);
+        let changes = found[63..].windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!(changes <= 2, "it goes through `mixed` at most once");
+    }
+
+    #[test]
+    fn bytes_that_are_read_again_are_cached() {
+        let mut pattern = Pattern::default();
+        let mut blocks = RecentBlocks::default();
+        for round in 0..3 {
+            for n in 0..1000 {
+                let was_read = blocks.note(1, n * 65_536);
+                pattern.note(n * 65_536, 65_536, was_read);
+            }
+            let choice = pattern.choice(false);
+            assert_eq!((choice.io_cache, choice.page, choice.read_ahead), (round > 0, 65_536, true));
+            assert!(!pattern.choice(true).io_cache, "the kernel has them");
+        }
+    }
+
+    #[test]
+    fn random_reads_that_never_come_again_are_not_cached_for_ever() {
+        let mut pattern = Pattern::default();
+        for n in 0..u64::from(PATIENCE) + 1 {
+            pattern.note(random(n), 4096, false);
+            if n == 100 {
+                assert!(pattern.choice(false).io_cache);
+            }
+        }
+        assert!(!pattern.choice(false).io_cache);
+        pattern.note(random(1), 4096, true);
+        assert!(pattern.choice(false).io_cache);
+    }
+}

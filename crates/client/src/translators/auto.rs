@@ -1,0 +1,55 @@
+//! Auto: settles what the translators do with each request, from the settings that somebody made and from what the
+//! reads of the file look like (state/pattern.rs).
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use types::Buf;
+use types::tuning::{Key, Value};
+
+use crate::state::lock;
+use crate::state::open_file::OpenFile;
+use crate::state::pattern::RecentBlocks;
+use crate::state::settings::Settings;
+use crate::state::tunings::Tunings;
+use crate::translators::{Answer, Below, Read, Translator, Write};
+
+/// Settles the settings.
+pub(crate) struct Auto {
+    pub(crate) tunings: Arc<Tunings>,
+    pub(crate) recent: Arc<Mutex<RecentBlocks>>,
+}
+
+impl Auto {
+    /// What the translators do now with requests to a file.
+    fn settings(&self, file: &OpenFile, in_kernel: bool) -> Settings {
+        self.tunings.settings(file, in_kernel)
+    }
+
+    /// Records a read, unless nothing depends on it.
+    fn note(&self, read: &Read<'_>) {
+        read.file.in_kernel.store(read.in_kernel, Ordering::Relaxed);
+        let made = self.tunings.of(read.file);
+        let is_fixed = |key| matches!(made.get(key), Some(Value::On | Value::Off));
+        if is_fixed(Key::IoCache) && is_fixed(Key::ReadAhead) && made.get(Key::IoCachePage).is_some() {
+            return;
+        }
+        let was_read = lock(&self.recent).note(read.file.serial, read.offset);
+        read.file.pattern().note(read.offset, read.len as u64, was_read);
+    }
+}
+
+impl Translator for Auto {
+    fn name(&self) -> &'static str {
+        "auto"
+    }
+
+    fn read<'a>(&'a self, read: Read<'a>, below: Below<'a>) -> Answer<'a, Buf> {
+        self.note(&read);
+        below.read(Read { settings: self.settings(read.file, read.in_kernel), ..read })
+    }
+
+    fn write<'a>(&'a self, write: Write<'a>, below: Below<'a>) -> Answer<'a, ()> {
+        below.write(Write { settings: self.settings(write.file, false), ..write })
+    }
+}
