@@ -190,6 +190,7 @@ fn read_ahead_fetches_before_it_is_asked() {
         }
         assert!(mount.layer_counters()[3].reads < 50, "backward too");
         mount.tune("read-ahead=off").unwrap();
+        world.sleep(100_000).await;
         let before = mount.layer_counters()[3].reads;
         for n in 0..10 {
             read(n * UNIT).await;
