@@ -163,6 +163,24 @@ pub(crate) async fn map(world: &World) -> ClusterMap {
     panic!("no map");
 }
 
+/// Settings of the translators, of which each mount has some.
+const TUNINGS: [&str; 8] = [
+    "",
+    "",
+    "",
+    "io-cache=on io-cache.page=4K",
+    "io-cache=on io-cache.page=64K read-ahead=on",
+    "io-cache=off read-ahead=on read-ahead.window=64K",
+    "write-behind=off",
+    "io-cache=on write-behind.size=8K write-behind.age=30ms",
+];
+
+/// Gives a mount some settings of the translators, the same for every run of a seed.
+pub(crate) fn tune(world: &World, mount: &Mount) {
+    let tuning = TUNINGS[world.random() as usize % TUNINGS.len()];
+    mount.tune(tuning).expect("these are settings");
+}
+
 impl Client {
     /// Mounts the volume on a machine.
     pub(crate) async fn mount(world: World, unstable_budget: u64, encode: Encode) -> Client {
@@ -172,6 +190,7 @@ impl Client {
             options.encode = encode;
             match Mount::join(&world, options).await {
                 Ok(mount) => {
+                    tune(&world, &mount);
                     world.spawn("client", mount.clone().background(world.clone()));
                     let session = mount.session(world.clone());
                     return Client { world, mount, session };

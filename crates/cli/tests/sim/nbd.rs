@@ -13,7 +13,7 @@ use types::{Buf, Code, Epoch, Geometry};
 use world::sim::SimOptions;
 use world::{Peers, StreamReceiver, StreamSender, World};
 
-use crate::cluster::{Cluster, brick_node, identity};
+use crate::cluster::{Cluster, brick_node, identity, tune};
 
 const DISK: &str = "disk";
 const BLOCK: usize = 4096;
@@ -154,6 +154,7 @@ fn start_gate(cluster: &Cluster, node: &str, write_through: bool, unstable_budge
             options.encode = Encode::Auto;
             options.unstable_budget = unstable_budget;
             if let Ok(mount) = Mount::join(&on, options).await {
+                tune(&on, &mount);
                 on.spawn("client", mount.clone().background(on.clone()));
                 let listen = Listen::Port(at.clone());
                 let options = NbdOptions {

@@ -18,7 +18,7 @@ const USUAL_PAGE: u64 = 16 << 10;
 /// leave the cache when others need their place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PageKey {
-    /// The open file.
+    /// The file: see `FileState::cache_id`.
     pub(crate) file: u64,
     /// Its contents: see `FileState::generation`.
     pub(crate) generation: u64,

@@ -34,7 +34,7 @@ impl Auto {
         if is_fixed(Key::IoCache) && is_fixed(Key::ReadAhead) && made.get(Key::IoCachePage).is_some() {
             return;
         }
-        let was_read = lock(&self.recent).note(read.file.serial, read.offset);
+        let was_read = lock(&self.recent).note(read.file.inode.0, read.offset);
         read.file.pattern().note(read.offset, read.len as u64, was_read);
     }
 }

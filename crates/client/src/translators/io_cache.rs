@@ -51,7 +51,7 @@ impl Place {
             state.page = page;
         }
         let (generation, count) = (state.cacheable()?, state.writes.count());
-        Some((Place { file: file.serial, generation, page, count }, state.size))
+        Some((Place { file: state.cache_id, generation, page, count }, state.size))
     }
 
     fn key(&self, page: u64) -> PageKey {
@@ -117,16 +117,16 @@ impl IoCache {
 
     /// Removes the pages that a write overlaps.
     fn remove(&self, write: &Write<'_>) {
-        let (generation, page) = {
+        let (file, generation, page) = {
             let state = write.file.lock();
             match state.cacheable() {
-                Some(generation) if state.page > 0 => (generation, state.page),
+                Some(generation) if state.page > 0 => (state.cache_id, generation, state.page),
                 _ => return,
             }
         };
         let range = write.range();
         for page in range.start / page..range.end.div_ceil(page) {
-            self.pages.remove(&PageKey { file: write.file.serial, generation, page });
+            self.pages.remove(&PageKey { file, generation, page });
         }
     }
 }
