@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A translator knows only what is [`Below`] it, and not what that is. It gets the settings with each request, so it can
-//! be switched on and off between any two of them. To add one, see docs/guide/translators.md.
+//! be switched on and off between any two of them. To add one, see CONTRIBUTING.md, "A translator".
 //!
 //! Access times are gathered here too (atimes.rs), beside the stack.
 
