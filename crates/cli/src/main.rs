@@ -59,6 +59,7 @@ enum Command {
     Nbd(commands::nbd::NbdArgs),
     Nfs(commands::nfs::NfsArgs),
     Volume(commands::volume::VolumeArgs),
+    Tune(commands::tune::TuneArgs),
     Cluster(commands::cluster::ClusterArgs),
     Meta(commands::meta::MetaArgs),
     Brick(commands::brick::BrickArgs),
@@ -72,6 +73,7 @@ Examples:
   shoal up --bricks 6                 a cluster of this machine, data in one directory
   shoal mount main /mnt/shoal         its volume as files
   shoal status                        bricks, space, groups and memory
+  shoal tune /mnt/shoal               settings of a mount, which change while it is in use
   shoal umount /mnt/shoal; shoal down
   shoal nbd vm                        a block volume as a disk for virtual machines
   shoal nfs main                      a volume for clients of NFS
@@ -111,6 +113,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Nfs(args) => commands::nfs::run(&args, output),
         Command::Umount(args) => commands::umount::run(&args, output),
         Command::Volume(args) => commands::volume::run(&args, output),
+        Command::Tune(args) => commands::tune::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),
         Command::Meta(args) => commands::meta::run(&args),
         Command::Brick(args) => commands::brick::run(&args, output),

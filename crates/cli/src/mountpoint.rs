@@ -35,6 +35,13 @@ pub(crate) fn mounted_at(dir: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(mounted()?.into_iter().rfind(|m| m.dir == dir))
 }
 
+/// The mount that a path is on: the innermost one, and of several at one place the topmost. The path has no symbolic
+/// links.
+pub(crate) fn mount_of<'a>(path: &Path, mounts: &'a [Mounted]) -> Option<&'a Mounted> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.dir));
+    above.max_by_key(|mount| mount.dir.components().count())
+}
+
 /// `36 35 98:0 /root /mnt/dir rw,noatime master:1 - fuse.shoal main rw`
 fn parse_line(line: &str) -> Option<Mounted> {
     let (place, what) = line.split_once(" - ")?;
@@ -160,5 +167,15 @@ mod tests {
         };
         assert_eq!(parse_line(line), Some(expected));
         assert_eq!(parse_line("nonsense"), None);
+    }
+
+    #[test]
+    fn a_path_is_on_the_innermost_mount_and_there_on_the_topmost() {
+        let line = |(dir, source)| parse_line(&format!("36 35 0:41 / {dir} rw - fuse.shoal {source} rw"));
+        let table = [("/", "root"), ("/mnt/a", "below"), ("/mnt/a", "a"), ("/mnt/a/b", "b"), ("/mnt", "mnt")];
+        let mounts: Vec<Mounted> = table.into_iter().filter_map(line).collect();
+        let source = |path: &str| mount_of(Path::new(path), &mounts).map(|mount| mount.source.as_str());
+        let found = ["/mnt/a/c", "/mnt/a", "/mnt/a/b/c", "/mnt/ab", "/etc"].map(source);
+        assert_eq!(found, [Some("a"), Some("a"), Some("b"), Some("mnt"), Some("root")]);
     }
 }

@@ -115,6 +115,7 @@ mod tests {
             }],
             same_node: false,
             block: None,
+            tuning: String::new(),
         };
         let mut map = ClusterMap::empty(ClusterId::default());
         map.bricks = vec![brick(1, BrickState::Up), brick(2, BrickState::Out), brick(3, BrickState::Up)];

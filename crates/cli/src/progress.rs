@@ -150,6 +150,7 @@ mod tests {
             ],
             same_node: false,
             block: None,
+            tuning: String::new(),
         };
         ClusterMap { volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }
     }

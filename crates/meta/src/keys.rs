@@ -17,6 +17,7 @@
 //! | `13` volume:4 inode:8 | nothing | an inode without names that may be open |
 //! | `14` volume:4 object:8 | u64 | an object to purge, and its stripes |
 //! | `15` volume:4 | u64 | inodes of a volume |
+//! | `16` volume:4 | text | settings of a volume's translators; absent if nothing is set |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -41,6 +42,7 @@ enum Kind {
     Orphan = 0x13,
     Purge = 0x14,
     Usage = 0x15,
+    Tuning = 0x16,
 }
 
 struct Key(Vec<u8>);
@@ -128,6 +130,10 @@ pub(crate) fn usage(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Usage, 4).u32(volume.0).0
 }
 
+pub(crate) fn tuning(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::Tuning, 4).u32(volume.0).0
+}
+
 /// The least key greater than all keys that begin with `prefix`.
 pub(crate) fn after_all(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -149,6 +155,10 @@ pub(crate) mod all {
 
     pub(crate) fn volumes() -> Vec<u8> {
         Key::new(Kind::Volume, 0).0
+    }
+
+    pub(crate) fn tunings() -> Vec<u8> {
+        Key::new(Kind::Tuning, 0).0
     }
 
     pub(crate) fn clients() -> Vec<u8> {

@@ -1,6 +1,6 @@
-//! Makes, grows and deletes volumes, and removes deleted ones a part at a time.
+//! Makes, grows, tunes and deletes volumes, and removes deleted ones a part at a time.
 
-use types::messages::cluster::{DISK, VolumeCreate, VolumeGrow, VolumeInfo};
+use types::messages::cluster::{DISK, VolumeCreate, VolumeGrow, VolumeInfo, VolumeTune};
 use types::{InodeId, Refusal, VolumeId};
 
 use crate::cluster::check_disk_size;
@@ -46,6 +46,14 @@ impl State {
         disk.size = disk.size.max(request.size);
         let (volume, mut writes) = self.cluster.grow_volume(id, request.size)?;
         writes.insert(keys::inode(place.0, place.1), Some(to_value(&disk)));
+        self.commit_or_fail(writes)?;
+        Ok(volume)
+    }
+
+    /// Changes a volume's settings of the clients' translators.
+    pub(crate) fn volume_tune(&mut self, request: &VolumeTune) -> Result<VolumeInfo, Refusal> {
+        let id = self.cluster.map().volume_named(&request.name).ok_or(Refusal::Unknown)?.id;
+        let (volume, writes) = self.cluster.tune_volume(id, &request.changes)?;
         self.commit_or_fail(writes)?;
         Ok(volume)
     }

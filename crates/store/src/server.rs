@@ -272,7 +272,7 @@ impl Server {
         // A newer map that is on its way may have it.
         let volume = map.volume(id.volume).ok_or(Refusal::NotServing)?;
         // The table of groups is large, and callers need only the geometry.
-        Ok(VolumeInfo { name: String::new(), groups: Vec::new(), ..*volume })
+        Ok(VolumeInfo { name: String::new(), groups: Vec::new(), tuning: String::new(), ..*volume })
     }
 
     /// Where a brick's server listens.

@@ -210,6 +210,17 @@ impl Tuning {
     }
 }
 
+/// Checks changes of an open file's settings: words `key=value`, with keys that a file may have a value of.
+///
+/// # Errors
+/// Says which word is wrong, and what it may be.
+pub fn check_file_changes(text: &str) -> Result<(), TuningError> {
+    Tuning::default().change(text)?;
+    let keys = text.split_ascii_whitespace().filter_map(|word| word.split_once('=')?.0.parse::<Key>().ok());
+    let of_mounts = keys.into_iter().find(|key| !key.is_per_file());
+    of_mounts.map_or(Ok(()), |key| Err(TuningError::NotPerFile(key)))
+}
+
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (key, value)) in self.iter().enumerate() {
@@ -241,6 +252,8 @@ pub enum TuningError {
         /// The value.
         value: String,
     },
+    /// The key is for a whole mount, and a file cannot have a value of its own.
+    NotPerFile(Key),
     /// A word is not of the form `key=value`.
     Word(String),
     /// The text is longer than [`TUNING_MAX`].
@@ -263,6 +276,13 @@ impl fmt::Display for TuningError {
             }
             TuningError::Value { key, value } => {
                 write!(f, "`{}` cannot be `{value}`: it takes {}, or inherit", key.name(), key.values())
+            }
+            TuningError::NotPerFile(key) => {
+                write!(
+                    f,
+                    "`{}` is for a whole mount: set it for the mount or the volume, not for a file",
+                    key.name()
+                )
             }
             TuningError::Word(word) => {
                 write!(f, "`{word}` is not a setting: write key=value, for example read-ahead=off")
@@ -325,7 +345,10 @@ mod tests {
         let mut tuning: Tuning = "read-ahead=on".parse().expect("it is good");
         let wrong = [
             ("prefetch=on", "there is no setting `prefetch`; there are io-cache, io-cache.page"),
-            ("read-ahead=off io-cache.page=5K", "`io-cache.page` cannot be `5K`: it takes auto or 4K to 1M, a power"),
+            (
+                "read-ahead=off io-cache.page=5K",
+                "`io-cache.page` cannot be `5K`: it takes auto or 4K to 1M, a power",
+            ),
             ("io-cache.page=2M", "auto or 4K to 1M"),
             ("read-ahead=yes", "it takes auto, on or off"),
             ("write-behind.age=0", "auto or 1 to 60000 ms"),
@@ -346,6 +369,27 @@ mod tests {
         assert_eq!(file.or(&volume).to_string(), "io-cache=on read-ahead=on");
         file.change("read-ahead=inherit").expect("it is good");
         assert_eq!(file.or(&volume), volume);
+    }
+
+    #[test]
+    fn a_file_has_no_setting_of_a_whole_mount() {
+        assert_eq!(check_file_changes("read-ahead=off io-cache.page=inherit"), Ok(()));
+        for text in ["io-cache.size=1G", "read-ahead=off io-cache.size=inherit"] {
+            assert_eq!(check_file_changes(text), Err(TuningError::NotPerFile(Key::IoCacheSize)), "{text}");
+        }
+        assert!(matches!(check_file_changes("io-cache.size=x"), Err(TuningError::Value { .. })));
+    }
+
+    #[test]
+    fn any_settings_fit_into_the_longest_text() {
+        let longest = |key: Key| match key.kind() {
+            Kind::Switch => Value::Auto,
+            Kind::Bytes(_, most, _) => Value::Number(most - 1),
+            Kind::Millis(_, most) => Value::Number(most),
+        };
+        let mut tuning = Tuning::default();
+        Key::ALL.into_iter().for_each(|key| tuning.set(key, Some(longest(key))));
+        assert!(tuning.to_string().len() <= TUNING_MAX, "{tuning}");
     }
 
     proptest! {

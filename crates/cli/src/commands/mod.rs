@@ -11,6 +11,7 @@ pub(crate) mod nbd;
 pub(crate) mod nfs;
 pub(crate) mod paper;
 pub(crate) mod status;
+pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod up;
 pub(crate) mod volume;

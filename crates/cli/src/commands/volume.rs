@@ -362,5 +362,6 @@ pub(crate) fn document(volume: &VolumeInfo) -> Value {
         "extent_stripes": volume.geometry.extent_stripes(),
         "groups": groups,
         "block": volume.block,
+        "tuning": volume.tuning,
     })
 }

@@ -92,6 +92,7 @@ pages! {
     one_machine "docs/guide/one-machine.md"
     replace_a_disk "docs/guide/replace-a-disk.md"
     several_machines "docs/guide/several-machines.md"
+    tune "docs/guide/tune.md"
 }
 
 /// The beginning of each shell. Its environment has the rest of this file's tables.

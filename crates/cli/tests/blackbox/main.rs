@@ -27,6 +27,7 @@
 //! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
 //! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
 //! | `paper.rs` | the experiments of a paper, in small |
+//! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
@@ -63,5 +64,6 @@ mod sizes;
 mod stress_ng;
 mod syscalls;
 mod tree;
+mod tune;
 mod turns;
 mod verify;

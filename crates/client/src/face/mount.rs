@@ -113,6 +113,9 @@ impl Mount {
         tracing::info!(%volume, client = %joined.client, "mounted");
         let lease = LeaseState::new(joined.client, sent + LEASE_US);
         let coder = Arc::new(Coder::new(view.geometry.code()));
+        let tunings = Arc::new(Tunings::default());
+        view.check_tuning();
+        tunings.set_volume(view.tuning.unwrap_or_default());
         let routes = Arc::new(Routes::new(options, joined.volume, lease, view));
         Ok(Arc::new(Mount {
             root: joined.root,
@@ -121,7 +124,7 @@ impl Mount {
             atimes: Arc::default(),
             modes: Arc::default(),
             zeroings: Arc::default(),
-            tunings: Arc::default(),
+            tunings,
             translators,
             layer_counts: Arc::default(),
             pages: Arc::new(PageCache::new(cache_usual)),

@@ -38,7 +38,12 @@ impl Session {
     pub(crate) fn new(mount: Arc<Mount>, world: World) -> Session {
         let (files, unstable) = (mount.files.clone(), mount.unstable.clone());
         let (pending, state) = (mount.atimes.clone(), mount.modes.clone());
-        let above = Holdings { files: files.clone(), unstable: unstable.clone(), modes: state.clone() };
+        let above = Holdings {
+            files: files.clone(),
+            unstable: unstable.clone(),
+            modes: state.clone(),
+            tunings: mount.tunings.clone(),
+        };
         let link = Link::new(world, mount.routes.clone(), Arc::new(above));
         let io = Rc::new(Io {
             link: link.clone(),

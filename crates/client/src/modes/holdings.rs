@@ -11,19 +11,25 @@ use crate::routes::Above;
 use crate::routes::route::MapView;
 use crate::state::open_file::OpenFile;
 use crate::state::open_files::OpenFiles;
+use crate::state::tunings::Tunings;
 use crate::unstable::Unstable;
 
-/// The open files and their unstable bytes, for calls from `routes/`: they are lost with the lease.
+/// The open files and their unstable bytes, which are lost with the lease, and the settings that the map has. For calls
+/// from `routes/`.
 pub(crate) struct Holdings {
     pub(crate) files: Arc<OpenFiles>,
     pub(crate) unstable: Arc<Unstable>,
     pub(crate) modes: Arc<ModeState>,
+    pub(crate) tunings: Arc<Tunings>,
 }
 
 impl Above for Holdings {
     fn map_changed(&self, map: &MapView) {
         if let Some(size) = map.block {
             self.files.disk_has(size);
+        }
+        if let Some(tuning) = map.tuning {
+            self.tunings.set_volume(tuning);
         }
         self.unstable.resend_old_epochs();
     }

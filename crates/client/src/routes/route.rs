@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use types::messages::cluster::{ClusterMap, MapFetch, SlotConfig, SlotState};
-use types::{BrickId, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, VolumeId};
+use types::{BrickId, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, Tuning, VolumeId};
 
 /// One version of the cluster map, as far as one volume needs it.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct MapView {
     pub(crate) geometry: Geometry,
     /// Size of a block volume's disk, in bytes.
     pub(crate) block: Option<u64>,
+    /// The volume's settings of the translators; `None` if this build cannot read them.
+    pub(crate) tuning: Option<Tuning>,
     volume: VolumeId,
     /// The source of this view: the bricks and the one volume.
     map: ClusterMap,
@@ -37,10 +39,12 @@ impl MapView {
             slots: config.slots.clone(),
             primary: config.primary(info.geometry.code()),
         };
+        let tuning = info.tuning.parse();
         Some(MapView {
             version: map.version,
             geometry: info.geometry,
             block: info.block,
+            tuning: tuning.ok(),
             volume,
             groups: info.groups.iter().map(group).collect(),
             addresses: map.bricks.iter().map(|b| (b.id, b.address.clone())).collect(),
@@ -52,7 +56,23 @@ impl MapView {
     pub(super) fn with(&self, fetch: MapFetch) -> Option<MapView> {
         let mut map = self.map.clone();
         fetch.apply(&mut map);
-        MapView::new(map, self.volume)
+        let view = MapView::new(map, self.volume)?;
+        if view.text_of_tuning() != self.text_of_tuning() {
+            view.check_tuning();
+        }
+        Some(view)
+    }
+
+    /// Warns if the settings cannot be read. A newer metadata service may know more of them than this build.
+    pub(crate) fn check_tuning(&self) {
+        if self.tuning.is_none() {
+            let tuning = self.text_of_tuning();
+            tracing::warn!(tuning, "the volume's new settings are ignored: this build cannot read them");
+        }
+    }
+
+    fn text_of_tuning(&self) -> &str {
+        self.map.volume(self.volume).map_or("", |info| &info.tuning)
     }
 
     /// The epoch of a group.
@@ -156,5 +176,44 @@ impl Route {
     /// The version of the map that this route uses.
     pub(crate) fn map_version(&self) -> MapVersion {
         self.map.version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::ClusterId;
+    use types::messages::cluster::{MapReply, MapUpdate, VolumeInfo};
+
+    use super::*;
+
+    fn map(version: u64, tuning: &str) -> ClusterMap {
+        let code = types::Code::new(1, 0).expect("a code");
+        let volume = VolumeInfo {
+            id: VolumeId(1),
+            name: "v".into(),
+            geometry: Geometry::new(code, 4096, 1).expect("a geometry"),
+            groups: Vec::new(),
+            same_node: true,
+            block: None,
+            tuning: tuning.into(),
+        };
+        let version = MapVersion(version);
+        ClusterMap { version, volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }
+    }
+
+    fn after(view: &MapView, map: ClusterMap) -> MapView {
+        let mut fetch = MapFetch::new(view.version, Some(VolumeId(1)));
+        assert!(fetch.answered(MapReply { update: Some(MapUpdate::whole(map)) }));
+        view.with(fetch).expect("it has the volume")
+    }
+
+    #[test]
+    fn settings_that_cannot_be_read_are_none_and_the_map_is_used_all_the_same() {
+        let view = MapView::new(map(1, "read-ahead=off"), VolumeId(1)).expect("it has the volume");
+        assert_eq!(view.tuning.map(|tuning| tuning.to_string()), Some("read-ahead=off".into()));
+        let view = after(&view, map(2, "prefetch=off"));
+        assert_eq!((view.version, view.tuning), (MapVersion(2), None));
+        let view = after(&view, map(3, ""));
+        assert_eq!(view.tuning, Some(Tuning::default()));
     }
 }

@@ -143,6 +143,7 @@ impl Cluster {
                 groups: (0..bricks).map(group).collect(),
                 same_node: false,
                 block: None,
+                tuning: String::new(),
             }],
         };
         let known = Known {

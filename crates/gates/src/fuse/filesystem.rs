@@ -19,7 +19,7 @@ use types::messages::names::{Attr, DirEntries, FileKind, RenameHow, Renamed};
 
 use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
-use super::{local, status};
+use super::{dot_shoal, local};
 
 /// Cookies below belong to `.` and `..`; a directory's own entries follow.
 const COOKIE_FIRST: u64 = 2;
@@ -89,7 +89,7 @@ impl Gate {
         cookie: u64,
         mut add: impl FnMut(INodeNo, u64, FileType, &OsStr, Option<&Attr>) -> bool,
     ) -> Result<(), Errno> {
-        if status::is_ours(inode) {
+        if dot_shoal::is_ours(inode) {
             // Its entries are found by name only.
             return Ok(());
         }
@@ -142,8 +142,8 @@ impl Filesystem for Gate {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEntry) {
-        if let Some(inode) = status::lookup(self.inode(parent) == self.mount.root(), parent, entry) {
-            return reply.entry(&status::TTL, &status::attr(inode), GENERATION);
+        if let Some(inode) = dot_shoal::lookup(self.inode(parent) == self.mount.root(), parent, entry) {
+            return reply.entry(&dot_shoal::TTL, &dot_shoal::attr(inode), GENERATION);
         }
         let parent = self.inode(parent);
         if let b"." | b".." = entry.as_bytes() {
@@ -159,8 +159,8 @@ impl Filesystem for Gate {
     }
 
     fn getattr(&self, request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        if status::is_ours(inode) {
-            return reply.attr(&status::TTL, &status::attr(inode));
+        if dot_shoal::is_ours(inode) {
+            return reply.attr(&dot_shoal::TTL, &dot_shoal::attr(inode));
         }
         let inode = self.inode(inode);
         if let Some((attr, ttl)) = self.dir_attrs.known(inode, Instant::now()) {
@@ -194,8 +194,11 @@ impl Filesystem for Gate {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        if status::is_ours(inode) {
-            return reply.error(Errno::EPERM);
+        if dot_shoal::is_ours(inode) {
+            return match dot_shoal::set_attr(inode, mode.is_some() || uid.is_some() || gid.is_some()) {
+                Ok(attr) => reply.attr(&dot_shoal::TTL, &attr),
+                Err(errno) => reply.error(errno),
+            };
         }
         let changes = SetAttrs {
             mode: mode.map(|mode| mode & 0o7777),
@@ -336,11 +339,10 @@ impl Filesystem for Gate {
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let write = writes(flags.0);
-        if status::is_ours(inode) {
-            return if write {
-                reply.error(Errno::EACCES);
-            } else {
-                reply.opened(status::HANDLE, FopenFlags::FOPEN_DIRECT_IO);
+        if dot_shoal::is_ours(inode) {
+            return match self.dot_shoal.open(inode, write) {
+                Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_DIRECT_IO),
+                Err(errno) => reply.error(errno),
             };
         }
         let (gate, inode) = (self.clone(), self.inode(inode));
@@ -407,8 +409,8 @@ impl Filesystem for Gate {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        if handle == status::HANDLE {
-            return reply.data(status::part(&self.mount, offset, size).as_bytes());
+        if dot_shoal::is_our_handle(handle) {
+            return reply.data(self.dot_shoal.read(&self.mount, handle, offset, size).as_bytes());
         }
         if self.mount.has_quiesced_files() {
             let gate = self.clone();
@@ -430,6 +432,12 @@ impl Filesystem for Gate {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if dot_shoal::is_our_handle(handle) {
+            return match self.dot_shoal.write(&self.mount, handle, data) {
+                Ok(written) => reply.written(written),
+                Err(errno) => reply.error(errno),
+            };
+        }
         let (inode, thread) = (self.inode(inode), request.pid());
         if self.mount.has_quiesced_files() {
             let (gate, data) = (self.clone(), data.to_vec());
@@ -447,7 +455,7 @@ impl Filesystem for Gate {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        if handle == status::HANDLE {
+        if dot_shoal::is_our_handle(handle) {
             return reply.ok();
         }
         Gate::reply_done(self.ask(async |session| session.flush(handle.0).await), reply);
@@ -463,7 +471,8 @@ impl Filesystem for Gate {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if handle == status::HANDLE {
+        if dot_shoal::is_our_handle(handle) {
+            self.dot_shoal.release(handle);
             return reply.ok();
         }
         let write = writes(flags.0) || flags.0 & libc::O_TRUNC != 0;
@@ -479,15 +488,15 @@ impl Filesystem for Gate {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        if handle == status::HANDLE {
+        if dot_shoal::is_our_handle(handle) {
             return reply.ok();
         }
         Gate::reply_done(self.ask(async |session| session.fsync(handle.0).await), reply);
     }
 
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        if status::is_ours(inode) {
-            return reply.opened(status::HANDLE, FopenFlags::empty());
+        if dot_shoal::is_ours(inode) {
+            return reply.opened(dot_shoal::HANDLE, FopenFlags::empty());
         }
         let inode = self.inode(inode);
         // Usually the kernel has just looked up its name.
@@ -509,7 +518,7 @@ impl Filesystem for Gate {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        if !status::is_ours(inode) {
+        if !dot_shoal::is_ours(inode) {
             self.open_dirs.close(self.inode(inode), handle);
         }
         reply.ok();
@@ -582,7 +591,7 @@ impl Filesystem for Gate {
             _ => return reply.error(Errno::EINVAL),
         };
         let offset = match u64::try_from(offset) {
-            Ok(offset) if handle != status::HANDLE => offset,
+            Ok(offset) if !dot_shoal::is_our_handle(handle) => offset,
             _ => return reply.error(Errno::ENXIO),
         };
         let (gate, inode) = (self.clone(), self.inode(inode));

@@ -15,6 +15,7 @@ use types::messages::names::{Attr, Owner};
 
 use super::attributes::{file_attr, time};
 use super::dir_attr_cache::{ChangedNames, DirAttrCache};
+use super::dot_shoal::DotShoal;
 use super::invalidate::Invalidator;
 use super::kernel_cache::{AttrReply, KernelCache};
 use super::local;
@@ -38,6 +39,7 @@ pub(super) struct Gate {
     pub(super) dir_attrs: Arc<DirAttrCache>,
     pub(super) open_dirs: Arc<OpenDirs>,
     pub(super) special: Arc<SpecialFiles>,
+    pub(super) dot_shoal: Arc<DotShoal>,
     /// Set when the kernel has accepted the mount.
     pub(super) invalidator: Arc<OnceLock<Invalidator>>,
 }

@@ -20,10 +20,12 @@
 //! | `mount_flags.rs` | the mount flags, which `mount -o remount` may change |
 //! | `spare.rs` | threads for requests that may wait long |
 //! | `local.rs` | the state of a thread |
-//! | `status.rs` | the file `.shoal/status` in the root of every mount |
+//! | `dot_shoal.rs` | the directory `.shoal` in the root of every mount |
+//! | `status.rs`, `tune.rs` | its files `status` and `tune` |
 
 mod attributes;
 mod dir_attr_cache;
+mod dot_shoal;
 mod filesystem;
 mod gate;
 mod invalidate;
@@ -35,5 +37,6 @@ mod open_dirs;
 mod spare;
 mod special;
 mod status;
+mod tune;
 
 pub use mount::{FuseError, FuseMount, FuseOptions, Stopper, mount};

@@ -118,6 +118,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         dir_attrs: Arc::default(),
         open_dirs: Arc::default(),
         special: Arc::default(),
+        dot_shoal: Arc::default(),
         invalidator: Arc::new(OnceLock::new()),
     };
     let session = Session::new(gate.clone(), &options.dir, &config(volume, options)).map_err(refused)?;

@@ -60,6 +60,14 @@ impl Cluster {
             }
             true
         })?;
+        let prefix = keys::all::tunings();
+        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
+            match (keys::last_u32(key), from_value(value)) {
+                (Some(id), Ok(tuning)) => arbiter.load_tuning(VolumeId(id), tuning),
+                _ => damaged = true,
+            }
+            true
+        })?;
         if damaged { Err(MetaError::Damaged) } else { Ok(arbiter) }
     }
 
@@ -75,7 +83,14 @@ impl Cluster {
             self.deleted.insert(id, record);
         } else {
             let VolumeRecord { name, geometry, groups, same_node, block, .. } = record;
-            self.map.volumes.push(VolumeInfo { id, name, geometry, groups, same_node, block });
+            let tuning = String::new();
+            self.map.volumes.push(VolumeInfo { id, name, geometry, groups, same_node, block, tuning });
+        }
+    }
+
+    fn load_tuning(&mut self, id: VolumeId, tuning: String) {
+        if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
+            volume.tuning = tuning;
         }
     }
 

@@ -130,7 +130,7 @@ const SLOT_BYTES: usize = 5;
 /// Approximate bytes of a volume in a message.
 fn weight(volume: &VolumeInfo) -> usize {
     let slots = volume.geometry.code().slots();
-    100 + volume.name.len() + volume.groups.len() * (GROUP_BYTES + slots * SLOT_BYTES)
+    100 + volume.name.len() + volume.tuning.len() + volume.groups.len() * (GROUP_BYTES + slots * SLOT_BYTES)
 }
 
 #[cfg(test)]
@@ -219,6 +219,8 @@ mod tests {
             let renew = GroupRenew { group: id, epoch: Epoch(epoch.0 + 1), brick };
             assert!(fixture.state.cluster.renew(&renew).is_ok_and(|writes| !writes.is_empty()));
             check(&fixture, "a new epoch");
+            assert!(fixture.state.cluster.tune_volume(volume, "read-ahead=off").is_ok());
+            check(&fixture, "new settings of a volume");
             assert!(fixture.state.cluster.delete_volume("more").is_ok());
             check(&fixture, "a volume that is gone");
         });

@@ -12,8 +12,9 @@ use types::messages::cluster::{
     BrickState, DISK, GroupConfig, SlotConfig, SlotState, VolumeCreate, VolumeInfo,
 };
 use types::messages::names::{FileKind, Owner};
+use types::tuning::TuningError;
 use types::wire::to_bytes;
-use types::{BrickId, Epoch, InodeId, NodeId, ObjectId, Refusal, VolumeId};
+use types::{BrickId, Epoch, InodeId, NodeId, ObjectId, Refusal, Tuning, VolumeId};
 
 use super::history::Changed;
 use super::map::Cluster;
@@ -39,7 +40,8 @@ impl Cluster {
         let groups = self.place(request)?;
         self.check_new(id);
         let VolumeCreate { ref name, geometry, same_node, block, .. } = *request;
-        let volume = VolumeInfo { id, name: name.clone(), geometry, groups, same_node, block };
+        let (name, tuning) = (name.clone(), String::new());
+        let volume = VolumeInfo { id, name, geometry, groups, same_node, block, tuning };
         // The whole map must fit into one record.
         if to_bytes(&self.map).len() + to_bytes(&volume).len() > MAP_MAX {
             return Err(Refusal::TooMany);
@@ -109,14 +111,39 @@ impl Cluster {
         Ok((volume, writes))
     }
 
+    /// Changes a volume's settings of the clients' translators.
+    pub(crate) fn tune_volume(
+        &mut self,
+        id: VolumeId,
+        changes: &str,
+    ) -> Result<(VolumeInfo, Writes), Refusal> {
+        let map_bytes = to_bytes(&self.map).len();
+        let volume = self.map.volumes.iter_mut().find(|volume| volume.id == id).ok_or(Refusal::Unknown)?;
+        let tuned = tuned(&volume.tuning, changes).map_err(|error| {
+            tracing::info!(volume = volume.name, %error, "the settings cannot be changed");
+            Refusal::Invalid
+        })?;
+        // The whole map must fit into one record.
+        if tuned.len() > volume.tuning.len() && map_bytes + tuned.len() > MAP_MAX {
+            return Err(Refusal::TooMany);
+        }
+        volume.tuning.clone_from(&tuned);
+        let volume = volume.clone();
+        let mut writes = Writes::new();
+        writes.insert(keys::tuning(id), if tuned.is_empty() { None } else { Some(to_value(&tuned)) });
+        self.publish([Changed::Volume(id)], &mut writes);
+        Ok((volume, writes))
+    }
+
     /// Removes a volume from the map. Its bytes are purged later.
     pub(crate) fn delete_volume(&mut self, name: &str) -> Result<(VolumeId, Writes), Refusal> {
         let at = self.map.volumes.iter().position(|volume| volume.name == name).ok_or(Refusal::Unknown)?;
         let volume = self.map.volumes.remove(at);
-        let VolumeInfo { id, name, geometry, groups, same_node, block } = volume;
+        let VolumeInfo { id, name, geometry, groups, same_node, block, tuning: _ } = volume;
         let record = VolumeRecord { name, geometry, groups, same_node, block, deleted: true };
         let mut writes = Writes::new();
         writes.insert(keys::volume(id), Some(to_value(&record)));
+        writes.insert(keys::tuning(id), None);
         let before = self.deleted.insert(id, record);
         assert!(before.is_none(), "bricks would never be asked to purge the bytes of the older volume");
         self.publish([Changed::Volume(id)], &mut writes);
@@ -134,6 +161,13 @@ impl Cluster {
         self.deleted.remove(&id);
         [(keys::volume(id), None), (keys::usage(id), None)].into_iter().collect()
     }
+}
+
+/// Settings with changes. Both are text; settings of a newer build may be such that this one cannot read them.
+fn tuned(settings: &str, changes: &str) -> Result<String, TuningError> {
+    let mut tuning: Tuning = settings.parse()?;
+    tuning.change(changes)?;
+    Ok(tuning.to_string())
 }
 
 /// Refuses an invalid size of a disk, in bytes.

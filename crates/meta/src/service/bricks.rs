@@ -5,6 +5,7 @@ use types::messages::Done;
 use types::messages::cluster::{
     BrickHeartbeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
     GroupRenew, HeartbeatReply, MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeGrow, VolumeReply,
+    VolumeTune,
 };
 use types::messages::names::{Space, StatFs};
 
@@ -87,6 +88,12 @@ impl Shared {
 
     pub(super) fn volume_grow(&self, request: &VolumeGrow) -> Result<VolumeReply, Refusal> {
         let volume = self.state.borrow_mut().volume_grow(request);
+        self.news.notify();
+        Ok(VolumeReply { volume: volume? })
+    }
+
+    pub(super) fn volume_tune(&self, request: &VolumeTune) -> Result<VolumeReply, Refusal> {
+        let volume = self.state.borrow_mut().volume_tune(request);
         self.news.notify();
         Ok(VolumeReply { volume: volume? })
     }

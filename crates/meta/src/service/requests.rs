@@ -83,6 +83,7 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         ClientLeave::KIND => reply(shared.client_leave(&call.parse()?).await),
         VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
         VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),
+        VolumeTune::KIND => reply(shared.volume_tune(&call.parse()?)),
         VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),
         ClusterStatus::KIND => reply(shared.cluster_status()),
         _ => Err(Refusal::Unsupported),

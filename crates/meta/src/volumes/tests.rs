@@ -1,13 +1,16 @@
 //! A block volume is one disk that only grows: it is mounted, grown and reopened, and other files and smaller sizes are
-//! refused.
+//! refused. Settings of a volume are changed and reopened, and bad ones refused.
 
 use types::limits::FILE_SIZE_MAX;
-use types::messages::cluster::{ClientJoin, DISK, VolumeCreate, VolumeGrow};
+use types::messages::cluster::{ClientJoin, DISK, VolumeCreate, VolumeGrow, VolumeTune};
 use types::messages::names::{Attr, SetAttr};
+use types::tuning::TUNING_MAX;
 use types::{InodeId, Refusal};
 
 use crate::fixture::{Fixture, ROOT, on_all, volume_create};
 use crate::ops;
+use crate::records::to_value;
+use crate::{keys, kv::Writes};
 
 const MIB: u64 = 1 << 20;
 
@@ -82,6 +85,74 @@ fn a_disk_grows_and_never_shrinks_also_over_a_restart() {
         assert_eq!(disk(&tree).size, 16 * MIB);
         assert_eq!(tree.state.cluster.map().volume_named("vm").and_then(|v| v.block), Some(16 * MIB));
         assert!(tree.state.volatile.disks.contains(&tree.volume));
+    });
+}
+
+fn tune(tree: &mut Fixture, name: &str, changes: &str) -> Result<String, Refusal> {
+    let tuned = tree.state.volume_tune(&VolumeTune { name: name.into(), changes: changes.into() });
+    tuned.map(|volume| volume.tuning)
+}
+
+/// The settings of the volume `home` in the map.
+fn tuning(tree: &Fixture) -> &str {
+    &tree.state.cluster.map().volume_named("home").expect("the fixture has it").tuning
+}
+
+#[test]
+fn settings_of_a_volume_are_kept_over_a_restart() {
+    on_all(|mut tree| {
+        assert_eq!(tuning(&tree), "");
+        let before = tree.state.cluster.version();
+        assert_eq!(tune(&mut tree, "home", "read-ahead=off"), Ok("read-ahead=off".into()));
+        let both = "io-cache.page=4K read-ahead=off";
+        assert_eq!(tune(&mut tree, "home", "io-cache.page=4096"), Ok(both.into()));
+        assert_eq!(tree.state.cluster.version().0, before.0 + 2, "clients learn of each change");
+        let mut tree = tree.restart_without_clients();
+        assert_eq!(tuning(&tree), both);
+        assert_eq!(tune(&mut tree, "home", "io-cache.page=inherit read-ahead=inherit"), Ok(String::new()));
+        let tree = tree.restart_without_clients();
+        assert_eq!(tuning(&tree), "");
+    });
+}
+
+#[test]
+fn settings_that_cannot_be_read_are_refused_and_change_nothing() {
+    on_all(|mut tree| {
+        assert_eq!(tune(&mut tree, "home", "read-ahead=on"), Ok("read-ahead=on".into()));
+        let before = tree.state.cluster.version();
+        let long = " ".repeat(TUNING_MAX + 1);
+        for changes in ["read-ahead=maybe", "io-cache=off prefetch=on", "on", &long] {
+            assert_eq!(tune(&mut tree, "home", changes), Err(Refusal::Invalid), "{changes}");
+        }
+        assert_eq!(tune(&mut tree, "none", "read-ahead=off"), Err(Refusal::Unknown));
+        assert_eq!((tuning(&tree), tree.state.cluster.version()), ("read-ahead=on", before));
+        assert_eq!(tuning(&tree.restart_without_clients()), "read-ahead=on");
+    });
+}
+
+#[test]
+fn settings_of_a_newer_build_stay_as_they_are() {
+    on_all(|mut tree| {
+        let newer = "read-ahead.depth=7".to_owned();
+        let key = keys::tuning(tree.volume);
+        assert!(tree.state.commit(Writes::from([(key, Some(to_value(&newer)))])));
+        let mut tree = tree.restart_without_clients();
+        assert_eq!(tuning(&tree), newer);
+        assert_eq!(tune(&mut tree, "home", "read-ahead=off"), Err(Refusal::Invalid));
+        assert_eq!(tuning(&tree), newer);
+    });
+}
+
+#[test]
+fn a_new_volume_does_not_have_the_settings_of_a_deleted_one() {
+    on_all(|mut tree| {
+        tree.state.volume_create(&volume_create("more", "2+1"), 5).expect("it fits");
+        assert_eq!(tune(&mut tree, "more", "io-cache=off"), Ok("io-cache=off".into()));
+        assert_eq!(tree.state.volume_delete("more"), Ok(()));
+        let made = tree.state.volume_create(&volume_create("more", "2+1"), 5).expect("it fits");
+        assert_eq!(made.tuning, "");
+        let tree = tree.restart_without_clients();
+        assert!(tree.state.cluster.map().volumes.iter().all(|volume| volume.tuning.is_empty()));
     });
 }
 

@@ -51,6 +51,7 @@ fn cluster_map(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
         groups,
         same_node: false,
         block: None,
+        tuning: String::new(),
     };
     ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) }
 }

@@ -113,6 +113,8 @@ records! {
         same_node: bool,
         /// Size in bytes of a block volume, whose only file is [`DISK`]. [`None`] for a volume of files.
         block: Option<u64>,
+        /// Settings of the clients' translators, as [`Tuning`](crate::Tuning) shows them; empty if nothing is set.
+        tuning: String,
     }
     /// What clients and bricks know about the cluster.
     part ClusterMap {
@@ -390,6 +392,14 @@ records! {
         /// Its new size in bytes. Nothing happens if it has this size already.
         size: u64,
     } => VolumeReply;
+    /// Changes a volume's settings of the clients' translators. Refused with `Invalid` if the service cannot read the
+    /// changes.
+    226 VolumeTune {
+        /// Its name.
+        name: String,
+        /// Words `key=value`, as [`Tuning::change`](crate::Tuning::change) reads them.
+        changes: String,
+    } => VolumeReply;
     /// Asks the metadata service for a report about itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
     /// A client with a lease.
@@ -591,6 +601,7 @@ mod tests {
             groups: vec![GroupConfig { epoch: Epoch(1), slots: Vec::new() }],
             same_node: true,
             block: None,
+            tuning: String::new(),
         };
         let map = ClusterMap {
             version: MapVersion(version),
