@@ -93,6 +93,11 @@ impl Session {
         self.opened.insert(op)
     }
 
+    /// Whether the open of a change is counted.
+    pub(crate) fn has_counted_open(&self, op: u64) -> bool {
+        self.opened.contains(&op)
+    }
+
     /// Begins a change; false if it is already in progress.
     pub(crate) fn begin(&mut self, op: u64) -> bool {
         self.running.insert(op)

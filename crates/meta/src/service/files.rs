@@ -5,11 +5,11 @@ use std::rc::Rc;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Accessed, Attr, AttrReply, Caller, Create, Created, FileKind, Open, Opened, Release, SetAttr,
-    UpdateSizes, UpdateSizesReply, ZeroBegin, ZeroBeginReply, Zeroed,
+    Accessed, Attr, AttrReply, Caller, Create, Created, Open, Opened, Release, SetAttr, UpdateSizes,
+    UpdateSizesReply, ZeroBegin, ZeroBeginReply, Zeroed,
 };
-use types::wire::{from_bytes, to_bytes};
-use types::{ClientId, Refusal};
+use types::wire::{Record, from_bytes, to_bytes};
+use types::{ClientId, Refusal, VolumeId};
 
 use super::Shared;
 use crate::ops;
@@ -82,7 +82,7 @@ impl Shared {
             }
         };
         // The mode is decided at the moment of the answer: a client must learn of its mode before the mode is recalled.
-        let answer = self.grant(&request, attr)?;
+        let answer = self.grant(&request.caller, place, |mode| Opened { attr, mode })?;
         counted.done = true;
         Ok(answer)
     }
@@ -99,14 +99,19 @@ impl Shared {
         }
     }
 
-    fn grant(&self, request: &Open, attr: Attr) -> Result<Opened, Refusal> {
-        let Caller { client, op, .. } = request.caller;
+    /// Makes the answer of an open with the mode that is allowed now, and keeps it.
+    fn grant<R: Record>(
+        &self,
+        caller: &Caller,
+        place: VolumeInode,
+        answer: impl FnOnce(Mode) -> R,
+    ) -> Result<R, Refusal> {
+        let Caller { client, op, .. } = *caller;
         let mut state = self.state.borrow_mut();
         // The client's lease may have run out while the request waited.
-        state.sessions.known(client, request.volume)?;
-        let mode = state.volatile.opens.granted((request.volume, request.inode), client);
-        let answer = Opened { attr, mode };
-        let session = state.sessions.known(client, request.volume)?;
+        state.sessions.known(client, place.0)?;
+        let answer = answer(state.volatile.opens.granted(place, client));
+        let session = state.sessions.known(client, place.0)?;
         session.cache_reply(op, to_bytes(&answer), false);
         session.count_open(op);
         Ok(answer)
@@ -145,19 +150,41 @@ impl Shared {
 
     /// Makes a file, and opens it if asked.
     pub(super) async fn create(self: Rc<Shared>, request: Create) -> Result<Created, Refusal> {
-        let (caller, volume, open) = (request.caller.clone(), request.volume, request.open);
-        if open {
-            self.wait_for_grace().await;
+        if !request.open {
+            return self.change_once(request, ops::create).await;
         }
+        self.wait_for_grace().await;
+        let (caller, volume) = (request.caller.clone(), request.volume);
+        let begin = |shared: &Shared| {
+            let mut state = shared.state.borrow_mut();
+            let begun = state.sessions.known(caller.client, volume).map(|session| session.begin(caller.op));
+            begun.map(|begun| begun.then_some(())).transpose()
+        };
+        self.wait_until(begin).await?;
+        let _running = Running { shared: &self, client: caller.client, op: caller.op };
         let created = self.change_once(request, ops::create).await?;
-        if open && created.attr.kind == FileKind::File {
-            // The file was made before the service restarted, but the open is not counted since.
-            let mut state = self.state.borrow_mut();
-            if state.sessions.known(caller.client, volume)?.count_open(caller.op) {
-                state.volatile.opens.open_new((volume, created.attr.inode), caller.client);
-            }
-        }
-        Ok(created)
+        let is_open =
+            self.state.borrow_mut().sessions.known(caller.client, volume)?.has_counted_open(caller.op);
+        if is_open { Ok(created) } else { self.open_created(&caller, volume, created).await }
+    }
+
+    /// Opens a file that its client created before the service restarted. Others may have opened it, changed it or
+    /// removed it since, so this is an open like any other.
+    async fn open_created(
+        &self,
+        caller: &Caller,
+        volume: VolumeId,
+        created: Created,
+    ) -> Result<Created, Refusal> {
+        let place = (volume, created.attr.inode);
+        let found = self.state.borrow().read_with_record(|txn| ops::openable(txn, place));
+        self.when_durable(found).await?;
+        let mut counted = Counted::new(self, place, caller.client, true);
+        self.wait_for_recalls(place, caller.client).await;
+        let attr = self.attr_to_open(place, caller.client).await?;
+        let answer = self.grant(caller, place, |mode| Created { attr, mode, ..created })?;
+        counted.done = true;
+        Ok(answer)
     }
 
     /// Closes a file once.
@@ -285,7 +312,7 @@ impl Shared {
     }
 }
 
-/// An open in progress; a copy of the request waits for its end.
+/// An open, or a create that opens, in progress; a copy of the request waits for its end.
 struct Running<'a> {
     shared: &'a Shared,
     client: ClientId,

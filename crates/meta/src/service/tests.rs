@@ -1,6 +1,7 @@
 //! The metadata service keeps leases, modes and answers through silence and restarts: bricks and clients of a simulated
 //! cluster fall silent, the service dies, and everybody's answers are compared.
 
+mod creates;
 mod cuts;
 mod exclusive;
 mod fences;
