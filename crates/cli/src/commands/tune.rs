@@ -185,7 +185,7 @@ fn tune_path(target: &str, changes: &str, path: &Path) -> anyhow::Result<Tuned> 
             problem(format!("cannot tune {target}: {reason}"), remedy)
         })?;
     }
-    let Contents { volume, mount, file, effective, .. } = control.read()?;
+    let Contents { volume, mount, file, effective, work, .. } = control.read()?;
     Ok(Tuned {
         level: if inode.is_some() { Level::File } else { Level::Mount },
         volume: source.strip_prefix("shoal:").unwrap_or(source).to_owned(),
@@ -195,6 +195,7 @@ fn tune_path(target: &str, changes: &str, path: &Path) -> anyhow::Result<Tuned> 
         mount_tuning: mount,
         file_tuning: file,
         effective,
+        work,
     })
 }
 
@@ -230,6 +231,8 @@ struct Tuned {
     mount_tuning: Tuning,
     file_tuning: Tuning,
     effective: Tuning,
+    /// What kind of work is done on the file.
+    work: Option<String>,
 }
 
 impl Tuned {
@@ -275,6 +278,7 @@ impl Tuned {
             "volume": self.volume,
             "mount": text(&self.dir),
             "file": text(&self.path),
+            "work": self.work,
             "settings": Map::from_iter(Key::ALL.map(setting)),
         })
     }
@@ -290,7 +294,8 @@ impl Tuned {
             row.push(key.values());
             rows.push(row);
         }
-        table(&rows)
+        let work = self.work.as_ref().map(|work| format!("\nwork on the file: {work}"));
+        table(&rows) + &work.unwrap_or_default()
     }
 
     /// What the changed level has now.
@@ -324,6 +329,7 @@ mod tests {
             mount_tuning: read("read-ahead=off"),
             file_tuning: read("io-cache.page=4K"),
             effective: read("read-ahead=off io-cache.page=4K"),
+            work: None,
         }
     }
 

@@ -17,13 +17,14 @@
 //! | `mount KEY VALUE` | what is set for the mount |
 //! | `file KEY VALUE` | what is set for the file |
 //! | `effective KEY VALUE` | what counts, for every key |
+//! | `work KIND` | what kind of work is done on the file, if that is known: the client chooses by it |
 //! | `error TEXT` | why the last write failed: through this handle, or if it has written nothing, through any |
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use client::{Mount, TuningReport};
+use client::{Class, Mount, TuningReport};
 use types::tuning::{Key, TuningError, Value, check_file_changes};
 use types::{InodeId, Tuning};
 
@@ -169,14 +170,16 @@ fn one_line(error: String) -> String {
 }
 
 fn text(report: &TuningReport, error: Option<&str>) -> String {
-    let TuningReport { volume, mount, file, effective } = report;
+    let TuningReport { volume, mount, file, effective, class, rereads } = report;
     let line = |scope: &str, key: Key, value: Value| format!("{scope} {} {}\n", key.name(), key.show(value));
     let scopes = [("volume", volume), ("mount", mount), ("file", file)];
     let set =
         scopes.iter().flat_map(|(scope, tuning)| tuning.iter().map(|(key, value)| line(scope, key, value)));
     let effective = |key: Key| line("effective", key, effective.get(key).unwrap_or(Value::Auto));
+    let again = if *rereads { ", read again" } else { "" };
+    let work = (*class != Class::Unknown).then(|| format!("work {}{again}\n", class.name()));
     let error = error.map(|error| format!("error {error}\n"));
-    set.chain(Key::ALL.map(effective)).chain(error).collect()
+    set.chain(Key::ALL.map(effective)).chain(work).chain(error).collect()
 }
 
 #[cfg(test)]
@@ -225,12 +228,13 @@ mod tests {
         let (volume, mount, file) =
             (tuning("read-ahead=on"), tuning("read-ahead=off"), tuning("io-cache.page=4K"));
         let effective = tuning("read-ahead=off io-cache.page=4K");
-        let text = text(&TuningReport { volume, mount, file, effective }, Some("why"));
+        let (class, rereads) = (Class::Random, true);
+        let text = text(&TuningReport { volume, mount, file, effective, class, rereads }, Some("why"));
         let head = "volume read-ahead on\nmount read-ahead off\nfile io-cache.page 4K\neffective io-cache auto\n\
                     effective io-cache.page 4K\n";
         assert!(text.starts_with(head), "{text}");
-        assert!(text.contains("effective read-ahead off\n") && text.ends_with("\nerror why\n"), "{text}");
-        assert_eq!(text.lines().count(), 3 + Key::ALL.len() + 1);
+        assert!(text.contains("effective read-ahead off\n") && text.ends_with("\nwork random, read again\nerror why\n"), "{text}");
+        assert_eq!(text.lines().count(), 3 + Key::ALL.len() + 2);
     }
 
     #[test]

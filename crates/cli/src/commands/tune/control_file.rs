@@ -22,6 +22,8 @@ pub(super) struct Contents {
     pub(super) mount: Tuning,
     pub(super) file: Tuning,
     pub(super) effective: Tuning,
+    /// What kind of work is done on the file.
+    pub(super) work: Option<String>,
     /// Why the last write failed.
     pub(super) error: Option<String>,
 }
@@ -35,6 +37,10 @@ impl Contents {
                 "mount" => &mut contents.mount,
                 "file" => &mut contents.file,
                 "effective" => &mut contents.effective,
+                "work" => {
+                    contents.work = Some(rest.to_owned());
+                    continue;
+                }
                 "error" => {
                     contents.error = Some(rest.to_owned());
                     continue;
@@ -113,12 +119,13 @@ mod tests {
     #[test]
     fn lines_are_read_and_those_of_a_newer_build_are_left_out() {
         let text = "volume read-ahead on\nmount prefetch 7\nmount io-cache.page 4K\nepoch 7\n\n\
-                    effective io-cache.page 4K\neffective read-ahead soon\nerror there is no setting `x`\n";
+                    effective io-cache.page 4K\neffective read-ahead soon\nwork random\nerror there is no setting `x`\n";
         let expected = Contents {
             volume: "read-ahead=on".parse().expect("it is good"),
             mount: "io-cache.page=4K".parse().expect("it is good"),
             file: Tuning::default(),
             effective: "io-cache.page=4K".parse().expect("it is good"),
+            work: Some("random".to_owned()),
             error: Some("there is no setting `x`".to_owned()),
         };
         assert_eq!(Contents::parse(text), expected);
