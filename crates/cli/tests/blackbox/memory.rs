@@ -2,7 +2,7 @@
 //! each daemon has had is compared with its budget.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 
@@ -55,6 +55,20 @@ fn daemons_stay_within_their_memory() {
         out.sync_all().expect("stable");
     });
     together(|writer| assert_eq!(fs::read(file(writer)).expect("the file").len(), LEN));
+    // Around the kernel's cache, so that the mount caches and reads ahead itself.
+    together(|reader| {
+        let mut buf = vec![0; 64 << 10];
+        let direct = OpenOptions::new().read(true).custom_flags(nix::libc::O_DIRECT).open(file(reader)).expect("the file");
+        for _ in 0..2 {
+            for offset in (0..LEN).step_by(64 << 10) {
+                assert_eq!(direct.read_at(&mut buf, offset as u64).expect("readable"), 64 << 10);
+            }
+        }
+    });
+    let status = fs::read_to_string(mount.join(".shoal/status")).expect("every mount has it");
+    let cached = status.lines().find_map(|line| line.strip_prefix("cache_bytes ")).expect("a counter");
+    let cached: u64 = cached.parse().expect("a number");
+    assert!(cached > 0 && cached <= BUDGET / 4 * MIB as u64, "{cached} bytes are cached");
     check(&fixture, &mount, BUDGET);
 }
 

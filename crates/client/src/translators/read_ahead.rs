@@ -58,6 +58,18 @@ impl AheadQueue {
         self.jobs.close();
     }
 
+    /// Lists a file for which something is fetched. Looks at two others meanwhile, so that files which are gone do not
+    /// add up.
+    fn list(&self, file: &Arc<OpenFile>) {
+        let mut files = lock(&self.files);
+        for _ in 0..2 {
+            if let Some(other) = files.pop_front().filter(|other| other.strong_count() > 0) {
+                files.push_back(other);
+            }
+        }
+        files.push_back(Arc::downgrade(file));
+    }
+
     /// Frees what was fetched for a file that nobody has read for a while. The files take turns.
     fn make_room(&self, now: u64) {
         let mut files = lock(&self.files);
@@ -114,7 +126,7 @@ impl ReadAhead {
                 continue;
             }
             if !std::mem::replace(&mut ahead.is_listed, true) {
-                lock(&self.shared.files).push_back(Arc::downgrade(file));
+                self.shared.list(file);
             }
             let (file, settings) = (file.clone(), read.settings);
             let job = Job { file, range: wanted.clone(), generation, count, settings };

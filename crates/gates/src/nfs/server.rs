@@ -102,6 +102,8 @@ impl NfsGate {
         let address = listener.local_addr().map_err(wrong)?;
         let world = World::real().map_err(NfsError::Machine)?;
         let (volume, memory) = (client.volume.clone(), client.memory_budget);
+        // A quarter is for requests on their way (`start_threads`).
+        let client = MountOptions { memory_budget: memory - memory / 4, ..client };
         let mount = world.block_on(Mount::join(&world, client))?;
         let background = start_background(&mount).map_err(NfsError::Machine)?;
         let shared = Arc::new(Shared {
