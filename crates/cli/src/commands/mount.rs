@@ -26,7 +26,7 @@ use crate::size::Size;
 #[derive(Args)]
 #[command(after_help = "\
 Returns when the mount answers; its daemon logs to /var/log/shoal. `shoal umount DIR` ends it. The file
-DIR/.shoal/status has the mount's counters. `shoal tune DIR` shows and changes settings of the mount while it is in use.
+DIR/.shoal/status has the mount's counters. `shoal tune DIR` shows and changes its settings while it is in use.
 
 With --exclusive the kernel caches writes, as it does for a local disk, and small writes are several times
 faster. The guarantees are those of a local file system: fsync and close write the cached bytes out, and without them a

@@ -24,12 +24,13 @@ use self::control_file::{Contents, ControlFile};
 /// Shows and changes how a volume, a mount or an open file caches, reads ahead and writes behind
 #[derive(Args)]
 #[command(after_help = "\
-TARGET is the name of a volume, a directory of a mount, which means the whole mount, or a file that is open at a mount.
-A name without `/` is a volume; write ./NAME for a file or directory.
+TARGET is the name of a volume, a directory of a mount, which means the whole mount, or a file that
+is open at a mount. A name without `/` is a volume; write ./NAME for a file or directory.
 
-The setting of the file counts, then that of the mount, then that of the volume. Without any, or with the value `auto`, the
-client chooses. The value `inherit` removes a setting. Those of a volume stay, and every mount and gate has them within
-seconds. Those of a mount last until it ends, those of a file until it is closed.
+The setting of the file counts, then that of the mount, then that of the volume. Without any, or
+with the value `auto`, the client chooses. The value `inherit` removes a setting. Those of a volume
+stay, and every mount and gate has them within seconds. Those of a mount last until it ends, those
+of a file until it is closed.
 
 Settings:
   io-cache=on|off|auto             keeps what was read for the next read
@@ -42,8 +43,8 @@ Settings:
   write-behind.age=1ms..60000ms    how long bytes are gathered
 
 Examples:
-  shoal tune main                                          the settings of a volume, and the values that they take
-  shoal tune main read-ahead.window=8M                     for every mount of the volume, also later ones
+  shoal tune main                                          a volume's settings, and what they take
+  shoal tune main read-ahead.window=8M                     for every mount of it, also later ones
   shoal tune /mnt/shoal read-ahead=off io-cache.page=4K    for this mount
   shoal tune /mnt/shoal/vm/disk write-behind.age=200ms     for a file that is open there
   shoal tune /mnt/shoal read-ahead=inherit                 what the volume has counts again
