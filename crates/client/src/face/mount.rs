@@ -14,7 +14,7 @@ use layout::Coder;
 use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
-use types::tuning::{Key, TuningError, Value};
+use types::tuning::{Key, TuningError, Value, check_file_changes};
 use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, Tuning, VolumeId};
 use world::{CallError, Peers, World};
 
@@ -214,10 +214,14 @@ impl Mount {
     /// # Errors
     /// Says which word is wrong. Then nothing has changed.
     pub fn tune_file(&self, inode: InodeId, changes: &str) -> Result<bool, TuningError> {
-        match self.files.file(inode) {
-            Some(file) => file.lock().tuning.change(changes).map(|()| true),
-            None => Tuning::default().change(changes).map(|()| false),
+        check_file_changes(changes)?;
+        let Some(file) = self.files.file(inode) else { return Ok(false) };
+        let mut state = file.lock();
+        // A file that is closed stays in the table until everything is reported.
+        if state.users == 0 {
+            return Ok(false);
         }
+        state.tuning.change(changes).map(|()| true)
     }
 
     /// The translators' settings that apply to the mount, or to one of its open files.

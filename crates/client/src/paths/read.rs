@@ -6,6 +6,7 @@
 //!     Cut .................. at the end of the file; for a shared file the size is asked for, and a
 //!        |                   truncation waits for the read; if one did not wait, the read is repeated
 //!        |                                                              (modes/quiesce.rs)
+//!     the stack ............ io-cache and read-ahead may have the bytes     (translators/)
 //!     Own .................. this mount's own unstable bytes lie over everything else
 //!        |                   the rest is split into units
 //!     Direct  ReadUnit ----> brick of the unit, all at once if there are several

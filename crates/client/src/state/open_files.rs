@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use types::limits::OPEN_FILES_MAX;
-use types::{InodeId, Refusal};
+use types::{InodeId, Refusal, Tuning};
 
 use crate::error::ClientError;
 use crate::state::lock;
@@ -118,6 +118,10 @@ impl OpenFiles {
     pub(crate) fn put_file(&self, file: &Arc<OpenFile>) {
         let mut state = file.lock();
         state.users = state.users.checked_sub(1).expect("put_file follows get_file");
+        if state.users == 0 {
+            // Its own settings last while it is open, and no longer until everything is reported.
+            state.tuning = Tuning::default();
+        }
         drop(state);
         self.forget_if_clean(file);
     }
