@@ -1,6 +1,11 @@
 //! Run files of the daemons of mounts and gates, by which other commands find them.
+//!
+//! A run file is called `KIND-NAMESPACE-PID.json`, and beside it is a pid file. Containers may share the directory and
+//! still have PID namespaces of their own. The same pid is then another process in each of them, and nobody sees the
+//! processes of the others. So a command looks only at the files of its own PID namespace, and leaves the others alone.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -23,6 +28,12 @@ fn run_dir() -> PathBuf {
     }
 }
 
+/// The id of this process's PID namespace.
+fn pid_namespace() -> anyhow::Result<u64> {
+    let file = "/proc/self/ns/pid";
+    Ok(fs::metadata(file).with_context(|| format!("cannot look at {file}"))?.ino())
+}
+
 /// The run file of this daemon; removed when dropped.
 pub(crate) struct RunFile {
     path: PathBuf,
@@ -33,7 +44,7 @@ impl RunFile {
     pub(crate) fn create(kind: &str, what: &Value) -> anyhow::Result<RunFile> {
         let dir = run_dir();
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let path = dir.join(format!("{kind}-{}.json", std::process::id()));
+        let path = dir.join(format!("{kind}-{}-{}.json", pid_namespace()?, std::process::id()));
         let me = Daemon::running(std::process::id()).context("cannot find this process in /proc")?;
         me.write(&path.with_extension("pid"))?;
         fs::write(&path, what.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
@@ -48,12 +59,14 @@ impl Drop for RunFile {
     }
 }
 
-/// The contents of the run files of running daemons of a kind. Removes those of dead ones.
+/// The contents of the run files of running daemons of a kind, in this PID namespace. Removes those of dead ones.
 pub(crate) fn of_kind(kind: &str) -> Vec<(Value, Daemon)> {
+    let Ok(namespace) = pid_namespace() else { return Vec::new() };
     let Ok(entries) = fs::read_dir(run_dir()) else { return Vec::new() };
+    let prefix = format!("{kind}-{namespace}-");
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(".json"))
+        name.starts_with(&prefix) && name.ends_with(".json")
     };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()).filter(is_one) {

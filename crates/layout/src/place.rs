@@ -36,6 +36,10 @@ pub(crate) fn mix(x: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use types::{Code, Geometry};
+
     use super::*;
 
     fn index(volume: u32, object: u64, extent: u64, groups: u32) -> u32 {
@@ -77,6 +81,18 @@ mod tests {
             (0..u64::from(groups) * 5).for_each(|extent| used[index(3, 77, extent, groups) as usize] += 1);
             assert!(used.iter().all(|&count| count == 5));
         }
+    }
+
+    #[test]
+    fn a_whole_file_is_in_one_group_and_files_are_in_all() {
+        let geometry = Geometry::whole_files(Code::new(1, 0).expect("a code"), 4096).expect("a geometry");
+        let of = |object| {
+            let groups =
+                [0, 1, 63, 64, 1 << 20, u64::MAX].map(|stripe| index(1, object, geometry.extent(stripe), 40));
+            assert!(groups.iter().all(|group| *group == groups[0]), "object {object}: {groups:?}");
+            groups[0]
+        };
+        assert_eq!((0..1000).map(of).collect::<BTreeSet<u32>>().len(), 40);
     }
 
     #[test]

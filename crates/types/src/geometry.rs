@@ -3,7 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::limits::{BLOCK, EXTENT_STRIPES_MAX, K_MAX, M_MAX, STRIPE_MAX, UNIT_MAX, UNIT_MIN};
+use crate::limits::{
+    BLOCK, EXTENT_STRIPES_DEFAULT, EXTENT_STRIPES_MAX, EXTENT_WHOLE_FILE, K_MAX, M_MAX, STRIPE_MAX, UNIT_MAX,
+    UNIT_MIN,
+};
 
 /// Why a code or a geometry is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -124,6 +127,12 @@ impl Geometry {
         Ok(Geometry { code, unit, extent_stripes })
     }
 
+    /// Stripes of `code` in units of `unit` bytes. Each file is one extent, so all its stripes are in one group.
+    pub fn whole_files(code: Code, unit: u32) -> Result<Geometry, GeometryError> {
+        let geometry = Geometry::new(code, unit, EXTENT_STRIPES_DEFAULT)?;
+        Ok(Geometry { extent_stripes: EXTENT_WHOLE_FILE, ..geometry })
+    }
+
     /// The code.
     pub fn code(&self) -> Code {
         self.code
@@ -144,9 +153,19 @@ impl Geometry {
         self.unit() * self.code.k()
     }
 
-    /// Stripes of an extent.
+    /// Stripes of an extent, or [`EXTENT_WHOLE_FILE`].
     pub fn extent_stripes(&self) -> u32 {
         self.extent_stripes
+    }
+
+    /// Whether each file is one extent.
+    pub fn has_whole_files(&self) -> bool {
+        self.extent_stripes == EXTENT_WHOLE_FILE
+    }
+
+    /// Stripes that are searched together for bytes: those of an extent, or of a part of a whole file.
+    pub fn search_stripes(&self) -> u32 {
+        if self.has_whole_files() { EXTENT_STRIPES_DEFAULT } else { self.extent_stripes }
     }
 
     /// The stripe that holds byte `offset` of an object, and the byte's place in it.
@@ -162,7 +181,7 @@ impl Geometry {
 
     /// The extent of a stripe.
     pub fn extent(&self, stripe: u64) -> u64 {
-        stripe / u64::from(self.extent_stripes)
+        if self.has_whole_files() { 0 } else { stripe / u64::from(self.extent_stripes) }
     }
 
     /// Stripes that `size` bytes need.
@@ -210,6 +229,7 @@ impl Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{from_bytes, to_bytes};
     use proptest::prelude::*;
 
     #[test]
@@ -225,6 +245,19 @@ mod tests {
         for stripes in [0, EXTENT_STRIPES_MAX + 1, u32::MAX] {
             assert_eq!(Geometry::new(code, 4096, stripes), Err(GeometryError::ExtentOutOfRange(stripes)));
         }
+    }
+
+    #[test]
+    fn a_whole_file_is_one_extent_however_long_it_is() {
+        let code = Code::new(1, 0).expect("in range");
+        let geometry = Geometry::whole_files(code, 4096).expect("in range");
+        assert_eq!(
+            [0, 63, 64, EXTENT_WHOLE_FILE.into(), u64::MAX].map(|stripe| geometry.extent(stripe)),
+            [0; 5]
+        );
+        assert!(geometry.has_whole_files() && geometry.search_stripes() <= EXTENT_STRIPES_MAX);
+        assert_eq!(from_bytes::<Geometry>(&to_bytes(&geometry)), Ok(geometry));
+        assert!(matches!(Geometry::whole_files(code, 5000), Err(GeometryError::UnitOutOfRange(5000))));
     }
 
     proptest! {

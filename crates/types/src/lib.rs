@@ -11,7 +11,7 @@
 //! | code `K+M` | K data and M parity units in a stripe |
 //! | unit | the part of a stripe on one brick (256 KiB by default) |
 //! | stripe | K data units and their M parity units |
-//! | extent | 64 consecutive stripes of one object: the thing that is placed |
+//! | extent | 64 consecutive stripes of one object, or all of them: the thing that is placed |
 //! | object | the bytes of one file at one data generation; its id is never used again |
 //! | group | an ordered list of K+M slots, each of which names a brick |
 //! | slot | a position in a group: `0..K` are data, then parity |

@@ -18,6 +18,8 @@ pub const SLOTS_MAX: usize = K_MAX as usize + M_MAX as usize;
 pub const EXTENT_STRIPES_DEFAULT: u32 = 64;
 /// Most stripes per extent.
 pub const EXTENT_STRIPES_MAX: u32 = 4096;
+/// Stands for the stripes per extent where each file is one extent.
+pub const EXTENT_WHOLE_FILE: u32 = u32::MAX;
 /// Longest file name, in bytes (POSIX `NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 /// Longest target of a symbolic link, in bytes (`PATH_MAX` less its zero byte).

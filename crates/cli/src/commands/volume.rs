@@ -1,6 +1,7 @@
 //! `shoal volume`: makes, lists, grows, compares and deletes volumes.
 
 mod verify;
+mod volume_type;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal, Read};
@@ -20,6 +21,8 @@ use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
 
+use self::volume_type::VolumeType;
+
 /// Most bytes of a typed answer.
 const TYPED_MAX: u64 = 1024;
 /// Most bricks that an error names.
@@ -32,6 +35,7 @@ Examples:
   shoal volume create photos --code 4+2
   shoal volume create scratch --code 4+0 --unit 64K      striped, nothing protected
   shoal volume create ledger --code 1+2                  three copies
+  shoal volume create mirror --type replicate 3          three copies, on three bricks
   shoal volume create vm --code 4+2 --block 100G         a disk: see `shoal nbd`
   shoal volume grow vm 200G
   shoal volume list
@@ -75,12 +79,17 @@ enum Action {
 
 /// Makes a volume
 #[derive(Args)]
+#[command(after_help = volume_type::TYPES)]
 struct CreateArgs {
     /// Its name
-    name: String,
+    #[arg(required_unless_present = "kind")]
+    name: Option<String>,
     /// Data and parity units of a stripe: 8+2 survives the loss of any two nodes
-    #[arg(long, value_name = "K+M")]
-    code: Code,
+    #[arg(long, value_name = "K+M", required_unless_present = "kind")]
+    code: Option<Code>,
+    /// The code by the name of a type, for example `replicate 3`: see below
+    #[arg(long = "type", id = "kind", value_names = ["TYPE", "N|K+M"], num_args = 1..=2, conflicts_with = "code")]
+    kind: Option<Vec<String>>,
     /// Bytes of a unit, a power of two from 4K to 4M
     #[arg(long, value_name = "SIZE", default_value = "256K")]
     unit: Size,
@@ -108,37 +117,29 @@ pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result<()> {
-    let unit = u32::try_from(args.unit.0).unwrap_or(u32::MAX);
-    let geometry =
-        Geometry::new(args.code, unit, limits::EXTENT_STRIPES_DEFAULT).context("cannot make the volume")?;
-    let block = args.block.map(check_disk).transpose()?;
-    if args.groups > limits::GROUPS_MAX {
-        let what = format!("a volume has at most {} groups, not {}", limits::GROUPS_MAX, args.groups);
-        return Err(problem(what, "--groups 0 for a fitting number"));
-    }
-    let CreateArgs { name, groups, same_node, .. } = args;
-    let request =
-        VolumeCreate { name: name.clone(), geometry, groups: *groups, same_node: *same_node, block };
+    let request = requested(args)?;
+    let name = &request.name;
     let volume = match remote.meta_or_refusal(&request)? {
         Ok(reply) => reply.volume,
-        Err(Refusal::TooFewDomains) => return Err(too_few(args, &remote.status()?.map)),
+        Err(Refusal::TooFewDomains) => return Err(too_few(&request, &remote.status()?.map)),
         Err(Refusal::Exists) => {
-            return Err(problem(format!("the volume `{}` exists already", args.name), "another name"));
+            return Err(problem(format!("the volume `{name}` exists already"), "another name"));
         }
         Err(Refusal::TooMany) => {
-            let what = format!("the cluster's map has no room for {} more groups", groups_of(args));
+            let groups = if request.groups == 0 { "so many".to_owned() } else { request.groups.to_string() };
+            let what = format!("the cluster's map has no room for {groups} more groups");
             return Err(problem(what, "fewer --groups, or delete volumes that are not needed"));
         }
-        Err(refusal) => anyhow::bail!("cannot make the volume `{}`: {refusal}", args.name),
+        Err(refusal) => anyhow::bail!("cannot make the volume `{name}`: {refusal}"),
     };
     output.answer(&document(&volume), || {
-        let (name, code, groups) = (&volume.name, volume.geometry.code(), volume.groups.len());
+        let (name, code, groups) = (&volume.name, code_of(&volume), groups_of(&volume));
         match volume.block {
             None => {
-                format!("volume `{name}` with code {code} in {groups} groups is made; `shoal mount {name} DIR` shows it as files")
+                format!("volume `{name}` with {code} in {groups} is made; `shoal mount {name} DIR` shows it as files")
             }
             Some(size) => format!(
-                "block volume `{name}` of {} with code {code} in {groups} groups is made; `shoal nbd {name}` exports it",
+                "block volume `{name}` of {} with {code} in {groups} is made; `shoal nbd {name}` exports it",
                 Size(size)
             ),
         }
@@ -146,9 +147,59 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
     Ok(())
 }
 
-/// The requested number of groups, as text.
-fn groups_of(args: &CreateArgs) -> String {
-    if args.groups == 0 { "so many".to_owned() } else { args.groups.to_string() }
+/// The volume that the arguments describe.
+fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
+    let (mut name, mut groups) = (args.name.clone(), args.groups);
+    if groups > limits::GROUPS_MAX {
+        let what = format!("a volume has at most {} groups, not {groups}", limits::GROUPS_MAX);
+        return Err(problem(what, "--groups 0 for a fitting number"));
+    }
+    let (code, whole_files) = match args.kind.as_deref() {
+        None => (args.code.context("a volume needs --code or --type")?, false),
+        Some(words) => {
+            let (kind, mut argument) = (words.first().context("--type needs a type")?, words.get(1));
+            // In `--type distribute photos` the second word is the volume's name.
+            if name.is_none() && kind == "distribute" {
+                name = argument.take().cloned();
+            }
+            let VolumeType { code, one_group, whole_files } =
+                volume_type::parse(kind, argument.map(String::as_str))?;
+            if one_group && groups > 1 {
+                let what = format!("a volume of type `{kind}` has one group, not {groups}");
+                return Err(problem(
+                    what,
+                    format!("--type distributed-{} --groups {groups}", words.join(" ")),
+                ));
+            }
+            groups = if one_group { 1 } else { groups };
+            (code, whole_files)
+        }
+    };
+    let name = name.ok_or_else(|| {
+        problem("the volume has no name", "`shoal volume create NAME --type ...`, with the name first")
+    })?;
+    let unit = u32::try_from(args.unit.0).unwrap_or(u32::MAX);
+    let geometry = match whole_files {
+        true => Geometry::whole_files(code, unit),
+        false => Geometry::new(code, unit, limits::EXTENT_STRIPES_DEFAULT),
+    };
+    let geometry = geometry.context("cannot make the volume")?;
+    let block = args.block.map(check_disk).transpose()?;
+    Ok(VolumeCreate { name, geometry, groups, same_node: args.same_node, block })
+}
+
+/// A volume's code, with the name of its type if it is of one.
+fn code_of(volume: &VolumeInfo) -> String {
+    let name = volume_type::type_of(volume).map(|name| format!(" ({name})"));
+    format!("code {}{}", volume.geometry.code(), name.unwrap_or_default())
+}
+
+/// A volume's number of groups, in words.
+fn groups_of(volume: &VolumeInfo) -> String {
+    match volume.groups.len() {
+        1 => "1 group".to_owned(),
+        groups => format!("{groups} groups"),
+    }
 }
 
 /// The size of a disk, in bytes.
@@ -183,27 +234,29 @@ fn grow(name: &str, size: Size, remote: &Remote, output: &Output) -> anyhow::Res
 }
 
 /// The error for too few failure domains: those that exist, those that are Up, and a code that would fit.
-fn too_few(args: &CreateArgs, map: &ClusterMap) -> anyhow::Error {
+fn too_few(request: &VolumeCreate, map: &ClusterMap) -> anyhow::Error {
+    let VolumeCreate { geometry, same_node, .. } = *request;
+    let code = geometry.code();
     let is_up = |brick: &&BrickInfo| brick.state == BrickState::Up;
     let known = Domains::of(map.bricks.iter());
     let up = Domains::of(map.bricks.iter().filter(is_up));
     let out: Vec<String> = map.bricks.iter().filter(|b| !is_up(b)).map(|b| b.id.to_string()).collect();
-    let slots = args.code.slots() as u32;
+    let slots = code.slots() as u32;
     let there = if out.is_empty() {
-        format!("and there are {}", known.text(args.same_node))
+        format!("and there are {}", known.text(same_node))
     } else {
         let (are, out) = (if out.len() == 1 { "is" } else { "are" }, some_of(&out));
         format!(
             "that are up; {} are known, {} are up: {out} {are} Out",
-            known.text(args.same_node),
-            up.text(args.same_node)
+            known.text(same_node),
+            up.text(same_node)
         )
     };
-    let what = format!("code {} needs {slots} failure domains, one for each unit, {there}", args.code);
-    let fits = |domains: &Domains| slots <= if args.same_node { domains.bricks } else { domains.nodes };
+    let what = format!("code {code} needs {slots} failure domains, one for each unit, {there}");
+    let fits = |domains: &Domains| slots <= if same_node { domains.bricks } else { domains.nodes };
     let other = if up.bricks == 0 {
         String::new()
-    } else if args.same_node {
+    } else if same_node {
         format!("--code {}", fitting_code(up.bricks))
     } else if slots <= up.bricks {
         let code = fitting_code(up.nodes);
@@ -252,12 +305,13 @@ fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
     let map = remote.status()?.map;
     let document = || map.volumes.iter().map(document).collect::<Vec<Value>>().into();
     output.answer_by(document, || {
-        let mut rows = vec![["volume", "code", "unit", "groups", "disk"].map(str::to_owned).to_vec()];
+        let mut rows = vec![["volume", "type", "code", "unit", "groups", "disk"].map(str::to_owned).to_vec()];
         for volume in &map.volumes {
             let geometry = &volume.geometry;
             let unit = Size(geometry.unit() as u64).to_string();
             rows.push(vec![
                 volume.name.clone(),
+                volume_type::type_of(volume).unwrap_or("-").to_owned(),
                 geometry.code().to_string(),
                 unit,
                 volume.groups.len().to_string(),
@@ -275,12 +329,12 @@ fn info(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
     output.answer(&document(volume), || {
         let geometry = &volume.geometry;
         format!(
-            "volume `{name}`: {}code {}, units of {}, stripes of {}, {} groups\n\n{}",
+            "volume `{name}`: {}{}, units of {}, stripes of {}, {}\n\n{}",
             volume.block.map(|size| format!("a disk of {}, ", Size(size))).unwrap_or_default(),
-            geometry.code(),
+            code_of(volume),
             Size(geometry.unit() as u64),
             Size(geometry.stripe() as u64),
-            volume.groups.len(),
+            groups_of(volume),
             picture(&map, volume, std::io::stdout().is_terminal())
         )
     });
@@ -355,11 +409,13 @@ pub(crate) fn document(volume: &VolumeInfo) -> Value {
             json!({ "epoch": group.epoch.0, "primary": primary, "slots": slots })
         })
         .collect();
+    let whole_files = volume.geometry.has_whole_files();
     json!({
         "name": volume.name,
+        "type": volume_type::type_of(volume),
         "code": code.to_string(),
         "unit": volume.geometry.unit(),
-        "extent_stripes": volume.geometry.extent_stripes(),
+        "extent_stripes": (!whole_files).then_some(volume.geometry.extent_stripes()),
         "groups": groups,
         "block": volume.block,
         "tuning": volume.tuning,

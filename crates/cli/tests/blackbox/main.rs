@@ -23,6 +23,7 @@
 //! | `full.rs` | bricks that fill up under writers |
 //! | `sizes.rs` | lengths that are only claimed, and files of many stripes |
 //! | `verify.rs` | units that are compared |
+//! | `volume_types.rs` | volumes by the names of types, and where their files are |
 //! | `memory.rs` | what the daemons' memory comes to under load |
 //! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
 //! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
@@ -67,3 +68,4 @@ mod tree;
 mod tune;
 mod turns;
 mod verify;
+mod volume_types;

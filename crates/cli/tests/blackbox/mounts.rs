@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -321,4 +322,23 @@ fn a_busy_mount_says_so() {
     drop(file);
     fixture.umount(&mount);
     fixture.shoal(&["umount", text(&mount)]).refused(&["is not mounted"]);
+}
+
+#[test]
+fn a_command_in_another_pid_namespace_leaves_the_mounts_of_this_one_alone() {
+    let fixture = Fixture::new("pid-namespaces");
+    fixture.up(3, "2+1", "128M");
+    let dir = fixture.mount("mnt");
+    let here = || fixture.status()["mounts"].clone();
+    assert_eq!(here(), serde_json::json!([text(&dir)]));
+    // It shares /run with this process, and sees none of the processes.
+    let mut elsewhere = Command::new("unshare");
+    elsewhere.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_shoal"), "status", "--json"]);
+    let ran = elsewhere.env("SHOAL_DIR", fixture.home()).output().expect("unshare runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let there: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("one document");
+    assert_eq!(there["mounts"], serde_json::json!([]));
+    assert_eq!(here(), serde_json::json!([text(&dir)]), "the run file is still there");
+    fixture.umount(&dir);
+    assert_eq!(here(), serde_json::json!([]));
 }

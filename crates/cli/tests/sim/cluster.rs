@@ -12,7 +12,7 @@ use store::{Brick, BrickOptions, FormatOptions};
 use types::messages::cluster::{ClusterMap, MapFetch, VolumeCreate};
 use types::messages::session::Role;
 use types::wire::Key;
-use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, MapVersion, NodeId, Refusal};
+use types::{BrickId, Buf, ClusterId, Epoch, Geometry, MapVersion, NodeId, Refusal};
 use world::sim::{SimOptions, Simulation};
 use world::{CallError, Identity, Peers, World};
 
@@ -129,9 +129,13 @@ pub(crate) fn brick_node(brick: u32) -> String {
 
 /// Makes the volume once enough bricks are up.
 pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_stripes: u32, groups: u32) {
+    let geometry = Geometry::new(code.parse().expect("a code"), unit, extent_stripes).expect("a geometry");
+    create_volume_of(world, geometry, groups).await;
+}
+
+/// As [`create_volume`], with any geometry.
+pub(crate) async fn create_volume_of(world: &World, geometry: Geometry, groups: u32) {
     let peers = Peers::new(world.clone(), identity(Role::Client));
-    let code: Code = code.parse().expect("a code");
-    let geometry = Geometry::new(code, unit, extent_stripes).expect("a geometry");
     let create = VolumeCreate { name: VOLUME.to_owned(), geometry, groups, same_node: false, block: None };
     for _ in 0..1000 {
         match peers.call("meta:1", Epoch(0), &create, Buf::empty()).await {

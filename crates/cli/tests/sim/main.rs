@@ -2,17 +2,19 @@
 //! of a simulated world under faults, and every byte is compared.
 //!
 //! `SHOAL_SEEDS=N` runs so many seeds of the storm, from `SHOAL_SEED=S` on, `SHOAL_JOBS=J` of them at a time. A seed and
-//! a commit are one run.
+//! a commit are one run. `SHOAL_LONG_FILES=1` gives every seed a long file (`long.rs`), `SHOAL_LONG_FILES=0` none.
 
 mod check;
 mod cluster;
 mod cuts;
 mod fence;
 mod late_reports;
+mod long;
 mod nbd;
 mod nemesis;
 mod prng;
 mod read_during_cut;
+mod replacement;
 mod scenario;
 mod shared;
 mod storm;

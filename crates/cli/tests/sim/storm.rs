@@ -25,8 +25,10 @@ use crate::check::content::Content;
 use crate::check::history::History;
 use crate::check::liveness::{self, RECOVERY_US};
 use crate::check::parity::{Compared, ParityCheck};
-use crate::check::space;
-use crate::cluster::{Client, Cluster, create_volume, map};
+use crate::check::space::{self, Held};
+use crate::check::verify;
+use crate::cluster::{Client, Cluster, create_volume_of, map};
+use crate::long::LongFile;
 use crate::prng::Prng;
 use crate::swarm::SwarmConfig;
 use crate::tally::Tally;
@@ -66,8 +68,12 @@ pub(crate) struct Storm<'a> {
     pub(crate) rotten: RefCell<BTreeSet<u32>>,
     /// Bricks that never come back.
     pub(crate) dead: RefCell<BTreeSet<u32>>,
-    /// What each brick had free before anything was written.
-    free: RefCell<BTreeMap<u32, u64>>,
+    /// The long files (`long.rs`).
+    pub(crate) long: RefCell<BTreeMap<String, LongFile>>,
+    /// The brick whose place the spare one has taken.
+    pub(crate) replaced: Cell<Option<u32>>,
+    /// What each brick held before anything was written.
+    held: RefCell<BTreeMap<u32, Held>>,
     pub(crate) tally: RefCell<Tally>,
 }
 
@@ -93,10 +99,15 @@ pub(crate) fn run(seed: u64) -> Tally {
         down: RefCell::default(),
         rotten: RefCell::default(),
         dead: RefCell::default(),
-        free: RefCell::default(),
+        long: RefCell::default(),
+        replaced: Cell::new(None),
+        held: RefCell::default(),
         tally: RefCell::default(),
     };
-    cluster.start();
+    cluster.start_meta();
+    (0..cluster.bricks)
+        .filter(|brick| Some(*brick) != storm.config.spare)
+        .for_each(|brick| cluster.start_brick(brick));
     let driver = cluster.sim.node("driver");
     cluster.sim.block_on("driver", storm.work(&driver));
     cluster.power_cut_all();
@@ -123,9 +134,10 @@ impl Storm<'_> {
     async fn work(&self, driver: &World) {
         let config = &self.config;
         driver.sleep(1_500_000).await;
-        create_volume(driver, config.code, config.unit, config.extent_stripes, config.groups).await;
+        create_volume_of(driver, config.geometry(), config.groups).await;
+        self.start_spare(driver).await;
         self.must(liveness::all_served(driver, config.bricks, &BTreeSet::new()).await);
-        *self.free.borrow_mut() = space::free(driver, config.bricks).await;
+        *self.held.borrow_mut() = space::held(driver, config.bricks).await;
         let a = Client::mount(self.cluster.sim.node("clienta"), config.budget, config.encode[0]).await;
         let b = Client::mount(self.cluster.sim.node("clientb"), config.budget, config.encode[1]).await;
         for client in [&a, &b] {
@@ -152,6 +164,9 @@ impl Storm<'_> {
         if !self.exceeds_tolerance(driver).await {
             self.rests(driver, &a).await;
         }
+        if config.long && !self.exceeds_tolerance(driver).await {
+            self.long_files_at_rest(driver, [&a, &b]).await;
+        }
         // Idle bricks fold: sometimes they are done before the power cut, sometimes it hits them at it.
         driver.sleep(self.prng.below(3_000_000)).await;
         for report in liveness::reports(driver, config.bricks).await {
@@ -160,7 +175,7 @@ impl Storm<'_> {
             tally.folded += report.folded;
         }
         // Clients that leave have told everything; of the others only what they made stable is known.
-        if self.prng.coin() && !self.inconclusive.get() {
+        if (self.prng.coin() || config.long) && !self.inconclusive.get() {
             for client in [&a, &b] {
                 let left = client.mount.leave(&client.world).await;
                 self.must(left.map_err(|error| format!("a client cannot leave: {error}")));
@@ -214,10 +229,40 @@ impl Storm<'_> {
             let checked = check.object(attr.object, attr.size.max(attr.stale_end), &mut compared).await;
             self.must(checked.map_err(|why| format!("{name}: {why}")));
         }
+        let long: Vec<(String, LongFile)> = self.long.borrow().clone().into_iter().collect();
+        for (name, file) in long {
+            let Ok(attr) = client.session.lookup(types::InodeId::ROOT, name.as_bytes()).await else {
+                continue;
+            };
+            let checked = check.stripes(attr.object, file.stripes(self.stripe), &mut compared).await;
+            self.must(checked.map_err(|why| format!("{name}: {why}")));
+        }
         let mut tally = self.tally.borrow_mut();
         tally.stripes_compared += compared.stripes;
         tally.units_compared += compared.units;
         tally.units_damaged += compared.damaged;
+    }
+
+    /// A long file comes and goes, a brick is replaced, and all that is there is verified and compared.
+    async fn long_files_at_rest(&self, driver: &World, clients: [&Client; 2]) {
+        let is_well = self.harmed().is_empty() && self.out(driver).await.is_empty();
+        if is_well && let Err(error) = self.long_file_comes_and_goes(driver, clients[0]).await {
+            let hopeless = self.exceeds_tolerance(driver).await || self.soon_lost_a_lease(driver).await;
+            assert!(hopeless, "seed {}: a long file at rest: {error}", self.seed);
+            return;
+        }
+        self.replace_a_brick(driver).await;
+        let verified = self.must(verify::all_groups(driver).await);
+        self.tally.borrow_mut().stripes_verified += verified.stripes;
+        assert!(
+            verified.damaged == 0 || !self.rotten.borrow().is_empty(),
+            "seed {}: {} stripes are damaged, and no fault did it",
+            self.seed,
+            verified.damaged
+        );
+        for client in clients {
+            self.compare_all(client, !self.inconclusive.get()).await;
+        }
     }
 
     pub(crate) fn must<T>(&self, checked: Result<T, String>) -> T {
@@ -291,6 +336,7 @@ impl Storm<'_> {
             }
             let done = match shared.filter(|_| self.prng.below(3) == 0) {
                 Some(handle) => self.shared_step(client, handle).await,
+                None if self.config.long && self.prng.coin() => self.long_step(client, who).await,
                 None => self.step(client, who, step).await,
             };
             if let Err(error) = done {
@@ -314,9 +360,12 @@ impl Storm<'_> {
         for brick in self.rotten.borrow().iter().filter(|_| self.prng.coin()) {
             self.dead.borrow_mut().insert(*brick);
         }
+        // The place of a replaced brick has another one.
+        let replaced = self.replaced.get();
+        unwell.retain(|brick| Some(*brick) != replaced);
         while unwell.len() < self.config.parity as usize {
             let brick = self.prng.below(u64::from(self.config.bricks)) as u32;
-            if unwell.insert(brick) {
+            if Some(brick) != replaced && unwell.insert(brick) {
                 self.dead.borrow_mut().insert(brick);
             }
         }
@@ -328,8 +377,8 @@ impl Storm<'_> {
         self.compare_shared(&client).await;
         if self.all_told.get() && !self.exceeds_tolerance_after_loss(&world).await {
             self.remove_all(&client).await;
-            let free = self.free.borrow().clone();
-            self.must(space::all_back(&world, self.config.bricks, &free).await);
+            let held = self.held.borrow().clone();
+            self.must(space::all_back(&world, self.config.bricks, &held).await);
             self.tally.borrow_mut().spaces_compared += 1;
         }
     }

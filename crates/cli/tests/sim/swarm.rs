@@ -1,6 +1,7 @@
 //! What a seed draws: its cluster, its clients, and its own mix of faults, some kinds of them on, the others off.
 
 use client::Encode;
+use types::{Code, Geometry};
 use world::sim::SimOptions;
 
 use crate::prng::Prng;
@@ -94,7 +95,19 @@ pub(crate) struct SwarmConfig {
     /// Transient faults that may be there at once.
     pub(crate) together: u32,
     pub(crate) persistent: Vec<(u32, PersistentFault)>,
+    /// Each client has a long file.
+    pub(crate) long: bool,
+    /// Files lie whole in one group.
+    pub(crate) whole_files: bool,
+    /// The brick that starts after the volume is made, and takes the place of one that is lost.
+    pub(crate) spare: Option<u32>,
 }
+
+/// One seed in so many has long files.
+const LONG_SEEDS: u64 = 10;
+
+/// Bytes of a unit, the fewest first.
+const UNITS: [u32; 3] = [4096, 8192, 16384];
 
 /// Codes with their slots and parity units.
 const CODES: [(&str, u32, u32); 6] =
@@ -118,7 +131,7 @@ impl SwarmConfig {
             code,
             slots,
             parity,
-            unit: prng.pick(&[4096, 8192, 16384]),
+            unit: prng.pick(&UNITS),
             extent_stripes: 1 + prng.below(8) as u32,
             groups: 1 + prng.below(8) as u32,
             bricks,
@@ -134,6 +147,31 @@ impl SwarmConfig {
             pace_us: prng.pick(&[300_000, 1_000_000, 2_000_000]),
             together: 1 + prng.below(2) as u32,
             persistent,
+            long: false,
+            whole_files: false,
+            spare: None,
         }
+        .with_long_files(seed)
+    }
+
+    /// The geometry of the volume.
+    pub(crate) fn geometry(&self) -> Geometry {
+        let code: Code = self.code.parse().expect("a code");
+        match self.whole_files {
+            true => Geometry::whole_files(code, self.unit).expect("a geometry"),
+            false => Geometry::new(code, self.unit, self.extent_stripes).expect("a geometry"),
+        }
+    }
+
+    /// Long files for some seeds. They have draws of their own: the others run as they would without.
+    fn with_long_files(self, seed: u64) -> SwarmConfig {
+        let prng = Prng::new(seed ^ 0x4c4f_4e47_0000);
+        let drawn = prng.below(LONG_SEEDS) == 0;
+        let long = std::env::var("SHOAL_LONG_FILES").map_or(drawn, |long| long == "1");
+        if !long {
+            return self;
+        }
+        let (unit, whole_files) = (UNITS[0], prng.below(4) == 0);
+        SwarmConfig { unit, long, whole_files, spare: Some(self.bricks), bricks: self.bricks + 1, ..self }
     }
 }

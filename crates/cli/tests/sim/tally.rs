@@ -44,6 +44,10 @@ pub(crate) struct Tally {
     pub(crate) units_damaged: u64,
     /// Runs whose space was compared at their end.
     pub(crate) spaces_compared: u64,
+    /// Long files that were made and removed at rest, bricks that others have replaced, and stripes that were verified then.
+    pub(crate) long_removed: u64,
+    pub(crate) replaced: u64,
+    pub(crate) stripes_verified: u64,
     /// The run ended early: more bricks were put Out than writes bear, or a client lost its lease.
     pub(crate) inconclusive: u64,
     /// A sum over the runs' traces.
@@ -72,6 +76,9 @@ impl Tally {
         self.units_compared += other.units_compared;
         self.units_damaged += other.units_damaged;
         self.spaces_compared += other.spaces_compared;
+        self.long_removed += other.long_removed;
+        self.replaced += other.replaced;
+        self.stripes_verified += other.stripes_verified;
         self.inconclusive += other.inconclusive;
         self.trace = self.trace.wrapping_add(other.trace);
     }
@@ -97,6 +104,9 @@ impl Tally {
             (self.units_damaged, "a unit found damaged at rest"),
             (self.writes_whole, "a write looked at as a whole"),
             (self.spaces_compared, "space compared"),
+            (self.long_removed, "a long file removed at rest"),
+            (self.replaced, "a brick replaced by another one"),
+            (self.stripes_verified, "a stripe verified"),
         ];
         let ways = ways.into_iter().filter_map(|(count, what)| none(count, what.to_owned()));
         faults.chain(branches).chain(ways).collect()
@@ -116,6 +126,11 @@ impl fmt::Display for Tally {
             self.stripes_compared, self.units_compared, self.units_damaged
         )?;
         writeln!(f, "  space at the end  {} runs", self.spaces_compared)?;
+        writeln!(
+            f,
+            "  long files        {} removed at rest, {} bricks replaced, {} stripes verified",
+            self.long_removed, self.replaced, self.stripes_verified
+        )?;
         writeln!(
             f,
             "  ways              {} staged, {} sent, {} patched, {} folded, {} decoded, {} retries",

@@ -279,6 +279,12 @@ impl Storm<'_> {
                 panic!("seed {}: {name} cannot be read: {error}", self.seed);
             }
         }
+        if let Err(error) = self.compare_long(client, exact).await {
+            if self.exceeds_tolerance_after_loss(&client.world).await {
+                return;
+            }
+            panic!("seed {}: a long file cannot be read: {error}", self.seed);
+        }
     }
 
     /// Removes every file.

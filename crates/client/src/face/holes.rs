@@ -40,7 +40,7 @@ impl Session {
         self.modes.revalidate_if_shared(&file).await?;
         let size = file.lock().size;
         let extent =
-            u64::from(self.link.routes.geometry().extent_stripes()) * self.link.routes.stripe_bytes() as u64;
+            u64::from(self.link.routes.geometry().search_stripes()) * self.link.routes.stripe_bytes() as u64;
         let mut at = offset;
         // Begin with one extent, then double the number: usually the answer is near.
         let mut extents = 1_u64;

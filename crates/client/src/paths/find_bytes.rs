@@ -51,7 +51,7 @@ impl Io {
         // meanwhile are then found at the primary.
         let own: BTreeSet<u64> =
             file.lock().stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect();
-        let most = u64::from(self.link.routes.geometry().extent_stripes()) * ROWS_AT_ONCE as u64;
+        let most = u64::from(self.link.routes.geometry().search_stripes()) * ROWS_AT_ONCE as u64;
         let (exist, mut upto) = match stripes.end - stripes.start > most {
             true => self.find_stripes(file, range.clone()).await?,
             false => (vec![stripes], range.end),
@@ -76,9 +76,9 @@ impl Io {
         runs.iter().flat_map(|run| self.rows(run.clone())).collect()
     }
 
-    /// Splits a range of stripes at the ends of extents.
+    /// Splits a range of stripes at the ends of extents, or of parts of a whole file.
     fn rows(&self, stripes: Range<u64>) -> Vec<Row> {
-        let most = u64::from(self.link.routes.geometry().extent_stripes());
+        let most = u64::from(self.link.routes.geometry().search_stripes());
         let mut rows = Vec::new();
         let mut first = stripes.start;
         while first < stripes.end {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use types::limits::BLOCK;
+use types::limits::{BLOCK, EXTENT_STRIPES_MAX};
 use types::messages::brick::{BytesFound, FindBytes};
 use types::{Epoch, Geometry, Refusal, StripeKey};
 
@@ -41,13 +41,14 @@ impl Server {
     }
 }
 
-/// Refuses stripes of several extents, and more bytes than an answer can name.
+/// Refuses stripes of several extents, more than the largest extent has, and more bytes than an answer can name.
 fn check_range(geometry: &Geometry, find: &FindBytes) -> Result<(), Refusal> {
     let more = u64::from(find.stripes).checked_sub(1).ok_or(Refusal::Malformed)?;
     let last = find.key.stripe.checked_add(more).ok_or(Refusal::Malformed)?;
     let bytes = u64::from(find.stripes) * geometry.stripe() as u64;
     let one_extent = geometry.extent(find.key.stripe) == geometry.extent(last);
-    if one_extent && u32::try_from(bytes).is_ok() { Ok(()) } else { Err(Refusal::Malformed) }
+    let few = find.stripes <= EXTENT_STRIPES_MAX && u32::try_from(bytes).is_ok();
+    if one_extent && few { Ok(()) } else { Err(Refusal::Malformed) }
 }
 
 /// Where a stripe may have bytes other than zeros: units up to their last block, and overlays.
@@ -56,4 +57,25 @@ fn bytes_of(geometry: &Geometry, shape: &Shape) -> Vec<Range<usize>> {
     let units = shape.unit_blocks.iter().enumerate().take(geometry.code().k());
     let bases = units.map(|(index, blocks)| index * unit..index * unit + *blocks as usize * BLOCK);
     bases.filter(|range| !range.is_empty()).chain(shape.overlays.iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{GroupId, ObjectId, VolumeId};
+
+    #[test]
+    fn a_question_about_a_whole_file_is_bounded() {
+        let geometry = Geometry::whole_files("1+0".parse().expect("a code"), 4096).expect("a geometry");
+        let group = GroupId { volume: VolumeId(1), index: 0 };
+        let ask = |stripe, stripes| {
+            check_range(
+                &geometry,
+                &FindBytes { group, key: StripeKey { object: ObjectId(1), stripe }, stripes },
+            )
+        };
+        assert_eq!(ask(1 << 40, EXTENT_STRIPES_MAX), Ok(()));
+        assert_eq!(ask(0, EXTENT_STRIPES_MAX + 1), Err(Refusal::Malformed));
+        assert_eq!(ask(u64::MAX, 2), Err(Refusal::Malformed));
+    }
 }

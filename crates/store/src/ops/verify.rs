@@ -178,7 +178,10 @@ impl Server {
     /// Reads a unit at the identity that the parity was made with, or the newest one if no live parity remembers an
     /// identity.
     async fn verify_read(&self, stripe: &Stripe<'_>, slot: usize, is_parity: bool) -> Result<Found, Refusal> {
-        let absent = slot < stripe.geometry.code().k() && stripe.unit_len(slot) == 0;
+        let k = stripe.geometry.code().k();
+        // A stripe of zeros has no bytes on any slot, and a slot that was brought level since knows nothing of it.
+        let absent =
+            if slot < k { stripe.unit_len(slot) == 0 } else { (0..k).all(|unit| stripe.unit_len(unit) == 0) };
         let identity = stripe.shape.identity_of(slot);
         let none = identity == Seq::NONE || (is_parity && absent);
         if is_parity && none {

@@ -1,5 +1,6 @@
 //! Records as bytes. Decoding never panics and never allocates more than the input's length allows.
 
+use crate::limits::EXTENT_WHOLE_FILE;
 use crate::{
     BrickId, ClientId, ClientSeq, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId,
     MapVersion, NodeId, ObjectId, Seq, StripeKey, VolumeId, cost,
@@ -293,7 +294,11 @@ impl Codec for Geometry {
     fn decode(reader: &mut Reader<'_>) -> Result<Geometry, DecodeError> {
         let code =
             Code::new(u8::decode(reader)?, u8::decode(reader)?).map_err(|_| DecodeError::OutOfRange)?;
-        Geometry::new(code, u32::decode(reader)?, u32::decode(reader)?).map_err(|_| DecodeError::OutOfRange)
+        let geometry = match (u32::decode(reader)?, u32::decode(reader)?) {
+            (unit, EXTENT_WHOLE_FILE) => Geometry::whole_files(code, unit),
+            (unit, extent_stripes) => Geometry::new(code, unit, extent_stripes),
+        };
+        geometry.map_err(|_| DecodeError::OutOfRange)
     }
 
     fn sample(n: &mut u8) -> Geometry {

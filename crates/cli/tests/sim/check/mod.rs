@@ -5,3 +5,4 @@ pub(crate) mod history;
 pub(crate) mod liveness;
 pub(crate) mod parity;
 pub(crate) mod space;
+pub(crate) mod verify;

@@ -44,12 +44,22 @@ impl<'a> ParityCheck<'a> {
 
     /// Compares every stripe of an object of so many bytes, at rest.
     pub(crate) async fn object(&self, object: ObjectId, size: u64, sum: &mut Compared) -> Result<(), String> {
+        self.stripes(object, 0..self.geometry.stripes(size), sum).await
+    }
+
+    /// Compares some stripes of an object, at rest.
+    pub(crate) async fn stripes(
+        &self,
+        object: ObjectId,
+        stripes: impl Iterator<Item = u64>,
+        sum: &mut Compared,
+    ) -> Result<(), String> {
         let geometry = &self.geometry;
         let (volume, groups) = {
             let volume = self.volume.borrow();
             (volume.id, volume.groups.len() as u32)
         };
-        for stripe in 0..geometry.stripes(size) {
+        for stripe in stripes {
             let id = group_of(volume, object, geometry.extent(stripe), groups);
             self.stripe(id, StripeKey { object, stripe }, sum).await?;
         }

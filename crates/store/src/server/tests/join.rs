@@ -2,7 +2,7 @@
 //! then M other bricks are taken away and every byte is compared.
 
 use types::Seq;
-use types::messages::brick::UnitList;
+use types::messages::brick::{UnitList, Verify};
 
 use super::cluster::{AdmitBehavior, TestCluster, UNIT, Workload};
 use super::*;
@@ -270,6 +270,31 @@ fn an_empty_brick_takes_the_place() {
                 cluster.crash_and_expire(slot);
                 cluster.replace(slot, k + m);
                 cluster.wait_rejoined(&workload, slot, &what).await;
+            });
+        }
+    }
+}
+
+/// Of a stripe of zeros there is nothing that the new brick could get. So it knows nothing of the stripe, and that is
+/// no mismatch.
+#[test]
+fn a_stripe_of_zeros_fits_a_slot_that_never_had_it() {
+    for (k, m) in CODES {
+        for slot in 0..k + m {
+            let what = format!("{k}+{m}, slot {slot}");
+            let cluster = TestCluster::new(1, k, m, 1, ROOM);
+            let mut workload = Workload::new(&cluster);
+            cluster.sim.block_on("client", async {
+                let stripe = workload.client.geometry.stripe();
+                workload.write_whole(key(0), 7).await;
+                workload.write(key(0), 0, stripe, None).await;
+                cluster.crash_and_expire(slot);
+                cluster.replace(slot, k + m);
+                cluster.wait_live(&workload.client.world, slot, &what).await;
+                let verify = Verify { group: GROUP, after: None, limit: 100 };
+                let (found, _) =
+                    workload.client.call(&verify, Buf::empty()).await.expect("the primary compares");
+                assert_eq!((found.mismatched, found.damaged), (vec![], vec![]), "{what}");
             });
         }
     }
