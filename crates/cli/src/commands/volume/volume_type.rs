@@ -187,6 +187,7 @@ mod tests {
                 groups,
                 same_node: true,
                 block: None,
+                tuning: String::new(),
             })
         };
         let code = |code: &str| code.parse().expect("a code");
