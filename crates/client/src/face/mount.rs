@@ -15,7 +15,7 @@ use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
 use types::tuning::{Key, TuningError, Value, check_file_changes};
-use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, Tuning, VolumeId};
+use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
 use world::{CallError, Peers, World};
 
 use crate::cuts::zeroing::Zeroings;

@@ -90,8 +90,16 @@ impl Session {
         let at_once = truncate && fresh;
         let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
         let names::Opened { attr, mode } = self.link.change(request).await?;
+        // Before anything else: if the service restarts now, it must be told of this open too.
+        file.lock().count_open(write);
         let left = opening.left(&attr, mode);
-        let attr = self.yield_to(&file, attr, left).await?;
+        let attr = match self.yield_to(&file, attr, left).await {
+            Ok(attr) => attr,
+            Err(error) => {
+                self.report_close(&file, write);
+                return Err(error);
+            }
+        };
         entered.file = None;
         let mut opened = self.opened(file, attr, mode, opening, write);
         if truncate && !at_once {
@@ -126,6 +134,17 @@ impl Session {
         Ok(attr)
     }
 
+    /// Lets the background report a close to the service.
+    fn report_close(&self, file: &Arc<OpenFile>, write: bool) {
+        {
+            let mut state = file.lock();
+            if !state.fenced {
+                state.releases.push(write);
+            }
+        }
+        self.mount.unstable.flow.queue_report(file);
+    }
+
     /// Creates a file and opens it for writing.
     pub async fn create(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
         self.mount.files.check_open_files(None)?;
@@ -135,6 +154,7 @@ impl Session {
         let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
         let Created { attr, mode, parent } = self.link.change(request).await?;
         let (file, _) = self.mount.files.get_file(attr.inode);
+        file.lock().count_open(true);
         Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
     }
 
@@ -158,7 +178,6 @@ impl Session {
         }
         state.set_version(&attr, self.mount.files.take_kept_pages(file.inode));
         tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
-        state.count_open(write);
         state.write_handles += u32::from(write);
         let attr = state.view(attr);
         let error_cursor = ErrorCursor::begin(&state.wb_errors);
@@ -181,13 +200,8 @@ impl Session {
             self.mount.unstable.seal_all(file);
             self.mount.unstable.enqueue_all(file);
         }
-        {
-            let mut state = file.lock();
-            state.write_handles -= u32::from(write);
-            if !state.fenced {
-                state.releases.push(write);
-            }
-        }
+        file.lock().write_handles -= u32::from(write);
+        self.report_close(file, write);
         self.mount.files.put_file(file);
         self.mount.unstable.flow.queue_report(file);
         Ok(())
