@@ -237,9 +237,14 @@ impl Mount {
         TuningReport { volume, mount, file, effective, class, rereads }
     }
 
-    /// What has entered each translator so far, from the top down.
+    /// What has entered each translator so far, from the top down, and last what went to bricks.
     pub fn layer_counters(&self) -> Vec<LayerCounters> {
         self.layer_counts.all()
+    }
+
+    /// The same of one file since it was opened. `None` if it is not open here.
+    pub fn file_layer_counters(&self, inode: InodeId) -> Option<Vec<LayerCounters>> {
+        self.files.file(inode).map(|file| self.layer_counts.of_file(&file.layer_counts))
     }
 
     /// The kernel caches what is read through this handle, and reads ahead itself.

@@ -51,6 +51,7 @@ impl Session {
             unstable: unstable.clone(),
             atimes: pending.clone(),
             coder: mount.coder.clone(),
+            layer_counts: mount.layer_counts.clone(),
         });
         let modes = Rc::new(Modes {
             link: link.clone(),

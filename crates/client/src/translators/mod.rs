@@ -168,7 +168,7 @@ pub struct Below<'a> {
 impl<'a> Below<'a> {
     /// Reads a range.
     pub fn read(self, read: Read<'a>) -> Answer<'a, Buf> {
-        self.stack.counts.read(self.index(), read.len);
+        self.stack.counts.read(&read.file.layer_counts, self.index(), read.len);
         match self.next() {
             Some((layer, below)) => layer.read(read, below),
             None => self.stack.end.read(read),
@@ -177,7 +177,7 @@ impl<'a> Below<'a> {
 
     /// Writes a range.
     pub fn write(self, write: Write<'a>) -> Answer<'a, ()> {
-        self.stack.counts.write(self.index(), write.bytes.len());
+        self.stack.counts.write(&write.file.layer_counts, self.index(), write.bytes.len());
         match self.next() {
             Some((layer, below)) => layer.write(write, below),
             None => self.stack.end.write(write),
