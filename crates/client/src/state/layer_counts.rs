@@ -39,7 +39,8 @@ impl Layer {
     }
 
     fn counters(&self, name: &'static str) -> LayerCounters {
-        let [reads, read_bytes, writes, written_bytes] = [0, 1, 2, 3].map(|i| self.0[i].load(Ordering::Relaxed));
+        let [reads, read_bytes, writes, written_bytes] =
+            [0, 1, 2, 3].map(|i| self.0[i].load(Ordering::Relaxed));
         LayerCounters { name, reads, read_bytes, writes, written_bytes }
     }
 }
@@ -101,7 +102,9 @@ impl LayerCounts {
     fn shown<'a>(&self, layer: impl Fn(usize) -> Option<&'a Layer>) -> Vec<LayerCounters> {
         let named = (1..).zip(self.names().iter().copied()).chain([(BRICKS, BRICKS_NAME)]);
         let zero = |name| LayerCounters { name, ..LayerCounters::default() };
-        named.map(|(place, name)| layer(place).map_or_else(|| zero(name), |layer| layer.counters(name))).collect()
+        named
+            .map(|(place, name)| layer(place).map_or_else(|| zero(name), |layer| layer.counters(name)))
+            .collect()
     }
 
     fn names(&self) -> &[&'static str] {

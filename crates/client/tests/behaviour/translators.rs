@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use client::{
-    Answer, Below, Class, Encode, Flush, Flushed, Mount, MountOptions, Read, SetAttrs, Translator, Until, Write,
+    Answer, Below, Class, Encode, Flush, Flushed, Mount, MountOptions, Read, SetAttrs, Translator, Until,
+    Write,
 };
 use types::Buf;
 use types::messages::cluster::Mode;
@@ -143,7 +144,8 @@ fn the_last_layer_is_what_bricks_are_asked() {
         let other = session.create(ROOT, b"other", OWNER).await.unwrap();
         let before = cluster.known().written;
         session.write(other.handle, 100, &[1; 1000]).await.unwrap();
-        assert_eq!(of_bricks(&mount.file_layer_counters(other.attr.inode).unwrap()), [0; 4], "it is gathered");
+        let gathered = of_bricks(&mount.file_layer_counters(other.attr.inode).unwrap());
+        assert_eq!(gathered, [0; 4], "it is gathered");
         session.fsync(other.handle).await.unwrap();
         assert_eq!(cluster.known().written - before, 1000);
         assert_eq!(of_bricks(&mount.file_layer_counters(other.attr.inode).unwrap()), [0, 0, 1, 1000]);
