@@ -70,7 +70,7 @@ fn a_page_that_is_too_large_is_seen_and_named() {
     assert_eq!(layer(&seen, "bricks")["reads"]["amplification"], Value::Null);
     assert_eq!(settings(&seen), ["io-cache.page=4K"], "{seen:#}");
     let said = fixture.must(&["xray", text(&path), "--once"]).stdout;
-    let command = format!("`shoal tune {} io-cache.page=4K`", path.display());
+    let command = format!("try: shoal tune {} io-cache.page=4K", path.display());
     assert!(
         said.contains("its page of 128K is larger than their 4K reads") && said.contains(&command),
         "{said}"

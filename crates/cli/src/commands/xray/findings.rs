@@ -219,9 +219,7 @@ mod tests {
     #[test]
     fn the_share_of_the_cache_is_told_and_is_not_wrong() {
         let mut flows = reads(100, 4096, 4096);
-        for below in 2..5 {
-            flows[below] = [8, 8 * 4096, 0, 0];
-        }
+        flows[2..].fill([8, 8 * 4096, 0, 0]);
         let told = ("92 % of the bytes that programs read come from io-cache".to_owned(), None);
         assert_eq!(only(flows, &Contents::default()), told);
     }

@@ -77,7 +77,7 @@ impl Report {
         let found = findings(&self.layers, &self.settings);
         let is_good = found.iter().all(|finding| finding.setting.is_none());
         let one = |finding: &Finding| match self.command(finding) {
-            Some(command) => format!("{}: `{command}`", finding.sentence),
+            Some(command) => format!("{}\n  try: {command}", finding.sentence),
             None => finding.sentence.clone(),
         };
         let good = is_good.then(|| "nothing is wrong: no setting would save much".to_owned());
@@ -160,7 +160,7 @@ mod tests {
         );
         assert_eq!(rows[4], ["io-cache", "256", "1.0", "4K", "32.00", "0", "0.0", "-", "-"]);
         assert_eq!(rows[7], ["bricks", "256", "32.0", "128K", "-", "0", "0.0", "-", "-"]);
-        assert!(text.ends_with(": `shoal tune '/mnt/a file' io-cache.page=4K`\n"), "{text}");
+        assert!(text.ends_with("\n  try: shoal tune '/mnt/a file' io-cache.page=4K\n"), "{text}");
     }
 
     #[test]
