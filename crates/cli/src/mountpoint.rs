@@ -15,7 +15,7 @@ use crate::run_files::{self, RunFile};
 pub(crate) const FS_TYPE: &str = "fuse.shoal";
 
 /// A mount of Shoal as the kernel lists it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mounted {
     pub(crate) dir: PathBuf,
     pub(crate) fs_type: String,

@@ -78,9 +78,9 @@ fn a_translator_knows_no_other_one() {
         for path in imports(&text) {
             let mut parts = path.split("::");
             if parts.next() == Some("translators") {
-                // Nothing comes after `translators::` where names from mod.rs follow in braces.
+                // Nothing comes after `translators::` where names of the stack follow in braces.
                 let other = parts.next().unwrap_or("");
-                let is_end = own == "mod" && other == "write_behind";
+                let is_end = own == "stack" && other == "write_behind";
                 assert!(other == own || other.is_empty() || is_end, "{name}: `crate::{path}`");
             }
         }

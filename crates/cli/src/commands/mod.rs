@@ -15,3 +15,4 @@ pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod up;
 pub(crate) mod volume;
+pub(crate) mod xray;

@@ -1,6 +1,6 @@
 //! `shoal tune`: shows and changes the settings of the client's translators, while they are in use.
 
-mod control_file;
+pub(crate) mod control_file;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use crate::output::{Output, table};
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote};
 
-use self::control_file::{Contents, ControlFile};
+use self::control_file::{Contents, Control, ControlFile};
 
 /// Shows and changes how a volume, a mount or an open file caches, reads ahead and writes behind
 #[derive(Args)]
@@ -150,28 +150,33 @@ fn tune_volume(name: &str, changes: &str, remote: &Remote, map: &ClusterMap) -> 
     Ok(Tuned { level: Level::Volume, volume: name.to_owned(), volume_tuning: tuning, ..Tuned::default() })
 }
 
-fn tune_path(target: &str, changes: &str, path: &Path) -> anyhow::Result<Tuned> {
-    let mounts = mounted()?;
-    let mount = mount_of(path, &mounts).filter(|mount| mount.fs_type == FS_TYPE);
-    let Mounted { dir, source, .. } = mount.ok_or_else(|| {
+/// The mount that a path is on, and the inode if it is a file and not a directory. The path has no symbolic links; a
+/// command's user has called it `target`.
+pub(crate) fn place(command: &str, target: &str, path: &Path) -> anyhow::Result<(Mounted, Option<u64>)> {
+    let mount = mount_of(path, &mounted()?).filter(|mount| mount.fs_type == FS_TYPE).cloned();
+    let mount = mount.ok_or_else(|| {
         let what = format!("{target} is not on a mount of Shoal");
         problem(what, "a directory of a mount or a file that is open there; `shoal status` shows the mounts")
     })?;
     let attr = fs::metadata(path).with_context(|| format!("cannot look at {target}"))?;
-    let inode = match attr.file_type() {
-        kind if kind.is_dir() => None,
-        kind if kind.is_file() => Some(attr.ino()),
+    match attr.file_type() {
+        kind if kind.is_dir() => Ok((mount, None)),
+        kind if kind.is_file() => Ok((mount, Some(attr.ino()))),
         _ => {
-            let what = format!("{target} is neither a directory nor a regular file, and has no settings");
-            return Err(problem(what, format!("`shoal tune {}` for the mount", dir.display())));
+            let what = format!("{target} is neither a directory nor a regular file");
+            Err(problem(what, format!("`shoal {command} {}` for the mount", mount.dir.display())))
         }
-    };
+    }
+}
+
+fn tune_path(target: &str, changes: &str, path: &Path) -> anyhow::Result<Tuned> {
+    let (Mounted { dir, source, .. }, inode) = place("tune", target, path)?;
     let scope = inode.map(|inode| format!("file {inode} ")).unwrap_or_default();
     if inode.is_some() {
         check_file_changes(changes).map_err(|error| refused(&error, target))?;
     }
     // For a file the daemon is told which one to show.
-    let mut control = ControlFile::open(dir, inode.is_some() || !changes.is_empty())?;
+    let mut control = ControlFile::open(&dir, Control::Tune, inode.is_some() || !changes.is_empty())?;
     if inode.is_some() || !changes.is_empty() {
         control.write(&format!("{scope}{changes}\n"))?.map_err(|reason| {
             let place = dir.display();
@@ -189,7 +194,7 @@ fn tune_path(target: &str, changes: &str, path: &Path) -> anyhow::Result<Tuned> 
     let Contents { volume, mount, file, effective, work, .. } = control.read()?;
     Ok(Tuned {
         level: if inode.is_some() { Level::File } else { Level::Mount },
-        volume: source.strip_prefix("shoal:").unwrap_or(source).to_owned(),
+        volume: source.strip_prefix("shoal:").unwrap_or(&source).to_owned(),
         dir: Some(dir.clone()),
         path: inode.map(|_| path.to_owned()),
         volume_tuning: volume,

@@ -93,6 +93,7 @@ pages! {
     replace_a_disk "docs/guide/replace-a-disk.md"
     several_machines "docs/guide/several-machines.md"
     tune "docs/guide/tune.md"
+    xray "docs/guide/xray.md"
 }
 
 /// The beginning of each shell. Its environment has the rest of this file's tables.

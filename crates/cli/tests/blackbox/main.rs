@@ -29,6 +29,7 @@
 //! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
 //! | `paper.rs` | the experiments of a paper, in small |
 //! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
+//! | `xray.rs` | what each layer of a mount reads and writes |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
@@ -69,3 +70,4 @@ mod tune;
 mod turns;
 mod verify;
 mod volume_types;
+mod xray;

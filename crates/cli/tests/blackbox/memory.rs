@@ -58,7 +58,11 @@ fn daemons_stay_within_their_memory() {
     // Around the kernel's cache, so that the mount caches and reads ahead itself.
     together(|reader| {
         let mut buf = vec![0; 64 << 10];
-        let direct = OpenOptions::new().read(true).custom_flags(nix::libc::O_DIRECT).open(file(reader)).expect("the file");
+        let direct = OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_DIRECT)
+            .open(file(reader))
+            .expect("the file");
         for _ in 0..2 {
             for offset in (0..LEN).step_by(64 << 10) {
                 assert_eq!(direct.read_at(&mut buf, offset as u64).expect("readable"), 64 << 10);

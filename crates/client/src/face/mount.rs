@@ -7,8 +7,8 @@
 //! (each at most twice its length), a copy of each piece of several spans in flight (at most 256 KiB, 16 at a time
 //! per thread), and free pages that `types::buf` keeps.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use layout::Coder;
 use types::limits::{LEASE_US, PLACE_MAX};
@@ -109,7 +109,8 @@ impl Mount {
         let stripe = view.geometry.stripe().next_power_of_two() as u64;
         let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
         let rest = options.memory_budget.saturating_sub(budget);
-        let (cache_usual, ahead) = ((options.memory_budget / 4).min(rest / 2), (options.memory_budget / 8).min(rest / 4));
+        let (cache_usual, ahead) =
+            ((options.memory_budget / 4).min(rest / 2), (options.memory_budget / 8).min(rest / 4));
         tracing::info!(%volume, client = %joined.client, "mounted");
         let lease = LeaseState::new(joined.client, sent + LEASE_US);
         let coder = Arc::new(Coder::new(view.geometry.code()));
@@ -231,7 +232,9 @@ impl Mount {
         let file = open.as_ref().map(|file| file.lock().tuning).unwrap_or_default();
         let stripe = self.geometry().stripe() as u64;
         let mut effective = match &open {
-            Some(file) => self.tunings.settings(file, file.in_kernel.load(Ordering::Relaxed)).as_tuning(stripe),
+            Some(file) => {
+                self.tunings.settings(file, file.in_kernel.load(Ordering::Relaxed)).as_tuning(stripe)
+            }
             None => mount.or(&volume),
         };
         if effective.get(Key::IoCacheSize).is_none() {
@@ -241,9 +244,14 @@ impl Mount {
         TuningReport { volume, mount, file, effective, class, rereads }
     }
 
-    /// What has entered each translator so far, from the top down.
+    /// What has entered each translator so far, from the top down, and last what went to bricks.
     pub fn layer_counters(&self) -> Vec<LayerCounters> {
         self.layer_counts.all()
+    }
+
+    /// The same of one file since it was opened. `None` if it is not open here.
+    pub fn file_layer_counters(&self, inode: InodeId) -> Option<Vec<LayerCounters>> {
+        self.files.file(inode).map(|file| self.layer_counts.of_file(&file.layer_counts))
     }
 
     /// The kernel caches what is read through this handle, and reads ahead itself.

@@ -51,6 +51,7 @@ impl Session {
             unstable: unstable.clone(),
             atimes: pending.clone(),
             coder: mount.coder.clone(),
+            layer_counts: mount.layer_counts.clone(),
         });
         let modes = Rc::new(Modes {
             link: link.clone(),
@@ -68,12 +69,20 @@ impl Session {
             zeroings: mount.zeroings.clone(),
         });
         let write_behind = Rc::new(WriteBehind { link: link.clone(), unstable, io: io.clone() });
-        let mut layers: Vec<Rc<dyn Translator>> =
-            mount.translators.iter().map(|make| make()).collect();
+        let mut layers: Vec<Rc<dyn Translator>> = mount.translators.iter().map(|make| make()).collect();
         layers.push(Rc::new(Auto { tunings: mount.tunings.clone(), recent: mount.recent.clone() }));
-        layers.push(Rc::new(IoCache { pages: mount.pages.clone(), usual: mount.cache_usual, most: mount.cache_most }));
+        layers.push(Rc::new(IoCache {
+            pages: mount.pages.clone(),
+            usual: mount.cache_usual,
+            most: mount.cache_most,
+        }));
         layers.push(Rc::new(ReadAhead { link: link.clone(), shared: mount.ahead.clone() }));
-        let stack = Rc::new(Stack::new(layers, write_behind.clone(), mount.layer_counts.clone(), mount.tunings.clone()));
+        let stack = Rc::new(Stack::new(
+            layers,
+            write_behind.clone(),
+            mount.layer_counts.clone(),
+            mount.tunings.clone(),
+        ));
         let atimes = Rc::new(Atimes { link: link.clone(), pending });
         Session { mount, link, io, modes, cuts, write_behind, stack, atimes }
     }

@@ -7,6 +7,7 @@ use layout::Coder;
 
 use crate::routes::link::Link;
 use crate::state::atime::PendingAtimes;
+use crate::state::layer_counts::LayerCounts;
 use crate::state::open_files::OpenFiles;
 use crate::unstable::Unstable;
 
@@ -18,4 +19,6 @@ pub(crate) struct Io {
     pub(crate) atimes: Arc<PendingAtimes>,
     /// Encodes whole stripes.
     pub(crate) coder: Arc<Coder>,
+    /// Counts what goes to bricks.
+    pub(crate) layer_counts: Arc<LayerCounts>,
 }

@@ -89,7 +89,7 @@ impl Io {
         let (own, fetched) = (plan.dirty_ranges.len(), plan.parts.len());
         tracing::debug!(stage = %ReadStage::Own, inode = %file.inode, offset, len, own, fetched, "reading");
         self.link.routes.counts.count(Counter::ReadBytes, len as u64);
-        let mut fetched = self.fetch(&plan.parts).await?;
+        let mut fetched = self.fetch(file, &plan.parts).await?;
         if let (true, [(_, bytes)]) = (plan.dirty_ranges.is_empty(), fetched.as_mut_slice())
             && bytes.len() == len
         {
@@ -142,16 +142,16 @@ impl Io {
     }
 
     /// Fetches parts, several of them concurrently. Parts that fail are read through the primaries.
-    async fn fetch(&self, parts: &[Part]) -> Result<Vec<(Part, Buf)>, ClientError> {
+    async fn fetch(&self, file: &OpenFile, parts: &[Part]) -> Result<Vec<(Part, Buf)>, ClientError> {
         if let [one] = parts {
-            return match self.read_unit(*one).await {
+            return match self.read_unit(file, *one).await {
                 Some(bytes) => Ok(vec![(*one, bytes)]),
-                None => self.read_degraded(vec![*one]).await,
+                None => self.read_degraded(file, vec![*one]).await,
             };
         }
         let (direct, lost): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| self.has_brick(part));
-        let asked = join_all(direct.iter().map(|part| self.read_unit(*part)));
-        let (asked, decoded) = join(asked, self.read_degraded(lost)).await;
+        let asked = join_all(direct.iter().map(|part| self.read_unit(file, *part)));
+        let (asked, decoded) = join(asked, self.read_degraded(file, lost)).await;
         let mut fetched = decoded?;
         let mut failed = Vec::new();
         for (part, bytes) in direct.into_iter().zip(asked) {
@@ -160,7 +160,7 @@ impl Io {
                 None => failed.push(part),
             }
         }
-        fetched.extend(self.read_degraded(failed).await?);
+        fetched.extend(self.read_degraded(file, failed).await?);
         Ok(fetched)
     }
 
@@ -173,7 +173,7 @@ impl Io {
     }
 
     /// Reads a part from the brick of its unit. `None` if the primary must be asked.
-    async fn read_unit(&self, part: Part) -> Option<Buf> {
+    async fn read_unit(&self, file: &OpenFile, part: Part) -> Option<Buf> {
         let route = self.link.routes.route(part.key);
         let (brick, address) = route.live(part.slot)?;
         if self.link.routes.is_suspect(brick, self.link.world.now()) {
@@ -181,6 +181,7 @@ impl Io {
         }
         let (slot, offset, len) = (part.slot as u8, part.in_unit as u32, part.len as u32);
         let request = ReadUnit { group: route.group, key: part.key, slot, offset, len };
+        self.layer_counts.read_brick(&file.layer_counts, part.len);
         let asked =
             self.link.peers.call_within(READ_UNIT_US, address, route.epoch, &request, Buf::empty()).await;
         match asked {

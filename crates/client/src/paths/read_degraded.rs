@@ -8,11 +8,16 @@ use crate::error::ClientError;
 use crate::paths::Io;
 use crate::paths::read::Part;
 use crate::state::counters::Counter;
+use crate::state::open_file::OpenFile;
 
 impl Io {
     /// Reads parts that could not be read from their own bricks: one request per stripe to its primary, which
     /// decodes.
-    pub(crate) async fn read_degraded(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
+    pub(crate) async fn read_degraded(
+        &self,
+        file: &OpenFile,
+        parts: Vec<Part>,
+    ) -> Result<Vec<(Part, Buf)>, ClientError> {
         let mut stripes: Vec<Vec<Part>> = Vec::new();
         for part in parts {
             match stripes.last_mut() {
@@ -20,16 +25,16 @@ impl Io {
                 _ => stripes.push(vec![part]),
             }
         }
-        let each = join_all(stripes.into_iter().map(|parts| self.read_span(parts))).await;
+        let each = join_all(stripes.into_iter().map(|parts| self.read_span(file, parts))).await;
         each.into_iter().collect::<Result<Vec<_>, _>>().map(|stripes| stripes.into_iter().flatten().collect())
     }
 
     /// Reads the range that spans some parts of one stripe, and splits it into the parts.
-    async fn read_span(&self, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
+    async fn read_span(&self, file: &OpenFile, parts: Vec<Part>) -> Result<Vec<(Part, Buf)>, ClientError> {
         let key = parts[0].key;
         let start = parts.iter().map(|p| p.in_stripe).min().unwrap_or(0);
         let end = parts.iter().map(|p| p.in_stripe + p.len).max().unwrap_or(0);
-        let span = self.read_at_primary(key, start, end - start).await?;
+        let span = self.read_at_primary(file, key, start, end - start).await?;
         let cut = |part: Part| {
             let from = (part.in_stripe - start).min(span.len());
             let to = (part.in_stripe - start + part.len).min(span.len());
@@ -39,9 +44,18 @@ impl Io {
     }
 
     /// Reads a range of a stripe through the primary, with retries.
-    async fn read_at_primary(&self, key: StripeKey, offset: usize, len: usize) -> Result<Buf, ClientError> {
+    async fn read_at_primary(
+        &self,
+        file: &OpenFile,
+        key: StripeKey,
+        offset: usize,
+        len: usize,
+    ) -> Result<Buf, ClientError> {
         let (offset, len) = (offset as u32, len as u32);
-        let request = |group| ReadStripe { group, key, offset, len };
+        let request = |group| {
+            self.layer_counts.read_brick(&file.layer_counts, len as usize);
+            ReadStripe { group, key, offset, len }
+        };
         let (reply, bytes) = self.link.ask_primary_again(key, request).await?;
         if bytes.len() > len as usize {
             return Err(ClientError::BadReply);

@@ -16,6 +16,7 @@ use types::{Buf, BufMut};
 
 use crate::paths::Io;
 use crate::paths::write::OutgoingWrite;
+use crate::state::open_file::OpenFile;
 
 /// Timeout after which the stripe goes through its primary, in microseconds. It is longer than the lease of a silent
 /// brick, because until that lease ends the primary would wait for the brick too.
@@ -24,7 +25,7 @@ const _: () = assert!(STAGE_US > LEASE_US + LEASE_MARGIN_US + HEARTBEAT_US);
 
 impl Io {
     /// Stages a stripe's units on the bricks of its live slots. True if all of them have answered.
-    pub(crate) async fn stage(&self, outgoing: &OutgoingWrite, stripe: &Buf) -> bool {
+    pub(crate) async fn stage(&self, file: &OpenFile, outgoing: &OutgoingWrite, stripe: &Buf) -> bool {
         let now = self.link.world.now();
         let code = self.link.routes.geometry().code();
         let live: Vec<(usize, _)> =
@@ -43,6 +44,7 @@ impl Io {
                 slot: slot as u8,
                 crcs: crc_blocks(&unit),
             };
+            self.layer_counts.write_brick(&file.layer_counts, unit.len());
             async move {
                 let answer = self.link.peers.call(address, outgoing.route.epoch, &request, unit).await;
                 if let Err(error) = &answer {

@@ -117,7 +117,7 @@ impl Io {
         let Some(claim) = Claim::take(&self.unstable, file, stripe) else { return };
         tracing::debug!(stage = %WriteStage::Claimed, inode = %file.inode, stripe, "sending");
         while let Some(outgoing) = self.next_outgoing(&claim) {
-            match self.send(&outgoing).await {
+            match self.send(file, &outgoing).await {
                 Ok(asked) => self.accepted(&claim, &outgoing, asked),
                 Err(error) => self.failed(&claim, &outgoing, error).await,
             }
@@ -169,12 +169,12 @@ impl Io {
     }
 
     /// Sends a piece to its primary, which accepts it. Returns the time of the request.
-    async fn send(&self, outgoing: &OutgoingWrite) -> Result<u64, CallError> {
+    async fn send(&self, file: &OpenFile, outgoing: &OutgoingWrite) -> Result<u64, CallError> {
         self.link.routes.counts.count(Counter::Pieces, 1);
         self.link.routes.counts.count(Counter::Spans, outgoing.spans.len() as u64);
         let staged = match outgoing.stripe(self.link.routes.stripe_bytes()) {
             Some(stripe) => {
-                let staged = self.stages(outgoing) && self.stage(outgoing, stripe).await;
+                let staged = self.stages(outgoing) && self.stage(file, outgoing, stripe).await;
                 self.link
                     .routes
                     .counts
@@ -195,6 +195,9 @@ impl Io {
             staged,
         };
         let payload = if staged { Buf::empty() } else { outgoing.payload() };
+        if !payload.is_empty() {
+            self.layer_counts.write_brick(&file.layer_counts, payload.len());
+        }
         let asked = self.link.world.now();
         self.link.ask_primary(&outgoing.route, &request, payload).await.map(|_| asked)
     }

@@ -174,7 +174,13 @@ impl Ahead {
     }
 
     /// Records that a piece will be fetched. False if it overlaps another, or there is no room.
-    pub(crate) fn begin(&mut self, range: &Range<u64>, generation: u64, room: &Arc<AheadRoom>, now: u64) -> bool {
+    pub(crate) fn begin(
+        &mut self,
+        range: &Range<u64>,
+        generation: u64,
+        room: &Arc<AheadRoom>,
+        now: u64,
+    ) -> bool {
         self.remove_old(generation);
         let before = self.chunks.range(..range.end).next_back();
         if before.is_some_and(|(_, chunk)| chunk.end > range.start) {
@@ -210,7 +216,8 @@ impl Ahead {
     pub(crate) fn take(&mut self, range: &Range<u64>, generation: u64) -> Cover {
         let cover = self.cover(range, generation);
         if matches!(cover, Cover::Here(_)) {
-            let first = self.chunks.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
+            let first =
+                self.chunks.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
             let mut done = Vec::new();
             for (start, chunk) in self.chunks.range_mut(first..range.end) {
                 chunk.taken += chunk.end.min(range.end) - range.start.max(*start);
@@ -271,9 +278,13 @@ mod tests {
     }
 
     /// Lets a reader read these ranges, with fetches that are done at once. Returns which were all there.
-    fn read(ahead: &mut Ahead, room: &Arc<AheadRoom>, reads: impl IntoIterator<Item = Range<u64>>) -> Vec<bool> {
+    fn read(
+        ahead: &mut Ahead,
+        room: &Arc<AheadRoom>,
+        reads: impl IntoIterator<Item = Range<u64>>,
+    ) -> Vec<bool> {
         let mut now = 1000;
-        let mut one = |range: Range<u64>| {
+        let one = |range: Range<u64>| {
             now += 100;
             ahead.read_at = now;
             for wanted in ahead.note(&range, 1 << 30, 8 * MIB, now + 50) {
@@ -283,7 +294,7 @@ mod tests {
             }
             matches!(ahead.take(&range, 0), Cover::Here(_))
         };
-        reads.into_iter().map(|range| one(range)).collect()
+        reads.into_iter().map(one).collect()
     }
 
     #[test]
@@ -291,7 +302,11 @@ mod tests {
         let forward = |n: u64| n * 64 * KIB..(n + 1) * 64 * KIB;
         let backward = |n: u64| 512 * MIB - (n + 1) * 64 * KIB..512 * MIB - n * 64 * KIB;
         let strided = |n: u64| n * MIB..n * MIB + 4 * KIB;
-        for reads in [(0..100).map(forward).collect::<Vec<_>>(), (0..100).map(backward).collect(), (0..100).map(strided).collect()] {
+        for reads in [
+            (0..100).map(forward).collect::<Vec<_>>(),
+            (0..100).map(backward).collect(),
+            (0..100).map(strided).collect(),
+        ] {
             let room = AheadRoom::new(32 * MIB);
             let mut ahead = Ahead::default();
             let here = read(&mut ahead, &room, reads);
@@ -305,7 +320,9 @@ mod tests {
     #[test]
     fn random_reads_fetch_nothing() {
         let room = AheadRoom::new(32 * MIB);
-        let random = (0..100).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 28)).map(|at| at..at + 4 * KIB);
+        let random = (0..100)
+            .map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 28))
+            .map(|at| at..at + 4 * KIB);
         read(&mut Ahead::default(), &room, random);
         assert_eq!(room.used(), 0);
     }

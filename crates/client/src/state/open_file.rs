@@ -15,6 +15,7 @@ use world::Notify;
 
 use crate::state::ahead::Ahead;
 use crate::state::gather::{Change, StripeWrites};
+use crate::state::layer_counts::FileCounts;
 use crate::state::lock;
 use crate::state::pattern::Pattern;
 use crate::state::wb_errors::WritebackErrors;
@@ -37,6 +38,8 @@ pub(crate) struct OpenFile {
     ahead: Mutex<Ahead>,
     /// Notified when a fetch ahead of a reader has ended.
     pub(crate) fetched: Notify,
+    /// Its requests, by layer.
+    pub(crate) layer_counts: FileCounts,
 }
 
 /// The state of a file when a task began to wait for its stability.
@@ -221,6 +224,7 @@ impl OpenFile {
             in_kernel: AtomicBool::new(false),
             ahead: Mutex::default(),
             fetched: Notify::new(),
+            layer_counts: FileCounts::default(),
         }
     }
 

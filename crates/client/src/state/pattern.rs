@@ -83,7 +83,7 @@ impl Pattern {
         self.steps = push(self.steps, continues);
         self.strides = push(self.strides, continues && is_stride);
         self.again = push(self.again, was_read);
-        if self.reads % RECENT == 0 {
+        if self.reads.is_multiple_of(RECENT) {
             (self.shortest_before, self.shortest) = (self.shortest, u64::MAX);
         }
         self.shortest = self.shortest.min(len);
@@ -127,13 +127,16 @@ impl Pattern {
 
     /// What is best for this work. The kernel caches and reads ahead itself if `in_kernel`.
     pub(crate) fn choice(&self, in_kernel: bool) -> Choice {
-        let shortest = self.shortest.min(if self.shortest_before == 0 { u64::MAX } else { self.shortest_before });
+        let shortest =
+            self.shortest.min(if self.shortest_before == 0 { u64::MAX } else { self.shortest_before });
         let page = 1 << shortest.clamp(PAGE_MIN, PAGE_MAX).ilog2();
         let is_read_again = self.rereads || self.since_again < PATIENCE;
         let io_cache = match self.class {
             _ if in_kernel => false,
             Class::Sequential | Class::Strided => self.rereads,
-            Class::Random | Class::Unknown | Class::Mixed => is_read_again && (shortest < LARGE || self.rereads),
+            Class::Random | Class::Unknown | Class::Mixed => {
+                is_read_again && (shortest < LARGE || self.rereads)
+            }
         };
         Choice { io_cache, page, read_ahead: self.class != Class::Random && !in_kernel, window: WINDOW }
     }
@@ -155,7 +158,8 @@ impl Default for RecentBlocks {
 impl RecentBlocks {
     /// Records that the block at `offset` of a file is read. Returns whether it was read not long ago.
     pub(crate) fn note(&mut self, file: u64, offset: u64) -> bool {
-        let mixed = (file ^ (offset / BLOCK).wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let mixed =
+            (file ^ (offset / BLOCK).wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let (place, print) = (mixed as usize % PLACES, (mixed >> 32) as u32 | 1);
         std::mem::replace(&mut self.0[place], print) == print
     }
@@ -183,10 +187,13 @@ mod tests {
     fn work_is_classified_within_32_reads() {
         let at = |reads: Vec<(u64, u64)>| classes(reads)[31];
         assert_eq!(at((0..32).map(|n| (n * 65_536, 65_536)).collect()), Class::Sequential);
-        assert_eq!(at((0..32).map(|n| (1 << 30, n)).map(|(top, n)| (top - n * 4096, 4096)).collect()), Class::Sequential);
+        assert_eq!(
+            at((0..32).map(|n| (1 << 30, n)).map(|(top, n)| (top - n * 4096, 4096)).collect()),
+            Class::Sequential
+        );
         assert_eq!(at((0..32).map(|n| (n * 65_536, 4096)).collect()), Class::Strided);
         assert_eq!(at((0..32).map(|n| (random(n), 4096)).collect()), Class::Random);
-        let sixteen = (0..32).map(|n| ((n % 16 * (n % 16)) << 32 | n / 16 * 4096, 4096));
+        let sixteen = (0..32).map(|n| (((n % 16 * (n % 16)) << 32) | (n / 16 * 4096), 4096));
         assert_eq!(at(sixteen.collect()), Class::Mixed, "each of 16 readers has made two reads");
         let mixed = (0..32).map(|n| if n % 2 == 0 { (n * 2048, 4096) } else { (random(n), 4096) });
         assert_eq!(at(mixed.collect()), Class::Mixed);
@@ -195,8 +202,12 @@ mod tests {
     #[test]
     fn a_flip_is_seen_and_a_single_read_is_none() {
         let forward = (0..64).map(|n| (n * 4096, 4096));
-        let found = classes(forward.clone().chain([(1 << 39, 4096)]).chain((64..96).map(|n| (n * 4096, 4096))));
-        assert!(found[31..].iter().all(|class| *class == Class::Sequential), "one other read changes nothing");
+        let found =
+            classes(forward.clone().chain([(1 << 39, 4096)]).chain((64..96).map(|n| (n * 4096, 4096))));
+        assert!(
+            found[31..].iter().all(|class| *class == Class::Sequential),
+            "one other read changes nothing"
+        );
         let found = classes(forward.chain((0..64).map(|n| (random(n), 4096))));
         assert_eq!(found[63], Class::Sequential);
         assert_eq!(found[63 + 48], Class::Random);

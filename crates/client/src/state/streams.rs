@@ -88,7 +88,9 @@ impl Streams {
             self.streams.iter().enumerate().find_map(|(index, stream)| Some((index, fits(stream)?)))
         };
         let strided = |stream: &Stream| match stream.step {
-            Step::Stride(stride) if stream.start.checked_add_signed(stride) == Some(offset) => Some(stream.step),
+            Step::Stride(stride) if stream.start.checked_add_signed(stride) == Some(offset) => {
+                Some(stream.step)
+            }
             _ => None,
         };
         let near = |stream: &Stream| {
@@ -142,12 +144,16 @@ mod tests {
 
     #[test]
     fn readers_beside_each_other_are_told_apart() {
-        let readers = (0..8).flat_map(|n| (0..8).map(move |reader| (reader * reader << 30 | n * 100, 100)));
+        let readers =
+            (0..8).flat_map(|n| (0..8).map(move |reader| ((reader * reader) << 30 | (n * 100), 100)));
         assert_eq!(last(readers), (Step::Forward, 7));
     }
 
     #[test]
     fn reads_out_of_order_continue_a_stream() {
-        assert_eq!(last([(0, 100), (100, 100), (200, 100), (400, 100), (300, 100), (500, 100)]), (Step::Forward, 5));
+        assert_eq!(
+            last([(0, 100), (100, 100), (200, 100), (400, 100), (300, 100), (500, 100)]),
+            (Step::Forward, 5)
+        );
     }
 }

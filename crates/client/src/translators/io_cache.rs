@@ -84,7 +84,12 @@ impl IoCache {
                 pages[(number - numbers.start) as usize] = Some(fetched);
             }
         }
-        Ok(join(&pages, (read.offset - numbers.start * page) as usize, (end - read.offset) as usize, page as usize))
+        Ok(join(
+            &pages,
+            (read.offset - numbers.start * page) as usize,
+            (end - read.offset) as usize,
+            page as usize,
+        ))
     }
 
     /// Reads runs of pages, all at once.

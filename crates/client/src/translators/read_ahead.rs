@@ -97,14 +97,10 @@ impl ReadAhead {
         let file = read.file;
         let (generation, count, range) = {
             let state = file.lock();
-            let range = read.offset..read.range().end.min(state.size);
-            match state.cacheable() {
-                Some(generation) if !range.is_empty() => (generation, state.writes.count(), range),
-                _ => {
-                    drop(state);
-                    return below.read(read).await;
-                }
-            }
+            (state.cacheable(), state.writes.count(), read.offset..read.range().end.min(state.size))
+        };
+        let Some(generation) = generation.filter(|_| !range.is_empty()) else {
+            return below.read(read).await;
         };
         self.ask_ahead(read, &range, window.min(self.shared.room.most() / 2), generation, count);
         let found = self.find(file, &range, generation).await;

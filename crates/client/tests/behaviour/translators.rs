@@ -5,7 +5,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use client::{Answer, Below, Class, Flush, Flushed, Mount, MountOptions, Read, SetAttrs, Translator, Until, Write};
+use client::{
+    Answer, Below, Class, Encode, Flush, Flushed, Mount, MountOptions, Read, SetAttrs, Translator, Until,
+    Write,
+};
 use types::Buf;
 use types::messages::cluster::Mode;
 
@@ -64,13 +67,17 @@ fn a_translator_of_ones_own_sees_every_request() {
         assert_eq!(*seen.lock().unwrap(), ["write 5..10", "flush", "sync", "read 0..100: 10 bytes"]);
         let layers = mount.layer_counters();
         let names: Vec<&str> = layers.iter().map(|layer| layer.name).collect();
-        assert_eq!(names, ["recorder", "auto", "io-cache", "read-ahead", "write-behind"]);
+        assert_eq!(names, ["recorder", "auto", "io-cache", "read-ahead", "write-behind", "bricks"]);
         assert_eq!((layers[0].reads, layers[0].read_bytes, layers[0].written_bytes), (1, 100, 5));
     });
 }
 
 /// A file of some stripes that is stable, at the first mount; `tuning` is in effect.
-async fn file(cluster: &Cluster, stripes: usize, tuning: &str) -> (Arc<Mount>, client::Session, u64, Vec<u8>) {
+async fn file(
+    cluster: &Cluster,
+    stripes: usize,
+    tuning: &str,
+) -> (Arc<Mount>, client::Session, u64, Vec<u8>) {
     let world = cluster.sim.node("client");
     let options = MountOptions { memory_budget: 64 << 20, ..cluster.options() };
     let mount = Mount::join(&world, options).await.unwrap();
@@ -88,7 +95,8 @@ async fn file(cluster: &Cluster, stripes: usize, tuning: &str) -> (Arc<Mount>, c
 fn io_cache_answers_what_was_read_before() {
     let cluster = Cluster::new(1, "2+1", 3);
     cluster.run(async {
-        let (mount, session, handle, bytes) = file(&cluster, 8, "read-ahead=off io-cache=on io-cache.page=4K").await;
+        let (mount, session, handle, bytes) =
+            file(&cluster, 8, "read-ahead=off io-cache=on io-cache.page=4K").await;
         let reads = || cluster.calls("ReadUnit");
         let read = async |at: usize, len: usize| {
             assert!(*session.read(handle, at as u64, len).await.unwrap() == bytes[at..at + len]);
@@ -118,6 +126,72 @@ fn io_cache_answers_what_was_read_before() {
 
 async fn mount_inode(session: &client::Session) -> types::InodeId {
     session.lookup(ROOT, b"f").await.unwrap().inode
+}
+
+/// Reads, bytes read, writes and bytes written of the last layer.
+fn of_bricks(layers: &[client::LayerCounters]) -> [u64; 4] {
+    let bricks = layers.last().unwrap();
+    assert_eq!(bricks.name, "bricks");
+    [bricks.reads, bricks.read_bytes, bricks.writes, bricks.written_bytes]
+}
+
+#[test]
+fn the_last_layer_is_what_bricks_are_asked() {
+    let cluster = Cluster::new(1, "2+1", 3);
+    cluster.known().encode = Encode::Client;
+    cluster.run(async {
+        let (mount, session, handle, _) = file(&cluster, 8, "io-cache=off read-ahead=off").await;
+        let inode = mount_inode(&session).await;
+        let unit = UNIT as u64;
+        // Each whole stripe is staged as two units of data and one of parity.
+        assert_eq!(cluster.calls("Stage"), 24);
+        assert_eq!(of_bricks(&mount.layer_counters()), [0, 0, 24, 24 * unit]);
+        let other = session.create(ROOT, b"other", OWNER).await.unwrap();
+        let before = cluster.known().written;
+        session.write(other.handle, 100, &[1; 1000]).await.unwrap();
+        let gathered = of_bricks(&mount.file_layer_counters(other.attr.inode).unwrap());
+        assert_eq!(gathered, [0; 4], "it is gathered");
+        session.fsync(other.handle).await.unwrap();
+        assert_eq!(cluster.known().written - before, 1000);
+        assert_eq!(of_bricks(&mount.file_layer_counters(other.attr.inode).unwrap()), [0, 0, 1, 1000]);
+
+        session.read(handle, 0, 3 * UNIT).await.unwrap();
+        session.read(handle, 10, 100).await.unwrap();
+        assert_eq!(cluster.calls("ReadUnit"), 4);
+        assert_eq!(of_bricks(&mount.file_layer_counters(inode).unwrap()), [4, 3 * unit + 100, 24, 24 * unit]);
+        assert_eq!(of_bricks(&mount.layer_counters()), [4, 3 * unit + 100, 25, 24 * unit + 1000]);
+
+        // A page that is larger than the reads, at places that share none.
+        mount.tune_file(inode, "io-cache=on io-cache.page=8K").unwrap();
+        let before = mount.file_layer_counters(inode).unwrap();
+        for page in 0..4 {
+            session.read(handle, page * 8192, 512).await.unwrap();
+        }
+        let after = mount.file_layer_counters(inode).unwrap();
+        let bytes = |layer: usize| after[layer].read_bytes - before[layer].read_bytes;
+        assert_eq!([0, 1, 2, 3, 4].map(bytes), [4 * 512, 4 * 512, 4 * 8192, 4 * 8192, 4 * 8192]);
+        assert_eq!(after[4].reads, cluster.calls("ReadUnit"));
+
+        // Bricks that do not answer: what they have is asked of primaries.
+        mount.tune_file(inode, "io-cache=off").unwrap();
+        let world = cluster.sim.node("client");
+        for group in 0..3 {
+            let silent = cluster.known().map.volumes[0].groups[group].slots[0].brick;
+            cluster.known().mute = [silent].into();
+            session.read(handle, 0, STRIPE).await.unwrap();
+            world.sleep(2_000_000).await;
+            cluster.known().mute.clear();
+        }
+        assert!(cluster.calls("ReadStripe") > 0);
+        let answered = cluster.calls("ReadUnit") + cluster.calls("ReadStripe");
+        let unanswered = of_bricks(&mount.layer_counters())[0] - answered;
+        assert!((1..=3).contains(&unanswered), "what nobody answered is counted too: {unanswered}");
+
+        session.release(handle).await.unwrap();
+        session.release(other.handle).await.unwrap();
+        world.sleep(3_000_000).await;
+        assert_eq!(mount.file_layer_counters(inode), None, "it is closed");
+    });
 }
 
 #[test]
@@ -278,7 +352,10 @@ fn auto_follows_the_work() {
         let report = mount.tuning(Some(inode));
         assert_eq!(report.class, Class::Random);
         let shown = report.effective.to_string();
-        assert!(shown.contains("io-cache=on io-cache.page=4K") && shown.contains("read-ahead=off"), "{shown}");
+        assert!(
+            shown.contains("io-cache=on io-cache.page=4K") && shown.contains("read-ahead=off"),
+            "{shown}"
+        );
         for n in 0..100u64 {
             session.read(handle, n * 2 * UNIT as u64, 2 * UNIT).await.unwrap();
         }

@@ -1,5 +1,5 @@
 //! The directory `.shoal` in the root of every mount: `status` shows the mount's ids and counters, `tune` shows and
-//! changes the settings of its translators.
+//! changes the settings of its translators, `xray` shows what has entered each of its layers.
 //!
 //! Directory and files are not in the volume and are not listed, but can be looked up by name. So the name `.shoal` in
 //! the root is reserved.
@@ -14,20 +14,24 @@ use fuser::{Errno, FileAttr, FileHandle, FileType, INodeNo};
 use super::attributes::directory;
 use super::status;
 use super::tune::TuneHandles;
+use super::xray::XrayHandles;
 
 /// The directory's name in the root.
 const DIRECTORY_NAME: &[u8] = b".shoal";
 /// The files' names in the directory.
 const STATUS_NAME: &[u8] = b"status";
 const TUNE_NAME: &[u8] = b"tune";
+const XRAY_NAME: &[u8] = b"xray";
 /// Inode numbers from the end of the range, which no volume reaches.
 const DIRECTORY: INodeNo = INodeNo(u64::MAX - 1);
 const STATUS: INodeNo = INodeNo(u64::MAX - 2);
 const TUNE: INodeNo = INodeNo(u64::MAX - 3);
+const XRAY: INodeNo = INodeNo(u64::MAX - 4);
 /// The only handle of the directory and of `status`.
 pub(super) const HANDLE: FileHandle = FileHandle(u64::MAX);
-/// The handles of `tune` begin here. The client counts its own from 1.
+/// The handles of `tune` begin here, and those of `xray`. The client counts its own from 1.
 const TUNE_HANDLES: u64 = 1 << 63;
+const XRAY_HANDLES: u64 = TUNE_HANDLES | 1 << 62;
 
 /// How long the kernel may believe the attributes.
 pub(super) const TTL: Duration = Duration::from_secs(3600);
@@ -38,13 +42,14 @@ pub(super) fn lookup(in_root: bool, parent: INodeNo, name: &OsStr) -> Option<INo
         DIRECTORY_NAME if in_root => Some(DIRECTORY),
         STATUS_NAME if parent == DIRECTORY => Some(STATUS),
         TUNE_NAME if parent == DIRECTORY => Some(TUNE),
+        XRAY_NAME if parent == DIRECTORY => Some(XRAY),
         _ => None,
     }
 }
 
 /// Whether an inode belongs to this module and not to the volume.
 pub(super) fn is_ours(inode: INodeNo) -> bool {
-    [DIRECTORY, STATUS, TUNE].contains(&inode)
+    [DIRECTORY, STATUS, TUNE, XRAY].contains(&inode)
 }
 
 /// Whether a handle belongs to this module and not to the client.
@@ -58,7 +63,7 @@ pub(super) fn attr(inode: INodeNo) -> FileAttr {
     let file = |perm| FileAttr { kind: FileType::RegularFile, perm, nlink: 1, ..directory };
     match inode {
         STATUS => file(0o444),
-        TUNE => file(0o600),
+        TUNE | XRAY => file(0o600),
         _ => directory,
     }
 }
@@ -66,19 +71,38 @@ pub(super) fn attr(inode: INodeNo) -> FileAttr {
 /// What the kernel is answered when it sets attributes. It sets the size of a file that is opened to be written anew, and
 /// on an exclusive mount the times.
 pub(super) fn set_attr(inode: INodeNo, mode_or_owner: bool) -> Result<FileAttr, Errno> {
-    if inode == TUNE && !mode_or_owner { Ok(attr(inode)) } else { Err(Errno::EPERM) }
+    if matches!(inode, TUNE | XRAY) && !mode_or_owner { Ok(attr(inode)) } else { Err(Errno::EPERM) }
 }
 
 /// The open files.
 #[derive(Default)]
 pub(super) struct DotShoal {
     tune: TuneHandles,
+    xray: XrayHandles,
+}
+
+/// What a handle stands for, with its number among those of its file.
+enum Open {
+    Status,
+    Tune(u64),
+    Xray(u64),
+}
+
+impl Open {
+    fn of(handle: FileHandle) -> Open {
+        match handle {
+            HANDLE => Open::Status,
+            FileHandle(number @ XRAY_HANDLES..) => Open::Xray(number - XRAY_HANDLES),
+            FileHandle(number) => Open::Tune(number - TUNE_HANDLES),
+        }
+    }
 }
 
 impl DotShoal {
     pub(super) fn open(&self, inode: INodeNo, write: bool) -> Result<FileHandle, Errno> {
         match inode {
             TUNE => Ok(FileHandle(TUNE_HANDLES + self.tune.open())),
+            XRAY => Ok(FileHandle(XRAY_HANDLES + self.xray.open())),
             _ if write => Err(Errno::EACCES),
             _ => Ok(HANDLE),
         }
@@ -86,10 +110,10 @@ impl DotShoal {
 
     /// The part of a file's text for a read.
     pub(super) fn read(&self, mount: &Mount, handle: FileHandle, offset: u64, size: u32) -> String {
-        let text = if handle == HANDLE {
-            status::text(mount)
-        } else {
-            self.tune.read(mount, handle.0 - TUNE_HANDLES, offset == 0)
+        let text = match Open::of(handle) {
+            Open::Status => status::text(mount),
+            Open::Tune(number) => self.tune.read(mount, number, offset == 0),
+            Open::Xray(number) => self.xray.read(mount, number, offset == 0),
         };
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
         let end = start.saturating_add(size as usize).min(text.len());
@@ -97,18 +121,22 @@ impl DotShoal {
     }
 
     pub(super) fn write(&self, mount: &Mount, handle: FileHandle, data: &[u8]) -> Result<u32, Errno> {
-        if handle == HANDLE {
-            return Err(Errno::EBADF);
-        }
-        match self.tune.write(mount, handle.0 - TUNE_HANDLES, data) {
+        let done = match Open::of(handle) {
+            Open::Status => return Err(Errno::EBADF),
+            Open::Tune(number) => self.tune.write(mount, number, data),
+            Open::Xray(number) => self.xray.write(mount, number, data),
+        };
+        match done {
             Ok(()) => Ok(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(_) => Err(Errno::EINVAL),
         }
     }
 
     pub(super) fn release(&self, handle: FileHandle) {
-        if handle != HANDLE {
-            self.tune.release(handle.0 - TUNE_HANDLES);
+        match Open::of(handle) {
+            Open::Status => {}
+            Open::Tune(number) => self.tune.release(number),
+            Open::Xray(number) => self.xray.release(number),
         }
     }
 }

@@ -21,7 +21,7 @@
 //! | `spare.rs` | threads for requests that may wait long |
 //! | `local.rs` | the state of a thread |
 //! | `dot_shoal.rs` | the directory `.shoal` in the root of every mount |
-//! | `status.rs`, `tune.rs` | its files `status` and `tune` |
+//! | `status.rs`, `tune.rs`, `xray.rs` | its files `status`, `tune` and `xray` |
 
 mod attributes;
 mod dir_attr_cache;
@@ -38,5 +38,6 @@ mod spare;
 mod special;
 mod status;
 mod tune;
+mod xray;
 
 pub use mount::{FuseError, FuseMount, FuseOptions, Stopper, mount};

@@ -233,7 +233,11 @@ mod tests {
         let head = "volume read-ahead on\nmount read-ahead off\nfile io-cache.page 4K\neffective io-cache auto\n\
                     effective io-cache.page 4K\n";
         assert!(text.starts_with(head), "{text}");
-        assert!(text.contains("effective read-ahead off\n") && text.ends_with("\nwork random, read again\nerror why\n"), "{text}");
+        assert!(
+            text.contains("effective read-ahead off\n")
+                && text.ends_with("\nwork random, read again\nerror why\n"),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), 3 + Key::ALL.len() + 2);
     }
 

@@ -1,4 +1,4 @@
-//! The file `.shoal/tune` of a mount, as its daemon shows it (`gates/src/fuse/tune.rs`).
+//! The files `.shoal/tune` and `.shoal/xray` of a mount, as its daemon shows them (`gates/src/fuse/tune.rs`, `xray.rs`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -9,23 +9,48 @@ use types::Tuning;
 
 use crate::problem::problem;
 
+/// The control files of a mount.
+#[derive(Clone, Copy)]
+pub(crate) enum Control {
+    Tune,
+    Xray,
+}
+
+impl Control {
+    fn name(self) -> &'static str {
+        match self {
+            Control::Tune => ".shoal/tune",
+            Control::Xray => ".shoal/xray",
+        }
+    }
+
+    /// What to do about a mount that is read-only.
+    fn if_read_only(self) -> &'static str {
+        match self {
+            Control::Tune => "settings of its volume",
+            Control::Xray => "the directory of the mount instead of a file",
+        }
+    }
+}
+
 /// An open control file.
-pub(super) struct ControlFile {
+pub(crate) struct ControlFile {
+    control: Control,
     file: File,
     dir: PathBuf,
 }
 
-/// What a control file says.
+/// What `.shoal/tune` says.
 #[derive(Default, PartialEq, Eq, Debug)]
-pub(super) struct Contents {
-    pub(super) volume: Tuning,
-    pub(super) mount: Tuning,
-    pub(super) file: Tuning,
-    pub(super) effective: Tuning,
+pub(crate) struct Contents {
+    pub(crate) volume: Tuning,
+    pub(crate) mount: Tuning,
+    pub(crate) file: Tuning,
+    pub(crate) effective: Tuning,
     /// What kind of work is done on the file.
-    pub(super) work: Option<String>,
+    pub(crate) work: Option<String>,
     /// Why the last write failed.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 impl Contents {
@@ -55,9 +80,9 @@ impl Contents {
 }
 
 impl ControlFile {
-    /// Opens the control file of the mount at `dir`, to read it or to write as well.
-    pub(super) fn open(dir: &Path, write: bool) -> anyhow::Result<ControlFile> {
-        let path = dir.join(".shoal/tune");
+    /// Opens a control file of the mount at `dir`, to read it or to write as well.
+    pub(crate) fn open(dir: &Path, control: Control, write: bool) -> anyhow::Result<ControlFile> {
+        let path = dir.join(control.name());
         let place = dir.display();
         let file =
             OpenOptions::new().read(true).write(write).open(&path).map_err(|error| match error.kind() {
@@ -70,10 +95,13 @@ impl ControlFile {
                         "the mount at {place} is read-only, so nothing can be written to {}",
                         path.display()
                     ),
-                    format!("settings of its volume; or `mount -o remount,rw {place}`, and `ro` afterwards"),
+                    format!(
+                        "{}; or `mount -o remount,rw {place}`, and `ro` afterwards",
+                        control.if_read_only()
+                    ),
                 ),
                 ErrorKind::NotFound => problem(
-                    format!("the mount at {place} has no file .shoal/tune"),
+                    format!("the mount at {place} has no file {}", control.name()),
                     format!(
                         "if the mount is older than this command: `shoal umount {place}`, and mount it again"
                     ),
@@ -84,31 +112,37 @@ impl ControlFile {
                 ),
                 _ => anyhow::Error::new(error).context(format!("cannot open {}", path.display())),
             })?;
-        Ok(ControlFile { file, dir: dir.to_owned() })
+        Ok(ControlFile { control, file, dir: dir.to_owned() })
     }
 
     /// Writes a line. Returns the daemon's reason if it refuses it.
-    pub(super) fn write(&mut self, line: &str) -> anyhow::Result<Result<(), String>> {
+    pub(crate) fn write(&mut self, line: &str) -> anyhow::Result<Result<(), String>> {
         match self.file.write(line.as_bytes()) {
             Ok(_) => Ok(Ok(())),
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                let reason = self.read()?.error;
-                Ok(Err(reason.unwrap_or_else(|| error.to_string())))
+                let text = self.text()?;
+                let reason = text.lines().find_map(|line| line.strip_prefix("error "));
+                Ok(Err(reason.map_or_else(|| error.to_string(), str::to_owned)))
             }
             Err(error) => Err(error).with_context(|| self.place("write")),
         }
     }
 
+    /// Reads all of `.shoal/tune`.
+    pub(crate) fn read(&mut self) -> anyhow::Result<Contents> {
+        self.text().map(|text| Contents::parse(&text))
+    }
+
     /// Reads all of it.
-    pub(super) fn read(&mut self) -> anyhow::Result<Contents> {
+    pub(crate) fn text(&mut self) -> anyhow::Result<String> {
         let mut text = String::new();
         self.file.rewind().with_context(|| self.place("read"))?;
         self.file.read_to_string(&mut text).with_context(|| self.place("read"))?;
-        Ok(Contents::parse(&text))
+        Ok(text)
     }
 
     fn place(&self, what: &str) -> String {
-        format!("cannot {what} {}", self.dir.join(".shoal/tune").display())
+        format!("cannot {what} {}", self.dir.join(self.control.name()).display())
     }
 }
 

@@ -1,0 +1,127 @@
+//! The file `.shoal/xray`: what has entered each layer of a mount, or of one of its open files.
+//!
+//! A read shows a line for each layer, from the top down: `layer NAME reads N read_bytes N writes N written_bytes N`. The
+//! first layer is entered by what programs ask for. The last one, `bricks`, is what went to bricks.
+//!
+//! After a write of `file INODE`, reads through the same handle show this open file. If it is closed, they show a line
+//! `error TEXT`, as after a write that has failed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use client::{LayerCounters, Mount};
+use types::InodeId;
+
+/// Most bytes of a write.
+const WRITE_MAX: usize = 64;
+
+/// The handles of the file.
+#[derive(Default)]
+pub(super) struct XrayHandles {
+    opened: AtomicU64,
+    open: Mutex<BTreeMap<u64, XrayHandle>>,
+}
+
+#[derive(Default)]
+struct XrayHandle {
+    /// The file that reads show, or why the last write failed.
+    shown: Option<Result<InodeId, String>>,
+    /// What is being read. The parts of one text fit together.
+    text: String,
+}
+
+impl XrayHandles {
+    fn open_handles(&self) -> MutexGuard<'_, BTreeMap<u64, XrayHandle>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn open(&self) -> u64 {
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        self.open_handles().insert(number, XrayHandle::default());
+        number
+    }
+
+    pub(super) fn release(&self, number: u64) {
+        self.open_handles().remove(&number);
+    }
+
+    /// The whole text: a new one from the `start`, else that of the read before.
+    pub(super) fn read(&self, mount: &Mount, number: u64, start: bool) -> String {
+        let mut handles = self.open_handles();
+        let Some(handle) = handles.get_mut(&number) else { return String::new() };
+        if start {
+            let layers = match &handle.shown {
+                None => Ok(mount.layer_counters()),
+                Some(Ok(inode)) => mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode)),
+                Some(Err(error)) => Err(error.clone()),
+            };
+            handle.text = layers.map_or_else(|error| format!("error {error}\n"), |layers| text(&layers));
+        }
+        handle.text.clone()
+    }
+
+    /// Sets the file that reads show.
+    ///
+    /// # Errors
+    /// Says what is wrong; the next read says it too.
+    pub(super) fn write(&self, mount: &Mount, number: u64, data: &[u8]) -> Result<(), String> {
+        let open = |inode| mount.file_layer_counters(inode).map(|_| inode).ok_or_else(|| not_open(inode));
+        let shown = parse(data).and_then(open);
+        if let Some(handle) = self.open_handles().get_mut(&number) {
+            handle.shown = Some(shown.clone());
+        }
+        shown.map(|_| ())
+    }
+}
+
+fn parse(data: &[u8]) -> Result<InodeId, String> {
+    let wrong = || "write `file INODE`, with the number of an inode".to_owned();
+    let text = std::str::from_utf8(data).ok().filter(|text| text.len() <= WRITE_MAX).ok_or_else(wrong)?;
+    let number = text.trim().strip_prefix("file ").ok_or_else(wrong)?;
+    number.trim().parse().map(InodeId).map_err(|_| wrong())
+}
+
+fn not_open(inode: InodeId) -> String {
+    format!("inode {} is not open at this mount; a file is counted while it is open", inode.0)
+}
+
+fn text(layers: &[LayerCounters]) -> String {
+    let line = |layer: &LayerCounters| {
+        let LayerCounters { name, reads, read_bytes, writes, written_bytes } = layer;
+        format!(
+            "layer {name} reads {reads} read_bytes {read_bytes} writes {writes} written_bytes {written_bytes}\n"
+        )
+    };
+    layers.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_by_its_inode() {
+        assert_eq!(parse(b"file 12\n"), Ok(InodeId(12)));
+        for wrong in [&b""[..], b"file", b"file x", b"file -1", b"mount", b"\xff", &[b' '; WRITE_MAX + 1]] {
+            assert_eq!(parse(wrong), Err("write `file INODE`, with the number of an inode".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_layer_is_a_line() {
+        let auto = LayerCounters { name: "auto", reads: 1, read_bytes: 2, writes: 3, written_bytes: 4 };
+        let bricks = LayerCounters { name: "bricks", ..LayerCounters::default() };
+        let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
+                        layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
+        assert_eq!(text(&[auto, bricks]), expected);
+    }
+
+    #[test]
+    fn closed_handles_take_no_memory() {
+        let handles = XrayHandles::default();
+        let numbers: Vec<u64> = (0..1000).map(|_| handles.open()).collect();
+        numbers.into_iter().for_each(|number| handles.release(number));
+        assert!(handles.open_handles().is_empty());
+    }
+}
