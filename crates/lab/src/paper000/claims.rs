@@ -40,7 +40,7 @@ pub const PAPER_CLIENTS: [(&str, u32, f64, f64); 3] = [
 impl Measured {
     /// One client with one thread.
     pub fn point(&self, system: System, order: Order, block: u32, setting: Setting) -> Point {
-        Point { order, setting, ..bare(system, block) }
+        Point { order, setting, ..bare(system, block, self.scale.mbit) }
     }
 
     /// The rate without the translators over that with them.
@@ -49,15 +49,24 @@ impl Measured {
         self.ratio(of(Setting::Off), of(Setting::On))
     }
 
+    /// Some clients at once, without the translators.
+    pub fn clients(&self, system: System, block: u32, clients: u32) -> Point {
+        Point { clients, ..bare(system, block, self.scale.mbit_shared) }
+    }
+
+    /// A client with one thread, or with the usual number (0).
+    pub fn threads(&self, block: u32, threads: u32) -> Point {
+        Point { threads, ..bare(System::Shoal, block, self.scale.mbit_wide) }
+    }
+
     /// The rate of two clients over that of one, without the translators.
     pub fn second_client(&self, system: System, block: u32) -> Option<f64> {
-        self.ratio(Point { clients: CLIENTS, ..bare(system, block) }, bare(system, block))
+        self.ratio(self.clients(system, block, CLIENTS), self.clients(system, block, 1))
     }
 
     /// The rate with the usual number of threads over that with one.
     pub fn more_threads(&self, block: u32) -> Option<f64> {
-        let one = bare(System::Shoal, block);
-        self.ratio(Point { threads: 0, ..one }, one)
+        self.ratio(self.threads(block, 0), self.threads(block, 1))
     }
 
     /// The rate with automatic settings over the better one of on and off.
@@ -213,7 +222,7 @@ fn second_client(measured: &Measured, system: System, id: &'static str, block: u
         _ => "128 KiB: 1.77 times",
     };
     let gain = measured.second_client(system, block);
-    let both = Point { clients: CLIENTS, ..bare(system, block) };
+    let both = measured.clients(system, block, CLIENTS);
     let rate = measured.rate(both).unwrap_or_default();
     let cores = measured.median(both, |run| run.busy).unwrap_or_default() * 100.0;
     Claim {
@@ -236,7 +245,7 @@ fn second_client(measured: &Measured, system: System, id: &'static str, block: u
 fn threads(measured: &Measured) -> Claim {
     let gains = BLOCKS.map(|block| measured.more_threads(block));
     let told = gains.map(|gain| gain.map_or("-".to_owned(), |gain| format!("{gain:.2}")));
-    let usual = Point { threads: 0, ..bare(System::Shoal, BLOCKS[0]) };
+    let usual = measured.threads(BLOCKS[0], 0);
     Claim {
         id: "000-E3",
         paper: "one client's loop is the limit of small reads; several threads would give one client what two have (not measured there)",

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::runs::{Measured, Point, Run, Setting, System};
-use super::scale::{BLOCKS, CLIENTS, MAKING, SERVERS, Scale};
+use super::scale::{BLOCKS, CLIENTS, MAKING, SERVERS, Scale, link};
 use crate::cluster::{Cluster, ClusterPlan, Disks};
 use crate::error::Result;
 use crate::gluster::{self, Gluster, GlusterMount};
@@ -34,11 +34,10 @@ const GLUSTER_BASE: [(&str, &str); 2] = [("performance.io-cache-size", "4MB"), (
 const GLUSTER_TRANSLATORS: [&str; 3] =
     ["performance.io-cache", "performance.read-ahead", "performance.write-behind"];
 
-/// A link is quiet if no more than this comes in this time; heart beats go on.
-const QUIET: Duration = Duration::from_millis(50);
-const QUIET_BYTES: u64 = 32 << 10;
-/// How many of these times are waited for at most.
-const QUIET_MOST: u32 = 100;
+/// A link is quiet if less than this comes, in bytes per second; heart beats go on.
+const QUIET: f64 = 1e6;
+/// How long quiet is waited for at most.
+const QUIET_PATIENCE: Duration = Duration::from_secs(4);
 
 /// The words of `shoal tune` for a setting.
 fn words(setting: Setting) -> [&'static str; 4] {
@@ -103,7 +102,7 @@ impl Lab<'_> {
         let cluster = Cluster::start(shoal, self.network, plan, None)?;
         let first = cluster.mount_by_threads(CLIENT, 1)?;
         make_files(first.dir(), scale.jobs, scale.file)?;
-        self.network.shape(scale.link())?;
+        self.network.shape(link(scale.mbit))?;
         cluster.tune(&first, &[FEW_PAGES])?;
         let mut set = |setting| cluster.tune(&first, &words(setting));
         self.matrix(System::Shoal, first.dir(), &Setting::ALL, &mut set)?;
@@ -127,7 +126,7 @@ impl Lab<'_> {
         gluster.set(&GLUSTER_BASE, &[])?;
         let first = gluster.mount(CLIENT)?;
         make_files(first.dir(), scale.jobs, scale.file)?;
-        self.network.shape(scale.link())?;
+        self.network.shape(link(scale.mbit))?;
         let settings = [Setting::On, Setting::Off];
         let mut set = |setting| gluster_set(&mut gluster, setting, &[&first]);
         self.matrix(System::Gluster, first.dir(), &settings, &mut set)?;
@@ -141,7 +140,7 @@ impl Lab<'_> {
         for round in 1..=self.scale.rounds {
             for (order, block, setting) in round_of(system, settings, round) {
                 set(setting)?;
-                let point = Point { system, threads: 1, clients: 1, order, block, setting };
+                let point = Point { order, setting, ..bare(system, block, self.scale.mbit) };
                 self.run(point, round, CLIENT, &[dir])?;
             }
         }
@@ -150,11 +149,12 @@ impl Lab<'_> {
 
     /// One client and two, with one thread each, without the translators.
     fn clients(&mut self, system: System, first: &Path, second: &Path) -> Result<()> {
-        let dirs = [first, second];
+        let (dirs, mbit) = ([first, second], self.scale.mbit_shared);
+        self.network.shape(link(mbit))?;
         for round in 1..=self.scale.rounds {
             for block in BLOCKS {
                 for &clients in &turn(&[1, CLIENTS], round) {
-                    let point = Point { clients, ..bare(system, block) };
+                    let point = Point { clients, ..bare(system, block, mbit) };
                     self.run(point, round, CLIENT, &dirs[..clients as usize])?;
                 }
             }
@@ -164,10 +164,12 @@ impl Lab<'_> {
 
     /// A client with one thread, and another one with the usual number, by turns.
     fn threads(&mut self, one: &Path, usual: &Path) -> Result<()> {
+        let mbit = self.scale.mbit_wide;
+        self.network.shape(link(mbit))?;
         for round in 1..=self.scale.rounds {
             for block in BLOCKS {
                 for &threads in &turn(&[1, 0], round) {
-                    let point = Point { threads, ..bare(System::Shoal, block) };
+                    let point = Point { threads, ..bare(System::Shoal, block, mbit) };
                     let (node, dir) = if threads == 1 { (CLIENT, one) } else { (CLIENT + 1, usual) };
                     self.run(point, round, node, &[dir])?;
                 }
@@ -178,7 +180,7 @@ impl Lab<'_> {
 
     /// Clients from the node `first` on read below their directories.
     fn run(&mut self, point: Point, round: u32, first: u32, dirs: &[&Path]) -> Result<()> {
-        let Point { system, threads, clients, order, block, setting } = point;
+        let Point { system, threads, clients, order, block, setting, mbit } = point;
         let scale = self.scale;
         let seed = self.runs.len() as u64;
         let (ramp, time) = (scale.ramp(order), scale.time());
@@ -197,7 +199,7 @@ impl Lab<'_> {
             dropped: traffic.dropped,
         };
         self.say(&format!(
-            "{:<9} {clients} with {} {:<10} {:>3} KiB, {:<4} {:>7.2} MB/s, wire {:>7.2} MB/s, cores {:>3.0} % busy",
+            "{:<9} {mbit:>4} Mbit/s, {clients} with {} {:<10} {:>3} KiB, {:<4} {:>7.2} MB/s, wire {:>7.2} MB/s, cores {:>3.0} % busy",
             system.title(),
             if threads == 0 { "the usual threads," } else { "1 thread," },
             order.title(),
@@ -213,11 +215,13 @@ impl Lab<'_> {
 
     /// Waits until nothing comes any more that the kernel or a client has asked for ahead in an earlier run.
     fn wait_for_quiet(&self, first: u32, clients: u32) -> Result<()> {
-        let mut before = self.received(first, clients)?;
-        for _ in 0..QUIET_MOST {
-            thread::sleep(QUIET);
-            let now = self.received(first, clients)?;
-            if now.since(before).received < QUIET_BYTES {
+        let begin = Instant::now();
+        let mut before = (begin, self.received(first, clients)?);
+        while begin.elapsed() < QUIET_PATIENCE {
+            thread::sleep(Duration::from_millis(50));
+            let now = (Instant::now(), self.received(first, clients)?);
+            let came = now.1.since(before.1).received as f64;
+            if came / (now.0 - before.0).as_secs_f64() < QUIET {
                 break;
             }
             before = now;
@@ -239,8 +243,8 @@ fn gluster_set(gluster: &mut Gluster<'_>, setting: Setting, mounts: &[&GlusterMo
 }
 
 /// A point of one client with one thread that reads at random without the translators.
-pub fn bare(system: System, block: u32) -> Point {
-    Point { system, threads: 1, clients: 1, order: Order::Random, block, setting: Setting::Off }
+pub fn bare(system: System, block: u32, mbit: u32) -> Point {
+    Point { system, threads: 1, clients: 1, order: Order::Random, block, setting: Setting::Off, mbit }
 }
 
 /// The orders and sizes, in the order of the paper.

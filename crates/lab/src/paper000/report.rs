@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use super::claims::{BUSY, PAPER, PAPER_CLIENTS, claims};
-use super::experiments::bare;
 use super::mechanisms::{MECHANISMS, NOTE};
 use super::runs::{Measured, Point, Run, Setting, System};
 use super::scale::{BLOCKS, CLIENTS, MB, PAGE, SERVERS};
@@ -83,8 +82,9 @@ fn how(measured: &Measured) -> String {
             "links",
             "10 Gbit/s".into(),
             format!(
-                "{} Mbit/s, a token bucket at each end of each link: a rate that this machine fills with cores to spare",
-                scale.mbit
+                "{} Mbit/s, a token bucket at each end of each link: a rate that this machine fills with cores to spare; \
+                 {} where clients are added, {} where threads are",
+                scale.mbit, scale.mbit_shared, scale.mbit_wide
             ),
         ),
         ("disks", "an SSD of 256 GB in each server, XFS".into(), format!("{} in RAM", mib(scale.brick))),
@@ -198,16 +198,18 @@ fn table(measured: &Measured, system: System, settings: &[Setting]) -> String {
 }
 
 fn clients(measured: &Measured) -> String {
-    let mut text = String::from(
+    let mut text = format!(
         "## Figure 6 (000-E3): two clients at once\n\n\
-         Random reads without the translators, each client by one thread. All of them read the same files, each in an order of\n\
-         its own.\n\n![Figure 6](000-fig6.svg)\n\n\
+         Random reads without the translators, each client by one thread, links of {} Mbit/s: both clients have the cores of one\n\
+         machine, so together they may have what one has above. All of them read the same files, each in an order of its own.\n\n\
+         ![Figure 6](000-fig6.svg)\n\n\
          | system | KiB | one client, MB/s | two, MB/s | ratio | cores busy | the paper's two, MB/s | ratio |\n\
          |---|---|---|---|---|---|---|---|\n",
+        measured.scale.mbit_shared
     );
     for system in System::ALL {
         for (_, block, paper, ratio) in PAPER_CLIENTS {
-            let both = Point { clients: CLIENTS, ..bare(system, block) };
+            let [one, both] = [1, CLIENTS].map(|clients| measured.clients(system, block, clients));
             if measured.rate(both).is_none() {
                 continue;
             }
@@ -216,10 +218,10 @@ fn clients(measured: &Measured) -> String {
                 "| {} | {} | {} | {} | {} | {} | {:.0} | {ratio:.2} |",
                 system.title(),
                 block >> 10,
-                number(measured.rate(bare(system, block))),
+                number(measured.rate(one)),
                 number(measured.rate(both)),
                 number(measured.second_client(system, block)),
-                busy(measured, &[bare(system, block), both]),
+                busy(measured, &[one, both]),
                 paper / 1000.0,
             );
         }
@@ -228,16 +230,16 @@ fn clients(measured: &Measured) -> String {
 }
 
 fn threads(measured: &Measured) -> String {
-    let mut text = String::from(
+    let mut text = format!(
         "## One loop, and several\n\n\
          The paper's client has one loop that waits for the network, and it was busy all the time; later versions of GlusterFS\n\
          have several. `shoal mount` has four threads unless it is told otherwise. Random reads without the translators, one\n\
-         client:\n\n\
+         client, links of {} Mbit/s, so that they are not the limit:\n\n\
          | KiB | one thread, MB/s | four, MB/s | ratio | cores busy |\n|---|---|---|---|---|\n",
+        measured.scale.mbit_wide
     );
     for block in BLOCKS {
-        let one = bare(System::Shoal, block);
-        let usual = Point { threads: 0, ..one };
+        let [one, usual] = [1, 0].map(|threads| measured.threads(block, threads));
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} |",

@@ -68,6 +68,8 @@ pub struct Point {
     pub block: u32,
     /// The translators.
     pub setting: Setting,
+    /// Rate of the links, in Mbit/s.
+    pub mbit: u32,
 }
 
 /// One run.
@@ -105,10 +107,10 @@ impl Run {
     }
 
     fn to_json(&self) -> Value {
-        let Point { system, threads, clients, order, block, setting } = self.point;
+        let Point { system, threads, clients, order, block, setting, mbit } = self.point;
         json!({
             "system": system.title(), "threads": threads, "clients": clients, "order": order.title(),
-            "block": block, "setting": setting.title(), "round": self.round, "bytes": self.bytes,
+            "block": block, "setting": setting.title(), "mbit": mbit, "round": self.round, "bytes": self.bytes,
             "seconds": self.seconds, "mb_per_s": self.rate(), "wire_bytes": self.wire, "cores_busy": self.busy,
             "dropped_packets": self.dropped,
         })
@@ -124,6 +126,7 @@ impl Run {
             order: Order::named(value["order"].as_str()?)?,
             block: small("block")?,
             setting: Setting::ALL.into_iter().find(|setting| value["setting"] == setting.title())?,
+            mbit: small("mbit")?,
         };
         Some(Run {
             point,
@@ -191,7 +194,7 @@ impl Measured {
             "seconds": self.seconds,
             "cores": self.cores,
             "scale": {
-                "mbit": scale.mbit, "jobs": scale.jobs, "file": scale.file, "millis": scale.millis, "ramp": scale.ramp,
+                "mbit": scale.mbit, "mbit_shared": scale.mbit_shared, "mbit_wide": scale.mbit_wide, "jobs": scale.jobs, "file": scale.file, "millis": scale.millis, "ramp": scale.ramp,
                 "rounds": scale.rounds, "brick": scale.brick, "brick_memory": scale.brick_memory,
                 "client_memory": scale.client_memory, "unit": scale.unit,
             },
@@ -218,6 +221,8 @@ impl Measured {
         let scale = Scale {
             is_quick: value["quick"].as_bool()?,
             mbit: small("mbit")?,
+            mbit_shared: small("mbit_shared")?,
+            mbit_wide: small("mbit_wide")?,
             jobs: small("jobs")?,
             file: number("file")?,
             millis: number("millis")?,

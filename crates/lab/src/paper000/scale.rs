@@ -22,6 +22,11 @@ const QUEUE: u32 = 1 << 20;
 /// The rate of the links while files are made, which is not measured.
 pub const MAKING: Link = Link { mbit: 10_000, queue: QUEUE };
 
+/// The links while something is measured.
+pub fn link(mbit: u32) -> Link {
+    Link { mbit, queue: QUEUE }
+}
+
 /// The sizes of a run of all experiments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scale {
@@ -29,6 +34,11 @@ pub struct Scale {
     pub is_quick: bool,
     /// Rate of all links, in Mbit/s (paper: 10 Gbit/s).
     pub mbit: u32,
+    /// The same where one client is compared with two: they share the cores here, so both together may have what one has
+    /// otherwise.
+    pub mbit_shared: u32,
+    /// The same where one thread is compared with several: more than one thread can fill.
+    pub mbit_wide: u32,
     /// Jobs of a client, each with a file (paper: 16).
     pub jobs: u32,
     /// Bytes of a file (paper: 8 GB).
@@ -55,6 +65,8 @@ impl Scale {
         Scale {
             is_quick: false,
             mbit: 500,
+            mbit_shared: 250,
+            mbit_wide: 2500,
             jobs: 16,
             file: 32 << 20,
             millis: 2000,
@@ -71,7 +83,9 @@ impl Scale {
     pub fn quick() -> Scale {
         Scale {
             is_quick: true,
-            mbit: 100,
+            mbit: 300,
+            mbit_shared: 150,
+            mbit_wide: 500,
             file: 4 << 20,
             millis: 200,
             ramp: 100,
@@ -79,11 +93,6 @@ impl Scale {
             brick: 256 << 20,
             ..Scale::full()
         }
-    }
-
-    /// The links while something is measured.
-    pub fn link(&self) -> Link {
-        Link { mbit: self.mbit, queue: QUEUE }
     }
 
     /// The length of a run.

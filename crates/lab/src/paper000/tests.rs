@@ -2,7 +2,7 @@
 //! are known.
 
 use super::claims::{PAPER, PAPER_CLIENTS, claims};
-use super::experiments::{bare, rows};
+use super::experiments::rows;
 use super::report::{files, page};
 use super::runs::{Measured, Point, Run, Setting, System};
 use super::scale::{BLOCKS, CLIENTS, MB, PAGE, Scale};
@@ -21,9 +21,11 @@ fn made(busy: f64, rates: impl Fn(Point) -> (f64, f64)) -> Measured {
             points.extend([of(Setting::On), of(Setting::Off)]);
             points.extend((system == System::Shoal).then(|| of(Setting::Auto)));
         }
-        points.extend(BLOCKS.map(|block| Point { clients: CLIENTS, ..bare(system, block) }));
+        points.extend(
+            BLOCKS.into_iter().flat_map(|block| [1, CLIENTS].map(|n| measured.clients(system, block, n))),
+        );
     }
-    points.extend(BLOCKS.map(|block| Point { threads: 0, ..bare(System::Shoal, block) }));
+    points.extend(BLOCKS.into_iter().flat_map(|block| [1, 0].map(|n| measured.threads(block, n))));
     for point in points {
         for (round, share) in [(1, 0.5), (2, 1.0), (3, 7.0)] {
             let (rate, wire) = rates(point);
