@@ -270,7 +270,7 @@ fn round_of(system: System, settings: &[Setting], round: u32) -> Vec<(Order, u32
 /// Each other round goes backwards.
 fn turn<T: Copy>(of: &[T], round: u32) -> Vec<T> {
     let mut turn = of.to_vec();
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         turn.reverse();
     }
     turn
