@@ -109,7 +109,8 @@ fn how(measured: &Measured) -> String {
             "caches",
             "files larger than memory".into(),
             "what the kernel has of a file is dropped before each run, and no run reads a block twice; io-cache may keep \
-             1 MiB in all runs of Shoal, and GlusterFS 4 MB, which is its least: what is read comes from the bricks"
+             1 MiB in all runs of Shoal, and GlusterFS 16 MB, in which the pages have room that its read-ahead fetches for all \
+             jobs: what is read comes from the bricks"
                 .into(),
         ),
         (
