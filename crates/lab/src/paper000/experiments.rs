@@ -29,8 +29,10 @@ const CLIENT: u32 = SERVERS + 1;
 const CODE: &str = "1+0";
 /// Settings of a mount in all runs: so little cache that no run finds what an earlier one has read.
 const FEW_PAGES: &str = "io-cache.size=1M";
-/// The same for GlusterFS, whose read-ahead keeps its pages in io-cache: five of 128 KiB for each job have to find room. One thread looks after a client's connections, as in the paper.
-const GLUSTER_BASE: [(&str, &str); 2] = [("performance.io-cache-size", "16MB"), ("client.event-threads", "1")];
+/// The same for GlusterFS, whose read-ahead keeps its pages in io-cache: five of 128 KiB for each job have to find room.
+/// One thread looks after a client's connections, as in the paper.
+const GLUSTER_BASE: [(&str, &str); 2] =
+    [("performance.io-cache-size", "16MB"), ("client.event-threads", "1")];
 const GLUSTER_TRANSLATORS: [&str; 3] =
     ["performance.io-cache", "performance.read-ahead", "performance.write-behind"];
 
