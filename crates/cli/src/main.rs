@@ -79,7 +79,7 @@ Examples:
   shoal umount /mnt/shoal; shoal down
   shoal nbd vm                        a block volume as a disk for virtual machines
   shoal nfs main                      a volume for clients of NFS
-  shoal paper 001                     the experiments of a paper, repeated
+  shoal paper 000                     the experiments of a paper, repeated
 
 A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal brick` and `shoal volume create`;
 each one's --help has its lines of the example.";

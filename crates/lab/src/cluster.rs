@@ -54,13 +54,13 @@ pub struct ClusterPlan {
     pub client_memory: u64,
     /// Bytes of a unit.
     pub unit: u32,
+    /// The code of the volumes, as `K+M`.
+    pub code: String,
 }
 
-impl ClusterPlan {
-    /// RAID-5 over all nodes, as `K+M`.
-    pub fn code(&self) -> String {
-        format!("{}+1", self.nodes - 1)
-    }
+/// RAID-5 over a number of nodes, as `K+M`.
+pub fn raid_5(nodes: u32) -> String {
+    format!("{}+1", nodes - 1)
 }
 
 /// The volume of files.
@@ -79,11 +79,16 @@ pub struct Cluster<'n> {
 }
 
 impl<'n> Cluster<'n> {
-    /// Starts a cluster with the program `shoal`, a volume of files, and a block volume of `disk` bytes.
+    /// Starts a cluster with the program `shoal`, a volume of files, and, if asked for, a block volume of `disk` bytes.
     ///
     /// # Errors
     /// What a daemon said before it ended.
-    pub fn start(shoal: &Path, network: &'n Network, plan: ClusterPlan, disk: u64) -> Result<Cluster<'n>> {
+    pub fn start(
+        shoal: &Path,
+        network: &'n Network,
+        plan: ClusterPlan,
+        disk: Option<u64>,
+    ) -> Result<Cluster<'n>> {
         let dir = Path::new(SANDBOX_DIR).join("cluster");
         std::fs::create_dir(&dir).map_err(doing(format!("make {}", dir.display())))?;
         let programs = Vec::new();
@@ -93,10 +98,12 @@ impl<'n> Cluster<'n> {
             cluster.start_brick(number)?;
         }
         cluster.wait_for_bricks()?;
-        let (code, unit) = (cluster.plan.code(), cluster.plan.unit.to_string());
+        let (code, unit) = (cluster.plan.code.clone(), cluster.plan.unit.to_string());
         cluster.ask(&["volume", "create", FILES, "--code", &code, "--unit", &unit])?;
-        let disk = disk.to_string();
-        cluster.ask(&["volume", "create", DISK, "--code", &code, "--unit", &unit, "--block", &disk])?;
+        if let Some(disk) = disk {
+            let disk = disk.to_string();
+            cluster.ask(&["volume", "create", DISK, "--code", &code, "--unit", &unit, "--block", &disk])?;
+        }
         Ok(cluster)
     }
 
@@ -208,10 +215,32 @@ impl<'n> Cluster<'n> {
     /// # Errors
     /// What the mount said.
     pub fn mount(&self, node: u32) -> Result<Mount> {
+        self.mount_by(node, &[])
+    }
+
+    /// The same, by a number of threads.
+    ///
+    /// # Errors
+    /// What the mount said.
+    pub fn mount_by_threads(&self, node: u32, threads: u32) -> Result<Mount> {
+        self.mount_by(node, &["--threads", &threads.to_string()])
+    }
+
+    /// Changes settings of a mount while it is in use.
+    ///
+    /// # Errors
+    /// What the command said.
+    pub fn tune(&self, mount: &Mount, settings: &[&str]) -> Result<()> {
+        let mut command = Command::new(&self.shoal);
+        command.arg("tune").arg(mount.dir()).args(settings);
+        self.network.node(1).run(&mut command).map(drop)
+    }
+
+    fn mount_by(&self, node: u32, words: &[&str]) -> Result<Mount> {
         let dir = self.dir.join(format!("mount{node}"));
         std::fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
         let mut command = self.gate_command("mount", self.plan.client_memory);
-        command.arg("--").arg(FILES).arg(&dir);
+        command.args(words).arg("--").arg(FILES).arg(&dir);
         let log = self.log(&format!("mount{node}"));
         let mut program = self.network.node(node).start("shoal mount", &mut command, &log)?;
         program.wait_until(PATIENCE, || is_mounted(&dir))?;

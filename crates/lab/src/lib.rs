@@ -8,10 +8,15 @@
 //! | [`topology`] | nodes on a switch: the commands that make them, as plain text |
 //! | [`network`] | carries out these commands, and counts the bytes on each link |
 //! | [`node`] | programs and connections on a node |
-//! | [`load`] | Bonnie's four items, on files, on disks over NBD and on files over NFS |
+//! | [`load`] | Bonnie's four items, on files, on disks over NBD and on files over NFS; several readers for a fixed time |
 //! | [`cluster`] | Shoal's daemons on the nodes |
+//! | [`gluster`] | GlusterFS on the nodes, to compare |
 //! | [`meter`] | measures how busy the machine was |
+//! | [`paper`] | the papers whose experiments can be repeated |
+//! | [`paper000`] | paper 000: the translators of GlusterFS on SSDs |
 //! | [`paper001`] | paper 001: a single I/O space of network block devices, software RAID and NFS |
+//! | [`mechanism`] | what a paper's system is made of, and what Shoal has instead |
+//! | [`verdict`] | what became of the findings of a paper |
 //! | [`chart`] | charts as plain SVG |
 
 #![forbid(unsafe_code)]
@@ -19,12 +24,17 @@
 pub mod chart;
 pub mod cluster;
 mod error;
+pub mod gluster;
 pub mod load;
+pub mod mechanism;
 pub mod meter;
 pub mod network;
 pub mod node;
+pub mod paper;
+pub mod paper000;
 pub mod paper001;
 pub mod sandbox;
 pub mod topology;
+pub mod verdict;
 
 pub use error::{LabError, Result, doing};

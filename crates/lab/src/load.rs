@@ -7,6 +7,7 @@
 mod disk;
 mod file;
 mod nfs;
+pub mod readers;
 mod window;
 
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};

@@ -25,6 +25,6 @@ pub mod small_write;
 mod tests;
 
 pub use experiments::measure;
-pub use report::write_report;
+pub use report::files;
 pub use runs::Measured;
 pub use scale::Scale;

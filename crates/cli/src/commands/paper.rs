@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use lab::paper001::{self, Measured, Scale};
+use lab::paper::{Paper, Report};
 use lab::sandbox::{self, Sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,6 +22,9 @@ use crate::signals;
 /// Repeats the experiments of a paper with Shoal, and writes a page with the results
 #[derive(Args)]
 #[command(after_help = "\
+000: the translators of GlusterFS on SSDs. Two nodes with a brick in RAM, two that read, links of 500 Mbit/s; Shoal's
+     translators on, off and auto, and those of GlusterFS, if it is installed. At most 3 GiB of RAM; ten minutes. Wants
+     iproute2 and FUSE.
 001: single I/O space from network block devices, software RAID and NFS. Up to 16 nodes, each a network namespace with a
      link of 10 or 100 Mbit/s and a brick in RAM; at most 3 GiB of RAM; ten minutes. Wants iproute2, FUSE and nbdkit.
 
@@ -30,12 +33,13 @@ the command ends. The page says which of the paper's findings are confirmed, and
 idle meanwhile: other programs change the results.
 
 Examples:
+  shoal paper 000                          writes docs/papers/000.md with its pictures and 000.json with every run
   shoal paper 001                          writes docs/papers/001.md with its pictures and 001.json with every run
   shoal paper 001 --quick --out /tmp/001   a minute, to see that it works
   shoal paper 001 --from docs/papers/001.json")]
 pub(crate) struct PaperArgs {
     /// Which paper
-    paper: Paper,
+    paper: Which,
     /// Much smaller, within a minute: only a check that it works, its figures have no meaning
     #[arg(long)]
     quick: bool,
@@ -52,28 +56,43 @@ pub(crate) struct PaperArgs {
 
 /// The papers whose experiments can be repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Paper {
+enum Which {
+    /// Performance optimization in GlusterFS on SSDs (2016)
+    #[value(name = "000")]
+    GlusterOnSsds,
     /// Single I/O space service for cluster computers (2006)
     #[value(name = "001")]
     SingleIoSpace,
 }
 
+impl From<Which> for Paper {
+    fn from(which: Which) -> Paper {
+        match which {
+            Which::GlusterOnSsds => Paper::GlusterOnSsds,
+            Which::SingleIoSpace => Paper::SingleIoSpace,
+        }
+    }
+}
+
 pub(crate) fn run(args: &PaperArgs, output: &Output) -> anyhow::Result<()> {
-    let Paper::SingleIoSpace = args.paper;
+    let paper = Paper::from(args.paper);
     if args.inside {
-        return inside(args);
+        return inside(paper, args.quick);
     }
     let document = match &args.from {
         Some(file) => read(file)?,
-        None => in_sandbox(args)?,
+        None => in_sandbox(paper, args.quick)?,
     };
-    let measured = Measured::from_json(&document).map_err(|error| match &args.from {
-        Some(file) => problem(format!("{}: {error}", file.display()), "`shoal paper 001` measures anew"),
+    let report = paper.report(&document).map_err(|error| match &args.from {
+        Some(file) => {
+            let remedy = format!("`shoal paper {}` measures anew", paper.number());
+            problem(format!("{}: {error}", file.display()), remedy)
+        }
         None => error.into(),
     })?;
-    paper001::write_report(&measured, &args.out)?;
-    let page = args.out.join("001.md");
-    output.answer(&document, || verdicts(&measured, &page));
+    report.write(&args.out)?;
+    let page = args.out.join(format!("{}.md", paper.number()));
+    output.answer(&document, || verdicts(&report, &page));
     Ok(())
 }
 
@@ -82,9 +101,9 @@ fn read(file: &Path) -> anyhow::Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
 }
 
-fn verdicts(measured: &Measured, page: &Path) -> String {
+fn verdicts(report: &Report, page: &Path) -> String {
     let mut text = String::new();
-    for claim in paper001::claims::claims(measured) {
+    for claim in &report.claims {
         let paper = claim.paper;
         text += &format!("{}  the paper: {paper}\n        here: {}\n", claim.id, claim.here);
         let (verdict, why) = claim.verdict;
@@ -94,7 +113,7 @@ fn verdicts(measured: &Measured, page: &Path) -> String {
 }
 
 /// Starts this program again in a sandbox, shows its progress, and returns its document.
-fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
+fn in_sandbox(paper: Paper, is_quick: bool) -> anyhow::Result<Value> {
     check_fuse()?;
     let first = Arc::new(AtomicI32::new(0));
     let to_end = Arc::clone(&first);
@@ -104,7 +123,7 @@ fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
         pid => drop(kill(Pid::from_raw(pid), Signal::SIGKILL)),
     })?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    command.args(["paper", "001", "--inside"]).args(args.quick.then_some("--quick"));
+    command.args(["paper", paper.number(), "--inside"]).args(is_quick.then_some("--quick"));
     command.stdout(Stdio::piped());
     let mut sandbox = Sandbox::start(&mut command)?;
     first.store(sandbox.init().id().cast_signed(), Ordering::Release);
@@ -118,21 +137,19 @@ fn in_sandbox(args: &PaperArgs) -> anyhow::Result<Value> {
     match document["error"].as_str() {
         None => Ok(document),
         Some(error) => {
-            Err(problem(error.to_owned(), "`shoal paper 001 --quick`, to see whether it works at all"))
+            let remedy = format!("`shoal paper {} --quick`, to see whether it works at all", paper.number());
+            Err(problem(error.to_owned(), remedy))
         }
     }
 }
 
 /// The first process of the sandbox: measures, prints its progress on standard error, and prints a document.
-fn inside(args: &PaperArgs) -> anyhow::Result<()> {
-    sandbox::enter(paper001::scale::SANDBOX_BYTES)?;
+fn inside(paper: Paper, is_quick: bool) -> anyhow::Result<()> {
+    sandbox::enter(paper.sandbox_bytes())?;
     let shoal = std::env::current_exe().context("cannot find this program's own file")?;
-    let scale = if args.quick { Scale::quick() } else { Scale::full() };
     let say = |line: &str| drop(writeln!(std::io::stderr(), "  {line}"));
-    let document = match paper001::measure(&shoal, &scale, &say) {
-        Ok(measured) => measured.to_json(),
-        Err(error) => json!({ "error": error.to_string() }),
-    };
+    let measured = paper.measure(&shoal, is_quick, &say);
+    let document = measured.unwrap_or_else(|error| json!({ "error": error.to_string() }));
     println!("{document}");
     Ok(())
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::fixture::{Fixture, text, wait_for};
 
 /// Where the daemons of a lab have their files; it is in the arguments of each of them.
-const ROOM: &str = "/run/lab/cluster";
+const ROOM: &str = "/run/lab";
 
 /// Processes of a lab.
 fn daemons() -> usize {
@@ -78,6 +78,57 @@ fn a_paper_is_measured_and_told_in_small() {
     let file = out.join("001.json");
     fixture.must(&["paper", "001", "--from", text(&file), "--out", text(&anew)]);
     assert_eq!(fs::read_to_string(anew.join("001.md")).expect("a page"), page);
+}
+
+#[test]
+fn translators_are_turned_off_and_on_and_the_wire_says_what_they_fetch() {
+    let fixture = Fixture::new("paper-translators");
+    let out = fixture.path("out");
+    let document = fixture.must(&["paper", "000", "--quick", "--json", "--out", text(&out)]).json();
+    nothing_is_left();
+    let runs = document["runs"].as_array().expect("runs");
+    let count = |system: &str, name: &str, value: &Value| {
+        runs.iter().filter(|run| run["system"] == system && run[name] == *value).count()
+    };
+    // Two orders and three sizes; then one client and two, then one thread and several, at three sizes without them.
+    assert_eq!(count("Shoal", "setting", &"on".into()), 6, "{document:#}");
+    assert_eq!(count("Shoal", "setting", &"auto".into()), 6);
+    assert_eq!(count("Shoal", "setting", &"off".into()), 6 + 6 + 6);
+    assert_eq!((count("Shoal", "clients", &2.into()), count("Shoal", "threads", &0.into())), (3, 3));
+    if document["gluster"].is_string() {
+        assert_eq!(count("GlusterFS", "setting", &"on".into()), 6);
+        assert_eq!(count("GlusterFS", "clients", &2.into()), 3);
+    } else {
+        assert!(
+            document["gluster_missing"].as_str().is_some_and(|why| why.contains("gluster")),
+            "{document}"
+        );
+    }
+    for run in runs.iter().filter(|run| run["order"] == "random") {
+        let number = |name: &str| run[name].as_f64().expect("a number");
+        assert!(number("mb_per_s") > 0.0, "{run}");
+        // Nothing comes from a cache; a page of 128 KiB comes for each read that the translators see.
+        let fetched = number("wire_bytes") / number("bytes");
+        let (least, most) = match run["setting"].as_str() {
+            Some("on") => (0.7 * 131_072.0 / number("block"), 1.8 * 131_072.0 / number("block")),
+            _ => (0.7, 1.8),
+        };
+        assert!((least..most).contains(&fetched), "{fetched} bytes on the wire for a byte: {run}");
+    }
+    let page = fs::read_to_string(out.join("000.md")).expect("a page");
+    for words in ["Figures 4 and 5", "Figure 6", "GlusterFS", "reproduced", "quick run"] {
+        assert!(page.contains(words), "`{words}` is not in\n{page}");
+    }
+    for picture in ["fig4", "fig5", "fig6", "gains"] {
+        let svg = fs::read_to_string(out.join(format!("000-{picture}.svg"))).expect("a picture");
+        assert!(svg.starts_with("<svg ") && !svg.contains("NaN"), "{svg}");
+    }
+    let anew = fixture.path("anew");
+    let file = out.join("000.json");
+    fixture.must(&["paper", "000", "--from", text(&file), "--out", text(&anew)]);
+    assert_eq!(fs::read_to_string(anew.join("000.md")).expect("a page"), page);
+    // The runs of one paper are none of another.
+    fixture.shoal(&["paper", "001", "--from", text(&file)]).refused(&["000.json", "paper \"000\""]);
 }
 
 #[test]

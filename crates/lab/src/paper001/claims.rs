@@ -5,50 +5,8 @@ use super::scale::{FAST, SLOW};
 use super::service::AccessPath;
 use super::small_write::CLASSIC;
 use crate::load::Item;
-
-/// The verdict on a finding of the paper.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The same result here.
-    Reproduced,
-    /// The paper's problem does not occur here.
-    Better,
-    /// A different result here.
-    NotReproduced,
-    /// The system that the paper compared with is not available here.
-    NotComparable,
-    /// It cannot be measured here.
-    NotMeasured,
-}
-
-impl Verdict {
-    /// In a word or two.
-    pub fn words(self) -> &'static str {
-        match self {
-            Verdict::Reproduced => "reproduced",
-            Verdict::Better => "better",
-            Verdict::NotReproduced => "not reproduced",
-            Verdict::NotComparable => "not comparable",
-            Verdict::NotMeasured => "not measured",
-        }
-    }
-}
-
-/// A finding of the paper and the result here.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Claim {
-    /// The experiment.
-    pub id: &'static str,
-    /// The paper's finding.
-    pub paper: &'static str,
-    /// The result here.
-    pub here: String,
-    /// The verdict and its reason.
-    pub verdict: Judged,
-}
-
-/// A verdict and its reason.
-pub type Judged = (Verdict, &'static str);
+use crate::verdict::judge;
+pub use crate::verdict::{Claim, Judged, Verdict};
 
 /// Least growth from one number of clients to the next that counts as growth.
 const GROWTH: f64 = 1.10;
@@ -104,11 +62,6 @@ impl Measured {
     pub fn saturation(&self, item: Item, point: impl Fn(u32) -> Point) -> Option<u32> {
         (1..self.scale.clients).find(|n| self.ratio(item, point(n + 1), point(*n)) < GROWTH)
     }
-}
-
-/// `so` if the result is as expected, else `otherwise`.
-fn judge(as_expected: bool, so: Judged, otherwise: Judged) -> Judged {
-    if as_expected { so } else { otherwise }
 }
 
 fn percent(share: f64) -> String {

@@ -18,7 +18,7 @@ use super::runs::{Measured, Point, Run};
 use super::scale::{FAST, MAKING, SLOW, Scale};
 use super::service::{AccessPath, Disk, Local, Mounts, Nfs, Service};
 use super::small_write::{self, SmallWrite};
-use crate::cluster::{Cluster, ClusterPlan, Disks};
+use crate::cluster::{Cluster, ClusterPlan, Disks, raid_5};
 use crate::error::Result;
 use crate::load::{self, Interval, Item};
 use crate::meter::CpuTimes;
@@ -77,15 +77,16 @@ impl<'n> Lab<'n> {
             brick_memory: scale.brick_memory,
             client_memory: scale.client_memory,
             unit: scale.unit,
+            code: raid_5(nodes),
         };
         let of = match disks {
             Disks::Own => "each with a brick",
             Disks::Gathered => "their disks gathered at the first by NBD",
             Disks::Counted => "every access of a disk noted",
         };
-        self.say(&format!("{nodes} nodes, {of}, RAID-5 {}", plan.code()));
+        self.say(&format!("{nodes} nodes, {of}, RAID-5 {}", plan.code));
         self.network.shape(MAKING)?;
-        let cluster = Cluster::start(self.shoal, self.network, plan, 2 * scale.bytes)?;
+        let cluster = Cluster::start(self.shoal, self.network, plan, Some(2 * scale.bytes))?;
         self.network.shape(FAST)?;
         Ok(cluster)
     }

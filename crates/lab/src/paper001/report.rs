@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::Path;
 
-use super::claims::{Claim, claims};
-use super::mechanisms;
+use super::claims::claims;
+use super::mechanisms::{MECHANISMS, NOTE};
 use super::runs::{Measured, Point};
 use super::scale::{FAST, MB, SLOW};
 use super::service::AccessPath;
 use super::small_write::CLASSIC;
 use crate::chart::{Axes, Series, bar_chart, line_chart};
-use crate::error::{Result, doing};
 use crate::load::Item;
+use crate::mechanism;
+use crate::verdict;
 
 /// The capacity of a link in MB/s.
 fn wire(mbit: u32) -> f64 {
@@ -25,41 +25,31 @@ const PARTS: f64 = 3.0;
 /// The share of busy time above which the cores may have been the limit.
 const BUSY: f64 = 0.85;
 
-/// Writes the page, its pictures and all runs into a directory.
-///
-/// # Errors
-/// A file cannot be written.
-pub fn write_report(measured: &Measured, dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).map_err(doing(format!("make {}", dir.display())))?;
-    let json = format!("{:#}\n", measured.to_json());
-    let files = [
-        ("001.json", json),
+/// The page, its pictures and all runs, as files by name.
+pub fn files(measured: &Measured) -> Vec<(&'static str, String)> {
+    vec![
+        ("001.json", format!("{:#}\n", measured.to_json())),
         ("001.md", page(measured)),
         ("001-table3.svg", table3_picture(measured)),
         ("001-fig7.svg", fig7_picture(measured)),
         ("001-fig8-write.svg", fig8_picture(measured, true)),
         ("001-fig8-read.svg", fig8_picture(measured, false)),
         ("001-fig9.svg", fig9_picture(measured)),
-    ];
-    for (name, text) in files {
-        let path = dir.join(name);
-        std::fs::write(&path, text).map_err(doing(format!("write {}", path.display())))?;
-    }
-    Ok(())
+    ]
 }
 
 /// The page, in Markdown.
 pub fn page(measured: &Measured) -> String {
     let parts = [
         head(measured),
-        verdicts(&claims(measured)),
+        verdict::table(&claims(measured)),
         how(measured),
         table3(measured),
         fig7(measured),
         fig8(measured),
         fig9(measured),
         small_write(measured),
-        mechanisms::table(),
+        mechanism::table(&MECHANISMS, NOTE),
         tail(measured),
     ];
     parts.join("\n")
@@ -81,17 +71,6 @@ fn head(measured: &Measured) -> String {
         measured.seconds as u64 / 60,
         measured.seconds as u64 % 60
     )
-}
-
-fn verdicts(claims: &[Claim]) -> String {
-    let mut text = String::from(
-        "## What the paper found, and what is found here\n\n| | the paper | here | verdict | why |\n|---|---|---|---|---|\n",
-    );
-    for claim in claims {
-        let Claim { id, paper, here, verdict: (verdict, why) } = claim;
-        let _ = writeln!(text, "| {id} | {paper} | {here} | **{}** | {why} |", verdict.words());
-    }
-    text
 }
 
 fn how(measured: &Measured) -> String {

@@ -1,0 +1,215 @@
+//! GlusterFS on the nodes, to compare: a distributed volume with a brick on each server, and its mounts.
+//!
+//! Each server has a management daemon of its own. These daemons have fixed places for their files, so each of them runs
+//! with other directories mounted there. Nothing of the machine's own GlusterFS is used or changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::error::{LabError, Result, doing};
+use crate::network::Network;
+use crate::node::Program;
+use crate::sandbox::SANDBOX_DIR;
+use crate::topology;
+
+const VOLUME: &str = "files";
+/// How long a step may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The words in a mount's log each time it uses another set of translators.
+const SWITCHED: &str = "switched to graph";
+
+/// The version of GlusterFS on this machine.
+///
+/// # Errors
+/// It is not installed.
+pub fn version() -> Result<String> {
+    let missing = || LabError::Missing { program: "gluster".to_owned(), package: "glusterfs-server" };
+    let ran = Command::new("gluster").arg("--version").output().map_err(|_| missing())?;
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let version = said.lines().next().and_then(|line| line.strip_prefix("glusterfs "));
+    version.map(str::to_owned).ok_or_else(missing)
+}
+
+/// A running volume. Dropping it stops it.
+pub struct Gluster<'n> {
+    network: &'n Network,
+    dir: PathBuf,
+    daemons: Vec<Program>,
+    settings: Vec<(String, String)>,
+}
+
+impl<'n> Gluster<'n> {
+    /// Starts a distributed volume over the first `servers` nodes.
+    ///
+    /// # Errors
+    /// What a daemon or a command said.
+    pub fn start(network: &'n Network, servers: u32) -> Result<Gluster<'n>> {
+        let dir = Path::new(SANDBOX_DIR).join("gluster");
+        let mut gluster = Gluster { network, dir, daemons: Vec::new(), settings: Vec::new() };
+        // Commands and mounts have files there too, which are to leave with the sandbox.
+        for place in ["/var/lib/glusterd", "/var/log/glusterfs"] {
+            let none = None::<&str>;
+            mount(Some("lab"), place, Some("tmpfs"), MsFlags::empty(), none)
+                .map_err(doing(format!("mount a tmpfs at {place}")))?;
+        }
+        let mut bricks = Vec::new();
+        for number in 1..=servers {
+            gluster.start_daemon(number)?;
+            let brick = gluster.server(number).join("brick");
+            bricks.push(format!("{}:{}", topology::address(number), brick.display()));
+        }
+        for number in 2..=servers {
+            gluster.ask(&["peer", "probe", &topology::address(number).to_string()])?;
+        }
+        wait_until("connect the servers of GlusterFS", || {
+            let said = gluster.ask(&["peer", "status"])?;
+            Ok(said.matches("Peer in Cluster (Connected)").count() as u32 + 1 == servers)
+        })?;
+        let mut create = vec!["volume", "create", VOLUME, "transport", "tcp"];
+        create.extend(bricks.iter().map(String::as_str));
+        create.push("force");
+        gluster.ask(&create)?;
+        gluster.ask(&["volume", "start", VOLUME])?;
+        Ok(gluster)
+    }
+
+    fn server(&self, number: u32) -> PathBuf {
+        self.dir.join(topology::name(number))
+    }
+
+    fn start_daemon(&mut self, number: u32) -> Result<()> {
+        let own = self.server(number);
+        for name in ["lib", "log", "run/lab", "brick"] {
+            let dir = own.join(name);
+            fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
+        }
+        // The sandbox's files stay in their place below the other /run.
+        let script = "mount --rbind \"$1\" \"$0/run/lab\" && mount --rbind \"$0/run\" /run && \
+                      mount --bind \"$0/lib\" /var/lib/glusterd && mount --bind \"$0/log\" /var/log/glusterfs && \
+                      exec glusterd --no-daemon --log-level WARNING";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(&own).arg(SANDBOX_DIR);
+        let log = own.join("daemon.log");
+        let mut daemon = self.network.node(number).start("glusterd", &mut command, &log)?;
+        let answers = || self.ask_server(number, &["volume", "list"]).is_ok();
+        daemon.wait_until(PATIENCE, answers)?;
+        self.daemons.push(daemon);
+        Ok(())
+    }
+
+    /// Runs a command of GlusterFS at the first server. Returns what it said.
+    fn ask(&self, words: &[&str]) -> Result<String> {
+        self.ask_server(1, words)
+    }
+
+    fn ask_server(&self, number: u32, words: &[&str]) -> Result<String> {
+        let own = self.server(number);
+        let mut command = Command::new("gluster");
+        command
+            .arg("--mode=script")
+            .arg(format!("--glusterd-sock={}", own.join("run/glusterd.socket").display()));
+        command.arg(format!("--log-file={}", own.join("commands.log").display())).args(words);
+        let said = self.network.node(number).run(&mut command)?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// Mounts the volume at a node.
+    ///
+    /// # Errors
+    /// What the mount said.
+    pub fn mount(&self, node: u32) -> Result<GlusterMount> {
+        let dir = self.dir.join(format!("mount{node}"));
+        fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
+        let (output, log) =
+            (self.dir.join(format!("mount{node}.out")), self.dir.join(format!("mount{node}.log")));
+        let mut command = Command::new("glusterfs");
+        command.arg("--no-daemon").arg(format!("--volfile-server={}", topology::address(1)));
+        command.arg(format!("--volfile-id={VOLUME}")).arg(format!("--log-file={}", log.display())).arg(&dir);
+        let mut program = self.network.node(node).start("glusterfs", &mut command, &output)?;
+        let outside = fs::metadata(&self.dir).map_err(doing(format!("look at {}", self.dir.display())))?;
+        let is_there = || {
+            use std::os::unix::fs::MetadataExt;
+            fs::metadata(&dir).is_ok_and(|inside| inside.dev() != outside.dev())
+        };
+        program.wait_until(PATIENCE, is_there)?;
+        Ok(GlusterMount { dir, log, program: Some(program) })
+    }
+
+    /// Changes settings of the volume, and waits until its mounts have them.
+    ///
+    /// # Errors
+    /// What the command said, or a mount does not change.
+    pub fn set(&mut self, settings: &[(&str, &str)], mounts: &[&GlusterMount]) -> Result<()> {
+        let is_set = |key: &str, value: &str| self.settings.iter().any(|(k, v)| k == key && v == value);
+        let changes: Vec<(&str, &str)> =
+            settings.iter().copied().filter(|(key, value)| !is_set(key, value)).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let before: Vec<usize> = mounts.iter().map(|mount| mount.switches()).collect();
+        let mut words = vec!["volume", "set", VOLUME];
+        words.extend(changes.iter().flat_map(|(key, value)| [*key, *value]));
+        self.ask(&words)?;
+        for (key, value) in changes {
+            self.settings.retain(|(had, _)| had != key);
+            self.settings.push((key.to_owned(), value.to_owned()));
+        }
+        wait_until("change the translators of GlusterFS", || {
+            // A mount changes with the next request that it gets.
+            Ok(mounts.iter().zip(&before).all(|(mount, before)| {
+                let _ = fs::read_dir(&mount.dir).map(Iterator::count);
+                mount.switches() > *before
+            }))
+        })
+    }
+}
+
+impl Drop for Gluster<'_> {
+    fn drop(&mut self) {
+        // The servers of bricks are no children of the daemons.
+        let _ = self.ask(&["volume", "stop", VOLUME, "force"]);
+        self.daemons.clear();
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !is_so()? {
+        if Instant::now() > end {
+            return Err(doing(what)(format!("not done after {} s", PATIENCE.as_secs())));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// A mount of the volume.
+pub struct GlusterMount {
+    dir: PathBuf,
+    log: PathBuf,
+    program: Option<Program>,
+}
+
+impl GlusterMount {
+    /// Where its files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How often it has used another set of translators.
+    fn switches(&self) -> usize {
+        fs::read_to_string(&self.log).unwrap_or_default().matches(SWITCHED).count()
+    }
+}
+
+impl Drop for GlusterMount {
+    fn drop(&mut self) {
+        let _ = umount2(&self.dir, MntFlags::MNT_DETACH);
+        self.program = None;
+    }
+}
