@@ -2,6 +2,15 @@
 
 use std::fmt::Write;
 
+/// What the page of a quick run begins with.
+pub(crate) fn quick_note(is_quick: bool) -> &'static str {
+    if is_quick {
+        "**This is a quick run: it shows that everything works; its figures mean nothing.**\n\n"
+    } else {
+        ""
+    }
+}
+
 /// The verdict on a finding of the paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {

@@ -374,6 +374,17 @@ struct Found {
     target: Option<PathBuf>,
 }
 
+/// What a directory looks like once nothing that the kernel or the mount knew before counts any more: whether it was a
+/// belief, or is so.
+fn second_look(dir: &Path) -> String {
+    outlast_beliefs();
+    let links = fs::metadata(dir).map(|meta| meta.nlink());
+    outlast_beliefs();
+    let names: Vec<_> =
+        fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+    format!("later: {links:?} links and the names {names:?}")
+}
+
 /// Everything below a directory. Every byte is looked at.
 fn survey(root: &Path) -> BTreeMap<PathBuf, Found> {
     let mut found = BTreeMap::new();
@@ -409,7 +420,7 @@ fn survey(root: &Path) -> BTreeMap<PathBuf, Found> {
             assert!(found.insert(name, what).is_none(), "{} is listed twice", path.display());
         }
         let links = fs::metadata(&dir).expect("a directory").nlink();
-        assert_eq!(links, 2 + subdirectories, "the links of {}", dir.display());
+        assert_eq!(links, 2 + subdirectories, "the links of {}, {}", dir.display(), second_look(&dir));
     }
     found
 }

@@ -176,7 +176,6 @@ impl Session {
         if state.mode() != Mode::Alone || mode == Mode::Alone {
             state.set_mode(mode);
         }
-        state.set_version(&attr, self.mount.files.take_kept_pages(file.inode));
         tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
         state.write_handles += u32::from(write);
         let attr = state.view(attr);

@@ -207,9 +207,6 @@ impl Io {
                 let write = state.releases.swap_remove(next);
                 if state.users == 0 && state.releases.is_empty() {
                     // The rights of the mode end with the last close.
-                    if let Some(kept) = state.kept_pages() {
-                        self.files.keep_pages(file.inode, kept);
-                    }
                     state.set_mode(Mode::Shared);
                 }
                 write

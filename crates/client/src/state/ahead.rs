@@ -199,6 +199,12 @@ impl Ahead {
         }
     }
 
+    /// Whether a piece is still to be fetched.
+    pub(crate) fn is_wanted(&self, range: &Range<u64>, generation: u64) -> bool {
+        let chunk = self.chunks.get(&range.start);
+        chunk.is_some_and(|c| c.end == range.end && c.generation == generation && c.bytes.is_none())
+    }
+
     /// Records what a fetch brought: nothing if it failed, or if its bytes are no longer those of the file.
     pub(crate) fn end(&mut self, range: &Range<u64>, generation: u64, bytes: Option<Buf>, now: u64) {
         let Some(chunk) = self.chunks.get_mut(&range.start) else { return };
@@ -334,7 +340,9 @@ mod tests {
         assert!(ahead.begin(&(0..100), 7, &room, 0));
         assert!(!ahead.begin(&(50..150), 7, &room, 0), "they do not overlap");
         assert_eq!(ahead.take(&(0..100), 7), Cover::Coming);
+        assert!(ahead.is_wanted(&(0..100), 7));
         ahead.remove(&(99..101));
+        assert!(!ahead.is_wanted(&(0..100), 7));
         ahead.end(&(0..100), 7, Some(zeros(&(0..100))), 1);
         assert_eq!(ahead.take(&(0..100), 7), Cover::Missing, "what comes after the write is not kept");
         assert!(ahead.begin(&(0..100), 7, &room, 0));

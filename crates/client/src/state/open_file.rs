@@ -74,10 +74,9 @@ pub(crate) struct FileState {
     /// Number of changes of the contents that are not writes of this mount: truncations, zeros, lost writes, and
     /// whatever other clients may have done. What was cached before the last one is not valid.
     generation: u64,
-    /// The name of its pages in the cache. A file that is opened again gets back the one that it had, if it is as it was.
+    /// The name of its pages in the cache: another one each time the file is opened after it was closed. A writer that
+    /// has died since may have changed bytes of which the service does not know.
     pub(crate) cache_id: u64,
-    /// The contents when it was opened, as the service knows them.
-    version: Option<Version>,
     /// The writes of this mount, for caches.
     pub(crate) writes: WriteLog,
     /// Bytes of the pages that the cache has of this file; 0 if there are none.
@@ -141,32 +140,6 @@ pub(crate) struct FileState {
     pub(crate) tuning: Tuning,
 }
 
-/// The contents of a file at one time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Version {
-    object: ObjectId,
-    size: u64,
-    mtime: i64,
-    truncate_seq: u64,
-    changes: u64,
-}
-
-impl Version {
-    fn of(attr: &Attr) -> Version {
-        let Attr { object, size, mtime, truncate_seq, changes, .. } = *attr;
-        Version { object, size, mtime, truncate_seq, changes }
-    }
-}
-
-/// Pages of a file that is closed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeptPages {
-    version: Version,
-    cache_id: u64,
-    generation: u64,
-    page: u64,
-}
-
 impl OpenFile {
     pub(crate) fn new(inode: InodeId, cache_id: u64) -> OpenFile {
         let state = FileState {
@@ -180,7 +153,6 @@ impl OpenFile {
             truncate_seq: 0,
             generation: 0,
             cache_id,
-            version: None,
             writes: WriteLog::default(),
             page: 0,
             mtime: 0,
@@ -263,26 +235,6 @@ impl FileState {
     /// The present contents, if bytes of them may be cached: while no other client may write.
     pub(crate) fn cacheable(&self) -> Option<u64> {
         (self.mode != Mode::Shared && !self.fenced).then_some(self.generation)
-    }
-
-    /// Records that the file was opened, as the service knows it. Gives it back the pages that it had when it was closed,
-    /// if it is the same still.
-    pub(crate) fn set_version(&mut self, attr: &Attr, kept: Option<KeptPages>) {
-        let version = Version::of(attr);
-        if self.cacheable().is_none() || self.writes.count() > 0 {
-            self.version = None;
-            return;
-        }
-        self.version = Some(version);
-        if let Some(kept) = kept.filter(|kept| kept.version == version && self.page == 0) {
-            (self.cache_id, self.generation, self.page) = (kept.cache_id, kept.generation, kept.page);
-        }
-    }
-
-    /// What of its pages may be kept when it is closed: all, if this mount has only read it.
-    pub(crate) fn kept_pages(&self) -> Option<KeptPages> {
-        let generation = self.cacheable().filter(|_| self.page > 0 && self.writes.count() == 0)?;
-        Some(KeptPages { version: self.version?, cache_id: self.cache_id, generation, page: self.page })
     }
 
     /// Whether bytes of the contents `generation` may be kept that were fetched when [`WriteLog::count`] was `count`.

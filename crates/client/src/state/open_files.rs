@@ -9,11 +9,8 @@ use types::{InodeId, Refusal, Tuning};
 
 use crate::error::ClientError;
 use crate::state::lock;
-use crate::state::open_file::{KeptPages, OpenFile};
+use crate::state::open_file::OpenFile;
 use crate::state::wb_errors::ErrorCursor;
-
-/// Most closed files whose pages are known. Beyond this, all are forgotten.
-const KEPT_FILES_MAX: usize = 1 << 14;
 
 /// A handle: the result of one `open`.
 pub(crate) struct Handle {
@@ -33,8 +30,6 @@ pub(crate) struct OpenFiles {
     handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     last_handle: AtomicU64,
     last_file: AtomicU64,
-    /// Of files that are closed: their pages in the cache.
-    kept_pages: Mutex<BTreeMap<InodeId, KeptPages>>,
     /// The first lost write that no handle had reported when its file was removed from the table.
     unreported: Mutex<Option<ClientError>>,
 }
@@ -75,20 +70,6 @@ impl OpenFiles {
     /// Takes every file out of the table.
     pub(crate) fn forget_files(&self) -> Vec<Arc<OpenFile>> {
         std::mem::take(&mut *lock(&self.files)).into_values().collect()
-    }
-
-    /// Remembers the pages that the cache has of a file that is being closed.
-    pub(crate) fn keep_pages(&self, inode: InodeId, kept: KeptPages) {
-        let mut all = lock(&self.kept_pages);
-        if all.len() >= KEPT_FILES_MAX {
-            all.clear();
-        }
-        all.insert(inode, kept);
-    }
-
-    /// The pages that the cache has of a file that was closed.
-    pub(crate) fn take_kept_pages(&self, inode: InodeId) -> Option<KeptPages> {
-        lock(&self.kept_pages).remove(&inode)
     }
 
     /// Refuses another open file if the service could not be told of all of them after a restart.

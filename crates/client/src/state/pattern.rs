@@ -13,11 +13,12 @@ const STEADY: u32 = 8;
 const PATIENCE: u32 = 4096;
 /// Bytes of a block whose reads are remembered.
 const BLOCK: u64 = 4096;
-/// Smallest and largest page that is chosen.
+/// Reads in a row that a larger page must fit before it is chosen.
+const GROW: u32 = 1024;
+/// Smallest and largest page that is chosen. Random reads of the largest one or more are cached only if they are read
+/// again.
 const PAGE_MIN: u64 = 4096;
 const PAGE_MAX: u64 = 128 << 10;
-/// Length of reads from which on random ones are not cached.
-const LARGE: u64 = 256 << 10;
 /// Most bytes ahead of a reader, unless somebody sets more.
 const WINDOW: u64 = 8 << 20;
 
@@ -67,9 +68,10 @@ pub(crate) struct Pattern {
     /// Whether bytes are read again, by the last reads, and how many reads ago one was.
     rereads: bool,
     since_again: u32,
-    /// Smallest length of this and the last round of reads.
-    shortest: u64,
-    shortest_before: u64,
+    /// The page that fits the reads, and for how many reads a larger one would have done, with the smallest such one.
+    page: u64,
+    larger: u32,
+    next_page: u64,
 }
 
 impl Pattern {
@@ -83,13 +85,24 @@ impl Pattern {
         self.steps = push(self.steps, continues);
         self.strides = push(self.strides, continues && is_stride);
         self.again = push(self.again, was_read);
-        if self.reads.is_multiple_of(RECENT) {
-            (self.shortest_before, self.shortest) = (self.shortest, u64::MAX);
-        }
-        self.shortest = self.shortest.min(len);
+        self.fit_page(len);
         self.reads = self.reads.saturating_add(1);
         self.since_again = if was_read { 0 } else { self.since_again.saturating_add(1) };
         self.judge();
+    }
+
+    /// Smaller at once, because a page that is too large reads what nobody wants. Larger only after many reads, because
+    /// pages of another size are a new cache, while small ones cost little.
+    fn fit_page(&mut self, len: u64) {
+        let fits = 1 << len.clamp(PAGE_MIN, PAGE_MAX).ilog2();
+        if self.page == 0 || fits <= self.page {
+            (self.page, self.larger, self.next_page) = (fits, 0, PAGE_MAX);
+            return;
+        }
+        (self.larger, self.next_page) = (self.larger + 1, self.next_page.min(fits));
+        if self.larger >= GROW {
+            (self.page, self.larger, self.next_page) = (self.next_page, 0, PAGE_MAX);
+        }
     }
 
     fn judge(&mut self) {
@@ -127,15 +140,13 @@ impl Pattern {
 
     /// What is best for this work. The kernel caches and reads ahead itself if `in_kernel`.
     pub(crate) fn choice(&self, in_kernel: bool) -> Choice {
-        let shortest =
-            self.shortest.min(if self.shortest_before == 0 { u64::MAX } else { self.shortest_before });
-        let page = 1 << shortest.clamp(PAGE_MIN, PAGE_MAX).ilog2();
+        let page = self.page.max(PAGE_MIN);
         let is_read_again = self.rereads || self.since_again < PATIENCE;
         let io_cache = match self.class {
             _ if in_kernel => false,
             Class::Sequential | Class::Strided => self.rereads,
             Class::Random | Class::Unknown | Class::Mixed => {
-                is_read_again && (shortest < LARGE || self.rereads)
+                is_read_again && (page < PAGE_MAX || self.rereads)
             }
         };
         Choice { io_cache, page, read_ahead: self.class != Class::Random && !in_kernel, window: WINDOW }
@@ -228,6 +239,21 @@ mod tests {
             assert_eq!((choice.io_cache, choice.page, choice.read_ahead), (round > 0, 65_536, true));
             assert!(!pattern.choice(true).io_cache, "the kernel has them");
         }
+    }
+
+    #[test]
+    fn a_page_shrinks_at_once_and_grows_after_many_reads() {
+        let mut pattern = Pattern::default();
+        let mut page = |len: u64, reads: u32| {
+            (0..reads).for_each(|n| pattern.note(random(u64::from(n)), len, true));
+            pattern.choice(false).page
+        };
+        assert_eq!(page(64 << 10, 1), 64 << 10);
+        assert_eq!(page(5000, 1), 4096);
+        assert_eq!(page(64 << 10, GROW - 1), 4096);
+        assert_eq!(page(4096, 1), 4096, "one small read begins the count anew");
+        assert_eq!(page(64 << 10, GROW - 1), 4096);
+        assert_eq!(page(32 << 10, 1), 32 << 10, "the smallest of the larger ones");
     }
 
     #[test]

@@ -20,8 +20,9 @@ use crate::state::open_file::OpenFile;
 use crate::state::settings::Settings;
 use crate::translators::{Answer, Below, Read, Translator, Write};
 
-/// Most fetches in flight.
+/// Most fetches in flight, and most that wait for their turn.
 const FLIGHT_MAX: usize = 16;
+const QUEUE_MAX: usize = 256;
 /// How long a reader waits for bytes that are being fetched before it asks itself, in microseconds.
 const WAIT_US: u64 = 3_000_000;
 /// How long bytes of a file that nobody reads may be kept when room is short, in microseconds.
@@ -49,7 +50,7 @@ pub(crate) struct AheadQueue {
 impl AheadQueue {
     /// For at most `bytes` bytes that nobody has asked for yet.
     pub(crate) fn new(bytes: u64) -> AheadQueue {
-        let (jobs, queue) = async_channel::unbounded();
+        let (jobs, queue) = async_channel::bounded(QUEUE_MAX);
         AheadQueue { room: AheadRoom::new(bytes), jobs, queue, files: Mutex::default() }
     }
 
@@ -72,16 +73,15 @@ impl AheadQueue {
 
     /// Frees what was fetched for a file that nobody has read for a while. The files take turns.
     fn make_room(&self, now: u64) {
-        let mut files = lock(&self.files);
-        if let Some(file) = files.pop_front().and_then(|file| file.upgrade()) {
-            let mut ahead = file.ahead();
-            if now.saturating_sub(ahead.read_at) > IDLE_US {
-                ahead.clear();
-                ahead.is_listed = false;
-            } else {
-                drop(ahead);
-                files.push_back(Arc::downgrade(&file));
-            }
+        // Unlocked again at once: a reader that lists its file has locked what was fetched for it.
+        let first = lock(&self.files).pop_front();
+        let Some(file) = first.and_then(|file| file.upgrade()) else { return };
+        let mut ahead = file.ahead();
+        if now.saturating_sub(ahead.read_at) > IDLE_US {
+            ahead.clear();
+            ahead.is_listed = false;
+        } else {
+            lock(&self.files).push_back(Arc::downgrade(&file));
         }
     }
 }
@@ -151,6 +151,10 @@ impl ReadAhead {
 
     async fn fetch(&self, job: Job, below: Below<'_>) {
         let Job { file, range, generation, count, settings } = job;
+        // A write may have removed it while it waited.
+        if !file.ahead().is_wanted(&range, generation) {
+            return;
+        }
         let len = (range.end - range.start) as usize;
         let read = Read { file: &file, offset: range.start, len, in_kernel: false, settings };
         let bytes = below.read(read).await.ok();
@@ -202,4 +206,25 @@ fn join(mut parts: Vec<Buf>, len: usize) -> Buf {
         at += part.len();
     }
     out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use types::InodeId;
+
+    use super::*;
+
+    #[test]
+    fn files_that_are_gone_do_not_add_up() {
+        let queue = AheadQueue::new(1 << 20);
+        let kept: Vec<_> = (0..10).map(|n| Arc::new(OpenFile::new(InodeId(n), n))).collect();
+        kept.iter().for_each(|file| queue.list(file));
+        for n in 0..1000 {
+            queue.list(&Arc::new(OpenFile::new(InodeId(n), n)));
+        }
+        let listed = lock(&queue.files).len();
+        assert!(listed <= 2 * kept.len(), "{listed} are listed");
+        let alive = lock(&queue.files).iter().filter(|file| file.strong_count() > 0).count();
+        assert_eq!(alive, kept.len());
+    }
 }

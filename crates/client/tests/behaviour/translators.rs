@@ -195,35 +195,6 @@ fn the_last_layer_is_what_bricks_are_asked() {
 }
 
 #[test]
-fn a_file_that_was_only_read_keeps_its_pages_over_a_close() {
-    let cluster = Cluster::new(1, "2+1", 3);
-    cluster.run(async {
-        let on = "io-cache=on io-cache.page=4K read-ahead=off";
-        let (_, session, handle, bytes) = file(&cluster, 4, on).await;
-        let world = cluster.sim.node("client");
-        let inode = mount_inode(&session).await;
-        session.release(handle).await.unwrap();
-        let read = async |expected: &[u8]| {
-            world.sleep(3_000_000).await;
-            let before = cluster.calls("ReadUnit");
-            let opened = session.open(inode, false, false).await.unwrap();
-            assert!(*session.read(opened.handle, 0, 4 * UNIT).await.unwrap() == *expected);
-            session.release(opened.handle).await.unwrap();
-            cluster.calls("ReadUnit") - before
-        };
-        assert_eq!(read(&bytes[..4 * UNIT]).await, 4);
-        assert_eq!(read(&bytes[..4 * UNIT]).await, 0, "it was closed and opened again");
-        let (_, other) = cluster.mount("other").await;
-        let theirs = other.open(inode, true, false).await.unwrap().handle;
-        other.write(theirs, 0, &[9; UNIT]).await.unwrap();
-        other.fsync(theirs).await.unwrap();
-        other.release(theirs).await.unwrap();
-        let expected = [&[9; UNIT][..], &bytes[UNIT..4 * UNIT]].concat();
-        assert_eq!(read(&expected).await, 4, "another mount has changed it meanwhile");
-    });
-}
-
-#[test]
 fn nothing_old_is_read_from_a_cache() {
     let cluster = Cluster::new(1, "2+1", 3);
     cluster.run(async {

@@ -101,8 +101,8 @@ impl Open {
 impl DotShoal {
     pub(super) fn open(&self, inode: INodeNo, write: bool) -> Result<FileHandle, Errno> {
         match inode {
-            TUNE => Ok(FileHandle(TUNE_HANDLES + self.tune.open())),
-            XRAY => Ok(FileHandle(XRAY_HANDLES + self.xray.open())),
+            TUNE => Ok(FileHandle(TUNE_HANDLES + self.tune.open.open())),
+            XRAY => Ok(FileHandle(XRAY_HANDLES + self.xray.0.open())),
             _ if write => Err(Errno::EACCES),
             _ => Ok(HANDLE),
         }
@@ -135,8 +135,8 @@ impl DotShoal {
     pub(super) fn release(&self, handle: FileHandle) {
         match Open::of(handle) {
             Open::Status => {}
-            Open::Tune(number) => self.tune.release(number),
-            Open::Xray(number) => self.xray.release(number),
+            Open::Tune(number) => self.tune.open.release(number),
+            Open::Xray(number) => self.xray.0.release(number),
         }
     }
 }

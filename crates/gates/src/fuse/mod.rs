@@ -24,6 +24,7 @@
 //! | `status.rs`, `tune.rs`, `xray.rs` | its files `status`, `tune` and `xray` |
 
 mod attributes;
+mod control_handles;
 mod dir_attr_cache;
 mod dot_shoal;
 mod filesystem;

@@ -20,13 +20,13 @@
 //! | `work KIND` | what kind of work is done on the file, if that is known: the client chooses by it |
 //! | `error TEXT` | why the last write failed: through this handle, or if it has written nothing, through any |
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use client::{Class, Mount, TuningReport};
 use types::tuning::{Key, TuningError, Value, check_file_changes};
 use types::{InodeId, Tuning};
+
+use super::control_handles::ControlHandles;
 
 /// Most bytes of a write.
 const WRITE_MAX: usize = 4096;
@@ -34,14 +34,13 @@ const WRITE_MAX: usize = 4096;
 /// The handles of the file.
 #[derive(Default)]
 pub(super) struct TuneHandles {
-    opened: AtomicU64,
-    open: Mutex<BTreeMap<u64, TuneHandle>>,
+    pub(super) open: ControlHandles<TuneHandle>,
     /// Why the last write through any handle failed, if it did.
     last_error: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
-struct TuneHandle {
+pub(super) struct TuneHandle {
     /// The file that reads show.
     file: Option<InodeId>,
     /// The end of its last write.
@@ -51,38 +50,25 @@ struct TuneHandle {
 }
 
 impl TuneHandles {
-    fn open_handles(&self) -> MutexGuard<'_, BTreeMap<u64, TuneHandle>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn last_error(&self) -> MutexGuard<'_, Option<String>> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn open(&self) -> u64 {
-        let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        self.open_handles().insert(number, TuneHandle::default());
-        number
-    }
-
-    pub(super) fn release(&self, number: u64) {
-        self.open_handles().remove(&number);
-    }
-
     /// The whole text: a new one from the `start`, else that of the read before.
     pub(super) fn read(&self, mount: &Mount, number: u64, start: bool) -> String {
-        let mut handles = self.open_handles();
-        let Some(handle) = handles.get_mut(&number) else { return String::new() };
-        if start {
-            let error = match &handle.written {
-                Some(written) => written.clone().err(),
-                None => self.last_error().clone(),
-            };
-            let gone = handle.file.filter(|inode| !is_open(mount, *inode)).map(not_open);
-            let file = if gone.is_some() { None } else { handle.file };
-            handle.text = text(&mount.tuning(file), error.or(gone).as_deref());
-        }
-        handle.text.clone()
+        let read = |handle: &mut TuneHandle| {
+            if start {
+                let error = match &handle.written {
+                    Some(written) => written.clone().err(),
+                    None => self.last_error().clone(),
+                };
+                let gone = handle.file.filter(|inode| !is_open(mount, *inode)).map(not_open);
+                let file = if gone.is_some() { None } else { handle.file };
+                handle.text = text(&mount.tuning(file), error.or(gone).as_deref());
+            }
+            handle.text.clone()
+        };
+        self.open.with(number, read).unwrap_or_default()
     }
 
     /// Carries out what was written.
@@ -93,10 +79,10 @@ impl TuneHandles {
         let done = parse(data).and_then(|lines| apply(mount, &lines));
         let written = done.as_ref().map(|_| ()).map_err(Clone::clone);
         *self.last_error() = written.clone().err();
-        if let Some(handle) = self.open_handles().get_mut(&number) {
+        self.open.with(number, |handle| {
             handle.file = done.unwrap_or(None);
             handle.written = Some(written.clone());
-        }
+        });
         written
     }
 }
@@ -239,15 +225,5 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.lines().count(), 3 + Key::ALL.len() + 2);
-    }
-
-    #[test]
-    fn closed_handles_take_no_memory() {
-        let handles = TuneHandles::default();
-        let (one, other) = (handles.open(), handles.open());
-        assert_ne!(one, other);
-        handles.release(one);
-        handles.release(other);
-        assert!(handles.open_handles().is_empty());
     }
 }

@@ -6,25 +6,20 @@
 //! After a write of `file INODE`, reads through the same handle show this open file. If it is closed, they show a line
 //! `error TEXT`, as after a write that has failed.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use client::{LayerCounters, Mount};
 use types::InodeId;
+
+use super::control_handles::ControlHandles;
 
 /// Most bytes of a write.
 const WRITE_MAX: usize = 64;
 
 /// The handles of the file.
 #[derive(Default)]
-pub(super) struct XrayHandles {
-    opened: AtomicU64,
-    open: Mutex<BTreeMap<u64, XrayHandle>>,
-}
+pub(super) struct XrayHandles(pub(super) ControlHandles<XrayHandle>);
 
 #[derive(Default)]
-struct XrayHandle {
+pub(super) struct XrayHandle {
     /// The file that reads show, or why the last write failed.
     shown: Option<Result<InodeId, String>>,
     /// What is being read. The parts of one text fit together.
@@ -32,33 +27,20 @@ struct XrayHandle {
 }
 
 impl XrayHandles {
-    fn open_handles(&self) -> MutexGuard<'_, BTreeMap<u64, XrayHandle>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn open(&self) -> u64 {
-        let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        self.open_handles().insert(number, XrayHandle::default());
-        number
-    }
-
-    pub(super) fn release(&self, number: u64) {
-        self.open_handles().remove(&number);
-    }
-
     /// The whole text: a new one from the `start`, else that of the read before.
     pub(super) fn read(&self, mount: &Mount, number: u64, start: bool) -> String {
-        let mut handles = self.open_handles();
-        let Some(handle) = handles.get_mut(&number) else { return String::new() };
-        if start {
-            let layers = match &handle.shown {
-                None => Ok(mount.layer_counters()),
-                Some(Ok(inode)) => mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode)),
-                Some(Err(error)) => Err(error.clone()),
-            };
-            handle.text = layers.map_or_else(|error| format!("error {error}\n"), |layers| text(&layers));
-        }
-        handle.text.clone()
+        let read = |handle: &mut XrayHandle| {
+            if start {
+                let layers = match &handle.shown {
+                    None => Ok(mount.layer_counters()),
+                    Some(Ok(inode)) => mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode)),
+                    Some(Err(error)) => Err(error.clone()),
+                };
+                handle.text = layers.map_or_else(|error| format!("error {error}\n"), |layers| text(&layers));
+            }
+            handle.text.clone()
+        };
+        self.0.with(number, read).unwrap_or_default()
     }
 
     /// Sets the file that reads show.
@@ -68,9 +50,7 @@ impl XrayHandles {
     pub(super) fn write(&self, mount: &Mount, number: u64, data: &[u8]) -> Result<(), String> {
         let open = |inode| mount.file_layer_counters(inode).map(|_| inode).ok_or_else(|| not_open(inode));
         let shown = parse(data).and_then(open);
-        if let Some(handle) = self.open_handles().get_mut(&number) {
-            handle.shown = Some(shown.clone());
-        }
+        self.0.with(number, |handle| handle.shown = Some(shown.clone()));
         shown.map(|_| ())
     }
 }
@@ -115,13 +95,5 @@ mod tests {
         let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
                         layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
         assert_eq!(text(&[auto, bricks]), expected);
-    }
-
-    #[test]
-    fn closed_handles_take_no_memory() {
-        let handles = XrayHandles::default();
-        let numbers: Vec<u64> = (0..1000).map(|_| handles.open()).collect();
-        numbers.into_iter().for_each(|number| handles.release(number));
-        assert!(handles.open_handles().is_empty());
     }
 }

@@ -48,11 +48,7 @@ pub fn page(measured: &Measured) -> String {
 }
 
 fn head(measured: &Measured) -> String {
-    let quick = if measured.scale.is_quick {
-        "**This is a quick run: it shows that everything works; its figures mean nothing.**\n\n"
-    } else {
-        ""
-    };
+    let quick = verdict::quick_note(measured.scale.is_quick);
     format!(
         "# Paper 000: the translators of GlusterFS on SSDs\n\n\
          Kim, Eom and Yeom (Seoul National University, 2016) read files of a GlusterFS volume on SSDs, and found that three\n\

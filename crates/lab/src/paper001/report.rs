@@ -56,11 +56,7 @@ pub fn page(measured: &Measured) -> String {
 }
 
 fn head(measured: &Measured) -> String {
-    let quick = if measured.scale.is_quick {
-        "**This is a quick run: it shows that everything works; its figures mean nothing.**\n\n"
-    } else {
-        ""
-    };
+    let quick = verdict::quick_note(measured.scale.is_quick);
     format!(
         "# Paper 001: single I/O space from network block devices\n\n\
          Kim, Kim and Kim (Yonsei University, 2006) let one server import the disks of up to 16 PCs as network block devices\n\

@@ -236,8 +236,8 @@ impl Client {
         Caller { client: self.client, op: *op, acked: *op - 1 }
     }
 
-    async fn create(&self, name: &str, open: bool) -> Result<Created, Refusal> {
-        let request = Create {
+    fn create_request(&self, name: &str, open: bool) -> Create {
+        Create {
             caller: self.caller(),
             volume: self.volume,
             parent: ROOT,
@@ -247,8 +247,11 @@ impl Client {
             rdev: 0,
             open,
             now: self.world.wall(),
-        };
-        self.ask(&request).await
+        }
+    }
+
+    async fn create(&self, name: &str, open: bool) -> Result<Created, Refusal> {
+        self.ask(&self.create_request(name, open)).await
     }
 
     fn open_request(&self, inode: InodeId, write: bool) -> Open {

@@ -3,29 +3,13 @@
 
 use super::*;
 
-impl Client {
-    fn create_request(&self, name: &str) -> Create {
-        Create {
-            caller: self.caller(),
-            volume: self.volume,
-            parent: ROOT,
-            name: name.into(),
-            kind: FileKind::File,
-            owner: Owner { uid: 1, gid: 1, mode: 0o644 },
-            rdev: 0,
-            open: true,
-            now: self.world.wall(),
-        }
-    }
-}
-
 /// A client has created a file and not had the answer; the service has died since, and both clients are back.
 async fn with_an_answer_lost(house: &House) -> ([Client; 2], Create, Created) {
     furnish(house).await;
     let [mut a, mut b] = ["a", "b"].map(|name| house.client(name));
     a.join(vec![]).await.expect("there is the volume");
     b.join(vec![]).await.expect("there is the volume");
-    let request = a.create_request("f");
+    let request = a.create_request("f", true);
     let lost = a.ask(&request).await.expect("free");
     assert_eq!(lost.mode, Mode::Alone);
     house.simulation.kill("meta");
