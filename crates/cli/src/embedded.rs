@@ -214,7 +214,15 @@ fn brick_args(home: &Home, brick: BrickId) -> Vec<OsString> {
 pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<VolumeInfo> {
     let geometry = Geometry::new(home.plan().code, limits::UNIT_DEFAULT, limits::EXTENT_STRIPES_DEFAULT)
         .context("the code does not fit the default unit")?;
-    let create = VolumeCreate { name: MAIN_VOLUME.into(), geometry, groups: 0, same_node: true, block: None };
+    let create = VolumeCreate {
+        name: MAIN_VOLUME.into(),
+        geometry,
+        groups: 0,
+        same_node: true,
+        block: None,
+        class: None,
+        tiers: Vec::new(),
+    };
     match remote.meta_or_refusal(&create)? {
         Ok(reply) => Ok(reply.volume),
         Err(Refusal::Exists) => {

@@ -14,6 +14,7 @@
 mod commands;
 mod daemon;
 mod demo;
+mod device_class;
 mod embedded;
 mod gate;
 mod home;
@@ -30,6 +31,7 @@ mod remote;
 mod run_files;
 mod signals;
 mod size;
+mod tier_code;
 
 use std::process::ExitCode;
 
@@ -59,6 +61,8 @@ enum Command {
     Nbd(commands::nbd::NbdArgs),
     Nfs(commands::nfs::NfsArgs),
     Volume(commands::volume::VolumeArgs),
+    Tier(commands::tier::TierArgs),
+    Convert(commands::convert::ConvertArgs),
     Tune(commands::tune::TuneArgs),
     Xray(commands::xray::XrayArgs),
     Cluster(commands::cluster::ClusterArgs),
@@ -77,6 +81,7 @@ Examples:
   shoal tune /mnt/shoal               settings of a mount, which change while it is in use
   shoal xray /mnt/shoal               what each layer of a mount reads and writes
   shoal umount /mnt/shoal; shoal down
+  shoal tier run main --cold-after 30d   files that nobody uses go to slower disks
   shoal nbd vm                        a block volume as a disk for virtual machines
   shoal nfs main                      a volume for clients of NFS
   shoal paper 000                     the experiments of a paper, repeated
@@ -115,6 +120,8 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Nfs(args) => commands::nfs::run(&args, output),
         Command::Umount(args) => commands::umount::run(&args, output),
         Command::Volume(args) => commands::volume::run(&args, output),
+        Command::Tier(args) => commands::tier::run(&args, output),
+        Command::Convert(args) => commands::convert::run(&args, output),
         Command::Tune(args) => commands::tune::run(&args, output),
         Command::Xray(args) => commands::xray::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),

@@ -9,10 +9,12 @@
 //!
 //! `d0` is the first data slot, `p0` the first parity slot, `[..]` the primary, `--` a slot that is lost.
 
-use types::BrickId;
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig, SlotState, VolumeInfo};
+use types::{BrickId, Code};
 
-/// Most groups that a picture shows.
+use crate::tier_code::TierCode;
+
+/// Most groups of a tier that a picture shows.
 const GROUPS_SHOWN: usize = 12;
 /// Most bricks that a picture shows, so that it fits a terminal.
 const BRICKS_SHOWN: usize = 16;
@@ -22,19 +24,24 @@ pub(crate) fn picture(map: &ClusterMap, volume: &VolumeInfo, colours: bool) -> S
     let bricks: Vec<&BrickInfo> = map.bricks.iter().take(BRICKS_SHOWN).collect();
     let mut text = row("brick", bricks.iter().map(|b| plain(&b.id.to_string())), "", colours);
     text += &row("", bricks.iter().map(|b| state(b.state)), "", colours);
-    for (index, group) in volume.groups.iter().enumerate().take(GROUPS_SHOWN) {
-        let cells = bricks.iter().map(|b| slot(volume, group, b.id));
-        text += &row(&format!("g{index}"), cells, &format!("epoch {}", group.epoch.0), colours);
-    }
-    if volume.groups.len() > GROUPS_SHOWN {
-        text += &format!("  ... and {} groups more\n", volume.groups.len() - GROUPS_SHOWN);
+    for tier in volume.all_tiers() {
+        let code = tier.geometry.code();
+        for (index, group) in
+            tier.groups.clone().zip(volume.groups.iter().skip(tier.groups.start as usize)).take(GROUPS_SHOWN)
+        {
+            let cells = bricks.iter().map(|b| slot(code, group, b.id));
+            text += &row(&format!("g{index}"), cells, &format!("epoch {}", group.epoch.0), colours);
+        }
+        if tier.groups.len() > GROUPS_SHOWN {
+            text += &format!("  ... and {} groups more\n", tier.groups.len() - GROUPS_SHOWN);
+        }
+        let parity = if code.m() == 0 { "" } else { ", p parity" };
+        text += &format!("  code {}: d data{parity}, [ ] primary, -- lost\n", TierCode::of(&tier));
     }
     if map.bricks.len() > BRICKS_SHOWN {
         text += &format!("  ... and {} bricks more\n", map.bricks.len() - BRICKS_SHOWN);
     }
-    let code = volume.geometry.code();
-    let parity = if code.m() == 0 { "" } else { ", p parity" };
-    text + &format!("  code {code}: d data{parity}, [ ] primary, -- lost\n")
+    text
 }
 
 struct Cell {
@@ -53,8 +60,7 @@ fn state(state: BrickState) -> Cell {
     }
 }
 
-fn slot(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Cell {
-    let code = volume.geometry.code();
+fn slot(code: Code, group: &GroupConfig, brick: BrickId) -> Cell {
     let Some((index, config)) = group.slots.iter().enumerate().find(|(_, s)| s.brick == brick) else {
         return plain(".");
     };
@@ -90,6 +96,7 @@ fn row(head: &str, cells: impl Iterator<Item = Cell>, tail: &str, colours: bool)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::messages::cluster::BrickClass;
     use types::messages::cluster::SlotConfig;
     use types::{ClusterId, Epoch, Geometry, VolumeId};
 
@@ -102,6 +109,7 @@ mod tests {
             capacity: 0,
             free: 0,
             state,
+            class: BrickClass::Ssd,
         };
         let slot = |id, state| SlotConfig { brick: BrickId(id), state };
         let code = "1+2".parse().expect("a code");
@@ -116,6 +124,8 @@ mod tests {
             same_node: false,
             block: None,
             tuning: String::new(),
+            class: None,
+            tiers: Vec::new(),
         };
         let mut map = ClusterMap::empty(ClusterId::default());
         map.bricks = vec![brick(1, BrickState::Up), brick(2, BrickState::Out), brick(3, BrickState::Up)];

@@ -151,6 +151,8 @@ mod tests {
             same_node: false,
             block: None,
             tuning: String::new(),
+            class: None,
+            tiers: Vec::new(),
         };
         ClusterMap { volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }
     }

@@ -8,22 +8,24 @@
 //! ```text
 //! round = extent / groups
 //! hash  = mix(mix(mix(volume) ^ object) ^ round)         mix: SplitMix64's step and finaliser
-//! group = (hash * groups / 2^64 + extent) mod groups
+//! group = (hash * groups / 2^64 + extent) mod groups     counted from the first group of the object's tier
 //! ```
+
+use std::ops::Range;
 
 use types::{GroupId, ObjectId, VolumeId};
 
-/// The group of extent `extent` of `object`, in a volume of `groups` groups.
+/// The group of extent `extent` of `object`, whose tier has the groups `groups` of the volume's table.
 ///
 /// # Panics
-/// If the volume has no groups.
-pub fn group_of(volume: VolumeId, object: ObjectId, extent: u64, groups: u32) -> GroupId {
-    assert!(groups > 0, "a volume has groups");
-    let count = u64::from(groups);
+/// If the tier has no groups.
+pub fn group_of(volume: VolumeId, object: ObjectId, extent: u64, groups: &Range<u32>) -> GroupId {
+    assert!(!groups.is_empty(), "a tier has groups");
+    let count = u64::from(groups.end - groups.start);
     let hash = mix(mix(mix(volume.0.into()) ^ object.0) ^ (extent / count));
     let start = (u128::from(hash) * u128::from(count)) >> 64;
     let index = (start as u64 + extent % count) % count;
-    GroupId { volume, index: index as u32 }
+    GroupId { volume, index: groups.start + index as u32 }
 }
 
 /// A pseudo-random number: one step of SplitMix64 (Steele, Lea, Flood 2014) from state `x`.
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     fn index(volume: u32, object: u64, extent: u64, groups: u32) -> u32 {
-        let group = group_of(VolumeId(volume), ObjectId(object), extent, groups);
+        let group = group_of(VolumeId(volume), ObjectId(object), extent, &(0..groups));
         assert_eq!(group.volume, VolumeId(volume));
         group.index
     }

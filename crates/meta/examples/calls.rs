@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use meta::{Engine, MetaOptions, Service, create_cluster};
-use types::messages::cluster::{BrickJoin, ClientJoin, ClientPoll, VolumeCreate};
+use types::messages::cluster::{BrickClass, BrickJoin, ClientJoin, ClientPoll, VolumeCreate};
 use types::messages::names::{Caller, Create, FileKind, Owner, Release, SizeUpdate, Unlink, UpdateSizes};
 use types::messages::session::Role;
 use types::wire::Key;
@@ -68,11 +68,21 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             capacity: 1,
             free: 1,
             incarnation: Incarnation(1),
+            class: BrickClass::Ssd,
         };
         let ask = Rc::new(Asker { peers, address: address.to_owned() });
         ask.ask(&brick).await;
         let geometry = Geometry::new(Code::new(1, 0).expect("a code"), 4096, 64).expect("a geometry");
-        ask.ask(&VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true, block: None }).await;
+        ask.ask(&VolumeCreate {
+            name: "v".into(),
+            geometry,
+            groups: 1,
+            same_node: true,
+            block: None,
+            class: None,
+            tiers: Vec::new(),
+        })
+        .await;
         let joined = ask
             .ask(&ClientJoin {
                 volume: "v".into(),

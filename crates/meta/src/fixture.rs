@@ -1,7 +1,7 @@
 //! A cluster of a few bricks with one volume and one client, for tests: everything but the service.
 
 use types::messages::Done;
-use types::messages::cluster::{BrickJoin, ClientJoin, OpenInode, VolumeCreate};
+use types::messages::cluster::{BrickClass, BrickJoin, ClientJoin, OpenInode, VolumeCreate};
 use types::messages::names::*;
 use types::wire::{Codec, from_bytes};
 use types::{
@@ -34,13 +34,22 @@ pub(crate) fn brick_join(brick: u32, incarnation: u64) -> BrickJoin {
         capacity: 1 << 30,
         free: 1 << 29,
         incarnation: Incarnation(incarnation),
+        class: BrickClass::Ssd,
     }
 }
 
 pub(crate) fn volume_create(name: &str, code: &str) -> VolumeCreate {
     let code: Code = code.parse().expect("a code");
     let geometry = Geometry::new(code, 4096, 64).expect("a geometry");
-    VolumeCreate { name: name.into(), geometry, groups: 4, same_node: false, block: None }
+    VolumeCreate {
+        name: name.into(),
+        geometry,
+        groups: 4,
+        same_node: false,
+        block: None,
+        class: None,
+        tiers: Vec::new(),
+    }
 }
 
 pub(crate) struct Fixture {
@@ -190,7 +199,7 @@ impl Fixture {
 
     pub(crate) fn rmdir(&mut self, parent: InodeId, name: &str) -> Result<(), Refusal> {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
-        let request = Rmdir { caller: caller.clone(), volume, parent, name: name.into(), now };
+        let request = Rmdir { caller: caller.clone(), volume, parent, name: name.into(), meant: None, now };
         let gone = self.once(caller, move |txn| ops::rmdir(txn, &request))?;
         self.check_told(&gone.parent);
         Ok(())
@@ -204,7 +213,8 @@ impl Fixture {
     ) -> Result<(), Refusal> {
         let (caller, volume, now) = (self.caller(), self.volume, self.now);
         let (from_name, to_name) = (from_name.into(), to_name.into());
-        let request = Rename { caller: caller.clone(), volume, from, from_name, to, to_name, how, now };
+        let request =
+            Rename { caller: caller.clone(), volume, from, from_name, to, to_name, how, meant: None, now };
         let renamed = self.once(caller, move |txn| ops::rename(txn, &request))?;
         [&renamed.from, &renamed.to].into_iter().for_each(|told| self.check_told(told));
         Ok(())

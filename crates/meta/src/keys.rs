@@ -18,6 +18,8 @@
 //! | `14` volume:4 object:8 | u64 | an object to purge, and its stripes |
 //! | `15` volume:4 | u64 | inodes of a volume |
 //! | `16` volume:4 | text | settings of a volume's translators; absent if nothing is set |
+//! | `17` volume:4 | [`TiersRecord`](crate::records::TiersRecord) | a volume's tiers; absent if there is one, on any bricks |
+//! | `18` brick:4 | u8 | the class of a brick's device |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -43,6 +45,8 @@ enum Kind {
     Purge = 0x14,
     Usage = 0x15,
     Tuning = 0x16,
+    Tiers = 0x17,
+    BrickClass = 0x18,
 }
 
 struct Key(Vec<u8>);
@@ -134,6 +138,14 @@ pub(crate) fn tuning(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Tuning, 4).u32(volume.0).0
 }
 
+pub(crate) fn tiers(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::Tiers, 4).u32(volume.0).0
+}
+
+pub(crate) fn brick_class(brick: BrickId) -> Vec<u8> {
+    Key::new(Kind::BrickClass, 4).u32(brick.0).0
+}
+
 /// The least key greater than all keys that begin with `prefix`.
 pub(crate) fn after_all(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -159,6 +171,14 @@ pub(crate) mod all {
 
     pub(crate) fn tunings() -> Vec<u8> {
         Key::new(Kind::Tuning, 0).0
+    }
+
+    pub(crate) fn tiers() -> Vec<u8> {
+        Key::new(Kind::Tiers, 0).0
+    }
+
+    pub(crate) fn brick_classes() -> Vec<u8> {
+        Key::new(Kind::BrickClass, 0).0
     }
 
     pub(crate) fn clients() -> Vec<u8> {

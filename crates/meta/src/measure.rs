@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use types::messages::cluster::{BrickJoin, ClientJoin, VolumeCreate};
+use types::messages::cluster::{BrickClass, BrickJoin, ClientJoin, VolumeCreate};
 use types::messages::names::{Caller, Create, FileKind, GetAttr, Owner, Unlink};
 use types::wire::from_bytes;
 use types::{BrickId, ClientId, ClusterId, Code, Geometry, Incarnation, InodeId, NodeId, Refusal, VolumeId};
@@ -60,12 +60,21 @@ pub fn creates(
         capacity: 1,
         free: 1,
         incarnation: Incarnation(1),
+        class: BrickClass::Ssd,
     };
     let writes = state.cluster.join(&join, 0).map_err(refused)?;
     state.commit_or_fail(writes).map_err(refused)?;
     let code = Code::new(1, 0).expect("1+0 is a code");
     let geometry = Geometry::new(code, 4096, 64).expect("a small geometry is one");
-    let make = VolumeCreate { name: "v".into(), geometry, groups: 1, same_node: true, block: None };
+    let make = VolumeCreate {
+        name: "v".into(),
+        geometry,
+        groups: 1,
+        same_node: true,
+        block: None,
+        class: None,
+        tiers: Vec::new(),
+    };
     let volume = state.volume_create(&make, 1).map_err(refused)?.id;
     let join = ClientJoin {
         volume: "v".into(),

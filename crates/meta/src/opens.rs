@@ -151,6 +151,12 @@ impl OpenTable {
         holder.is_some()
     }
 
+    /// Whether another client has an inode open for writing.
+    pub(crate) fn is_written_by_others(&self, place: VolumeInode, client: ClientId) -> bool {
+        let holders = self.inodes.get(&place).map(|holders| &holders.by_client);
+        holders.into_iter().flatten().any(|(id, holder)| *id != client && holder.writers > 0)
+    }
+
     /// Clients that have an inode open and have had the answer.
     pub(crate) fn openers(&self, place: VolumeInode) -> impl Iterator<Item = ClientId> + '_ {
         let holders = self.inodes.get(&place).into_iter().flat_map(|holders| &holders.by_client);

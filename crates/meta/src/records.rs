@@ -1,6 +1,6 @@
 //! The values behind the keys: the version byte, then the fields in the form that they have on the wire.
 
-use types::messages::cluster::{BrickState, GroupConfig};
+use types::messages::cluster::{BrickClass, BrickState, GroupConfig, TierInfo};
 use types::messages::names::{Attr, FileKind, Owner};
 use types::wire::{Codec, from_bytes};
 use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal, VolumeId};
@@ -96,6 +96,13 @@ types::records! {
         incarnation: Incarnation,
         /// Names the device.
         device: [u8; 16],
+    }
+    /// The tiers of a volume.
+    part TiersRecord {
+        /// The class of the bricks of the first tier.
+        class: Option<BrickClass>,
+        /// The further ones.
+        tiers: Vec<TierInfo>,
     }
     /// A volume.
     part VolumeRecord {

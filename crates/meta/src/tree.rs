@@ -2,7 +2,7 @@
 
 use types::limits::NAME_MAX;
 use types::messages::names::Attr;
-use types::{Geometry, InodeId, ObjectId, Refusal, VolumeId};
+use types::{InodeId, ObjectId, Refusal, VolumeId};
 
 use crate::keys;
 use crate::kv::Txn;
@@ -37,9 +37,16 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses to remove or replace another inode than the one that the caller means. The caller must look up the name
+/// again.
+pub(crate) fn check_meant(meant: Option<InodeId>, found: Option<&Entry>) -> Result<(), Refusal> {
+    let is_other = meant.is_some_and(|meant| found.is_none_or(|found| found.inode != meant));
+    if is_other { Err(Refusal::Stale) } else { Ok(()) }
+}
+
 impl Txn<'_> {
-    /// The geometry of a volume that is in use.
-    pub(crate) fn geometry(&self, volume: VolumeId) -> Result<Geometry, Refusal> {
+    /// The number of tiers of a volume that is in use.
+    pub(crate) fn tiers(&self, volume: VolumeId) -> Result<u8, Refusal> {
         self.volatile().volumes.get(&volume).copied().ok_or(Refusal::Unknown)
     }
 
@@ -59,7 +66,7 @@ impl Txn<'_> {
 
     /// A directory that must exist.
     pub(crate) fn directory(&self, place: VolumeInode) -> Result<Directory, Refusal> {
-        self.geometry(place.0)?;
+        self.tiers(place.0)?;
         let inode = self.inode(place)?;
         if !inode.is_directory() {
             return Err(Refusal::NotDirectory);
@@ -171,11 +178,16 @@ impl Txn<'_> {
         }
         if inode.is_file() && self.volatile().maybe_open(place) {
             self.put_inode(place, &inode);
-            self.put(keys::orphan(place.0, place.1), &[0; 0]);
-            self.effect(Effect::Orphaned(place));
+            self.put_orphan(place);
             return Ok(());
         }
         self.forget_inode(place, &inode)
+    }
+
+    /// Records that an inode has no name and may be open.
+    pub(crate) fn put_orphan(&mut self, place: VolumeInode) {
+        self.put(keys::orphan(place.0, place.1), &[0; 0]);
+        self.effect(Effect::Orphaned(place));
     }
 
     /// Removes an inode, and its bytes.

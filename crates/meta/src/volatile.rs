@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::names::Attr;
-use types::{ClientId, Geometry, VolumeId};
+use types::{ClientId, VolumeId};
 
 use crate::opens::OpenTable;
 use crate::records::Inode;
@@ -44,8 +44,8 @@ pub(crate) enum Effect {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct VolatileState {
-    /// The volumes and their geometries.
-    pub(crate) volumes: BTreeMap<VolumeId, Geometry>,
+    /// The volumes in use, and how many tiers each has.
+    pub(crate) volumes: BTreeMap<VolumeId, u8>,
     /// The block volumes: nothing in them is made, moved, removed or truncated.
     pub(crate) disks: BTreeSet<VolumeId>,
     /// Growth that is not yet stable.

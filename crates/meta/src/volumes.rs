@@ -1,6 +1,6 @@
 //! Makes, grows, tunes and deletes volumes, and removes deleted ones a part at a time.
 
-use types::messages::cluster::{DISK, VolumeCreate, VolumeGrow, VolumeInfo, VolumeTune};
+use types::messages::cluster::{DISK, VolumeAddTier, VolumeCreate, VolumeGrow, VolumeInfo, VolumeTune};
 use types::{InodeId, Refusal, VolumeId};
 
 use crate::cluster::check_disk_size;
@@ -58,9 +58,18 @@ impl State {
         Ok(volume)
     }
 
+    /// Adds a tier to a volume.
+    pub(crate) fn volume_add_tier(&mut self, request: &VolumeAddTier) -> Result<VolumeInfo, Refusal> {
+        let id = self.cluster.map().volume_named(&request.name).ok_or(Refusal::Unknown)?.id;
+        let (volume, writes) = self.cluster.add_tier(id, &request.tier)?;
+        self.commit_or_fail(writes)?;
+        self.volumes_changed();
+        Ok(volume)
+    }
+
     /// Copies the list of volumes from the arbiter.
     pub(crate) fn volumes_changed(&mut self) {
-        self.volatile.volumes = self.cluster.geometries();
+        self.volatile.volumes = self.cluster.tiers();
         self.volatile.disks = self.cluster.disks();
     }
 

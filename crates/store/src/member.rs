@@ -48,6 +48,7 @@ impl Server {
             capacity: self.capacity_bytes(),
             free: self.free_bytes(),
             incarnation: self.incarnation,
+            class: self.options.class,
         };
         let (reply, _): (BrickJoined, Buf) =
             self.peers.call(&self.options.meta, Epoch(0), &join, Buf::empty()).await?;

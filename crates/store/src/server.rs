@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use layout::Coder;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
-use types::messages::cluster::{ClusterMap, Fences, VolumeInfo};
+use types::messages::cluster::{BrickClass, ClusterMap, Fences, Tier};
 use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
@@ -51,6 +51,8 @@ pub struct BrickOptions {
     pub meta: String,
     /// Bytes of memory to stay within.
     pub memory_budget: u64,
+    /// The class of its device.
+    pub class: BrickClass,
 }
 
 /// Counts since the start.
@@ -267,12 +269,10 @@ impl Server {
     }
 
     /// The volume of a group.
-    pub(crate) fn volume(&self, id: GroupId) -> Result<VolumeInfo, Refusal> {
-        let map = self.map.borrow().clone();
+    pub(crate) fn tier(&self, id: GroupId) -> Result<Tier, Refusal> {
+        let map = self.map.borrow();
         // A newer map that is on its way may have it.
-        let volume = map.volume(id.volume).ok_or(Refusal::NotServing)?;
-        // The table of groups is large, and callers need only the geometry.
-        Ok(VolumeInfo { name: String::new(), groups: Vec::new(), tuning: String::new(), ..*volume })
+        map.volume(id.volume).and_then(|volume| volume.tier_of_group(id.index)).ok_or(Refusal::NotServing)
     }
 
     /// Where a brick's server listens.

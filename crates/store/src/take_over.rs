@@ -36,8 +36,8 @@ impl Server {
     /// Finds the groups to take over or to leave in a new map.
     pub(crate) fn follow_map(self: &Rc<Server>, map: &ClusterMap) {
         for volume in &map.volumes {
-            let code = volume.geometry.code();
             for (index, config) in volume.groups.iter().enumerate() {
+                let code = volume.code_of(index as u32);
                 let id = GroupId { volume: volume.id, index: index as u32 };
                 let me = config.slot_of(self.options.brick);
                 let known = self.primary.borrow().epoch(id);
@@ -204,7 +204,7 @@ impl Server {
             let Some((volume, config)) = map.group(id).filter(|(_, config)| config.epoch == epoch) else {
                 continue;
             };
-            if let Some(slot) = config.primary(volume.geometry.code()) {
+            if let Some(slot) = config.primary(volume.code_of(id.index)) {
                 by_primary.entry(config.slots[slot].brick).or_default().push((id, epoch));
             }
         }

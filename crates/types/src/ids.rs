@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::limits::TIERS_MAX;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
         $(#[$doc])*
@@ -30,7 +32,8 @@ id!(/// A volume.
     VolumeId(u32), "v");
 id!(/// A name-space entry: file, directory or symbolic link.
     InodeId(u64), "i");
-id!(/// The bytes of one file at one data generation. Truncation to zero makes a new one.
+id!(/// The bytes of one file at one data generation. Truncation to zero makes a new one, and so does a move to another
+    /// tier. The upper four bits are the number of the tier that holds its units.
     ObjectId(u64), "o");
 id!(/// One mount, for as long as it lives. New per mount, never reused.
     ClientId(u64), "c");
@@ -46,6 +49,26 @@ id!(/// One run of a process: changes at every start.
 impl InodeId {
     /// The root directory of every volume's tree.
     pub const ROOT: InodeId = InodeId(1);
+}
+
+impl ObjectId {
+    /// Bits of the id below the tier.
+    const TIER_SHIFT: u32 = 60;
+
+    /// The object with a number below 2^60, in a tier.
+    ///
+    /// # Panics
+    /// If the number or the tier is out of range.
+    pub fn in_tier(number: u64, tier: u8) -> ObjectId {
+        assert!(number >> ObjectId::TIER_SHIFT == 0, "ids are counted one by one");
+        assert!(usize::from(tier) < TIERS_MAX, "a volume has at most {TIERS_MAX} tiers");
+        ObjectId(u64::from(tier) << ObjectId::TIER_SHIFT | number)
+    }
+
+    /// The number of its tier.
+    pub fn tier(self) -> u8 {
+        (self.0 >> ObjectId::TIER_SHIFT) as u8
+    }
 }
 
 impl Epoch {

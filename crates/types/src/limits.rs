@@ -61,6 +61,8 @@ pub const UNFOLDED_MAX: usize = 256;
 pub const PURGE_MAX: usize = 256;
 /// Most groups of one volume.
 pub const GROUPS_MAX: u32 = 4096;
+/// Most tiers of a volume.
+pub const TIERS_MAX: usize = 4;
 /// Most bricks of one cluster.
 pub const BRICKS_MAX: usize = 4096;
 /// Lease of a brick or a client, in microseconds. The arbiter puts a brick Out only after it has run out.

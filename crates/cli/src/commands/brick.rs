@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
-use types::messages::cluster::ClusterStatus;
+use types::messages::cluster::{BrickClass, ClusterStatus};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, ClusterId, NodeId, Refusal};
 use world::{Disk, Identity, World};
 
 use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::device_class;
 use crate::home::read_key;
 use crate::lock_holder;
 use crate::output::Output;
@@ -77,6 +78,9 @@ pub(crate) struct BrickArgs {
     /// Size of the new brick if it is a file, or the least size of an export (with --format)
     #[arg(long, value_name = "SIZE", requires = "format")]
     size: Option<Size>,
+    /// Class of the device, ssd or hdd, for tiers; guessed from what the kernel says of the device if it is not given
+    #[arg(long, value_name = "CLASS")]
+    class: Option<BrickClass>,
     /// Memory budget
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
@@ -135,6 +139,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             listen: args.listen().to_owned(),
             meta: args.meta().to_owned(),
             memory_budget: args.memory.0,
+            class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise: args.advertise.clone(),
         };
         let brick =

@@ -3,6 +3,7 @@
 pub(crate) mod brick;
 pub(crate) mod cluster;
 pub(crate) mod code;
+pub(crate) mod convert;
 pub(crate) mod demo;
 pub(crate) mod down;
 pub(crate) mod meta;
@@ -11,6 +12,7 @@ pub(crate) mod nbd;
 pub(crate) mod nfs;
 pub(crate) mod paper;
 pub(crate) mod status;
+pub(crate) mod tier;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod up;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use types::BrickId;
 use types::messages::LongTurn;
 use types::messages::brick::BrickReport;
-use types::messages::cluster::{BrickInfo, BrickState, ClusterMap};
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig};
 
 use crate::gate::gates_of;
 use crate::mountpoint::mount_daemons;
@@ -126,14 +126,14 @@ fn words(
         text += &format!("\n{}", table(&joining));
     }
     for volume in &report.map.volumes {
-        let code = volume.geometry.code();
         let disk = volume.block.map(|size| format!("a disk of {}, ", Size(size))).unwrap_or_default();
         text += &format!("\nvolume {} ({disk}{} groups)\n", volume.name, volume.groups.len());
         text += &picture(&report.map, volume, colours);
-        let short = volume.groups.iter().filter(|g| (g.live().count_ones() as usize) < code.slots()).count();
+        let live = |group: &GroupConfig| group.live().count_ones() as usize;
+        let groups = || (0..).zip(&volume.groups).map(|(index, group)| (volume.code_of(index), live(group)));
+        let short = groups().filter(|(code, live)| *live < code.slots()).count();
         if short > 0 {
-            let stopped =
-                volume.groups.iter().filter(|g| (g.live().count_ones() as usize) < code.k()).count();
+            let stopped = groups().filter(|(code, live)| *live < code.k()).count();
             text += &format!("  {short} groups lack units, {stopped} of them more than the code survives\n");
         }
         for mount in report.mounts.iter().filter(|mount| mount.volume == volume.id && mount.exclusive) {
@@ -166,8 +166,10 @@ struct Roles {
 /// The roles of each brick that is in a group. One pass over the map, for any number of bricks.
 fn roles(map: &ClusterMap) -> BTreeMap<BrickId, Roles> {
     let mut roles: BTreeMap<BrickId, Roles> = BTreeMap::new();
-    for (volume, group) in map.volumes.iter().flat_map(|v| v.groups.iter().map(move |g| (v, g))) {
-        let primary = group.primary(volume.geometry.code());
+    let groups =
+        map.volumes.iter().flat_map(|v| (0..).zip(&v.groups).map(move |(index, g)| (v.code_of(index), g)));
+    for (code, group) in groups {
+        let primary = group.primary(code);
         for (index, slot) in group.slots.iter().enumerate() {
             let role = roles.entry(slot.brick).or_default();
             role.groups += 1;

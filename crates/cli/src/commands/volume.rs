@@ -10,9 +10,10 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use types::messages::cluster::{
-    BrickInfo, BrickState, ClusterMap, VolumeCreate, VolumeDelete, VolumeGrow, VolumeInfo,
+    BrickClass, BrickInfo, BrickState, ClusterMap, Tier, TierSpec, VolumeCreate, VolumeDelete, VolumeGrow,
+    VolumeInfo, tiers_of,
 };
-use types::{Code, Geometry, Refusal, limits};
+use types::{Geometry, Refusal, limits};
 
 use crate::embedded::fitting_code;
 use crate::output::{Output, table};
@@ -20,6 +21,7 @@ use crate::picture::picture;
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
+use crate::tier_code::TierCode;
 
 use self::volume_type::VolumeType;
 
@@ -36,6 +38,7 @@ Examples:
   shoal volume create scratch --code 4+0 --unit 64K      striped, nothing protected
   shoal volume create ledger --code 1+2                  three copies
   shoal volume create mirror --type replicate 3          three copies, on three bricks
+  shoal volume create media --hot 1+2@ssd --cold 8+2@hdd   two tiers: see `shoal tier`
   shoal volume create vm --code 4+2 --block 100G         a disk: see `shoal nbd`
   shoal volume grow vm 200G
   shoal volume list
@@ -84,9 +87,15 @@ struct CreateArgs {
     /// Its name
     #[arg(required_unless_present = "kind")]
     name: Option<String>,
-    /// Data and parity units of a stripe: 8+2 survives the loss of any two nodes
-    #[arg(long, value_name = "K+M", required_unless_present = "kind")]
-    code: Option<Code>,
+    /// Data and parity units of a stripe: 8+2 survives the loss of any two nodes; @ssd or @hdd behind it chooses bricks
+    #[arg(long, value_name = "K+M[@CLASS]", required_unless_present_any = ["kind", "hot"])]
+    code: Option<TierCode>,
+    /// The code of new files, in a volume with tiers; for example 1+2@ssd
+    #[arg(long, value_name = "K+M[@CLASS]", requires = "cold", conflicts_with_all = ["code", "kind", "block"])]
+    hot: Option<TierCode>,
+    /// The code of files that `shoal tier run` or `shoal convert` moves there; for example 8+2@hdd
+    #[arg(long, value_name = "K+M[@CLASS]", requires = "hot")]
+    cold: Option<TierCode>,
     /// The code by the name of a type, for example `replicate 3`: see below
     #[arg(long = "type", id = "kind", value_names = ["TYPE", "N|K+M"], num_args = 1..=2, conflicts_with = "code")]
     kind: Option<Vec<String>>,
@@ -121,7 +130,13 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
     let name = &request.name;
     let volume = match remote.meta_or_refusal(&request)? {
         Ok(reply) => reply.volume,
-        Err(Refusal::TooFewDomains) => return Err(too_few(&request, &remote.status()?.map)),
+        Err(Refusal::TooFewDomains) => {
+            let tiers =
+                tiers_of((request.geometry, request.class), &[], 0).map(|tier| (tier.geometry, tier.class));
+            let tiers: Vec<_> =
+                tiers.chain(request.tiers.iter().map(|tier| (tier.geometry, tier.class))).collect();
+            return Err(too_few(&tiers, request.same_node, &remote.status()?.map));
+        }
         Err(Refusal::Exists) => {
             return Err(problem(format!("the volume `{name}` exists already"), "another name"));
         }
@@ -154,8 +169,8 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
         let what = format!("a volume has at most {} groups, not {groups}", limits::GROUPS_MAX);
         return Err(problem(what, "--groups 0 for a fitting number"));
     }
-    let (code, whole_files) = match args.kind.as_deref() {
-        None => (args.code.context("a volume needs --code or --type")?, false),
+    let (tier, whole_files) = match args.kind.as_deref() {
+        None => (args.code.or(args.hot).context("a volume needs --code, --type or --hot")?, false),
         Some(words) => {
             let (kind, mut argument) = (words.first().context("--type needs a type")?, words.get(1));
             // In `--type distribute photos` the second word is the volume's name.
@@ -172,26 +187,40 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
                 ));
             }
             groups = if one_group { 1 } else { groups };
-            (code, whole_files)
+            (TierCode { code, class: None }, whole_files)
         }
     };
     let name = name.ok_or_else(|| {
         problem("the volume has no name", "`shoal volume create NAME --type ...`, with the name first")
     })?;
     let unit = u32::try_from(args.unit.0).unwrap_or(u32::MAX);
-    let geometry = match whole_files {
-        true => Geometry::whole_files(code, unit),
-        false => Geometry::new(code, unit, limits::EXTENT_STRIPES_DEFAULT),
+    let TierSpec { geometry, class } = if whole_files {
+        let geometry = Geometry::whole_files(tier.code, unit).context("cannot make the volume")?;
+        TierSpec { geometry, class: tier.class }
+    } else {
+        tier_spec(tier, args.unit)?
     };
-    let geometry = geometry.context("cannot make the volume")?;
     let block = args.block.map(check_disk).transpose()?;
-    Ok(VolumeCreate { name, geometry, groups, same_node: args.same_node, block })
+    let tiers = args.cold.map(|cold| tier_spec(cold, args.unit)).transpose()?.into_iter().collect();
+    Ok(VolumeCreate { name, geometry, groups, same_node: args.same_node, block, class, tiers })
+}
+
+/// A tier of this code with units of this size.
+pub(crate) fn tier_spec(tier: TierCode, unit: Size) -> anyhow::Result<TierSpec> {
+    let unit = u32::try_from(unit.0).unwrap_or(u32::MAX);
+    let geometry = Geometry::new(tier.code, unit, limits::EXTENT_STRIPES_DEFAULT);
+    Ok(TierSpec { geometry: geometry.context("cannot make the tier")?, class: tier.class })
 }
 
 /// A volume's code, with the name of its type if it is of one.
 fn code_of(volume: &VolumeInfo) -> String {
     let name = volume_type::type_of(volume).map(|name| format!(" ({name})"));
-    format!("code {}{}", volume.geometry.code(), name.unwrap_or_default())
+    let codes: Vec<String> = volume.all_tiers().map(|tier| TierCode::of(&tier).to_string()).collect();
+    match codes.as_slice() {
+        [code] => format!("code {code}{}", name.unwrap_or_default()),
+        [first, others @ ..] => format!("code {first} for new files, then {}", others.join(", ")),
+        [] => String::new(),
+    }
 }
 
 /// A volume's number of groups, in words.
@@ -234,20 +263,33 @@ fn grow(name: &str, size: Size, remote: &Remote, output: &Output) -> anyhow::Res
 }
 
 /// The error for too few failure domains: those that exist, those that are Up, and a code that would fit.
-fn too_few(request: &VolumeCreate, map: &ClusterMap) -> anyhow::Error {
-    let VolumeCreate { geometry, same_node, .. } = *request;
-    let code = geometry.code();
+pub(crate) fn too_few(
+    tiers: &[(Geometry, Option<BrickClass>)],
+    same_node: bool,
+    map: &ClusterMap,
+) -> anyhow::Error {
     let is_up = |brick: &&BrickInfo| brick.state == BrickState::Up;
-    let known = Domains::of(map.bricks.iter());
-    let up = Domains::of(map.bricks.iter().filter(is_up));
-    let out: Vec<String> = map.bricks.iter().filter(|b| !is_up(b)).map(|b| b.id.to_string()).collect();
+    let of = |class: Option<BrickClass>| {
+        let bricks = map.bricks.iter().filter(move |brick| class.is_none_or(|class| brick.class == class));
+        (Domains::of(bricks.clone()), Domains::of(bricks.clone().filter(is_up)), bricks)
+    };
+    let lacks = |(geometry, class): &&(Geometry, Option<BrickClass>)| {
+        let up = of(*class).1;
+        (if same_node { up.bricks } else { up.nodes }) < geometry.code().slots() as u32
+    };
+    // The bricks may have changed since the service looked.
+    let (geometry, class) = *tiers.iter().find(lacks).unwrap_or(&tiers[0]);
+    let code = geometry.code();
+    let (known, up, bricks) = of(class);
+    let out: Vec<String> = bricks.filter(|b| !is_up(b)).map(|b| b.id.to_string()).collect();
     let slots = code.slots() as u32;
+    let of_class = class.map(|class| format!(" of class {class}")).unwrap_or_default();
     let there = if out.is_empty() {
-        format!("and there are {}", known.text(same_node))
+        format!("and there are {}{of_class}", known.text(same_node))
     } else {
         let (are, out) = (if out.len() == 1 { "is" } else { "are" }, some_of(&out));
         format!(
-            "that are up; {} are known, {} are up: {out} {are} Out",
+            "that are up; {}{of_class} are known, {} are up: {out} {are} Out",
             known.text(same_node),
             up.text(same_node)
         )
@@ -265,7 +307,11 @@ fn too_few(request: &VolumeCreate, map: &ClusterMap) -> anyhow::Error {
         format!("--code {}, or --code {} --same-node", fitting_code(up.nodes), fitting_code(up.bricks))
     };
     let remedy = match (known.bricks, fits(&known)) {
-        (0, _) => "`shoal brick` first: the cluster has no brick yet".to_owned(),
+        (0, _) if class.is_none() => "`shoal brick` first: the cluster has no brick yet".to_owned(),
+        (0, _) => format!(
+            "`shoal brick --class {}`, or no class",
+            class.map(|class| class.to_string()).unwrap_or_default()
+        ),
         (_, true) if other.is_empty() => "start the bricks that are Out".to_owned(),
         (_, true) => format!("start the bricks that are Out; or {other}, with those that are up"),
         _ => other,
@@ -396,16 +442,16 @@ pub(crate) fn unknown(name: &str, map: &ClusterMap) -> anyhow::Error {
 /// A volume as JSON.
 pub(crate) fn document(volume: &VolumeInfo) -> Value {
     let code = volume.geometry.code();
-    let groups: Vec<Value> = volume
-        .groups
-        .iter()
-        .map(|group| {
+    let groups: Vec<Value> = (0..)
+        .zip(&volume.groups)
+        .map(|(index, group)| {
             let slots: Vec<Value> = group
                 .slots
                 .iter()
                 .map(|slot| json!({ "brick": slot.brick.to_string(), "state": format!("{:?}", slot.state).to_lowercase() }))
                 .collect();
-            let primary = group.primary(code).and_then(|slot| group.slots.get(slot)).map(|s| s.brick.to_string());
+            let primary = group.primary(volume.code_of(index)).and_then(|slot| group.slots.get(slot));
+            let primary = primary.map(|slot| slot.brick.to_string());
             json!({ "epoch": group.epoch.0, "primary": primary, "slots": slots })
         })
         .collect();
@@ -417,7 +463,19 @@ pub(crate) fn document(volume: &VolumeInfo) -> Value {
         "unit": volume.geometry.unit(),
         "extent_stripes": (!whole_files).then_some(volume.geometry.extent_stripes()),
         "groups": groups,
+        "tiers": volume.all_tiers().map(|tier| tier_document(&tier)).collect::<Vec<_>>(),
         "block": volume.block,
         "tuning": volume.tuning,
+    })
+}
+
+/// A tier as JSON.
+pub(crate) fn tier_document(tier: &Tier) -> Value {
+    json!({
+        "number": tier.number,
+        "code": tier.geometry.code().to_string(),
+        "class": tier.class.map(|class| class.to_string()),
+        "unit": tier.geometry.unit(),
+        "groups": tier.groups.len(),
     })
 }

@@ -49,9 +49,9 @@ pub(super) fn busiest_primary(cluster: &DemoCluster) -> anyhow::Result<BrickId> 
 pub(super) fn fullest_data_brick(cluster: &DemoCluster) -> anyhow::Result<BrickId> {
     let map = cluster.remote.status()?.map;
     let volume = map.volume_named(MAIN_VOLUME).context("the volume `main` is gone")?;
-    let k = volume.geometry.code().k();
     let data_slots = |id: BrickId| {
-        let data = volume.groups.iter().flat_map(|g| g.slots.iter().take(k));
+        let data =
+            (0..).zip(&volume.groups).flat_map(|(index, g)| g.slots.iter().take(volume.code_of(index).k()));
         data.filter(|s| s.brick == id && s.state == SlotState::Live).count()
     };
     let fullest = up(&map).max_by_key(|(id, _)| data_slots(*id));

@@ -374,21 +374,11 @@ struct Found {
     target: Option<PathBuf>,
 }
 
-/// What a directory looks like once nothing that the kernel or the mount knew before counts any more: whether it was a
-/// belief, or is so.
-fn second_look(dir: &Path) -> String {
-    outlast_beliefs();
-    let links = fs::metadata(dir).map(|meta| meta.nlink());
-    outlast_beliefs();
-    let names: Vec<_> =
-        fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
-    format!("later: {links:?} links and the names {names:?}")
-}
-
 /// Everything below a directory. Every byte is looked at.
 fn survey(root: &Path) -> BTreeMap<PathBuf, Found> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_owned()];
+    let mut wrong = Vec::new();
     while let Some(dir) = open.pop() {
         let parent = fs::metadata(&dir).expect("a directory").ino();
         let mut subdirectories = 0;
@@ -419,9 +409,19 @@ fn survey(root: &Path) -> BTreeMap<PathBuf, Found> {
             let name = path.strip_prefix(root).expect("below the root").to_owned();
             assert!(found.insert(name, what).is_none(), "{} is listed twice", path.display());
         }
-        let links = fs::metadata(&dir).expect("a directory").nlink();
-        assert_eq!(links, 2 + subdirectories, "the links of {}, {}", dir.display(), second_look(&dir));
+        let meta = fs::metadata(&dir).expect("a directory");
+        if meta.nlink() != 2 + subdirectories {
+            let (links, len) = (meta.nlink(), meta.len());
+            let listed = found.keys().filter(|name| root.join(name).parent() == Some(&dir));
+            let listed: Vec<_> = listed.filter_map(|name| name.file_name()).collect();
+            wrong.push(format!("{}: {links} links, {len} names, listed: {listed:?}", dir.display()));
+        }
     }
+    assert!(
+        wrong.is_empty(),
+        "directories whose links are not those of their directories:\n{}",
+        wrong.join("\n")
+    );
     found
 }
 
@@ -564,4 +564,34 @@ fn a_tree_that_everybody_changes_stays_whole_while_bricks_die() {
     let victims = (1..=6).map(|brick| format!("b{brick}")).collect();
     let plan = Plan { victims, ..Plan::harsh(6) };
     stress("tree-nemesis", steps(), Some(&plan));
+}
+
+/// A kernel that removes or replaces a directory takes the one that it knows by the name for dead. Another mount may have
+/// given the name to another directory meanwhile.
+#[test]
+fn a_directory_lives_on_after_another_one_has_lost_its_old_name() {
+    let fixture = Fixture::new("tree-names");
+    fixture.up(1, "1+0", "256M");
+    let mounts = [fixture.mount("mnt-0"), fixture.mount("mnt-1")];
+    type Remove = fn(&Path, &Path) -> io::Result<()>;
+    let rmdir: Remove = |name, _| fs::remove_dir(name);
+    let replace: Remove = |name, other| fs::rename(other, name);
+    for (test, remove) in [("rmdir", rmdir), ("rename", replace)] {
+        let there = |mount: usize, name: &str| mounts[mount].join(format!("{test}-{name}"));
+        fs::create_dir(there(0, "name")).expect("a directory");
+        fs::create_dir(there(0, "name").join("child")).expect("a directory");
+        fs::create_dir(there(1, "other")).expect("a directory");
+        let inode = fs::metadata(there(1, "name")).expect("seen by the other mount").ino();
+        fs::rename(there(0, "name"), there(0, "elsewhere")).expect("moved");
+        fs::create_dir(there(0, "name")).expect("another one under its name");
+        remove(&there(1, "name"), &there(1, "other")).expect("it is empty");
+        let elsewhere = there(1, "elsewhere");
+        assert_eq!(fs::metadata(&elsewhere).expect("it lives").ino(), inode, "{test}");
+        let names: Vec<_> = fs::read_dir(&elsewhere)
+            .expect("a listing")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        assert_eq!(names, ["child"], "{test}: it lists what is in it");
+        fs::create_dir(elsewhere.join("new")).expect("it takes a new name");
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use client::{Encode, Mount, MountOptions, Session};
 use meta::{Engine, MetaOptions, Service};
 use store::{Brick, BrickOptions, FormatOptions};
-use types::messages::cluster::{ClusterMap, MapFetch, VolumeCreate};
+use types::messages::cluster::{BrickClass, ClusterMap, MapFetch, TierSpec, VolumeCreate};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, Buf, ClusterId, Epoch, Geometry, MapVersion, NodeId, Refusal};
@@ -104,6 +104,7 @@ impl Cluster {
                 advertise: None,
                 meta: "meta:1".to_owned(),
                 memory_budget,
+                class: BrickClass::Ssd,
             };
             let ran = match Brick::start(on.clone(), disk, options).await {
                 Ok(started) => started.run().await,
@@ -130,13 +131,21 @@ pub(crate) fn brick_node(brick: u32) -> String {
 /// Makes the volume once enough bricks are up.
 pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_stripes: u32, groups: u32) {
     let geometry = Geometry::new(code.parse().expect("a code"), unit, extent_stripes).expect("a geometry");
-    create_volume_of(world, geometry, groups).await;
+    create_volume_of(world, geometry, groups, None).await;
 }
 
-/// As [`create_volume`], with any geometry.
-pub(crate) async fn create_volume_of(world: &World, geometry: Geometry, groups: u32) {
+/// As [`create_volume`], with any geometry, and with that of a second tier.
+pub(crate) async fn create_volume_of(world: &World, geometry: Geometry, groups: u32, tier: Option<Geometry>) {
     let peers = Peers::new(world.clone(), identity(Role::Client));
-    let create = VolumeCreate { name: VOLUME.to_owned(), geometry, groups, same_node: false, block: None };
+    let create = VolumeCreate {
+        name: VOLUME.to_owned(),
+        geometry,
+        groups,
+        same_node: false,
+        block: None,
+        class: None,
+        tiers: tier.map(|geometry| TierSpec { geometry, class: None }).into_iter().collect(),
+    };
     for _ in 0..1000 {
         match peers.call("meta:1", Epoch(0), &create, Buf::empty()).await {
             // The answer to an earlier try may have been lost.

@@ -30,7 +30,7 @@ impl Late {
     /// The group of the file's first stripe, its epoch's number, and its primary.
     fn primary(&self, map: &ClusterMap) -> (GroupId, types::Epoch, BrickId) {
         let volume = &map.volumes[0];
-        let group = layout::group_of(volume.id, self.file.object, 0, volume.groups.len() as u32);
+        let group = layout::group_of(volume.id, self.file.object, 0, &(0..volume.groups.len() as u32));
         let config = &volume.groups[group.index as usize];
         let slot = config.primary(volume.geometry.code()).expect("enough live");
         (group, config.epoch, config.slots[slot].brick)

@@ -20,6 +20,7 @@ mod shared;
 mod storm;
 mod swarm;
 mod tally;
+mod tiers;
 mod workload;
 
 use std::panic::catch_unwind;

@@ -259,7 +259,15 @@ fn with_disk<F: Future>(seed: u64, story: impl FnOnce(Rc<Cluster>, World) -> F) 
         let geometry =
             Geometry::new("2+1".parse::<Code>().expect("a code"), 16 << 10, 4).expect("a geometry");
         let block = Some(BLOCKS * BLOCK as u64);
-        let create = VolumeCreate { name: DISK.to_owned(), geometry, groups: 4, same_node: false, block };
+        let create = VolumeCreate {
+            name: DISK.to_owned(),
+            geometry,
+            groups: 4,
+            same_node: false,
+            block,
+            class: None,
+            tiers: Vec::new(),
+        };
         while peers.call("meta:1", Epoch(0), &create, Buf::empty()).await.is_err() {
             vm.sleep(100_000).await;
         }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use client::{Encode, Mount};
 use futures_util::future::{join, join_all, join4};
-use types::ClientId;
-use types::messages::cluster::{SlotConfig, SlotState};
+use types::messages::cluster::{ClusterMap, GroupConfig, SlotConfig, SlotState};
+use types::{ClientId, Code};
 use world::World;
 use world::sim::Fault;
 
@@ -77,6 +77,14 @@ pub(crate) struct Storm<'a> {
     pub(crate) tally: RefCell<Tally>,
 }
 
+/// The groups of all volumes, each with its code.
+fn groups_of(map: &ClusterMap) -> impl Iterator<Item = (Code, &GroupConfig)> {
+    let groups = |volume: &'_ types::messages::cluster::VolumeInfo| {
+        (0..volume.groups.len() as u32).map(|index| volume.code_of(index)).collect::<Vec<_>>()
+    };
+    map.volumes.iter().flat_map(move |volume| groups(volume).into_iter().zip(&volume.groups))
+}
+
 /// Runs one seed.
 pub(crate) fn run(seed: u64) -> Tally {
     let prng = Prng::new(seed ^ 0x5354_4f52_4d00);
@@ -134,7 +142,7 @@ impl Storm<'_> {
     async fn work(&self, driver: &World) {
         let config = &self.config;
         driver.sleep(1_500_000).await;
-        create_volume_of(driver, config.geometry(), config.groups).await;
+        create_volume_of(driver, config.geometry(), config.groups, config.tier).await;
         self.start_spare(driver).await;
         self.must(liveness::all_served(driver, config.bricks, &BTreeSet::new()).await);
         *self.held.borrow_mut() = space::held(driver, config.bricks).await;
@@ -153,13 +161,18 @@ impl Storm<'_> {
             config.persistent.iter().map(|(brick, what)| self.persistent_fault(driver, *brick, *what)),
         );
         let transient = join_all((0..config.together).map(|_| self.transient_faults(driver)));
-        let (shared, _, _, ()) = join4(clients, persistent, transient, self.reap(driver)).await;
+        let faults = join4(clients, persistent, transient, self.reap(driver));
+        let ((shared, _, _, ()), ()) = join(faults, self.move_files(driver)).await;
         self.heal();
         if !self.exceeds_tolerance(driver).await {
             self.recovers(driver, [&a, &b], shared).await;
         }
         self.compare_all(&a, !self.inconclusive.get()).await;
         self.compare_all(&b, !self.inconclusive.get()).await;
+        if !self.exceeds_tolerance(driver).await {
+            self.move_all(driver).await;
+            self.compare_all(&b, !self.inconclusive.get()).await;
+        }
         self.count([&a, &b]);
         if !self.exceeds_tolerance(driver).await {
             self.rests(driver, &a).await;
@@ -313,11 +326,8 @@ impl Storm<'_> {
     /// More slots of a group are Out or damaged than reads bear, or more Out than writes bear: errors are as promised.
     pub(crate) async fn exceeds_tolerance(&self, world: &World) -> bool {
         let (map, harmed) = (map(world).await, self.harmed());
-        let (data, writable) = (
-            self.config.slots - self.config.parity,
-            self.config.slots - self.config.parity + u32::from(self.config.parity >= 2),
-        );
-        let hopeless = map.volumes.iter().flat_map(|volume| &volume.groups).any(|group| {
+        let hopeless = groups_of(&map).any(|(code, group)| {
+            let (data, writable) = (code.k() as u32, code.live_min() as u32);
             let live = |slot: &&SlotConfig| slot.state == SlotState::Live;
             let sound = |slot: &&SlotConfig| live(slot) && !harmed.contains(&slot.brick.0);
             let count = |such: &dyn Fn(&&SlotConfig) -> bool| group.slots.iter().filter(such).count() as u32;
@@ -386,9 +396,9 @@ impl Storm<'_> {
     /// Bricks that came back too late after the power cut are Out as well: more may be gone than the code bears.
     pub(crate) async fn exceeds_tolerance_after_loss(&self, world: &World) -> bool {
         let (map, harmed) = (map(world).await, self.harmed());
-        let hopeless = map.volumes.iter().flat_map(|volume| &volume.groups).any(|group| {
+        let hopeless = groups_of(&map).any(|(code, group)| {
             let sound = |slot: &&SlotConfig| slot.state == SlotState::Live && !harmed.contains(&slot.brick.0);
-            (group.slots.iter().filter(sound).count() as u32) < self.config.slots - self.config.parity
+            group.slots.iter().filter(sound).count() < code.k()
         });
         if hopeless {
             self.inconclusive.set(true);

@@ -99,12 +99,17 @@ pub(crate) struct SwarmConfig {
     pub(crate) long: bool,
     /// Files lie whole in one group.
     pub(crate) whole_files: bool,
+    /// The geometry of a second tier, which bears as many losses as the first.
+    pub(crate) tier: Option<Geometry>,
     /// The brick that starts after the volume is made, and takes the place of one that is lost.
     pub(crate) spare: Option<u32>,
 }
 
 /// One seed in so many has long files.
 const LONG_SEEDS: u64 = 10;
+
+/// One seed in so many has a second tier, unless it has long files.
+const TIERED_SEEDS: u64 = 3;
 
 /// Bytes of a unit, the fewest first.
 const UNITS: [u32; 3] = [4096, 8192, 16384];
@@ -150,8 +155,10 @@ impl SwarmConfig {
             long: false,
             whole_files: false,
             spare: None,
+            tier: None,
         }
         .with_long_files(seed)
+        .with_a_second_tier(seed)
     }
 
     /// The geometry of the volume.
@@ -161,6 +168,21 @@ impl SwarmConfig {
             true => Geometry::whole_files(code, self.unit).expect("a geometry"),
             false => Geometry::new(code, self.unit, self.extent_stripes).expect("a geometry"),
         }
+    }
+
+    /// A second tier for some seeds, on the same bricks, with as many parities and fewer data units. Its draws are its
+    /// own, too. A long file is one of the first tier.
+    fn with_a_second_tier(self, seed: u64) -> SwarmConfig {
+        let prng = Prng::new(seed ^ 0x5449_4552_0000);
+        let drawn = prng.below(TIERED_SEEDS) == 0;
+        let tiered = std::env::var("SHOAL_TIERED").map_or(drawn, |tiered| tiered == "1");
+        if !tiered || self.long {
+            return self;
+        }
+        let k = 1 + prng.below(u64::from(self.slots - self.parity)) as u8;
+        let code = Code::new(k, self.parity as u8).expect("a code");
+        let tier = Geometry::new(code, prng.pick(&UNITS), 1 + prng.below(8) as u32).expect("a geometry");
+        SwarmConfig { tier: Some(tier), ..self }
     }
 
     /// Long files for some seeds. They have draws of their own: the others run as they would without.

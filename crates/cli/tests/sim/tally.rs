@@ -46,6 +46,9 @@ pub(crate) struct Tally {
     pub(crate) spaces_compared: u64,
     /// Long files that were made and removed at rest, bricks that others have replaced, and stripes that were verified then.
     pub(crate) long_removed: u64,
+    /// Files that went to another tier, and movers that were killed at it.
+    pub(crate) moved: u64,
+    pub(crate) movers_killed: u64,
     pub(crate) replaced: u64,
     pub(crate) stripes_verified: u64,
     /// The run ended early: more bricks were put Out than writes bear, or a client lost its lease.
@@ -77,6 +80,8 @@ impl Tally {
         self.units_damaged += other.units_damaged;
         self.spaces_compared += other.spaces_compared;
         self.long_removed += other.long_removed;
+        self.moved += other.moved;
+        self.movers_killed += other.movers_killed;
         self.replaced += other.replaced;
         self.stripes_verified += other.stripes_verified;
         self.inconclusive += other.inconclusive;
@@ -107,6 +112,8 @@ impl Tally {
             (self.long_removed, "a long file removed at rest"),
             (self.replaced, "a brick replaced by another one"),
             (self.stripes_verified, "a stripe verified"),
+            (self.moved, "a file moved to another tier"),
+            (self.movers_killed, "a mover killed"),
         ];
         let ways = ways.into_iter().filter_map(|(count, what)| none(count, what.to_owned()));
         faults.chain(branches).chain(ways).collect()
@@ -131,6 +138,7 @@ impl fmt::Display for Tally {
             "  long files        {} removed at rest, {} bricks replaced, {} stripes verified",
             self.long_removed, self.replaced, self.stripes_verified
         )?;
+        writeln!(f, "  tiers             {} files moved, {} movers killed", self.moved, self.movers_killed)?;
         writeln!(
             f,
             "  ways              {} staged, {} sent, {} patched, {} folded, {} decoded, {} retries",

@@ -198,7 +198,12 @@ impl Storm<'_> {
         }
         client
             .session
-            .rename((InodeId::ROOT, name.as_bytes()), (InodeId::ROOT, other.as_bytes()), RenameHow::Replace)
+            .rename(
+                (InodeId::ROOT, name.as_bytes()),
+                (InodeId::ROOT, other.as_bytes()),
+                RenameHow::Replace,
+                None,
+            )
             .await?;
         self.files.borrow_mut().insert(other.clone(), file.content.clone());
         file.name = Some(other);

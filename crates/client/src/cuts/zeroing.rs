@@ -171,16 +171,16 @@ impl Cuts {
     /// `truncate_seq` and the end of the zeros; the end is 0 if the file was truncated meanwhile, or there was
     /// nothing to do.
     async fn zero_what_is_stale(&self, file: &Arc<OpenFile>) -> Result<(u64, u64), ClientError> {
-        let (truncate_seq, from, to) = {
+        let (truncate_seq, from, to, object) = {
             // For a shared file this gets the newest attributes from the service.
             let _io = self.modes.begin_io(file).await?;
             let state = file.lock();
-            (state.truncate_seq, state.size, state.stale_end)
+            (state.truncate_seq, state.size, state.stale_end, state.object)
         };
         let mut at = from;
         while at < to {
             let (found, upto) = self.io.find_stripes(file, at..to).await?;
-            let mut rows = Rows::new(self.link.routes.geometry(), found, at..upto);
+            let mut rows = Rows::new(self.link.routes.geometry_of(object), found, at..upto);
             while let Some(row) = rows.next() {
                 if !self.zero_row(file, truncate_seq, to, row).await? {
                     return Ok((truncate_seq, 0));
@@ -208,7 +208,7 @@ impl Cuts {
             if state.truncate_seq != truncate_seq || to <= state.size {
                 return Ok(false);
             }
-            let stripe_bytes = self.link.routes.stripe_bytes() as u64;
+            let stripe_bytes = self.link.routes.geometry_of(state.object).stripe() as u64;
             for (stripe, within, take) in row {
                 // Bytes below the present size are no longer stale.
                 let start = stripe * stripe_bytes + within as u64;

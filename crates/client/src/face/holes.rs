@@ -5,9 +5,12 @@
 
 use std::ops::Range;
 
+use types::ObjectId;
+
 use crate::error::ClientError;
 use crate::face::session::Session;
 use crate::paths::find::Rows;
+use crate::paths::find_bytes::stripes_of;
 use crate::state::open_files::Handle;
 
 /// The target of a seek.
@@ -26,7 +29,7 @@ impl Session {
     /// If a group has no live parity slot, all its stripes count as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let file = self.handle(handle)?.file.clone();
-        self.modes.revalidate_if_shared(&file).await?;
+        let _io = self.modes.begin_io(&file).await?;
         let range = range.start..range.end.min(file.lock().size);
         self.io.find_in(&file, range).await
     }
@@ -37,10 +40,13 @@ impl Session {
     /// last block, and everywhere in a group without a live parity slot.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
         let file = self.handle(handle)?.file.clone();
-        self.modes.revalidate_if_shared(&file).await?;
-        let size = file.lock().size;
-        let extent =
-            u64::from(self.link.routes.geometry().search_stripes()) * self.link.routes.stripe_bytes() as u64;
+        let _io = self.modes.begin_io(&file).await?;
+        let (size, object) = {
+            let state = file.lock();
+            (state.size, state.object)
+        };
+        let geometry = self.link.routes.geometry_of(object);
+        let extent = u64::from(geometry.search_stripes()) * geometry.stripe() as u64;
         let mut at = offset;
         // Begin with one extent, then double the number: usually the answer is near.
         let mut extents = 1_u64;
@@ -73,32 +79,56 @@ impl Session {
         let lost = handle.error_cursor.before_write(&file.lock().wb_errors)?;
         let mut at = range.start;
         loop {
-            let end = {
+            let (object, found, upto) = {
                 let _io = self.modes.begin_io(file).await?;
-                range.end.min(file.lock().size)
+                let (end, object) = {
+                    let state = file.lock();
+                    (range.end.min(state.size), state.object)
+                };
+                if at >= end {
+                    return Ok(());
+                }
+                let (found, upto) = self.io.find_some(file, at..end).await?;
+                (object, found, upto)
             };
-            if at >= end {
-                return Ok(());
+            if self.zero_found(&handle, object, &found, at..upto, lost).await? {
+                at = upto;
             }
-            let (found, upto) = self.io.find_some(file, at..end).await?;
-            let mut rows = Rows::new(self.link.routes.geometry(), self.io.stripes_of(&found), at..upto);
-            while let Some(row) = rows.next() {
-                self.zero_stripes(&handle, row, lost).await?;
-            }
-            at = upto;
         }
     }
 
-    /// Writes zeros over parts of a bounded number of stripes, up to the end of the file.
+    /// Writes zeros over the bytes that were found in a range of an object. False if the file has another object since:
+    /// what was found says nothing of it.
+    async fn zero_found(
+        &self,
+        handle: &Handle,
+        object: ObjectId,
+        found: &[Range<u64>],
+        range: Range<u64>,
+        lost: u64,
+    ) -> Result<bool, ClientError> {
+        let geometry = self.link.routes.geometry_of(object);
+        let mut rows = Rows::new(geometry, stripes_of(&geometry, found), range);
+        while let Some(row) = rows.next() {
+            if !self.zero_stripes(handle, object, row, lost).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes zeros over parts of a bounded number of stripes, up to the end of the file. False if the file has another
+    /// object.
     async fn zero_stripes(
         &self,
         handle: &Handle,
+        object: ObjectId,
         row: Vec<(u64, usize, usize)>,
         lost: u64,
-    ) -> Result<(), ClientError> {
+    ) -> Result<bool, ClientError> {
         let file = &handle.file;
         let _io = self.modes.begin_io(file).await?;
-        let upto = self.write_behind.lay_zeros(file, row);
+        let Some(upto) = self.write_behind.lay_zeros(file, object, row) else { return Ok(false) };
         self.io.make_answered(file, upto).await;
         let may_buffer = file.lock().may_buffer();
         if may_buffer {
@@ -107,7 +137,7 @@ impl Session {
             // Zeros do not make the file longer, so there is no size to report.
             self.write_through(handle, 0, 0, lost).await?;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -10,7 +10,6 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use layout::Coder;
 use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
@@ -26,6 +25,7 @@ use crate::routes::Routes;
 use crate::routes::lease_state::LeaseState;
 use crate::routes::route::MapView;
 use crate::state::atime::{AtimeFilter, PendingAtimes};
+use crate::state::coders::Coders;
 use crate::state::counters::Counters;
 use crate::state::layer_counts::{LayerCounters, LayerCounts};
 use crate::state::open_files::{Handle, OpenFiles};
@@ -61,7 +61,7 @@ pub struct Mount {
     pub(crate) recent: Arc<Mutex<RecentBlocks>>,
     pub(crate) ahead: Arc<AheadQueue>,
     /// Encodes whole stripes.
-    pub(crate) coder: Arc<Coder>,
+    pub(crate) coders: Arc<Coders>,
 }
 
 impl Mount {
@@ -106,14 +106,14 @@ impl Mount {
         let view =
             MapView::new(map, joined.volume).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
         options.identity.cluster = peers.cluster();
-        let stripe = view.geometry.stripe().next_power_of_two() as u64;
+        let stripes = view.tiers().iter().map(|tier| tier.geometry.stripe().next_power_of_two());
+        let stripe = stripes.max().unwrap_or(0) as u64;
         let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
         let rest = options.memory_budget.saturating_sub(budget);
         let (cache_usual, ahead) =
             ((options.memory_budget / 4).min(rest / 2), (options.memory_budget / 8).min(rest / 4));
         tracing::info!(%volume, client = %joined.client, "mounted");
         let lease = LeaseState::new(joined.client, sent + LEASE_US);
-        let coder = Arc::new(Coder::new(view.geometry.code()));
         let tunings = Arc::new(Tunings::default());
         view.check_tuning();
         tunings.set_volume(view.tuning.unwrap_or_default());
@@ -133,7 +133,7 @@ impl Mount {
             cache_most: rest - ahead,
             recent: Arc::default(),
             ahead: Arc::new(AheadQueue::new(ahead)),
-            coder,
+            coders: Arc::default(),
             routes,
         }))
     }

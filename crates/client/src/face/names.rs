@@ -154,23 +154,30 @@ impl Session {
         self.link.change(|caller| Unlink { caller, volume, parent, name, now }).await
     }
 
-    /// Removes an empty directory.
-    pub async fn rmdir(&self, parent: InodeId, name: &[u8]) -> Result<Unlinked, ClientError> {
+    /// Removes an empty directory. If `meant` is given and the name is that of another inode, this is refused with
+    /// `Stale`.
+    pub async fn rmdir(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        meant: Option<InodeId>,
+    ) -> Result<Unlinked, ClientError> {
         let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
-        self.link.change(|caller| Rmdir { caller, volume, parent, name, now }).await
+        self.link.change(|caller| Rmdir { caller, volume, parent, name, meant, now }).await
     }
 
-    /// Moves a name.
+    /// Moves a name. If `meant` is given and the new name is that of another inode, this is refused with `Stale`.
     pub async fn rename(
         &self,
         from: (InodeId, &[u8]),
         to: (InodeId, &[u8]),
         how: RenameHow,
+        meant: Option<InodeId>,
     ) -> Result<Renamed, ClientError> {
         let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         let (from_name, to_name) = (from.1.to_vec(), to.1.to_vec());
         let (from, to) = (from.0, to.0);
-        let request = |caller| Rename { caller, volume, from, from_name, to, to_name, how, now };
+        let request = |caller| Rename { caller, volume, from, from_name, to, to_name, how, meant, now };
         self.link.change(request).await
     }
 

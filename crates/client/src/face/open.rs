@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use types::InodeId;
 use types::messages::cluster::Mode;
-use types::messages::names::{self, Attr, AttrReply, Create, Created, FileKind, GetAttr, Owner};
+use types::messages::names::{
+    self, Attr, AttrReply, Create, CreateTemporary, Created, FileKind, GetAttr, Owner, SwapObjects,
+};
 
 use crate::error::ClientError;
 use crate::face::session::Session;
@@ -94,6 +96,10 @@ impl Session {
         file.lock().count_open(write);
         let left = opening.left(&attr, mode);
         let attr = match self.yield_to(&file, attr, left).await {
+            Ok(attr) => self.link.learn_tier_of(attr.object).await.map(|()| attr),
+            Err(error) => Err(error),
+        };
+        let attr = match attr {
             Ok(attr) => attr,
             Err(error) => {
                 self.report_close(&file, write);
@@ -156,6 +162,35 @@ impl Session {
         let (file, _) = self.mount.files.get_file(attr.inode);
         file.lock().count_open(true);
         Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
+    }
+
+    /// Makes a file without a name in a tier, and opens it for writing. It is gone when it is closed.
+    pub async fn create_temporary(&self, tier: u8) -> Result<Opened, ClientError> {
+        self.mount.files.check_open_files(None)?;
+        let opening = Opening::begin(&self.modes.state);
+        let (volume, now) = (self.link.routes.volume, self.link.world.wall());
+        let request = |caller| CreateTemporary { caller, volume, tier, now };
+        let names::Opened { attr, mode } = self.link.change(request).await?;
+        let (file, _) = self.mount.files.get_file(attr.inode);
+        file.lock().count_open(true);
+        if let Err(error) = self.link.learn_tier_of(attr.object).await {
+            self.report_close(&file, true);
+            self.mount.files.put_file(&file);
+            return Err(error);
+        }
+        Ok(self.opened(file, attr, mode, opening, true))
+    }
+
+    /// Lets a file swap its bytes' object with a copy: a file of [`Session::create_temporary`] whose bytes are stable.
+    /// Both are open for writing in this session. Afterwards close both, and use neither handle for anything else.
+    ///
+    /// # Errors
+    /// `Busy` if the file has been changed since `seen`, or another client has it open for writing.
+    pub async fn swap_objects(&self, seen: &Attr, temporary: InodeId) -> Result<Attr, ClientError> {
+        let (volume, inode) = (self.link.routes.volume, seen.inode);
+        let (changes, truncate_seq) = (seen.changes, seen.truncate_seq);
+        let request = |caller| SwapObjects { caller, volume, inode, temporary, changes, truncate_seq };
+        Ok(self.link.change(request).await?.attr)
     }
 
     /// Records an open in the mount's state.

@@ -50,7 +50,7 @@ impl Session {
             files: files.clone(),
             unstable: unstable.clone(),
             atimes: pending.clone(),
-            coder: mount.coder.clone(),
+            coders: mount.coders.clone(),
             layer_counts: mount.layer_counts.clone(),
         });
         let modes = Rc::new(Modes {

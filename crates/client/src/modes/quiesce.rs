@@ -197,6 +197,7 @@ impl Modes {
         }
         let AttrReply { attr } =
             self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
+        self.link.learn_tier_of(attr.object).await?;
         let attr = self.atimes.with_access(attr);
         file.lock().adopt(&attr);
         Ok(())

@@ -57,13 +57,13 @@ impl Io {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
-        let bytes = self.link.routes.stripe_bytes() as u64;
-        let stripes = range.start / bytes..range.end.div_ceil(bytes);
         // Look at own unstable bytes first. Bytes that become stable meanwhile are then found on their brick.
-        let (object, own) = {
+        let (object, bytes, stripes, own) = {
             let state = file.lock();
+            let bytes = self.link.routes.geometry_of(state.object).stripe() as u64;
+            let stripes = range.start / bytes..range.end.div_ceil(bytes);
             let own = state.stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect::<Vec<_>>();
-            (state.object, own)
+            (state.object, bytes, stripes, own)
         };
         let mut budget = RetryBudget::new(&self.link.world);
         let mut found = loop {

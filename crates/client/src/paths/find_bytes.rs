@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use types::messages::brick::{FindBytes, Span};
+use types::{Geometry, ObjectId, StripeKey};
 
 use crate::error::ClientError;
 use crate::paths::Io;
@@ -39,60 +40,53 @@ impl Io {
         Ok(joined(found))
     }
 
-    /// As [`Io::find_in`], for the first part of a range. Also returns the end of this part.
+    /// As [`Io::find_in`], for the first part of a range. Also returns the end of this part. Call it during a read or
+    /// write (`Modes::begin_io`), so that the file does not move to another tier meanwhile.
     pub(crate) async fn find_some(
         &self,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> Result<(Vec<Range<u64>>, u64), ClientError> {
-        let stripe = self.link.routes.stripe_bytes() as u64;
+        let (object, own) = {
+            let state = file.lock();
+            // Own unstable bytes may not have reached a primary yet. Look at them first: bytes that become stable
+            // meanwhile are then found at the primary.
+            let stripe = self.link.routes.geometry_of(state.object).stripe() as u64;
+            let own = state.stripes.range(range.start / stripe..range.end.div_ceil(stripe));
+            (state.object, own.map(|(stripe, _)| *stripe).collect::<BTreeSet<u64>>())
+        };
+        let geometry = self.link.routes.geometry_of(object);
+        let stripe = geometry.stripe() as u64;
         let stripes = range.start / stripe..range.end.div_ceil(stripe);
-        // Own unstable bytes may not have reached a primary yet. Look at them first: bytes that become stable
-        // meanwhile are then found at the primary.
-        let own: BTreeSet<u64> =
-            file.lock().stripes.range(stripes.clone()).map(|(stripe, _)| *stripe).collect();
-        let most = u64::from(self.link.routes.geometry().search_stripes()) * ROWS_AT_ONCE as u64;
+        let most = u64::from(geometry.search_stripes()) * ROWS_AT_ONCE as u64;
         let (exist, mut upto) = match stripes.end - stripes.start > most {
             true => self.find_stripes(file, range.clone()).await?,
             false => (vec![stripes], range.end),
         };
         let own = own.iter().map(|number| number * stripe..(number + 1) * stripe);
         let mut found: Vec<Range<u64>> = own.collect();
-        let mut rows = self.rows_of(&exist);
+        let mut rows: Vec<Row> = exist.iter().flat_map(|run| rows(&geometry, run.clone())).collect();
         if rows.len() > ROWS_MAX {
             upto = upto.min(rows[ROWS_MAX].first * stripe);
             rows.truncate(ROWS_MAX);
         }
         for some in rows.chunks(ROWS_AT_ONCE) {
-            for row in join_all(some.iter().map(|row| self.find_in_row(file, row))).await {
+            for row in join_all(some.iter().map(|row| self.find_in_row(object, &geometry, row))).await {
                 found.extend(row?);
             }
         }
         Ok((clip(joined(found), &(range.start..upto)), upto))
     }
 
-    /// The rows of runs of stripes.
-    fn rows_of(&self, runs: &[Range<u64>]) -> Vec<Row> {
-        runs.iter().flat_map(|run| self.rows(run.clone())).collect()
-    }
-
-    /// Splits a range of stripes at the ends of extents, or of parts of a whole file.
-    fn rows(&self, stripes: Range<u64>) -> Vec<Row> {
-        let most = u64::from(self.link.routes.geometry().search_stripes());
-        let mut rows = Vec::new();
-        let mut first = stripes.start;
-        while first < stripes.end {
-            let end = ((first / most + 1) * most).min(stripes.end);
-            rows.push(Row { first, stripes: (end - first) as u32 });
-            first = end;
-        }
-        rows
-    }
-
     /// Asks the primary, with retries.
-    async fn find_in_row(&self, file: &Arc<OpenFile>, row: &Row) -> Result<Vec<Range<u64>>, ClientError> {
-        let start = row.first * self.link.routes.stripe_bytes() as u64;
-        let key = file.lock().key(row.first);
+    async fn find_in_row(
+        &self,
+        object: ObjectId,
+        geometry: &Geometry,
+        row: &Row,
+    ) -> Result<Vec<Range<u64>>, ClientError> {
+        let start = row.first * geometry.stripe() as u64;
+        let key = StripeKey { object, stripe: row.first };
         let request = |group| FindBytes { group, key, stripes: row.stripes };
         let (found, _) = self.link.ask_primary_again(key, request).await?;
         let range = |span: &Span| {
@@ -101,12 +95,25 @@ impl Io {
         };
         Ok(found.ranges.iter().map(range).collect())
     }
+}
 
-    /// The stripes that ranges touch.
-    pub(crate) fn stripes_of(&self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
-        let stripe = self.link.routes.stripe_bytes() as u64;
-        joined(ranges.iter().map(|range| range.start / stripe..range.end.div_ceil(stripe)).collect())
+/// Splits a range of stripes at the ends of extents, or of parts of a whole file.
+fn rows(geometry: &Geometry, stripes: Range<u64>) -> Vec<Row> {
+    let most = u64::from(geometry.search_stripes());
+    let mut rows = Vec::new();
+    let mut first = stripes.start;
+    while first < stripes.end {
+        let end = ((first / most + 1) * most).min(stripes.end);
+        rows.push(Row { first, stripes: (end - first) as u32 });
+        first = end;
     }
+    rows
+}
+
+/// The stripes that ranges touch.
+pub(crate) fn stripes_of(geometry: &Geometry, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let stripe = geometry.stripe() as u64;
+    joined(ranges.iter().map(|range| range.start / stripe..range.end.div_ceil(stripe)).collect())
 }
 
 /// Joins ranges that overlap or touch.

@@ -3,10 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::Coder;
-
 use crate::routes::link::Link;
 use crate::state::atime::PendingAtimes;
+use crate::state::coders::Coders;
 use crate::state::layer_counts::LayerCounts;
 use crate::state::open_files::OpenFiles;
 use crate::unstable::Unstable;
@@ -17,8 +16,8 @@ pub(crate) struct Io {
     pub(crate) files: Arc<OpenFiles>,
     pub(crate) unstable: Arc<Unstable>,
     pub(crate) atimes: Arc<PendingAtimes>,
-    /// Encodes whole stripes.
-    pub(crate) coder: Arc<Coder>,
+    /// Encode whole stripes.
+    pub(crate) coders: Arc<Coders>,
     /// Counts what goes to bricks.
     pub(crate) layer_counts: Arc<LayerCounts>,
 }

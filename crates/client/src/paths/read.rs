@@ -112,9 +112,9 @@ impl Io {
 
     /// Limits the range to the file's size, and splits it into parts that are here and parts that must be fetched.
     fn plan(&self, file: &Arc<OpenFile>, offset: u64, len: usize) -> (usize, Plan) {
-        let geometry = self.link.routes.geometry();
         let mut plan = Plan { dirty_ranges: Vec::new(), parts: Vec::new() };
         let state = file.lock();
+        let geometry = self.link.routes.geometry_of(state.object);
         let len = (len as u64).min(state.size.saturating_sub(offset)) as usize;
         let mut at = 0;
         for (stripe, within, take) in geometry.split(offset, len) {

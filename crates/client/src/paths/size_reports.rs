@@ -97,7 +97,8 @@ impl Io {
         stable: Option<Mark>,
     ) -> Option<(Growing<'a>, SizeUpdate)> {
         let mut state = file.lock();
-        let update = state.growth(&self.link.routes.geometry(), stable, file.inode)?;
+        let geometry = self.link.routes.geometry_of(state.object);
+        let update = state.growth(&geometry, stable, file.inode)?;
         state.growing += 1;
         Some((Growing(file), update))
     }
@@ -118,6 +119,9 @@ impl Io {
             }
             Err(error) => return Err(error),
         };
+        for attr in &cut {
+            self.link.learn_tier_of(attr.object).await?;
+        }
         for (file, update) in updates {
             let (inode, size) = (file.inode, update.size);
             if let Some(attr) = cut.iter().find(|attr| attr.inode == inode) {

@@ -12,7 +12,7 @@ use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
 use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::Stage;
-use types::{Buf, BufMut};
+use types::{Buf, BufMut, ObjectId};
 
 use crate::paths::Io;
 use crate::paths::write::OutgoingWrite;
@@ -27,13 +27,13 @@ impl Io {
     /// Stages a stripe's units on the bricks of its live slots. True if all of them have answered.
     pub(crate) async fn stage(&self, file: &OpenFile, outgoing: &OutgoingWrite, stripe: &Buf) -> bool {
         let now = self.link.world.now();
-        let code = self.link.routes.geometry().code();
+        let code = self.link.routes.geometry_of(outgoing.key.object).code();
         let live: Vec<(usize, _)> =
             (0..code.slots()).filter_map(|slot| Some((slot, outgoing.route.live(slot)?))).collect();
         if live.iter().any(|(_, (brick, _))| self.link.routes.is_suspect(*brick, now)) {
             return false;
         }
-        let units = self.units(stripe);
+        let units = self.units(outgoing.key.object, stripe);
         let sends = live.into_iter().map(|(slot, (brick, address))| {
             let unit = units[slot].clone();
             let request = Stage {
@@ -66,14 +66,14 @@ impl Io {
     }
 
     /// The units of a whole stripe: slices of its bytes, then parity.
-    fn units(&self, stripe: &Buf) -> Vec<Buf> {
-        let geometry = self.link.routes.geometry();
+    fn units(&self, object: ObjectId, stripe: &Buf) -> Vec<Buf> {
+        let geometry = self.link.routes.geometry_of(object);
         let (code, unit) = (geometry.code(), geometry.unit());
         let data: Vec<Buf> = (0..code.k()).map(|i| stripe.slice(i * unit..(i + 1) * unit)).collect();
         let mut parity: Vec<BufMut> = (0..code.m()).map(|_| BufMut::dirty(unit)).collect();
         let inputs: Vec<&[u8]> = data.iter().map(|unit| &**unit).collect();
         let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|unit| &mut **unit).collect();
-        self.coder.encode(&inputs, &mut outputs);
+        self.coders.of(code).encode(&inputs, &mut outputs);
         data.into_iter().chain(parity.into_iter().map(BufMut::freeze)).collect()
     }
 }

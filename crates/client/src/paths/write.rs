@@ -162,7 +162,8 @@ impl Io {
         let (spans, bytes) = piece.spans();
         // After a failed try, do not ask the primary to wait for stability again.
         let stable = last && order <= wanted && piece.tries == 0;
-        let end = claim.stripe * self.link.routes.stripe_bytes() as u64 + piece.end() as u64;
+        let end =
+            claim.stripe * self.link.routes.geometry_of(key.object).stripe() as u64 + piece.end() as u64;
         // Bytes beyond the size were truncated since they were sealed; the service covers them by `stale_end`.
         state.sent_end = state.sent_end.max(state.size.min(end));
         Some(OutgoingWrite { order, key, seq, acked, spans, bytes, stable, route, fresh })
@@ -172,7 +173,7 @@ impl Io {
     async fn send(&self, file: &OpenFile, outgoing: &OutgoingWrite) -> Result<u64, CallError> {
         self.link.routes.counts.count(Counter::Pieces, 1);
         self.link.routes.counts.count(Counter::Spans, outgoing.spans.len() as u64);
-        let staged = match outgoing.stripe(self.link.routes.stripe_bytes()) {
+        let staged = match outgoing.stripe(self.link.routes.geometry_of(outgoing.key.object).stripe()) {
             Some(stripe) => {
                 let staged = self.stages(outgoing) && self.stage(file, outgoing, stripe).await;
                 self.link
@@ -204,7 +205,8 @@ impl Io {
 
     /// Whether a whole stripe is staged.
     fn stages(&self, outgoing: &OutgoingWrite) -> bool {
-        outgoing.fresh && self.link.routes.options.encode.is_here(&self.link.routes.geometry())
+        let geometry = self.link.routes.geometry_of(outgoing.key.object);
+        outgoing.fresh && self.link.routes.options.encode.is_here(&geometry)
     }
 
     /// The primary has accepted the piece, and made it stable if asked.

@@ -7,7 +7,7 @@ use types::code_probe::{CodeProbe, hit};
 use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch};
 use types::messages::names::Caller;
 use types::wire::Request;
-use types::{Buf, ClientId, Epoch, GroupId, MapVersion, Refusal, RetryAction, StripeKey};
+use types::{Buf, ClientId, Epoch, GroupId, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
 use world::{CallError, Peers, World};
 
 use crate::error::ClientError;
@@ -126,6 +126,22 @@ impl Link {
         match fetched {
             Ok(fetch) => self.routes.adopt_map(fetch, &*self.above),
             Err(error) => tracing::debug!(%error, "the cluster map could not be fetched"),
+        }
+    }
+
+    /// Fetches the map until it has the tier of an object. Call it before an open file gets this object: from then on
+    /// its bytes are cut into stripes of that tier.
+    pub(crate) async fn learn_tier_of(&self, object: ObjectId) -> Result<(), ClientError> {
+        let mut budget = RetryBudget::new(&self.world);
+        loop {
+            let map = self.routes.map();
+            if map.has_tier_of(object) {
+                return Ok(());
+            }
+            self.refresh_map(map.version).await;
+            if !self.routes.map().has_tier_of(object) {
+                budget.backoff().await?;
+            }
         }
     }
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use types::messages::cluster::{ClusterMap, MapFetch, SlotConfig, SlotState};
-use types::{BrickId, Epoch, Geometry, GroupId, MapVersion, ObjectId, StripeKey, Tuning, VolumeId};
+use types::messages::cluster::{ClusterMap, GroupConfig, MapFetch, SlotConfig, SlotState, Tier};
+use types::{BrickId, Code, Epoch, GroupId, MapVersion, ObjectId, StripeKey, Tuning, VolumeId};
 
 /// One version of the cluster map, as far as one volume needs it.
 #[derive(Debug)]
 pub(crate) struct MapView {
     pub(crate) version: MapVersion,
-    pub(crate) geometry: Geometry,
+    tiers: Vec<Tier>,
     /// Size of a block volume's disk, in bytes.
     pub(crate) block: Option<u64>,
     /// The volume's settings of the translators; `None` if this build cannot read them.
@@ -34,19 +34,20 @@ impl MapView {
     /// The view of `volume` in `map`; `None` if the map does not have it.
     pub(crate) fn new(map: ClusterMap, volume: VolumeId) -> Option<MapView> {
         let info = map.volume(volume)?;
-        let group = |config: &types::messages::cluster::GroupConfig| GroupView {
+        let group = |(config, code): (&GroupConfig, Code)| GroupView {
             epoch: config.epoch,
             slots: config.slots.clone(),
-            primary: config.primary(info.geometry.code()),
+            primary: config.primary(code),
         };
+        let codes = info.all_tiers().flat_map(|tier| tier.groups.map(move |_| tier.geometry.code()));
         let tuning = info.tuning.parse();
         Some(MapView {
             version: map.version,
-            geometry: info.geometry,
+            tiers: info.all_tiers().collect(),
             block: info.block,
             tuning: tuning.ok(),
             volume,
-            groups: info.groups.iter().map(group).collect(),
+            groups: info.groups.iter().zip(codes).map(group).collect(),
             addresses: map.bricks.iter().map(|b| (b.id, b.address.clone())).collect(),
             map,
         })
@@ -80,6 +81,24 @@ impl MapView {
         self.groups.get(group.index as usize).map(|g| g.epoch)
     }
 
+    /// The tiers, from the first to the last.
+    pub(crate) fn tiers(&self) -> &[Tier] {
+        &self.tiers
+    }
+
+    /// Whether the map has the tier of an object. A tier is never removed.
+    pub(crate) fn has_tier_of(&self, object: ObjectId) -> bool {
+        usize::from(object.tier()) < self.tiers.len()
+    }
+
+    /// The tier of an object.
+    ///
+    /// # Panics
+    /// If the map does not have it: no open file gets such an object (`Link::learn_tier_of`).
+    pub(crate) fn tier_of(&self, object: ObjectId) -> &Tier {
+        self.tiers.get(usize::from(object.tier())).expect("bytes would be cut into stripes of another size")
+    }
+
     /// The route to a group.
     pub(crate) fn route_to(self: &Arc<MapView>, group: GroupId) -> Route {
         Route { group, epoch: self.epoch(group).unwrap_or_default(), map: self.clone() }
@@ -87,8 +106,9 @@ impl MapView {
 
     /// The route to a stripe's group.
     pub(crate) fn route(self: &Arc<MapView>, key: StripeKey) -> Route {
-        let extent = self.geometry.extent(key.stripe);
-        self.route_to(layout::group_of(self.volume, key.object, extent, self.groups.len() as u32))
+        let tier = self.tier_of(key.object);
+        let extent = tier.geometry.extent(key.stripe);
+        self.route_to(layout::group_of(self.volume, key.object, extent, &tier.groups))
     }
 
     /// The bricks to ask which stripes of an object exist in a range: primaries, then others. `None` if a group has
@@ -102,12 +122,13 @@ impl MapView {
         stripes: &Range<u64>,
     ) -> Option<(Vec<QueryTarget>, Vec<QueryTarget>)> {
         let (mut primaries, mut others) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        let code = self.tier_of(object).geometry.code();
         for index in self.groups_of(object, stripes) {
             let group = self.groups.get(index as usize)?;
             let primary = group.primary?;
             let asked = (GroupId { volume: self.volume, index }, group.epoch);
             primaries.entry(group.slots.get(primary)?.brick).or_default().push(asked);
-            if primary < self.geometry.code().k() {
+            if primary < code.k() {
                 let live = group.slots.iter().enumerate();
                 let live = live.filter(|(at, slot)| *at != primary && slot.state == SlotState::Live);
                 live.for_each(|(_, slot)| others.entry(slot.brick).or_default().push(asked));
@@ -124,14 +145,13 @@ impl MapView {
 
     /// The groups of a range of an object's stripes.
     fn groups_of(&self, object: ObjectId, stripes: &Range<u64>) -> BTreeSet<u32> {
-        let count = self.groups.len() as u32;
-        let extents =
-            self.geometry.extent(stripes.start)..=self.geometry.extent(stripes.end.saturating_sub(1));
+        let Tier { geometry, groups, .. } = self.tier_of(object);
+        let extents = geometry.extent(stripes.start)..=geometry.extent(stripes.end.saturating_sub(1));
         // This many consecutive extents use each group at least once.
-        if extents.end() - extents.start() >= 2 * u64::from(count) {
-            return (0..count).collect();
+        if extents.end() - extents.start() >= 2 * groups.len() as u64 {
+            return groups.clone().collect();
         }
-        extents.map(|extent| layout::group_of(self.volume, object, extent, count).index).collect()
+        extents.map(|extent| layout::group_of(self.volume, object, extent, groups).index).collect()
     }
 
     fn address(&self, brick: BrickId) -> Option<(BrickId, &str)> {
@@ -181,13 +201,13 @@ impl Route {
 
 #[cfg(test)]
 mod tests {
-    use types::ClusterId;
     use types::messages::cluster::{MapReply, MapUpdate, VolumeInfo};
+    use types::{ClusterId, Geometry};
 
     use super::*;
 
     fn map(version: u64, tuning: &str) -> ClusterMap {
-        let code = types::Code::new(1, 0).expect("a code");
+        let code = Code::new(1, 0).expect("a code");
         let volume = VolumeInfo {
             id: VolumeId(1),
             name: "v".into(),
@@ -196,6 +216,8 @@ mod tests {
             same_node: true,
             block: None,
             tuning: tuning.into(),
+            class: None,
+            tiers: Vec::new(),
         };
         let version = MapVersion(version);
         ClusterMap { version, volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use types::messages::cluster::{MapFetch, OpenInode};
-use types::{BrickId, Geometry, StripeKey, VolumeId};
+use types::{BrickId, Geometry, ObjectId, StripeKey, VolumeId};
 use world::Notify;
 
 use crate::routes::lease_state::LeaseState;
@@ -68,14 +68,14 @@ impl Routes {
         lock(&self.map).clone()
     }
 
-    /// How the volume's bytes become stripes.
+    /// How the bytes of new files become stripes.
     pub(crate) fn geometry(&self) -> Geometry {
-        self.map().geometry
+        self.geometry_of(ObjectId(0))
     }
 
-    /// Bytes of data in a stripe.
-    pub(crate) fn stripe_bytes(&self) -> usize {
-        self.geometry().stripe()
+    /// How the bytes of an object become stripes.
+    pub(crate) fn geometry_of(&self, object: ObjectId) -> Geometry {
+        lock(&self.map).tier_of(object).geometry
     }
 
     /// Size of the disk of a block volume, in bytes.

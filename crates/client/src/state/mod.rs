@@ -3,6 +3,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod atime;
+pub(crate) mod coders;
 pub(crate) mod counters;
 pub(crate) mod gather;
 pub(crate) mod layer_counts;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use types::Buf;
+use types::{Buf, ObjectId};
 
 use crate::error::ClientError;
 use crate::paths::Io;
@@ -46,11 +46,11 @@ impl WriteBehind {
         Box::pin(async move {
             let gathering = write.settings.write_behind;
             let lost = write.file.lock().wb_errors.count();
-            let mut rest = write.bytes;
-            for (stripe, within, take) in self.link.routes.geometry().split(write.offset, rest.len()) {
-                let (part, others) = rest.split_at(take);
-                self.lay(write.file, stripe, within, part, gathering.unwrap_or(Gathering::NONE)).await?;
-                rest = others;
+            let (mut at, mut rest) = (write.offset, write.bytes);
+            while !rest.is_empty() {
+                let taken = self.lay(write.file, at, rest, gathering.unwrap_or(Gathering::NONE)).await?;
+                at += taken as u64;
+                rest = &rest[taken..];
             }
             if gathering.is_none() {
                 let upto = write.file.lock().order;
@@ -73,48 +73,49 @@ impl WriteBehind {
         })
     }
 
-    /// Copies bytes into a stripe's buffer, once the budget has room.
+    /// Copies the first of some bytes into their stripe's buffer, once the budget has room. Returns how many.
     async fn lay(
         &self,
         file: &Arc<OpenFile>,
-        stripe: u64,
-        at: usize,
+        offset: u64,
         bytes: &[u8],
         gathering: Gathering,
-    ) -> Result<(), ClientError> {
-        let length = self.link.routes.stripe_bytes();
+    ) -> Result<usize, ClientError> {
         let mut room = None;
-        loop {
+        let taken = loop {
             let grown = {
                 let mut state = file.lock();
+                // A truncation of this mount may have given the file an object in another tier meanwhile.
+                let geometry = self.link.routes.geometry_of(state.object);
+                let ((stripe, at), length) = (geometry.locate(offset), geometry.stripe());
+                let bytes = &bytes[..bytes.len().min(length - at)];
                 let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
                 let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
                 if self.unstable.flow.gather(room.as_ref(), grown) {
-                    self.lay_in(file, &mut state, stripe, at, bytes, gathering);
-                    break;
+                    self.lay_in(file, &mut state, (stripe, at, length), bytes, gathering);
+                    break bytes.len();
                 }
                 grown
             };
             drop(room.take());
             room = Some(self.unstable.flow.reserve(grown).await?);
-        }
+        };
         if self.unstable.flow.is_overfull() {
             self.unstable.shed(self.link.world.now());
         }
-        Ok(())
+        Ok(taken)
     }
 
-    /// Copies bytes into a stripe's buffer. The caller has reserved room.
+    /// Copies bytes into the buffer of a stripe of `length` bytes, from its byte `at` on. The caller has reserved room.
     fn lay_in(
         &self,
         file: &Arc<OpenFile>,
         state: &mut FileState,
-        stripe: u64,
-        at: usize,
+        (stripe, at, length): (u64, usize, usize),
         bytes: &[u8],
         gathering: Gathering,
     ) {
-        let (length, now) = (self.link.routes.stripe_bytes(), self.link.world.now());
+        let now = self.link.world.now();
         let writes = state.stripes.entry(stripe).or_default();
         let began = !writes.is_gathering();
         writes.lay(at, bytes, length);
@@ -132,10 +133,19 @@ impl WriteBehind {
         }
     }
 
-    /// Writes zeros over parts of stripes, up to the end of the file. Returns the number of the file's last piece.
-    pub(crate) fn lay_zeros(&self, file: &OpenFile, row: Vec<(u64, usize, usize)>) -> u64 {
-        let stripe_bytes = self.link.routes.stripe_bytes() as u64;
+    /// Writes zeros over parts of an object's stripes, up to the end of the file. Returns the number of the file's last
+    /// piece; [`None`] if the file has another object.
+    pub(crate) fn lay_zeros(
+        &self,
+        file: &OpenFile,
+        object: ObjectId,
+        row: Vec<(u64, usize, usize)>,
+    ) -> Option<u64> {
+        let stripe_bytes = self.link.routes.geometry_of(object).stripe() as u64;
         let mut state = file.lock();
+        if state.object != object {
+            return None;
+        }
         for (stripe, within, take) in row {
             let left = state.size.saturating_sub(stripe * stripe_bytes + within as u64);
             let take = left.min(take as u64) as usize;
@@ -144,7 +154,7 @@ impl WriteBehind {
                 self.unstable.flow.change(state.lay_zeros(stripe, within, take));
             }
         }
-        state.order
+        Some(state.order)
     }
 
     /// Sets the time of the last change to now.

@@ -156,7 +156,7 @@ impl Unstable {
     /// Drops unsent bytes beyond `size`.
     pub(crate) fn drop_beyond(&self, state: &mut FileState, size: u64) {
         state.invalidate();
-        let geometry = self.routes.geometry();
+        let geometry = self.routes.geometry_of(state.object);
         let (first, within) = geometry.locate(size);
         let stripes: Vec<u64> = state.stripes.range(first..).map(|(stripe, _)| *stripe).collect();
         for stripe in stripes {

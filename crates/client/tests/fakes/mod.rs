@@ -13,7 +13,7 @@ use std::sync::Arc;
 use client::{Encode, Mount, MountError, MountOptions, Session};
 use types::messages::brick::Write;
 use types::messages::cluster::{
-    BrickInfo, BrickState, ClusterMap, GroupConfig, Mode, SlotConfig, SlotState, VolumeInfo,
+    BrickClass, BrickInfo, BrickState, ClusterMap, GroupConfig, Mode, SlotConfig, SlotState, VolumeInfo,
 };
 use types::messages::names::Owner;
 use types::messages::session::Role;
@@ -131,6 +131,7 @@ impl Cluster {
             capacity: 1 << 30,
             free: 1 << 30,
             state: BrickState::Up,
+            class: BrickClass::Ssd,
         };
         let map = ClusterMap {
             version: MapVersion(1),
@@ -144,6 +145,8 @@ impl Cluster {
                 same_node: false,
                 block: None,
                 tuning: String::new(),
+                class: None,
+                tiers: Vec::new(),
             }],
         };
         let known = Known {

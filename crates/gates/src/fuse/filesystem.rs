@@ -151,6 +151,7 @@ impl Filesystem for Gate {
         }
         let found =
             name(entry).and_then(|name| self.ask_attr(async |session| session.lookup(parent, name).await));
+        self.told_name(parent, entry.as_bytes(), found.as_ref().ok());
         self.reply_entry(found, reply);
     }
 
@@ -262,6 +263,9 @@ impl Filesystem for Gate {
         let owner = owner(request, mode);
         let made = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.mkdir(parent, name, owner).await));
+        if let Ok(made) = &made {
+            self.told_name(parent, entry.as_bytes(), Some(&made.attr));
+        }
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
@@ -274,10 +278,15 @@ impl Filesystem for Gate {
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
-        let gone = name(entry)
-            .and_then(|name| self.ask_in(parent, async |session| session.rmdir(parent, name).await));
+        let gone = name(entry).and_then(|name| {
+            let meant = self.dir_names.meant(parent, name);
+            self.ask_in(parent, async |session| session.rmdir(parent, name, meant).await)
+        });
         match &gone {
-            Ok(gone) => self.dir_attrs.changed(gone.inode),
+            Ok(gone) => {
+                self.dir_names.forget(parent, entry.as_bytes());
+                self.dir_attrs.changed(gone.inode);
+            }
             // The name may be gone in spite of the error.
             Err(_) => self.dir_attrs.some_changed(),
         }
@@ -311,7 +320,12 @@ impl Filesystem for Gate {
         let question = self.dir_attrs.question(Instant::now());
         let moved = rename_how(flags).and_then(|how| {
             let (name, new_name) = (name(entry)?, name(new_entry)?);
-            self.ask(async |session| session.rename((from, name), (to, new_name), how).await)
+            // An exchange makes nothing dead.
+            let meant = if how == RenameHow::Replace { self.dir_names.meant(to, new_name) } else { None };
+            let moved =
+                self.ask(async |session| session.rename((from, name), (to, new_name), how, meant).await)?;
+            self.dir_names.moved((from, name), (to, new_name), how == RenameHow::Exchange);
+            Ok(moved)
         });
         match &moved {
             Ok(Renamed { from, to, directories: false }) => {
@@ -547,8 +561,10 @@ impl Filesystem for Gate {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let directory_inode = self.inode(inode);
         let add = |number, cookie, _kind, name: &OsStr, attr: Option<&_>| match attr {
             Some(attr) => {
+                self.told_name(directory_inode, name.as_bytes(), Some(attr));
                 let (attr, ttl) = self.told(attr);
                 reply.add(number, cookie, name, &ttl, &attr, GENERATION)
             }

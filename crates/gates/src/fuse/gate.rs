@@ -11,10 +11,11 @@ use fuser::{
 };
 use types::InodeId;
 use types::limits::NAME_MAX;
-use types::messages::names::{Attr, Owner};
+use types::messages::names::{Attr, FileKind, Owner};
 
 use super::attributes::{file_attr, time};
 use super::dir_attr_cache::{ChangedNames, DirAttrCache};
+use super::dir_names::DirNames;
 use super::dot_shoal::DotShoal;
 use super::invalidate::Invalidator;
 use super::kernel_cache::{AttrReply, KernelCache};
@@ -37,6 +38,7 @@ pub(super) struct Gate {
     pub(super) kernel_cache: Arc<KernelCache>,
     pub(super) spare: Spare,
     pub(super) dir_attrs: Arc<DirAttrCache>,
+    pub(super) dir_names: Arc<DirNames>,
     pub(super) open_dirs: Arc<OpenDirs>,
     pub(super) special: Arc<SpecialFiles>,
     pub(super) dot_shoal: Arc<DotShoal>,
@@ -118,6 +120,17 @@ impl Gate {
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// Notes what the kernel is told of a name.
+    pub(super) fn told_name(&self, parent: InodeId, name: &[u8], attr: Option<&Attr>) {
+        match attr.filter(|attr| attr.kind == FileKind::Directory) {
+            Some(attr) => {
+                let (now, ttl) = (Instant::now(), self.kernel_cache.name_ttl());
+                self.dir_names.told(parent, name, attr.inode, now, ttl);
+            }
+            None => self.dir_names.forget(parent, name),
         }
     }
 

@@ -15,6 +15,7 @@
 //! | `attributes.rs` | attributes in the kernel's format |
 //! | `kernel_cache.rs`, `invalidate.rs` | what the kernel may keep in its caches |
 //! | `dir_attr_cache.rs` | recent attributes of directories |
+//! | `dir_names.rs` | which directory the kernel takes a name for |
 //! | `open_dirs.rs` | open directories: ends of listings, attributes of removed directories |
 //! | `special.rs` | pipes, sockets and devices: attributes of removed ones |
 //! | `mount_flags.rs` | the mount flags, which `mount -o remount` may change |
@@ -26,6 +27,7 @@
 mod attributes;
 mod control_handles;
 mod dir_attr_cache;
+mod dir_names;
 mod dot_shoal;
 mod filesystem;
 mod gate;

@@ -116,6 +116,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         kernel_cache: Arc::new(KernelCache::new(mount.is_exclusive())),
         spare: Spare::new(options.threads),
         dir_attrs: Arc::default(),
+        dir_names: Arc::default(),
         open_dirs: Arc::default(),
         special: Arc::default(),
         dot_shoal: Arc::default(),

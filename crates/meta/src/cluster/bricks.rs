@@ -23,7 +23,7 @@
 use types::limits::{ADDRESS_MAX, BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{
     BrickHeartbeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotConfig,
-    SlotState, VolumeInfo,
+    SlotState, Tier, VolumeInfo,
 };
 use types::{BrickId, Code, Epoch, GroupId, Refusal};
 
@@ -71,13 +71,14 @@ impl Cluster {
     }
 
     fn put_brick(&mut self, request: &BrickJoin, now: u64) {
-        let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation } = *request;
+        let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation, class } = *request;
         let before = self.instances.insert(id, BrickInstance { incarnation, device, heard: now });
         assert!(
             before.is_none_or(|before| before.device == device),
             "a device without the brick's bytes would serve as the brick"
         );
-        let info = BrickInfo { id, node, address: address.clone(), capacity, free, state: BrickState::Up };
+        let (address, state) = (address.clone(), BrickState::Up);
+        let info = BrickInfo { id, node, address, capacity, free, state, class };
         match self.map.bricks.binary_search_by_key(&id, |brick| brick.id) {
             Ok(at) => self.map.bricks[at] = info,
             Err(at) => {
@@ -94,8 +95,9 @@ impl Cluster {
     fn renew_groups_of(&mut self, brick: BrickId, writes: &mut Writes) -> Vec<Changed> {
         let mut changed = Vec::new();
         for volume in &mut self.map.volumes {
-            let (code, before) = (volume.geometry.code(), changed.len());
-            for (index, group) in (0..).zip(&mut volume.groups) {
+            let before = changed.len();
+            let codes = codes_of(volume);
+            for ((index, group), code) in (0..).zip(&mut volume.groups).zip(codes) {
                 let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
                 if primary.is_some_and(|slot| slot.brick == brick) {
                     reconfigure(group, code, |_| ());
@@ -147,7 +149,7 @@ impl Cluster {
         if group.epoch != request.epoch {
             return Ok(Writes::new());
         }
-        led_by(volume, group, request.brick)?;
+        led_by(volume.code_of(request.group.index), group, request.brick)?;
         self.change_group(request.group, request.epoch, |_| ())
     }
 
@@ -165,7 +167,7 @@ impl Cluster {
             let done = live && group.epoch > request.epoch;
             return if done { Ok(Writes::new()) } else { Err(Refusal::StaleEpoch) };
         }
-        led_by(volume, group, request.brick)?;
+        led_by(volume.code_of(request.group.index), group, request.brick)?;
         if live {
             return Err(Refusal::Invalid);
         }
@@ -188,7 +190,7 @@ impl Cluster {
         let mut writes = Writes::new();
         let volume = self.map.volumes.iter_mut().find(|volume| volume.id == id.volume);
         let volume = volume.ok_or(Refusal::Unknown)?;
-        let code = volume.geometry.code();
+        let code = volume.code_of(id.index);
         let group = volume.groups.get_mut(id.index as usize).ok_or(Refusal::Unknown)?;
         assert_eq!(group.epoch, from, "a newer decision about the group would be silently undone");
         reconfigure(group, code, change);
@@ -245,12 +247,18 @@ impl Cluster {
 }
 
 /// Refuses a brick that is not the group's primary.
-fn led_by(volume: &VolumeInfo, group: &GroupConfig, brick: BrickId) -> Result<(), Refusal> {
-    let primary = group.primary(volume.geometry.code()).and_then(|slot| group.slots.get(slot));
+fn led_by(code: Code, group: &GroupConfig, brick: BrickId) -> Result<(), Refusal> {
+    let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
     if primary.is_none_or(|slot| slot.brick != brick) {
         return Err(Refusal::NotPrimary);
     }
     Ok(())
+}
+
+/// The code of each group of a volume, in the order of its table.
+pub(super) fn codes_of(volume: &VolumeInfo) -> impl Iterator<Item = Code> + use<> {
+    let tiers: Vec<Tier> = volume.all_tiers().collect();
+    tiers.into_iter().flat_map(|tier| tier.groups.map(move |_| tier.geometry.code()))
 }
 
 /// Whether a life's lease has certainly run out.
@@ -260,8 +268,9 @@ fn expired(instance: &BrickInstance, now: u64) -> bool {
 
 /// Puts a brick's slots Out. Returns the groups in which a slot of it was live.
 fn expel(volume: &mut VolumeInfo, brick: BrickId) -> impl Iterator<Item = Changed> {
-    let (code, volume, groups) = (volume.geometry.code(), volume.id, &mut volume.groups);
-    (0..).zip(groups).filter_map(move |(index, group)| {
+    let codes = codes_of(volume);
+    let (volume, groups) = (volume.id, &mut volume.groups);
+    (0..).zip(groups).zip(codes).filter_map(move |((index, group), code)| {
         expel_slot(group, brick, code).map(|()| Changed::Group(GroupId { volume, index }))
     })
 }

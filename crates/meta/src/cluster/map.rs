@@ -6,13 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo};
-use types::{BrickId, Geometry, Incarnation, MapVersion, VolumeId};
+use types::messages::cluster::{
+    BrickClass, BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo,
+};
+use types::{BrickId, Incarnation, MapVersion, VolumeId};
 
 use super::history::{Changed, History};
 use crate::cluster_id::cluster_of;
 use crate::kv::{Store, Writes};
-use crate::records::{BrickRecord, VolumeRecord, from_value, to_value};
+use crate::records::{BrickRecord, TiersRecord, VolumeRecord, from_value, to_value};
 use crate::{MetaError, keys};
 
 /// What the arbiter knows of a brick and the map does not say.
@@ -68,6 +70,22 @@ impl Cluster {
             }
             true
         })?;
+        let prefix = keys::all::tiers();
+        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
+            match (keys::last_u32(key), from_value(value)) {
+                (Some(id), Ok(record)) => arbiter.load_tiers(VolumeId(id), record),
+                _ => damaged = true,
+            }
+            true
+        })?;
+        let prefix = keys::all::brick_classes();
+        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
+            match (keys::last_u32(key), from_value(value)) {
+                (Some(id), Ok(class)) => arbiter.load_class(BrickId(id), class),
+                _ => damaged = true,
+            }
+            true
+        })?;
         if damaged { Err(MetaError::Damaged) } else { Ok(arbiter) }
     }
 
@@ -75,7 +93,8 @@ impl Cluster {
         self.instances
             .insert(id, BrickInstance { incarnation: record.incarnation, device: record.device, heard: now });
         let BrickRecord { node, address, capacity, free, state, .. } = record;
-        self.map.bricks.push(BrickInfo { id, node, address, capacity, free, state });
+        let class = BrickClass::Ssd;
+        self.map.bricks.push(BrickInfo { id, node, address, capacity, free, state, class });
     }
 
     fn load_volume(&mut self, id: VolumeId, record: VolumeRecord) {
@@ -83,14 +102,27 @@ impl Cluster {
             self.deleted.insert(id, record);
         } else {
             let VolumeRecord { name, geometry, groups, same_node, block, .. } = record;
-            let tuning = String::new();
-            self.map.volumes.push(VolumeInfo { id, name, geometry, groups, same_node, block, tuning });
+            let (tuning, class, tiers) = (String::new(), None, Vec::new());
+            let volume = VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers };
+            self.map.volumes.push(volume);
         }
     }
 
     fn load_tuning(&mut self, id: VolumeId, tuning: String) {
         if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
             volume.tuning = tuning;
+        }
+    }
+
+    fn load_tiers(&mut self, id: VolumeId, record: TiersRecord) {
+        if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
+            (volume.class, volume.tiers) = (record.class, record.tiers);
+        }
+    }
+
+    fn load_class(&mut self, id: BrickId, class: BrickClass) {
+        if let Some(brick) = self.map.bricks.iter_mut().find(|brick| brick.id == id) {
+            brick.class = class;
         }
     }
 
@@ -103,9 +135,9 @@ impl Cluster {
         self.map.version
     }
 
-    /// The volumes in use.
-    pub(crate) fn geometries(&self) -> BTreeMap<VolumeId, Geometry> {
-        self.map.volumes.iter().map(|volume| (volume.id, volume.geometry)).collect()
+    /// The volumes in use, and how many tiers each has.
+    pub(crate) fn tiers(&self) -> BTreeMap<VolumeId, u8> {
+        self.map.volumes.iter().map(|volume| (volume.id, 1 + volume.tiers.len() as u8)).collect()
     }
 
     /// The block volumes.
@@ -166,6 +198,7 @@ impl Cluster {
             device: instance.device,
         };
         writes.insert(keys::brick(id), Some(to_value(&record)));
+        writes.insert(keys::brick_class(id), Some(to_value(&brick.class)));
     }
 
     pub(super) fn write_volume(volume: &VolumeInfo, writes: &mut Writes) {
@@ -178,5 +211,12 @@ impl Cluster {
             deleted: false,
         };
         writes.insert(keys::volume(volume.id), Some(to_value(&record)));
+    }
+
+    /// A volume's tiers. They change only with a new volume and a new tier.
+    pub(super) fn write_tiers(volume: &VolumeInfo, writes: &mut Writes) {
+        let record = TiersRecord { class: volume.class, tiers: volume.tiers.clone() };
+        let plain = record.class.is_none() && record.tiers.is_empty();
+        writes.insert(keys::tiers(volume.id), if plain { None } else { Some(to_value(&record)) });
     }
 }

@@ -129,8 +129,9 @@ const SLOT_BYTES: usize = 5;
 
 /// Approximate bytes of a volume in a message.
 fn weight(volume: &VolumeInfo) -> usize {
-    let slots = volume.geometry.code().slots();
-    100 + volume.name.len() + volume.tuning.len() + volume.groups.len() * (GROUP_BYTES + slots * SLOT_BYTES)
+    let slots: usize = volume.groups.iter().map(|group| group.slots.len()).sum();
+    let table = volume.groups.len() * GROUP_BYTES + slots * SLOT_BYTES;
+    200 + volume.name.len() + volume.tuning.len() + table
 }
 
 #[cfg(test)]

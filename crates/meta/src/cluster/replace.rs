@@ -16,6 +16,7 @@ use types::messages::cluster::{
 };
 use types::{BrickId, GroupId};
 
+use super::bricks::codes_of;
 use super::epochs::reconfigure;
 use super::history::Changed;
 use super::map::Cluster;
@@ -127,9 +128,9 @@ fn of_brick(what: ReplaceErrorKind) -> ReplaceError {
 
 /// Gives the slots of one brick to another. Returns the indexes of the groups.
 fn replace_in(volume: &mut VolumeInfo, old: BrickId, new: BrickId) -> Vec<u32> {
-    let code = volume.geometry.code();
     let mut replaced = Vec::new();
-    for (index, group) in (0..).zip(&mut volume.groups) {
+    let codes = codes_of(volume);
+    for ((index, group), code) in (0..).zip(&mut volume.groups).zip(codes) {
         let Some(at) = group.slot_of(old) else { continue };
         assert_eq!(group.slots[at].state, SlotState::Out, "units that no other slot can give would be lost");
         assert_eq!(group.slot_of(new), None, "two units of a stripe would be lost together with one brick");

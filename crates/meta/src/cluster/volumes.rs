@@ -7,9 +7,9 @@
 //! - The record of a deleted volume stays until all its bytes are purged.
 
 use layout::{PlacementError, build_groups, groups_for};
-use types::limits::{BLOCK, FILE_SIZE_MAX, GROUPS_MAX, MAP_MAX, VOLUME_NAME_MAX};
+use types::limits::{BLOCK, FILE_SIZE_MAX, GROUPS_MAX, MAP_MAX, TIERS_MAX, VOLUME_NAME_MAX};
 use types::messages::cluster::{
-    BrickState, DISK, GroupConfig, SlotConfig, SlotState, VolumeCreate, VolumeInfo,
+    BrickState, DISK, GroupConfig, SlotConfig, SlotState, TierInfo, TierSpec, VolumeCreate, VolumeInfo,
 };
 use types::messages::names::{FileKind, Owner};
 use types::tuning::TuningError;
@@ -37,11 +37,20 @@ impl Cluster {
             return Err(Refusal::Exists);
         }
         request.block.map_or(Ok(()), check_disk_size)?;
-        let groups = self.place(request)?;
+        if 1 + request.tiers.len() > TIERS_MAX {
+            return Err(Refusal::TooMany);
+        }
+        if block_with_tiers(request) {
+            return Err(Refusal::Invalid);
+        }
+        let VolumeCreate { ref name, geometry, same_node, block, class, .. } = *request;
+        let groups = self.place(&TierSpec { geometry, class }, request.groups, same_node)?;
         self.check_new(id);
-        let VolumeCreate { ref name, geometry, same_node, block, .. } = *request;
-        let (name, tuning) = (name.clone(), String::new());
-        let volume = VolumeInfo { id, name, geometry, groups, same_node, block, tuning };
+        let (name, tuning, tiers) = (name.clone(), String::new(), Vec::new());
+        let mut volume = VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers };
+        for tier in &request.tiers {
+            self.append_tier(&mut volume, tier)?;
+        }
         // The whole map must fit into one record.
         if to_bytes(&self.map).len() + to_bytes(&volume).len() > MAP_MAX {
             return Err(Refusal::TooMany);
@@ -59,6 +68,7 @@ impl Cluster {
         writes.insert(keys::inode(id, InodeId::ROOT), Some(to_value(&root)));
         writes.insert(keys::usage(id), Some(to_value(&(1 + root.size))));
         Cluster::write_volume(&volume, &mut writes);
+        Cluster::write_tiers(&volume, &mut writes);
         self.map.volumes.push(volume.clone());
         self.publish([Changed::Volume(id)], &mut writes);
         Ok((volume, writes))
@@ -71,17 +81,66 @@ impl Cluster {
         assert!(in_use.max(deleted) < Some(id), "a new volume would have the files of an older one");
     }
 
-    fn place(&self, request: &VolumeCreate) -> Result<Vec<GroupConfig>, Refusal> {
+    /// Adds a tier to a volume. Nothing that exists moves.
+    pub(crate) fn add_tier(
+        &mut self,
+        id: VolumeId,
+        tier: &TierSpec,
+    ) -> Result<(VolumeInfo, Writes), Refusal> {
+        let mut volume = self.map.volume(id).ok_or(Refusal::Unknown)?.clone();
+        if volume.block.is_some() {
+            return Err(Refusal::Invalid);
+        }
+        if volume
+            .all_tiers()
+            .any(|old| old.geometry.code() == tier.geometry.code() && old.class == tier.class)
+        {
+            return Err(Refusal::Exists);
+        }
+        if 1 + volume.tiers.len() >= TIERS_MAX {
+            return Err(Refusal::TooMany);
+        }
+        let before = to_bytes(&volume).len();
+        self.append_tier(&mut volume, tier)?;
+        // The whole map must fit into one record.
+        if to_bytes(&self.map).len() - before + to_bytes(&volume).len() > MAP_MAX {
+            return Err(Refusal::TooMany);
+        }
+        let mut writes = Writes::new();
+        Cluster::write_volume(&volume, &mut writes);
+        Cluster::write_tiers(&volume, &mut writes);
+        if let Some(known) = self.map.volumes.iter_mut().find(|known| known.id == id) {
+            known.clone_from(&volume);
+        }
+        self.publish([Changed::Volume(id)], &mut writes);
+        Ok((volume, writes))
+    }
+
+    /// Appends the groups of a tier to a volume's table.
+    fn append_tier(&self, volume: &mut VolumeInfo, tier: &TierSpec) -> Result<(), Refusal> {
+        let groups = self.place(tier, 0, volume.same_node)?;
+        let first = volume.groups.len();
+        if first + groups.len() > GROUPS_MAX as usize {
+            return Err(Refusal::TooMany);
+        }
+        volume.groups.extend(groups);
+        volume.tiers.push(TierInfo { spec: tier.clone(), first: first as u32 });
+        Ok(())
+    }
+
+    /// A table of `groups` groups for a tier; 0 chooses their number.
+    fn place(&self, tier: &TierSpec, groups: u32, same_node: bool) -> Result<Vec<GroupConfig>, Refusal> {
         let up = self.map.bricks.iter().filter(|brick| brick.state == BrickState::Up);
-        let bricks: Vec<(BrickId, NodeId)> = up.map(|brick| (brick.id, brick.node)).collect();
-        let code = request.geometry.code();
-        let groups = match request.groups {
+        let fitting = up.filter(|brick| tier.class.is_none_or(|class| class == brick.class));
+        let bricks: Vec<(BrickId, NodeId)> = fitting.map(|brick| (brick.id, brick.node)).collect();
+        let code = tier.geometry.code();
+        let groups = match groups {
             0 => groups_for(code, bricks.len()),
             groups if groups <= GROUPS_MAX => groups,
             _ => return Err(Refusal::Invalid),
         };
-        let table = build_groups(code, &bricks, groups, request.same_node).map_err(|error| {
-            tracing::info!(volume = request.name, %error, "a volume cannot be placed");
+        let table = build_groups(code, &bricks, groups, same_node).map_err(|error| {
+            tracing::info!(%error, "a volume or tier cannot be placed");
             match error {
                 PlacementError::TooFewDomains { .. } => Refusal::TooFewDomains,
                 _ => Refusal::Invalid,
@@ -139,11 +198,12 @@ impl Cluster {
     pub(crate) fn delete_volume(&mut self, name: &str) -> Result<(VolumeId, Writes), Refusal> {
         let at = self.map.volumes.iter().position(|volume| volume.name == name).ok_or(Refusal::Unknown)?;
         let volume = self.map.volumes.remove(at);
-        let VolumeInfo { id, name, geometry, groups, same_node, block, tuning: _ } = volume;
+        let VolumeInfo { id, name, geometry, groups, same_node, block, .. } = volume;
         let record = VolumeRecord { name, geometry, groups, same_node, block, deleted: true };
         let mut writes = Writes::new();
         writes.insert(keys::volume(id), Some(to_value(&record)));
         writes.insert(keys::tuning(id), None);
+        writes.insert(keys::tiers(id), None);
         let before = self.deleted.insert(id, record);
         assert!(before.is_none(), "bricks would never be asked to purge the bytes of the older volume");
         self.publish([Changed::Volume(id)], &mut writes);
@@ -161,6 +221,11 @@ impl Cluster {
         self.deleted.remove(&id);
         [(keys::volume(id), None), (keys::usage(id), None)].into_iter().collect()
     }
+}
+
+/// Whether a request asks for a block volume with tiers. Its one file is always open for writing and would never move.
+fn block_with_tiers(request: &VolumeCreate) -> bool {
+    request.block.is_some() && !request.tiers.is_empty()
 }
 
 /// Settings with changes. Both are text; settings of a newer build may be such that this one cannot read them.

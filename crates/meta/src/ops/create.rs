@@ -20,7 +20,7 @@ pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Created, Ref
     let id = txn.new_id()?;
     let mut inode = Inode::new(request.kind, &inherit(&parent, &request.owner, false), request.now);
     match request.kind {
-        FileKind::File => inode.object = ObjectId(id),
+        FileKind::File => inode.object = ObjectId::in_tier(id, 0),
         FileKind::CharDevice | FileKind::BlockDevice => inode.rdev = request.rdev,
         _ => {}
     }

@@ -5,7 +5,7 @@ use types::{InodeId, Refusal, VolumeId};
 
 use crate::kv::Txn;
 use crate::records::{Entry, Inode};
-use crate::tree::{Directory, check_name};
+use crate::tree::{Directory, check_meant, check_name};
 
 /// A name with its entry and inode.
 struct Side<'a> {
@@ -53,6 +53,7 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Renamed, Ref
         }
         None => None,
     };
+    check_meant(request.meant, target.as_ref().map(|target| &target.entry))?;
     match (request.how, &target) {
         (RenameHow::NoReplace, Some(_)) => return Err(Refusal::Exists),
         (RenameHow::Exchange, None) => return Err(Refusal::NotFound),

@@ -4,10 +4,12 @@ use types::Refusal;
 use types::messages::names::{Rmdir, Unlinked};
 
 use crate::kv::Txn;
+use crate::tree::check_meant;
 
 pub(crate) fn rmdir(txn: &mut Txn<'_>, request: &Rmdir) -> Result<Unlinked, Refusal> {
     let volume = request.volume;
     let (mut parent, entry, inode) = txn.named((volume, request.parent), &request.name)?;
+    check_meant(request.meant, Some(&entry))?;
     if !inode.is_directory() {
         return Err(Refusal::NotDirectory);
     }

@@ -48,7 +48,7 @@ pub(super) fn truncate(
     let end = txn.volatile().size(place, inode).max(sent_end);
     if size == 0 {
         txn.queue_purge(place, inode, end)?;
-        inode.begin_anew(ObjectId(txn.new_id()?));
+        inode.begin_anew(ObjectId::in_tier(txn.new_id()?, 0));
     } else if size < end {
         inode.leave_stale(end);
     }

@@ -4,8 +4,8 @@ use types::Refusal;
 use types::messages::Done;
 use types::messages::cluster::{
     BrickHeartbeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
-    GroupRenew, HeartbeatReply, MapGet, MapReply, VolumeCreate, VolumeDelete, VolumeGrow, VolumeReply,
-    VolumeTune,
+    GroupRenew, HeartbeatReply, MapGet, MapReply, VolumeAddTier, VolumeCreate, VolumeDelete, VolumeGrow,
+    VolumeReply, VolumeTune,
 };
 use types::messages::names::{Space, StatFs};
 
@@ -94,6 +94,12 @@ impl Shared {
 
     pub(super) fn volume_tune(&self, request: &VolumeTune) -> Result<VolumeReply, Refusal> {
         let volume = self.state.borrow_mut().volume_tune(request);
+        self.news.notify();
+        Ok(VolumeReply { volume: volume? })
+    }
+
+    pub(super) fn volume_add_tier(&self, request: &VolumeAddTier) -> Result<VolumeReply, Refusal> {
+        let volume = self.state.borrow_mut().volume_add_tier(request);
         self.news.notify();
         Ok(VolumeReply { volume: volume? })
     }

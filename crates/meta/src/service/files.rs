@@ -5,8 +5,8 @@ use std::rc::Rc;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Accessed, Attr, AttrReply, Caller, Create, Created, Open, Opened, Release, SetAttr, UpdateSizes,
-    UpdateSizesReply, ZeroBegin, ZeroBeginReply, Zeroed,
+    Accessed, Attr, AttrReply, Caller, Create, CreateTemporary, Created, Open, Opened, Release, SetAttr,
+    SwapObjects, UpdateSizes, UpdateSizesReply, ZeroBegin, ZeroBeginReply, Zeroed,
 };
 use types::wire::{Record, from_bytes, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
@@ -153,19 +153,60 @@ impl Shared {
         if !request.open {
             return self.change_once(request, ops::create).await;
         }
-        self.wait_for_grace().await;
         let (caller, volume) = (request.caller.clone(), request.volume);
+        let _running = self.begin_create(&caller, volume).await?;
+        let created = self.change_once(request, ops::create).await?;
+        if self.has_counted_open(&caller, volume)? {
+            return Ok(created);
+        }
+        self.open_created(&caller, volume, created).await
+    }
+
+    /// Waits until no earlier copy of a create that opens is in progress.
+    async fn begin_create(&self, caller: &Caller, volume: VolumeId) -> Result<Running<'_>, Refusal> {
+        self.wait_for_grace().await;
         let begin = |shared: &Shared| {
             let mut state = shared.state.borrow_mut();
             let begun = state.sessions.known(caller.client, volume).map(|session| session.begin(caller.op));
             begun.map(|begun| begun.then_some(())).transpose()
         };
         self.wait_until(begin).await?;
-        let _running = Running { shared: &self, client: caller.client, op: caller.op };
-        let created = self.change_once(request, ops::create).await?;
-        let is_open =
-            self.state.borrow_mut().sessions.known(caller.client, volume)?.has_counted_open(caller.op);
-        if is_open { Ok(created) } else { self.open_created(&caller, volume, created).await }
+        Ok(Running { shared: self, client: caller.client, op: caller.op })
+    }
+
+    fn has_counted_open(&self, caller: &Caller, volume: VolumeId) -> Result<bool, Refusal> {
+        let mut state = self.state.borrow_mut();
+        Ok(state.sessions.known(caller.client, volume)?.has_counted_open(caller.op))
+    }
+
+    /// Makes a file without a name, and opens it.
+    pub(super) async fn create_temporary(
+        self: Rc<Shared>,
+        request: CreateTemporary,
+    ) -> Result<Opened, Refusal> {
+        let (caller, volume) = (request.caller.clone(), request.volume);
+        let _running = self.begin_create(&caller, volume).await?;
+        let made = self.change_once(request, ops::create_temporary).await?;
+        if self.has_counted_open(&caller, volume)? {
+            return Ok(made);
+        }
+        // The service has restarted since. The client did not report the file as open, so the file is gone or will be.
+        Err(Refusal::Stale)
+    }
+
+    /// Two files swap their objects, while nobody reads or writes the one that has a name.
+    pub(super) async fn swap_objects(self: Rc<Shared>, request: SwapObjects) -> Result<AttrReply, Refusal> {
+        self.wait_for_grace().await;
+        let (place, client) = ((request.volume, request.inode), request.caller.client);
+        self.state.borrow_mut().sessions.known(client, request.volume)?;
+        let quiet = self.begin_truncate(place, client).await;
+        let reply = self.change_once(request, ops::swap_objects).await;
+        drop(quiet);
+        // The last name may have been removed meanwhile, which kept the inode.
+        if self.is_dead(place) {
+            self.drop_orphan(place).await?;
+        }
+        reply
     }
 
     /// Opens a file that its client created before the service restarted. Others may have opened it, changed it or

@@ -27,7 +27,7 @@ macro_rules! numbered {
         }
     )*};
 }
-numbered!(SetAttr, Create, Mkdir, Symlink, Link, Unlink, Rmdir, Rename);
+numbered!(SetAttr, Create, CreateTemporary, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SwapObjects);
 
 /// Answers a request.
 pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
@@ -44,6 +44,8 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
             reply(shared.when_durable(space).await)
         }
         Create::KIND => reply(shared.create(call.parse()?).await),
+        CreateTemporary::KIND => reply(shared.create_temporary(call.parse()?).await),
+        SwapObjects::KIND => reply(shared.swap_objects(call.parse()?).await),
         SetAttr::KIND => reply(shared.setattr(call.parse()?).await),
         Mkdir::KIND => shared.change(&call, ops::mkdir).await,
         Symlink::KIND => shared.change(&call, ops::symlink).await,
@@ -84,6 +86,7 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
         VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),
         VolumeTune::KIND => reply(shared.volume_tune(&call.parse()?)),
+        VolumeAddTier::KIND => reply(shared.volume_add_tier(&call.parse()?)),
         VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),
         ClusterStatus::KIND => reply(shared.cluster_status()),
         _ => Err(Refusal::Unsupported),

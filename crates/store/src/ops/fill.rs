@@ -25,7 +25,7 @@ impl Server {
         let upto = fill.decided;
         self.apply_decisions(&[GroupDecision { group: fill.group, epoch, upto }]).await?;
         self.load(fill.key).await?;
-        let geometry = self.volume(fill.group)?.geometry;
+        let geometry = self.tier(fill.group)?.geometry;
         let longer = payload.len() > geometry.unit();
         if longer || !is_unit_of(&geometry, fill.slot, &fill.unit_blocks, &fill.identities) {
             return Err(Refusal::Malformed);

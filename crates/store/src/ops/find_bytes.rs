@@ -15,7 +15,7 @@ impl Server {
     /// Finds the bytes of some stripes of one extent.
     pub(crate) async fn find_bytes(&self, epoch: Epoch, find: FindBytes) -> Result<BytesFound, Refusal> {
         self.check_primary(find.group, epoch)?;
-        let geometry = self.volume(find.group)?.geometry;
+        let geometry = self.tier(find.group)?.geometry;
         check_range(&geometry, &find)?;
         let mut ranges = Vec::new();
         for index in 0..find.stripes {

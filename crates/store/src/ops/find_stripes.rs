@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use types::limits::GROUPS_MAX;
 use types::messages::brick::{FindStripes, StripesFound};
-use types::{Geometry, GroupId, ObjectId, Refusal, StripeKey, StripeSet, VolumeId};
+use types::messages::cluster::Tier;
+use types::{GroupId, ObjectId, Refusal, StripeKey, StripeSet, VolumeId};
 
 use crate::server::Server;
 
@@ -20,16 +21,15 @@ const TURN: usize = 4096;
 struct Places {
     volume: VolumeId,
     object: ObjectId,
-    geometry: Geometry,
-    /// Groups of the volume.
-    count: u32,
+    /// The object's tier.
+    tier: Tier,
     asked: BTreeSet<u32>,
 }
 
 impl Places {
     fn has(&self, stripe: u64) -> bool {
-        let extent = self.geometry.extent(stripe);
-        let group: GroupId = layout::group_of(self.volume, self.object, extent, self.count);
+        let extent = self.tier.geometry.extent(stripe);
+        let group: GroupId = layout::group_of(self.volume, self.object, extent, &self.tier.groups);
         self.asked.contains(&group.index)
     }
 }
@@ -62,8 +62,7 @@ impl Server {
         Ok(Places {
             volume,
             object: find.object,
-            geometry: info.geometry,
-            count: info.groups.len() as u32,
+            tier: info.tier_of(find.object).ok_or(Refusal::NotServing)?,
             asked: find.groups.iter().map(|(id, _)| id.index).collect(),
         })
     }

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use types::messages::brick::{GroupDecision, UnitList, UnitPage, UnitState};
-use types::{Epoch, Geometry, GroupId, ObjectId, Refusal, StripeKey};
+use types::messages::cluster::Tier;
+use types::{Epoch, GroupId, ObjectId, Refusal, StripeKey};
 
 use crate::error::BrickError;
 use crate::server::Server;
@@ -69,14 +70,14 @@ impl Lowest {
 /// Which stripes belong to a group.
 struct Members {
     group: GroupId,
-    groups: u32,
-    geometry: Geometry,
+    tier: Tier,
 }
 
 impl Members {
     fn has(&self, key: StripeKey) -> bool {
-        let extent = self.geometry.extent(key.stripe);
-        layout::group_of(self.group.volume, key.object, extent, self.groups) == self.group
+        let extent = self.tier.geometry.extent(key.stripe);
+        key.object.tier() == self.tier.number
+            && layout::group_of(self.group.volume, key.object, extent, &self.tier.groups) == self.group
     }
 }
 
@@ -86,7 +87,7 @@ impl Server {
         self.apply_decisions(&[GroupDecision { group: list.group, epoch, upto: list.decided }]).await?;
         self.check_served(list.group, epoch)?;
         let members = self.members(list.group)?;
-        let geometry = &members.geometry;
+        let geometry = &members.tier.geometry;
         if list.only.len() > LIST_MAX as usize {
             return Err(Refusal::Malformed);
         }
@@ -110,10 +111,7 @@ impl Server {
     }
 
     fn members(&self, group: GroupId) -> Result<Members, Refusal> {
-        let map = self.map.borrow();
-        // A newer map that is on its way may have it.
-        let volume = map.volume(group.volume).ok_or(Refusal::NotServing)?;
-        Ok(Members { group, groups: volume.groups.len() as u32, geometry: volume.geometry })
+        Ok(Members { group, tier: self.tier(group)? })
     }
 
     async fn list_only(&self, query: &UnitQuery, keys: &[StripeKey]) -> Result<UnitPage, Refusal> {

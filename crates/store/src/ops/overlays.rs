@@ -17,7 +17,7 @@ impl Server {
         epoch: Epoch,
         read: ReadOverlays,
     ) -> Result<(OverlayBytes, Buf), Refusal> {
-        let geometry = self.volume(read.group)?.geometry;
+        let geometry = self.tier(read.group)?.geometry;
         let of = usize::from(read.of);
         if of >= geometry.code().k() {
             return Err(Refusal::Malformed);

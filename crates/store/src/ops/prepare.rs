@@ -35,7 +35,7 @@ impl Server {
     ) -> Result<(Prepared, Buf), Refusal> {
         self.apply_decisions(&[GroupDecision { group: p.group, epoch, upto: p.decided }]).await?;
         self.load(p.key).await?;
-        let geometry = self.volume(p.group)?.geometry;
+        let geometry = self.tier(p.group)?.geometry;
         let unit = geometry.unit();
         let longer = p.kind == OpKind::Full && payload.len() > unit;
         if longer || !is_unit_of(&geometry, p.slot, &p.unit_blocks, &p.identities) {

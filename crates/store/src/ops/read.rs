@@ -80,7 +80,7 @@ impl Server {
 
     /// Reads a range of this brick's unit. The payload ends where only zeros follow.
     pub(crate) async fn unit(&self, epoch: Epoch, read: &UnitRead) -> Result<(UnitBytes, Buf), Refusal> {
-        let geometry = self.volume(read.group)?.geometry;
+        let geometry = self.tier(read.group)?.geometry;
         if read.range.end > geometry.unit() {
             return Err(Refusal::Malformed);
         }

@@ -17,7 +17,7 @@ impl Server {
     pub(crate) async fn stage(&self, epoch: Epoch, stage: Stage, payload: Buf) -> Result<Done, Refusal> {
         self.check_lease()?;
         self.check_fence(stage.client)?;
-        let geometry = self.volume(stage.group)?.geometry;
+        let geometry = self.tier(stage.group)?.geometry;
         let is_whole = payload.len() == geometry.unit() && stage.crcs.len() == geometry.unit_blocks();
         if !is_whole || usize::from(stage.slot) >= geometry.code().slots() {
             return Err(Refusal::Malformed);

@@ -62,7 +62,7 @@ impl<'a> Stripe<'a> {
         key: StripeKey,
     ) -> Result<Stripe<'a>, Refusal> {
         server.load(key).await?;
-        let geometry = server.volume(id)?.geometry;
+        let geometry = server.tier(id)?.geometry;
         let primary = server.primary.borrow();
         let group = primary.serving(id, epoch).ok_or(Refusal::StaleEpoch)?;
         // The take-over used the code of an older map. If the newer map has another code, nothing here fits it.

@@ -67,8 +67,8 @@ impl Server {
             return primaries;
         }
         for volume in &map.volumes {
-            let code = volume.geometry.code();
             for (index, config) in volume.groups.iter().enumerate() {
+                let code = volume.code_of(index as u32);
                 let id = GroupId { volume: volume.id, index: index as u32 };
                 let Some(primary) = config.primary(code).filter(|primary| *primary < code.k()) else {
                     continue;

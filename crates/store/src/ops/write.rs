@@ -150,7 +150,7 @@ impl Server {
         self.check_fence(w.client)?;
         self.check_primary(w.group, epoch)?;
         self.busy_at.set(self.world.now());
-        let geometry = self.volume(w.group)?.geometry;
+        let geometry = self.tier(w.group)?.geometry;
         let len = spans_len(&w.spans, geometry.stripe()).ok_or(Refusal::Malformed)?;
         let staged_part = w.staged && (w.zero || len != geometry.stripe());
         if staged_part || payload.len() != if w.zero || w.staged { 0 } else { len } {

@@ -26,7 +26,7 @@ use types::limits::BLOCK;
 use types::messages::brick::{BrickReport, BrickStatus, Purge, ReadStripe, ReadUnit, Span, Sync, Write};
 use types::messages::cluster::{
     BrickHeartbeat, BrickInfo, BrickJoin, BrickJoined, BrickState, Fences, GroupConfig, GroupRenew,
-    HeartbeatReply, MapGet, MapReply, MapUpdate, SlotConfig, SlotState,
+    HeartbeatReply, MapGet, MapReply, MapUpdate, SlotConfig, SlotState, VolumeInfo,
 };
 use types::messages::session::Role;
 use types::wire::Key;
@@ -52,6 +52,8 @@ fn cluster_map(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
         same_node: false,
         block: None,
         tuning: String::new(),
+        class: None,
+        tiers: Vec::new(),
     };
     ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) }
 }
@@ -128,6 +130,7 @@ impl Bench {
             advertise: None,
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
+            class: BrickClass::Ssd,
         }
     }
 
@@ -165,6 +168,7 @@ fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
                 capacity: join.capacity,
                 free: join.free,
                 state: BrickState::Up,
+                class: join.class,
             }];
             renew = true;
         }

@@ -1,11 +1,14 @@
 //! The arbiter: the cluster map, leases, volumes.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
 
 use super::{Done, LongTurn};
 use crate::{
     BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
-    VolumeId,
+    ObjectId, VolumeId,
 };
 use crate::{coded_enum, records};
 
@@ -26,6 +29,36 @@ coded_enum! {
         Live = 1,
         /// It has missed operations and takes no part until the group's primary has brought it level.
         Out = 2,
+    }
+}
+
+coded_enum! {
+    /// The class of a brick's device. A tier may be placed on the bricks of one class.
+    pub enum BrickClass: u8 {
+        /// A solid-state drive, or anything as fast.
+        Ssd = 1,
+        /// A rotating disk.
+        Hdd = 2,
+    }
+}
+
+impl fmt::Display for BrickClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BrickClass::Ssd => "ssd",
+            BrickClass::Hdd => "hdd",
+        })
+    }
+}
+
+impl FromStr for BrickClass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BrickClass, String> {
+        BrickClass::ALL.iter().copied().find(|class| class.to_string() == text).ok_or_else(|| {
+            let text: String = text.chars().take(40).collect();
+            format!("`{text}` is not a class of bricks: write ssd or hdd")
+        })
     }
 }
 
@@ -84,6 +117,8 @@ records! {
         free: u64,
         /// What it is to the cluster.
         state: BrickState,
+        /// The class of its device.
+        class: BrickClass,
     }
     /// A slot of a group.
     part SlotConfig {
@@ -99,15 +134,29 @@ records! {
         /// Slots `0..K` data, then parity.
         slots: Vec<SlotConfig>,
     }
+    /// What a tier is made of.
+    part TierSpec {
+        /// How the bytes of its files become stripes.
+        geometry: Geometry,
+        /// Only bricks of this class hold its units; all for [`None`].
+        class: Option<BrickClass>,
+    }
+    /// A further tier of a volume.
+    part TierInfo {
+        /// What it is made of.
+        spec: TierSpec,
+        /// Its first group in the volume's table. It has those up to the next tier's first.
+        first: u32,
+    }
     /// A volume.
     part VolumeInfo {
         /// The volume.
         id: VolumeId,
         /// Its name.
         name: String,
-        /// How bytes become stripes.
+        /// How the bytes of files in the first tier become stripes.
         geometry: Geometry,
-        /// The table of groups; extents hash to its entries.
+        /// The table of groups, tier by tier; extents hash to the entries of a tier.
         groups: Vec<GroupConfig>,
         /// Slots of one group may lie on one node.
         same_node: bool,
@@ -115,6 +164,10 @@ records! {
         block: Option<u64>,
         /// Settings of the clients' translators, as [`Tuning`](crate::Tuning) shows them; empty if nothing is set.
         tuning: String,
+        /// The class of the bricks of the first tier.
+        class: Option<BrickClass>,
+        /// Further tiers: the second, the third, ... As a rule there are none.
+        tiers: Vec<TierInfo>,
     }
     /// What clients and bricks know about the cluster.
     part ClusterMap {
@@ -193,6 +246,8 @@ records! {
         free: u64,
         /// This run of the server.
         incarnation: Incarnation,
+        /// The class of its device.
+        class: BrickClass,
     } => BrickJoined;
     /// The brick is a member. It serves requests only after it has the map and the fences.
     209 BrickJoined {
@@ -373,6 +428,11 @@ records! {
         same_node: bool,
         /// Makes a block volume of this many bytes, a multiple of [`BLOCK`](crate::limits::BLOCK).
         block: Option<u64>,
+        /// Only bricks of this class hold units of the first tier; all for [`None`].
+        class: Option<BrickClass>,
+        /// Further tiers, at most [`TIERS_MAX`](crate::limits::TIERS_MAX) with the first. Refused with `Invalid` for a
+        /// block volume.
+        tiers: Vec<TierSpec>,
     } => VolumeReply;
     /// A volume.
     221 VolumeReply {
@@ -399,6 +459,14 @@ records! {
         name: String,
         /// Words `key=value`, as [`Tuning::change`](crate::Tuning::change) reads them.
         changes: String,
+    } => VolumeReply;
+    /// Adds a tier to a volume of files. Refused with `TooMany` if it has
+    /// [`TIERS_MAX`](crate::limits::TIERS_MAX), `Exists` if one of them has this code and class, `TooFewDomains`.
+    227 VolumeAddTier {
+        /// Its name.
+        name: String,
+        /// The new tier.
+        tier: TierSpec,
     } => VolumeReply;
     /// Asks the metadata service for a report about itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
@@ -454,6 +522,57 @@ impl Fences {
         mounted.dedup();
         *self = Fences { upto: self.upto.max(other.upto), mounted };
     }
+}
+
+/// A tier of a volume: a code, and groups of its own. An object lies in one tier, and its id tells which.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tier {
+    /// Its number: 0 for the first.
+    pub number: u8,
+    /// How the bytes of its files become stripes.
+    pub geometry: Geometry,
+    /// The class of its bricks; any for [`None`].
+    pub class: Option<BrickClass>,
+    /// Its groups in the volume's table.
+    pub groups: Range<u32>,
+}
+
+impl VolumeInfo {
+    /// The tiers, from the first to the last.
+    pub fn all_tiers(&self) -> impl Iterator<Item = Tier> + '_ {
+        tiers_of((self.geometry, self.class), &self.tiers, self.groups.len())
+    }
+
+    /// The tier of an object; [`None`] if the volume has no such tier.
+    pub fn tier_of(&self, object: ObjectId) -> Option<Tier> {
+        self.all_tiers().nth(object.tier().into())
+    }
+
+    /// The tier of a group of the table.
+    pub fn tier_of_group(&self, index: u32) -> Option<Tier> {
+        self.all_tiers().find(|tier| tier.groups.contains(&index))
+    }
+
+    /// The code of a group of the table. An index that the table does not have counts as the first tier's.
+    pub fn code_of(&self, index: u32) -> Code {
+        self.tier_of_group(index).map_or(self.geometry.code(), |tier| tier.geometry.code())
+    }
+}
+
+/// The tiers of a volume with a table of `groups` groups.
+pub fn tiers_of(
+    first: (Geometry, Option<BrickClass>),
+    others: &[TierInfo],
+    groups: usize,
+) -> impl Iterator<Item = Tier> + '_ {
+    let end = move |at: usize| others.get(at).map_or(groups as u32, |next| next.first);
+    let others = (1..).zip(others).map(move |(number, tier)| Tier {
+        number,
+        geometry: tier.spec.geometry,
+        class: tier.spec.class,
+        groups: tier.first..end(number.into()),
+    });
+    std::iter::once(Tier { number: 0, geometry: first.0, class: first.1, groups: 0..end(0) }).chain(others)
 }
 
 impl GroupConfig {
@@ -602,6 +721,8 @@ mod tests {
             same_node: true,
             block: None,
             tuning: String::new(),
+            class: None,
+            tiers: Vec::new(),
         };
         let map = ClusterMap {
             version: MapVersion(version),

@@ -269,6 +269,8 @@ records! {
         parent: InodeId,
         /// The name.
         name: Vec<u8>,
+        /// The inode that the caller takes the name for. Refused with `Stale` if it is another's.
+        meant: Option<InodeId>,
         /// The time now.
         now: i64,
     } => Unlinked;
@@ -288,6 +290,8 @@ records! {
         to_name: Vec<u8>,
         /// What happens to an existing target.
         how: RenameHow,
+        /// The inode that the caller takes the new name for. Refused with `Stale` if it is another's.
+        meant: Option<InodeId>,
         /// The time now.
         now: i64,
     } => Renamed;
@@ -456,4 +460,33 @@ records! {
         /// The accesses.
         times: Vec<AccessTime>,
     } => Done;
+    /// Makes a file without a name in a tier, open for writing. It is gone with its last close. Refused with `Invalid`
+    /// if the volume has no such tier.
+    331 CreateTemporary {
+        /// Who asks.
+        caller: Caller,
+        /// The volume.
+        volume: VolumeId,
+        /// The number of the tier that gets its bytes.
+        tier: u8,
+        /// The time now.
+        now: i64,
+    } => Opened;
+    /// Two files swap their objects: `temporary` has a copy of the bytes of `inode`, durably. Times and contents stay
+    /// what they are. The caller has both open for writing. Refused with `Busy` if `inode` has been written or
+    /// truncated since the caller has seen it, or somebody else has it open for writing.
+    332 SwapObjects {
+        /// Who asks.
+        caller: Caller,
+        /// The volume.
+        volume: VolumeId,
+        /// The file that moves.
+        inode: InodeId,
+        /// A file of [`CreateTemporary`].
+        temporary: InodeId,
+        /// The count of the file's changes when it was copied.
+        changes: u64,
+        /// The count of its truncations then.
+        truncate_seq: u64,
+    } => AttrReply;
 }

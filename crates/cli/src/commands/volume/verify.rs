@@ -108,7 +108,7 @@ fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize)
         tries += 1;
         let map = newer.as_ref().unwrap_or(known);
         let Some((volume, config)) = map.group(id) else { return Ok(found) };
-        let slot = config.primary(volume.geometry.code());
+        let slot = config.primary(volume.code_of(id.index));
         let Some(brick) = slot.and_then(|slot| config.slots.get(slot)).map(|slot| slot.brick) else {
             why = "it has no live slot".to_owned();
             continue;

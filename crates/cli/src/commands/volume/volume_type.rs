@@ -97,6 +97,9 @@ fn not(argument: Option<&str>) -> String {
 
 /// The name of the type that a volume is of, if it is of any.
 pub(crate) fn type_of(volume: &VolumeInfo) -> Option<&'static str> {
+    if !volume.tiers.is_empty() {
+        return Some("tiered");
+    }
     let code = volume.geometry.code();
     let slots = volume.groups.iter().flat_map(|group| &group.slots);
     let bricks: BTreeSet<BrickId> = slots.map(|slot| slot.brick).collect();
@@ -188,6 +191,8 @@ mod tests {
                 same_node: true,
                 block: None,
                 tuning: String::new(),
+                class: None,
+                tiers: Vec::new(),
             })
         };
         let code = |code: &str| code.parse().expect("a code");

@@ -31,8 +31,8 @@ pub(crate) async fn reports(world: &World, bricks: u32) -> Vec<BrickReport> {
 fn unserved(map: &ClusterMap, reports: &[BrickReport], lost: &BTreeSet<u32>) -> Vec<GroupId> {
     let mut unserved = Vec::new();
     for volume in &map.volumes {
-        let code: Code = volume.geometry.code();
         for (index, config) in volume.groups.iter().enumerate() {
+            let code: Code = volume.code_of(index as u32);
             let id = GroupId { volume: volume.id, index: index as u32 };
             let live =
                 config.slots.iter().filter(|s| s.state == SlotState::Live && !lost.contains(&s.brick.0));

@@ -6,9 +6,9 @@ use std::cell::RefCell;
 use layout::{Coder, group_of};
 use types::limits::BLOCK;
 use types::messages::brick::ReadBase;
-use types::messages::cluster::{GroupConfig, SlotState, VolumeInfo};
+use types::messages::cluster::{GroupConfig, SlotState, Tier, VolumeInfo};
 use types::messages::session::Role;
-use types::{Buf, Geometry, GroupId, ObjectId, Refusal, Seq, StripeKey};
+use types::{Buf, GroupId, ObjectId, Refusal, Seq, StripeKey};
 use world::{CallError, Peers, World};
 
 use crate::cluster::{brick_node, identity, map};
@@ -30,21 +30,22 @@ pub(crate) struct ParityCheck<'a> {
     peers: Peers,
     /// A fold that meets a damaged block has the epoch changed: the newest map counts.
     volume: RefCell<VolumeInfo>,
-    geometry: Geometry,
-    coder: Coder,
 }
 
 impl<'a> ParityCheck<'a> {
     pub(crate) fn new(world: &'a World, volume: VolumeInfo) -> ParityCheck<'a> {
         let peers = Peers::new(world.clone(), identity(Role::Client));
-        let geometry = volume.geometry;
-        let coder = Coder::new(geometry.code());
-        ParityCheck { world, peers, volume: RefCell::new(volume), geometry, coder }
+        ParityCheck { world, peers, volume: RefCell::new(volume) }
+    }
+
+    fn tier(&self, object: ObjectId) -> Tier {
+        self.volume.borrow().tier_of(object).expect("the volume has the tier of each of its objects")
     }
 
     /// Compares every stripe of an object of so many bytes, at rest.
     pub(crate) async fn object(&self, object: ObjectId, size: u64, sum: &mut Compared) -> Result<(), String> {
-        self.stripes(object, 0..self.geometry.stripes(size), sum).await
+        let stripes = self.tier(object).geometry.stripes(size);
+        self.stripes(object, 0..stripes, sum).await
     }
 
     /// Compares some stripes of an object, at rest.
@@ -54,26 +55,24 @@ impl<'a> ParityCheck<'a> {
         stripes: impl Iterator<Item = u64>,
         sum: &mut Compared,
     ) -> Result<(), String> {
-        let geometry = &self.geometry;
-        let (volume, groups) = {
-            let volume = self.volume.borrow();
-            (volume.id, volume.groups.len() as u32)
-        };
+        let (volume, tier) = (self.volume.borrow().id, self.tier(object));
         for stripe in stripes {
-            let id = group_of(volume, object, geometry.extent(stripe), groups);
+            let id = group_of(volume, object, tier.geometry.extent(stripe), &tier.groups);
             self.stripe(id, StripeKey { object, stripe }, sum).await?;
         }
         Ok(())
     }
 
     async fn stripe(&self, id: GroupId, key: StripeKey, sum: &mut Compared) -> Result<(), String> {
-        let code = self.geometry.code();
+        let geometry = self.tier(key.object).geometry;
+        let code = geometry.code();
+        let coder = Coder::new(code);
         let mut units: Vec<(usize, Vec<u8>)> = Vec::new();
         for slot in 0..code.slots() {
             if self.config(id).slots[slot].state != SlotState::Live {
                 continue;
             }
-            match self.unit(id, key, slot).await? {
+            match self.unit(id, key, slot, geometry.unit()).await? {
                 Some(bytes) => units.push((slot, bytes)),
                 None => sum.damaged += 1,
             }
@@ -82,9 +81,9 @@ impl<'a> ParityCheck<'a> {
         let Some((sources, others)) = units.split_at_checked(code.k()) else { return Ok(()) };
         let sources: Vec<(usize, &[u8])> = sources.iter().map(|(slot, bytes)| (*slot, &**bytes)).collect();
         for (slot, found) in others {
-            let mut expected = vec![0; self.geometry.unit()];
+            let mut expected = vec![0; geometry.unit()];
             let mut missing = [(*slot, &mut expected[..])];
-            self.coder.decode(&sources, &mut missing).map_err(|error| format!("{key}: {error:?}"))?;
+            coder.decode(&sources, &mut missing).map_err(|error| format!("{key}: {error:?}"))?;
             if expected != *found {
                 let at = expected.iter().zip(found).position(|(a, b)| a != b).unwrap_or(0);
                 let from: Vec<usize> = sources.iter().map(|(slot, _)| *slot).collect();
@@ -100,8 +99,13 @@ impl<'a> ParityCheck<'a> {
     }
 
     /// A unit as its brick has it, zeros to its end; `None` if it cannot be read.
-    async fn unit(&self, id: GroupId, key: StripeKey, slot: usize) -> Result<Option<Vec<u8>>, String> {
-        let len = self.geometry.unit();
+    async fn unit(
+        &self,
+        id: GroupId,
+        key: StripeKey,
+        slot: usize,
+        len: usize,
+    ) -> Result<Option<Vec<u8>>, String> {
         let read = ReadBase {
             group: id,
             key,

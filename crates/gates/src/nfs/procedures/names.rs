@@ -255,7 +255,7 @@ impl Gate {
         let directory = self.directory(caller, at.directory, WRITE | SEARCH).await?;
         let named = self.find(directory.inode, at.name).await?.ok_or(Status::NoEntry)?;
         caller.check_sticky(&directory, &named)?;
-        let Unlinked { parent, .. } = self.session.rmdir(directory.inode, at.name).await?;
+        let Unlinked { parent, .. } = self.session.rmdir(directory.inode, at.name, None).await?;
         Ok(self.changed(&parent))
     }
 
@@ -282,7 +282,7 @@ impl Gate {
             caller.check_sticky(&new, replaced)?;
         }
         let (here, there) = ((old.inode, from.name), (new.inode, to.name));
-        let Renamed { from, to, .. } = self.session.rename(here, there, RenameHow::Replace).await?;
+        let Renamed { from, to, .. } = self.session.rename(here, there, RenameHow::Replace, None).await?;
         if let Some(replaced) = replaced.filter(|replaced| replaced.inode != moved.inode) {
             self.forget(&replaced).await;
         }

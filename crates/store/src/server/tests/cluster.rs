@@ -70,6 +70,7 @@ impl TestCluster {
             capacity: 1 << 20,
             free: 1 << 20,
             state: BrickState::Up,
+            class: BrickClass::Ssd,
         };
         let bricks_up = bricks.clone().map(info).collect();
         let map = ClusterMap { bricks: bricks_up, ..cluster_map(geometry, groups) };
@@ -141,6 +142,7 @@ impl TestCluster {
             advertise: None,
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
+            class: BrickClass::Ssd,
         };
         world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
