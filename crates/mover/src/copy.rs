@@ -112,8 +112,11 @@ impl Mover {
         let Some(bytes) = self.copy(from, temporary.handle, seen, progress).await? else {
             return Ok(MoveOutcome::Busy);
         };
-        let size = SetAttrs { size: Some(seen.size), ..SetAttrs::default() };
-        self.session.setattr(temporary.attr.inode, size).await?;
+        // A size of 0 would give the copy an object in the first tier.
+        if seen.size > 0 {
+            let size = SetAttrs { size: Some(seen.size), ..SetAttrs::default() };
+            self.session.setattr(temporary.attr.inode, size).await?;
+        }
         self.session.fsync(temporary.handle).await?;
         self.session.swap_objects(seen, temporary.attr.inode).await?;
         tracing::debug!(inode = %seen.inode, bytes, "a file has moved to another tier");

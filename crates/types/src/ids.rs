@@ -32,9 +32,6 @@ id!(/// A volume.
     VolumeId(u32), "v");
 id!(/// A name-space entry: file, directory or symbolic link.
     InodeId(u64), "i");
-id!(/// The bytes of one file at one data generation. Truncation to zero makes a new one, and so does a move to another
-    /// tier. The upper four bits are the number of the tier that holds its units.
-    ObjectId(u64), "o");
 id!(/// One mount, for as long as it lives. New per mount, never reused.
     ClientId(u64), "c");
 id!(/// The number that a client gives to each of its writes; each write lies in one stripe.
@@ -49,6 +46,26 @@ id!(/// One run of a process: changes at every start.
 impl InodeId {
     /// The root directory of every volume's tree.
     pub const ROOT: InodeId = InodeId(1);
+}
+
+/// The bytes of one file at one data generation. Truncation to zero makes a new one, and so does a move to another tier.
+/// The upper four bits are the number of the tier that holds its units.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ObjectId(pub u64);
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tier() {
+            0 => write!(f, "o{}", self.0),
+            tier => write!(f, "o{}@{tier}", self.0 & ((1 << ObjectId::TIER_SHIFT) - 1)),
+        }
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl ObjectId {

@@ -75,6 +75,7 @@ fn words(
     let head = [
         "brick",
         "node",
+        "class",
         "state",
         "used",
         "size",
@@ -95,6 +96,7 @@ fn words(
         rows.push(vec![
             info.id.to_string(),
             info.node.to_string(),
+            info.class.to_string(),
             format!("{}{}", state(info, answer), idle(&report.map, roles.get(&info.id))),
             Size(info.capacity.saturating_sub(info.free)).to_string(),
             Size(info.capacity).to_string(),
@@ -212,6 +214,7 @@ fn document(
             let mut value = json!({
                 "id": info.id.to_string(),
                 "node": info.node.to_string(),
+                "class": info.class.to_string(),
                 "state": state(info, answer.as_ref()),
                 "address": info.address,
                 "capacity": info.capacity,

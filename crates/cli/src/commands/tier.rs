@@ -14,7 +14,7 @@ use types::messages::names::FileKind;
 use types::{BrickId, Refusal};
 use world::World;
 
-use self::mover::{Run, files, with_mover};
+use self::mover::{Linked, Run, files, with_mover};
 use crate::commands::volume::{document, tier_document, tier_spec, too_few, unknown};
 use crate::output::{Output, table};
 use crate::problem::problem;
@@ -217,8 +217,9 @@ fn list(name: &str, count: bool, remote: &Remote, target: &Target, output: &Outp
 async fn contents(session: &Session) -> anyhow::Result<BTreeMap<u8, Content>> {
     let mut contents: BTreeMap<u8, Content> = BTreeMap::new();
     let mut walk = Walk::new(session.clone(), session.mount().root());
+    let mut linked = Linked::default();
     while let Some(attr) = walk.next().await? {
-        if attr.kind == FileKind::File {
+        if attr.kind == FileKind::File && !linked.is_known(&attr) {
             let content = contents.entry(attr.object.tier()).or_default();
             content.files += 1;
             content.bytes += attr.size;

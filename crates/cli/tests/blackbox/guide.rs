@@ -92,6 +92,7 @@ pages! {
     one_machine "docs/guide/one-machine.md"
     replace_a_disk "docs/guide/replace-a-disk.md"
     several_machines "docs/guide/several-machines.md"
+    tiers "docs/guide/tiers.md"
     tune "docs/guide/tune.md"
     xray "docs/guide/xray.md"
 }

@@ -65,6 +65,7 @@ mod shell;
 mod sizes;
 mod stress_ng;
 mod syscalls;
+mod tiers;
 mod tree;
 mod tune;
 mod turns;

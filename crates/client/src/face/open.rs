@@ -190,7 +190,13 @@ impl Session {
         let (volume, inode) = (self.link.routes.volume, seen.inode);
         let (changes, truncate_seq) = (seen.changes, seen.truncate_seq);
         let request = |caller| SwapObjects { caller, volume, inode, temporary, changes, truncate_seq };
-        Ok(self.link.change(request).await?.attr)
+        let attr = self.link.change(request).await?.attr;
+        // In mode Alone nobody tells this mount what it has done itself. Another handle may be opened before the close of
+        // this one is reported.
+        if let Some(file) = self.mount.files.file(inode) {
+            file.lock().has_moved(&attr);
+        }
+        Ok(attr)
     }
 
     /// Records an open in the mount's state.

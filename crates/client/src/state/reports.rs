@@ -46,6 +46,15 @@ impl FileState {
         }
     }
 
+    /// The file's bytes are in another object now, all of them stable.
+    pub(crate) fn has_moved(&mut self, attr: &Attr) {
+        self.object = attr.object;
+        self.invalidate();
+        self.sent_end = 0;
+        self.stale_end = attr.stale_end;
+        self.set_truncate_seq(attr.truncate_seq);
+    }
+
     /// Whether the close of a writer may be reported.
     pub(crate) fn may_close(&self) -> bool {
         self.is_stable() && self.is_reported() && !self.zeroing.runs

@@ -97,27 +97,37 @@ pub(crate) struct Run<'a> {
     pub(crate) mover: &'a mut Mover,
     pub(crate) output: &'a Output,
     pub(crate) tally: Tally,
-    /// Files with several names that were moved already.
-    linked: BTreeSet<InodeId>,
+    linked: Linked,
 }
 
-/// Most files with several names that a run remembers. The others are looked at once for each name.
+/// Most files with several names that are remembered. The others count once for each name.
 const LINKED_MAX: usize = 65_536;
 
-impl<'a> Run<'a> {
-    pub(crate) fn new(mover: &'a mut Mover, output: &'a Output) -> Run<'a> {
-        Run { mover, output, tally: Tally::default(), linked: BTreeSet::new() }
-    }
+/// Files with several names that a walk has met.
+#[derive(Default)]
+pub(crate) struct Linked(BTreeSet<InodeId>);
 
-    /// Whether a file with several names was here before.
+impl Linked {
+    /// Whether a file was met before, under another name.
     pub(crate) fn is_known(&mut self, attr: &Attr) -> bool {
         if attr.links < 2 {
             return false;
         }
-        if self.linked.len() >= LINKED_MAX {
-            self.linked.clear();
+        if self.0.len() >= LINKED_MAX {
+            self.0.clear();
         }
-        !self.linked.insert(attr.inode)
+        !self.0.insert(attr.inode)
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(mover: &'a mut Mover, output: &'a Output) -> Run<'a> {
+        Run { mover, output, tally: Tally::default(), linked: Linked::default() }
+    }
+
+    /// Whether a file was met before, under another name.
+    pub(crate) fn is_known(&mut self, attr: &Attr) -> bool {
+        self.linked.is_known(attr)
     }
 
     /// Moves a file.
