@@ -18,6 +18,7 @@
 //! | `14` volume:4 object:8 | u64 | an object to purge, and its stripes |
 //! | `15` volume:4 | u64 | inodes of a volume |
 //! | `16` volume:4 | text | settings of a volume's translators; absent if nothing is set |
+//! | `17` volume:4 | u64 | how often all files of a volume have counted as changed; absent if never |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -43,6 +44,7 @@ enum Kind {
     Purge = 0x14,
     Usage = 0x15,
     Tuning = 0x16,
+    AllChanged = 0x17,
 }
 
 struct Key(Vec<u8>);
@@ -134,6 +136,10 @@ pub(crate) fn tuning(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Tuning, 4).u32(volume.0).0
 }
 
+pub(crate) fn all_changed(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::AllChanged, 4).u32(volume.0).0
+}
+
 /// The least key greater than all keys that begin with `prefix`.
 pub(crate) fn after_all(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -159,6 +165,10 @@ pub(crate) mod all {
 
     pub(crate) fn tunings() -> Vec<u8> {
         Key::new(Kind::Tuning, 0).0
+    }
+
+    pub(crate) fn all_changed() -> Vec<u8> {
+        Key::new(Kind::AllChanged, 0).0
     }
 
     pub(crate) fn clients() -> Vec<u8> {
