@@ -5,6 +5,8 @@
 
 #[allow(unreachable_pub, reason = "shared by test files")]
 mod fakes;
+#[path = "behaviour/disk_cache.rs"]
+mod disk_cache;
 #[path = "behaviour/holes.rs"]
 mod holes;
 #[path = "behaviour/properties.rs"]

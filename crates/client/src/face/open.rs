@@ -85,6 +85,7 @@ impl Session {
         let (file, fresh) = self.mount.files.get_file(inode);
         let mut entered = Entered { files: &self.mount.files, file: Some(file.clone()) };
         let opening = Opening::begin(&self.modes.state);
+        let quiet = file.lock().quiet();
         let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         // If this mount has bytes of the file, it must drop them together with the service's truncation, below.
         let at_once = truncate && fresh;
@@ -101,7 +102,7 @@ impl Session {
             }
         };
         entered.file = None;
-        let mut opened = self.opened(file, attr, mode, opening, write);
+        let mut opened = self.opened(file, attr, mode, opening, write, quiet);
         if truncate && !at_once {
             let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
             let handle = self.handle(opened.handle)?;
@@ -155,10 +156,10 @@ impl Session {
         let Created { attr, mode, parent } = self.link.change(request).await?;
         let (file, _) = self.mount.files.get_file(attr.inode);
         file.lock().count_open(true);
-        Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
+        Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true, None) })
     }
 
-    /// Records an open in the mount's state.
+    /// Records an open in the mount's state. `quiet` is that of the file before the service was asked.
     fn opened(
         &self,
         file: Arc<OpenFile>,
@@ -166,6 +167,7 @@ impl Session {
         granted: Mode,
         opening: Opening<'_>,
         write: bool,
+        quiet: Option<u64>,
     ) -> Opened {
         let attr = self.mount.atimes.with_access(attr);
         let mut state = file.lock();
@@ -176,6 +178,7 @@ impl Session {
         if state.mode() != Mode::Alone || mode == Mode::Alone {
             state.set_mode(mode);
         }
+        state.set_version(&attr, quiet);
         tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
         state.write_handles += u32::from(write);
         let attr = state.view(attr);
