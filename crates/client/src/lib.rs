@@ -52,6 +52,7 @@ pub use paths::read::ReadStage;
 pub use paths::write::WriteStage;
 pub use state::atime::AtimeFilter;
 pub use state::counters::Counters;
+pub use state::disk_cache::format::CacheOwner;
 pub use state::layer_counts::LayerCounters;
 pub use state::options::{Encode, MountOptions};
 pub use state::pattern::Class;

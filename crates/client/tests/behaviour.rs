@@ -3,10 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says so by failing")]
 
-#[allow(unreachable_pub, reason = "shared by test files")]
-mod fakes;
 #[path = "behaviour/disk_cache.rs"]
 mod disk_cache;
+#[allow(unreachable_pub, reason = "shared by test files")]
+mod fakes;
 #[path = "behaviour/holes.rs"]
 mod holes;
 #[path = "behaviour/properties.rs"]

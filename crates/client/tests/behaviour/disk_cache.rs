@@ -197,10 +197,16 @@ fn a_mount_goes_on_without_its_cache() {
         for (node, state) in [("full", "full"), ("failing", "off"), ("slow", "off")] {
             let one = mount(&cluster, node).await;
             let world = cluster.sim.node(node);
-            assert!(*one.1.read(one.1.open(inode, false, false).await.unwrap().handle, 0, STRIPE).await.unwrap() == bytes[..STRIPE]);
+            let handle = one.1.open(inode, false, false).await.unwrap().handle;
+            let first = async || {
+                assert!(*one.1.read(handle, 0, STRIPE).await.unwrap() == bytes[..STRIPE], "{node}");
+            };
+            first().await;
             world.sleep(SECOND).await;
             match node {
-                "full" => cluster.sim.disk_faults(node, FILE, DiskFaults { full: true, ..DiskFaults::default() }),
+                "full" => {
+                    cluster.sim.disk_faults(node, FILE, DiskFaults { full: true, ..DiskFaults::default() })
+                }
                 "failing" => cluster.sim.fail_disk(node, FILE, true),
                 _ => cluster.sim.slow_disk(node, FILE, 1_000_000),
             }
@@ -209,6 +215,7 @@ fn a_mount_goes_on_without_its_cache() {
             assert!(world.now() - began < 5 * SECOND, "{node}: a reader does not wait for long");
             world.sleep(20 * SECOND).await;
             assert!(read_all(&one.1, inode, bytes.len()).await == bytes, "{node}");
+            first().await;
             let seen = report(&one.0);
             assert_eq!(seen.state, state, "{seen:?}");
             assert!(seen.reason.is_some() && seen.filled_bytes == STRIPE as u64);
@@ -268,7 +275,10 @@ fn a_scan_of_a_large_file_is_not_kept_unless_somebody_says_so() {
         let (mount, session) = mount(&cluster, "m").await;
         assert!(read_all(&session, inode, bytes.len()).await == bytes);
         let filled = report(&mount).filled_bytes;
-        assert!(filled < 20 * 3 * UNIT as u64, "the first reads, until it is known that it is a scan: {filled}");
+        assert!(
+            filled < 20 * 3 * UNIT as u64,
+            "the first reads, until it is known that it is a scan: {filled}"
+        );
         mount.tune("disk-cache=on").unwrap();
         assert!(read_all(&session, inode, bytes.len()).await == bytes);
         cluster.sim.node("m").sleep(SECOND).await;
@@ -403,6 +413,14 @@ proptest! {
 fn the_storm_does_read_from_caches() {
     let cluster = Cluster::new(5, "2+1", 3);
     let read = |who| (who, Step::Read(0, 20 * STRIPE));
-    let steps = vec![read(0), read(1), (0, Step::Pause(SECOND)), (1, Step::Remount), (0, Step::Kill(false, None)), read(0), read(1)];
+    let steps = vec![
+        read(0),
+        read(1),
+        (0, Step::Pause(SECOND)),
+        (1, Step::Remount),
+        (0, Step::Kill(false, None)),
+        read(0),
+        read(1),
+    ];
     assert!(cluster.run(follow(&cluster, steps)) > 0);
 }

@@ -83,6 +83,28 @@ impl Header {
     }
 }
 
+/// Whose a file is, by its first 4 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheOwner {
+    /// It is new, or its header cannot be read: it may become a cache of any cluster.
+    Nobody,
+    /// It is a cache of this cluster.
+    Cluster(ClusterId),
+    /// It is no cache.
+    Foreign,
+}
+
+impl CacheOwner {
+    /// By the start of a file; there may be less than 4 KiB.
+    pub fn of(start: &[u8]) -> CacheOwner {
+        match Header::parse(start) {
+            Header::Empty | Header::Unreadable => CacheOwner::Nobody,
+            Header::Cache { cluster, .. } => CacheOwner::Cluster(cluster),
+            Header::Foreign => CacheOwner::Foreign,
+        }
+    }
+}
+
 /// Where things are in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Places {
