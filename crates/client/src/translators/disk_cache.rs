@@ -8,7 +8,7 @@
 //!   read -- version? (state/content_version.rs) -- index: which blocks are there --+-- disk: checked --> reader
 //!                                                                                  `-- below ---------> reader
 //!                                                                                         `-- queue, if there is room
-//!   background:  queue --> slot of the chunk --> index --> table, every few seconds       (shared.rs)
+//!   background:  queue --> cell of the chunk --> index --> table, every few seconds       (shared.rs)
 //! ```
 //!
 //! A reader waits for this disk only to read what is there, and not for long. Nothing is ever synced: what a crash leaves
@@ -63,7 +63,7 @@ struct Part {
     /// The blocks of the chunk that it touches.
     blocks: Range<usize>,
     /// Where the chunk is, if all of these blocks are there.
-    slot: Option<u32>,
+    cell: Option<u32>,
 }
 
 impl DiskCacheUse {
@@ -136,9 +136,9 @@ impl DiskCacheUse {
             let key =
                 ChunkKey { volume: self.shared.volume(), inode: file.inode, version: vouched.version, chunk };
             let wanted = bits(&blocks);
-            let slot =
-                index.find(key.print()).filter(|(_, has)| has & wanted == wanted).map(|(slot, _)| slot);
-            Part { key, range, blocks, slot }
+            let cell =
+                index.find(key.print()).filter(|(_, has)| has & wanted == wanted).map(|(cell, _)| cell);
+            Part { key, range, blocks, cell }
         };
         (range.start / CHUNK..range.end.div_ceil(CHUNK)).map(part).collect()
     }
@@ -153,11 +153,11 @@ impl DiskCacheUse {
 
     async fn read_part(&self, disk: &Disk, part: &Part) -> Option<Buf> {
         let len = (part.range.end - part.range.start) as usize;
-        let Some(slot) = part.slot else {
+        let Some(cell) = part.cell else {
             self.shared.missed(len);
             return None;
         };
-        let (offset, bytes) = (self.shared.places.block(slot, part.blocks.start), part.blocks.len() * STRIDE);
+        let (offset, bytes) = (self.shared.places.block(cell, part.blocks.start), part.blocks.len() * STRIDE);
         let read = match self.link.world.timeout(READ_US, disk.read(offset, bytes)).await {
             Some(Ok(read)) => read,
             failed => {
@@ -175,7 +175,7 @@ impl DiskCacheUse {
             decode(part.key, block, bytes).is_some_and(|data| data.len() >= (end - block * BLOCK).min(BLOCK))
         });
         if !is_whole {
-            self.shared.is_damaged(part.key.print(), slot);
+            self.shared.is_damaged(part.key.print(), cell);
             self.shared.missed(len);
             return None;
         }

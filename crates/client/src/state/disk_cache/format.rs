@@ -1,9 +1,9 @@
 //! The file of a cache.
 //!
 //! ```text
-//!   header    4 KiB: whose cache it is, and its number of slots
-//!   table     16 bytes for each slot: the print of the key, and which blocks are there; filled up to 4 KiB
-//!   slots     17 * 4 KiB each: 16 blocks of 4 KiB, and after each block 256 bytes that say what it is
+//!   header    4 KiB: whose cache it is, and its number of cells
+//!   table     16 bytes for each cell: the print of the key, and which blocks are there; filled up to 4 KiB
+//!   cells     17 * 4 KiB each: 16 blocks of 4 KiB, and after each block 256 bytes that say what it is
 //! ```
 //!
 //! Nothing but what is said after a block makes the block valid: the whole key, the number of bytes, and a checksum of
@@ -17,7 +17,7 @@ use crate::state::disk_cache::key::{ChunkKey, KEY_BYTES};
 
 /// Bytes of a block: what is there or is missing.
 pub(crate) const BLOCK: usize = 4096;
-/// Blocks of a chunk, which has a slot and an entry in the index.
+/// Blocks of a chunk, which has a cell and an entry in the index.
 pub(crate) const BLOCKS: usize = 16;
 /// Bytes of a chunk.
 pub(crate) const CHUNK: u64 = (BLOCK * BLOCKS) as u64;
@@ -28,7 +28,7 @@ pub(crate) const RECORDS: usize = BLOCK / RECORD;
 const TRAILER: usize = 256;
 /// From the start of a block to the start of the next one.
 pub(crate) const STRIDE: usize = BLOCK + TRAILER;
-const SLOT: u64 = (STRIDE * BLOCKS) as u64;
+const CELL: u64 = (STRIDE * BLOCKS) as u64;
 const MAGIC: [u8; 8] = *b"SHOALCCH";
 const FORMAT: u32 = 1;
 /// Bytes of a header before its checksum, and of a trailer.
@@ -44,8 +44,8 @@ pub(crate) enum Header {
     Cache {
         /// The cluster.
         cluster: ClusterId,
-        /// Number of slots.
-        slots: u32,
+        /// Number of cells.
+        cells: u32,
     },
     /// A cache of another format, or one whose header is damaged.
     Unreadable,
@@ -67,16 +67,16 @@ impl Header {
             return Header::Unreadable;
         }
         let cluster = ClusterId(bytes[12..28].try_into().expect("sixteen bytes"));
-        Header::Cache { cluster, slots: number(28) }
+        Header::Cache { cluster, cells: number(28) }
     }
 
     /// The header of a cache.
-    pub(crate) fn of(cluster: ClusterId, slots: u32) -> Buf {
+    pub(crate) fn of(cluster: ClusterId, cells: u32) -> Buf {
         let mut bytes = BufMut::zeroed(BLOCK);
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[12..28].copy_from_slice(&cluster.0);
-        bytes[28..32].copy_from_slice(&slots.to_le_bytes());
+        bytes[28..32].copy_from_slice(&cells.to_le_bytes());
         let sum = crc(&bytes[..HEADER_SAID]);
         bytes[HEADER_SAID..HEADER_SAID + 4].copy_from_slice(&sum.to_le_bytes());
         bytes.freeze()
@@ -108,27 +108,27 @@ impl CacheOwner {
 /// Where things are in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Places {
-    pub(crate) slots: u32,
+    pub(crate) cells: u32,
 }
 
 impl Places {
-    /// As many slots as fit into a file of `len` bytes; `None` if none does.
+    /// As many cells as fit into a file of `len` bytes; `None` if none does.
     pub(crate) fn for_len(len: u64) -> Option<Places> {
         let rest = len.checked_sub(BLOCK as u64)?;
-        let most = u32::try_from(rest / (SLOT + RECORD as u64)).unwrap_or(u32::MAX);
-        let fits = |slots: u32| Places { slots }.len() <= len;
-        let slots = if fits(most) { most } else { most.checked_sub(1)? };
-        (slots > 0 && fits(slots)).then_some(Places { slots })
+        let most = u32::try_from(rest / (CELL + RECORD as u64)).unwrap_or(u32::MAX);
+        let fits = |cells: u32| Places { cells }.len() <= len;
+        let cells = if fits(most) { most } else { most.checked_sub(1)? };
+        (cells > 0 && fits(cells)).then_some(Places { cells })
     }
 
     /// Bytes of the file.
     pub(crate) fn len(self) -> u64 {
-        self.slot(self.slots)
+        self.cell(self.cells)
     }
 
     /// Bytes of the table.
     pub(crate) fn table_len(self) -> usize {
-        (self.slots as usize).div_ceil(RECORDS) * BLOCK
+        (self.cells as usize).div_ceil(RECORDS) * BLOCK
     }
 
     /// Start of a part of the table with [`RECORDS`] records.
@@ -136,14 +136,14 @@ impl Places {
         (BLOCK + part * BLOCK) as u64
     }
 
-    /// Start of a slot.
-    pub(crate) fn slot(self, slot: u32) -> u64 {
-        (BLOCK + self.table_len()) as u64 + u64::from(slot) * SLOT
+    /// Start of a cell.
+    pub(crate) fn cell(self, cell: u32) -> u64 {
+        (BLOCK + self.table_len()) as u64 + u64::from(cell) * CELL
     }
 
-    /// Start of a block of a slot.
-    pub(crate) fn block(self, slot: u32, block: usize) -> u64 {
-        self.slot(slot) + (block * STRIDE) as u64
+    /// Start of a block of a cell.
+    pub(crate) fn block(self, cell: u32, block: usize) -> u64 {
+        self.cell(cell) + (block * STRIDE) as u64
     }
 }
 
@@ -193,21 +193,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_filled_with_slots() {
+    fn a_file_is_filled_with_cells() {
         assert_eq!(Places::for_len(0), None);
-        assert_eq!(Places::for_len(8192 + SLOT - 1), None);
-        assert_eq!(Places::for_len(8192 + SLOT), Some(Places { slots: 1 }));
+        assert_eq!(Places::for_len(8192 + CELL - 1), None);
+        assert_eq!(Places::for_len(8192 + CELL), Some(Places { cells: 1 }));
         for len in [1 << 20, 1 << 26, (1 << 30) + 12_345, 20 << 30, 1 << 40] {
             let places = Places::for_len(len).expect("large enough");
-            assert!(places.len() <= len && len < places.len() + 2 * SLOT, "{len}: {places:?}");
-            assert!(u64::from(places.slots) * CHUNK > len * 9 / 10 || len < 1 << 21, "little is lost");
+            assert!(places.len() <= len && len < places.len() + 2 * CELL, "{len}: {places:?}");
+            assert!(u64::from(places.cells) * CHUNK > len * 9 / 10 || len < 1 << 21, "little is lost");
         }
     }
 
     #[test]
     fn a_header_says_whose_cache_it_is() {
         let header = Header::of(ClusterId([7; 16]), 99);
-        assert_eq!(Header::parse(&header), Header::Cache { cluster: ClusterId([7; 16]), slots: 99 });
+        assert_eq!(Header::parse(&header), Header::Cache { cluster: ClusterId([7; 16]), cells: 99 });
         assert_eq!(Header::parse(&[0; BLOCK]), Header::Empty);
         assert_eq!(Header::parse(b"#!/bin/sh"), Header::Foreign);
         for at in 8..36 {

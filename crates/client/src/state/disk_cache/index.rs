@@ -1,4 +1,4 @@
-//! Which slot of a cache has which chunk, and which one goes when another needs its place. The order is that of the crate
+//! Which cell of a cache has which chunk, and which one goes when another needs its place. The order is that of the crate
 //! quick_cache, which resists scans, as for cached pages.
 
 use std::collections::BTreeSet;
@@ -10,12 +10,12 @@ use types::{Buf, BufMut};
 
 use crate::state::disk_cache::format::{BLOCK, RECORD, RECORDS};
 
-/// Slots that are always free, for the chunk that comes next.
+/// Cells that are always free, for the chunk that comes next.
 const SPARE: u32 = 4;
-/// Bytes of memory that a slot takes, at most: its record and its place in the order.
-pub(crate) const SLOT_MEMORY: u64 = 96;
+/// Bytes of memory that a cell takes, at most: its record and its place in the order.
+pub(crate) const CELL_MEMORY: u64 = 96;
 
-/// What a slot has.
+/// What a cell has.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Record {
     /// The print of its chunk's key; 0 if it is free.
@@ -24,14 +24,14 @@ struct Record {
     blocks: u16,
 }
 
-/// Collects the slots of chunks that leave the cache.
+/// Collects the cells of chunks that leave the cache.
 struct Leaving;
 
 impl Lifecycle<u64, u32> for Leaving {
     type RequestState = Vec<(u64, u32)>;
 
-    fn on_evict(&self, left: &mut Vec<(u64, u32)>, print: u64, slot: u32) {
-        left.push((print, slot));
+    fn on_evict(&self, left: &mut Vec<(u64, u32)>, print: u64, cell: u32) {
+        left.push((print, cell));
     }
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An empty one. There is at least one slot.
-    pub(crate) fn new(slots: u32) -> Index {
-        let used = slots.saturating_sub(SPARE).max(1);
+    /// An empty one. There is at least one cell.
+    pub(crate) fn new(cells: u32) -> Index {
+        let used = cells.saturating_sub(SPARE).max(1);
         let options = OptionsBuilder::new()
             .estimated_items_capacity(used as usize)
             .weight_capacity(u64::from(used))
@@ -57,61 +57,61 @@ impl Index {
             .expect("both capacities are given");
         Index {
             order: Cache::with_options(options, UnitWeighter, BuildHasherDefault::default(), Leaving),
-            records: vec![Record::default(); slots as usize],
-            free: (0..slots).rev().collect(),
+            records: vec![Record::default(); cells as usize],
+            free: (0..cells).rev().collect(),
             unwritten: BTreeSet::new(),
         }
     }
 
     /// From a table, whatever is in it.
-    pub(crate) fn load(slots: u32, table: &[u8]) -> Index {
-        let mut index = Index::new(slots);
+    pub(crate) fn load(cells: u32, table: &[u8]) -> Index {
+        let mut index = Index::new(cells);
         index.free.clear();
-        for (slot, bytes) in (0..slots).zip(table.chunks_exact(RECORD)) {
+        for (cell, bytes) in (0..cells).zip(table.chunks_exact(RECORD)) {
             let print = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
             let blocks = u16::from_le_bytes(bytes[8..10].try_into().expect("two bytes"));
             if print == 0 || blocks == 0 || index.order.peek(&print).is_some() {
-                index.free.push(slot);
+                index.free.push(cell);
                 continue;
             }
-            index.records[slot as usize] = Record { print, blocks };
-            index.insert(print, slot);
+            index.records[cell as usize] = Record { print, blocks };
+            index.insert(print, cell);
         }
-        index.free.extend((table.len() / RECORD) as u32..slots);
+        index.free.extend((table.len() / RECORD) as u32..cells);
         index
     }
 
-    /// The slot of a chunk and the blocks that it has. Counts as a use.
+    /// The cell of a chunk and the blocks that it has. Counts as a use.
     pub(crate) fn find(&self, print: u64) -> Option<(u32, u16)> {
-        let slot = *self.order.get(&print)?;
-        Some((slot, self.records[slot as usize].blocks))
+        let cell = *self.order.get(&print)?;
+        Some((cell, self.records[cell as usize].blocks))
     }
 
-    /// The slot for blocks of a chunk that are to be written, and the blocks that it has: the slot of the chunk, or one
+    /// The cell for blocks of a chunk that are to be written, and the blocks that it has: the cell of the chunk, or one
     /// that is free. `None` if the chunk is not worth the place of another one.
     pub(crate) fn place(&mut self, print: u64) -> Option<(u32, u16)> {
-        if let Some(slot) = self.order.peek(&print) {
-            return Some((*slot, self.records[*slot as usize].blocks));
+        if let Some(cell) = self.order.peek(&print) {
+            return Some((*cell, self.records[*cell as usize].blocks));
         }
-        let slot = self.free.pop()?;
-        self.set(slot, Record { print, blocks: 0 });
-        self.insert(print, slot);
-        self.order.peek(&print).map(|slot| (*slot, 0))
+        let cell = self.free.pop()?;
+        self.set(cell, Record { print, blocks: 0 });
+        self.insert(print, cell);
+        self.order.peek(&print).map(|cell| (*cell, 0))
     }
 
-    /// Blocks were written to a slot. Does nothing if the chunk has left it meanwhile.
-    pub(crate) fn add(&mut self, print: u64, slot: u32, blocks: u16) {
-        let Record { print: present, blocks: before } = self.records[slot as usize];
+    /// Blocks were written to a cell. Does nothing if the chunk has left it meanwhile.
+    pub(crate) fn add(&mut self, print: u64, cell: u32, blocks: u16) {
+        let Record { print: present, blocks: before } = self.records[cell as usize];
         if present == print {
-            self.set(slot, Record { print, blocks: before | blocks });
+            self.set(cell, Record { print, blocks: before | blocks });
         }
     }
 
-    /// Removes a chunk, if it is still in this slot.
-    pub(crate) fn remove(&mut self, print: u64, slot: u32) {
-        if self.order.peek(&print) == Some(&slot) {
+    /// Removes a chunk, if it is still in this cell.
+    pub(crate) fn remove(&mut self, print: u64, cell: u32) {
+        if self.order.peek(&print) == Some(&cell) {
             self.order.remove(&print);
-            self.set_free(slot);
+            self.set_free(cell);
         }
     }
 
@@ -137,20 +137,20 @@ impl Index {
         self.order.len() as u64
     }
 
-    fn insert(&mut self, print: u64, slot: u32) {
+    fn insert(&mut self, print: u64, cell: u32) {
         let mut left = Vec::new();
-        self.order.insert_with_lifecycle(print, slot, &mut left);
-        left.into_iter().for_each(|(_, slot)| self.set_free(slot));
+        self.order.insert_with_lifecycle(print, cell, &mut left);
+        left.into_iter().for_each(|(_, cell)| self.set_free(cell));
     }
 
-    fn set_free(&mut self, slot: u32) {
-        self.set(slot, Record::default());
-        self.free.push(slot);
+    fn set_free(&mut self, cell: u32) {
+        self.set(cell, Record::default());
+        self.free.push(cell);
     }
 
-    fn set(&mut self, slot: u32, record: Record) {
-        self.records[slot as usize] = record;
-        self.unwritten.insert(slot as usize / RECORDS);
+    fn set(&mut self, cell: u32, record: Record) {
+        self.records[cell as usize] = record;
+        self.unwritten.insert(cell as usize / RECORDS);
     }
 }
 
@@ -160,23 +160,23 @@ mod tests {
 
     use super::*;
 
-    /// Every slot is free or has one chunk, and the order knows it.
+    /// Every cell is free or has one chunk, and the order knows it.
     fn check(index: &Index) {
         let mut seen = vec![false; index.records.len()];
-        for slot in &index.free {
-            assert!(!std::mem::replace(&mut seen[*slot as usize], true), "free twice");
-            assert_eq!(index.records[*slot as usize], Record::default());
+        for cell in &index.free {
+            assert!(!std::mem::replace(&mut seen[*cell as usize], true), "free twice");
+            assert_eq!(index.records[*cell as usize], Record::default());
         }
-        for (print, slot) in index.order.iter() {
-            assert!(!std::mem::replace(&mut seen[*slot as usize], true), "slot {slot} is used twice");
-            assert_eq!(index.records[*slot as usize].print, *print);
+        for (print, cell) in index.order.iter() {
+            assert!(!std::mem::replace(&mut seen[*cell as usize], true), "cell {cell} is used twice");
+            assert_eq!(index.records[*cell as usize].print, *print);
         }
-        assert!(seen.into_iter().all(|seen| seen), "a slot is lost");
-        assert!(!index.free.is_empty(), "there is always a free slot");
+        assert!(seen.into_iter().all(|seen| seen), "a cell is lost");
+        assert!(!index.free.is_empty(), "there is always a free cell");
     }
 
-    fn table(index: &mut Index, slots: u32) -> Vec<u8> {
-        index.unwritten = (0..(slots as usize).div_ceil(RECORDS)).collect();
+    fn table(index: &mut Index, cells: u32) -> Vec<u8> {
+        index.unwritten = (0..(cells as usize).div_ceil(RECORDS)).collect();
         std::iter::from_fn(|| index.next_unwritten()).flat_map(|(_, bytes)| bytes.to_vec()).collect()
     }
 
@@ -186,14 +186,14 @@ mod tests {
         for _ in 0..3 {
             for print in 1..=500 {
                 if index.find(print).is_none() {
-                    let (slot, _) = index.place(print).expect("there is a place");
-                    index.add(print, slot, 1);
+                    let (cell, _) = index.place(print).expect("there is a place");
+                    index.add(print, cell, 1);
                 }
             }
         }
         for print in 10_000..110_000 {
-            if let Some((slot, _)) = index.place(print) {
-                index.add(print, slot, 1);
+            if let Some((cell, _)) = index.place(print) {
+                index.add(print, cell, 1);
             }
         }
         check(&index);
@@ -202,55 +202,55 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_slot_is_bounded() {
-        let slots = 200_000_u32;
-        let mut index = Index::new(slots);
-        for print in 1..=u64::from(slots) * 3 {
+    fn the_memory_of_a_cell_is_bounded() {
+        let cells = 200_000_u32;
+        let mut index = Index::new(cells);
+        for print in 1..=u64::from(cells) * 3 {
             index.place(print);
         }
         let used = index.order.memory_used();
         let bytes = used.total() + index.records.capacity() * size_of::<Record>() + index.free.capacity() * 4;
-        let each = bytes as u64 / u64::from(slots);
-        assert!(each <= SLOT_MEMORY, "{each} bytes for each slot: {used:?}");
+        let each = bytes as u64 / u64::from(cells);
+        assert!(each <= CELL_MEMORY, "{each} bytes for each cell: {used:?}");
     }
 
     proptest! {
         #[test]
-        fn slots_are_never_lost_nor_used_twice(
-            slots in 1..40_u32,
+        fn cells_are_never_lost_nor_used_twice(
+            cells in 1..40_u32,
             steps in prop::collection::vec((0..5_u8, 1..60_u64, any::<u16>()), 0..300),
         ) {
-            let mut index = Index::new(slots);
+            let mut index = Index::new(cells);
             for (step, print, blocks) in steps {
                 match step {
-                    0 | 1 => if let Some((slot, _)) = index.place(print) {
-                        index.add(print, slot, blocks);
-                        prop_assert!(index.find(print).is_some_and(|(at, has)| at == slot && has & blocks == blocks));
+                    0 | 1 => if let Some((cell, _)) = index.place(print) {
+                        index.add(print, cell, blocks);
+                        prop_assert!(index.find(print).is_some_and(|(at, has)| at == cell && has & blocks == blocks));
                     },
                     2 => drop(index.find(print)),
-                    3 => if let Some((slot, _)) = index.find(print) {
-                        index.remove(print, slot);
+                    3 => if let Some((cell, _)) = index.find(print) {
+                        index.remove(print, cell);
                         prop_assert_eq!(index.find(print), None);
-                        index.add(print, slot, blocks);
+                        index.add(print, cell, blocks);
                         prop_assert_eq!(index.find(print), None, "it has left");
                     },
-                    _ => index = Index::load(slots, &table(&mut index, slots)),
+                    _ => index = Index::load(cells, &table(&mut index, cells)),
                 }
-                if slots > SPARE {
+                if cells > SPARE {
                     check(&index);
                 }
             }
         }
 
         #[test]
-        fn any_table_can_be_loaded(slots in 1..600_u32, table in prop::collection::vec(any::<u8>(), 0..12_000), same in any::<bool>()) {
-            // With few different numbers, slots claim to have the same chunk.
+        fn any_table_can_be_loaded(cells in 1..600_u32, table in prop::collection::vec(any::<u8>(), 0..12_000), same in any::<bool>()) {
+            // With few different numbers, cells claim to have the same chunk.
             let table: Vec<u8> = table.into_iter().map(|byte| if same { byte & 1 } else { byte }).collect();
-            let mut index = Index::load(slots, &table);
+            let mut index = Index::load(cells, &table);
             for print in 1..50 {
                 index.place(print);
             }
-            if slots > SPARE {
+            if cells > SPARE {
                 check(&index);
             }
         }

@@ -1,4 +1,4 @@
-//! The cache on a local disk: what its file looks like, and which slot has what. Without I/O.
+//! The cache on a local disk: what its file looks like, and which cell has what. Without I/O.
 
 pub(crate) mod format;
 pub(crate) mod index;

@@ -10,7 +10,7 @@ use world::{Disk, SharedDisk, World};
 
 use crate::error::CacheError;
 use crate::state::disk_cache::format::{BLOCK, CHUNK, Header, Places, encode};
-use crate::state::disk_cache::index::{Index, SLOT_MEMORY};
+use crate::state::disk_cache::index::{CELL_MEMORY, Index};
 use crate::state::disk_cache::key::ChunkKey;
 use crate::state::lock;
 use crate::translators::disk_cache::bits;
@@ -55,24 +55,24 @@ impl CacheFile {
         room: u64,
     ) -> Result<DiskCache, CacheError> {
         let CacheFile { disk, header, places } = self;
-        let slots = places.slots;
+        let cells = places.cells;
         if let Header::Cache { cluster: theirs, .. } = header
             && theirs != cluster
         {
             return Err(CacheError::OtherCluster { path: disk.name().to_owned(), theirs });
         }
-        let needed = memory(slots, room);
+        let needed = memory(cells, room);
         if needed > room {
             return Err(CacheError::Memory { needed, room });
         }
-        let index = if header == (Header::Cache { cluster, slots }) {
+        let index = if header == (Header::Cache { cluster, cells }) {
             let mut table = Vec::with_capacity(places.table_len());
             while table.len() < places.table_len() {
                 let len = (places.table_len() - table.len()).min(TABLE_PIECE);
                 let read = disk.read((BLOCK + table.len()) as u64, len).await;
                 table.extend_from_slice(&read.map_err(broken)?);
             }
-            Index::load(slots, &table)
+            Index::load(cells, &table)
         } else {
             if header != Header::Empty {
                 tracing::info!(
@@ -84,8 +84,8 @@ impl CacheFile {
                 let zeros = BufMut::zeroed((places.table_len() - at).min(TABLE_PIECE)).freeze();
                 disk.write((BLOCK + at) as u64, vec![zeros]).await.map_err(broken)?;
             }
-            disk.write(0, vec![Header::of(cluster, slots)]).await.map_err(broken)?;
-            Index::new(slots)
+            disk.write(0, vec![Header::of(cluster, cells)]).await.map_err(broken)?;
+            Index::new(cells)
         };
         let (fills, queue) = async_channel::bounded(QUEUE_MAX);
         Ok(DiskCache {
@@ -116,8 +116,8 @@ fn fill_bytes_most(room: u64) -> u64 {
 }
 
 /// Bytes of memory of a cache.
-fn memory(slots: u32, room: u64) -> u64 {
-    u64::from(slots) * SLOT_MEMORY + fill_bytes_most(room)
+fn memory(cells: u32, room: u64) -> u64 {
+    u64::from(cells) * CELL_MEMORY + fill_bytes_most(room)
 }
 
 /// The disk has not answered in time.
@@ -150,7 +150,7 @@ pub struct DiskCacheReport {
     pub state: &'static str,
     /// Why it is not on.
     pub reason: Option<String>,
-    /// Bytes of files that fit, and bytes of the slots in use. A slot may have a part of its bytes only.
+    /// Bytes of files that fit, and bytes of the cells in use. A cell may have a part of its bytes only.
     pub bytes_most: u64,
     /// See above.
     pub bytes: u64,
@@ -215,7 +215,7 @@ impl DiskCache {
 
     /// Bytes of files that fit.
     pub(crate) fn bytes_most(&self) -> u64 {
-        u64::from(self.places.slots) * CHUNK
+        u64::from(self.places.cells) * CHUNK
     }
 
     /// Bytes of memory that it takes, at most.
@@ -254,9 +254,9 @@ impl DiskCache {
     }
 
     /// A chunk is not what it should be.
-    pub(crate) fn is_damaged(&self, print: u64, slot: u32) {
+    pub(crate) fn is_damaged(&self, print: u64, cell: u32) {
         self.counts.damaged.fetch_add(1, Ordering::Relaxed);
-        self.index().remove(print, slot);
+        self.index().remove(print, cell);
     }
 
     /// Queues bytes to be written, a copy. They are skipped if too many wait.
@@ -308,13 +308,13 @@ impl DiskCache {
         let print = key.print();
         let wanted = bits(&(first..first + bytes.len().div_ceil(BLOCK)));
         let place = self.index().place(print);
-        let Some((slot, has)) = place.filter(|(_, has)| has & wanted != wanted) else { return };
+        let Some((cell, has)) = place.filter(|(_, has)| has & wanted != wanted) else { return };
         let parts = encode(key, first, &bytes);
-        if self.write_at(world, disk, self.places.block(slot, first), parts).await {
-            self.index().add(print, slot, wanted);
+        if self.write_at(world, disk, self.places.block(cell, first), parts).await {
+            self.index().add(print, cell, wanted);
             self.counts.filled_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         } else if has == 0 {
-            self.index().remove(print, slot);
+            self.index().remove(print, cell);
         }
     }
 
