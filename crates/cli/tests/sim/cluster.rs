@@ -171,16 +171,14 @@ pub(crate) async fn map(world: &World) -> ClusterMap {
 }
 
 /// Settings of the translators, of which each mount has some.
-const TUNINGS: [&str; 10] = [
+const TUNINGS: [&str; 8] = [
     "",
     "",
-    "",
+    "io-cache=off read-ahead=off disk-cache=auto",
     "io-cache=on io-cache.page=4K",
     "io-cache=on io-cache.page=64K read-ahead=on",
     "io-cache=off read-ahead=on read-ahead.window=64K",
     "write-behind=off",
-    "io-cache=off read-ahead=off",
-    "io-cache=off disk-cache=auto",
     "io-cache=on write-behind.size=8K write-behind.age=30ms",
 ];
 
