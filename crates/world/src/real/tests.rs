@@ -340,7 +340,7 @@ fn a_disk_is_shared_by_threads_and_locked_while_any_has_it() {
         let shared = disk.shared();
         drop(disk);
         assert_eq!(world.open_disk(&path).await.err().unwrap().kind(), ErrorKind::WouldBlock);
-        let other = std::thread::spawn(move || {
+        let other = thread::spawn(move || {
             let disk = shared.disk();
             World::new().unwrap().block_on("other", async {
                 disk.write(5000, vec![Buf::copy_of(b"shoal")]).await.unwrap();
