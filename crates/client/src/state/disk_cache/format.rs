@@ -185,8 +185,8 @@ fn said(key: ChunkKey, block: usize, len: usize) -> [u8; TRAILER_SAID] {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::key::tests::key;
     use super::*;
+    use crate::state::disk_cache::key::tests::key;
 
     fn joined(parts: Vec<Buf>) -> Vec<u8> {
         parts.iter().flat_map(|part| part.to_vec()).collect()
