@@ -89,6 +89,7 @@ impl Target {
 /// The error for a client that the cluster refuses, with a remedy.
 pub(crate) fn explain_join(error: &client::MountError) -> anyhow::Error {
     let hint = match error {
+        client::MountError::Cache(_) => "--cache-dir and --cache; the mount works without them".to_owned(),
         client::MountError::UnknownVolume(_) => "`shoal volume list` shows the volumes".to_owned(),
         client::MountError::AlreadyMounted { holders, .. } => {
             let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;

@@ -10,13 +10,13 @@
 //! | folder | what | type shared by all threads; type of one thread |
 //! |---|---|---|
 //! | `face/` | the interface for gates: joining and leaving, open files, names, reads, writes, holes | `Mount`; `Session` |
-//! | `translators/` | the stack that reads and writes of open files pass: auto, io-cache, read-ahead, write-behind. Accesses are gathered here too. None imports from another, nor from `cuts/` or `modes/` | `AheadQueue`; `Stack` |
+//! | `translators/` | the stack that reads and writes of open files pass: auto, io-cache, read-ahead, disk-cache, write-behind. Accesses are gathered here too. None imports from another, nor from `cuts/` or `modes/` | `AheadQueue`, `DiskCache`; `Stack` |
 //! | `cuts/` | truncates files, also shared ones; zeroes bytes left beyond the end | `Zeroings`; `Cuts` |
 //! | `modes/` | what other clients allow: recalls of modes, quiesced reads and writes, opens in flight | `ModeState`; `Modes` |
 //! | `paths/` | the paths of reads and writes to the servers: read, write, stage, Sync, reports of sizes and closes, search for bytes, attributes | -; `Io` |
 //! | `unstable/` | unstable bytes: their budget, which stripe is sent next, which pieces wait for stability | `Unstable`; - |
 //! | `routes/` | the cluster map, bricks that do not answer, the lease, requests and their retries | `Routes`; `Link` |
-//! | `state/` | plain state: open files, gathered bytes, cached pages, what reads look like, settings, lost writes, accesses, options, counters | `OpenFiles`, `PendingAtimes`; - |
+//! | `state/` | plain state: open files, gathered bytes, cached pages, the index and format of the cache on a disk, what reads look like, settings, lost writes, accesses, options, counters | `OpenFiles`, `PendingAtimes`; - |
 //!
 //! The buffers of write-behind are in low layers, `state/gather.rs` and `unstable/`, because reads look into them, and
 //! Sync, truncations and recalls empty them. `translators/write_behind.rs` fills them and decides when they are sent.
@@ -41,7 +41,7 @@ mod state;
 mod translators;
 mod unstable;
 
-pub use error::{ClientError, MountError};
+pub use error::{CacheError, ClientError, MountError};
 pub use face::holes::Seek;
 pub use face::mount::Mount;
 pub use face::open::Opened;
@@ -52,9 +52,11 @@ pub use paths::read::ReadStage;
 pub use paths::write::WriteStage;
 pub use state::atime::AtimeFilter;
 pub use state::counters::Counters;
+pub use state::disk_cache::format::CacheOwner;
 pub use state::layer_counts::LayerCounters;
 pub use state::options::{Encode, MountOptions};
 pub use state::pattern::Class;
-pub use state::settings::{Gathering, Settings};
+pub use state::settings::{DiskCaching, Gathering, Settings};
 pub use state::tunings::TuningReport;
+pub use translators::disk_cache::shared::DiskCacheReport;
 pub use translators::{Answer, Below, Flush, Flushed, MakeTranslator, Read, Translator, Until, Write};

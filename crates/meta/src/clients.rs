@@ -6,6 +6,7 @@ use types::messages::cluster::{ClientJoin, ClientJoined, OpenInode};
 use types::{ClientId, InodeId, Refusal, VolumeId};
 
 use crate::keys;
+use crate::kv::Txn;
 use crate::ops;
 use crate::records::ClientRecord;
 use crate::sessions::Session;
@@ -144,12 +145,16 @@ impl State {
     }
 
     /// Begins to remove a client that has left, or that is lost and fenced by every brick. [`State::continue_teardown`]
-    /// then closes its files and marks its unstable growth as stale. `None` if the client is gone already.
+    /// then counts a change of what it had open for writing, marks its unstable growth as stale, and closes its files:
+    /// in this order, so that nobody opens a file with a number of changes from before. `None` if the client is gone
+    /// already.
     pub(crate) fn begin_client_teardown(&mut self, client: ClientId) -> Option<ClientTeardown> {
         let session = self.sessions.remove(client)?;
         let growth = self.volatile.growth.iter().filter(|(_, growth)| growth.client == client);
         Some(ClientTeardown {
             client,
+            unknown: (!session.reclaim_complete).then_some(session.record.volume),
+            written: self.volatile.opens.written_by(client),
             growth: growth.map(|(place, _)| *place).collect(),
             answers: session.stored_up_to(u64::MAX).collect(),
             is_closed: false,
@@ -160,14 +165,23 @@ impl State {
     /// Does the next part of a teardown, in one turn. Returns false when the teardown is complete.
     pub(crate) fn continue_teardown(&mut self, teardown: &mut ClientTeardown) -> bool {
         let client = teardown.client;
+        if let Some(volume) = teardown.unknown.take() {
+            self.run_for_teardown(move |txn| ops::count_change_of_all(txn, volume));
+            return true;
+        }
+        let written = some_of(&mut teardown.written);
+        if !written.is_empty() {
+            self.run_for_teardown(move |txn| ops::count_changes(txn, &written));
+            return true;
+        }
         let growth = some_of(&mut teardown.growth);
         let answers = some_of(&mut teardown.answers);
         if !growth.is_empty() || !answers.is_empty() {
-            self.run_batch(vec![Change::idempotent(move |txn| {
+            self.run_for_teardown(move |txn| {
                 ops::settle_growth(txn, client, &growth)?;
                 answers.iter().for_each(|op| txn.remove(keys::done(client, *op)));
-                Ok(Done {})
-            })]);
+                Ok(())
+            });
         } else if !teardown.is_closed {
             self.close_all(teardown);
         } else if !teardown.orphans.is_empty() {
@@ -178,6 +192,11 @@ impl State {
         }
         self.decided = self.store.last();
         true
+    }
+
+    fn run_for_teardown(&mut self, apply: impl FnOnce(&mut Txn<'_>) -> Result<(), Refusal> + 'static) {
+        self.run_batch(vec![Change::idempotent(move |txn| apply(txn).map(|()| Done {}))]);
+        self.decided = self.store.last();
     }
 
     /// Closes all files of a client, and forgets the client.
@@ -234,6 +253,10 @@ impl State {
 /// A client that is being removed, and the work that is left.
 pub(crate) struct ClientTeardown {
     client: ClientId,
+    /// Its volume, if the client has not told since a restart of the service which files it has open.
+    unknown: Option<VolumeId>,
+    /// Files that it had open for writing.
+    written: Vec<VolumeInode>,
     /// Files whose growth is not stable.
     growth: Vec<VolumeInode>,
     /// Answers that the store keeps for this client.

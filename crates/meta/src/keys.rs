@@ -20,6 +20,7 @@
 //! | `16` volume:4 | text | settings of a volume's translators; absent if nothing is set |
 //! | `17` volume:4 | [`TiersRecord`](crate::records::TiersRecord) | a volume's tiers; absent if there is one, on any bricks |
 //! | `18` brick:4 | u8 | the class of a brick's device |
+//! | `19` volume:4 | u64 | how often all files of a volume have counted as changed; absent if never |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -47,6 +48,7 @@ enum Kind {
     Tuning = 0x16,
     Tiers = 0x17,
     BrickClass = 0x18,
+    AllChanged = 0x19,
 }
 
 struct Key(Vec<u8>);
@@ -146,6 +148,10 @@ pub(crate) fn brick_class(brick: BrickId) -> Vec<u8> {
     Key::new(Kind::BrickClass, 4).u32(brick.0).0
 }
 
+pub(crate) fn all_changed(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::AllChanged, 4).u32(volume.0).0
+}
+
 /// The least key greater than all keys that begin with `prefix`.
 pub(crate) fn after_all(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -179,6 +185,10 @@ pub(crate) mod all {
 
     pub(crate) fn brick_classes() -> Vec<u8> {
         Key::new(Kind::BrickClass, 0).0
+    }
+
+    pub(crate) fn all_changed() -> Vec<u8> {
+        Key::new(Kind::AllChanged, 0).0
     }
 
     pub(crate) fn clients() -> Vec<u8> {

@@ -310,6 +310,14 @@ impl OpenTable {
         recalls
     }
 
+    /// The inodes that a client has open for writing.
+    pub(crate) fn written_by(&self, client: ClientId) -> Vec<VolumeInode> {
+        let writes = |(place, holders): (&VolumeInode, &Holders)| {
+            holders.by_client.get(&client).is_some_and(|holder| holder.writers > 0).then_some(*place)
+        };
+        cost::walked(&self.inodes).filter_map(writes).collect()
+    }
+
     /// Forgets a client; returns the inodes that it had open.
     pub(crate) fn drop_client(&mut self, client: ClientId) -> Vec<VolumeInode> {
         let held = |(place, holders): (&VolumeInode, &Holders)| {

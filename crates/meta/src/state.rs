@@ -98,6 +98,7 @@ impl State {
         state.volumes_changed();
         state.load_clients(now)?;
         state.load_orphans_and_purges()?;
+        state.load_changes()?;
         state.volatile.in_grace = !state.sessions.all_reclaimed();
         Ok(state)
     }
@@ -132,6 +133,15 @@ impl State {
             *purges += 1;
             true
         })?;
+        Ok(())
+    }
+
+    fn load_changes(&mut self) -> Result<(), MetaError> {
+        for (key, value) in self.pairs(&keys::all::all_changed())? {
+            let volume = VolumeId(keys::last_u32(&key).ok_or(MetaError::Damaged)?);
+            let count = from_value(&value).map_err(|_| MetaError::Damaged)?;
+            self.volatile.all_changed.insert(volume, count);
+        }
         Ok(())
     }
 

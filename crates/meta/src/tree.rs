@@ -64,6 +64,11 @@ impl Txn<'_> {
         self.volatile().attr(place, inode)
     }
 
+    /// The durable attributes of an inode.
+    pub(crate) fn durable_attr(&self, place: VolumeInode, inode: &Inode) -> Attr {
+        self.volatile().durable_attr(place, inode)
+    }
+
     /// A directory that must exist.
     pub(crate) fn directory(&self, place: VolumeInode) -> Result<Directory, Refusal> {
         self.tiers(place.0)?;

@@ -37,6 +37,8 @@ pub(crate) enum Effect {
     PurgeAdded,
     /// Objects have been purged.
     PurgesDone(u64),
+    /// All files of a volume count as changed, for the time with this number.
+    AllChanged(VolumeId, u64),
     /// A client has a new file open for writing.
     Opened(VolumeInode, ClientId),
 }
@@ -48,6 +50,8 @@ pub(crate) struct VolatileState {
     pub(crate) volumes: BTreeMap<VolumeId, u8>,
     /// The block volumes: nothing in them is made, moved, removed or truncated.
     pub(crate) disks: BTreeSet<VolumeId>,
+    /// How often all files of a volume have counted as changed. Added to the `changes` that are told of each file.
+    pub(crate) all_changed: BTreeMap<VolumeId, u64>,
     /// Growth that is not yet stable.
     pub(crate) growth: BTreeMap<VolumeInode, Growth>,
     /// Who has what open.
@@ -78,9 +82,19 @@ impl VolatileState {
         self.growth(place, inode).map_or(inode.size, |growth| growth.size.max(inode.size))
     }
 
+    /// The durable attributes. `changes` only grows: so a client to which the same number is told again has the same
+    /// contents.
+    pub(crate) fn durable_attr(&self, place: VolumeInode, inode: &Inode) -> Attr {
+        let mut attr = inode.attr(place.1);
+        if inode.is_file() {
+            attr.changes += self.all_changed.get(&place.0).copied().unwrap_or(0);
+        }
+        attr
+    }
+
     /// The attributes that everybody is shown.
     pub(crate) fn attr(&self, place: VolumeInode, inode: &Inode) -> Attr {
-        let mut attr = inode.attr(place.1);
+        let mut attr = self.durable_attr(place, inode);
         if let Some(growth) = self.growth(place, inode) {
             attr.size = attr.size.max(growth.size);
             // A time that was set after the growth counts.
@@ -103,6 +117,7 @@ impl VolatileState {
             }
             Effect::PurgeAdded => self.purges += 1,
             Effect::PurgesDone(count) => self.purges = self.purges.saturating_sub(count),
+            Effect::AllChanged(volume, count) => drop(self.all_changed.insert(volume, count)),
             Effect::Opened(place, client) => self.opens.open_new(place, client),
         }
     }

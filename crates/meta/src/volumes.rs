@@ -71,6 +71,8 @@ impl State {
     pub(crate) fn volumes_changed(&mut self) {
         self.volatile.volumes = self.cluster.tiers();
         self.volatile.disks = self.cluster.disks();
+        let volumes = &self.volatile.volumes;
+        self.volatile.all_changed.retain(|volume, _| volumes.contains_key(volume));
     }
 
     /// Deletes a volume; [`State::sweep_volume`] then removes its contents.

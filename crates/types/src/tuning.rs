@@ -23,6 +23,8 @@ pub enum Key {
     IoCachePage,
     /// Most bytes of all cached pages of a mount.
     IoCacheSize,
+    /// Whether bytes that were read are kept on the mount's local disk, if it has one for this.
+    DiskCache,
     /// Whether bytes are fetched before a program asks for them.
     ReadAhead,
     /// Most bytes that are fetched ahead of one reader.
@@ -59,10 +61,11 @@ enum Kind {
 
 impl Key {
     /// All keys, in the order in which they are shown.
-    pub const ALL: [Key; 8] = [
+    pub const ALL: [Key; 9] = [
         Key::IoCache,
         Key::IoCachePage,
         Key::IoCacheSize,
+        Key::DiskCache,
         Key::ReadAhead,
         Key::ReadAheadWindow,
         Key::WriteBehind,
@@ -76,6 +79,7 @@ impl Key {
             Key::IoCache => "io-cache",
             Key::IoCachePage => "io-cache.page",
             Key::IoCacheSize => "io-cache.size",
+            Key::DiskCache => "disk-cache",
             Key::ReadAhead => "read-ahead",
             Key::ReadAheadWindow => "read-ahead.window",
             Key::WriteBehind => "write-behind",
@@ -103,7 +107,7 @@ impl Key {
 
     fn kind(self) -> Kind {
         match self {
-            Key::IoCache | Key::ReadAhead | Key::WriteBehind => Kind::Switch,
+            Key::IoCache | Key::DiskCache | Key::ReadAhead | Key::WriteBehind => Kind::Switch,
             Key::IoCachePage => Kind::Bytes(4 * KIB, MIB, true),
             Key::IoCacheSize => Kind::Bytes(0, 1024 * GIB, false),
             Key::ReadAheadWindow => Kind::Bytes(64 * KIB, 64 * MIB, false),
@@ -258,6 +262,8 @@ pub enum TuningError {
     Word(String),
     /// The text is longer than [`TUNING_MAX`].
     TooLong,
+    /// The mount has no disk for a cache.
+    NoDiskCache,
     /// A cache would take more than is left of a mount's memory.
     Budget {
         /// Bytes that were asked for.
@@ -287,6 +293,10 @@ impl fmt::Display for TuningError {
             TuningError::Word(word) => {
                 write!(f, "`{word}` is not a setting: write key=value, for example read-ahead=off")
             }
+            TuningError::NoDiskCache => write!(
+                f,
+                "`disk-cache` cannot be `on`: this mount has no disk for it; mount with --cache-dir DIR"
+            ),
             TuningError::Budget { bytes: asked, most } => write!(
                 f,
                 "`io-cache.size` cannot be {}: with the buffers of writes, this mount's memory has room for {}; give the \

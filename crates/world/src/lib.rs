@@ -261,6 +261,19 @@ impl World {
         }
     }
 
+    /// A disk that another thread of this process has opened, for this thread. Its writes do not block the thread.
+    ///
+    /// # Errors
+    /// In a simulated world, if the node has died since it was opened.
+    pub fn disk_of(&self, shared: &SharedDisk) -> io::Result<Disk> {
+        let body = match (&self.0, &shared.0) {
+            (WorldBody::Real(_), SharedDiskBody::Real(disk)) => DiskBody::Real(disk.disk()),
+            (WorldBody::Sim(world), SharedDiskBody::Sim(disk)) => DiskBody::Sim(world.disk_of(disk)?),
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Disk::new(self.clone(), body))
+    }
+
     /// Makes a file of `len` zero bytes at `path`, durably, and opens it. A block device or a remote disk is opened
     /// as it is.
     ///
@@ -500,6 +513,17 @@ pub struct Disk {
     under_way: Rc<UnderWay>,
 }
 
+/// A disk that the threads of this process share, each through its own [`Disk`] ([`World::disk_of`]). It stays locked
+/// while this or any of them lives.
+#[derive(Clone)]
+pub struct SharedDisk(SharedDiskBody);
+
+#[derive(Clone)]
+enum SharedDiskBody {
+    Real(real::SharedDisk),
+    Sim(sim::SharedDisk),
+}
+
 /// Longest time that a disk may take for a request, in microseconds. A disk that takes longer counts as lost. (Linux
 /// gives a SCSI disk 30 s for a command before it resets the disk, see drivers/scsi/sd.h.)
 pub const DISK_TIMEOUT_US: u64 = 60_000_000;
@@ -553,6 +577,18 @@ impl Disk {
         let number = under_way.next.replace(under_way.next.get() + 1);
         under_way.begun.borrow_mut().insert(number, self.world.now());
         Request { under_way, number }
+    }
+
+    /// For the other threads of this process.
+    ///
+    /// # Errors
+    /// `Unsupported` for a remote disk.
+    pub fn shared(&self) -> io::Result<SharedDisk> {
+        match &self.body {
+            DiskBody::Real(disk) => Ok(SharedDisk(SharedDiskBody::Real(disk.shared()))),
+            DiskBody::Sim(disk) => Ok(SharedDisk(SharedDiskBody::Sim(disk.shared()))),
+            DiskBody::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Its path, or its URL.

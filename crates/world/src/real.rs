@@ -26,7 +26,7 @@ use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 use rustix::time::{ClockId, clock_gettime};
 
-pub(crate) use disk::Disk;
+pub(crate) use disk::{Disk, SharedDisk};
 pub(crate) use net::{Conn, ListenSocket, Listener};
 pub(crate) use receive::Receiver;
 pub(crate) use send::Sender;

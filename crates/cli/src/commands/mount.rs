@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use gates::fuse::{FuseError, FuseOptions, Stopper};
 use serde_json::json;
 
+use crate::cache_file::CacheArgs;
 use crate::commands::volume::unknown;
 use crate::daemon::{self, DaemonArgs};
 use crate::mountpoint::{FS_TYPE, check_free, create_run_file, mounted_at};
@@ -33,6 +34,10 @@ faster. The guarantees are those of a local file system: fsync and close write t
 crash loses at most the writes of the kernel's write-back time (usually 30 s). The volume cannot be mounted elsewhere.
 If the machine is cut off for longer than its lease, the mount is over: unmount it and mount again.
 
+With --cache-dir, bytes that were read stay in a file on a local disk and are read from there, also by the next mount with
+the same directory. They are checked, and used only while the file has not changed. Every mount needs a directory of its
+own. A file that this mount has open for writing is not cached there.
+
 Access times follow `relatime`: a read counts if the last access was before the last change, or a day ago.
 A mount with --read-only changes nothing, not even access times; other mounts may write. To change this later:
 `mount -o remount,ro DIR`, `mount -o remount,rw,noatime DIR`.
@@ -41,6 +46,7 @@ Examples:
   shoal mount main /mnt/shoal
   shoal mount main /mnt/shoal --exclusive
   shoal mount main /mnt/backup --read-only
+  shoal mount main /mnt/shoal --cache-dir /var/cache/shoal --cache 20G
   shoal mount main /mnt/shoal --meta 10.0.0.1:7400 --key-file /etc/shoal/key")]
 pub(crate) struct MountArgs {
     /// The volume
@@ -61,6 +67,8 @@ pub(crate) struct MountArgs {
     /// Memory budget of the mount
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Who encodes whole stripes
     #[arg(long, value_name = "WHO", value_enum, default_value_t = Encode::Auto)]
     encode: Encode,
@@ -148,6 +156,7 @@ fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path
     words.extend(plain.iter().filter(|(given, _)| *given).map(|(_, word)| OsString::from(word)));
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
     words.extend(["--encode".into(), args.encode.word().into()]);
+    words.extend(args.cache.words()?);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
     words.extend(["--log-level".into(), args.daemon.log_level().into()]);
     words.extend([OsString::from("--"), volume.into(), dir.into()]);
@@ -201,6 +210,7 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
     let mut options = target.client(&args.volume, args.memory, place);
     options.encode = args.encode.into();
     options.exclusive = args.exclusive;
+    options.disk_cache = args.cache.prepare(&target)?;
     let (read_only, noatime) = (args.read_only, args.noatime);
     let fuse = FuseOptions { dir: dir.clone(), threads: args.threads.into(), read_only, noatime };
     let mount = gates::fuse::mount(options, &fuse).map_err(|error| match &error {

@@ -9,6 +9,7 @@ use clap::Args;
 use gates::nfs::{Network, NfsError, NfsGate, NfsOptions};
 use serde_json::json;
 
+use crate::cache_file::CacheArgs;
 use crate::commands::mount::{check_volume, host};
 use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::gate;
@@ -60,6 +61,8 @@ pub(crate) struct NfsArgs {
     /// Memory budget of the gate, a quarter of it for requests in progress; requests that still arrive are not counted
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Threads that serve requests
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
@@ -155,6 +158,7 @@ fn start(args: &NfsArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
     let flags = [(args.read_only, "--read-only"), (args.no_root_squash, "--no-root-squash")];
     words.extend(flags.into_iter().filter(|(given, _)| *given).map(|(_, word)| word.into()));
     words.extend(["--connections".into(), args.connections.to_string().into()]);
+    words.extend(args.cache.words()?);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
     words.extend(["--log-level".into(), args.daemon.log_level().into()]);
@@ -170,6 +174,7 @@ fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
     let world = real_world()?;
     let mut client = target.client(&args.volume, args.memory, format!("{}:nfs {}", host(), args.listen()));
     client.updates_atime = !args.read_only;
+    client.disk_cache = args.cache.prepare(&target)?;
     let gate = NfsGate::start(client, options).map_err(|error| explain(error, args.listen()))?;
     let address = gate.address().to_string();
     let uri = format!("nfs://{address}/{}", args.volume);

@@ -1,5 +1,6 @@
 //! `shoal xray`: what each layer of a mount reads and writes, and which settings would save some of it.
 
+mod disk_cache;
 mod findings;
 mod layers;
 mod report;
@@ -17,13 +18,15 @@ use crate::commands::tune::place;
 use crate::output::Output;
 use crate::problem::problem;
 
+use self::disk_cache::DiskCache;
 use self::layers::Layers;
 use self::report::Report;
 
 /// Shows what each layer of a mount, or of an open file, reads and writes
 #[derive(Args)]
 #[command(after_help = "\
-Reads and writes of programs pass the layers from the top down: auto, io-cache, read-ahead, write-behind, the bricks. A row
+Reads and writes of programs pass the layers from the top down: auto, io-cache, read-ahead, disk-cache (of mounts that have
+one), write-behind, the bricks. A row
 has what enters its layer. The first row is what programs ask for, the last one what this client reads from bricks and sends
 to them. The amplification of a layer is the bytes that leave it downward, divided by the bytes that programs ask for.
 
@@ -54,8 +57,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
     let mut xray = Xray::open(&args.target)?;
     if args.once {
-        let (layers, settings) = xray.look()?;
-        show(&xray.report(layers, settings, None), "", output);
+        let (layers, cache, settings) = xray.look()?;
+        show(&xray.report(layers, cache, settings, None), "", output);
         return Ok(());
     }
     let is_terminal = std::io::stdout().is_terminal();
@@ -64,10 +67,10 @@ pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
     let (mut before, mut began) = (xray.look()?.0, Instant::now());
     for _ in 0..count {
         thread::sleep(Duration::from_secs(args.interval));
-        let (layers, settings) = xray.look()?;
+        let (layers, cache, settings) = xray.look()?;
         let (now, past) = (Instant::now(), std::mem::replace(&mut before, layers));
         let passed = before.since(&past);
-        show(&xray.report(passed, settings, Some(now - began)), clear, output);
+        show(&xray.report(passed, cache, settings, Some(now - began)), clear, output);
         began = now;
     }
     Ok(())
@@ -111,18 +114,25 @@ impl Xray {
         Ok(Xray { path, mount: mount.dir, is_file: inode.is_some(), counters, settings })
     }
 
-    /// What has entered the layers so far, and the settings in effect.
-    fn look(&mut self) -> anyhow::Result<(Layers, Contents)> {
-        let layers = Layers::parse(&self.counters.text()?).map_err(|reason| {
+    /// What has entered the layers so far, the cache on a disk, and the settings in effect.
+    fn look(&mut self) -> anyhow::Result<(Layers, Option<DiskCache>, Contents)> {
+        let text = self.counters.text()?;
+        let layers = Layers::parse(&text).map_err(|reason| {
             let remedy = format!("`shoal xray {}` for the whole mount", self.mount.display());
             problem(format!("cannot look at {}: {reason}", self.path.display()), remedy)
         })?;
-        Ok((layers, self.settings.read()?))
+        Ok((layers, DiskCache::parse(&text), self.settings.read()?))
     }
 
     /// A report about layers; `time` is that of the interval.
-    fn report(&self, layers: Layers, settings: Contents, time: Option<Duration>) -> Report {
+    fn report(
+        &self,
+        layers: Layers,
+        disk_cache: Option<DiskCache>,
+        settings: Contents,
+        time: Option<Duration>,
+    ) -> Report {
         let (path, mount, is_file) = (self.path.clone(), self.mount.clone(), self.is_file);
-        Report { path, mount, is_file, layers, settings, time }
+        Report { path, mount, is_file, layers, settings, disk_cache, time }
     }
 }

@@ -83,6 +83,7 @@ macro_rules! pages {
 pages! {
     readme "README.md"
     block "docs/guide/block.md"
+    cache "docs/guide/cache.md"
     install "docs/guide/install.md"
     lent_disks "docs/guide/lent-disks.md"
     limits "docs/guide/limits.md"

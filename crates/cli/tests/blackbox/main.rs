@@ -30,6 +30,7 @@
 //! | `paper.rs` | the experiments of a paper, in small |
 //! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
 //! | `xray.rs` | what each layer of a mount reads and writes |
+//! | `disk_cache.rs` | the cache of a mount on a local disk |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
@@ -37,6 +38,7 @@
 
 mod damage;
 mod demo;
+mod disk_cache;
 mod exclusive;
 mod exerciser;
 mod files;

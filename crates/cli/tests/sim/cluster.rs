@@ -18,6 +18,9 @@ use world::{CallError, Identity, Peers, World};
 
 /// The name of the one volume.
 pub(crate) const VOLUME: &str = "sea";
+/// The disk of a mount's cache, and its bytes.
+const CACHE: &str = "cache";
+const CACHE_BYTES: u64 = 4 << 20;
 const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 
 /// The machines, and what outlives their processes.
@@ -180,7 +183,7 @@ pub(crate) async fn map(world: &World) -> ClusterMap {
 const TUNINGS: [&str; 8] = [
     "",
     "",
-    "",
+    "io-cache=off read-ahead=off disk-cache=auto",
     "io-cache=on io-cache.page=4K",
     "io-cache=on io-cache.page=64K read-ahead=on",
     "io-cache=off read-ahead=on read-ahead.window=64K",
@@ -194,6 +197,15 @@ pub(crate) fn tune(world: &World, mount: &Mount) {
     mount.tune(tuning).expect("these are settings");
 }
 
+/// A disk for the cache of a mount, which every other mount has. It is found again by the next mount of the machine.
+async fn cache_disk(world: &World) -> Option<String> {
+    if world.random().is_multiple_of(2) {
+        return None;
+    }
+    drop(world.create_disk(CACHE, CACHE_BYTES).await);
+    Some(CACHE.to_owned())
+}
+
 impl Client {
     /// Mounts the volume on a machine.
     pub(crate) async fn mount(world: World, unstable_budget: u64, encode: Encode) -> Client {
@@ -201,6 +213,7 @@ impl Client {
             let mut options = MountOptions::new("meta:1", VOLUME, identity(Role::Client));
             options.unstable_budget = unstable_budget;
             options.encode = encode;
+            options.disk_cache = cache_disk(&world).await;
             match Mount::join(&world, options).await {
                 Ok(mount) => {
                     tune(&world, &mount);

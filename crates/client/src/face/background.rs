@@ -47,6 +47,7 @@ impl Mount {
         self.routes.lease.leave();
         self.unstable.flow.close();
         self.ahead.close();
+        self.disk_cache.iter().for_each(|cache| cache.close());
         self.zeroings.wanted.notify();
         self.atimes.flush_now.notify();
         let client = self.routes.lease.client();

@@ -5,16 +5,17 @@
 //! their full capacity. A writer that would exceed the budget waits. The budget is at most three quarters of
 //! [`MountOptions::memory_budget`] and at least four stripes. Memory outside the budget: buffers of reads in progress
 //! (each at most twice its length), a copy of each piece of several spans in flight (at most 256 KiB, 16 at a time
-//! per thread), and free pages that `types::buf` keeps.
+//! per thread), and free pages that `types::buf` keeps. The index of a cache on a disk, and what waits to be written there,
+//! take at most half of what is left beside the budget of writes.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use types::limits::{LEASE_US, PLACE_MAX};
-use types::messages::cluster::{ClientJoin, ClusterMap, ClusterStatus, MapFetch, Mode};
+use types::messages::cluster::{ClientJoin, ClientLeave, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
 use types::tuning::{Key, TuningError, Value, check_file_changes};
-use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, VolumeId};
+use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, Tuning, VolumeId};
 use world::{CallError, Peers, World};
 
 use crate::cuts::zeroing::Zeroings;
@@ -34,6 +35,7 @@ use crate::state::page_cache::PageCache;
 use crate::state::pattern::RecentBlocks;
 use crate::state::tunings::{TuningReport, Tunings};
 use crate::translators::MakeTranslator;
+use crate::translators::disk_cache::shared::{CacheFile, DiskCache, DiskCacheReport};
 use crate::translators::read_ahead::AheadQueue;
 use crate::unstable::Unstable;
 
@@ -60,6 +62,7 @@ pub struct Mount {
     pub(crate) cache_most: u64,
     pub(crate) recent: Arc<Mutex<RecentBlocks>>,
     pub(crate) ahead: Arc<AheadQueue>,
+    pub(crate) disk_cache: Option<Arc<DiskCache>>,
     /// Encodes whole stripes.
     pub(crate) coders: Arc<Coders>,
 }
@@ -82,6 +85,10 @@ impl Mount {
         mut options: MountOptions,
         translators: Vec<MakeTranslator>,
     ) -> Result<Arc<Mount>, MountError> {
+        let cache = match &options.disk_cache {
+            Some(path) => Some(CacheFile::open(world, path).await?),
+            None => None,
+        };
         let peers = Peers::new(world.clone(), options.identity.clone());
         let (meta, volume) = (options.meta.clone(), options.volume.clone());
         let wrong = |error| MountError::of(error, &meta, &volume);
@@ -110,6 +117,20 @@ impl Mount {
         let stripe = stripes.max().unwrap_or(0) as u64;
         let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
         let rest = options.memory_budget.saturating_sub(budget);
+        let loaded = match cache {
+            Some(cache) => cache.load(options.identity.cluster, joined.volume, rest / 2).await.map(Some),
+            None => Ok(None),
+        };
+        let disk_cache = match loaded {
+            Ok(cache) => cache.map(Arc::new),
+            Err(error) => {
+                let leave = ClientLeave { client: joined.client };
+                // If the service does not hear of it, the lease runs out.
+                let _ = peers.call_within(JOIN_US, &meta, Epoch::default(), &leave, Buf::empty()).await;
+                return Err(error.into());
+            }
+        };
+        let rest = rest - disk_cache.as_ref().map_or(0, |cache| cache.memory());
         let (cache_usual, ahead) =
             ((options.memory_budget / 4).min(rest / 2), (options.memory_budget / 8).min(rest / 4));
         tracing::info!(%volume, client = %joined.client, "mounted");
@@ -134,6 +155,7 @@ impl Mount {
             recent: Arc::default(),
             ahead: Arc::new(AheadQueue::new(ahead)),
             coders: Arc::default(),
+            disk_cache,
             routes,
         }))
     }
@@ -201,12 +223,23 @@ impl Mount {
     pub fn tune(&self, changes: &str) -> Result<(), TuningError> {
         let mut changed = self.tunings.levels().1;
         changed.change(changes)?;
+        self.check_disk_cache(&changed)?;
         match changed.get(Key::IoCacheSize) {
             Some(Value::Number(bytes)) if bytes > self.cache_most => {
                 Err(TuningError::Budget { bytes, most: self.cache_most })
             }
             _ => self.tunings.change_mount(changes),
         }
+    }
+
+    fn check_disk_cache(&self, changed: &Tuning) -> Result<(), TuningError> {
+        let wants = changed.get(Key::DiskCache) == Some(Value::On);
+        if wants && self.disk_cache.is_none() { Err(TuningError::NoDiskCache) } else { Ok(()) }
+    }
+
+    /// What its cache on a disk has done; `None` if it has none.
+    pub fn disk_cache(&self) -> Option<DiskCacheReport> {
+        self.disk_cache.as_ref().map(|cache| cache.report())
     }
 
     /// Changes the translators' settings of an open file of this mount, until its last handle is closed. Returns whether
@@ -216,6 +249,9 @@ impl Mount {
     /// Says which word is wrong. Then nothing has changed.
     pub fn tune_file(&self, inode: InodeId, changes: &str) -> Result<bool, TuningError> {
         check_file_changes(changes)?;
+        let mut changed = Tuning::default();
+        changed.change(changes)?;
+        self.check_disk_cache(&changed)?;
         let Some(file) = self.files.file(inode) else { return Ok(false) };
         let mut state = file.lock();
         // A file that is closed stays in the table until everything is reported.
@@ -233,7 +269,8 @@ impl Mount {
         let stripe = self.geometry().stripe() as u64;
         let mut effective = match &open {
             Some(file) => {
-                self.tunings.settings(file, file.in_kernel.load(Ordering::Relaxed)).as_tuning(stripe)
+                let settings = self.tunings.settings(file, file.in_kernel.load(Ordering::Relaxed));
+                settings.as_tuning(stripe, self.disk_cache.is_some())
             }
             None => mount.or(&volume),
         };

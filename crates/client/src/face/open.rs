@@ -87,6 +87,7 @@ impl Session {
         let (file, fresh) = self.mount.files.get_file(inode);
         let mut entered = Entered { files: &self.mount.files, file: Some(file.clone()) };
         let opening = Opening::begin(&self.modes.state);
+        let quiet = file.lock().quiet();
         let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         // If this mount has bytes of the file, it must drop them together with the service's truncation, below.
         let at_once = truncate && fresh;
@@ -107,7 +108,7 @@ impl Session {
             }
         };
         entered.file = None;
-        let mut opened = self.opened(file, attr, mode, opening, write);
+        let mut opened = self.opened(file, attr, mode, opening, write, quiet);
         if truncate && !at_once {
             let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
             let handle = self.handle(opened.handle)?;
@@ -161,7 +162,7 @@ impl Session {
         let Created { attr, mode, parent } = self.link.change(request).await?;
         let (file, _) = self.mount.files.get_file(attr.inode);
         file.lock().count_open(true);
-        Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true) })
+        Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true, None) })
     }
 
     /// Makes a file without a name in a tier, and opens it for writing. It is gone when it is closed.
@@ -178,7 +179,7 @@ impl Session {
             self.mount.files.put_file(&file);
             return Err(error);
         }
-        Ok(self.opened(file, attr, mode, opening, true))
+        Ok(self.opened(file, attr, mode, opening, true, None))
     }
 
     /// Lets a file swap its bytes' object with a copy: a file of [`Session::create_temporary`] whose bytes are stable.
@@ -199,7 +200,7 @@ impl Session {
         Ok(attr)
     }
 
-    /// Records an open in the mount's state.
+    /// Records an open in the mount's state. `quiet` is that of the file before the service was asked.
     fn opened(
         &self,
         file: Arc<OpenFile>,
@@ -207,6 +208,7 @@ impl Session {
         granted: Mode,
         opening: Opening<'_>,
         write: bool,
+        quiet: Option<u64>,
     ) -> Opened {
         let attr = self.mount.atimes.with_access(attr);
         let mut state = file.lock();
@@ -217,6 +219,7 @@ impl Session {
         if state.mode() != Mode::Alone || mode == Mode::Alone {
             state.set_mode(mode);
         }
+        state.set_version(&attr, quiet);
         tracing::debug!(inode = %file.inode, write, size = attr.size, ?mode, own = state.size, "opened");
         state.write_handles += u32::from(write);
         let attr = state.view(attr);

@@ -15,6 +15,7 @@ use crate::routes::link::Link;
 use crate::state::open_files::Handle;
 use crate::translators::atimes::Atimes;
 use crate::translators::auto::Auto;
+use crate::translators::disk_cache::DiskCacheUse;
 use crate::translators::io_cache::IoCache;
 use crate::translators::read_ahead::ReadAhead;
 use crate::translators::write_behind::WriteBehind;
@@ -77,6 +78,9 @@ impl Session {
             most: mount.cache_most,
         }));
         layers.push(Rc::new(ReadAhead { link: link.clone(), shared: mount.ahead.clone() }));
+        let cache = mount.disk_cache.clone();
+        layers
+            .extend(cache.map(|cache| Rc::new(DiskCacheUse::new(link.clone(), cache)) as Rc<dyn Translator>));
         let stack = Rc::new(Stack::new(
             layers,
             write_behind.clone(),

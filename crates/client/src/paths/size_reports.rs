@@ -14,6 +14,7 @@ use crate::error::ClientError;
 use crate::paths::Io;
 use crate::paths::write::WriteStage;
 use crate::state::open_file::{Mark, OpenFile};
+use crate::state::reports::SizeReport;
 
 /// Most files in one report.
 const BATCH_MAX: usize = 512;
@@ -85,7 +86,9 @@ impl Io {
             }
             state.growing += 1;
             let (inode, mtime) = (file.inode, state.mtime);
-            (Growing(file), SizeUpdate { inode, truncate_seq, size: end, mtime, set_time: false })
+            let update = SizeUpdate { inode, truncate_seq, size: end, mtime, set_time: false };
+            // Other writes may not be stable.
+            (Growing(file), SizeReport { update, changed: 0 })
         };
         self.grow(&[(file.clone(), update)], true).await
     }
@@ -95,21 +98,21 @@ impl Io {
         &self,
         file: &'a Arc<OpenFile>,
         stable: Option<Mark>,
-    ) -> Option<(Growing<'a>, SizeUpdate)> {
+    ) -> Option<(Growing<'a>, SizeReport)> {
         let mut state = file.lock();
         let geometry = self.link.routes.geometry_of(state.object);
-        let update = state.growth(&geometry, stable, file.inode)?;
+        let report = state.growth(&geometry, stable, file.inode)?;
         state.growing += 1;
-        Some((Growing(file), update))
+        Some((Growing(file), report))
     }
 
     pub(crate) async fn grow(
         &self,
-        updates: &[(Arc<OpenFile>, SizeUpdate)],
+        updates: &[(Arc<OpenFile>, SizeReport)],
         stable: bool,
     ) -> Result<ReportOutcome, ClientError> {
         let (client, volume) = (self.link.routes.lease.client(), self.link.routes.volume);
-        let sizes = updates.iter().map(|(_, update)| update.clone()).collect();
+        let sizes = updates.iter().map(|(_, report)| report.update.clone()).collect();
         let outcome = self.link.ask(&UpdateSizes { client, volume, sizes, stable }).await;
         let UpdateSizesReply { cut } = match outcome {
             Ok(grown) => grown,
@@ -122,14 +125,14 @@ impl Io {
         for attr in &cut {
             self.link.learn_tier_of(attr.object).await?;
         }
-        for (file, update) in updates {
-            let (inode, size) = (file.inode, update.size);
+        for (file, report) in updates {
+            let (inode, size) = (file.inode, report.update.size);
             if let Some(attr) = cut.iter().find(|attr| attr.inode == inode) {
                 tracing::debug!(%inode, size, truncate_seq = attr.truncate_seq, "a size report came after a truncation");
                 file.lock().was_truncated(attr);
             } else {
                 tracing::debug!(stage = %WriteStage::SizeReported, %inode, size, stable, "grown");
-                file.lock().has_grown(update, stable);
+                file.lock().has_grown(report, stable);
             }
         }
         Ok(if cut.is_empty() { ReportOutcome::Accepted } else { ReportOutcome::Truncated })
@@ -172,7 +175,7 @@ impl Io {
     }
 
     /// Reports durable sizes; queues the files again whose report failed.
-    async fn grow_for_good(&self, updates: &[(Arc<OpenFile>, SizeUpdate)]) {
+    async fn grow_for_good(&self, updates: &[(Arc<OpenFile>, SizeReport)]) {
         let error = match self.grow(updates, true).await {
             Ok(ReportOutcome::Accepted) => return,
             Ok(ReportOutcome::Truncated) => {
@@ -192,10 +195,13 @@ impl Io {
                     self.unstable.flow.queue_report(&one[0].0);
                 }
                 Err(error) => {
-                    tracing::warn!(inode = %one[0].1.inode, %error, "the service refuses a file's size: its last writes are lost");
-                    let mut state = one[0].0.lock();
-                    state.has_grown(&one[0].1, true);
+                    let (file, report) = &one[0];
+                    tracing::warn!(inode = %file.inode, %error, "the service refuses a file's size: its last writes are lost");
+                    let mut state = file.lock();
+                    state.was_refused(report);
                     state.wb_errors.add(error);
+                    drop(state);
+                    self.unstable.flow.queue_report(file);
                 }
             }
         }

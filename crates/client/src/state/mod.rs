@@ -4,7 +4,9 @@
 pub(crate) mod ahead;
 pub(crate) mod atime;
 pub(crate) mod coders;
+pub(crate) mod content_version;
 pub(crate) mod counters;
+pub(crate) mod disk_cache;
 pub(crate) mod gather;
 pub(crate) mod layer_counts;
 mod lock;
@@ -14,7 +16,7 @@ pub(crate) mod options;
 pub(crate) mod page_cache;
 pub(crate) mod pattern;
 pub(crate) mod piece;
-mod reports;
+pub(crate) mod reports;
 pub(crate) mod seq_tracker;
 pub(crate) mod settings;
 pub(crate) mod streams;

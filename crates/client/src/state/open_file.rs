@@ -14,6 +14,7 @@ use types::{Epoch, InodeId, ObjectId, StripeKey, Tuning};
 use world::Notify;
 
 use crate::state::ahead::Ahead;
+use crate::state::content_version::ContentVersion;
 use crate::state::gather::{Change, StripeWrites};
 use crate::state::layer_counts::FileCounts;
 use crate::state::lock;
@@ -79,6 +80,11 @@ pub(crate) struct FileState {
     pub(crate) cache_id: u64,
     /// The writes of this mount, for caches.
     pub(crate) writes: WriteLog,
+    /// Number of changes of the contents by this mount, and up to which of them the service has counted a change, durably.
+    pub(crate) changed: u64,
+    pub(super) told_changed: u64,
+    /// The contents, as the service has told them, while nobody may change them. See `content_version.rs`.
+    pub(super) version: Option<ContentVersion>,
     /// Bytes of the pages that the cache has of this file; 0 if there are none.
     pub(crate) page: u64,
     /// Last change of the contents.
@@ -154,6 +160,9 @@ impl OpenFile {
             generation: 0,
             cache_id,
             writes: WriteLog::default(),
+            changed: 0,
+            told_changed: 0,
+            version: None,
             page: 0,
             mtime: 0,
             atime: 0,
@@ -230,6 +239,7 @@ impl FileState {
     pub(crate) fn invalidate(&mut self) {
         self.generation += 1;
         self.page = 0;
+        self.version = None;
     }
 
     /// The present contents, if bytes of them may be cached: while no other client may write.

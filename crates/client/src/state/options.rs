@@ -27,6 +27,8 @@ pub struct MountOptions {
     /// The user of an exclusive mount sets the files' times: only [`Session::setattr`](crate::Session::setattr) changes
     /// them, not a write.
     pub keeps_times: bool,
+    /// The file of its cache on a local disk, which exists and has the size of the cache; `None` for no such cache.
+    pub disk_cache: Option<String>,
     /// Reads update access times.
     pub updates_atime: bool,
     /// Where the volume is mounted, for people to read; cut to [`PLACE_MAX`](types::limits::PLACE_MAX) bytes.
@@ -45,6 +47,7 @@ impl MountOptions {
             encode: Encode::default(),
             exclusive: false,
             keeps_times: false,
+            disk_cache: None,
             updates_atime: true,
             place: String::new(),
         }

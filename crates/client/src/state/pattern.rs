@@ -1,6 +1,6 @@
 //! What kind of work is done on an open file, from its last reads.
 
-use crate::state::settings::Choice;
+use crate::state::settings::{Choice, DiskCaching};
 use crate::state::streams::{Step, Streams};
 
 /// Reads that are looked at.
@@ -149,7 +149,15 @@ impl Pattern {
                 is_read_again && (page < PAGE_MAX || self.rereads)
             }
         };
-        Choice { io_cache, page, read_ahead: self.class != Class::Random && !in_kernel, window: WINDOW }
+        let is_scan = self.class == Class::Sequential && !self.rereads;
+        let disk_cache = if is_scan { DiskCaching::UnlessLarge } else { DiskCaching::On };
+        Choice {
+            io_cache,
+            page,
+            disk_cache,
+            read_ahead: self.class != Class::Random && !in_kernel,
+            window: WINDOW,
+        }
     }
 }
 

@@ -7,6 +7,17 @@ use types::{Geometry, InodeId};
 use crate::state::gather::StripeWrites;
 use crate::state::open_file::{FileState, Mark};
 
+/// The time of a report that does not set the time: earlier than any that was set.
+const NO_TIME: i64 = i64::MIN;
+
+/// A report of a file's size and time. Every durable one counts as a change of the contents.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SizeReport {
+    pub(crate) update: SizeUpdate,
+    /// All changes up to this one were stable when the report was made.
+    pub(crate) changed: u64,
+}
+
 impl FileState {
     /// Whether all bytes are stable and all reports are done.
     pub(crate) fn is_clean(&self) -> bool {
@@ -62,7 +73,13 @@ impl FileState {
 
     /// Whether the service has stored size and time durably, as far as this mount must report them.
     pub(crate) fn is_reported(&self) -> bool {
-        self.mtime_durable && self.own_end() <= self.durable_size
+        self.mtime_durable && self.own_end() <= self.durable_size && !self.owes_change()
+    }
+
+    /// Whether the service must still count a change by this mount. The times of two changes may be the same, or set by
+    /// somebody, and tell nothing about this.
+    fn owes_change(&self) -> bool {
+        self.told_changed < self.changed
     }
 
     /// End of the bytes whose size only this mount can report.
@@ -93,16 +110,26 @@ impl FileState {
         geometry: &Geometry,
         stable: Option<Mark>,
         inode: InodeId,
-    ) -> Option<SizeUpdate> {
+    ) -> Option<SizeReport> {
         if self.writeback_paused || self.fenced {
             return None;
         }
         let (truncate_seq, mtime, set_time) = (self.truncate_seq, self.mtime, self.mtime_set);
-        let tell = |size| Some(SizeUpdate { inode, truncate_seq, size, mtime, set_time });
+        let is_stable = self.is_stable();
+        let changed = if is_stable { self.changed } else { self.told_changed };
+        let tell = |size| {
+            Some(SizeReport { update: SizeUpdate { inode, truncate_seq, size, mtime, set_time }, changed })
+        };
+        // Nothing but the change is left to report.
+        let owes_change = stable.is_some() && is_stable && self.owes_change();
+        let tell_change = || {
+            let update = SizeUpdate { inode, truncate_seq, size: 0, mtime: NO_TIME, set_time: false };
+            owes_change.then_some(SizeReport { update, changed })
+        };
         if self.mode != Mode::Alone && (stable.is_none() || self.owed_end <= self.durable_size) {
             // Another client may have truncated the file since. Every write has already reported its own end
             // (write-through).
-            return if self.mtime_durable || !self.is_stable() { None } else { tell(0) };
+            return if self.mtime_durable || !is_stable { tell_change() } else { tell(0) };
         }
         let Some(mark) = stable else {
             return if self.size > self.reported_size || !self.mtime_reported {
@@ -118,7 +145,7 @@ impl FileState {
         let own = self.own_end();
         let end = unstable.map_or(own, |first| first.max(marked).min(own));
         let only_time = !self.mtime_durable && unstable.is_none();
-        if end > self.durable_size || only_time { tell(end.max(self.durable_size)) } else { None }
+        if end > self.durable_size || only_time { tell(end.max(self.durable_size)) } else { tell_change() }
     }
 
     /// Sets the time of the last change, as the mount's user demands. The next report carries it.
@@ -138,7 +165,8 @@ impl FileState {
     }
 
     /// The service has accepted a report.
-    pub(crate) fn has_grown(&mut self, update: &SizeUpdate, stable: bool) {
+    pub(crate) fn has_grown(&mut self, report: &SizeReport, stable: bool) {
+        let update = &report.update;
         if update.truncate_seq != self.truncate_seq {
             return;
         }
@@ -148,7 +176,14 @@ impl FileState {
             self.durable_size = self.durable_size.max(update.size);
             self.mtime_durable |= update.mtime == self.mtime;
             self.mtime_set &= !self.mtime_durable;
+            self.told_changed = self.told_changed.max(report.changed);
         }
+    }
+
+    /// The service refuses a report, and always will. The change is reported alone, unless the report was that.
+    pub(crate) fn was_refused(&mut self, report: &SizeReport) {
+        let changed = if report.update.mtime == NO_TIME { report.changed } else { 0 };
+        self.has_grown(&SizeReport { changed, ..report.clone() }, true);
     }
 
     /// The service has ignored a report, because the file was truncated after the report was made; `attr` is new.
@@ -261,12 +296,12 @@ mod tests {
         let mut state = file.lock();
         state.adopt(&attr(0, 0));
         (state.mode, state.size) = (Mode::Alone, 70);
-        let update = state.growth(&geometry(), Some(Mark::default()), InodeId(5)).expect("it has grown");
-        assert_eq!((update.size, update.truncate_seq), (70, 0));
+        let report = state.growth(&geometry(), Some(Mark::default()), InodeId(5)).expect("it has grown");
+        assert_eq!((report.update.size, report.update.truncate_seq), (70, 0));
         state.was_truncated(&attr(10, 1));
-        state.has_grown(&update, true);
+        state.has_grown(&report, true);
         let again = state.growth(&geometry(), Some(Mark::default()), InodeId(5)).expect("not told yet");
-        assert_eq!((again.size, again.truncate_seq), (70, 1));
+        assert_eq!((again.update.size, again.update.truncate_seq), (70, 1));
         state.has_grown(&again, true);
         assert_eq!(state.growth(&geometry(), Some(Mark::default()), InodeId(5)), None);
     }
@@ -279,9 +314,9 @@ mod tests {
         state.adopt(&attr(10, 0));
         assert!(!state.is_reported());
         let mark = state.mark();
-        let update = state.growth(&geometry(), Some(mark), InodeId(5)).expect("it is owed");
-        assert_eq!((update.size, update.truncate_seq), (70, 0));
-        state.has_grown(&update, true);
+        let report = state.growth(&geometry(), Some(mark), InodeId(5)).expect("it is owed");
+        assert_eq!((report.update.size, report.update.truncate_seq), (70, 0));
+        state.has_grown(&report, true);
         assert!(state.is_reported());
         assert_eq!(state.growth(&geometry(), Some(mark), InodeId(5)), None);
     }
@@ -293,5 +328,39 @@ mod tests {
         state.adopt(&attr(10, 1));
         assert!(state.is_reported());
         assert_eq!(state.growth(&geometry(), Some(Mark::default()), InodeId(5)), None);
+    }
+
+    /// What vouches for bytes that are kept is the count of changes, and no time.
+    #[test]
+    fn every_change_is_counted_whatever_the_times_are() {
+        let file = OpenFile::new(InodeId(5), 0);
+        let mut state = file.lock();
+        (state.mode, state.size, state.durable_size, state.mtime, state.users) = (Mode::Alone, 70, 70, 9, 1);
+        let tell = |state: &FileState| state.growth(&geometry(), Some(Mark::default()), InodeId(5));
+        // A write over present bytes that leaves the time as it is.
+        state.changed += 1;
+        assert!(!state.is_reported() && !state.may_close() && state.has_unreported());
+        let report = tell(&state).expect("a change");
+        assert_eq!((report.update.size, report.update.mtime, report.update.set_time), (0, NO_TIME, false));
+        // Another one while the report is on its way, at the same time by the clock.
+        state.changed += 1;
+        state.has_grown(&report, true);
+        assert!(!state.is_reported(), "the second one is not counted");
+        let report = tell(&state).expect("a change");
+        state.has_grown(&report, true);
+        assert!(state.is_reported() && tell(&state).is_none());
+        // Bytes that are not stable: nothing is told before they are.
+        state.changed += 1;
+        state.unstable.insert(1);
+        assert_eq!(tell(&state), None);
+        state.mtime_durable = false;
+        let early = tell(&state).expect("the time");
+        state.has_grown(&early, true);
+        assert!(!state.is_reported());
+        state.unstable.clear();
+        state.mode = Mode::Shared;
+        let report = tell(&state).expect("a change");
+        state.was_refused(&report);
+        assert!(state.is_reported(), "nothing else can be done");
     }
 }

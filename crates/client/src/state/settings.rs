@@ -8,10 +8,24 @@ use types::tuning::{Key, Value};
 pub struct Settings {
     /// Bytes of a page of io-cache; `None` if it is off.
     pub io_cache: Option<u64>,
+    /// What the cache on a disk does, if the mount has one.
+    pub disk_cache: DiskCaching,
     /// Most bytes that read-ahead fetches ahead of a reader; `None` if it is off.
     pub read_ahead: Option<u64>,
     /// How write-behind gathers; `None` if it is off.
     pub write_behind: Option<Gathering>,
+}
+
+/// What the cache on a disk does with a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskCaching {
+    /// Nothing.
+    Off,
+    /// Answers what it has, and adds the rest if the file is not larger than half of the cache: a program that reads large
+    /// files once, from one end to the other, would only wear the disk out.
+    UnlessLarge,
+    /// Answers what it has, and adds the rest.
+    On,
 }
 
 /// How long and how much write-behind gathers.
@@ -35,14 +49,19 @@ impl Gathering {
 pub(crate) struct Choice {
     pub(crate) io_cache: bool,
     pub(crate) page: u64,
+    pub(crate) disk_cache: DiskCaching,
     pub(crate) read_ahead: bool,
     pub(crate) window: u64,
 }
 
 impl Settings {
     /// Of a request that has not yet come to the translator which settles them.
-    pub(crate) const UNSETTLED: Settings =
-        Settings { io_cache: None, read_ahead: None, write_behind: Some(Gathering::AUTO) };
+    pub(crate) const UNSETTLED: Settings = Settings {
+        io_cache: None,
+        disk_cache: DiskCaching::Off,
+        read_ahead: None,
+        write_behind: Some(Gathering::AUTO),
+    };
 
     /// The settings made, completed by a choice.
     pub(crate) fn resolve(made: &Tuning, choice: Choice) -> Settings {
@@ -62,16 +81,24 @@ impl Settings {
         let gathering = Gathering { size: number(Key::WriteBehindSize, Gathering::AUTO.size), age_us };
         Settings {
             io_cache: is_on(Key::IoCache, choice.io_cache).then(|| number(Key::IoCachePage, choice.page)),
+            disk_cache: match made.get(Key::DiskCache) {
+                Some(Value::On) => DiskCaching::On,
+                Some(Value::Off) => DiskCaching::Off,
+                _ => choice.disk_cache,
+            },
             read_ahead: is_on(Key::ReadAhead, choice.read_ahead)
                 .then(|| number(Key::ReadAheadWindow, choice.window)),
             write_behind: is_on(Key::WriteBehind, true).then_some(gathering),
         }
     }
 
-    /// The same as settings that somebody could have made.
-    pub(crate) fn as_tuning(&self, stripe: u64) -> Tuning {
+    /// The same as settings that somebody could have made, at a mount with or without a cache on a disk.
+    pub(crate) fn as_tuning(&self, stripe: u64, has_disk_cache: bool) -> Tuning {
         let mut tuning = Tuning::default();
         let mut put = |key, on: bool| tuning.set(key, Some(if on { Value::On } else { Value::Off }));
+        if has_disk_cache {
+            put(Key::DiskCache, self.disk_cache != DiskCaching::Off);
+        }
         put(Key::IoCache, self.io_cache.is_some());
         put(Key::ReadAhead, self.read_ahead.is_some());
         put(Key::WriteBehind, self.write_behind.is_some());
@@ -93,7 +120,13 @@ impl Settings {
 mod tests {
     use super::*;
 
-    const CHOICE: Choice = Choice { io_cache: true, page: 4096, read_ahead: false, window: 1 << 20 };
+    const CHOICE: Choice = Choice {
+        io_cache: true,
+        page: 4096,
+        disk_cache: DiskCaching::On,
+        read_ahead: false,
+        window: 1 << 20,
+    };
 
     #[test]
     fn what_was_set_counts_before_what_was_chosen() {
@@ -104,7 +137,7 @@ mod tests {
         let settings = Settings::resolve(&Tuning::default(), CHOICE);
         assert_eq!((settings.io_cache, settings.read_ahead), (Some(4096), None));
         assert_eq!(
-            settings.as_tuning(1 << 21).to_string(),
+            settings.as_tuning(1 << 21, false).to_string(),
             "io-cache=on io-cache.page=4K read-ahead=off write-behind=on write-behind.size=2M write-behind.age=1000ms"
         );
     }

@@ -7,6 +7,7 @@
 //!     auto ........................ settings of this request, from what the file's reads look like
 //!     io-cache .................... pages that were read, for the next read
 //!     read-ahead .................. bytes that a reader will ask for
+//!     disk-cache .................. bytes that were read, on a local disk; only of mounts that have one
 //!     write-behind ................ gathers writes and sends them later; the end of the stack
 //!        |
 //!     paths/ ...................... the bricks
@@ -19,6 +20,7 @@
 
 pub(crate) mod atimes;
 pub(crate) mod auto;
+pub(crate) mod disk_cache;
 pub(crate) mod io_cache;
 pub(crate) mod read_ahead;
 mod stack;

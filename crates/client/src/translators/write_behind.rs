@@ -157,8 +157,9 @@ impl WriteBehind {
         Some(state.order)
     }
 
-    /// Sets the time of the last change to now.
+    /// Counts a change of the contents, and sets the time of the last one to now.
     fn touch(&self, state: &mut FileState) {
+        state.changed += 1;
         if !self.link.routes.options.keeps_times {
             state.mtime = self.link.world.wall();
             state.mtime_reported = false;

@@ -191,7 +191,7 @@ fn either(seed: u64) -> Encode {
     if seed.is_multiple_of(2) { Encode::Client } else { Encode::Primary }
 }
 
-fn cases(usual: u32) -> ProptestConfig {
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
     let cases = std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }

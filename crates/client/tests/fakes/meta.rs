@@ -168,6 +168,12 @@ impl Known {
     pub fn fence(&mut self, client: ClientId) {
         self.clients.remove(&client);
         self.announced.remove(&client);
+        // It may have changed bytes without a report.
+        for ((inode, c), (_, writers)) in &self.opens {
+            if let Some(file) = self.files.get_mut(inode).filter(|_| *c == client && *writers > 0) {
+                file.changes += 1;
+            }
+        }
         self.opens.retain(|(_, c), _| *c != client);
         self.modes.retain(|(_, c), _| *c != client);
         self.recalls.retain(|(_, c), _| *c != client);

@@ -23,8 +23,12 @@ pub(super) fn text(mount: &Mount) -> String {
         ("unstable_bytes", counters.unstable_bytes),
         ("cache_bytes", counters.cache_bytes),
     ];
+    let cache = mount.disk_cache().map(|cache| {
+        let reason = cache.reason.map(|reason| format!("disk_cache_reason {reason}\n")).unwrap_or_default();
+        format!("disk_cache {}\n{reason}disk_cache_bytes {}\n", cache.state, cache.bytes)
+    });
     // Times in microseconds: on the clock, and of the thread itself.
     let turn = |turn: LongTurn| format!("longest_turn {} {} {}\n", turn.wall_us, turn.cpu_us, turn.task);
     let turns = world::turns::longest().into_iter().map(turn);
-    lines.into_iter().map(|(name, value)| format!("{name} {value}\n")).chain(turns).collect()
+    lines.into_iter().map(|(name, value)| format!("{name} {value}\n")).chain(cache).chain(turns).collect()
 }

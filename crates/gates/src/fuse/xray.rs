@@ -3,10 +3,12 @@
 //! A read shows a line for each layer, from the top down: `layer NAME reads N read_bytes N writes N written_bytes N`. The
 //! first layer is entered by what programs ask for. The last one, `bricks`, is what went to bricks.
 //!
+//! A mount with a cache on a disk has a line for it: `disk-cache-state STATE bytes N bytes_most N hits N ... reason TEXT`.
+//!
 //! After a write of `file INODE`, reads through the same handle show this open file. If it is closed, they show a line
 //! `error TEXT`, as after a write that has failed.
 
-use client::{LayerCounters, Mount};
+use client::{DiskCacheReport, LayerCounters, Mount};
 use types::InodeId;
 
 use super::control_handles::ControlHandles;
@@ -32,11 +34,15 @@ impl XrayHandles {
         let read = |handle: &mut XrayHandle| {
             if start {
                 let layers = match &handle.shown {
-                    None => Ok(mount.layer_counters()),
-                    Some(Ok(inode)) => mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode)),
+                    None => Ok((mount.layer_counters(), mount.disk_cache())),
+                    Some(Ok(inode)) => {
+                        let layers = mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode));
+                        layers.map(|layers| (layers, None))
+                    }
                     Some(Err(error)) => Err(error.clone()),
                 };
-                handle.text = layers.map_or_else(|error| format!("error {error}\n"), |layers| text(&layers));
+                handle.text = layers
+                    .map_or_else(|error| format!("error {error}\n"), |(layers, cache)| text(&layers, cache));
             }
             handle.text.clone()
         };
@@ -66,14 +72,32 @@ fn not_open(inode: InodeId) -> String {
     format!("inode {} is not open at this mount; a file is counted while it is open", inode.0)
 }
 
-fn text(layers: &[LayerCounters]) -> String {
+fn text(layers: &[LayerCounters], cache: Option<DiskCacheReport>) -> String {
     let line = |layer: &LayerCounters| {
         let LayerCounters { name, reads, read_bytes, writes, written_bytes } = layer;
         format!(
             "layer {name} reads {reads} read_bytes {read_bytes} writes {writes} written_bytes {written_bytes}\n"
         )
     };
-    layers.iter().map(line).collect()
+    layers.iter().map(line).chain(cache.map(cache_line)).collect()
+}
+
+fn cache_line(cache: DiskCacheReport) -> String {
+    let numbers = [
+        ("bytes", cache.bytes),
+        ("bytes_most", cache.bytes_most),
+        ("hits", cache.hits),
+        ("hit_bytes", cache.hit_bytes),
+        ("misses", cache.misses),
+        ("missed_bytes", cache.missed_bytes),
+        ("damaged", cache.damaged),
+        ("filled_bytes", cache.filled_bytes),
+        ("skipped_bytes", cache.skipped_bytes),
+    ];
+    let numbers: String = numbers.into_iter().map(|(name, number)| format!(" {name} {number}")).collect();
+    let reason =
+        cache.reason.map(|reason| format!(" reason {}", reason.replace('\n', " "))).unwrap_or_default();
+    format!("disk-cache-state {}{numbers}{reason}\n", cache.state)
 }
 
 #[cfg(test)]
@@ -94,6 +118,13 @@ mod tests {
         let bricks = LayerCounters { name: "bricks", ..LayerCounters::default() };
         let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
                         layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
-        assert_eq!(text(&[auto, bricks]), expected);
+        assert_eq!(text(&[auto, bricks], None), expected);
+        let reason = Some("it is\ngone".to_owned());
+        let cache = DiskCacheReport { state: "off", reason, hits: 5, ..DiskCacheReport::default() };
+        assert_eq!(
+            text(&[], Some(cache)),
+            "disk-cache-state off bytes 0 bytes_most 0 hits 5 hit_bytes 0 misses 0 missed_bytes 0 damaged 0 \
+             filled_bytes 0 skipped_bytes 0 reason it is gone\n"
+        );
     }
 }

@@ -204,6 +204,7 @@ impl Cluster {
         writes.insert(keys::volume(id), Some(to_value(&record)));
         writes.insert(keys::tuning(id), None);
         writes.insert(keys::tiers(id), None);
+        writes.insert(keys::all_changed(id), None);
         let before = self.deleted.insert(id, record);
         assert!(before.is_none(), "bricks would never be asked to purge the bytes of the older volume");
         self.publish([Changed::Volume(id)], &mut writes);

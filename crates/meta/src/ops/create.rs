@@ -29,7 +29,7 @@ pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Created, Ref
         txn.effect(Effect::Opened(place, request.caller.client));
     }
     let mode = if request.open { Mode::Alone } else { Mode::Shared };
-    Ok(Created { attr: inode.attr(place.1), mode, parent: parent.attr() })
+    Ok(Created { attr: txn.durable_attr(place, &inode), mode, parent: parent.attr() })
 }
 
 /// The owner and mode of a new inode in a directory. A directory with the set-group bit passes its group on; a new

@@ -2,8 +2,9 @@
 
 use types::limits::{FILE_SIZE_MAX, SIZE_UPDATES_MAX};
 use types::messages::names::{SizeUpdate, UpdateSizes, UpdateSizesReply};
-use types::{ClientId, Refusal};
+use types::{ClientId, Refusal, VolumeId};
 
+use crate::keys;
 use crate::kv::Txn;
 use crate::records::Inode;
 use crate::volatile::{Effect, Growth};
@@ -76,6 +77,31 @@ fn keep(txn: &mut Txn<'_>, place: VolumeInode, mut inode: Inode, update: &SizeUp
     if txn.volatile().growth(place, &inode).is_some_and(|growth| growth.size <= inode.size) {
         txn.effect(Effect::Settled(place));
     }
+}
+
+/// Counts a change of files that a lost client had open for writing: it may have changed bytes without a report.
+pub(crate) fn count_changes(txn: &mut Txn<'_>, files: &[VolumeInode]) -> Result<(), Refusal> {
+    for &place in files {
+        match txn.inode(place) {
+            Ok(mut inode) => {
+                inode.changes += 1;
+                txn.put_inode(place, &inode);
+            }
+            Err(Refusal::Stale) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(())
+}
+
+/// Counts a change of all files of a volume, in one step: a client is lost, and the service has restarted and does not
+/// know which of them the client had open for writing.
+pub(crate) fn count_change_of_all(txn: &mut Txn<'_>, volume: VolumeId) -> Result<(), Refusal> {
+    let key = keys::all_changed(volume);
+    let count = txn.get::<u64>(&key)?.unwrap_or(0) + 1;
+    txn.put(key, &count);
+    txn.effect(Effect::AllChanged(volume, count));
+    Ok(())
 }
 
 /// Forgets the unstable growth that a lost client has reported for these files. The bricks may hold bytes of it, so

@@ -26,5 +26,5 @@ pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: VolumeInode, now: i64) ->
 
     truncate::truncate(txn, place, &mut inode, 0, 0, now)?;
     txn.put_inode(place, &inode);
-    Ok(inode.attr(place.1))
+    Ok(txn.durable_attr(place, &inode))
 }

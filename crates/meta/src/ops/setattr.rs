@@ -30,6 +30,6 @@ pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply,
     inode.ctime = request.now.max(inode.ctime);
     txn.put_inode(place, &inode);
     // A new size replaces the growth that was reported before it.
-    let attr = if request.size.is_some() { inode.attr(place.1) } else { txn.attr(place, &inode) };
+    let attr = if request.size.is_some() { txn.durable_attr(place, &inode) } else { txn.attr(place, &inode) };
     Ok(AttrReply { attr })
 }

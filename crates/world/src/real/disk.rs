@@ -75,10 +75,41 @@ struct Inner {
     /// Until then writes go through the ring.
     around_until: Cell<Option<Instant>>,
     /// An exclusive claim on a block device, so that it cannot be mounted meanwhile.
-    _claim: Option<File>,
+    _claim: Option<Arc<File>>,
+}
+
+/// What other threads need to use a disk too.
+#[derive(Clone)]
+pub(crate) struct SharedDisk {
+    file: Arc<OwnedFd>,
+    path: String,
+    len: u64,
+    reads: Way,
+    claim: Option<Arc<File>>,
+}
+
+impl SharedDisk {
+    /// The disk for this thread. Its writes never block the thread.
+    pub(crate) fn disk(&self) -> Disk {
+        let SharedDisk { file, path, len, reads, claim } = self.clone();
+        let (reads, writes) = (Cell::new(reads), Cell::new(Way::Ring));
+        let inner = Inner { file, path, len, reads, writes, around_until: Cell::new(None), _claim: claim };
+        Disk { inner: Rc::new(inner) }
+    }
 }
 
 impl Disk {
+    pub(crate) fn shared(&self) -> SharedDisk {
+        let Inner { file, path, len, reads, _claim: claim, .. } = &*self.inner;
+        SharedDisk {
+            file: file.clone(),
+            path: path.clone(),
+            len: *len,
+            reads: reads.get(),
+            claim: claim.clone(),
+        }
+    }
+
     pub(super) fn open(path: &str) -> io::Result<Disk> {
         let open = || {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -116,7 +147,7 @@ impl Disk {
                 "it is neither a file nor a block device",
             ));
         }
-        let claim = if kind.is_block_device() { Some(claim(path)?) } else { None };
+        let claim = if kind.is_block_device() { Some(Arc::new(claim(path)?)) } else { None };
         let len = file.seek(SeekFrom::End(0))?;
         let in_memory = kind.is_file() && fstatfs(&file)?.f_type as i64 == TMPFS_MAGIC;
         let reads = Cell::new(if in_memory { Way::Plain } else { Way::NoWait });

@@ -334,6 +334,26 @@ fn a_disk_ends_where_it_ends() {
 }
 
 #[test]
+fn a_disk_is_shared_by_threads_and_locked_while_any_has_it() {
+    on_each_disk("shared", |world, path| async move {
+        let disk = world.create_disk(&path, 1 << 20).await.unwrap();
+        let shared = disk.shared();
+        drop(disk);
+        assert_eq!(world.open_disk(&path).await.err().unwrap().kind(), ErrorKind::WouldBlock);
+        let other = thread::spawn(move || {
+            let disk = shared.disk();
+            World::new().unwrap().block_on("other", async {
+                disk.write(5000, vec![Buf::copy_of(b"shoal")]).await.unwrap();
+                (disk.len(), disk.read(5000, 5).await.unwrap().to_vec())
+            })
+        });
+        assert_eq!(other.join().unwrap(), (1 << 20, b"shoal".to_vec()));
+        let disk = world.open_disk(&path).await.unwrap();
+        assert_eq!(*disk.read(5000, 5).await.unwrap(), *b"shoal");
+    });
+}
+
+#[test]
 fn a_disk_has_one_owner() {
     on_each_disk("owner", |world, path| async move {
         let disk = world.create_disk(&path, 4096).await.unwrap();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
 use types::limits::BLOCK;
 use types::{Buf, BufMut};
@@ -30,6 +31,9 @@ pub(super) struct File {
     len: u64,
     /// The number of the holder that has it open; 0 if none.
     holder: Cell<u64>,
+    /// How many handles that holder has, and whether others share its disk.
+    handles: Cell<u32>,
+    shared: RefCell<Weak<()>>,
     cached: RefCell<Sparse>,
     durable: RefCell<Sparse>,
     /// Writes that are in `cached` and not yet in `durable`. The first one has the number `log_start`.
@@ -55,6 +59,8 @@ impl Disks {
             name: path.to_owned(),
             len,
             holder: Cell::new(0),
+            handles: Cell::new(0),
+            shared: RefCell::default(),
             cached: RefCell::default(),
             durable: RefCell::default(),
             log: RefCell::default(),
@@ -75,9 +81,11 @@ impl Disks {
     /// Opens a file for one holder.
     pub(super) fn open(&self, node: u32, path: &str) -> io::Result<(Rc<File>, u64)> {
         let file = self.find(node, path).ok_or(io::ErrorKind::NotFound)?;
-        if file.holder.get() != 0 {
+        if file.is_held() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        file.handles.set(0);
+        *file.shared.borrow_mut() = Weak::new();
         self.holders.set(self.holders.get() + 1);
         file.holder.set(self.holders.get());
         Ok((file, self.holders.get()))
@@ -95,6 +103,10 @@ impl Disks {
 }
 
 impl File {
+    fn is_held(&self) -> bool {
+        self.holder.get() != 0 && (self.handles.get() > 0 || self.shared.borrow().upgrade().is_some())
+    }
+
     fn write(&self, now: u64, offset: u64, parts: Vec<Buf>) {
         if let Some(recording) = &*self.recording.borrow() {
             recording.wrote(offset, &parts);
@@ -184,7 +196,7 @@ impl File {
 
     /// Replaces all bytes.
     pub(super) fn restore(&self, image: &DiskImage) {
-        assert_eq!(self.holder.get(), 0, "nobody has the disk open");
+        assert!(!self.is_held(), "nobody has the disk open");
         self.log_start.set(self.log_end());
         self.log.borrow_mut().clear();
         *self.cached.borrow_mut() = image.0.clone();
@@ -269,6 +281,26 @@ fn write_sectors(to: &mut Sparse, sector_bytes: u64, offset: u64, bytes: &Buf, c
     to.write(run, &bytes.slice((run - offset) as usize..bytes.len()));
 }
 
+/// What others of a node need to use a disk too.
+#[derive(Clone)]
+pub(crate) struct SharedDisk {
+    pub(super) path: String,
+    lock: Arc<()>,
+}
+
+impl Disks {
+    /// The disk of `shared`, and its holder. Fails if the node has died since it was opened.
+    pub(super) fn open_shared(&self, node: u32, shared: &SharedDisk) -> io::Result<(Rc<File>, u64)> {
+        let file = self.find(node, &shared.path).ok_or(io::ErrorKind::NotFound)?;
+        let is_its = file.shared.borrow().ptr_eq(&Arc::downgrade(&shared.lock));
+        if file.holder.get() == 0 || !is_its {
+            return dead();
+        }
+        let holder = file.holder.get();
+        Ok((file, holder))
+    }
+}
+
 /// A disk opened by one life of a node.
 #[derive(Clone)]
 pub(crate) struct Disk(Rc<Handle>);
@@ -284,14 +316,22 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.file.holder.get() == self.holder {
-            self.file.holder.set(0);
+            self.file.handles.set(self.file.handles.get() - 1);
         }
     }
 }
 
 impl Disk {
     pub(super) fn new(state: Rc<State>, node: u32, life: u32, file: Rc<File>, holder: u64) -> Disk {
+        file.handles.set(file.handles.get() + 1);
         Disk(Rc::new(Handle { state, node, life, file, holder }))
+    }
+
+    pub(crate) fn shared(&self) -> SharedDisk {
+        let mut shared = self.0.file.shared.borrow_mut();
+        let lock = shared.upgrade().unwrap_or_default();
+        *shared = Arc::downgrade(&lock);
+        SharedDisk { path: self.0.file.name.clone(), lock }
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -36,7 +36,8 @@
 //!
 //! **Guaranteed**, because the real machine guarantees it: frames of one connection arrive whole, in order and once,
 //! or the connection breaks; a sector is written whole or not at all; a write that ended before a sync began is
-//! durable when the sync succeeds; a new file stays, with its length; only one holder can open a disk.
+//! durable when the sync succeeds; a new file stays, with its length; only one holder can open a disk, and may
+//! share it.
 //!
 //! **Not injected**: reads torn by an overlapping write, memory running out, a wall clock that jumps.
 
@@ -60,5 +61,5 @@ pub use options::SimOptions;
 pub use recording::{DiskEvent, DiskImage, Recording};
 pub use simulation::Simulation;
 
-pub(crate) use disk::Disk;
+pub(crate) use disk::{Disk, SharedDisk};
 pub(crate) use world::{Conn, Listener, Receiver, Sender, StreamReceiver, World};

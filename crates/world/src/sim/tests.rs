@@ -338,6 +338,30 @@ fn a_disk_that_is_in_use_is_waited_for_and_not_for_ever() {
 }
 
 #[test]
+fn a_shared_disk_is_locked_until_nobody_has_it() {
+    let sim = calm(10);
+    let world = sim.node("a");
+    sim.block_on("driver", async {
+        let refused = async || world.open_disk("d").await.err().map(|e| e.kind());
+        let disk = world.create_disk("d", LEN as u64).await.unwrap();
+        let shared = disk.shared().unwrap();
+        drop(disk);
+        assert_eq!(refused().await, Some(ErrorKind::WouldBlock), "somebody may still open it");
+        let disk = world.disk_of(&shared).unwrap();
+        drop(shared);
+        assert_eq!(refused().await, Some(ErrorKind::WouldBlock));
+        disk.write(100, filled(9, 50)).await.unwrap();
+        drop(disk);
+        let shared = world.open_disk("d").await.expect("it is free").shared().unwrap();
+        assert_eq!(world.disk_of(&shared).unwrap().read(100, 50).await.unwrap()[..], [9; 50]);
+        sim.kill("a");
+        assert!(world.disk_of(&shared).is_err(), "a dead process has no disks");
+        assert!(sim.node("a").open_disk("d").await.is_ok());
+        assert!(sim.node("a").disk_of(&shared).is_err(), "nor has the next one its");
+    });
+}
+
+#[test]
 fn a_killed_process_leaves_the_page_cache() {
     let sim = calm(8);
     let world = sim.node("a");

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use types::Buf;
 use types::wire::HEADER_LEN;
 
-use super::disk::Disk;
+use super::disk::{Disk, SharedDisk};
 use super::net::{Arrival, LinkEnd};
 use super::state::{State, dead};
 use crate::Frame;
@@ -171,6 +171,12 @@ impl World {
     pub(crate) async fn open_disk(&self, path: &str) -> io::Result<Disk> {
         self.check()?;
         let (file, holder) = self.state.disks.borrow().open(self.node, path)?;
+        Ok(Disk::new(self.state.clone(), self.node, self.life, file, holder))
+    }
+
+    pub(crate) fn disk_of(&self, shared: &SharedDisk) -> io::Result<Disk> {
+        self.check()?;
+        let (file, holder) = self.state.disks.borrow().open_shared(self.node, shared)?;
         Ok(Disk::new(self.state.clone(), self.node, self.life, file, holder))
     }
 

@@ -22,8 +22,10 @@ const WINDOW: u64 = 8 << 20;
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Finding {
     pub(super) sentence: String,
-    /// The setting that changes it. `None` if nothing is wrong.
+    /// The setting that changes it, if one does.
     pub(super) setting: Option<String>,
+    /// It should be otherwise.
+    pub(super) is_wrong: bool,
 }
 
 /// All findings.
@@ -31,7 +33,8 @@ pub(super) fn findings(layers: &Layers, settings: &Contents) -> Vec<Finding> {
     let made = settings.file.or(&settings.mount).or(&settings.volume);
     let all = [
         page(layers, &settings.effective),
-        cached(layers),
+        cached(layers, "io-cache"),
+        cached(layers, "disk-cache"),
         not_cached(layers, settings, &made),
         sequential(layers, settings, &made),
         ahead(layers, &settings.effective),
@@ -41,7 +44,7 @@ pub(super) fn findings(layers: &Layers, settings: &Contents) -> Vec<Finding> {
 }
 
 fn wrong(sentence: String, setting: impl Into<String>) -> Option<Finding> {
-    Some(Finding { sentence, setting: Some(setting.into()) })
+    Some(Finding { sentence, setting: Some(setting.into()), is_wrong: true })
 }
 
 /// Io-cache reads much more than programs ask for. At the end of a short file a page has more bytes than there are: so
@@ -74,12 +77,12 @@ fn page(layers: &Layers, effective: &Tuning) -> Option<Finding> {
     }
 }
 
-/// The share of bytes that come from io-cache.
-fn cached(layers: &Layers) -> Option<Finding> {
-    let (asked, below) = layers.through("io-cache", READS)?;
+/// The share of bytes that come from a cache.
+fn cached(layers: &Layers, cache: &str) -> Option<Finding> {
+    let (asked, below) = layers.through(cache, READS)?;
     let share = ratio(asked.bytes.saturating_sub(below.bytes), layers.asked(READS).bytes)?;
-    let sentence = format!("{:.0} % of the bytes that programs read come from io-cache", share * 100.0);
-    (share >= SHARE_MIN).then_some(Finding { sentence, setting: None })
+    let sentence = format!("{:.0} % of the bytes that programs read come from {cache}", share * 100.0);
+    (share >= SHARE_MIN).then_some(Finding { sentence, setting: None, is_wrong: false })
 }
 
 /// The same bytes are read again, and io-cache is off.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::commands::tune::control_file::Contents;
 use crate::output::table;
 
+use super::disk_cache::DiskCache;
 use super::findings::{Finding, findings, short};
 use super::layers::{Flow, Kind, Layer, Layers, READS, WRITES};
 
@@ -21,6 +22,8 @@ pub(super) struct Report {
     pub(super) is_file: bool,
     pub(super) layers: Layers,
     pub(super) settings: Contents,
+    /// The cache on a disk, since the mount began; `None` if there is none, or if this is about a file.
+    pub(super) disk_cache: Option<DiskCache>,
     /// The length of the interval. `None` for all since the mount began, or since the file was opened.
     pub(super) time: Option<Duration>,
 }
@@ -72,16 +75,23 @@ impl Report {
     fn sentences(&self) -> Vec<String> {
         if [READS, WRITES].into_iter().all(|kind| self.layers.0.iter().all(|layer| kind(layer).requests == 0))
         {
-            return vec!["nothing was read or written".to_owned()];
+            let wrong = self.disk_cache.iter().filter_map(DiskCache::finding).map(|finding| finding.sentence);
+            return wrong.chain(["nothing was read or written".to_owned()]).collect();
         }
-        let found = findings(&self.layers, &self.settings);
-        let is_good = found.iter().all(|finding| finding.setting.is_none());
+        let found = self.findings();
+        let is_good = found.iter().all(|finding| !finding.is_wrong);
         let one = |finding: &Finding| match self.command(finding) {
             Some(command) => format!("{}\n  try: {command}", finding.sentence),
             None => finding.sentence.clone(),
         };
         let good = is_good.then(|| "nothing is wrong: no setting would save much".to_owned());
         found.iter().map(one).chain(good).collect()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut found = findings(&self.layers, &self.settings);
+        found.extend(self.disk_cache.iter().filter_map(DiskCache::finding));
+        found
     }
 
     /// The command that changes what was found.
@@ -113,7 +123,8 @@ impl Report {
             "file": self.is_file.then(|| self.path.to_string_lossy()),
             "seconds": self.time.map(|time| time.as_secs_f64()),
             "layers": self.layers.0.iter().enumerate().map(layer).collect::<Vec<_>>(),
-            "findings": findings(&self.layers, &self.settings).into_iter().map(finding).collect::<Vec<_>>(),
+            "disk_cache": self.disk_cache.as_ref().map(DiskCache::document),
+            "findings": self.findings().into_iter().map(finding).collect::<Vec<_>>(),
         })
     }
 }
@@ -140,6 +151,7 @@ mod tests {
                 effective: "io-cache.page=128K".parse().expect("it is good"),
                 ..Contents::default()
             },
+            disk_cache: None,
             time: time.map(Duration::from_secs),
         }
     }

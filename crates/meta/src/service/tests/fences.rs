@@ -91,3 +91,52 @@ fn a_mount_that_leaves_needs_no_fence_and_is_soon_forgotten() {
         assert!(bricks.iter().all(|brick| !brick.is_done_with(other.client)));
     });
 }
+
+/// A lost writer may have changed bytes of which it has told nothing. So the file has another number of changes for
+/// whoever opens it next, also after a restart of the service, which then does not know what the writer had open.
+#[test]
+fn a_file_that_a_lost_client_had_open_for_writing_counts_as_changed() {
+    for restarts in [false, true] {
+        let house = House::new(18);
+        house.run(async {
+            furnish(&house).await;
+            let [lost, mut other] = house.silent_and_polling().await;
+            let written = lost.create("written", false).await.expect("free").attr;
+            let read = lost.create("read", false).await.expect("free").attr;
+            lost.open(read.inode, false).await.expect("there");
+            assert_eq!(lost.open(written.inode, true).await.map(|opened| opened.mode), Ok(Mode::Alone));
+            let before = [other.getattr(written.inode).await, other.getattr(read.inode).await]
+                .map(|attr| attr.expect("there").changes);
+            if restarts {
+                house.simulation.kill("meta");
+                house.start_meta();
+                other.join(vec![]).await.expect("it has a lease");
+                other.keep_polling(Rc::default());
+            }
+            let opened = other.open(written.inode, false).await.expect("the writer is lost");
+            assert_eq!(opened.mode, Mode::Readers);
+            assert!(opened.attr.changes > before[0], "{restarts}: {} changes", opened.attr.changes);
+            let read = other.open(read.inode, false).await.expect("there").attr.changes;
+            assert_eq!(read > before[1], restarts, "what it had open only for reading is as it was");
+            // The number never goes back.
+            house.simulation.kill("meta");
+            house.start_meta();
+            let open = |inode| OpenInode { inode, readers: 1, writers: 0, zeroing: None };
+            other.join(vec![open(written.inode)]).await.expect("it has a lease");
+            let after = other.getattr(written.inode).await.expect("there").changes;
+            assert_eq!(after, opened.attr.changes);
+        });
+    }
+}
+
+#[test]
+fn a_file_that_a_mount_had_open_for_writing_when_it_left_counts_as_changed() {
+    let house = House::new(19);
+    house.run(async {
+        furnish(&house).await;
+        let [leaving, other] = [house.mounted("a").await, house.mounted("b").await];
+        let file = leaving.create("f", true).await.expect("free").attr;
+        leaving.ask(&ClientLeave { client: leaving.client }).await.expect("known");
+        assert!(other.open(file.inode, false).await.expect("there").attr.changes > file.changes);
+    });
+}
