@@ -56,5 +56,6 @@ pub use state::layer_counts::LayerCounters;
 pub use state::options::{Encode, MountOptions};
 pub use state::pattern::Class;
 pub use state::settings::{Gathering, Settings};
+pub use state::slow_requests::{Asked, Server, SlowKind, SlowRequest, SlowSpan};
 pub use state::tunings::TuningReport;
 pub use translators::{Answer, Below, Flush, Flushed, MakeTranslator, Read, Translator, Until, Write};

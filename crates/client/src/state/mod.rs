@@ -16,6 +16,7 @@ pub(crate) mod piece;
 mod reports;
 pub(crate) mod seq_tracker;
 pub(crate) mod settings;
+pub(crate) mod slow_requests;
 pub(crate) mod streams;
 pub(crate) mod tunings;
 pub(crate) mod wb_errors;

@@ -6,8 +6,10 @@
 //! After a write of `file INODE`, reads through the same handle show this open file. If it is closed, they show a line
 //! `error TEXT`, as after a write that has failed.
 
-use client::{LayerCounters, Mount};
+use client::Mount;
 use types::InodeId;
+
+use crate::control::layers_text;
 
 use super::control_handles::ControlHandles;
 
@@ -36,7 +38,7 @@ impl XrayHandles {
                     Some(Ok(inode)) => mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode)),
                     Some(Err(error)) => Err(error.clone()),
                 };
-                handle.text = layers.map_or_else(|error| format!("error {error}\n"), |layers| text(&layers));
+                handle.text = layers.map_or_else(|error| format!("error {error}\n"), |layers| layers_text(&layers));
             }
             handle.text.clone()
         };
@@ -55,7 +57,7 @@ impl XrayHandles {
     }
 }
 
-fn parse(data: &[u8]) -> Result<InodeId, String> {
+pub(super) fn parse(data: &[u8]) -> Result<InodeId, String> {
     let wrong = || "write `file INODE`, with the number of an inode".to_owned();
     let text = std::str::from_utf8(data).ok().filter(|text| text.len() <= WRITE_MAX).ok_or_else(wrong)?;
     let number = text.trim().strip_prefix("file ").ok_or_else(wrong)?;
@@ -64,16 +66,6 @@ fn parse(data: &[u8]) -> Result<InodeId, String> {
 
 fn not_open(inode: InodeId) -> String {
     format!("inode {} is not open at this mount; a file is counted while it is open", inode.0)
-}
-
-fn text(layers: &[LayerCounters]) -> String {
-    let line = |layer: &LayerCounters| {
-        let LayerCounters { name, reads, read_bytes, writes, written_bytes } = layer;
-        format!(
-            "layer {name} reads {reads} read_bytes {read_bytes} writes {writes} written_bytes {written_bytes}\n"
-        )
-    };
-    layers.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -86,14 +78,5 @@ mod tests {
         for wrong in [&b""[..], b"file", b"file x", b"file -1", b"mount", b"\xff", &[b' '; WRITE_MAX + 1]] {
             assert_eq!(parse(wrong), Err("write `file INODE`, with the number of an inode".to_owned()));
         }
-    }
-
-    #[test]
-    fn a_layer_is_a_line() {
-        let auto = LayerCounters { name: "auto", reads: 1, read_bytes: 2, writes: 3, written_bytes: 4 };
-        let bricks = LayerCounters { name: "bricks", ..LayerCounters::default() };
-        let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
-                        layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
-        assert_eq!(text(&[auto, bricks]), expected);
     }
 }
