@@ -67,7 +67,8 @@ impl Server {
     /// What a request of `us` microseconds has waited for.
     fn served(&self, trace: &Trace, us: u64) -> Served {
         let map = self.map.borrow().clone();
-        let brick = |address: &str| map.bricks.iter().find(|info| info.address == address).map(|info| info.id);
+        let brick =
+            |address: &str| map.bricks.iter().find(|info| info.address == address).map(|info| info.id);
         let other = |span: &Span| match &span.kind {
             SpanKind::Call { address, served, .. } => Some(OtherServed {
                 brick: brick(address)?,
@@ -153,8 +154,13 @@ mod tests {
 
     #[test]
     fn waits_are_summed_and_the_slowest_brick_is_named() {
-        let spans =
-            [wait(Stage::Device, 10), wait(Stage::Lane, 5), wait(Stage::Device, 7), call("2", 30), call("3", 40)];
+        let spans = [
+            wait(Stage::Device, 10),
+            wait(Stage::Lane, 5),
+            wait(Stage::Device, 7),
+            call("2", 30),
+            call("3", 40),
+        ];
         let served = summed(100, &spans, other, None);
         let expected = StageTimes { total_us: 100, queue_us: 0, lane_us: 5, journal_us: 0, device_us: 17 };
         assert_eq!(served.own, expected);

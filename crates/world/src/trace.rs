@@ -229,7 +229,9 @@ mod tests {
         let spans: Vec<(bool, bool)> = trace
             .take()
             .iter()
-            .map(|span| (matches!(span.kind, SpanKind::Layer("top")), span.us() >= 2_000 && span.us() < 3_900))
+            .map(|span| {
+                (matches!(span.kind, SpanKind::Layer("top")), span.us() >= 2_000 && span.us() < 3_900)
+            })
             .collect();
         assert_eq!(spans, [(true, false), (false, true), (false, true)]);
         assert!(Trace::current().is_none());

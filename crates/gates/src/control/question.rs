@@ -47,9 +47,9 @@ impl Question {
         };
         match (self.about, self.inode) {
             (About::Xray, None) => layers_text(&mount.layer_counters()),
-            (About::Xray, Some(inode)) => {
-                mount.file_layer_counters(inode).map_or_else(|| not_open(inode), |layers| layers_text(&layers))
-            }
+            (About::Xray, Some(inode)) => mount
+                .file_layer_counters(inode)
+                .map_or_else(|| not_open(inode), |layers| layers_text(&layers)),
             (About::Why, inode) => slow_text(mount, inode, now),
             (About::Tune, inode) => tuning_text(&mount.tuning(inode), None),
         }

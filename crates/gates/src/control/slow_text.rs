@@ -30,7 +30,8 @@ fn yes(is: bool) -> &'static str {
 }
 
 fn request_text(request: &SlowRequest, now: u64) -> String {
-    let SlowRequest { asked: Asked { op, inode, offset, len }, begun, gate_us, took_us, failed, spans } = request;
+    let SlowRequest { asked: Asked { op, inode, offset, len }, begun, gate_us, took_us, failed, spans } =
+        request;
     let (inode, age, failed) = (inode.0, now.saturating_sub(*begun), yes(*failed));
     let head = format!(
         "request {op} inode {inode} offset {offset} len {len} age {age} gate {gate_us} took {took_us} failed {failed}\n"
@@ -49,7 +50,10 @@ fn span_text(span: &SlowSpan) -> String {
                 Server::Brick(brick) => format!("brick {}", brick.0),
                 Server::Unknown => "unknown".to_owned(),
             };
-            format!("span call {request} {server} {when}{}\n", served.as_ref().map(served_text).unwrap_or_default())
+            format!(
+                "span call {request} {server} {when}{}\n",
+                served.as_ref().map(served_text).unwrap_or_default()
+            )
         }
     }
 }
@@ -71,7 +75,8 @@ fn served_text(served: &Served) -> String {
         format!("{total_us} {queue_us} {lane_us} {journal_us} {device_us}")
     };
     let other = served.other.as_ref();
-    let other = other.map(|other| format!(" other {} {} {}", other.brick.0, other.took_us, times(&other.times)));
+    let other =
+        other.map(|other| format!(" other {} {} {}", other.brick.0, other.took_us, times(&other.times)));
     format!(" served {}{}", times(&served.own), other.unwrap_or_default())
 }
 

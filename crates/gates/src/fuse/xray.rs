@@ -38,7 +38,8 @@ impl XrayHandles {
                     Some(Ok(inode)) => mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode)),
                     Some(Err(error)) => Err(error.clone()),
                 };
-                handle.text = layers.map_or_else(|error| format!("error {error}\n"), |layers| layers_text(&layers));
+                handle.text =
+                    layers.map_or_else(|error| format!("error {error}\n"), |layers| layers_text(&layers));
             }
             handle.text.clone()
         };
