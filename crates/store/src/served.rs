@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use types::messages::brick as messages;
+use types::messages::brick::Write;
 use types::wire::{OtherServed, SERVED_MIN_US, Served, StageTimes};
-use types::{ClientId, Refusal};
-use world::trace::{Span, SpanKind, Stage, Trace};
+use types::{Buf, ClientId, Epoch, Refusal};
+use world::trace::{Span, SpanKind, Stage, Trace, span};
 use world::{Answer, Call};
 
+use crate::lane::Ticket;
 use crate::server::Server;
 
 /// Most slow commits that are remembered.
@@ -55,8 +56,19 @@ impl Server {
         Ok(answer.with_served(server.served(&trace, us)))
     }
 
+    /// Carries an accepted write to its commit when it is its turn in the lane. If that is slow, it is remembered.
+    pub(crate) async fn commit_in_turn(&self, epoch: Epoch, w: Write, payload: Buf, ticket: &Ticket) {
+        let (client, trace, from) = (w.client, Trace::new(), self.world.now());
+        let committing = async {
+            span(&self.world, Stage::Lane, ticket.wait()).await;
+            self.commit(epoch, w, payload).await;
+        };
+        trace.run(committing).await;
+        self.note_commit(client, &trace, from);
+    }
+
     /// Remembers a commit that began at `from`, if it was slow.
-    pub(crate) fn note_commit(&self, client: ClientId, trace: &Trace, from: u64) {
+    fn note_commit(&self, client: ClientId, trace: &Trace, from: u64) {
         let now = self.world.now();
         let us = now.saturating_sub(from);
         if us >= u64::from(SERVED_MIN_US) {
@@ -90,7 +102,7 @@ impl Server {
 
     /// A client sends bytes.
     pub(crate) fn count_asked_write(&self, len: usize) {
-        let mut asked: messages::AskedCounts = self.asked.get();
+        let mut asked = self.asked.get();
         asked.writes += 1;
         asked.written_bytes += len as u64;
         self.asked.set(asked);

@@ -30,6 +30,7 @@
 //! | `paper.rs` | the experiments of a paper, in small |
 //! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
 //! | `xray.rs` | what each layer of a mount reads and writes |
+//! | `why.rs` | what slow requests have waited for; what gates tell of themselves |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
@@ -70,4 +71,5 @@ mod tune;
 mod turns;
 mod verify;
 mod volume_types;
+mod why;
 mod xray;

@@ -29,7 +29,7 @@ use types::messages::brick::{OpKind, Prepare, Span, Sync, Write, WriteId, spans_
 use types::messages::cluster::GroupRenew;
 use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
-use world::trace::{Stage, Trace, span};
+use world::trace::{Stage, span};
 
 use super::stripe::Stripe;
 use crate::primary::Order;
@@ -188,13 +188,7 @@ impl Server {
         if self.primary.borrow_mut().accept(w.group, w.client, w.seq, w.acked) {
             let (server, ticket) = (self.clone(), self.lanes.enter(w.key));
             self.world.spawn("write", async move {
-                let (client, trace, from) = (w.client, Trace::new(), server.world.now());
-                let committing = async {
-                    span(&server.world, Stage::Lane, ticket.wait()).await;
-                    server.commit(epoch, w, payload).await;
-                };
-                trace.run(committing).await;
-                server.note_commit(client, &trace, from);
+                server.commit_in_turn(epoch, w, payload, &ticket).await;
                 drop((ticket, accepted));
             });
         }
@@ -272,7 +266,7 @@ impl Server {
     /// - Otherwise all held it when they promised. Those that are left report it, and the take-over forwards it: no
     ///   earlier operation on its stripe can be aborted, because those were committed when it got its number, and no new
     ///   slot takes part in the next epoch, because a primary admits a slot only when no operation is open.
-    async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
+    pub(crate) async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
         let origin = WriteId { client: w.client, seq: w.seq };
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {
