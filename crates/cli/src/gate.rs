@@ -158,11 +158,13 @@ impl Gate {
             Ok(text)
         };
         match asked() {
-            Ok(text) if text.is_empty() => Err(problem(
-                format!("the gate {} is asked by many commands", self.uri),
-                "the same command again",
-            )),
-            Ok(text) => Ok(text),
+            Ok(text) => match text.strip_suffix("end\n") {
+                Some(answer) => Ok(answer.to_owned()),
+                None => {
+                    let what = format!("the gate {} is asked by many commands, or has just ended", self.uri);
+                    Err(problem(what, "the same command again"))
+                }
+            },
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(problem(
                 format!("only the user of the gate {} may ask it", self.uri),
                 "the same command with sudo",

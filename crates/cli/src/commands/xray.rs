@@ -1,5 +1,6 @@
 //! `shoal xray`: what each layer of a mount reads and writes, and which settings would save some of it.
 
+mod clients;
 mod devices;
 mod findings;
 mod layers;
@@ -19,7 +20,9 @@ use crate::gate::{self, Gate};
 use crate::mountpoint::mount_daemons;
 use crate::output::Output;
 use crate::problem::problem;
+use crate::remote::{ConnectionArgs, Remote};
 
+use self::clients::Clients;
 use self::devices::{DeviceTotals, Devices};
 use self::layers::Layers;
 use self::report::{Report, Subject};
@@ -41,14 +44,20 @@ Examples:
   shoal xray /mnt/shoal/vm/disk            a file that is open there
   shoal xray /mnt/shoal --once             all since the mount began
   shoal xray --gate nfs:main               a gate of this machine
+  shoal xray --clients                     all mounts and gates of the cluster
   shoal xray /mnt/shoal --interval 10 --count 6 --json")]
 pub(crate) struct XrayArgs {
     /// A directory of a mount, which means the whole mount, or an open file of a mount
-    #[arg(required_unless_present = "gate", conflicts_with = "gate")]
+    #[arg(required_unless_present_any = ["gate", "clients"], conflicts_with_all = ["gate", "clients"])]
     target: Option<String>,
     /// A gate of this machine: its URI as `shoal status` shows it, or KIND:VOLUME, such as nbd:vm
     #[arg(long, value_name = "GATE")]
     gate: Option<String>,
+    /// What programs ask each mount and gate of the cluster for, on all machines
+    #[arg(long, conflicts_with = "gate")]
+    clients: bool,
+    #[command(flatten)]
+    cluster: ConnectionArgs,
     /// Shows the totals since the mount began, or since the file was opened
     #[arg(long, conflicts_with_all = ["interval", "count"])]
     once: bool,
@@ -64,6 +73,9 @@ pub(crate) struct XrayArgs {
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
+    if args.clients {
+        return show_clients(args, output);
+    }
     let mut xray = match (&args.gate, &args.target) {
         (Some(name), _) => Xray::of_gate(gate::find(name)?),
         (None, Some(target)) => Xray::open(target)?,
@@ -75,9 +87,7 @@ pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
         show(&xray.report(layers, settings, devices.look(), None), "", output);
         return Ok(());
     }
-    let is_terminal = std::io::stdout().is_terminal();
-    let count = args.count.unwrap_or(if is_terminal { u64::MAX } else { 1 });
-    let clear = if is_terminal { CLEAR } else { "" };
+    let (count, clear) = intervals(args);
     let (mut before, mut done, mut began) = (xray.look()?.0, devices.look(), Instant::now());
     for _ in 0..count {
         thread::sleep(Duration::from_secs(args.interval));
@@ -87,6 +97,33 @@ pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
         let of_devices = counted.since(&std::mem::replace(&mut done, counted.clone()));
         show(&xray.report(passed, settings, of_devices, Some(now - began)), clear, output);
         began = now;
+    }
+    Ok(())
+}
+
+/// The number of intervals, and what clears the terminal before each.
+fn intervals(args: &XrayArgs) -> (u64, &'static str) {
+    let is_terminal = std::io::stdout().is_terminal();
+    let count = args.count.unwrap_or(if is_terminal { u64::MAX } else { 1 });
+    (count, if is_terminal { CLEAR } else { "" })
+}
+
+fn show_clients(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
+    let remote = Remote::new(&args.cluster.target()?)?;
+    let look = || remote.status().map(|cluster| Clients::of(&cluster));
+    if args.once {
+        let clients = look()?;
+        output.answer_by(|| clients.document(None), || clients.text(None));
+        return Ok(());
+    }
+    let (count, clear) = intervals(args);
+    let (mut before, mut began) = (look()?, Instant::now());
+    for _ in 0..count {
+        thread::sleep(Duration::from_secs(args.interval));
+        let (clients, now) = (look()?, Instant::now());
+        let (passed, time) = (clients.since(&before), Some(now - began));
+        output.answer_by(|| passed.document(time), || format!("{clear}{}", passed.text(time)));
+        (before, began) = (clients, now);
     }
     Ok(())
 }

@@ -49,7 +49,8 @@ fn slowest(document: &Value) -> &Value {
 #[test]
 fn a_brick_that_stands_still_is_named() {
     let fixture = Fixture::new("why-still");
-    fixture.up(3, "2+1", "512M");
+    // Every brick has a third of each stripe.
+    fixture.up(3, "3+0", "512M");
     let mount = fixture.mount("mnt");
     let path = mount.join("file");
     let open = file(&path);
@@ -81,7 +82,11 @@ fn a_brick_that_stands_still_is_named() {
     assert!(wait_for(Duration::from_secs(30), remembered), "it is closed");
     let of_mount = fixture.must(&["why", "--slow", text(&mount), "--json"]).json();
     let inode = fs::metadata(&path).expect("attributes").ino();
-    assert_eq!((&slowest(&of_mount)["inode"], &of_mount["open"]), (&inode.into(), &Value::Null), "{of_mount:#}");
+    assert_eq!(
+        (&slowest(&of_mount)["inode"], &of_mount["open"]),
+        (&inode.into(), &Value::Null),
+        "{of_mount:#}"
+    );
     fixture.check_logs(&["did not answer", "no answer", "a turn of the task"]);
 }
 
@@ -94,7 +99,10 @@ fn who_cannot_be_looked_at_is_told_why() {
     fs::write(&path, b"few").expect("a file");
     // Nothing of it may have been slow yet; both are answers.
     let said = fixture.must(&["why", text(&path)]).stdout;
-    assert!(said.contains("took 1 ms or more in the last ten minutes") || said.contains("slow requests"), "{said}");
+    assert!(
+        said.contains("took 1 ms or more in the last ten minutes") || said.contains("slow requests"),
+        "{said}"
+    );
     fixture.shoal(&["why", text(&mount)]).refused(&["is a directory", "shoal why --slow"]);
     fixture.shoal(&["why", "/nowhere"]).refused(&["there is no /nowhere", "shoal why --slow DIR"]);
     fixture.shoal(&["why", "/etc/passwd"]).refused(&["is not on a mount of Shoal", "shoal status"]);
@@ -114,7 +122,8 @@ fn gates_tell_of_themselves() {
     let fixture = Fixture::new("why-gates");
     fixture.up(3, "2+1", "512M");
     let log = |name: &str| text(&fixture.path(name)).to_owned();
-    let words = ["nfs", "main", "--listen", "127.0.0.1:0", "--no-root-squash", "--json", "--log", &log("nfs.log")];
+    let words =
+        ["nfs", "main", "--listen", "127.0.0.1:0", "--no-root-squash", "--json", "--log", &log("nfs.log")];
     let opened = fixture.must(&words).json();
     let address = opened["address"].as_str().expect("an address").to_owned();
     let mut nfs = NfsClient::connect(address.parse().expect("it is one"), ROOT).expect("the gate listens");
@@ -129,6 +138,12 @@ fn gates_tell_of_themselves() {
     let asked = seen["devices"]["asked"]["written_bytes"].as_u64();
     let written = seen["devices"]["device"]["written_bytes"].as_u64();
     assert!(asked.is_some_and(|bytes| bytes >= 5000) && written > asked, "{seen:#}");
+    let told = || {
+        let clients = fixture.must(&["xray", "--clients", "--once", "--json"]).json()["clients"].clone();
+        let gate = clients.as_array().and_then(|all| all.iter().find(|one| one["volume"] == "main")).cloned();
+        gate.is_some_and(|gate| gate["written_bytes"] == 5000)
+    };
+    assert!(wait_for(Duration::from_secs(30), told), "each client tells once a second");
     let why = fixture.must(&["why", "--gate", &format!("nfs://{address}/main"), "--json"]).json();
     assert!(why["requests"].is_array() && why["gate"] == seen["gate"], "{why:#}");
 
@@ -136,7 +151,10 @@ fn gates_tell_of_themselves() {
     let socket = fixture.path("nbd.sock");
     fixture.must(&["nbd", "vm", "--socket", text(&socket), "--log", &log("nbd.log")]);
     let text = fixture.must(&["xray", "--gate", "nbd:vm", "--once"]).stdout;
-    assert!(text.contains("the gate nbd+unix:///vm?socket=") && text.contains("devices: 3 of 3 bricks"), "{text}");
+    assert!(
+        text.contains("the gate nbd+unix:///vm?socket=") && text.contains("devices: 3 of 3 bricks"),
+        "{text}"
+    );
     assert!(fixture.must(&["why", "--gate", "nbd:vm"]).stdout.contains("in the last ten minutes"));
     fixture.shoal(&["xray", "--gate", "nfs:vm"]).refused(&["there is no gate nfs:vm", "nfs://127.0.0.1"]);
     fixture.must(&["nbd", "vm", "--stop"]);
@@ -171,16 +189,21 @@ fn a_brick_on_a_slow_disk_is_named_by_its_device() {
     lender.args(["file", &format!("file={}", text(&lent)), "rdelay=60ms"]);
     fixture.start("lender", lender);
     assert!(wait_for(soon, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "nbdkit");
-    let disks = [format!("nbd://127.0.0.1:{port}/"), text(&fixture.path("d2")).into(), text(&fixture.path("d3")).into()];
+    let disks = [
+        format!("nbd://127.0.0.1:{port}/"),
+        text(&fixture.path("d2")).into(),
+        text(&fixture.path("d3")).into(),
+    ];
     for (n, disk) in (1..).zip(&disks) {
         let (id, listen) = (n.to_string(), format!("127.0.0.1:{}", free_port()));
-        let mut words = vec!["brick", "--disk", disk, "--node", &id, "--listen", &listen, "--format", "--id", &id];
+        let mut words =
+            vec!["brick", "--disk", disk, "--node", &id, "--listen", &listen, "--format", "--id", &id];
         if n > 1 {
             words.extend(["--size", "256M"]);
         }
         fixture.daemon(&format!("brick{n}"), &to(&words).split('\n').collect::<Vec<_>>());
     }
-    let created = || run(&["volume", "create", "main", "--code", "2+1"]).ok;
+    let created = || run(&["volume", "create", "main", "--code", "3+0"]).ok;
     assert!(wait_for(soon, created), "{}", run(&["status"]).stdout);
     let mount = fixture.path("mnt");
     fs::create_dir_all(&mount).expect("a directory");
@@ -193,7 +216,8 @@ fn a_brick_on_a_slow_disk_is_named_by_its_device() {
     read_some(&open, || Instant::now() > end);
     let seen = fixture.must(&["why", text(&path), "--count", "8", "--json"]).json();
     let named = |request: &Value| request["cause"]["what"] == "device" && request["cause"]["brick"] == "b1";
-    let reads = seen["requests"].as_array().expect("requests").iter().filter(|request| request["op"] == "read");
+    let reads =
+        seen["requests"].as_array().expect("requests").iter().filter(|request| request["op"] == "read");
     assert!(reads.filter(|request| named(request)).count() >= 4, "{seen:#}");
     drop(open);
     let devices = fixture.must(&["xray", text(&mount), "--once", "--json"]).json()["devices"].clone();

@@ -137,7 +137,10 @@ fn a_read_that_waits_for_read_ahead_and_the_fetch_are_both_kept() {
         let slow = Slow::new(&cluster, 64, "io-cache=off read-ahead=on").await;
         let brick = slow.brick_of_first_unit();
         for id in 1..=3 {
-            cluster.known().slow_device.insert(BrickId(id), if BrickId(id) == brick { 90_000 } else { 30_000 });
+            cluster
+                .known()
+                .slow_device
+                .insert(BrickId(id), if BrickId(id) == brick { 90_000 } else { 30_000 });
         }
         for at in (0..64 * STRIPE).step_by(UNIT) {
             slow.session.read(slow.handle, at as u64, UNIT).await.unwrap();
@@ -147,7 +150,8 @@ fn a_read_that_waits_for_read_ahead_and_the_fetch_are_both_kept() {
         let now = cluster.sim.node("client").now();
         let reads = slow.mount.slow_requests(None, now);
         let underway = |request: &Arc<SlowRequest>| {
-            let is_it = |span: &SlowSpan| span.kind == SlowKind::Wait(Stage::Underway) && span.took_us > 1_000;
+            let is_it =
+                |span: &SlowSpan| span.kind == SlowKind::Wait(Stage::Underway) && span.took_us > 1_000;
             request.asked.op == "read" && request.spans.iter().any(is_it)
         };
         assert!(reads.iter().any(underway), "{reads:?}");

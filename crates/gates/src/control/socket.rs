@@ -1,4 +1,4 @@
-//! The socket at which a gate answers commands of its machine: a line, then the answer until the connection ends. Only the
+//! The socket at which a gate answers commands of its machine: a line, then the answer and a line `end`. Only the
 //! user of the gate may connect ([`World::listen_at_path`]).
 
 use std::cell::Cell;
@@ -58,6 +58,7 @@ async fn answer(world: &World, conn: Conn, mount: &Mount) {
         Some(question) => question.answer(mount, world.now()),
         None => "error ask `xray`, `why` or `tune`, and `file INODE` for a file\n".to_owned(),
     };
+    let text = text + "end\n";
     if let Err(error) = sender.send(&[], Buf::copy_of(text.as_bytes())).await {
         tracing::debug!(%error, "a command did not wait for its answer");
     }
