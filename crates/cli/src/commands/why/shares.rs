@@ -80,7 +80,12 @@ pub(super) fn layer_at(request: &Request, at: u64) -> String {
         _ => None,
     });
     // Of several at the same time, the last one.
-    entered.max_by_key(|(from, _)| *from).map_or_else(|| "the mount".to_owned(), |(_, name)| name.clone())
+    let before = match request.op.as_str() {
+        "send" => "write-behind",
+        "fetch" => "read-ahead",
+        _ => "the mount",
+    };
+    entered.max_by_key(|(from, _)| *from).map_or(before, |(_, name)| name.as_str()).to_owned()
 }
 
 /// `us` of `whole`, as a part of `part`.
