@@ -50,7 +50,7 @@ impl Server {
         let (server, trace, from) = (self.clone(), Trace::new(), self.world.now());
         let answer = trace.run(self.answer(call)).await?;
         let us = server.world.now().saturating_sub(from);
-        if us < u64::from(SERVED_MIN_US) {
+        if us < SERVED_MIN_US {
             return Ok(answer);
         }
         Ok(answer.with_served(server.served(&trace, us)))
@@ -71,7 +71,7 @@ impl Server {
     fn note_commit(&self, client: ClientId, trace: &Trace, from: u64) {
         let now = self.world.now();
         let us = now.saturating_sub(from);
-        if us >= u64::from(SERVED_MIN_US) {
+        if us >= SERVED_MIN_US {
             self.commits.borrow_mut().note(client, now, self.served(trace, us));
         }
     }

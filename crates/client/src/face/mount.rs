@@ -255,7 +255,7 @@ impl Mount {
         self.files.file(inode).map(|file| self.layer_counts.of_file(&file.layer_counts))
     }
 
-    /// The slowest requests of the last ten minutes, the slowest first, at the time `now` of [`World::now`]: of the mount, or of
+    /// The slowest requests of the last ten minutes, of programs and then of the background, at the time `now` of [`World::now`]: of the mount, or of
     /// one file, even if it is not open any more.
     pub fn slow_requests(&self, inode: Option<InodeId>, now: u64) -> Vec<Arc<SlowRequest>> {
         self.routes.slow.slowest(inode, now)

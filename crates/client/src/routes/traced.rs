@@ -19,7 +19,7 @@ impl Link {
         let outcome = trace.run(request).await;
         let now = self.world.now();
         let took_us = now.saturating_sub(begun) + gate_us;
-        if took_us >= SLOW_MIN_US && self.routes.slow.wants(asked.inode, took_us, now) {
+        if took_us >= SLOW_MIN_US && self.routes.slow.wants(&asked, took_us, now) {
             let slow = (begun.saturating_sub(gate_us), trace.take());
             let failed = failed(&outcome);
             let spans = slow.1.into_iter().map(|span| self.shown(span, slow.0)).collect();

@@ -14,9 +14,9 @@ use crate::state::lock;
 pub(crate) const SLOW_MIN_US: u64 = 1_000;
 /// How long a request is kept, in microseconds.
 const KEPT_US: u64 = 600_000_000;
-/// Most requests that are kept for the mount.
+/// Most requests that are kept for the mount: of programs, and as many of the background.
 const MOUNT_MAX: usize = 32;
-/// Most requests that are kept for a file.
+/// Most requests that are kept for a file: of programs, and as many of the background.
 const FILE_MAX: usize = 8;
 /// Most files for which requests are kept. The one that was slow longest ago gives way.
 const FILES_MAX: usize = 128;
@@ -60,6 +60,13 @@ pub struct SlowSpan {
     pub from_us: u64,
     /// How long it took, in microseconds.
     pub took_us: u64,
+}
+
+impl Asked {
+    /// The mount's background does it; no program waits for it directly.
+    fn is_background(&self) -> bool {
+        matches!(self.op, "fetch" | "send")
+    }
 }
 
 /// What a part of a request's time is about.
@@ -132,10 +139,37 @@ fn is_old(request: &SlowRequest, now: u64) -> bool {
     now.saturating_sub(request.begun) > KEPT_US
 }
 
+/// The slowest requests of programs, and those of the background. Each has its own room: the background is patient, and often
+/// slower than what programs ask for.
+#[derive(Default)]
+struct Ranking {
+    programs: Slowest,
+    background: Slowest,
+}
+
+impl Ranking {
+    fn of(&self, asked: &Asked) -> &Slowest {
+        if asked.is_background() { &self.background } else { &self.programs }
+    }
+
+    fn of_mut(&mut self, asked: &Asked) -> &mut Slowest {
+        if asked.is_background() { &mut self.background } else { &mut self.programs }
+    }
+
+    fn added(&self) -> u64 {
+        self.programs.added.max(self.background.added)
+    }
+
+    /// Those that are not too old: of programs, then of the background, the slowest first.
+    fn sorted(&self, now: u64) -> Vec<Arc<SlowRequest>> {
+        [self.programs.sorted(now), self.background.sorted(now)].concat()
+    }
+}
+
 #[derive(Default)]
 struct Tables {
-    mount: Slowest,
-    files: BTreeMap<InodeId, Slowest>,
+    mount: Ranking,
+    files: BTreeMap<InodeId, Ranking>,
 }
 
 /// The slowest requests of a mount and of its files, shared by all threads.
@@ -144,28 +178,29 @@ pub(crate) struct SlowRequests(Mutex<Tables>);
 
 impl SlowRequests {
     /// Whether a request of `us` microseconds would be kept.
-    pub(crate) fn wants(&self, inode: InodeId, us: u64, now: u64) -> bool {
+    pub(crate) fn wants(&self, asked: &Asked, us: u64, now: u64) -> bool {
         if us < SLOW_MIN_US {
             return false;
         }
         let tables = lock(&self.0);
-        let by_file = tables.files.get(&inode).is_none_or(|file| file.place(us, now, FILE_MAX).is_some());
-        by_file || tables.mount.place(us, now, MOUNT_MAX).is_some()
+        let file = tables.files.get(&asked.inode);
+        let by_file = file.is_none_or(|file| file.of(asked).place(us, now, FILE_MAX).is_some());
+        by_file || tables.mount.of(asked).place(us, now, MOUNT_MAX).is_some()
     }
 
     /// Keeps a request, if it is among the slowest.
     pub(crate) fn keep(&self, request: SlowRequest, now: u64) {
         let (inode, request) = (request.asked.inode, Arc::new(request));
         let mut tables = lock(&self.0);
-        tables.mount.add(&request, now, MOUNT_MAX);
+        tables.mount.of_mut(&request.asked).add(&request, now, MOUNT_MAX);
         if tables.files.len() >= FILES_MAX && !tables.files.contains_key(&inode) {
-            let first = tables.files.iter().min_by_key(|(_, file)| file.added).map(|(inode, _)| *inode);
+            let first = tables.files.iter().min_by_key(|(_, file)| file.added()).map(|(inode, _)| *inode);
             first.and_then(|inode| tables.files.remove(&inode));
         }
-        tables.files.entry(inode).or_default().add(&request, now, FILE_MAX);
+        tables.files.entry(inode).or_default().of_mut(&request.asked).add(&request, now, FILE_MAX);
     }
 
-    /// The slowest requests of the mount, or of a file, the slowest first.
+    /// The slowest requests of the mount, or of a file: of programs, then of the background, the slowest first.
     pub(crate) fn slowest(&self, inode: Option<InodeId>, now: u64) -> Vec<Arc<SlowRequest>> {
         let tables = lock(&self.0);
         match inode {
@@ -179,9 +214,12 @@ impl SlowRequests {
 mod tests {
     use super::*;
 
+    fn asked(inode: u64) -> Asked {
+        Asked { op: "read", inode: InodeId(inode), offset: 0, len: 4096 }
+    }
+
     fn request(inode: u64, begun: u64, took_us: u64) -> SlowRequest {
-        let asked = Asked { op: "read", inode: InodeId(inode), offset: 0, len: 4096 };
-        SlowRequest { asked, begun, gate_us: 0, took_us, failed: false, spans: Box::default() }
+        SlowRequest { asked: asked(inode), begun, gate_us: 0, took_us, failed: false, spans: Box::default() }
     }
 
     fn times(table: &SlowRequests, inode: Option<u64>, now: u64) -> Vec<u64> {
@@ -199,10 +237,23 @@ mod tests {
         assert_eq!(times(&table, None, 100), expected(1_100 - MOUNT_MAX as u64, 1));
         assert_eq!(times(&table, Some(1), 100), expected(1_100 - 2 * FILE_MAX as u64, 2));
         assert_eq!(times(&table, Some(7), 100), []);
-        assert!(!table.wants(InodeId(1), 1_000, 100), "others are slower");
-        assert!(table.wants(InodeId(1), 1_100, 100));
-        assert!(table.wants(InodeId(7), SLOW_MIN_US, 100), "the first one of its file");
-        assert!(!table.wants(InodeId(7), SLOW_MIN_US - 1, 100));
+        assert!(!table.wants(&asked(1), 1_000, 100), "others are slower");
+        assert!(table.wants(&asked(1), 1_100, 100));
+        assert!(table.wants(&asked(7), SLOW_MIN_US, 100), "the first one of its file");
+        assert!(!table.wants(&asked(7), SLOW_MIN_US - 1, 100));
+    }
+
+    #[test]
+    fn the_background_pushes_no_request_of_a_program_out() {
+        let table = SlowRequests::default();
+        table.keep(request(1, 0, 2_000), 0);
+        for n in 0..100 {
+            let slow = request(1, n, 90_000);
+            table.keep(SlowRequest { asked: Asked { op: "send", ..slow.asked }, ..slow }, n);
+        }
+        let found = table.slowest(Some(InodeId(1)), 100);
+        assert_eq!((found.len(), found[0].asked.op), (1 + FILE_MAX, "read"));
+        assert_eq!(table.slowest(None, 100).len(), 1 + MOUNT_MAX);
     }
 
     #[test]
@@ -212,7 +263,7 @@ mod tests {
         let later = KEPT_US + 30;
         assert_eq!(times(&table, None, later).len(), 2, "all but those of the last ten minutes are gone");
         assert_eq!(times(&table, Some(1), later), []);
-        assert!(table.wants(InodeId(1), 1_000, later));
+        assert!(table.wants(&asked(1), 1_000, later));
         table.keep(request(1, later, 1_000), later);
         assert_eq!(times(&table, Some(1), later), [1_000]);
     }

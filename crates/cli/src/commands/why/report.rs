@@ -36,9 +36,15 @@ pub(super) struct Report {
 }
 
 impl Report {
-    fn shown(&self) -> &[Request] {
-        let requests = &self.remembered.requests;
-        &requests[..requests.len().min(self.count)]
+    /// The requests of programs; those of the background only if there are no others.
+    fn asked(&self) -> Vec<&Request> {
+        let all = || self.remembered.requests.iter();
+        let programs: Vec<&Request> = all().filter(|request| !request.is_background()).collect();
+        if programs.is_empty() { all().collect() } else { programs }
+    }
+
+    fn shown(&self) -> Vec<&Request> {
+        self.asked().into_iter().take(self.count).collect()
     }
 
     fn verdict(&self, request: &Request) -> Option<Verdict> {
@@ -51,12 +57,12 @@ impl Report {
         if shown.is_empty() {
             return format!("no request to {name}{closed} took 1 ms or more in the last ten minutes");
         }
-        let count = self.remembered.requests.len();
+        let count = self.asked().len();
         let head = format!(
             "{name}{closed}: the slowest {} of {count} slow requests of the last ten minutes",
             shown.len()
         );
-        let one = |request: &Request| {
+        let one = |request: &&Request| {
             let verdict = self.verdict(request);
             let said = verdict.map(|verdict| format!("\n{}\n  try: {}\n", verdict.sentence, verdict.remedy));
             format!("\n{}\n{}{}", self.title(request), waterfall(request), said.unwrap_or_default())
@@ -83,7 +89,7 @@ impl Report {
     }
 
     pub(super) fn document(&self) -> Value {
-        let one = |request: &Request| {
+        let one = |request: &&Request| {
             let verdict = self.verdict(request);
             json!({
                 "op": request.op,

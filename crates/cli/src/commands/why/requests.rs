@@ -5,7 +5,7 @@
 pub(super) struct Remembered {
     /// Whether the file is open; `None` for a mount.
     pub(super) open: Option<bool>,
-    /// The slowest first.
+    /// Of programs, then of the background, the slowest first.
     pub(super) requests: Vec<Request>,
 }
 
@@ -24,6 +24,13 @@ pub(super) struct Request {
     pub(super) took: u64,
     pub(super) failed: bool,
     pub(super) spans: Vec<Span>,
+}
+
+impl Request {
+    /// The mount's background does it.
+    pub(super) fn is_background(&self) -> bool {
+        ["fetch", "send"].contains(&self.op.as_str())
+    }
 }
 
 /// A part of a request's time.
