@@ -238,6 +238,32 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "prints a figure"]
+    fn speed_of_a_traced_request() {
+        const ROUNDS: u64 = 1_000_000;
+        let world = World::real().expect("a ring");
+        let address: Rc<str> = "127.0.0.1:7401".into();
+        let us = world.block_on(async {
+            let began = world.now();
+            for _ in 0..ROUNDS {
+                let (trace, from) = (Trace::new(), world.now());
+                let request = async {
+                    ["auto", "io-cache", "read-ahead", "write-behind"]
+                        .iter()
+                        .for_each(|layer| enter(&world, layer));
+                    let (inner, from) = (Trace::current().expect("it is in a trace"), world.now());
+                    let kind = SpanKind::Call { address: address.clone(), request: "ReadUnit", served: None };
+                    inner.add(Span { kind, from, until: world.now() });
+                };
+                trace.run(request).await;
+                std::hint::black_box(world.now() - from);
+            }
+            world.now() - began
+        });
+        println!("a traced read of one unit costs {} ns", us * 1_000 / ROUNDS);
+    }
+
+    #[test]
     fn the_longest_spans_are_kept() {
         let trace = Trace::new();
         let add = |us| trace.add(Span { kind: SpanKind::Wait(Stage::Device), from: 0, until: us });
