@@ -66,6 +66,7 @@ enum Command {
     Convert(commands::convert::ConvertArgs),
     Tune(commands::tune::TuneArgs),
     Xray(commands::xray::XrayArgs),
+    Why(commands::why::WhyArgs),
     Cluster(commands::cluster::ClusterArgs),
     Meta(commands::meta::MetaArgs),
     Brick(commands::brick::BrickArgs),
@@ -81,6 +82,7 @@ Examples:
   shoal status                        bricks, space, groups and memory
   shoal tune /mnt/shoal               settings of a mount, which change while it is in use
   shoal xray /mnt/shoal               what each layer of a mount reads and writes
+  shoal why --slow /mnt/shoal         what its slowest requests have waited for
   shoal umount /mnt/shoal; shoal down
   shoal tier run main --cold-after 30d   files that nobody uses go to slower disks
   shoal nbd vm                        a block volume as a disk for virtual machines
@@ -125,6 +127,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Convert(args) => commands::convert::run(&args, output),
         Command::Tune(args) => commands::tune::run(&args, output),
         Command::Xray(args) => commands::xray::run(&args, output),
+        Command::Why(args) => commands::why::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),
         Command::Meta(args) => commands::meta::run(&args),
         Command::Brick(args) => commands::brick::run(&args, output),

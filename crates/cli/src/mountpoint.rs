@@ -131,15 +131,24 @@ pub(crate) fn check_free(dir: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Makes the run file of this process, which serves the mount at `dir`; `meta` is the address of the metadata
-/// service.
-pub(crate) fn create_run_file(dir: &Path, volume: &str, meta: &str) -> anyhow::Result<RunFile> {
-    RunFile::create("mount", &json!({ "dir": dir.to_string_lossy(), "volume": volume, "meta": meta }))
+/// service, `key_file` the file with the cluster's key.
+pub(crate) fn create_run_file(
+    dir: &Path,
+    volume: &str,
+    meta: &str,
+    key_file: Option<&Path>,
+) -> anyhow::Result<RunFile> {
+    let key_file = key_file.map(Path::to_string_lossy);
+    let dir = dir.to_string_lossy();
+    let note = json!({ "dir": dir, "volume": volume, "meta": meta, "key_file": key_file });
+    RunFile::create("mount", &note)
 }
 
 /// A mount daemon of this machine.
 pub(crate) struct MountDaemon {
     pub(crate) dir: PathBuf,
     pub(crate) meta: String,
+    pub(crate) key_file: Option<PathBuf>,
     pub(crate) daemon: Daemon,
 }
 
@@ -147,7 +156,8 @@ pub(crate) struct MountDaemon {
 pub(crate) fn mount_daemons() -> Vec<MountDaemon> {
     let known = |(note, daemon): (Value, Daemon)| {
         let (dir, meta) = (note["dir"].as_str()?, note["meta"].as_str()?);
-        Some(MountDaemon { dir: PathBuf::from(dir), meta: meta.to_owned(), daemon })
+        let key_file = note["key_file"].as_str().map(PathBuf::from);
+        Some(MountDaemon { dir: PathBuf::from(dir), meta: meta.to_owned(), key_file, daemon })
     };
     run_files::of_kind("mount").into_iter().filter_map(known).collect()
 }

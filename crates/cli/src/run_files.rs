@@ -34,6 +34,16 @@ fn pid_namespace() -> anyhow::Result<u64> {
     Ok(fs::metadata(file).with_context(|| format!("cannot look at {file}"))?.ino())
 }
 
+/// The path of the files of this process, without their ending.
+fn path(kind: &str) -> anyhow::Result<PathBuf> {
+    Ok(run_dir().join(format!("{kind}-{}-{}", pid_namespace()?, std::process::id())))
+}
+
+/// Where this daemon answers commands, if it listens.
+pub(crate) fn socket_path(kind: &str) -> anyhow::Result<PathBuf> {
+    Ok(path(kind)?.with_extension("sock"))
+}
+
 /// The run file of this daemon; removed when dropped.
 pub(crate) struct RunFile {
     path: PathBuf,
@@ -44,7 +54,7 @@ impl RunFile {
     pub(crate) fn create(kind: &str, what: &Value) -> anyhow::Result<RunFile> {
         let dir = run_dir();
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let path = dir.join(format!("{kind}-{}-{}.json", pid_namespace()?, std::process::id()));
+        let path = path(kind)?.with_extension("json");
         let me = Daemon::running(std::process::id()).context("cannot find this process in /proc")?;
         me.write(&path.with_extension("pid"))?;
         fs::write(&path, what.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
@@ -56,6 +66,7 @@ impl Drop for RunFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_file(self.path.with_extension("pid"));
+        let _ = fs::remove_file(self.path.with_extension("sock"));
     }
 }
 

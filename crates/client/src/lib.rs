@@ -57,6 +57,7 @@ pub use state::layer_counts::LayerCounters;
 pub use state::options::{Encode, MountOptions};
 pub use state::pattern::Class;
 pub use state::settings::{DiskCaching, Gathering, Settings};
+pub use state::slow_requests::{Asked, Server, SlowKind, SlowRequest, SlowSpan};
 pub use state::tunings::TuningReport;
 pub use translators::disk_cache::shared::DiskCacheReport;
 pub use translators::{Answer, Below, Flush, Flushed, MakeTranslator, Read, Translator, Until, Write};

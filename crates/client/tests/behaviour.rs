@@ -13,6 +13,8 @@ mod holes;
 mod properties;
 #[path = "behaviour/sizes.rs"]
 mod sizes;
+#[path = "behaviour/slow.rs"]
+mod slow;
 #[path = "behaviour/staging.rs"]
 mod staging;
 #[path = "behaviour/translators.rs"]

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use meta::{Engine, MetaOptions, Service, create_cluster};
+use types::messages::brick::AskedCounts;
 use types::messages::cluster::{BrickClass, BrickJoin, ClientJoin, ClientPoll, VolumeCreate};
 use types::messages::names::{Caller, Create, FileKind, Owner, Release, SizeUpdate, Unlink, UpdateSizes};
 use types::messages::session::Role;
@@ -96,7 +97,12 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
         let beat = Rc::clone(&ask);
         world.spawn("test", async move {
             loop {
-                beat.ask(&ClientPoll { client: joined.client, map: MapVersion(u64::MAX) }).await;
+                beat.ask(&ClientPoll {
+                    client: joined.client,
+                    map: MapVersion(u64::MAX),
+                    asked: AskedCounts::default(),
+                })
+                .await;
             }
         });
         let ops = Rc::new(std::cell::Cell::new(0u64));

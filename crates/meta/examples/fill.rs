@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 use types::limits::HEARTBEAT_US;
+use types::messages::brick::AskedCounts;
 use types::messages::cluster::{ClientJoin, ClientLeave, ClientPoll};
 use types::messages::names::{Caller, Create, FileKind, Lookup, Mkdir, Owner};
 use types::messages::session::Role;
@@ -75,7 +76,11 @@ impl Session {
         let joined = filler.ask(&join).await?;
         let (beat, client, pause) = (Rc::clone(&filler), joined.client, world.clone());
         world.spawn("beat", async move {
-            while beat.ask(&ClientPoll { client, map: MapVersion(u64::MAX) }).await.is_ok() {
+            while beat
+                .ask(&ClientPoll { client, map: MapVersion(u64::MAX), asked: AskedCounts::default() })
+                .await
+                .is_ok()
+            {
                 pause.sleep(HEARTBEAT_US / 4).await;
             }
         });

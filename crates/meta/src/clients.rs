@@ -2,6 +2,7 @@
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US, MOUNTS_MAX, OPEN_FILES_MAX, PLACE_MAX};
 use types::messages::Done;
+use types::messages::brick::AskedCounts;
 use types::messages::cluster::{ClientJoin, ClientJoined, OpenInode};
 use types::{ClientId, InodeId, Refusal, VolumeId};
 
@@ -138,9 +139,15 @@ impl State {
     ///
     /// # Errors
     /// `Unknown`: the client must join again.
-    pub(crate) fn renew_client_lease(&mut self, client: ClientId, now: u64) -> Result<(), Refusal> {
+    pub(crate) fn renew_client_lease(
+        &mut self,
+        client: ClientId,
+        asked: AskedCounts,
+        now: u64,
+    ) -> Result<(), Refusal> {
         let session = self.sessions.get_mut(client).filter(|session| session.reclaim_complete);
-        session.ok_or(Refusal::Unknown)?.heard = now;
+        let session = session.ok_or(Refusal::Unknown)?;
+        (session.heard, session.asked) = (now, asked);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use types::messages::brick::AskedCounts;
 use types::messages::cluster::{Fences, MountInfo};
 use types::messages::names::Caller;
 use types::{ClientId, Refusal, VolumeId};
@@ -18,6 +19,8 @@ pub(crate) struct Session {
     pub(crate) record: ClientRecord,
     /// When its lease was last renewed.
     pub(crate) heard: u64,
+    /// What programs had asked it for by then.
+    pub(crate) asked: AskedCounts,
     /// It has joined in this life of the service, so its open files are known.
     pub(crate) reclaim_complete: bool,
     /// Answers that it may ask for again, by the number of the change.
@@ -37,6 +40,7 @@ impl Session {
         Session {
             record,
             heard,
+            asked: AskedCounts::default(),
             reclaim_complete,
             answers: BTreeMap::new(),
             stored: BTreeSet::new(),
@@ -218,6 +222,7 @@ impl Sessions {
             place: session.record.place.clone(),
             age: u64::try_from(wall.saturating_sub(session.record.since) / 1000).unwrap_or(0),
             silent: now.saturating_sub(session.heard),
+            asked: session.asked,
         };
         types::cost::walked(&self.by_client).map(info).collect()
     }

@@ -29,6 +29,7 @@ mod pressure;
 mod primary;
 mod record;
 mod recover;
+mod served;
 mod server;
 mod slot;
 mod space;

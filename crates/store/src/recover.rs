@@ -94,6 +94,8 @@ impl Brick {
             unpatched: RefCell::new(BTreeSet::new()),
             unfolded: RefCell::default(),
             counters: Counters::default(),
+            asked: Cell::default(),
+            commits: RefCell::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),
             purging: async_lock::Mutex::new(()),

@@ -22,6 +22,7 @@ use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
 use crate::pressure::Pressure;
 use crate::primary::PrimaryCore;
+use crate::served::SlowCommits;
 use crate::slot::{SlotCore, Stamp};
 use crate::superblock::Superblock;
 use crate::table::Table;
@@ -107,6 +108,10 @@ pub(crate) struct Server {
     /// Stripes with overlays that other bricks have reported.
     pub(crate) unfolded: RefCell<BTreeMap<StripeKey, GroupId>>,
     pub(crate) counters: Counters,
+    /// What clients have asked for.
+    pub(crate) asked: Cell<messages::AskedCounts>,
+    /// The slowest commits of late.
+    pub(crate) commits: RefCell<SlowCommits>,
     /// A client wrote or read at this time.
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; no unit is evicted meanwhile.
@@ -159,7 +164,7 @@ impl Brick {
         world.spawn("old stages", server.clone().drop_old_stages());
         let handler: Handler = {
             let server = server.clone();
-            Rc::new(move |call| Box::pin(server.clone().answer(call)))
+            Rc::new(move |call| Box::pin(server.clone().answer_in_time(call)))
         };
         world.spawn(
             "connections",
@@ -175,8 +180,8 @@ impl Server {
         self.journal.run(self.world.clone(), move |lsn| server.slot.borrow_mut().synced(lsn)).await;
     }
 
-    /// Answers one request.
-    async fn answer(self: Rc<Server>, call: Call) -> Result<Answer, Refusal> {
+    /// Answers one request, within its trace.
+    pub(crate) async fn answer(self: Rc<Server>, call: Call) -> Result<Answer, Refusal> {
         if self.journal.has_failed() {
             return Err(Refusal::DiskFailed);
         }

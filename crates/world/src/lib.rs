@@ -4,7 +4,7 @@
 //! cluster in one thread, with faults, and repeats a run from its seed. Code above this room is written once. It cannot
 //! tell on which body it runs.
 //!
-//! [`rpc`] makes calls and answers out of connections, on both bodies. `remote/` is a disk that an NBD server lends.
+//! [`trace`] measures what one request waits for. [`rpc`] makes calls and answers out of connections, on both bodies. `remote/` is a disk that an NBD server lends.
 
 mod frame;
 pub mod nbd;
@@ -13,6 +13,7 @@ mod real;
 mod remote;
 pub mod rpc;
 pub mod sim;
+pub mod trace;
 pub mod turns;
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,9 @@ pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers,
 pub use sim::{SimOptions, Simulation};
 use types::Buf;
 use types::messages::LongTurn;
+use types::messages::brick::DeviceCounts;
+
+use crate::trace::{Span, SpanKind, Stage, Trace};
 
 /// How long an opener waits for a lock that another process holds, in microseconds.
 pub const LOCK_WAIT_US: u64 = 5_000_000;
@@ -534,17 +538,33 @@ struct UnderWay {
     next: Cell<u64>,
     /// Start time of each request, by its number: the first one is the oldest.
     begun: RefCell<BTreeMap<u64, u64>>,
+    /// What was completed.
+    done: RefCell<DeviceCounts>,
 }
 
 /// A request under way, until this is dropped.
 struct Request<'a> {
-    under_way: &'a UnderWay,
+    disk: &'a Disk,
     number: u64,
+    from: u64,
+    /// Of whoever has asked for it.
+    trace: Option<Trace>,
+}
+
+impl Request<'_> {
+    /// It is complete. Returns how long it took, in microseconds.
+    fn complete(self) -> u64 {
+        let until = self.disk.world.now();
+        if let Some(trace) = &self.trace {
+            trace.add(Span { kind: SpanKind::Wait(Stage::Device), from: self.from, until });
+        }
+        until.saturating_sub(self.from)
+    }
 }
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.under_way.begun.borrow_mut().remove(&self.number);
+        self.disk.under_way.begun.borrow_mut().remove(&self.number);
     }
 }
 
@@ -575,8 +595,14 @@ impl Disk {
     fn request(&self) -> Request<'_> {
         let under_way = &*self.under_way;
         let number = under_way.next.replace(under_way.next.get() + 1);
-        under_way.begun.borrow_mut().insert(number, self.world.now());
-        Request { under_way, number }
+        let from = self.world.now();
+        under_way.begun.borrow_mut().insert(number, from);
+        Request { disk: self, number, from, trace: Trace::current() }
+    }
+
+    /// What it has done since it was opened. Requests that failed count too.
+    pub fn counts(&self) -> DeviceCounts {
+        *self.under_way.done.borrow()
     }
 
     /// For the other threads of this process.
@@ -606,15 +632,28 @@ impl Disk {
     /// # Errors
     /// `UnexpectedEof` past the end.
     pub async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
-        let _request = self.request();
-        each_disk!(&self.body, disk => disk.read(offset, len).await)
+        let request = self.request();
+        let read = each_disk!(&self.body, disk => disk.read(offset, len).await);
+        let us = request.complete();
+        let mut done = self.under_way.done.borrow_mut();
+        done.reads += 1;
+        done.read_bytes += len as u64;
+        done.read_us += us;
+        read
     }
 
     /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`]. Two writes to
     /// the same 4-KiB block must not be under way at the same time.
     pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
-        let _request = self.request();
-        each_disk!(&self.body, disk => disk.write(offset, parts).await)
+        let request = self.request();
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let written = each_disk!(&self.body, disk => disk.write(offset, parts).await);
+        let us = request.complete();
+        let mut done = self.under_way.done.borrow_mut();
+        done.writes += 1;
+        done.written_bytes += len as u64;
+        done.write_us += us;
+        written
     }
 
     /// Makes durable every write that ended before this was called.
@@ -622,8 +661,13 @@ impl Disk {
     /// # Errors
     /// After any error the disk counts as lost: a second sync that succeeds proves nothing.
     pub async fn sync(&self) -> io::Result<()> {
-        let _request = self.request();
-        each_disk!(&self.body, disk => disk.sync().await)
+        let request = self.request();
+        let synced = each_disk!(&self.body, disk => disk.sync().await);
+        let us = request.complete();
+        let mut done = self.under_way.done.borrow_mut();
+        done.syncs += 1;
+        done.sync_us += us;
+        synced
     }
 
     /// Waits until the disk is lost, and returns why: the server of a remote disk is gone, or the disk has not

@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use types::messages::session::Role;
-use types::wire::{self, Flags, Key, Record};
+use types::wire::{self, Flags, Key, Record, Served};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
 pub use peers::Peers;
@@ -105,13 +105,31 @@ pub struct Answer {
     flags: Flags,
     record: Vec<u8>,
     payload: Buf,
+    served: Option<Served>,
 }
 
 impl Answer {
     /// An answer of `reply` and `payload`.
     pub fn new<R: Record>(reply: &R, payload: Buf) -> Answer {
         let flags = covered::flags(reply, Flags::REPLY);
-        Answer { kind: R::KIND, flags, record: wire::to_bytes(reply), payload }
+        Answer { kind: R::KIND, flags, record: wire::to_bytes(reply), payload, served: None }
+    }
+
+    /// The same answer, which tells where its time went.
+    pub fn with_served(self, served: Served) -> Answer {
+        Answer { served: Some(served), ..self }
+    }
+
+    /// The record as bytes of a frame, and the frame's flags.
+    fn encoded(self) -> (u16, Flags, Vec<u8>, Buf) {
+        let Answer { kind, flags, record, payload, served } = self;
+        match served {
+            None => (kind, flags, record, payload),
+            Some(served) => {
+                let timed = [wire::to_bytes(&served), record].concat();
+                (kind, flags.with(Flags::TIMED), timed, payload)
+            }
+        }
     }
 }
 

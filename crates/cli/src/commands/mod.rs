@@ -17,4 +17,5 @@ pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod up;
 pub(crate) mod volume;
+pub(crate) mod why;
 pub(crate) mod xray;

@@ -218,7 +218,7 @@ fn serve(args: &MountArgs) -> anyhow::Result<()> {
         _ => anyhow::Error::new(error),
     })?;
     *stopper.lock().unwrap_or_else(PoisonError::into_inner) = Some(mount.stopper());
-    let _note = create_run_file(&dir, &args.volume, &target.meta)?;
+    let _note = create_run_file(&dir, &args.volume, &target.meta, target.key_file.as_deref())?;
     tracing::info!("volume {} is mounted at {}", args.volume, dir.display());
     let ended = mount.wait();
     tracing::info!("{} is unmounted", dir.display());

@@ -3,9 +3,12 @@
 use std::ffi::OsString;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use anyhow::Context;
 use clap::Args;
+use futures_util::future::{Either, select};
+use gates::control;
 use gates::nbd::{Listen, NbdError, NbdGate, NbdOptions};
 use serde_json::json;
 
@@ -169,10 +172,17 @@ fn serve(args: &NbdArgs) -> anyhow::Result<()> {
     };
     let gate = NbdGate::start(&world, client, &options).map_err(|error| explain(error, at))?;
     let uri = uri(&listen, &gate.address(), args);
-    let _note =
-        gate::create_run_file("nbd", &args.volume, &target.meta, &uri, &[at.clone(), gate.address()])?;
+    let _note = gate::create_run_file("nbd", &args.volume, &target, &uri, &[at.clone(), gate.address()])?;
+    let commands = gate::listen_for_commands(&world, "nbd")?;
     tracing::info!("volume {} {LISTENING}{uri}", args.volume);
-    let served = daemon::run_until_stopped(&world, stop, gate.serve());
+    let mount = gate.mount();
+    let serving = async {
+        match select(pin!(gate.serve()), pin!(control::serve(&world, &commands, &mount))).await {
+            Either::Left((served, _)) => served,
+            Either::Right(((), _)) => Ok(()),
+        }
+    };
+    let served = daemon::run_until_stopped(&world, stop, serving);
     let ended = gate.end();
     if let Some(Err(lost)) = served {
         return Err(problem(lost.to_string(), "start the gate again"));

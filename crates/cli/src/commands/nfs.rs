@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use gates::control;
 use gates::nfs::{Network, NfsError, NfsGate, NfsOptions};
 use serde_json::json;
 
@@ -179,9 +180,11 @@ fn serve(args: &NfsArgs, options: &NfsOptions) -> anyhow::Result<()> {
     let address = gate.address().to_string();
     let uri = format!("nfs://{address}/{}", args.volume);
     let at = [args.listen().to_owned(), address.clone()];
-    let _note = gate::create_run_file("nfs", &args.volume, &target.meta, &uri, &at)?;
+    let _note = gate::create_run_file("nfs", &args.volume, &target, &uri, &at)?;
+    let commands = gate::listen_for_commands(&world, "nfs")?;
     tracing::info!("volume {} by NFS {LISTENING}{address}", args.volume);
-    let _ = daemon::run_until_stopped(&world, stop, std::future::pending::<()>());
+    let mount = gate.mount();
+    let _ = daemon::run_until_stopped(&world, stop, control::serve(&world, &commands, &mount));
     gate.end().context("the gate ended with bytes that could not be made stable")
 }
 

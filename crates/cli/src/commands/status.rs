@@ -235,6 +235,15 @@ fn document(
                 value["memory"] = a.memory.into();
                 value["memory_budget"] = a.memory_budget.into();
                 value["turns"] = turns(&a.turns);
+                value["asked"] = json!({
+                    "reads": a.asked.reads, "read_bytes": a.asked.read_bytes,
+                    "writes": a.asked.writes, "written_bytes": a.asked.written_bytes,
+                });
+                value["device"] = json!({
+                    "reads": a.device.reads, "read_bytes": a.device.read_bytes, "read_us": a.device.read_us,
+                    "writes": a.device.writes, "written_bytes": a.device.written_bytes, "write_us": a.device.write_us,
+                    "syncs": a.device.syncs, "sync_us": a.device.sync_us,
+                });
             }
             value
         })

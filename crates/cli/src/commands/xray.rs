@@ -1,5 +1,7 @@
 //! `shoal xray`: what each layer of a mount reads and writes, and which settings would save some of it.
 
+mod clients;
+mod devices;
 mod disk_cache;
 mod findings;
 mod layers;
@@ -15,12 +17,17 @@ use clap::Args;
 
 use crate::commands::tune::control_file::{Contents, Control, ControlFile};
 use crate::commands::tune::place;
+use crate::gate::{self, Gate};
+use crate::mountpoint::mount_daemons;
 use crate::output::Output;
 use crate::problem::problem;
+use crate::remote::{ConnectionArgs, Remote};
 
+use self::clients::Clients;
+use self::devices::{DeviceTotals, Devices};
 use self::disk_cache::DiskCache;
 use self::layers::Layers;
-use self::report::Report;
+use self::report::{Report, Subject};
 
 /// Shows what each layer of a mount, or of an open file, reads and writes
 #[derive(Args)]
@@ -32,14 +39,28 @@ to them. The amplification of a layer is the bytes that leave it downward, divid
 
 Below the table is what the numbers mean, with the command that changes it.
 
+The last table is about the devices of all bricks: what they read and wrote, against what all clients of the cluster asked the
+bricks for. The rest is what bricks do for each other and for themselves: copies, parity, journals, descriptors, folds.
+
 Examples:
   shoal xray /mnt/shoal                    the whole mount: each second on a terminal, else one second
   shoal xray /mnt/shoal/vm/disk            a file that is open there
   shoal xray /mnt/shoal --once             all since the mount began
+  shoal xray --gate nfs:main               a gate of this machine
+  shoal xray --clients                     all mounts and gates of the cluster
   shoal xray /mnt/shoal --interval 10 --count 6 --json")]
 pub(crate) struct XrayArgs {
     /// A directory of a mount, which means the whole mount, or an open file of a mount
-    target: String,
+    #[arg(required_unless_present_any = ["gate", "clients"], conflicts_with_all = ["gate", "clients"])]
+    target: Option<String>,
+    /// A gate of this machine: its URI as `shoal status` shows it, or KIND:VOLUME, such as nbd:vm
+    #[arg(long, value_name = "GATE")]
+    gate: Option<String>,
+    /// What programs ask each mount and gate of the cluster for, on all machines
+    #[arg(long, conflicts_with = "gate")]
+    clients: bool,
+    #[command(flatten)]
+    cluster: ConnectionArgs,
     /// Shows the totals since the mount began, or since the file was opened
     #[arg(long, conflicts_with_all = ["interval", "count"])]
     once: bool,
@@ -55,23 +76,57 @@ pub(crate) struct XrayArgs {
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
-    let mut xray = Xray::open(&args.target)?;
+    if args.clients {
+        return show_clients(args, output);
+    }
+    let mut xray = match (&args.gate, &args.target) {
+        (Some(name), _) => Xray::of_gate(gate::find(name)?),
+        (None, Some(target)) => Xray::open(target)?,
+        (None, None) => unreachable!("clap asks for a target"),
+    };
+    let devices = Devices::of(xray.cluster());
     if args.once {
         let (layers, cache, settings) = xray.look()?;
-        show(&xray.report(layers, cache, settings, None), "", output);
+        show(&xray.report(layers, cache, settings, devices.look(), None), "", output);
         return Ok(());
     }
-    let is_terminal = std::io::stdout().is_terminal();
-    let count = args.count.unwrap_or(if is_terminal { u64::MAX } else { 1 });
-    let clear = if is_terminal { CLEAR } else { "" };
-    let (mut before, mut began) = (xray.look()?.0, Instant::now());
+    let (count, clear) = intervals(args);
+    let (mut before, mut done, mut began) = (xray.look()?.0, devices.look(), Instant::now());
     for _ in 0..count {
         thread::sleep(Duration::from_secs(args.interval));
         let (layers, cache, settings) = xray.look()?;
         let (now, past) = (Instant::now(), std::mem::replace(&mut before, layers));
-        let passed = before.since(&past);
-        show(&xray.report(passed, cache, settings, Some(now - began)), clear, output);
+        let (passed, counted) = (before.since(&past), devices.look());
+        let of_devices = counted.since(&std::mem::replace(&mut done, counted.clone()));
+        show(&xray.report(passed, cache, settings, of_devices, Some(now - began)), clear, output);
         began = now;
+    }
+    Ok(())
+}
+
+/// The number of intervals, and what clears the terminal before each.
+fn intervals(args: &XrayArgs) -> (u64, &'static str) {
+    let is_terminal = std::io::stdout().is_terminal();
+    let count = args.count.unwrap_or(if is_terminal { u64::MAX } else { 1 });
+    (count, if is_terminal { CLEAR } else { "" })
+}
+
+fn show_clients(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
+    let remote = Remote::new(&args.cluster.target()?)?;
+    let look = || remote.status().map(|cluster| Clients::of(&cluster));
+    if args.once {
+        let clients = look()?;
+        output.answer_by(|| clients.document(None), || clients.text(None));
+        return Ok(());
+    }
+    let (count, clear) = intervals(args);
+    let (mut before, mut began) = (look()?, Instant::now());
+    for _ in 0..count {
+        thread::sleep(Duration::from_secs(args.interval));
+        let (clients, now) = (look()?, Instant::now());
+        let (passed, time) = (clients.since(&before), Some(now - began));
+        output.answer_by(|| passed.document(time), || format!("{clear}{}", passed.text(time)));
+        (before, began) = (clients, now);
     }
     Ok(())
 }
@@ -80,13 +135,19 @@ fn show(report: &Report, clear: &str, output: &Output) {
     output.answer_by(|| report.document(), || format!("{clear}{}", report.text()));
 }
 
-/// A mount or an open file that is looked at.
+/// A mount, an open file or a gate that is looked at.
 struct Xray {
     path: PathBuf,
+    /// The mount point, or the URI of the gate.
     mount: PathBuf,
     is_file: bool,
-    counters: ControlFile,
-    settings: ControlFile,
+    source: Source,
+}
+
+/// Where the numbers come from.
+enum Source {
+    Mount { counters: ControlFile, settings: ControlFile },
+    Gate(Gate),
 }
 
 impl Xray {
@@ -109,30 +170,55 @@ impl Xray {
             }
             Ok(file)
         };
-        let (counters, settings) = (open(Control::Xray)?, open(Control::Tune)?);
+        let source = Source::Mount { counters: open(Control::Xray)?, settings: open(Control::Tune)? };
         let path = if inode.is_some() { path } else { mount.dir.clone() };
-        Ok(Xray { path, mount: mount.dir, is_file: inode.is_some(), counters, settings })
+        Ok(Xray { path, mount: mount.dir, is_file: inode.is_some(), source })
+    }
+
+    fn of_gate(gate: Gate) -> Xray {
+        let uri = PathBuf::from(&gate.uri);
+        Xray { path: uri.clone(), mount: uri, is_file: false, source: Source::Gate(gate) }
+    }
+
+    /// The metadata service of the cluster and its key file, as the daemon was started with them.
+    fn cluster(&self) -> Option<(String, Option<PathBuf>)> {
+        match &self.source {
+            Source::Gate(gate) => Some((gate.meta.clone(), gate.key_file.clone())),
+            Source::Mount { .. } => {
+                let daemon = mount_daemons().into_iter().find(|daemon| daemon.dir == self.mount)?;
+                Some((daemon.meta, daemon.key_file))
+            }
+        }
     }
 
     /// What has entered the layers so far, the cache on a disk, and the settings in effect.
     fn look(&mut self) -> anyhow::Result<(Layers, Option<DiskCache>, Contents)> {
-        let text = self.counters.text()?;
-        let layers = Layers::parse(&text).map_err(|reason| {
+        let (counters, settings) = match &mut self.source {
+            Source::Mount { counters, settings } => (counters.text()?, settings.read()?),
+            Source::Gate(gate) => (gate.ask("xray")?, Contents::parse(&gate.ask("tune")?)),
+        };
+        let layers = Layers::parse(&counters).map_err(|reason| {
             let remedy = format!("`shoal xray {}` for the whole mount", self.mount.display());
             problem(format!("cannot look at {}: {reason}", self.path.display()), remedy)
         })?;
-        Ok((layers, DiskCache::parse(&text), self.settings.read()?))
+        Ok((layers, DiskCache::parse(&counters), settings))
     }
 
-    /// A report about layers; `time` is that of the interval.
+    /// A report about layers and devices; `time` is that of the interval.
     fn report(
         &self,
         layers: Layers,
         disk_cache: Option<DiskCache>,
         settings: Contents,
+        devices: DeviceTotals,
         time: Option<Duration>,
     ) -> Report {
-        let (path, mount, is_file) = (self.path.clone(), self.mount.clone(), self.is_file);
-        Report { path, mount, is_file, layers, settings, disk_cache, time }
+        let subject = match (&self.source, self.is_file) {
+            (Source::Gate(_), _) => Subject::Gate,
+            (_, true) => Subject::File,
+            (_, false) => Subject::Mount,
+        };
+        let (path, mount) = (self.path.clone(), self.mount.clone());
+        Report { path, mount, subject, layers, settings, disk_cache, devices, time }
     }
 }

@@ -31,6 +31,7 @@
 //! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
 //! | `xray.rs` | what each layer of a mount reads and writes |
 //! | `disk_cache.rs` | the cache of a mount on a local disk |
+//! | `why.rs` | what slow requests have waited for; what gates tell of themselves |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
@@ -73,4 +74,5 @@ mod tune;
 mod turns;
 mod verify;
 mod volume_types;
+mod why;
 mod xray;

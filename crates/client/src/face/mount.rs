@@ -33,6 +33,7 @@ use crate::state::open_files::{Handle, OpenFiles};
 use crate::state::options::MountOptions;
 use crate::state::page_cache::PageCache;
 use crate::state::pattern::RecentBlocks;
+use crate::state::slow_requests::SlowRequest;
 use crate::state::tunings::{TuningReport, Tunings};
 use crate::translators::MakeTranslator;
 use crate::translators::disk_cache::shared::{CacheFile, DiskCache, DiskCacheReport};
@@ -289,6 +290,17 @@ impl Mount {
     /// The same of one file since it was opened. `None` if it is not open here.
     pub fn file_layer_counters(&self, inode: InodeId) -> Option<Vec<LayerCounters>> {
         self.files.file(inode).map(|file| self.layer_counts.of_file(&file.layer_counts))
+    }
+
+    /// The slowest requests of the last ten minutes, of programs and then of the background, at the time `now` of [`World::now`]: of the mount, or of
+    /// one file, even if it is not open any more.
+    pub fn slow_requests(&self, inode: Option<InodeId>, now: u64) -> Vec<Arc<SlowRequest>> {
+        self.routes.slow.slowest(inode, now)
+    }
+
+    /// Whether a file is open here.
+    pub fn is_open(&self, inode: InodeId) -> bool {
+        self.files.file(inode).is_some_and(|file| file.lock().users > 0)
     }
 
     /// The kernel caches what is read through this handle, and reads ahead itself.

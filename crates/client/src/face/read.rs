@@ -6,13 +6,20 @@ use types::Buf;
 
 use crate::error::ClientError;
 use crate::face::session::Session;
+use crate::state::open_files::Handle;
 use crate::state::settings::Settings;
+use crate::state::slow_requests::Asked;
 use crate::translators::Read;
 
 impl Session {
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
         let handle = self.handle(handle)?;
+        let asked = Asked { op: "read", inode: handle.file.inode, offset, len: len as u64 };
+        self.link.traced(asked, self.read_open(&handle, offset, len), Result::is_err).await
+    }
+
+    async fn read_open(&self, handle: &Handle, offset: u64, len: usize) -> Result<Buf, ClientError> {
         let file = handle.file.clone();
         let in_kernel = handle.in_kernel.load(Ordering::Relaxed);
         loop {

@@ -86,6 +86,7 @@ impl Session {
             write_behind.clone(),
             mount.layer_counts.clone(),
             mount.tunings.clone(),
+            link.world.clone(),
         ));
         let atimes = Rc::new(Atimes { link: link.clone(), pending });
         Session { mount, link, io, modes, cuts, write_behind, stack, atimes }

@@ -14,6 +14,7 @@ use crate::state::counters::Counter;
 use crate::state::open_file::OpenFile;
 use crate::state::open_files::Handle;
 use crate::state::settings::Settings;
+use crate::state::slow_requests::Asked;
 use crate::translators::{Until, Write};
 use crate::unstable::Unstable;
 
@@ -44,6 +45,11 @@ impl Session {
     /// Also reports errors of earlier writes to this file.
     pub async fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
         let handle = self.handle(handle)?;
+        let asked = Asked { op: "write", inode: handle.file.inode, offset, len: bytes.len() as u64 };
+        self.link.traced(asked, self.write_open(&handle, offset, bytes), Result::is_err).await
+    }
+
+    async fn write_open(&self, handle: &Handle, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
         if !handle.write {
             return Err(ClientError::BadHandle);
         }
@@ -63,7 +69,7 @@ impl Session {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
         // If another client truncates the shared file meanwhile, the write is repeated after the truncation.
-        while self.write_once(&handle, offset, bytes, lost).await? == ReportOutcome::Truncated {}
+        while self.write_once(handle, offset, bytes, lost).await? == ReportOutcome::Truncated {}
         self.link.routes.counts.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
     }
@@ -116,6 +122,11 @@ impl Session {
     /// write returned.
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.handle(handle)?;
+        let asked = Asked { op: "flush", inode: handle.file.inode, offset: 0, len: 0 };
+        self.link.traced(asked, self.flush_open(&handle), Result::is_err).await
+    }
+
+    async fn flush_open(&self, handle: &Handle) -> Result<(), ClientError> {
         let file = &handle.file;
         if !handle.write {
             return Ok(());
@@ -132,6 +143,11 @@ impl Session {
     /// Returns when everything written to the file so far is stable, with its size.
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.handle(handle)?;
+        let asked = Asked { op: "fsync", inode: handle.file.inode, offset: 0, len: 0 };
+        self.link.traced(asked, self.fsync_open(&handle), Result::is_err).await
+    }
+
+    async fn fsync_open(&self, handle: &Handle) -> Result<(), ClientError> {
         let file = &handle.file;
         let lost = file.lock().wb_errors.count();
         let _fsync = FsyncGuard::begin(&self.mount.unstable, file);

@@ -20,7 +20,8 @@ impl Modes {
         while !self.link.routes.lease.has_left() && !self.link.routes.lease.is_lost() {
             let (sent, generation) = (self.link.world.now(), self.link.routes.lease.generation());
             let client = self.link.routes.lease.client();
-            let poll = ClientPoll { client, map: self.link.routes.map().version };
+            let asked = self.io.layer_counts.asked();
+            let poll = ClientPoll { client, map: self.link.routes.map().version, asked };
             match self.link.ask_once(POLL_US, &poll).await {
                 Ok(news) => {
                     self.link.routes.lease.renew(sent);

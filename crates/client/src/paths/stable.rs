@@ -14,6 +14,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use types::messages::brick::Sync;
 use types::{BrickId, Buf, ClientSeq, GroupId, Refusal};
+use world::trace::{Stage, span};
 
 use crate::error::ClientError;
 use crate::paths::Io;
@@ -66,7 +67,8 @@ impl Io {
             match self.sync_groups(groups, u64::MAX).await {
                 Synced::Stable => {}
                 Synced::Nothing => {
-                    self.link.world.timeout(AGE_MAX_US, changed).await;
+                    let changed = self.link.world.timeout(AGE_MAX_US, changed);
+                    span(&self.link.world, Stage::Underway, changed).await;
                     budget.check()?;
                 }
                 Synced::NotYet => budget.backoff().await?,

@@ -31,6 +31,7 @@ use futures_util::future::join_all;
 use types::messages::brick::{Span, Write};
 use types::{Buf, BufMut, ClientSeq, StripeKey};
 use world::CallError;
+use world::trace::{Stage, span};
 
 use crate::error::ClientError;
 use crate::paths::Io;
@@ -302,7 +303,7 @@ impl Io {
                 self.unclaimed(&state)
             };
             if stripes.is_empty() {
-                changed.await;
+                span(&self.link.world, Stage::Underway, changed).await;
                 continue;
             }
             join_all(stripes.into_iter().map(|stripe| self.send_stripe(file, stripe))).await;

@@ -6,5 +6,6 @@ pub(crate) mod link;
 pub(crate) mod retry;
 pub(crate) mod route;
 mod shared;
+mod traced;
 
 pub(crate) use shared::{Above, Routes};

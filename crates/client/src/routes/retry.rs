@@ -1,6 +1,7 @@
 //! Retries after a failed request: how long to wait, which server to ask instead, when to give up.
 
 use types::{Refusal, RetryAction};
+use world::trace::{Stage, span};
 use world::{CallError, World};
 
 use crate::error::ClientError;
@@ -65,7 +66,8 @@ impl RetryBudget {
     /// Pauses, longer each time; fails when the time has run out.
     pub(crate) async fn backoff(&mut self) -> Result<(), ClientError> {
         self.check()?;
-        self.world.sleep(backoff_us(self.tries, self.world.random())).await;
+        let pause = self.world.sleep(backoff_us(self.tries, self.world.random()));
+        span(&self.world, Stage::Pause, pause).await;
         self.tries += 1;
         Ok(())
     }

@@ -64,6 +64,11 @@ impl MapView {
         Some(view)
     }
 
+    /// The brick that listens at an address.
+    pub(super) fn brick_at(&self, address: &str) -> Option<BrickId> {
+        self.addresses.iter().find(|(_, at)| *at == address).map(|(brick, _)| *brick)
+    }
+
     /// Warns if the settings cannot be read. A newer metadata service may know more of them than this build.
     pub(crate) fn check_tuning(&self) {
         if self.tuning.is_none() {

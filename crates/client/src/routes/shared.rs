@@ -14,6 +14,7 @@ use crate::state::counters::Counts;
 use crate::state::lock;
 use crate::state::options::MountOptions;
 use crate::state::seq_tracker::SeqTracker;
+use crate::state::slow_requests::SlowRequests;
 
 /// How long a brick that did not answer is avoided, in microseconds.
 const SUSPECT_US: u64 = 1_000_000;
@@ -34,6 +35,7 @@ pub(crate) struct Routes {
     pub(crate) volume: VolumeId,
     pub(crate) lease: LeaseState,
     pub(crate) counts: Counts,
+    pub(crate) slow: SlowRequests,
     /// Notified at every new map.
     map_changed: Notify,
     /// Held while a task fetches the map.
@@ -53,6 +55,7 @@ impl Routes {
             volume,
             lease,
             counts: Counts::default(),
+            slow: SlowRequests::default(),
             map_changed: Notify::new(),
             refreshing: async_lock::Mutex::new(()),
             joining: async_lock::Mutex::new(()),

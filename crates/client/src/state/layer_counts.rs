@@ -7,6 +7,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use types::messages::brick::AskedCounts;
+
 /// Most layers that are counted, with the bricks; what is between is counted with the last translator.
 const LAYERS_MAX: usize = 16;
 /// The place of the bricks. The translators come after it.
@@ -89,6 +91,12 @@ impl LayerCounts {
         of_file[layer.min(of_file.len() - 1)].add(first, len as u64);
     }
 
+    /// What programs have asked the mount for: what has entered the first layer.
+    pub(crate) fn asked(&self) -> AskedCounts {
+        let LayerCounters { reads, read_bytes, writes, written_bytes, .. } = self.layers[1].counters("");
+        AskedCounts { reads, read_bytes, writes, written_bytes }
+    }
+
     /// The counters of the mount, from the top down.
     pub(crate) fn all(&self) -> Vec<LayerCounters> {
         self.shown(|layer| self.layers.get(layer))
@@ -130,6 +138,8 @@ mod tests {
         };
         let of_mount = [("top", [1, 10, 0, 0]), ("end", [1, 40, 1, 5]), ("bricks", [1, 30, 1, 6])];
         assert_eq!(shown(counts.all()), of_mount);
+        let asked = AskedCounts { reads: 1, read_bytes: 10, writes: 0, written_bytes: 0 };
+        assert_eq!(counts.asked(), asked);
         let of_file = [("top", [1, 10, 0, 0]), ("end", [1, 40, 0, 0]), ("bricks", [1, 30, 0, 0])];
         assert_eq!(shown(counts.of_file(&files[0])), of_file);
         let untouched = [("top", [0; 4]), ("end", [0; 4]), ("bricks", [0; 4])];

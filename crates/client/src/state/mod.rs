@@ -19,6 +19,7 @@ pub(crate) mod piece;
 pub(crate) mod reports;
 pub(crate) mod seq_tracker;
 pub(crate) mod settings;
+pub(crate) mod slow_requests;
 pub(crate) mod streams;
 pub(crate) mod tunings;
 pub(crate) mod wb_errors;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::future::{LocalBoxFuture, join_all};
 use types::{Buf, BufMut};
+use world::trace::{Stage, span};
 
 use crate::error::ClientError;
 use crate::routes::link::Link;
@@ -18,6 +19,7 @@ use crate::state::ahead::{AheadRoom, Cover};
 use crate::state::lock;
 use crate::state::open_file::OpenFile;
 use crate::state::settings::Settings;
+use crate::state::slow_requests::Asked;
 use crate::translators::{Answer, Below, Read, Translator, Write};
 
 /// Most fetches in flight, and most that wait for their turn.
@@ -145,7 +147,8 @@ impl ReadAhead {
                 Cover::Missing => return None,
                 Cover::Coming => {}
             }
-            self.link.world.timeout(WAIT_US, fetched).await?;
+            let fetched = self.link.world.timeout(WAIT_US, fetched);
+            span(&self.link.world, Stage::Underway, fetched).await?;
         }
     }
 
@@ -157,7 +160,8 @@ impl ReadAhead {
         }
         let len = (range.end - range.start) as usize;
         let read = Read { file: &file, offset: range.start, len, in_kernel: false, settings };
-        let bytes = below.read(read).await.ok();
+        let asked = Asked { op: "fetch", inode: file.inode, offset: range.start, len: len as u64 };
+        let bytes = self.link.traced(asked, below.read(read), Result::is_err).await.ok();
         let now = self.link.world.now();
         let mut ahead = file.ahead();
         let is_good = file.lock().may_keep(generation, count, &range);

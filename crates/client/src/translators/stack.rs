@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use futures_util::future::{LocalBoxFuture, join_all};
 use types::{Buf, InodeId, Tuning};
+use world::World;
+use world::trace::enter;
 
 use crate::error::ClientError;
 use crate::state::layer_counts::LayerCounts;
@@ -146,6 +148,7 @@ impl<'a> Below<'a> {
     /// Reads a range.
     pub fn read(self, read: Read<'a>) -> Answer<'a, Buf> {
         self.stack.counts.read(&read.file.layer_counts, self.index(), read.len);
+        self.enter();
         match self.next() {
             Some((layer, below)) => layer.read(read, below),
             None => self.stack.end.read(read),
@@ -155,6 +158,7 @@ impl<'a> Below<'a> {
     /// Writes a range.
     pub fn write(self, write: Write<'a>) -> Answer<'a, ()> {
         self.stack.counts.write(&write.file.layer_counts, self.index(), write.bytes.len());
+        self.enter();
         match self.next() {
             Some((layer, below)) => layer.write(write, below),
             None => self.stack.end.write(write),
@@ -163,10 +167,16 @@ impl<'a> Below<'a> {
 
     /// Returns when the writes to a file so far have come far enough.
     pub fn flush(self, flush: Flush<'a>) -> Answer<'a, Flushed> {
+        self.enter();
         match self.next() {
             Some((layer, below)) => layer.flush(flush, below),
             None => self.stack.end.flush(flush),
         }
+    }
+
+    /// Notes for the request's trace that it enters the next layer.
+    fn enter(self) {
+        enter(&self.stack.world, self.layers.first().map_or(WriteBehind::NAME, |layer| layer.name()));
     }
 
     fn next(self) -> Option<(&'a Rc<dyn Translator>, Below<'a>)> {
@@ -186,6 +196,7 @@ pub(crate) struct Stack {
     end: Rc<WriteBehind>,
     counts: Arc<LayerCounts>,
     tunings: Arc<Tunings>,
+    world: World,
     /// The version of the settings that the translators have.
     tuned: Cell<Option<u64>>,
 }
@@ -196,9 +207,10 @@ impl Stack {
         end: Rc<WriteBehind>,
         counts: Arc<LayerCounts>,
         tunings: Arc<Tunings>,
+        world: World,
     ) -> Stack {
         counts.set_names(layers.iter().map(|layer| layer.name()).chain([WriteBehind::NAME]));
-        Stack { layers, end, counts, tunings, tuned: Cell::new(None) }
+        Stack { layers, end, counts, tunings, world, tuned: Cell::new(None) }
     }
 
     fn top(&self) -> Below<'_> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use types::{Buf, ObjectId};
+use world::trace::{Stage, span};
 
 use crate::error::ClientError;
 use crate::paths::Io;
@@ -20,6 +21,7 @@ use crate::routes::link::Link;
 use crate::state::gather::StripeWrites;
 use crate::state::open_file::{FileState, OpenFile};
 use crate::state::settings::Gathering;
+use crate::state::slow_requests::Asked;
 use crate::translators::{Answer, Flush, Flushed, Read, Until, Write};
 use crate::unstable::Unstable;
 
@@ -98,7 +100,8 @@ impl WriteBehind {
                 grown
             };
             drop(room.take());
-            room = Some(self.unstable.flow.reserve(grown).await?);
+            let reserve = self.unstable.flow.reserve(grown);
+            room = Some(span(&self.link.world, Stage::Queue, reserve).await?);
         };
         if self.unstable.flow.is_overfull() {
             self.unstable.shed(self.link.world.now());
@@ -171,7 +174,10 @@ impl WriteBehind {
     pub(crate) async fn flush_queue(&self) {
         let worker = || async {
             while let Some((file, stripe)) = self.unstable.flow.next().await {
-                self.io.send_stripe(&file, stripe).await;
+                let object = file.lock().object;
+                let len = self.link.routes.geometry_of(object).stripe() as u64;
+                let asked = Asked { op: "send", inode: file.inode, offset: stripe * len, len };
+                self.link.traced(asked, self.io.send_stripe(&file, stripe), |()| false).await;
             }
         };
         join_all((0..FLIGHT_MAX).map(|_| worker())).await;

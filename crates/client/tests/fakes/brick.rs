@@ -9,7 +9,7 @@ use types::messages::brick::{
 };
 use types::messages::cluster::GroupConfig;
 use types::messages::session::Role;
-use types::wire::Record;
+use types::wire::{Record, Served, StageTimes};
 use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq, StripeKey, StripeSet};
 use world::{Answer, Call, World, serve};
 
@@ -99,7 +99,16 @@ async fn answer(
             known.borrow_mut().sync(brick, &sync)?;
             Ok(Answer::new(&Done {}, Buf::empty()))
         }
-        ReadUnit::KIND => known.borrow_mut().read_unit(brick, call.epoch, &call.parse()?),
+        ReadUnit::KIND => {
+            let slow = known.borrow().slow_device.get(&brick).copied();
+            if let Some(device_us) = slow {
+                world.sleep(device_us).await;
+            }
+            let answer = known.borrow_mut().read_unit(brick, call.epoch, &call.parse()?)?;
+            let Some(device_us) = slow.map(|us| us as u32) else { return Ok(answer) };
+            let own = StageTimes { total_us: device_us, device_us, ..StageTimes::default() };
+            Ok(answer.with_served(Served { own, other: None }))
+        }
         FindBytes::KIND => known.borrow_mut().find_bytes(brick, call.epoch, &call.parse()?),
         FindStripes::KIND => known.borrow_mut().find_stripes(brick, &call.parse()?),
         ReadStripe::KIND => known.borrow_mut().read_stripe(brick, call.epoch, &call.parse()?),

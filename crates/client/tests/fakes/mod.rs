@@ -78,6 +78,8 @@ pub struct Known {
     /// How long a brick takes to keep a unit, and how long the answer to a stable write is on its way.
     pub stage_us: u64,
     pub answer_us: u64,
+    /// Bricks whose device takes so long for a read, and say so.
+    pub slow_device: BTreeMap<BrickId, u64>,
     /// How long the service takes to change attributes.
     pub setattr_us: u64,
     pub mute: BTreeSet<BrickId>,
@@ -177,6 +179,7 @@ impl Cluster {
             sync_us: 1000,
             stage_us: 0,
             answer_us: 0,
+            slow_device: BTreeMap::new(),
             setattr_us: 0,
             mute: BTreeSet::new(),
             writing: BTreeMap::new(),

@@ -18,7 +18,7 @@ use types::limits::{BLOCK, NAME_MAX, SYMLINK_MAX};
 use types::messages::names::{Attr, DirEntries, FileKind, RenameHow, Renamed};
 
 use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
-use super::gate::{GENERATION, Gate, name, owner, writes};
+use super::gate::{GENERATION, Gate, name, owner, waited_since, writes};
 use super::{dot_shoal, local};
 
 /// Cookies below belong to `.` and `..`; a directory's own entries follow.
@@ -428,7 +428,11 @@ impl Filesystem for Gate {
         }
         if self.mount.has_quiesced_files() {
             let gate = self.clone();
-            self.spare.run(move || gate.read_bytes(handle, offset, size, reply));
+            let arrived = Instant::now();
+            self.spare.run(move || {
+                waited_since(arrived);
+                gate.read_bytes(handle, offset, size, reply);
+            });
         } else {
             self.read_bytes(handle, offset, size, reply);
         }
@@ -455,7 +459,11 @@ impl Filesystem for Gate {
         let (inode, thread) = (self.inode(inode), request.pid());
         if self.mount.has_quiesced_files() {
             let (gate, data) = (self.clone(), data.to_vec());
-            self.spare.run(move || gate.write_bytes((inode, thread), handle, offset, &data, reply));
+            let arrived = Instant::now();
+            self.spare.run(move || {
+                waited_since(arrived);
+                gate.write_bytes((inode, thread), handle, offset, &data, reply);
+            });
         } else {
             self.write_bytes((inode, thread), handle, offset, data, reply);
         }

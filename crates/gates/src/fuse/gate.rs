@@ -46,6 +46,12 @@ pub(super) struct Gate {
     pub(super) invalidator: Arc<OnceLock<Invalidator>>,
 }
 
+/// The next request of this thread has waited here since `arrived`.
+pub(super) fn waited_since(arrived: Instant) {
+    let us = arrived.elapsed().as_micros();
+    world::trace::waited_before(u64::try_from(us).unwrap_or(u64::MAX));
+}
+
 impl Gate {
     /// Carries out one request on this thread.
     pub(super) fn ask<T>(

@@ -33,6 +33,11 @@ pub(super) fn ask<T>(
     world.block_on_as("fuse request", request(&session)).map_err(|error| Errno::from_i32(errno(error)))
 }
 
+/// The time of the mount's clock, in microseconds.
+pub(super) fn now(mount: &Arc<Mount>) -> u64 {
+    local(mount).map(|(world, _)| world.now()).unwrap_or_default()
+}
+
 /// Remaining time of the mount's lease.
 pub(super) fn lease_left(mount: &Arc<Mount>) -> Duration {
     local(mount).map(|(_, session)| Duration::from_micros(session.lease_left_us())).unwrap_or_default()

@@ -22,7 +22,7 @@
 //! | `spare.rs` | threads for requests that may wait long |
 //! | `local.rs` | the state of a thread |
 //! | `dot_shoal.rs` | the directory `.shoal` in the root of every mount |
-//! | `status.rs`, `tune.rs`, `xray.rs` | its files `status`, `tune` and `xray` |
+//! | `status.rs`, `tune.rs`, `xray.rs`, `why.rs` | its files `status`, `tune`, `xray` and `why` |
 
 mod attributes;
 mod control_handles;
@@ -41,6 +41,7 @@ mod spare;
 mod special;
 mod status;
 mod tune;
+mod why;
 mod xray;
 
 pub use mount::{FuseError, FuseMount, FuseOptions, Stopper, mount};

@@ -22,9 +22,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use client::{Class, Mount, TuningReport};
-use types::tuning::{Key, TuningError, Value, check_file_changes};
+use client::Mount;
+use types::tuning::{TuningError, check_file_changes};
 use types::{InodeId, Tuning};
+
+use crate::control::tuning_text;
 
 use super::control_handles::ControlHandles;
 
@@ -64,7 +66,7 @@ impl TuneHandles {
                 };
                 let gone = handle.file.filter(|inode| !is_open(mount, *inode)).map(not_open);
                 let file = if gone.is_some() { None } else { handle.file };
-                handle.text = text(&mount.tuning(file), error.or(gone).as_deref());
+                handle.text = tuning_text(&mount.tuning(file), error.or(gone).as_deref());
             }
             handle.text.clone()
         };
@@ -155,26 +157,9 @@ fn one_line(error: String) -> String {
     error.replace(char::is_control, " ")
 }
 
-fn text(report: &TuningReport, error: Option<&str>) -> String {
-    let TuningReport { volume, mount, file, effective, class, rereads } = report;
-    let line = |scope: &str, key: Key, value: Value| format!("{scope} {} {}\n", key.name(), key.show(value));
-    let scopes = [("volume", volume), ("mount", mount), ("file", file)];
-    let set =
-        scopes.iter().flat_map(|(scope, tuning)| tuning.iter().map(|(key, value)| line(scope, key, value)));
-    let effective = |key: Key| line("effective", key, effective.get(key).unwrap_or(Value::Auto));
-    let again = if *rereads { ", read again" } else { "" };
-    let work = (*class != Class::Unknown).then(|| format!("work {}{again}\n", class.name()));
-    let error = error.map(|error| format!("error {error}\n"));
-    set.chain(Key::ALL.map(effective)).chain(work).chain(error).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tuning(text: &str) -> Tuning {
-        text.parse().expect("it is good")
-    }
 
     #[test]
     fn lines_are_for_the_mount_or_for_a_file() {
@@ -207,23 +192,5 @@ mod tests {
             assert!(error.contains(said), "{error}");
         }
         assert_eq!(parse(b"a\x1bb=c\rd").map_err(|error| error.contains(char::is_control)), Err(false));
-    }
-
-    #[test]
-    fn every_scope_has_its_lines_and_what_counts_is_there_for_every_key() {
-        let (volume, mount, file) =
-            (tuning("read-ahead=on"), tuning("read-ahead=off"), tuning("io-cache.page=4K"));
-        let effective = tuning("read-ahead=off io-cache.page=4K");
-        let (class, rereads) = (Class::Random, true);
-        let text = text(&TuningReport { volume, mount, file, effective, class, rereads }, Some("why"));
-        let head = "volume read-ahead on\nmount read-ahead off\nfile io-cache.page 4K\neffective io-cache auto\n\
-                    effective io-cache.page 4K\n";
-        assert!(text.starts_with(head), "{text}");
-        assert!(
-            text.contains("effective read-ahead off\n")
-                && text.ends_with("\nwork random, read again\nerror why\n"),
-            "{text}"
-        );
-        assert_eq!(text.lines().count(), 3 + Key::ALL.len() + 2);
     }
 }

@@ -8,8 +8,10 @@
 //! After a write of `file INODE`, reads through the same handle show this open file. If it is closed, they show a line
 //! `error TEXT`, as after a write that has failed.
 
-use client::{DiskCacheReport, LayerCounters, Mount};
+use client::Mount;
 use types::InodeId;
+
+use crate::control::layers_text;
 
 use super::control_handles::ControlHandles;
 
@@ -41,8 +43,10 @@ impl XrayHandles {
                     }
                     Some(Err(error)) => Err(error.clone()),
                 };
-                handle.text = layers
-                    .map_or_else(|error| format!("error {error}\n"), |(layers, cache)| text(&layers, cache));
+                handle.text = layers.map_or_else(
+                    |error| format!("error {error}\n"),
+                    |(layers, cache)| layers_text(&layers, cache),
+                );
             }
             handle.text.clone()
         };
@@ -61,7 +65,7 @@ impl XrayHandles {
     }
 }
 
-fn parse(data: &[u8]) -> Result<InodeId, String> {
+pub(super) fn parse(data: &[u8]) -> Result<InodeId, String> {
     let wrong = || "write `file INODE`, with the number of an inode".to_owned();
     let text = std::str::from_utf8(data).ok().filter(|text| text.len() <= WRITE_MAX).ok_or_else(wrong)?;
     let number = text.trim().strip_prefix("file ").ok_or_else(wrong)?;
@@ -70,34 +74,6 @@ fn parse(data: &[u8]) -> Result<InodeId, String> {
 
 fn not_open(inode: InodeId) -> String {
     format!("inode {} is not open at this mount; a file is counted while it is open", inode.0)
-}
-
-fn text(layers: &[LayerCounters], cache: Option<DiskCacheReport>) -> String {
-    let line = |layer: &LayerCounters| {
-        let LayerCounters { name, reads, read_bytes, writes, written_bytes } = layer;
-        format!(
-            "layer {name} reads {reads} read_bytes {read_bytes} writes {writes} written_bytes {written_bytes}\n"
-        )
-    };
-    layers.iter().map(line).chain(cache.map(cache_line)).collect()
-}
-
-fn cache_line(cache: DiskCacheReport) -> String {
-    let numbers = [
-        ("bytes", cache.bytes),
-        ("bytes_most", cache.bytes_most),
-        ("hits", cache.hits),
-        ("hit_bytes", cache.hit_bytes),
-        ("misses", cache.misses),
-        ("missed_bytes", cache.missed_bytes),
-        ("damaged", cache.damaged),
-        ("filled_bytes", cache.filled_bytes),
-        ("skipped_bytes", cache.skipped_bytes),
-    ];
-    let numbers: String = numbers.into_iter().map(|(name, number)| format!(" {name} {number}")).collect();
-    let reason =
-        cache.reason.map(|reason| format!(" reason {}", reason.replace('\n', " "))).unwrap_or_default();
-    format!("disk-cache-state {}{numbers}{reason}\n", cache.state)
 }
 
 #[cfg(test)]
@@ -110,21 +86,5 @@ mod tests {
         for wrong in [&b""[..], b"file", b"file x", b"file -1", b"mount", b"\xff", &[b' '; WRITE_MAX + 1]] {
             assert_eq!(parse(wrong), Err("write `file INODE`, with the number of an inode".to_owned()));
         }
-    }
-
-    #[test]
-    fn a_layer_is_a_line() {
-        let auto = LayerCounters { name: "auto", reads: 1, read_bytes: 2, writes: 3, written_bytes: 4 };
-        let bricks = LayerCounters { name: "bricks", ..LayerCounters::default() };
-        let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
-                        layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
-        assert_eq!(text(&[auto, bricks], None), expected);
-        let reason = Some("it is\ngone".to_owned());
-        let cache = DiskCacheReport { state: "off", reason, hits: 5, ..DiskCacheReport::default() };
-        assert_eq!(
-            text(&[], Some(cache)),
-            "disk-cache-state off bytes 0 bytes_most 0 hits 5 hit_bytes 0 misses 0 missed_bytes 0 damaged 0 \
-             filled_bytes 0 skipped_bytes 0 reason it is gone\n"
-        );
     }
 }

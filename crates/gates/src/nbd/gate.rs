@@ -71,6 +71,11 @@ impl NbdGate {
         self.server.serve(&self.listener).await
     }
 
+    /// The gate's client.
+    pub fn mount(&self) -> Arc<Mount> {
+        Arc::clone(&self.mount)
+    }
+
     /// Ends requests in progress, and makes everything stable.
     ///
     /// # Errors

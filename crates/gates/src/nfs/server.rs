@@ -149,6 +149,11 @@ impl NfsGate {
         Ok(())
     }
 
+    /// The gate's client.
+    pub fn mount(&self) -> Arc<Mount> {
+        Arc::clone(&self.shared.mount)
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -18,7 +18,8 @@ pub(crate) fn swap_objects(txn: &mut Txn<'_>, request: &SwapObjects) -> Result<A
     if !inode.is_file() || !is_temporary || place == other || !opens.has(place, client) {
         return Err(Refusal::Invalid);
     }
-    let is_as_copied = inode.changes == request.changes && inode.truncate_seq == request.truncate_seq;
+    let now = txn.durable_attr(place, &inode);
+    let is_as_copied = now.changes == request.changes && now.truncate_seq == request.truncate_seq;
     let is_growing = txn.volatile().size(place, &inode) > inode.size;
     if !is_as_copied || is_growing || opens.is_written_by_others(place, client) {
         return Err(Refusal::Busy);
@@ -38,5 +39,5 @@ pub(crate) fn swap_objects(txn: &mut Txn<'_>, request: &SwapObjects) -> Result<A
     txn.put_inode(other, &temporary);
     txn.effect(Effect::Settled(place));
     txn.effect(Effect::Settled(other));
-    Ok(AttrReply { attr: inode.attr(place.1) })
+    Ok(AttrReply { attr: txn.durable_attr(place, &inode) })
 }

@@ -25,5 +25,5 @@ pub(crate) fn create_temporary(txn: &mut Txn<'_>, request: &CreateTemporary) -> 
     txn.put_inode(place, &inode);
     txn.put_orphan(place);
     txn.effect(Effect::Opened(place, request.caller.client));
-    Ok(Opened { attr: inode.attr(place.1), mode: Mode::Alone })
+    Ok(Opened { attr: txn.durable_attr(place, &inode), mode: Mode::Alone })
 }

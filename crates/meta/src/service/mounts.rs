@@ -39,7 +39,7 @@ impl Shared {
     /// Answers when there is news, and after a heartbeat interval in any case.
     pub(super) async fn client_poll(&self, request: ClientPoll) -> Result<ClientPollReply, Refusal> {
         let client = request.client;
-        self.state.borrow_mut().renew_client_lease(client, self.world.now())?;
+        self.state.borrow_mut().renew_client_lease(client, request.asked, self.world.now())?;
         let news = async {
             loop {
                 let news = self.news.wait();

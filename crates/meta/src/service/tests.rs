@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
+use types::messages::brick::AskedCounts;
 use types::messages::brick::{Fence, Purge, Purged};
 use types::messages::cluster::*;
 use types::messages::names::*;
@@ -213,7 +214,9 @@ impl Client {
         let client = self.clone();
         self.world.spawn("test", async move {
             let mut map = MapVersion(0);
-            while let Ok(news) = client.ask(&ClientPoll { client: client.client, map }).await {
+            while let Ok(news) =
+                client.ask(&ClientPoll { client: client.client, map, asked: AskedCounts::default() }).await
+            {
                 map = news.map;
                 for recall in news.recalls {
                     recalls.borrow_mut().push(recall.clone());
@@ -481,7 +484,8 @@ fn a_lost_client_gives_way() {
         assert_eq!(other.getattr(unnamed.inode).await, Err(Refusal::Stale));
         assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
         assert_eq!(
-            lost.ask(&ClientPoll { client: lost.client, map: MapVersion(0) }).await,
+            lost.ask(&ClientPoll { client: lost.client, map: MapVersion(0), asked: AskedCounts::default() })
+                .await,
             Err(Refusal::Unknown)
         );
         assert_eq!(lost.join(vec![]).await, Err(Refusal::Fenced));
@@ -507,7 +511,10 @@ fn clients_come_back_to_a_restarted_service() {
         a.unlink("u").await.expect("there");
         house.simulation.kill("meta");
         house.start_meta();
-        assert_eq!(a.ask(&ClientPoll { client: a.client, map: MapVersion(0) }).await, Err(Refusal::Unknown));
+        assert_eq!(
+            a.ask(&ClientPoll { client: a.client, map: MapVersion(0), asked: AskedCounts::default() }).await,
+            Err(Refusal::Unknown)
+        );
         b.join(vec![]).await.expect("it has a lease");
         b.keep_polling(Rc::default());
         // What `a` has open is not known yet, so nobody is let in.
@@ -613,7 +620,7 @@ fn news_comes_at_once_and_otherwise_after_a_beat() {
         furnish(&house).await;
         let mut client = house.client("a");
         client.join(vec![]).await.expect("there is the volume");
-        let poll = |map| ClientPoll { client: client.client, map };
+        let poll = |map| ClientPoll { client: client.client, map, asked: AskedCounts::default() };
         let map = client.ask(&poll(MapVersion(0))).await.expect("known").map;
         let asked = client.world.now();
         let news = client.ask(&poll(map)).await.expect("known");

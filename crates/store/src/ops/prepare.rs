@@ -11,6 +11,7 @@ use types::checksum::crc;
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, OpKind, Prepare, Prepared, Span};
 use types::{Buf, Epoch, Geometry, Refusal, Seq, StripeKey};
+use world::trace::{Stage, span};
 
 use crate::journal::{DiskFailed, Priority};
 use crate::record::PrepareRecord;
@@ -67,7 +68,7 @@ impl Server {
         if p.urgent {
             self.journal.request_sync();
         }
-        self.journal.durable(lsn).await?;
+        span(&self.world, Stage::Journal, self.journal.durable(lsn)).await?;
         assert!(self.journal.durable_upto() >= lsn, "a power cut could undo a stable write");
         Ok((self.prepared(), delta))
     }
@@ -124,9 +125,8 @@ impl Server {
     async fn record(&self, hold: PrepareRecord, bytes: &Buf) -> Result<(), Refusal> {
         check_record(&hold, bytes);
         let priority = if hold.kind == OpKind::Overlay { Priority::Overlay } else { Priority::Unit };
-        self.journal
-            .wait_for_space(priority, bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096)
-            .await?;
+        let needed = bytes.len() + 12 * (hold.crcs.len() + hold.origins.len()) + 4096;
+        span(&self.world, Stage::Queue, self.journal.wait_for_space(priority, needed)).await?;
         // No await from here to the end, so the epoch cannot change between the check and the record.
         self.slot.borrow_mut().may_hold(hold.group, hold.key, hold.seq)?;
         let appended = self.journal.append(&hold, bytes);
@@ -164,7 +164,7 @@ impl Server {
     pub(crate) async fn nudge(&self) -> Result<Prepared, Refusal> {
         let lsn = self.journal.last();
         self.journal.request_sync();
-        self.journal.durable(lsn).await?;
+        span(&self.world, Stage::Journal, self.journal.durable(lsn)).await?;
         assert!(self.journal.durable_upto() >= lsn, "a power cut could undo a stable write");
         Ok(self.prepared())
     }

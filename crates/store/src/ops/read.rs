@@ -36,6 +36,7 @@ impl Server {
         let group = read.group;
         self.check_live(group, epoch)?;
         self.busy_at.set(self.world.now());
+        self.count_asked_read(read.len);
         let answer = self
             .unit(
                 epoch,

@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 use types::messages::brick::{ReadStripe, StripeBytes};
 use types::{Buf, BufMut, Epoch, Refusal};
+use world::trace::{Stage, span};
 
 use super::stripe::Stripe;
 use crate::server::Server;
@@ -16,9 +17,10 @@ impl Server {
     ) -> Result<(StripeBytes, Buf), Refusal> {
         self.check_primary(read.group, epoch)?;
         self.busy_at.set(self.world.now());
+        self.count_asked_read(read.len);
         // The place in the lane is shared with other reads. Operations that entered the lane earlier come first.
         let ticket = self.lanes.enter_shared(read.key);
-        ticket.wait().await;
+        span(&self.world, Stage::Lane, ticket.wait()).await;
         let stripe = Stripe::load(self, read.group, epoch, read.key).await?;
         let (offset, len) = (read.offset as usize, read.len as usize);
         if offset.checked_add(len).is_none_or(|end| end > stripe.geometry.stripe()) {

@@ -23,6 +23,7 @@ impl Server {
             return Err(Refusal::Malformed);
         }
         self.busy_at.set(self.world.now());
+        self.count_asked_write(payload.len());
         self.check_served(stage.group, epoch)?;
         let runs = self.slot.borrow_mut().room_for_stage(epoch, &stage, self.reserve_blocks())?;
         let written = self.write_runs(&runs, &payload).await;

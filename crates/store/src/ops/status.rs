@@ -31,6 +31,8 @@ impl Server {
             memory: self.world.memory(),
             memory_budget: self.options.memory_budget,
             turns: self.world.longest_turns(),
+            asked: self.asked.get(),
+            device: self.disk.counts(),
         }
     }
 }

@@ -5,6 +5,7 @@ use types::messages::brick::{Flush, Sync};
 use types::{Buf, ClientId, ClientSeq, Epoch, Refusal};
 
 use crate::server::Server;
+use world::trace::Trace;
 
 /// How long a wait lasts before lease and epochs are checked again, in microseconds.
 const LOOK_US: u64 = 500_000;
@@ -13,6 +14,7 @@ impl Server {
     /// Answers when every write of the client up to a number is stable.
     pub(crate) async fn sync_writes(&self, sync: Sync) -> Result<Done, Refusal> {
         self.mark_urgent(sync.client, sync.upto);
+        let began = Trace::current().map(|trace| (trace, self.world.now()));
         let mut nudged = false;
         loop {
             let progress = self.progress.wait();
@@ -24,6 +26,11 @@ impl Server {
                 stable &= self.primary.borrow().is_stable(*group, sync.client, sync.upto);
             }
             if stable {
+                if let Some((trace, began)) = began
+                    && let Some(served) = self.commits.borrow().slowest_since(sync.client, began)
+                {
+                    trace.set_served(served);
+                }
                 return Ok(Done {});
             }
             if !nudged {

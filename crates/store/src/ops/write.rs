@@ -29,6 +29,7 @@ use types::messages::brick::{OpKind, Prepare, Span, Sync, Write, WriteId, spans_
 use types::messages::cluster::GroupRenew;
 use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
+use world::trace::{Stage, span};
 
 use super::stripe::Stripe;
 use crate::primary::Order;
@@ -156,7 +157,8 @@ impl Server {
         if staged_part || payload.len() != if w.zero || w.staged { 0 } else { len } {
             return Err(Refusal::Malformed);
         }
-        let accepted = self.clone().accept(payload.len()).await;
+        self.count_asked_write(payload.len());
+        let accepted = span(&self.world, Stage::Queue, self.clone().accept(payload.len())).await;
         let give_up = self.world.now() + JOURNAL_WAIT_US;
         loop {
             if !w.zero {
@@ -168,7 +170,7 @@ impl Server {
             }
             hit(CodeProbe::JournalPressed);
             // The write is not in its stripe's lane yet, so it delays no fold.
-            self.world.sleep(RETRY_US / 4).await;
+            span(&self.world, Stage::Queue, self.world.sleep(RETRY_US / 4)).await;
         }
         // Everything may have changed during the wait for room.
         self.check_fence(w.client)?;
@@ -186,8 +188,7 @@ impl Server {
         if self.primary.borrow_mut().accept(w.group, w.client, w.seq, w.acked) {
             let (server, ticket) = (self.clone(), self.lanes.enter(w.key));
             self.world.spawn("write", async move {
-                ticket.wait().await;
-                server.commit(epoch, w, payload).await;
+                server.commit_in_turn(epoch, w, payload, &ticket).await;
                 drop((ticket, accepted));
             });
         }
@@ -265,7 +266,7 @@ impl Server {
     /// - Otherwise all held it when they promised. Those that are left report it, and the take-over forwards it: no
     ///   earlier operation on its stripe can be aborted, because those were committed when it got its number, and no new
     ///   slot takes part in the next epoch, because a primary admits a slot only when no operation is open.
-    async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
+    pub(crate) async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
         let origin = WriteId { client: w.client, seq: w.seq };
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {

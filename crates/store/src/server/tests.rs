@@ -15,6 +15,7 @@ mod memory;
 mod patches;
 mod purged;
 mod returned;
+mod served;
 mod staged;
 mod unfolded;
 mod unknown;

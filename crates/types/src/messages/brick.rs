@@ -511,7 +511,43 @@ records! {
         memory_budget: u64,
         /// The longest turns of its tasks, the longest first; one of each kind.
         turns: Vec<LongTurn>,
+        /// What clients have asked this brick for since the start.
+        asked: AskedCounts,
+        /// What its device has done since the start.
+        device: DeviceCounts,
     };
+    /// What clients have asked a brick for. Repeated requests count again, requests of other bricks do not.
+    #[derive(Copy, Default)]
+    part AskedCounts {
+        /// Reads of units and stripes.
+        reads: u64,
+        /// Bytes that they asked for.
+        read_bytes: u64,
+        /// Writes and staged units.
+        writes: u64,
+        /// Bytes that came with them.
+        written_bytes: u64,
+    }
+    /// What a brick's device has done.
+    #[derive(Copy, Default)]
+    part DeviceCounts {
+        /// Reads.
+        reads: u64,
+        /// Bytes read.
+        read_bytes: u64,
+        /// Time of all reads together, in microseconds.
+        read_us: u64,
+        /// Writes.
+        writes: u64,
+        /// Bytes written.
+        written_bytes: u64,
+        /// Time of all writes together, in microseconds.
+        write_us: u64,
+        /// Syncs.
+        syncs: u64,
+        /// Time of all syncs together, in microseconds.
+        sync_us: u64,
+    }
 }
 
 impl Span {

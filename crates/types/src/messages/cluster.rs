@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use super::brick::AskedCounts;
 use super::{Done, LongTurn};
 use crate::{
     BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
@@ -364,6 +365,8 @@ records! {
         client: ClientId,
         /// The version of the map that it has.
         map: MapVersion,
+        /// What programs have asked the client for since it began.
+        asked: AskedCounts,
     } => ClientPollReply;
     /// The mode of an open inode must change. The client makes buffered bytes stable and then sends `RecallAck`.
     part Recall {
@@ -484,6 +487,8 @@ records! {
         age: u64,
         /// Time since it was last heard, in microseconds.
         silent: u64,
+        /// What programs had asked it for by then, since it began.
+        asked: AskedCounts,
     }
     /// The report.
     224 ClusterReport {

@@ -25,9 +25,9 @@ pub const HEADER_LEN: usize = 64;
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SHOL";
 /// The newest wire version that this build speaks.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// The oldest wire version that this build speaks.
-pub const VERSION_MIN: u16 = 6;
+pub const VERSION_MIN: u16 = 7;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +43,8 @@ impl Flags {
     /// Combined with another flag: the record holds checksums of the payload's blocks, and the header has none of the
     /// payload.
     pub const COVERED: Flags = Flags(4);
+    /// Combined with [`Flags::REPLY`]: in front of the record is a [`Served`](super::Served).
+    pub const TIMED: Flags = Flags(8);
 
     /// Both flags.
     pub fn with(self, other: Flags) -> Flags {
@@ -52,6 +54,11 @@ impl Flags {
     /// Whether the record holds the checksums of the payload.
     pub fn is_covered(self) -> bool {
         self.0 & 4 != 0
+    }
+
+    /// Whether a [`Served`](super::Served) is in front of the record.
+    pub fn is_timed(self) -> bool {
+        self.0 & 8 != 0
     }
 
     /// Whether the frame is an answer.
@@ -197,7 +204,7 @@ mod tests {
     fn golden_bytes() {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
         let expected = concat!(
-            "53484f4c0600210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
+            "53484f4c0700210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
             "efbeadde7856341200000000"
         );
         assert_eq!(&hex[..120], expected);

@@ -8,15 +8,18 @@
 //!
 //! The header has a checksum of itself. A receiver uses the lengths only after this checksum has matched. Record and
 //! payload have checksums too. If the record holds checksums of the payload's blocks, the payload has no other one
-//! ([`Flags::COVERED`]). All integers are little-endian.
+//! ([`Flags::COVERED`]). In front of the record of an answer that took a brick long is where the time went
+//! ([`Flags::TIMED`]). All integers are little-endian.
 
 mod codec;
 mod handshake;
 mod header;
+mod served;
 
 pub use codec::{Codec, DecodeError, Reader, from_bytes, to_bytes};
 pub use handshake::{Key, Proof, prove};
 pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, VERSION, VERSION_MIN};
+pub use served::{OtherServed, SERVED_MIN_US, Served, StageTimes};
 
 /// A message body with its own number.
 pub trait Record: Codec + std::fmt::Debug + 'static {

@@ -8,13 +8,14 @@ use std::task::{Poll, Waker};
 
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
-use types::wire::{self, Flags, Record, Request};
+use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch};
 
 use super::handshake::{HANDSHAKE_US, initiate};
 use super::latch::Latch;
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
+use crate::trace::{Span, SpanKind, Trace};
 use crate::{Frame, Receiver, Sender, World};
 
 /// The outgoing connections of one world: one per address, each shared by any number of calls.
@@ -70,6 +71,7 @@ impl Peers {
         payload: Buf,
     ) -> Result<(R::Reply, Buf), CallError> {
         let link = self.link(address);
+        let traced = Trace::current().map(|trace| (trace, self.0.world.now()));
         let asking = async {
             link.settled.wait().await;
             let (send_queue, cluster) = link.send_queue()?;
@@ -79,8 +81,21 @@ impl Peers {
             send_queue.send(Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload)).await;
             ticket.answer().await
         };
-        match self.0.world.timeout(us, asking).await {
-            Some(answer) => parse::<R>(answer?),
+        let answer = self.0.world.timeout(us, asking).await;
+        let (answer, served) = match answer {
+            Some(Ok(frame)) => match parse::<R>(frame) {
+                Ok((reply, payload, served)) => (Some(Ok((reply, payload))), served),
+                Err(error) => (Some(Err(error)), None),
+            },
+            Some(Err(error)) => (Some(Err(error)), None),
+            None => (None, None),
+        };
+        if let Some((trace, from)) = traced {
+            let kind = SpanKind::Call { address: link.address.clone(), request: R::NAME, served };
+            trace.add(Span { kind, from, until: self.0.world.now() });
+        }
+        match answer {
+            Some(answer) => answer,
             None => {
                 // If the connection is still being made, other calls may wait for it: leave it.
                 if link.settled.is_set() {
@@ -109,7 +124,7 @@ impl Peers {
         if let Some(link) = self.0.links.borrow().get(address) {
             return link.clone();
         }
-        let link = Rc::new(Link::default());
+        let link = Rc::new(Link::new(address));
         self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
         // In its own task, so that a caller that gives up does not end the connection attempt for the others.
         self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
@@ -138,8 +153,8 @@ impl Inner {
 }
 
 /// A connection, from the first request for it to its end.
-#[derive(Default)]
 struct Link {
+    address: Rc<str>,
     stage: RefCell<Stage>,
     /// Set once the stage is no longer `Opening`.
     settled: Latch,
@@ -172,6 +187,16 @@ impl Pending {
 }
 
 impl Link {
+    fn new(address: &str) -> Link {
+        Link {
+            address: address.into(),
+            stage: RefCell::default(),
+            settled: Latch::default(),
+            requests: Cell::new(0),
+            pending: RefCell::default(),
+        }
+    }
+
     fn send_queue(&self) -> Result<(Rc<SendQueue>, ClusterId), CallError> {
         match &*self.stage.borrow() {
             Stage::Opening => Err(CallError::Unreachable),
@@ -233,16 +258,21 @@ impl Drop for Ticket<'_> {
     }
 }
 
-fn parse<R: Request>(answer: Frame) -> Result<(R::Reply, Buf), CallError> {
-    if answer.header.flags.is_refusal() {
+/// The record of an answer, its payload, and what the server tells about its time.
+type Parsed<T> = (T, Buf, Option<Served>);
+
+fn parse<R: Request>(answer: Frame) -> Result<Parsed<R::Reply>, CallError> {
+    let flags = answer.header.flags;
+    if flags.is_refusal() {
         let refused = wire::from_bytes::<Refused>(&answer.record).map_err(|_| CallError::BadReply)?;
         return Err(CallError::Refused(refused.reason));
     }
     if answer.header.kind != R::Reply::KIND {
         return Err(CallError::BadReply);
     }
-    let reply = wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)?;
-    if !covered::matches_header(&reply, answer.header.flags.is_covered()) {
+    let (served, record) = untimed(&answer.record, flags).map_err(|_| CallError::BadReply)?;
+    let reply = wire::from_bytes(record).map_err(|_| CallError::BadReply)?;
+    if !covered::matches_header(&reply, flags.is_covered()) {
         return Err(CallError::BadReply);
     }
     if !covered::is_whole(&reply, &answer.payload) {
@@ -252,7 +282,18 @@ fn parse<R: Request>(answer: Frame) -> Result<(R::Reply, Buf), CallError> {
         );
         return Err(CallError::Unreachable);
     }
-    Ok((reply, answer.payload))
+    Ok((reply, answer.payload, served))
+}
+
+/// What is in front of the record of an answer that took long, and the record.
+fn untimed(bytes: &[u8], flags: Flags) -> Result<(Option<Served>, &[u8]), DecodeError> {
+    if !flags.is_timed() {
+        return Ok((None, bytes));
+    }
+    let mut reader = Reader::new(bytes);
+    let served = Served::decode(&mut reader)?;
+    let rest = reader.remaining();
+    Ok((Some(served), reader.bytes(rest)?))
 }
 
 /// Connects, then delivers the connection's answers until it ends.

@@ -204,7 +204,8 @@ impl Session {
     fn frame(&self, request: u64, epoch: Epoch, answer: Result<Answer, Refusal>) -> Frame {
         let cluster = self.server.identity.cluster;
         match answer {
-            Ok(Answer { kind, flags, record, payload }) => {
+            Ok(answer) => {
+                let (kind, flags, record, payload) = answer.encoded();
                 Frame::new(kind, request, cluster, epoch, flags, record, payload)
             }
             Err(reason) => {

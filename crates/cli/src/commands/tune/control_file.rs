@@ -1,4 +1,5 @@
-//! The files `.shoal/tune` and `.shoal/xray` of a mount, as its daemon shows them (`gates/src/fuse/tune.rs`, `xray.rs`).
+//! The files `.shoal/tune`, `.shoal/xray` and `.shoal/why` of a mount, as its daemon shows them (`gates/src/fuse/tune.rs`,
+//! `xray.rs`, `why.rs`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -14,6 +15,7 @@ use crate::problem::problem;
 pub(crate) enum Control {
     Tune,
     Xray,
+    Why,
 }
 
 impl Control {
@@ -21,6 +23,7 @@ impl Control {
         match self {
             Control::Tune => ".shoal/tune",
             Control::Xray => ".shoal/xray",
+            Control::Why => ".shoal/why",
         }
     }
 
@@ -28,7 +31,7 @@ impl Control {
     fn if_read_only(self) -> &'static str {
         match self {
             Control::Tune => "settings of its volume",
-            Control::Xray => "the directory of the mount instead of a file",
+            Control::Xray | Control::Why => "the directory of the mount instead of a file",
         }
     }
 }
@@ -54,7 +57,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    fn parse(text: &str) -> Contents {
+    /// Reads the text.
+    pub(crate) fn parse(text: &str) -> Contents {
         let mut contents = Contents::default();
         for (scope, rest) in text.lines().filter_map(|line| line.split_once(' ')) {
             let tuning = match scope {

@@ -8,37 +8,52 @@ use serde_json::{Value, json};
 use crate::commands::tune::control_file::Contents;
 use crate::output::table;
 
+use super::devices::DeviceTotals;
 use super::disk_cache::DiskCache;
 use super::findings::{Finding, findings, short};
 use super::layers::{Flow, Kind, Layer, Layers, READS, WRITES};
 
 const MIB: f64 = 1_048_576.0;
 
+/// What is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Subject {
+    Mount,
+    File,
+    Gate,
+}
+
 /// What has entered the layers in an interval, or since the beginning.
 pub(super) struct Report {
     /// The mount point, or the file.
     pub(super) path: PathBuf,
     pub(super) mount: PathBuf,
-    pub(super) is_file: bool,
+    pub(super) subject: Subject,
     pub(super) layers: Layers,
     pub(super) settings: Contents,
     /// The cache on a disk, since the mount began; `None` if there is none, or if this is about a file.
     pub(super) disk_cache: Option<DiskCache>,
+    /// What the devices of all bricks have done meanwhile.
+    pub(super) devices: DeviceTotals,
     /// The length of the interval. `None` for all since the mount began, or since the file was opened.
     pub(super) time: Option<Duration>,
 }
 
 impl Report {
     pub(super) fn text(&self) -> String {
-        let what = if self.is_file { "the open file" } else { "the mount at" };
-        let when = match (self.time, self.is_file) {
+        let what = match self.subject {
+            Subject::File => "the open file",
+            Subject::Mount => "the mount at",
+            Subject::Gate => "the gate",
+        };
+        let when = match (self.time, self.subject) {
             (Some(time), _) => format!("{:.1} s", time.as_secs_f64()),
-            (None, true) => "all since it was opened".to_owned(),
-            (None, false) => "all since it began".to_owned(),
+            (None, Subject::File) => "all since it was opened".to_owned(),
+            (None, Subject::Mount | Subject::Gate) => "all since it began".to_owned(),
         };
         let head = format!("{what} {}, {when}", self.path.display());
         let sentences: String = self.sentences().iter().map(|sentence| format!("{sentence}\n")).collect();
-        format!("{head}\n\n{}\n{sentences}", self.table())
+        format!("{head}\n\n{}\n{sentences}\n{}", self.table(), self.devices.text(self.time))
     }
 
     fn table(&self) -> String {
@@ -96,7 +111,21 @@ impl Report {
 
     /// The command that changes what was found.
     fn command(&self, finding: &Finding) -> Option<String> {
-        finding.setting.as_ref().map(|setting| format!("shoal tune {} {setting}", quoted(&self.path)))
+        let setting = finding.setting.as_ref()?;
+        let target = match (self.subject, &self.volume()) {
+            // A gate has the settings of its volume.
+            (Subject::Gate, Some(volume)) => volume.clone(),
+            _ => quoted(&self.path),
+        };
+        Some(format!("shoal tune {target} {setting}"))
+    }
+
+    /// The volume of a gate, from its URI.
+    fn volume(&self) -> Option<String> {
+        let uri = self.path.to_string_lossy();
+        let name = uri.split_once("://")?.1.split_once('/')?.1;
+        let name = name.trim_start_matches('/');
+        name.split(['/', '?']).next().filter(|name| !name.is_empty()).map(str::to_owned)
     }
 
     pub(super) fn document(&self) -> Value {
@@ -119,11 +148,13 @@ impl Report {
             json!({ "sentence": finding.sentence, "setting": finding.setting, "command": command })
         };
         json!({
-            "mount": self.mount.to_string_lossy(),
-            "file": self.is_file.then(|| self.path.to_string_lossy()),
+            "mount": (self.subject != Subject::Gate).then(|| self.mount.to_string_lossy()),
+            "gate": (self.subject == Subject::Gate).then(|| self.path.to_string_lossy()),
+            "file": (self.subject == Subject::File).then(|| self.path.to_string_lossy()),
             "seconds": self.time.map(|time| time.as_secs_f64()),
             "layers": self.layers.0.iter().enumerate().map(layer).collect::<Vec<_>>(),
             "disk_cache": self.disk_cache.as_ref().map(DiskCache::document),
+            "devices": self.devices.document(),
             "findings": self.findings().into_iter().map(finding).collect::<Vec<_>>(),
         })
     }
@@ -145,7 +176,8 @@ mod tests {
         Report {
             path: "/mnt/a file".into(),
             mount: "/mnt".into(),
-            is_file: true,
+            subject: Subject::File,
+            devices: DeviceTotals::default(),
             layers: layers(flows),
             settings: Contents {
                 effective: "io-cache.page=128K".parse().expect("it is good"),
@@ -172,7 +204,7 @@ mod tests {
         );
         assert_eq!(rows[4], ["io-cache", "256", "1.0", "4K", "32.00", "0", "0.0", "-", "-"]);
         assert_eq!(rows[7], ["bricks", "256", "32.0", "128K", "-", "0", "0.0", "-", "-"]);
-        assert!(text.ends_with("\n  try: shoal tune '/mnt/a file' io-cache.page=4K\n"), "{text}");
+        assert!(text.contains("\n  try: shoal tune '/mnt/a file' io-cache.page=4K\n\ndevices: "), "{text}");
     }
 
     #[test]
@@ -187,9 +219,24 @@ mod tests {
     #[test]
     fn what_is_good_is_said() {
         let good = report([[100, 409_600, 0, 0]; 5], Some(1)).text();
-        assert!(good.ends_with("\nnothing is wrong: no setting would save much\n"), "{good}");
+        assert!(good.contains("\nnothing is wrong: no setting would save much\n\ndevices: "), "{good}");
         let idle = report([[0; 4]; 5], Some(1)).text();
-        assert!(idle.ends_with("\nnothing was read or written\n"), "{idle}");
+        assert!(idle.contains("\nnothing was read or written\n\ndevices: "), "{idle}");
+    }
+
+    #[test]
+    fn a_gate_is_tuned_by_its_volume() {
+        let at =
+            |uri: &str| Report { path: uri.into(), subject: Subject::Gate, ..report(amplified(), Some(2)) };
+        for (uri, volume) in [
+            ("nbd://127.0.0.1:10809/vm", "vm"),
+            ("nbd+unix:///main/a/b?socket=/tmp/s", "main"),
+            ("nfs://[::1]:2049/main", "main"),
+        ] {
+            let document = at(uri).document();
+            assert_eq!(document["findings"][0]["command"], format!("shoal tune {volume} io-cache.page=4K"));
+            assert_eq!((&document["gate"], &document["mount"]), (&json!(uri), &Value::Null));
+        }
     }
 
     #[test]

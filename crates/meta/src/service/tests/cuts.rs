@@ -5,10 +5,14 @@ use super::*;
 
 impl Client {
     async fn stops(&self) -> Vec<Quiesce> {
-        self.ask(&ClientPoll { client: self.client, map: MapVersion(u64::MAX) })
-            .await
-            .expect("known")
-            .quiesces
+        self.ask(&ClientPoll {
+            client: self.client,
+            map: MapVersion(u64::MAX),
+            asked: AskedCounts::default(),
+        })
+        .await
+        .expect("known")
+        .quiesces
     }
 
     fn zero_request(&self, inode: InodeId) -> ZeroBegin {
@@ -84,7 +88,10 @@ fn a_cut_waits_for_nobody_longer_than_a_lease() {
         a.truncate(file.inode, 10).await.expect("there");
         let took = a.world.now() - asked;
         assert!((LEASE_US / 2..2 * GONE).contains(&took), "{took}");
-        assert_eq!(b.ask(&ClientPoll { client: b.client, map: MapVersion(0) }).await, Err(Refusal::Unknown));
+        assert_eq!(
+            b.ask(&ClientPoll { client: b.client, map: MapVersion(0), asked: AskedCounts::default() }).await,
+            Err(Refusal::Unknown)
+        );
     });
 }
 

@@ -1,0 +1,49 @@
+//! Traces of requests: what each one waits for. Those that take long are kept.
+
+use std::future::Future;
+
+use world::trace::{self, Span, SpanKind, Trace};
+
+use crate::routes::link::Link;
+use crate::state::slow_requests::{Asked, SLOW_MIN_US, Server, SlowKind, SlowRequest, SlowSpan};
+
+impl Link {
+    /// Carries out a request and measures its waits. Keeps them if it took long. `failed` looks at what came of it.
+    pub(crate) async fn traced<T>(
+        &self,
+        asked: Asked,
+        request: impl Future<Output = T>,
+        failed: impl FnOnce(&T) -> bool,
+    ) -> T {
+        let (gate_us, trace, begun) = (trace::take_waited(), Trace::new(), self.world.now());
+        let outcome = trace.run(request).await;
+        let now = self.world.now();
+        let took_us = now.saturating_sub(begun) + gate_us;
+        if took_us >= SLOW_MIN_US && self.routes.slow.wants(&asked, took_us, now) {
+            let slow = (begun.saturating_sub(gate_us), trace.take());
+            let failed = failed(&outcome);
+            let spans = slow.1.into_iter().map(|span| self.shown(span, slow.0)).collect();
+            self.routes.slow.keep(SlowRequest { asked, begun, gate_us, took_us, failed, spans }, now);
+        }
+        outcome
+    }
+
+    /// A span as it is kept, counted from `start`, with the server instead of its address.
+    fn shown(&self, span: Span, start: u64) -> SlowSpan {
+        let (from_us, took_us) = (span.from.saturating_sub(start), span.us());
+        let kind = match span.kind {
+            SpanKind::Layer(name) => SlowKind::Layer(name),
+            SpanKind::Wait(stage) => SlowKind::Wait(stage),
+            SpanKind::Call { address, request, served } => {
+                let brick = self.routes.map().brick_at(&address);
+                let server = match brick {
+                    Some(brick) => Server::Brick(brick),
+                    None if *address == *self.routes.options.meta => Server::Meta,
+                    None => Server::Unknown,
+                };
+                SlowKind::Call { request, server, served }
+            }
+        };
+        SlowSpan { kind, from_us, took_us }
+    }
+}

@@ -1,0 +1,53 @@
+//! What has entered each layer, from the top down: `layer NAME reads N read_bytes N writes N written_bytes N`.
+
+use client::{DiskCacheReport, LayerCounters};
+
+/// A line for each layer.
+pub(crate) fn layers_text(layers: &[LayerCounters], cache: Option<DiskCacheReport>) -> String {
+    let line = |layer: &LayerCounters| {
+        let LayerCounters { name, reads, read_bytes, writes, written_bytes } = layer;
+        format!(
+            "layer {name} reads {reads} read_bytes {read_bytes} writes {writes} written_bytes {written_bytes}\n"
+        )
+    };
+    layers.iter().map(line).chain(cache.map(cache_line)).collect()
+}
+
+fn cache_line(cache: DiskCacheReport) -> String {
+    let numbers = [
+        ("bytes", cache.bytes),
+        ("bytes_most", cache.bytes_most),
+        ("hits", cache.hits),
+        ("hit_bytes", cache.hit_bytes),
+        ("misses", cache.misses),
+        ("missed_bytes", cache.missed_bytes),
+        ("damaged", cache.damaged),
+        ("filled_bytes", cache.filled_bytes),
+        ("skipped_bytes", cache.skipped_bytes),
+    ];
+    let numbers: String = numbers.into_iter().map(|(name, number)| format!(" {name} {number}")).collect();
+    let reason =
+        cache.reason.map(|reason| format!(" reason {}", reason.replace('\n', " "))).unwrap_or_default();
+    format!("disk-cache-state {}{numbers}{reason}\n", cache.state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_is_a_line() {
+        let auto = LayerCounters { name: "auto", reads: 1, read_bytes: 2, writes: 3, written_bytes: 4 };
+        let bricks = LayerCounters { name: "bricks", ..LayerCounters::default() };
+        let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
+                        layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
+        assert_eq!(layers_text(&[auto, bricks], None), expected);
+        let reason = Some("it is\ngone".to_owned());
+        let cache = DiskCacheReport { state: "off", reason, hits: 5, ..DiskCacheReport::default() };
+        assert_eq!(
+            layers_text(&[], Some(cache)),
+            "disk-cache-state off bytes 0 bytes_most 0 hits 5 hit_bytes 0 misses 0 missed_bytes 0 damaged 0 \
+             filled_bytes 0 skipped_bytes 0 reason it is gone\n"
+        );
+    }
+}
