@@ -11,6 +11,7 @@
 //! | `07` client:8 | `ClientRecord` | a client with a lease, and its volume |
 //! | `08` client:8 op:8 | answer | a change that is done and that the client may ask for again |
 //! | `09` | u64 | the last journal record that the engine has; absent in a store that never had a journal |
+//! | `0a` brick:4 | u8 | the class of a brick's device |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
 //! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
 //! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
@@ -19,8 +20,7 @@
 //! | `15` volume:4 | u64 | inodes of a volume |
 //! | `16` volume:4 | text | settings of a volume's translators; absent if nothing is set |
 //! | `17` volume:4 | [`TiersRecord`](crate::records::TiersRecord) | a volume's tiers; absent if there is one, on any bricks |
-//! | `18` brick:4 | u8 | the class of a brick's device |
-//! | `19` volume:4 | u64 | how often all files of a volume have counted as changed; absent if never |
+//! | `18` volume:4 | u64 | how often all files of a volume have counted as changed; absent if never |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -39,6 +39,7 @@ enum Kind {
     Client = 0x07,
     Done = 0x08,
     Applied = 0x09,
+    BrickClass = 0x0a,
     Inode = 0x10,
     Entry = 0x11,
     Listed = 0x12,
@@ -47,8 +48,7 @@ enum Kind {
     Usage = 0x15,
     Tuning = 0x16,
     Tiers = 0x17,
-    BrickClass = 0x18,
-    AllChanged = 0x19,
+    AllChanged = 0x18,
 }
 
 struct Key(Vec<u8>);

@@ -31,6 +31,7 @@ pub(crate) fn swap_objects(txn: &mut Txn<'_>, request: &SwapObjects) -> Result<A
     std::mem::swap(&mut inode.object, &mut temporary.object);
     // The old object may have bytes beyond the size.
     temporary.stale_end = inode.stale_end;
+    temporary.changes += inode.changes;
     inode.stale_end = 0;
     for file in [&mut inode, &mut temporary] {
         file.truncate_seq += 1;

@@ -24,7 +24,7 @@ pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId) -> Result<bool, Refusal
             if at == 0 {
                 let inode: Inode = from_value(&value)?;
                 let end = inode.size.max(inode.stale_end);
-                if inode.is_file() && end > 0 {
+                if inode.is_file() && (end > 0 || inode.changes > 0) {
                     txn.purge(volume, inode.object);
                 }
             }

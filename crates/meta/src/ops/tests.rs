@@ -745,3 +745,16 @@ fn a_directory_that_the_caller_does_not_mean_is_neither_removed_nor_replaced() {
         assert_eq!(tree.lookup(ROOT, "b").map(|attr| attr.inode), Ok(a.inode));
     });
 }
+
+#[test]
+fn bytes_that_a_lost_client_has_not_reported_are_purged_with_their_file() {
+    on_all(|mut tree| {
+        let [a, b] = ["a", "b"].map(|name| tree.create(ROOT, name).expect("free"));
+        let place = (tree.volume, a.inode);
+        tree.idempotent(move |txn| ops::count_changes(txn, &[place]).map(|()| types::messages::Done {}))
+            .expect("it was open for writing");
+        tree.unlink(ROOT, "a").expect("there");
+        tree.unlink(ROOT, "b").expect("there");
+        assert_eq!(tree.purges(), vec![a.object], "nobody had {} open", b.inode);
+    });
+}
