@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Longest file, in lines, tests included.
 const LINES_MAX: usize = 700;
 /// Most lines of README.md, which is read within five minutes, and their columns.
-const README_LINES_MAX: usize = 150;
+const README_LINES_MAX: usize = 170;
 const README_COLUMNS_MAX: usize = 120;
 /// Names that say nothing.
 const BANNED_NAMES: [&str; 9] =

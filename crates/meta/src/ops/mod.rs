@@ -51,3 +51,5 @@ pub(crate) use zeroed::zeroed;
 mod model;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_moves;

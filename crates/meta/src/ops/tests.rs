@@ -1,9 +1,9 @@
 //! Each operation on names and inodes does what Linux expects, once, whole or not at all: it runs on every storage
 //! engine, and what is there afterwards is compared.
 
-use types::messages::cluster::{OpenInode, TierSpec, VolumeAddTier};
+use types::messages::cluster::OpenInode;
 use types::messages::names::*;
-use types::{ClientId, Geometry, InodeId, Refusal};
+use types::{InodeId, Refusal};
 
 use crate::fixture::{Fixture, ROOT, on_all};
 use crate::ops;
@@ -638,123 +638,5 @@ fn deleted_volumes_are_swept() {
         assert_eq!(left, vec![]);
         let again = tree.state.volume_create(&crate::fixture::volume_create("home", "2+1"), 1);
         assert_ne!(again.expect("the name is free").id, tree.volume, "ids are not given twice");
-    });
-}
-
-fn temporary(tree: &mut Fixture, tier: u8) -> Result<Attr, Refusal> {
-    let (caller, volume, now) = (tree.caller(), tree.volume, tree.now);
-    let request = CreateTemporary { caller: caller.clone(), volume, tier, now };
-    tree.once(caller, move |txn| ops::create_temporary(txn, &request)).map(|made| made.attr)
-}
-
-fn swap(tree: &mut Fixture, seen: &Attr, temporary: InodeId) -> Result<Attr, Refusal> {
-    let (caller, volume, inode) = (tree.caller(), tree.volume, seen.inode);
-    let (changes, truncate_seq) = (seen.changes, seen.truncate_seq);
-    let request = SwapObjects { caller: caller.clone(), volume, inode, temporary, changes, truncate_seq };
-    tree.once(caller, move |txn| ops::swap_objects(txn, &request)).map(|reply| reply.attr)
-}
-
-#[test]
-fn a_file_moves_to_another_tier_and_its_old_object_goes_with_the_copy() {
-    on_all(|mut tree| {
-        let spec = TierSpec {
-            geometry: Geometry::new("1+2".parse().expect("a code"), 4096, 64).expect("a geometry"),
-            class: None,
-        };
-        let add = VolumeAddTier { name: "home".into(), tier: spec };
-        let added = tree.state.volume_add_tier(&add).expect("there is room");
-        assert_eq!(
-            added.all_tiers().map(|tier| tier.geometry.code().to_string()).collect::<Vec<_>>(),
-            ["2+1", "1+2"]
-        );
-        assert_eq!(tree.state.volume_add_tier(&add), Err(Refusal::Exists));
-        assert_eq!(temporary(&mut tree, 2), Err(Refusal::Invalid), "there is no third tier");
-
-        let a = tree.create_open(ROOT, "a").expect("free");
-        tree.grow(&a, 9000, true).expect("new");
-        let seen = tree.getattr(a.inode).expect("there");
-        let copy = temporary(&mut tree, 1).expect("a tier");
-        assert_eq!((copy.links, copy.object.tier()), (0, 1));
-        assert_eq!(swap(&mut tree, &seen, copy.inode), Err(Refusal::Invalid), "it is not as long");
-        tree.grow(&copy, 9000, true).expect("copied");
-        assert_eq!(swap(&mut tree, &seen, a.inode), Err(Refusal::Invalid), "no file without a name");
-
-        // Somebody writes meanwhile, or may.
-        tree.grow(&a, 9000, true).expect("there");
-        assert_eq!(swap(&mut tree, &seen, copy.inode), Err(Refusal::Busy));
-        let seen = tree.getattr(a.inode).expect("there");
-        let (place, other) = ((tree.volume, a.inode), ClientId(999));
-        tree.state.volatile.opens.open(place, other, true);
-        assert_eq!(swap(&mut tree, &seen, copy.inode), Err(Refusal::Busy));
-        tree.state.volatile.opens.drop_client(other);
-        tree.grow(&a, 10_000, false).expect("growth that is not stable");
-        assert_eq!(swap(&mut tree, &seen, copy.inode), Err(Refusal::Busy));
-        let cut = tree.truncate(a.inode, 9000).expect("shorter");
-        assert_eq!(cut.stale_end, 10_000);
-
-        let moved = swap(&mut tree, &cut, copy.inode).expect("nobody writes");
-        let expected =
-            Attr { object: copy.object, stale_end: 0, truncate_seq: cut.truncate_seq + 1, ..cut.clone() };
-        assert_eq!(moved, expected, "all else is as it was");
-        assert_eq!(tree.getattr(a.inode), Ok(moved));
-        assert_eq!(tree.purges(), []);
-        let place = (tree.volume, copy.inode);
-        tree.state.volatile.opens.release(place, tree.client, true);
-        tree.state.drop_orphans(&[place]);
-        assert_eq!((tree.purges(), tree.inodes()), (vec![a.object], 2));
-
-        // A service that dies keeps what was decided; a copy whose client does not come back goes.
-        let late = temporary(&mut tree, 0).expect("a tier");
-        tree.grow(&late, 1, true).expect("copied");
-        let mut tree = tree.restart(Vec::new());
-        assert_eq!(tree.getattr(late.inode), Err(Refusal::Stale));
-        assert_eq!(tree.getattr(a.inode).map(|attr| attr.object), Ok(copy.object));
-        // What is truncated to nothing begins in the first tier.
-        assert_eq!(tree.truncate(a.inode, 0).map(|attr| attr.object.tier()), Ok(0));
-    });
-}
-
-#[test]
-fn a_directory_that_the_caller_does_not_mean_is_neither_removed_nor_replaced() {
-    on_all(|mut tree| {
-        let (a, b) = (tree.mkdir(ROOT, "a").expect("free"), tree.mkdir(ROOT, "b").expect("free"));
-        let (caller, volume, now) = (tree.caller(), tree.volume, tree.now);
-        let meant = Some(b.inode);
-        let rmdir = Rmdir { caller: caller.clone(), volume, parent: ROOT, name: "a".into(), meant, now };
-        assert_eq!(tree.once(caller, move |txn| ops::rmdir(txn, &rmdir)), Err(Refusal::Stale));
-        for (to_name, meant, expected) in [
-            ("b", Some(a.inode), Err(Refusal::Stale)),
-            ("c", Some(a.inode), Err(Refusal::Stale)),
-            ("b", Some(b.inode), Ok(())),
-        ] {
-            let (caller, from_name, to_name) = (tree.caller(), b"a".to_vec(), to_name.into());
-            let how = RenameHow::Replace;
-            let rename = Rename {
-                caller: caller.clone(),
-                volume,
-                from: ROOT,
-                from_name,
-                to: ROOT,
-                to_name,
-                how,
-                meant,
-                now,
-            };
-            assert_eq!(tree.once(caller, move |txn| ops::rename(txn, &rename)).map(|_| ()), expected);
-        }
-        assert_eq!(tree.lookup(ROOT, "b").map(|attr| attr.inode), Ok(a.inode));
-    });
-}
-
-#[test]
-fn bytes_that_a_lost_client_has_not_reported_are_purged_with_their_file() {
-    on_all(|mut tree| {
-        let [a, b] = ["a", "b"].map(|name| tree.create(ROOT, name).expect("free"));
-        let place = (tree.volume, a.inode);
-        tree.idempotent(move |txn| ops::count_changes(txn, &[place]).map(|()| types::messages::Done {}))
-            .expect("it was open for writing");
-        tree.unlink(ROOT, "a").expect("there");
-        tree.unlink(ROOT, "b").expect("there");
-        assert_eq!(tree.purges(), vec![a.object], "nobody had {} open", b.inode);
     });
 }

@@ -1,17 +1,17 @@
 //! The arbiter: the cluster map, leases, volumes.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::ops::Range;
-use std::str::FromStr;
 
 use super::brick::AskedCounts;
 use super::{Done, LongTurn};
 use crate::{
     BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
-    ObjectId, VolumeId,
+    VolumeId,
 };
 use crate::{coded_enum, records};
+
+pub use super::map_fetch::MapFetch;
+pub use super::tiers::{Tier, tiers_of};
 
 coded_enum! {
     /// What a brick is to the cluster.
@@ -40,26 +40,6 @@ coded_enum! {
         Ssd = 1,
         /// A rotating disk.
         Hdd = 2,
-    }
-}
-
-impl fmt::Display for BrickClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BrickClass::Ssd => "ssd",
-            BrickClass::Hdd => "hdd",
-        })
-    }
-}
-
-impl FromStr for BrickClass {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<BrickClass, String> {
-        BrickClass::ALL.iter().copied().find(|class| class.to_string() == text).ok_or_else(|| {
-            let text: String = text.chars().take(40).collect();
-            format!("`{text}` is not a class of bricks: write ssd or hdd")
-        })
     }
 }
 
@@ -529,57 +509,6 @@ impl Fences {
     }
 }
 
-/// A tier of a volume: a code, and groups of its own. An object lies in one tier, and its id tells which.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tier {
-    /// Its number: 0 for the first.
-    pub number: u8,
-    /// How the bytes of its files become stripes.
-    pub geometry: Geometry,
-    /// The class of its bricks; any for [`None`].
-    pub class: Option<BrickClass>,
-    /// Its groups in the volume's table.
-    pub groups: Range<u32>,
-}
-
-impl VolumeInfo {
-    /// The tiers, from the first to the last.
-    pub fn all_tiers(&self) -> impl Iterator<Item = Tier> + '_ {
-        tiers_of((self.geometry, self.class), &self.tiers, self.groups.len())
-    }
-
-    /// The tier of an object; [`None`] if the volume has no such tier.
-    pub fn tier_of(&self, object: ObjectId) -> Option<Tier> {
-        self.all_tiers().nth(object.tier().into())
-    }
-
-    /// The tier of a group of the table.
-    pub fn tier_of_group(&self, index: u32) -> Option<Tier> {
-        self.all_tiers().find(|tier| tier.groups.contains(&index))
-    }
-
-    /// The code of a group of the table. An index that the table does not have counts as the first tier's.
-    pub fn code_of(&self, index: u32) -> Code {
-        self.tier_of_group(index).map_or(self.geometry.code(), |tier| tier.geometry.code())
-    }
-}
-
-/// The tiers of a volume with a table of `groups` groups.
-pub fn tiers_of(
-    first: (Geometry, Option<BrickClass>),
-    others: &[TierInfo],
-    groups: usize,
-) -> impl Iterator<Item = Tier> + '_ {
-    let end = move |at: usize| others.get(at).map_or(groups as u32, |next| next.first);
-    let others = (1..).zip(others).map(move |(number, tier)| Tier {
-        number,
-        geometry: tier.spec.geometry,
-        class: tier.spec.class,
-        groups: tier.first..end(number.into()),
-    });
-    std::iter::once(Tier { number: 0, geometry: first.0, class: first.1, groups: 0..end(0) }).chain(others)
-}
-
 impl GroupConfig {
     /// The slot that orders the group's writes: the lowest live parity slot; the lowest live data slot if no parity
     /// slot is live. `None` if none is.
@@ -631,7 +560,7 @@ impl ClusterMap {
     }
 
     /// Applies changes up to a later version.
-    fn take(&mut self, news: MapUpdate) {
+    pub(super) fn take(&mut self, news: MapUpdate) {
         let MapUpdate { version, cluster, whole, bricks, volumes, groups, gone, rest: _ } = news;
         if whole {
             *self = ClusterMap::empty(cluster);
@@ -670,115 +599,9 @@ impl MapUpdate {
     }
 }
 
-/// Brings a map up to date: send [`MapFetch::request`], pass the answer to [`MapFetch::answered`], and repeat until
-/// that returns true. Then [`MapFetch::apply`] changes the map.
-#[derive(Debug)]
-pub struct MapFetch {
-    asked: MapGet,
-    parts: Vec<MapUpdate>,
-}
-
-impl MapFetch {
-    /// For a caller that has version `have` and is interested in one volume or in all.
-    pub fn new(have: MapVersion, volume: Option<VolumeId>) -> MapFetch {
-        MapFetch { asked: MapGet { have, volume, rest: None }, parts: Vec::new() }
-    }
-
-    /// The next request.
-    pub fn request(&self) -> &MapGet {
-        &self.asked
-    }
-
-    /// Takes an answer; true if it was the last one.
-    pub fn answered(&mut self, reply: MapReply) -> bool {
-        let Some(news) = reply.update else { return true };
-        // The parts of a whole map were made at different times. So the changes since the first part are fetched at
-        // the end.
-        let alone = news.rest.is_none() && self.asked.rest.is_none();
-        (self.asked.have, self.asked.rest) = (news.version, news.rest);
-        self.parts.push(news);
-        alone
-    }
-
-    /// Whether the fetched map is newer than `version`.
-    pub fn is_newer_than(&self, version: MapVersion) -> bool {
-        !self.parts.is_empty() && self.asked.have > version
-    }
-
-    /// Applies the fetched parts to `map`, unless it is at least as new.
-    pub fn apply(self, map: &mut ClusterMap) {
-        if self.is_newer_than(map.version) {
-            self.parts.into_iter().for_each(|news| map.take(news));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn news(version: u64, whole: bool, volumes: &[u32], rest: Option<u32>) -> MapUpdate {
-        let volume = |id: &u32| VolumeInfo {
-            id: VolumeId(*id),
-            name: format!("v{id} of {version}"),
-            geometry: Geometry::new(Code::new(1, 0).expect("a code"), 4096, 1).expect("a geometry"),
-            groups: vec![GroupConfig { epoch: Epoch(1), slots: Vec::new() }],
-            same_node: true,
-            block: None,
-            tuning: String::new(),
-            class: None,
-            tiers: Vec::new(),
-        };
-        let map = ClusterMap {
-            version: MapVersion(version),
-            volumes: volumes.iter().map(volume).collect(),
-            ..ClusterMap::empty(ClusterId::default())
-        };
-        MapUpdate { whole, rest: rest.map(VolumeId), ..MapUpdate::whole(map) }
-    }
-
-    fn names(map: &ClusterMap) -> Vec<&str> {
-        map.volumes.iter().map(|volume| volume.name.as_str()).collect()
-    }
-
-    #[test]
-    fn a_map_in_parts_shows_when_it_is_complete() {
-        let mut map = ClusterMap::empty(ClusterId::default());
-        map.take(news(1, true, &[9], None));
-        let mut fetch = MapFetch::new(map.version, None);
-        assert!(!fetch.answered(MapReply { update: Some(news(3, true, &[1, 2], Some(2))) }));
-        assert_eq!(*fetch.request(), MapGet { have: MapVersion(3), volume: None, rest: Some(VolumeId(2)) });
-        assert!(!fetch.answered(MapReply { update: Some(news(3, false, &[4], None)) }));
-        assert_eq!(*fetch.request(), MapGet { have: MapVersion(3), volume: None, rest: None });
-        let group = GroupId { volume: VolumeId(4), index: 0 };
-        let config = GroupConfig { epoch: Epoch(7), slots: Vec::new() };
-        let last = MapUpdate {
-            groups: vec![GroupChange { group, config: config.clone() }],
-            gone: vec![VolumeId(1)],
-            ..news(5, false, &[3], None)
-        };
-        assert!(fetch.answered(MapReply { update: Some(last) }));
-        fetch.apply(&mut map);
-        assert_eq!((map.version, names(&map)), (MapVersion(5), vec!["v2 of 3", "v3 of 5", "v4 of 3"]));
-        assert_eq!(map.group(group).map(|(_, found)| found), Some(&config));
-    }
-
-    #[test]
-    fn what_was_fetched_for_an_older_map_changes_no_newer_one() {
-        let mut map = ClusterMap::empty(ClusterId::default());
-        map.take(news(6, true, &[1], None));
-        for (version, newer) in [(5, false), (6, false), (7, true)] {
-            let mut fetch = MapFetch::new(MapVersion(4), None);
-            assert!(!fetch.is_newer_than(MapVersion(0)), "nothing has come yet");
-            assert!(fetch.answered(MapReply { update: Some(news(version, false, &[2], None)) }));
-            assert_eq!(fetch.is_newer_than(map.version), newer);
-            fetch.apply(&mut map);
-            assert_eq!(map.volumes.len(), 1 + usize::from(newer));
-        }
-        let mut fetch = MapFetch::new(map.version, None);
-        assert!(fetch.answered(MapReply { update: None }));
-        assert!(!fetch.is_newer_than(map.version));
-    }
 
     fn fences(upto: u64, mounted: &[u64]) -> Fences {
         Fences { upto: ClientId(upto), mounted: mounted.iter().map(|id| ClientId(*id)).collect() }

@@ -5,9 +5,11 @@
 
 pub mod brick;
 pub mod cluster;
+mod map_fetch;
 pub mod names;
 pub mod session;
 mod tasks;
+mod tiers;
 
 pub use tasks::task_name;
 
