@@ -136,8 +136,9 @@ fn files_of_every_shape_move_and_stay_the_same() {
 fn a_file_that_is_written_stays_where_it_is() {
     let fixture = Fixture::new("tiers-busy");
     fixture.up(3, "2+1", "512M");
-    fixture.must(&["tier", "add", "main", "1+2"]);
+    // The mount learns of the tier when a file of it is there.
     let mount = fixture.mount("mnt");
+    fixture.must(&["tier", "add", "main", "1+2"]);
     let path = mount.join("file");
     fs::write(&path, bytes_of(1, 3 << 20)).expect("written");
     let writer = OpenOptions::new().write(true).open(&path).expect("a writer");

@@ -102,7 +102,10 @@ macro_rules! for_each_record {
             ZeroBegin,
             ZeroBeginReply,
             Zeroed,
-            Accessed
+            Accessed,
+            CreateTemporary,
+            SwapObjects,
+            VolumeAddTier
         )
     };
 }
