@@ -114,7 +114,7 @@ fn files_of_every_shape_move_and_stay_the_same() {
     file.set_len(2 << 20).expect("truncated");
     file.sync_all().expect("synced");
     let mut found = vec![0; (2 << 20) - 5000];
-    drop(file);
+    drop((file, reader));
     fixture.umount(&mount);
     let mount = fixture.mount("mnt");
     let small = File::open(mount.join("dir/small")).expect("open");
@@ -127,7 +127,6 @@ fn files_of_every_shape_move_and_stay_the_same() {
     let verified = fixture.must(&["volume", "verify", "main", "--json"]).json();
     assert_eq!((&verified["mismatched"], &verified["damaged"]), (&0.into(), &0.into()), "{verified}");
     fs::remove_dir_all(mount.join("dir")).expect("all of it is removed");
-    drop(reader);
     assert!(wait_for(Duration::from_secs(60), || units(&fixture) == 0), "{} units are left", units(&fixture));
     fixture.check_logs(&[]);
 }
