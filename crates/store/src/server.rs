@@ -14,6 +14,7 @@ use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
 };
+use world::trace::Sampler;
 use world::{Answer, Call, Disk, Handler, Identity, Listener, Notify, Peers, World};
 
 use crate::error::BrickError;
@@ -112,6 +113,8 @@ pub(crate) struct Server {
     pub(crate) asked: Cell<messages::AskedCounts>,
     /// The slowest commits of late.
     pub(crate) commits: RefCell<SlowCommits>,
+    /// Which requests are traced.
+    pub(crate) sampler: Sampler,
     /// A client wrote or read at this time.
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; no unit is evicted meanwhile.

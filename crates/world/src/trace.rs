@@ -152,6 +152,39 @@ impl Trace {
     }
 }
 
+/// How often a [`Sampler`] counts anew, in microseconds.
+const WINDOW_US: u64 = 100_000;
+/// Requests of a window up to which each is traced.
+const TRACED_MAX: u64 = 50;
+
+/// Says which requests are traced. A trace costs some 5 % of a small read from RAM. So of many requests one in so many is
+/// traced, about 500 a second; of few, all.
+#[derive(Default)]
+pub struct Sampler {
+    /// The beginning of the window, in microseconds.
+    since: Cell<u64>,
+    /// Requests in it.
+    count: Cell<u64>,
+    /// One in so many is traced, by the rate of the window before. Zero is as one.
+    every: Cell<u64>,
+}
+
+impl Sampler {
+    /// Whether a request is traced that begins now, in microseconds of [`World::now`].
+    pub fn wants(&self, now: u64) -> bool {
+        let passed = now.saturating_sub(self.since.get());
+        if passed >= WINDOW_US {
+            let per_window = u128::from(self.count.get()) * u128::from(WINDOW_US) / u128::from(passed);
+            self.every.set((per_window / u128::from(TRACED_MAX)) as u64);
+            self.count.set(0);
+            self.since.set(now);
+        }
+        let count = self.count.get();
+        self.count.set(count + 1);
+        count.is_multiple_of(self.every.get().max(1))
+    }
+}
+
 /// The request has entered a layer.
 pub fn enter(world: &World, layer: &'static str) {
     CURRENT.with_borrow(|current| {
@@ -235,6 +268,25 @@ mod tests {
             .collect();
         assert_eq!(spans, [(true, false), (false, true), (false, true)]);
         assert!(Trace::current().is_none());
+    }
+
+    #[test]
+    fn of_many_requests_some_are_traced_and_of_few_all() {
+        let sampler = Sampler::default();
+        let mut now = 1_000_000;
+        let mut traced = |count: u64, pause: u64| {
+            let wanted = (0..count).filter(|_| {
+                now += pause;
+                sampler.wants(now)
+            });
+            wanted.count() as u64
+        };
+        assert_eq!(traced(1000, 2_000), 1000, "500 a second");
+        traced(2_000, 50);
+        let many = traced(100_000, 50);
+        assert!((2_000..=3_000).contains(&many), "{many} of 100,000 in five seconds");
+        traced(100, 10_000);
+        assert_eq!(traced(100, 10_000), 100, "few again");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch};
 use types::messages::names::Caller;
 use types::wire::Request;
 use types::{Buf, ClientId, Epoch, GroupId, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
+use world::trace::Sampler;
 use world::{CallError, Peers, World};
 
 use crate::error::ClientError;
@@ -25,6 +26,7 @@ pub(crate) struct Link {
     pub(crate) routes: Arc<Routes>,
     pub(crate) world: World,
     pub(crate) peers: Peers,
+    pub(super) sampler: Sampler,
     above: Arc<dyn Above>,
 }
 
@@ -43,7 +45,7 @@ impl Drop for Op<'_> {
 impl Link {
     pub(crate) fn new(world: World, routes: Arc<Routes>, above: Arc<dyn Above>) -> Rc<Link> {
         let peers = Peers::new(world.clone(), routes.options.identity.clone());
-        Rc::new(Link { routes, world, peers, above })
+        Rc::new(Link { routes, world, peers, sampler: Sampler::default(), above })
     }
 
     /// Asks the metadata service once.

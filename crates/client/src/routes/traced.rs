@@ -8,14 +8,18 @@ use crate::routes::link::Link;
 use crate::state::slow_requests::{Asked, SLOW_MIN_US, Server, SlowKind, SlowRequest, SlowSpan};
 
 impl Link {
-    /// Carries out a request and measures its waits. Keeps them if it took long. `failed` looks at what came of it.
+    /// Carries out a request and, if the sampler wants it, measures its waits. Keeps them if it took long. `failed` looks at what came of it.
     pub(crate) async fn traced<T>(
         &self,
         asked: Asked,
         request: impl Future<Output = T>,
         failed: impl FnOnce(&T) -> bool,
     ) -> T {
-        let (gate_us, trace, begun) = (trace::take_waited(), Trace::new(), self.world.now());
+        let (gate_us, begun) = (trace::take_waited(), self.world.now());
+        if !self.sampler.wants(begun) {
+            return request.await;
+        }
+        let trace = Trace::new();
         let outcome = trace.run(request).await;
         let now = self.world.now();
         let took_us = now.saturating_sub(begun) + gate_us;
