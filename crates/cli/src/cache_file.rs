@@ -76,6 +76,7 @@ impl CacheArgs {
         let cluster = Remote::new(target)?.status()?.map.cluster;
         let file = lock(open(&path)?, &path)?;
         check_owner(&file, &path, cluster)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
         resize(&file, &path, self.size())?;
         let path = path.into_os_string().into_string();
         path.map(Some)
@@ -84,7 +85,7 @@ impl CacheArgs {
 }
 
 fn open(path: &Path) -> anyhow::Result<File> {
-    // It has bytes of files: nobody else may read them. And nobody may lead us to another file.
+    // Nobody may lead us to another file.
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
@@ -102,10 +103,11 @@ fn open(path: &Path) -> anyhow::Result<File> {
         };
         problem(what, remedy)
     })?;
-    if !file.metadata()?.is_file() {
-        return Err(problem(format!("{} is not a file", path.display()), "another --cache-dir"));
+    let found = file.metadata()?;
+    if !found.is_file() || found.nlink() != 1 {
+        let what = format!("{} is not a file, or has another name too", path.display());
+        return Err(problem(what, "another --cache-dir"));
     }
-    file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
 

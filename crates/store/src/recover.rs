@@ -96,7 +96,6 @@ impl Brick {
             counters: Counters::default(),
             asked: Cell::default(),
             commits: RefCell::default(),
-            sampler: Default::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),
             purging: async_lock::Mutex::new(()),

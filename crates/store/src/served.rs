@@ -45,20 +45,19 @@ impl SlowCommits {
 }
 
 impl Server {
-    /// Answers one request. An answer that took long tells how long, and, if it was traced, where
-    /// the time went.
+    /// Answers one request. If the caller wants to know, an answer that took long tells where its time
+    /// went.
     pub(crate) async fn answer_in_time(self: Rc<Server>, call: Call) -> Result<Answer, Refusal> {
-        let (server, from) = (self.clone(), self.world.now());
-        let trace = self.sampler.wants(from).then(Trace::new);
-        let answer = match &trace {
-            Some(trace) => trace.run(self.answer(call)).await?,
-            None => self.answer(call).await?,
-        };
+        if !call.traced {
+            return self.answer(call).await;
+        }
+        let (server, trace, from) = (self.clone(), Trace::new(), self.world.now());
+        let answer = trace.run(self.answer(call)).await?;
         let us = server.world.now().saturating_sub(from);
         if us < SERVED_MIN_US {
             return Ok(answer);
         }
-        Ok(answer.with_served(server.served(&trace.unwrap_or_default(), us)))
+        Ok(answer.with_served(server.served(&trace, us)))
     }
 
     /// Carries an accepted write to its commit when it is its turn in the lane. If that is slow, it is remembered.

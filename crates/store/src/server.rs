@@ -14,7 +14,6 @@ use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
 };
-use world::trace::Sampler;
 use world::{Answer, Call, Disk, Handler, Identity, Listener, Notify, Peers, World};
 
 use crate::error::BrickError;
@@ -113,8 +112,6 @@ pub(crate) struct Server {
     pub(crate) asked: Cell<messages::AskedCounts>,
     /// The slowest commits of late.
     pub(crate) commits: RefCell<SlowCommits>,
-    /// Which requests are traced.
-    pub(crate) sampler: Sampler,
     /// A client wrote or read at this time.
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; no unit is evicted meanwhile.
@@ -183,7 +180,7 @@ impl Server {
         self.journal.run(self.world.clone(), move |lsn| server.slot.borrow_mut().synced(lsn)).await;
     }
 
-    /// Answers one request, within its trace.
+    /// Answers one request.
     pub(crate) async fn answer(self: Rc<Server>, call: Call) -> Result<Answer, Refusal> {
         if self.journal.has_failed() {
             return Err(Refusal::DiskFailed);
@@ -276,7 +273,7 @@ impl Server {
         Err(Refusal::NotServing)
     }
 
-    /// The volume of a group.
+    /// The tier of a group.
     pub(crate) fn tier(&self, id: GroupId) -> Result<Tier, Refusal> {
         let map = self.map.borrow();
         // A newer map that is on its way may have it.

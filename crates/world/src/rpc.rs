@@ -73,6 +73,8 @@ pub struct Call {
     pub payload: Buf,
     /// The record holds the payload's checksums.
     pub covered: bool,
+    /// The caller wants to know where the time of a slow answer goes.
+    pub traced: bool,
     /// The role that the caller has given (it has proved that it knows the key).
     pub role: Role,
     /// The caller's address, for logs.

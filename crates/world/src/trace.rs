@@ -19,6 +19,8 @@ use crate::World;
 
 /// Most spans of a trace.
 pub const SPANS_MAX: usize = 32;
+/// Most of them that say which layer was entered: a read of many pages enters the lower layers many times.
+const LAYERS_MAX: usize = 8;
 /// Spans for which a trace has room from its first one on. Most requests need no more.
 const SPANS_USUAL: usize = 8;
 
@@ -122,6 +124,10 @@ impl Trace {
     /// Adds a span.
     pub fn add(&self, span: Span) {
         let mut spans = self.0.spans.borrow_mut();
+        let is_layer = |span: &Span| matches!(span.kind, SpanKind::Layer(_));
+        if is_layer(&span) && spans.iter().filter(|span| is_layer(span)).count() >= LAYERS_MAX {
+            return;
+        }
         if spans.is_empty() {
             spans.reserve_exact(SPANS_USUAL);
         }
@@ -129,16 +135,17 @@ impl Trace {
             spans.push(span);
             return;
         }
-        let is_layer = |span: &Span| matches!(span.kind, SpanKind::Layer(_));
         let shortest = spans.iter_mut().filter(|span| !is_layer(span)).min_by_key(|span| span.us());
         if let Some(shortest) = shortest.filter(|shortest| shortest.us() < span.us()) {
             *shortest = span;
         }
     }
 
-    /// The spans so far.
+    /// The spans so far, in the order of their ends.
     pub fn take(&self) -> Vec<Span> {
-        self.0.spans.take()
+        let mut spans = self.0.spans.take();
+        spans.sort_by_key(|span| span.until);
+        spans
     }
 
     /// A task of its own has done the work of this request, and has waited for this.
@@ -156,9 +163,11 @@ impl Trace {
 const WINDOW_US: u64 = 100_000;
 /// Requests of a window up to which each is traced.
 const TRACED_MAX: u64 = 50;
+/// At least one in so many is traced, however many there are: so it is soon seen when there are few again.
+const EVERY_MAX: u64 = 16;
 
-/// Says which requests are traced. A trace costs some 5 % of a small read from RAM. So of many requests one in so many is
-/// traced, about 500 a second; of few, all.
+/// Says which requests are traced. A trace costs some 5 % of a small read from RAM. So up to 500 requests a second all are
+/// traced, and of more a part.
 #[derive(Default)]
 pub struct Sampler {
     /// The beginning of the window, in microseconds.
@@ -170,27 +179,31 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Whether a request is traced that begins now, in microseconds of [`World::now`].
-    pub fn wants(&self, now: u64) -> bool {
+    /// The time, in microseconds, if the request that begins now is traced. Otherwise no clock is read.
+    pub fn wants(&self, clock: impl FnOnce() -> u64) -> Option<u64> {
+        let count = self.count.get() + 1;
+        self.count.set(count);
+        if !count.is_multiple_of(self.every.get().max(1)) {
+            return None;
+        }
+        let now = clock();
         let passed = now.saturating_sub(self.since.get());
         if passed >= WINDOW_US {
             let per_window = u128::from(self.count.get()) * u128::from(WINDOW_US) / u128::from(passed);
-            self.every.set((per_window / u128::from(TRACED_MAX)) as u64);
+            self.every.set((per_window / u128::from(TRACED_MAX)).min(u128::from(EVERY_MAX)) as u64);
             self.count.set(0);
             self.since.set(now);
         }
-        let count = self.count.get();
-        self.count.set(count + 1);
-        count.is_multiple_of(self.every.get().max(1))
+        Some(now)
     }
 }
 
 /// The request has entered a layer.
-pub fn enter(world: &World, layer: &'static str) {
+pub fn enter(world: &World, layer: impl FnOnce() -> &'static str) {
     CURRENT.with_borrow(|current| {
         if let Some(trace) = current {
             let now = world.now();
-            trace.add(Span { kind: SpanKind::Layer(layer), from: now, until: now });
+            trace.add(Span { kind: SpanKind::Layer(layer()), from: now, until: now });
         }
     });
 }
@@ -252,7 +265,7 @@ mod tests {
         sim.block_on("node", async {
             wait(100).await;
             let mut traced = std::pin::pin!(trace.run(async {
-                enter(&other, "top");
+                enter(&other, || "top");
                 wait(2_000).await;
                 wait(3_000).await;
             }));
@@ -277,15 +290,16 @@ mod tests {
         let mut traced = |count: u64, pause: u64| {
             let wanted = (0..count).filter(|_| {
                 now += pause;
-                sampler.wants(now)
+                sampler.wants(|| now).is_some()
             });
             wanted.count() as u64
         };
         assert_eq!(traced(1000, 2_000), 1000, "500 a second");
-        traced(2_000, 50);
-        let many = traced(100_000, 50);
-        assert!((2_000..=3_000).contains(&many), "{many} of 100,000 in five seconds");
-        traced(100, 10_000);
+        traced(2_000, 250);
+        let many = traced(20_000, 250);
+        assert!((2_000..=3_000).contains(&many), "{many} of 20,000 in five seconds");
+        assert_eq!(traced(160_000, 5) / 1000, 10, "one in 16");
+        traced(32, 10_000);
         assert_eq!(traced(100, 10_000), 100, "few again");
     }
 
@@ -302,7 +316,7 @@ mod tests {
                 let request = async {
                     ["auto", "io-cache", "read-ahead", "write-behind"]
                         .iter()
-                        .for_each(|layer| enter(&world, layer));
+                        .for_each(|layer| enter(&world, || layer));
                     let (inner, from) = (Trace::current().expect("it is in a trace"), world.now());
                     let kind = SpanKind::Call { address: address.clone(), request: "ReadUnit", served: None };
                     inner.add(Span { kind, from, until: world.now() });

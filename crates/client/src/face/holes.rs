@@ -4,13 +4,15 @@
 //! bytes may be. A whole stripe of zeros frees its space.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use types::ObjectId;
 
 use crate::error::ClientError;
 use crate::face::session::Session;
 use crate::paths::find::Rows;
-use crate::paths::find_bytes::stripes_of;
+use crate::paths::find_bytes::{joined, stripes_of};
+use crate::state::open_file::OpenFile;
 use crate::state::open_files::Handle;
 
 /// The target of a seek.
@@ -22,6 +24,16 @@ pub enum Seek {
     Hole,
 }
 
+/// What was found in a part of a file.
+struct FoundPart {
+    /// The object that was searched.
+    object: ObjectId,
+    /// Where there are bytes: ascending, apart from each other.
+    ranges: Vec<Range<u64>>,
+    /// The end of the part.
+    upto: u64,
+}
+
 impl Session {
     /// The parts of a file's `range` that may have bytes other than zeros: ascending, apart from each other.
     /// Everything else reads as zeros and takes no space.
@@ -29,9 +41,31 @@ impl Session {
     /// If a group has no live parity slot, all its stripes count as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let file = self.handle(handle)?.file.clone();
-        let _io = self.modes.begin_io(&file).await?;
-        let range = range.start..range.end.min(file.lock().size);
-        self.io.find_in(&file, range).await
+        let (mut found, mut at) = (Vec::new(), range.start);
+        while let Some(part) = self.find_part(&file, at..range.end).await? {
+            found.extend(part.ranges);
+            at = part.upto;
+        }
+        Ok(joined(found))
+    }
+
+    /// Searches the first part of a range; [`None`] if the range is behind the end of the file. Meanwhile the file is
+    /// neither truncated by another client nor moved to another tier; both may happen before the next part.
+    async fn find_part(
+        &self,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> Result<Option<FoundPart>, ClientError> {
+        let _io = self.modes.begin_io(file).await?;
+        let (end, object) = {
+            let state = file.lock();
+            (range.end.min(state.size), state.object)
+        };
+        if range.start >= end {
+            return Ok(None);
+        }
+        let (ranges, upto) = self.io.find_some(file, range.start..end).await?;
+        Ok(Some(FoundPart { object, ranges, upto }))
     }
 
     /// The first place of the kind `what` from `offset` on; `None` if there is none in the file.
@@ -40,25 +74,21 @@ impl Session {
     /// last block, and everywhere in a group without a live parity slot.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
         let file = self.handle(handle)?.file.clone();
-        let _io = self.modes.begin_io(&file).await?;
-        let (size, object) = {
-            let state = file.lock();
-            (state.size, state.object)
-        };
-        let geometry = self.link.routes.geometry_of(object);
-        let extent = u64::from(geometry.search_stripes()) * geometry.stripe() as u64;
         let mut at = offset;
         // Begin with one extent, then double the number: usually the answer is near.
         let mut extents = 1_u64;
-        while at < size {
-            let end = (at / extent).saturating_add(extents).saturating_mul(extent).min(size);
-            let (data, upto) = self.io.find_some(&file, at..end).await?;
-            if let Some(place) = first(&data, at..upto, what) {
+        loop {
+            let geometry = self.link.routes.geometry_of(file.lock().object);
+            let extent = u64::from(geometry.search_stripes()) * geometry.stripe() as u64;
+            let end = (at / extent).saturating_add(extents).saturating_mul(extent);
+            let Some(part) = self.find_part(&file, at..end).await? else { break };
+            if let Some(place) = first(&part.ranges, at..part.upto, what) {
                 return Ok(Some(place));
             }
-            at = upto;
+            at = part.upto;
             extents = extents.saturating_mul(2);
         }
+        let size = file.lock().size;
         Ok(match what {
             Seek::Data => None,
             Seek::Hole => (offset < size).then_some(size),
@@ -78,39 +108,27 @@ impl Session {
         let file = &handle.file;
         let lost = handle.error_cursor.before_write(&file.lock().wb_errors)?;
         let mut at = range.start;
-        loop {
-            let (object, found, upto) = {
-                let _io = self.modes.begin_io(file).await?;
-                let (end, object) = {
-                    let state = file.lock();
-                    (range.end.min(state.size), state.object)
-                };
-                if at >= end {
-                    return Ok(());
-                }
-                let (found, upto) = self.io.find_some(file, at..end).await?;
-                (object, found, upto)
-            };
-            if self.zero_found(&handle, object, &found, at..upto, lost).await? {
-                at = upto;
+        while let Some(part) = self.find_part(file, at..range.end).await? {
+            if self.zero_found(&handle, &part, at, lost).await? {
+                at = part.upto;
             }
         }
+        Ok(())
     }
 
-    /// Writes zeros over the bytes that were found in a range of an object. False if the file has another object since:
+    /// Writes zeros over the bytes that were found in a part of a file that begins at `at`. False if the file has another object since:
     /// what was found says nothing of it.
     async fn zero_found(
         &self,
         handle: &Handle,
-        object: ObjectId,
-        found: &[Range<u64>],
-        range: Range<u64>,
+        part: &FoundPart,
+        at: u64,
         lost: u64,
     ) -> Result<bool, ClientError> {
-        let geometry = self.link.routes.geometry_of(object);
-        let mut rows = Rows::new(geometry, stripes_of(&geometry, found), range);
+        let geometry = self.link.routes.geometry_of(part.object);
+        let mut rows = Rows::new(geometry, stripes_of(&geometry, &part.ranges), at..part.upto);
         while let Some(row) = rows.next() {
-            if !self.zero_stripes(handle, object, row, lost).await? {
+            if !self.zero_stripes(handle, part.object, row, lost).await? {
                 return Ok(false);
             }
         }

@@ -86,13 +86,22 @@ impl Mount {
         mut options: MountOptions,
         translators: Vec<MakeTranslator>,
     ) -> Result<Arc<Mount>, MountError> {
-        let cache = match &options.disk_cache {
-            Some(path) => Some(CacheFile::open(world, path).await?),
-            None => None,
-        };
         let peers = Peers::new(world.clone(), options.identity.clone());
         let (meta, volume) = (options.meta.clone(), options.volume.clone());
         let wrong = |error| MountError::of(error, &meta, &volume);
+        // Its disk may be slow, so before the lease begins, which nobody renews yet.
+        let disk_cache = match options.disk_cache.clone() {
+            Some(path) => {
+                let file = CacheFile::open(world, &path).await?;
+                let map = map_of(&peers, &meta, None).await.map_err(wrong)?;
+                let id = map.volume_named(&volume).map(|known| known.id);
+                let view = id.and_then(|id| MapView::new(map, id));
+                let (id, view) = id.zip(view).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
+                let room = budgets(&options, &view).1 / 2;
+                Some(Arc::new(file.load(world, peers.cluster(), id, room).await?))
+            }
+            None => None,
+        };
         let sent = world.now();
         options.place.truncate(options.place.floor_char_boundary(PLACE_MAX));
         let (exclusive, place) = (options.exclusive, options.place.clone());
@@ -114,24 +123,15 @@ impl Mount {
         let view =
             MapView::new(map, joined.volume).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
         options.identity.cluster = peers.cluster();
-        let stripes = view.tiers().iter().map(|tier| tier.geometry.stripe().next_power_of_two());
-        let stripe = stripes.max().unwrap_or(0) as u64;
-        let budget = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
-        let rest = options.memory_budget.saturating_sub(budget);
-        let loaded = match cache {
-            Some(cache) => cache.load(options.identity.cluster, joined.volume, rest / 2).await.map(Some),
-            None => Ok(None),
-        };
-        let disk_cache = match loaded {
-            Ok(cache) => cache.map(Arc::new),
-            Err(error) => {
-                let leave = ClientLeave { client: joined.client };
-                // If the service does not hear of it, the lease runs out.
-                let _ = peers.call_within(JOIN_US, &meta, Epoch::default(), &leave, Buf::empty()).await;
-                return Err(error.into());
-            }
-        };
-        let rest = rest - disk_cache.as_ref().map_or(0, |cache| cache.memory());
+        if disk_cache.as_ref().is_some_and(|cache| cache.volume() != joined.volume) {
+            // It was deleted, and another one made with its name.
+            let leave = ClientLeave { client: joined.client };
+            // If the service does not hear of it, the lease runs out.
+            let _ = peers.call_within(JOIN_US, &meta, Epoch::default(), &leave, Buf::empty()).await;
+            return Err(MountError::UnknownVolume(volume));
+        }
+        let (budget, rest) = budgets(&options, &view);
+        let rest = rest.saturating_sub(disk_cache.as_ref().map_or(0, |cache| cache.memory()));
         let (cache_usual, ahead) =
             ((options.memory_budget / 4).min(rest / 2), (options.memory_budget / 8).min(rest / 4));
         tracing::info!(%volume, client = %joined.client, "mounted");
@@ -350,6 +350,14 @@ impl Mount {
     pub fn is_written(&self, inode: InodeId) -> bool {
         self.files.file(inode).is_some_and(|file| file.lock().write_handles > 0)
     }
+}
+
+/// Bytes of memory for what is not stable, and for everything else that the budget counts.
+fn budgets(options: &MountOptions, view: &MapView) -> (u64, u64) {
+    let stripes = view.tiers().iter().map(|tier| tier.geometry.stripe().next_power_of_two());
+    let stripe = stripes.max().unwrap_or(0) as u64;
+    let unstable = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
+    (unstable, options.memory_budget.saturating_sub(unstable))
 }
 
 /// Fetches the current map, of one volume or of all.

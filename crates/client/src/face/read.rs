@@ -16,7 +16,7 @@ impl Session {
     pub async fn read(&self, handle: u64, offset: u64, len: usize) -> Result<Buf, ClientError> {
         let handle = self.handle(handle)?;
         let asked = Asked { op: "read", inode: handle.file.inode, offset, len: len as u64 };
-        self.link.traced(asked, self.read_open(&handle, offset, len), Result::is_err).await
+        self.link.traced(asked, || self.read_open(&handle, offset, len), Result::is_err).await
     }
 
     async fn read_open(&self, handle: &Handle, offset: u64, len: usize) -> Result<Buf, ClientError> {

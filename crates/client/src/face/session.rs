@@ -71,7 +71,11 @@ impl Session {
         });
         let write_behind = Rc::new(WriteBehind { link: link.clone(), unstable, io: io.clone() });
         let mut layers: Vec<Rc<dyn Translator>> = mount.translators.iter().map(|make| make()).collect();
-        layers.push(Rc::new(Auto { tunings: mount.tunings.clone(), recent: mount.recent.clone() }));
+        layers.push(Rc::new(Auto {
+            tunings: mount.tunings.clone(),
+            recent: mount.recent.clone(),
+            has_disk_cache: mount.disk_cache.is_some(),
+        }));
         layers.push(Rc::new(IoCache {
             pages: mount.pages.clone(),
             usual: mount.cache_usual,

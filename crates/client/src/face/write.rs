@@ -46,7 +46,7 @@ impl Session {
     pub async fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
         let handle = self.handle(handle)?;
         let asked = Asked { op: "write", inode: handle.file.inode, offset, len: bytes.len() as u64 };
-        self.link.traced(asked, self.write_open(&handle, offset, bytes), Result::is_err).await
+        self.link.traced(asked, || self.write_open(&handle, offset, bytes), Result::is_err).await
     }
 
     async fn write_open(&self, handle: &Handle, offset: u64, bytes: &[u8]) -> Result<usize, ClientError> {
@@ -123,7 +123,7 @@ impl Session {
     pub async fn flush(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.handle(handle)?;
         let asked = Asked { op: "flush", inode: handle.file.inode, offset: 0, len: 0 };
-        self.link.traced(asked, self.flush_open(&handle), Result::is_err).await
+        self.link.traced(asked, || self.flush_open(&handle), Result::is_err).await
     }
 
     async fn flush_open(&self, handle: &Handle) -> Result<(), ClientError> {
@@ -144,7 +144,7 @@ impl Session {
     pub async fn fsync(&self, handle: u64) -> Result<(), ClientError> {
         let handle = self.handle(handle)?;
         let asked = Asked { op: "fsync", inode: handle.file.inode, offset: 0, len: 0 };
-        self.link.traced(asked, self.fsync_open(&handle), Result::is_err).await
+        self.link.traced(asked, || self.fsync_open(&handle), Result::is_err).await
     }
 
     async fn fsync_open(&self, handle: &Handle) -> Result<(), ClientError> {

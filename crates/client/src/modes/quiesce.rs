@@ -109,6 +109,15 @@ impl Modes {
         if let Some(quiesce_seq) = may_begin() {
             return Ok(quiesce_seq);
         }
+        // Seldom, and large: not in every read's future.
+        Box::pin(self.until_may_begin(file, may_begin)).await
+    }
+
+    async fn until_may_begin(
+        &self,
+        file: &Arc<OpenFile>,
+        may_begin: impl Fn() -> Option<u64>,
+    ) -> Result<u64, ClientError> {
         let budget = RetryBudget::new(&self.link.world);
         loop {
             let changed = file.changed.wait();
@@ -195,6 +204,10 @@ impl Modes {
         if file.lock().mode() != Mode::Shared {
             return Ok(());
         }
+        Box::pin(self.revalidate(file)).await
+    }
+
+    async fn revalidate(&self, file: &Arc<OpenFile>) -> Result<(), ClientError> {
         let AttrReply { attr } =
             self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
         self.link.learn_tier_of(attr.object).await?;

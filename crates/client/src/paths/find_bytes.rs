@@ -24,24 +24,8 @@ struct Row {
 }
 
 impl Io {
-    /// As `Session::find_bytes`, for a range within the file.
-    pub(crate) async fn find_in(
-        &self,
-        file: &Arc<OpenFile>,
-        range: Range<u64>,
-    ) -> Result<Vec<Range<u64>>, ClientError> {
-        let mut found = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let (some, upto) = self.find_some(file, at..range.end).await?;
-            found.extend(some);
-            at = upto;
-        }
-        Ok(joined(found))
-    }
-
-    /// As [`Io::find_in`], for the first part of a range. Also returns the end of this part. Call it during a read or
-    /// write (`Modes::begin_io`), so that the file does not move to another tier meanwhile.
+    /// Searches the first part of a range within a file, as `Session::find_bytes`. Also returns the end of the part.
+    /// Call it during a read or write (`Modes::begin_io`), so that the file does not move to another tier meanwhile.
     pub(crate) async fn find_some(
         &self,
         file: &Arc<OpenFile>,
@@ -117,7 +101,7 @@ pub(crate) fn stripes_of(geometry: &Geometry, ranges: &[Range<u64>]) -> Vec<Rang
 }
 
 /// Joins ranges that overlap or touch.
-fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {

@@ -26,7 +26,9 @@ pub(crate) struct Link {
     pub(crate) routes: Arc<Routes>,
     pub(crate) world: World,
     pub(crate) peers: Peers,
+    /// Say which requests of programs are traced, and which of the background.
     pub(super) sampler: Sampler,
+    pub(super) background_sampler: Sampler,
     above: Arc<dyn Above>,
 }
 
@@ -45,7 +47,8 @@ impl Drop for Op<'_> {
 impl Link {
     pub(crate) fn new(world: World, routes: Arc<Routes>, above: Arc<dyn Above>) -> Rc<Link> {
         let peers = Peers::new(world.clone(), routes.options.identity.clone());
-        Rc::new(Link { routes, world, peers, sampler: Sampler::default(), above })
+        let (sampler, background_sampler) = Default::default();
+        Rc::new(Link { routes, world, peers, sampler, background_sampler, above })
     }
 
     /// Asks the metadata service once.
@@ -200,6 +203,11 @@ impl Link {
         if self.routes.lease.is_leased(self.world.now()) {
             return Ok(());
         }
+        // Seldom, and large: not in every request's future.
+        Box::pin(self.wait_for_later_lease()).await
+    }
+
+    async fn wait_for_later_lease(&self) -> Result<(), ClientError> {
         hit(CodeProbe::LeaseWait);
         let mut budget = RetryBudget::new(&self.world);
         while !self.routes.lease.is_leased(self.world.now()) {

@@ -8,19 +8,21 @@ use crate::routes::link::Link;
 use crate::state::slow_requests::{Asked, SLOW_MIN_US, Server, SlowKind, SlowRequest, SlowSpan};
 
 impl Link {
-    /// Carries out a request and, if the sampler wants it, measures its waits. Keeps them if it took long. `failed` looks at what came of it.
-    pub(crate) async fn traced<T>(
+    /// Carries out a request and, if the sampler wants it, measures its waits. Keeps them if it took long. `failed` looks
+    /// at what came of it.
+    ///
+    /// `request` makes the future where it is polled: it is large, and would be copied otherwise.
+    pub(crate) async fn traced<F: Future>(
         &self,
         asked: Asked,
-        request: impl Future<Output = T>,
-        failed: impl FnOnce(&T) -> bool,
-    ) -> T {
-        let (gate_us, begun) = (trace::take_waited(), self.world.now());
-        if !self.sampler.wants(begun) {
-            return request.await;
-        }
+        request: impl FnOnce() -> F,
+        failed: impl FnOnce(&F::Output) -> bool,
+    ) -> F::Output {
+        let gate_us = trace::take_waited();
+        let sampler = if asked.is_background() { &self.background_sampler } else { &self.sampler };
+        let Some(begun) = sampler.wants(|| self.world.now()) else { return request().await };
         let trace = Trace::new();
-        let outcome = trace.run(request).await;
+        let outcome = trace.run(Box::pin(request())).await;
         let now = self.world.now();
         let took_us = now.saturating_sub(begun) + gate_us;
         if took_us >= SLOW_MIN_US && self.routes.slow.wants(&asked, took_us, now) {

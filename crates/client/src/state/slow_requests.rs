@@ -64,7 +64,7 @@ pub struct SlowSpan {
 
 impl Asked {
     /// The mount's background does it; no program waits for it directly.
-    fn is_background(&self) -> bool {
+    pub(crate) fn is_background(&self) -> bool {
         matches!(self.op, "fetch" | "send")
     }
 }

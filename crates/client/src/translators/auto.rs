@@ -18,6 +18,8 @@ use crate::translators::{Answer, Below, Read, Translator, Write};
 pub(crate) struct Auto {
     pub(crate) tunings: Arc<Tunings>,
     pub(crate) recent: Arc<Mutex<RecentBlocks>>,
+    /// The mount has a cache on a disk.
+    pub(crate) has_disk_cache: bool,
 }
 
 impl Auto {
@@ -31,7 +33,9 @@ impl Auto {
         read.file.in_kernel.store(read.in_kernel, Ordering::Relaxed);
         let made = self.tunings.of(read.file);
         let is_fixed = |key| matches!(made.get(key), Some(Value::On | Value::Off));
-        if is_fixed(Key::IoCache) && is_fixed(Key::ReadAhead) && made.get(Key::IoCachePage).is_some() {
+        let disk_cache = !self.has_disk_cache || is_fixed(Key::DiskCache);
+        let rest = is_fixed(Key::IoCache) && is_fixed(Key::ReadAhead) && made.get(Key::IoCachePage).is_some();
+        if disk_cache && rest {
             return;
         }
         let was_read = lock(&self.recent).note(read.file.inode.0, read.offset);

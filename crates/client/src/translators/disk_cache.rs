@@ -158,7 +158,10 @@ impl DiskCacheUse {
             return None;
         };
         let (offset, bytes) = (self.shared.places.block(cell, part.blocks.start), part.blocks.len() * STRIDE);
-        let read = match self.link.world.timeout(READ_US, disk.read(offset, bytes)).await {
+        let turn = self.shared.reading.acquire().await;
+        let answer = self.link.world.timeout(READ_US, disk.read(offset, bytes)).await;
+        drop(turn);
+        let read = match answer {
             Some(Ok(read)) => read,
             failed => {
                 self.shared.fail(&failed.map_or_else(

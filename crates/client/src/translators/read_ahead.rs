@@ -161,7 +161,7 @@ impl ReadAhead {
         let len = (range.end - range.start) as usize;
         let read = Read { file: &file, offset: range.start, len, in_kernel: false, settings };
         let asked = Asked { op: "fetch", inode: file.inode, offset: range.start, len: len as u64 };
-        let bytes = self.link.traced(asked, below.read(read), Result::is_err).await.ok();
+        let bytes = self.link.traced(asked, || below.read(read), Result::is_err).await.ok();
         let now = self.link.world.now();
         let mut ahead = file.ahead();
         let is_good = file.lock().may_keep(generation, count, &range);

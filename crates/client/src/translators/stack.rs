@@ -176,7 +176,7 @@ impl<'a> Below<'a> {
 
     /// Notes for the request's trace that it enters the next layer.
     fn enter(self) {
-        enter(&self.stack.world, self.layers.first().map_or(WriteBehind::NAME, |layer| layer.name()));
+        enter(&self.stack.world, || self.layers.first().map_or(WriteBehind::NAME, |layer| layer.name()));
     }
 
     fn next(self) -> Option<(&'a Rc<dyn Translator>, Below<'a>)> {

@@ -177,7 +177,7 @@ impl WriteBehind {
                 let object = file.lock().object;
                 let len = self.link.routes.geometry_of(object).stripe() as u64;
                 let asked = Asked { op: "send", inode: file.inode, offset: stripe * len, len };
-                self.link.traced(asked, self.io.send_stripe(&file, stripe), |()| false).await;
+                self.link.traced(asked, || self.io.send_stripe(&file, stripe), |()| false).await;
             }
         };
         join_all((0..FLIGHT_MAX).map(|_| worker())).await;

@@ -91,12 +91,6 @@ impl Cluster {
         if volume.block.is_some() {
             return Err(Refusal::Invalid);
         }
-        if volume
-            .all_tiers()
-            .any(|old| old.geometry.code() == tier.geometry.code() && old.class == tier.class)
-        {
-            return Err(Refusal::Exists);
-        }
         if 1 + volume.tiers.len() >= TIERS_MAX {
             return Err(Refusal::TooMany);
         }
@@ -116,8 +110,12 @@ impl Cluster {
         Ok((volume, writes))
     }
 
-    /// Appends the groups of a tier to a volume's table.
+    /// Appends the groups of a tier to a volume's table. No two tiers have the same code and class.
     fn append_tier(&self, volume: &mut VolumeInfo, tier: &TierSpec) -> Result<(), Refusal> {
+        let code = tier.geometry.code();
+        if volume.all_tiers().any(|old| old.geometry.code() == code && old.class == tier.class) {
+            return Err(Refusal::Exists);
+        }
         let groups = self.place(tier, 0, volume.same_node)?;
         let first = volume.groups.len();
         if first + groups.len() > GROUPS_MAX as usize {

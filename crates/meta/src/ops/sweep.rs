@@ -23,8 +23,8 @@ pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId) -> Result<bool, Refusal
         for (key, value) in pairs {
             if at == 0 {
                 let inode: Inode = from_value(&value)?;
-                let end = inode.size.max(inode.stale_end);
-                if inode.is_file() && (end > 0 || inode.changes > 0) {
+                // Even if nothing was reported: a lost client may have written bytes.
+                if inode.is_file() {
                     txn.purge(volume, inode.object);
                 }
             }

@@ -46,6 +46,9 @@ impl Flags {
     /// Combined with [`Flags::REPLY`]: in front of the record is a [`Served`](super::Served).
     pub const TIMED: Flags = Flags(8);
 
+    /// Combined with [`Flags::REQUEST`]: the caller wants to know where the time of a slow answer goes.
+    pub const TRACED: Flags = Flags(16);
+
     /// Both flags.
     pub fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -59,6 +62,11 @@ impl Flags {
     /// Whether a [`Served`](super::Served) is in front of the record.
     pub fn is_timed(self) -> bool {
         self.0 & 8 != 0
+    }
+
+    /// Whether the caller wants to know where the time of a slow answer goes.
+    pub fn is_traced(self) -> bool {
+        self.0 & 16 != 0
     }
 
     /// Whether the frame is an answer.

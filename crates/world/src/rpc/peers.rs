@@ -72,12 +72,14 @@ impl Peers {
     ) -> Result<(R::Reply, Buf), CallError> {
         let link = self.link(address);
         let traced = Trace::current().map(|trace| (trace, self.0.world.now()));
+        let is_traced = traced.is_some();
         let asking = async {
             link.settled.wait().await;
             let (send_queue, cluster) = link.send_queue()?;
             let ticket = Ticket::new(&link);
             let record = wire::to_bytes(request);
-            let flags = covered::flags(request, Flags::REQUEST);
+            let kind = if is_traced { Flags::REQUEST.with(Flags::TRACED) } else { Flags::REQUEST };
+            let flags = covered::flags(request, kind);
             send_queue.send(Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload)).await;
             ticket.answer().await
         };

@@ -167,6 +167,7 @@ impl Session {
             record: frame.record,
             payload: frame.payload,
             covered: frame.header.flags.is_covered(),
+            traced: frame.header.flags.is_traced(),
             role: self.role,
             peer: self.peer.clone(),
         });

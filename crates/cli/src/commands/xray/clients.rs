@@ -35,10 +35,10 @@ impl Clients {
         Clients(cluster.mounts.iter().map(one).collect())
     }
 
-    /// What was asked since `past`; all of a client that is new.
+    /// What was asked since `past`, without clients that are new: what they have asked for is older than that.
     pub(super) fn since(&self, past: &Clients) -> Clients {
         let one = |(id, client): (&ClientId, &Client)| {
-            let before = past.0.get(id).map(|client| client.asked).unwrap_or_default();
+            let before = past.0.get(id)?.asked;
             let (now, less) = (client.asked, u64::saturating_sub);
             let asked = AskedCounts {
                 reads: less(now.reads, before.reads),
@@ -46,9 +46,9 @@ impl Clients {
                 writes: less(now.writes, before.writes),
                 written_bytes: less(now.written_bytes, before.written_bytes),
             };
-            (*id, Client { asked, ..client.clone() })
+            Some((*id, Client { asked, ..client.clone() }))
         };
-        Clients(self.0.iter().map(one).collect())
+        Clients(self.0.iter().filter_map(one).collect())
     }
 
     /// Those that ask for most bytes first.

@@ -108,11 +108,13 @@ impl Index {
     }
 
     /// Removes a chunk, if it is still in this cell.
-    pub(crate) fn remove(&mut self, print: u64, cell: u32) {
-        if self.order.peek(&print) == Some(&cell) {
+    pub(crate) fn remove(&mut self, print: u64, cell: u32) -> bool {
+        let is_there = self.order.peek(&print) == Some(&cell);
+        if is_there {
             self.order.remove(&print);
             self.set_free(cell);
         }
+        is_there
     }
 
     /// The next part of the table to write: its number, and its bytes.

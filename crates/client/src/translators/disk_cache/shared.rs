@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use async_lock::Semaphore;
 use types::{Buf, BufMut, ClusterId, VolumeId};
 use world::{Disk, SharedDisk, World};
 
@@ -17,6 +18,8 @@ use crate::translators::disk_cache::bits;
 
 /// Most chunks that wait to be written.
 const QUEUE_MAX: usize = 256;
+/// Most reads of the disk in progress.
+const READS_MAX: usize = 32;
 /// How long the disk may take for a write before the cache is given up, in microseconds.
 const WRITE_US: u64 = 10_000_000;
 /// Longest time until the table has what was added, in microseconds: what a mount that is killed forgets.
@@ -39,7 +42,7 @@ impl CacheFile {
             _ => CacheError::Disk(error.to_string()),
         })?;
         let places = Places::for_len(disk.len()).ok_or_else(|| CacheError::TooSmall(path.to_owned()))?;
-        let header = Header::parse(&disk.read(0, BLOCK).await.map_err(broken)?);
+        let header = Header::parse(&in_time(world, "read", disk.read(0, BLOCK)).await?);
         if header == Header::Foreign {
             return Err(CacheError::Foreign(path.to_owned()));
         }
@@ -50,6 +53,7 @@ impl CacheFile {
     /// most `room` bytes of memory.
     pub(crate) async fn load(
         self,
+        world: &World,
         cluster: ClusterId,
         volume: VolumeId,
         room: u64,
@@ -69,8 +73,8 @@ impl CacheFile {
             let mut table = Vec::with_capacity(places.table_len());
             while table.len() < places.table_len() {
                 let len = (places.table_len() - table.len()).min(TABLE_PIECE);
-                let read = disk.read((BLOCK + table.len()) as u64, len).await;
-                table.extend_from_slice(&read.map_err(broken)?);
+                let read = disk.read((BLOCK + table.len()) as u64, len);
+                table.extend_from_slice(&in_time(world, "read", read).await?);
             }
             Index::load(cells, &table)
         } else {
@@ -82,9 +86,9 @@ impl CacheFile {
             }
             for at in (0..places.table_len()).step_by(TABLE_PIECE) {
                 let zeros = BufMut::zeroed((places.table_len() - at).min(TABLE_PIECE)).freeze();
-                disk.write((BLOCK + at) as u64, vec![zeros]).await.map_err(broken)?;
+                in_time(world, "write", disk.write((BLOCK + at) as u64, vec![zeros])).await?;
             }
-            disk.write(0, vec![Header::of(cluster, cells)]).await.map_err(broken)?;
+            in_time(world, "write", disk.write(0, vec![Header::of(cluster, cells)])).await?;
             Index::new(cells)
         };
         let (fills, queue) = async_channel::bounded(QUEUE_MAX);
@@ -102,8 +106,19 @@ impl CacheFile {
             state: AtomicU8::new(ON),
             reason: Mutex::default(),
             counts: Counts::default(),
+            reading: Semaphore::new(READS_MAX),
         })
     }
+}
+
+/// A request to the disk before the mount uses it.
+async fn in_time<T>(
+    world: &World,
+    what: &str,
+    request: impl Future<Output = io::Result<T>>,
+) -> Result<T, CacheError> {
+    let done = world.timeout(WRITE_US, request).await;
+    done.unwrap_or_else(|| Err(too_slow(what, WRITE_US))).map_err(broken)
 }
 
 fn broken(error: io::Error) -> CacheError {
@@ -193,6 +208,8 @@ pub(crate) struct DiskCache {
     state: AtomicU8,
     reason: Mutex<Option<String>>,
     counts: Counts,
+    /// Bounds the reads in progress, so that the time of one is not the length of this mount's own queue.
+    pub(super) reading: Semaphore,
 }
 
 impl DiskCache {
@@ -223,7 +240,7 @@ impl DiskCache {
         self.memory
     }
 
-    /// Ends the background, once it has written what waits.
+    /// Ends the background.
     pub(crate) fn close(&self) {
         self.fills.close();
     }
@@ -253,10 +270,12 @@ impl DiskCache {
         self.counts.missed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A chunk is not what it should be.
+    /// The bytes of a chunk are not what they should be.
     pub(crate) fn is_damaged(&self, print: u64, cell: u32) {
-        self.counts.damaged.fetch_add(1, Ordering::Relaxed);
-        self.index().remove(print, cell);
+        // It may have left while its bytes were read, and the cell may be another's.
+        if self.index().remove(print, cell) {
+            self.counts.damaged.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Queues bytes to be written, a copy. They are skipped if too many wait.
@@ -273,7 +292,7 @@ impl DiskCache {
         }
     }
 
-    /// Writes what is queued, one chunk at a time, until the mount ends. Then the table.
+    /// Writes what is queued, one chunk at a time, until the mount ends. Then the table; what is queued is dropped.
     pub(crate) async fn serve(&self, world: &World) {
         let disk = match self.disk_for(world) {
             Ok(disk) => disk,
@@ -288,8 +307,13 @@ impl DiskCache {
                 Some(self.queue.recv().await)
             };
             match next {
+                Some(Ok(_)) if self.fills.is_closed() => {}
                 Some(Ok(fill)) => self.write(world, &disk, fill).await,
-                Some(Err(_)) => return self.write_table(world, &disk).await,
+                Some(Err(_)) => {
+                    // What is not in the table is not found again: that is all. So the end does not wait for it.
+                    world.timeout(WRITE_US, self.write_table(world, &disk)).await;
+                    return;
+                }
                 None => {}
             }
             if world.now() >= table_due {
