@@ -201,6 +201,13 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
         tier_spec(tier, args.unit)?
     };
     let block = args.block.map(check_disk).transpose()?;
+    if let Some(cold) = args.cold.filter(|cold| *cold == tier) {
+        let what = format!("both tiers have code {cold}: no file could move");
+        return Err(problem(
+            what,
+            "--hot and --cold with different codes or classes, such as 1+2@ssd and 8+2@hdd",
+        ));
+    }
     let tiers = args.cold.map(|cold| tier_spec(cold, args.unit)).transpose()?.into_iter().collect();
     Ok(VolumeCreate { name, geometry, groups, same_node: args.same_node, block, class, tiers })
 }

@@ -308,6 +308,7 @@ fn what_cannot_be_moved_is_refused_with_a_remedy() {
     refused(&["tier", "list", "nothing"], "no volume `nothing`");
     refused(&["volume", "create", "x", "--hot", "1+2"], "--cold");
     refused(&["volume", "create", "x", "--hot", "1+2", "--cold", "2+1", "--block", "1G"], "--block");
+    refused(&["volume", "create", "x", "--hot", "1+2", "--cold", "1+2"], "both tiers have code 1+2");
     fixture.must(&["tier", "add", "main", "1+2"]);
     fixture.must(&["tier", "add", "main", "1+1"]);
     fixture.must(&["tier", "add", "main", "3+0"]);

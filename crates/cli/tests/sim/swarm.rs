@@ -176,10 +176,11 @@ impl SwarmConfig {
         let prng = Prng::new(seed ^ 0x5449_4552_0000);
         let drawn = prng.below(TIERED_SEEDS) == 0;
         let tiered = std::env::var("SHOAL_TIERED").map_or(drawn, |tiered| tiered == "1");
-        if !tiered || self.long {
+        let data = self.slots - self.parity;
+        if !tiered || self.long || data == 1 {
             return self;
         }
-        let k = 1 + prng.below(u64::from(self.slots - self.parity)) as u8;
+        let k = 1 + prng.below(u64::from(data - 1)) as u8;
         let code = Code::new(k, self.parity as u8).expect("a code");
         let tier = Geometry::new(code, prng.pick(&UNITS), 1 + prng.below(8) as u32).expect("a geometry");
         SwarmConfig { tier: Some(tier), ..self }

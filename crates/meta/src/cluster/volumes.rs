@@ -49,7 +49,11 @@ impl Cluster {
         let (name, tuning, tiers) = (name.clone(), String::new(), Vec::new());
         let mut volume = VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers };
         for tier in &request.tiers {
-            self.append_tier(&mut volume, tier)?;
+            // `Exists` would mean the volume.
+            self.append_tier(&mut volume, tier).map_err(|refusal| match refusal {
+                Refusal::Exists => Refusal::Invalid,
+                other => other,
+            })?;
         }
         // The whole map must fit into one record.
         if to_bytes(&self.map).len() + to_bytes(&volume).len() > MAP_MAX {
