@@ -1,5 +1,7 @@
 //! Moves one file.
 
+use std::ops::Range;
+
 use client::{ClientError, Opened, Seek, Session, SetAttrs};
 use types::messages::names::{Attr, FileKind};
 use types::{InodeId, Refusal};
@@ -9,6 +11,8 @@ use crate::pace::Pace;
 
 /// Bytes that are read and written at a time.
 const CHUNK: usize = 4 << 20;
+/// Zeros of this length, in bytes, are not copied.
+const ZEROS: usize = 64 << 10;
 /// After so many bytes, look whether the copy has become useless.
 const LOOK_EVERY: u64 = 64 << 20;
 
@@ -146,7 +150,10 @@ impl Mover {
                 if read.is_empty() {
                     return Ok(None);
                 }
-                self.session.write(to, at, &read).await?;
+                // Without a live parity slot nobody knows where the holes are: they are read as zeros, and stay holes.
+                for part in parts_with_bytes(&read) {
+                    self.session.write(to, at + part.start as u64, &read[part]).await?;
+                }
                 at += read.len() as u64;
                 bytes += read.len() as u64;
                 progress(read.len() as u64);
@@ -160,5 +167,38 @@ impl Mover {
             }
         }
         Ok(Some(bytes))
+    }
+}
+
+/// The parts of a chunk that are not only zeros, in whole pieces of [`ZEROS`] bytes.
+fn parts_with_bytes(chunk: &[u8]) -> Vec<Range<usize>> {
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    for (piece, at) in chunk.chunks(ZEROS).zip((0..).step_by(ZEROS)) {
+        let end = at + piece.len();
+        match parts.last_mut() {
+            _ if piece.iter().all(|byte| *byte == 0) => {}
+            Some(last) if last.end == at => last.end = end,
+            _ => parts.push(at..end),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_zeros_are_left_out() {
+        let mut chunk = vec![0; 5 * ZEROS + 100];
+        assert_eq!(parts_with_bytes(&chunk), Vec::<Range<usize>>::new());
+        assert_eq!(parts_with_bytes(&[]), Vec::<Range<usize>>::new());
+        chunk[ZEROS] = 1;
+        chunk[3 * ZEROS - 1] = 1;
+        assert_eq!(parts_with_bytes(&chunk), vec![ZEROS..3 * ZEROS]);
+        chunk[5 * ZEROS + 99] = 1;
+        assert_eq!(parts_with_bytes(&chunk), vec![ZEROS..3 * ZEROS, 5 * ZEROS..5 * ZEROS + 100]);
+        chunk[0] = 1;
+        assert_eq!(parts_with_bytes(&chunk).first(), Some(&(0..3 * ZEROS)));
     }
 }
