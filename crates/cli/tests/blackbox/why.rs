@@ -24,6 +24,8 @@ const FILE: u64 = 8 << 20;
 const READ: usize = 4096;
 /// How long a brick stands still.
 const STILL: Duration = Duration::from_millis(400);
+/// Between two reads.
+const PAUSE: Duration = Duration::from_millis(3);
 
 /// A file of random bytes that is stable, open without the kernel's cache.
 fn file(path: &Path) -> File {
@@ -32,12 +34,14 @@ fn file(path: &Path) -> File {
     OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).expect("the file")
 }
 
+/// Reads at random places, less than 500 times a second: of more, only a part is traced.
 fn read_some(file: &File, until: impl Fn() -> bool) {
     let mut buffer = Pages::new();
     let mut prng = Prng::new(2);
     while !until() {
         let at = prng.below(FILE / READ as u64) * READ as u64;
         file.read_exact_at(&mut buffer.0[..READ], at).expect("bytes");
+        thread::sleep(PAUSE);
     }
 }
 
