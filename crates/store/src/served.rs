@@ -45,8 +45,7 @@ impl SlowCommits {
 }
 
 impl Server {
-    /// Answers one request. If the caller wants to know, an answer that took long tells where its time
-    /// went.
+    /// Answers one request. If the caller wants to know, an answer that took long tells where its time went.
     pub(crate) async fn answer_in_time(self: Rc<Server>, call: Call) -> Result<Answer, Refusal> {
         if !call.traced {
             return self.answer(call).await;

@@ -116,8 +116,8 @@ impl Session {
         Ok(())
     }
 
-    /// Writes zeros over the bytes that were found in a part of a file that begins at `at`. False if the file has another object since:
-    /// what was found says nothing of it.
+    /// Writes zeros over the bytes that were found in a part of a file that begins at `at`. False if the file has another
+    /// object since: what was found says nothing of it.
     async fn zero_found(
         &self,
         handle: &Handle,

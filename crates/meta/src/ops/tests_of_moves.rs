@@ -28,6 +28,10 @@ fn a_file_moves_to_another_tier_and_its_old_object_goes_with_the_copy() {
             geometry: Geometry::new("1+2".parse().expect("a code"), 4096, 64).expect("a geometry"),
             class: None,
         };
+        // `Exists` would say that there is such a volume: a client that repeats its request takes it for made.
+        let mut create = crate::fixture::volume_create("twice", "1+2");
+        create.tiers = vec![spec.clone()];
+        assert_eq!(tree.state.volume_create(&create, 1).map(|_| ()), Err(Refusal::Invalid));
         let add = VolumeAddTier { name: "home".into(), tier: spec };
         let added = tree.state.volume_add_tier(&add).expect("there is room");
         assert_eq!(
