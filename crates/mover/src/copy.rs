@@ -150,7 +150,7 @@ impl Mover {
                 if read.is_empty() {
                     return Ok(None);
                 }
-                // Without a live parity slot nobody knows where the holes are: they are read as zeros, and stay holes.
+                // Without a live parity slot nobody knows where a stripe has holes: they are read as zeros, and stay holes.
                 for part in parts_with_bytes(&read) {
                     self.session.write(to, at + part.start as u64, &read[part]).await?;
                 }

@@ -62,6 +62,9 @@ pub enum BrickError {
         /// The brick that was named.
         wanted: BrickId,
     },
+    /// The machine gives no thread.
+    #[error("a thread for connections cannot start: {0}")]
+    Threads(#[source] std::io::Error),
     /// The journal contradicts itself.
     #[error("the journal is damaged: {0}")]
     JournalDamaged(&'static str),

@@ -23,6 +23,7 @@ mod need;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -45,8 +46,11 @@ use need::{Need, expected, need};
 const LOOK_US: u64 = 200_000;
 /// Slots that a primary brings level at a time.
 const JOINS_MAX: usize = 2;
-/// Stripes filled at a time, per slot.
-const TOGETHER: usize = 8;
+/// Bytes of units that are filled at a time, per slot, and the fewest and most stripes. Each waits for two syncs, which
+/// those share that are filled at the same time.
+const FILL_BYTES: usize = 2 << 20;
+/// See above.
+const TOGETHER: RangeInclusive<usize> = 8..=64;
 /// Stripes compared by one request.
 const PAGE: u32 = 16 << 10;
 /// With at most so many stripes behind, the group may be closed to finish them.
@@ -405,7 +409,9 @@ impl Join<'_> {
         let behind: Vec<StripeKey> = behind.collect();
         let stopped = &Cell::new(false);
         let level = |key| async move { if stopped.get() { Ok(()) } else { self.level(key).await } };
-        let mut levels = futures_util::stream::iter(behind.into_iter().map(level)).buffer_unordered(TOGETHER);
+        let unit = self.server.tier(self.attempt.id).map_or(FILL_BYTES, |tier| tier.geometry.unit());
+        let together = (FILL_BYTES / unit).clamp(*TOGETHER.start(), *TOGETHER.end());
+        let mut levels = futures_util::stream::iter(behind.into_iter().map(level)).buffer_unordered(together);
         let mut ended = Ok(());
         // After a failure, stripes already begun are still finished: an operation that is ordered and then abandoned
         // would block all later decisions until the epoch ends.

@@ -31,6 +31,7 @@ mod record;
 mod recover;
 mod served;
 mod server;
+mod shared_sync;
 mod slot;
 mod space;
 mod stripe_index;

@@ -19,6 +19,7 @@ use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
 use crate::record::{Decided, Drop, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn};
 use crate::server::{Brick, BrickOptions, Counters, Server};
+use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp, expand};
 use crate::superblock::Superblock;
 use crate::table::{PAGE, Table};
@@ -78,6 +79,7 @@ impl Brick {
             incarnation: Incarnation(world.random()),
             superblock,
             disk,
+            filled: SharedSync::default(),
             journal,
             table,
             slot: RefCell::new(slot),

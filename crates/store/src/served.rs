@@ -9,7 +9,7 @@ use std::rc::Rc;
 use types::messages::brick::Write;
 use types::wire::{OtherServed, SERVED_MIN_US, Served, StageTimes};
 use types::{Buf, ClientId, Epoch, Refusal};
-use world::trace::{Span, SpanKind, Stage, Trace, span};
+use world::trace::{Span, SpanKind, Stage, Trace, span, take_waited};
 use world::{Answer, Call};
 
 use crate::lane::Ticket;
@@ -50,7 +50,11 @@ impl Server {
         if !call.traced {
             return self.answer(call).await;
         }
-        let (server, trace, from) = (self.clone(), Trace::new(), self.world.now());
+        let (server, trace, now) = (self.clone(), Trace::new(), self.world.now());
+        let from = now.saturating_sub(take_waited());
+        if from < now {
+            trace.add(Span { kind: SpanKind::Wait(Stage::Queue), from, until: now });
+        }
         let answer = trace.run(self.answer(call)).await?;
         let us = server.world.now().saturating_sub(from);
         if us < SERVED_MIN_US {

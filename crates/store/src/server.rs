@@ -23,6 +23,7 @@ use crate::lane::Lanes;
 use crate::pressure::Pressure;
 use crate::primary::PrimaryCore;
 use crate::served::SlowCommits;
+use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp};
 use crate::superblock::Superblock;
 use crate::table::Table;
@@ -54,6 +55,8 @@ pub struct BrickOptions {
     pub memory_budget: u64,
     /// The class of its device.
     pub class: BrickClass,
+    /// Threads: one has the state and the device; if there are more, the others have the connections.
+    pub threads: usize,
 }
 
 /// Counts since the start.
@@ -80,6 +83,8 @@ pub(crate) struct Server {
     pub(crate) incarnation: Incarnation,
     pub(crate) superblock: Superblock,
     pub(crate) disk: Disk,
+    /// Makes units durable that come with a join.
+    pub(crate) filled: SharedSync,
     pub(crate) journal: Journal,
     pub(crate) table: Table,
     pub(crate) slot: RefCell<SlotCore>,
@@ -166,10 +171,9 @@ impl Brick {
             let server = server.clone();
             Rc::new(move |call| Box::pin(server.clone().answer_in_time(call)))
         };
-        world.spawn(
-            "connections",
-            world::serve(world.clone(), listener, server.options.identity.clone(), handler),
-        );
+        let (identity, threads) = (server.options.identity.clone(), server.options.threads);
+        let connections = world::serve_on_threads(&world, listener, &identity, threads, handler);
+        world.spawn("connections", connections.map_err(BrickError::Threads)?);
         world.named("beat", server.beat_for_ever()).await
     }
 }

@@ -25,7 +25,7 @@ use std::rc::Rc;
 pub use frame::Frame;
 pub use notify::Notify;
 pub use real::bind_port;
-pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, serve};
+pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, serve, serve_on_threads};
 pub use sim::{SimOptions, Simulation};
 use types::Buf;
 use types::messages::LongTurn;

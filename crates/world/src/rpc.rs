@@ -8,6 +8,7 @@ mod latch;
 mod peers;
 mod send_queue;
 mod server;
+mod threads;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use types::{Buf, ClusterId, Epoch, Refusal};
 
 pub use peers::Peers;
 pub use server::serve;
+pub use threads::serve_on_threads;
 
 /// A boxed future that stays on its thread.
 pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

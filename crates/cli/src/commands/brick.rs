@@ -84,6 +84,9 @@ pub(crate) struct BrickArgs {
     /// Memory budget
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
+    /// Threads: one has the disk; the others, if any, have the connections, so that a fast disk can use more cores
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
     #[command(flatten)]
     daemon: DaemonArgs,
 }
@@ -141,6 +144,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             memory_budget: args.memory.0,
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise: args.advertise.clone(),
+            threads: args.threads.into(),
         };
         let brick =
             Brick::start(world.clone(), disk, options).await.map_err(|e| explain_start(e, args, path))?;

@@ -240,3 +240,39 @@ fn what_cannot_be_replaced_is_said() {
     let spare = replace("b7", "b9");
     assert!(spare.ok && spare.stdout.contains("nothing to do: b7 is in no group"), "{}", spare.stdout);
 }
+
+#[test]
+fn a_replacement_is_of_the_tiers_class() {
+    let fixture = Fixture::new("replace-class");
+    let init = fixture.path("meta");
+    fixture.must(&["cluster", "init", "--dir", text(&init)]);
+    let key = init.join("key");
+    let meta = format!("127.0.0.1:{}", 25_000 + (std::process::id() % 5_000) as u16);
+    fixture.daemon("meta", &["meta", "--dir", text(&init), "--listen", &meta, "--key-file", text(&key)]);
+    let to = ["--meta", &meta, "--key-file", text(&key)].map(str::to_owned).to_vec();
+    let cluster = To(&fixture, to);
+    assert!(wait_for(SOON, || cluster.run(&["status"]).ok));
+    let start = |id: u32, class: &str| {
+        let (disk, word) = (fixture.path(&format!("disk{id}")), id.to_string());
+        let mut args = vec!["brick", "--disk", text(&disk), "--listen", "127.0.0.1:0", "--node", &word];
+        args.extend(["--meta", &meta, "--key-file", text(&key), "--format", "--id", &word, "--size", "96M"]);
+        args.extend(["--class", class]);
+        let pid = fixture.daemon(&format!("brick{id}"), &args);
+        cluster.wait_until(&format!("b{id}"), "up");
+        pid as i32
+    };
+    let pids: Vec<i32> =
+        [(1, "ssd"), (2, "ssd"), (3, "hdd"), (4, "hdd")].map(|(id, class)| start(id, class)).to_vec();
+    let created = cluster.run(&["volume", "create", "main", "--hot", "1+1@ssd", "--cold", "2+0@hdd"]);
+    assert!(created.ok, "{}", created.stderr);
+    kill_now(pids[0]);
+    cluster.wait_until("b1", "out");
+    start(5, "hdd");
+    let replace = |words: &[&str]| cluster.run(&[&["brick", "replace", "b1", "b5"], words].concat());
+    replace(&[]).refused(&["b5 is of class hdd", "b1 holds units of tier 1+1@ssd of volume `main`", "--any-class"]);
+    assert_eq!(cluster.groups_of("b5"), 0, "a refusal changes nothing");
+    let groups = cluster.groups_of("b1");
+    let replaced = replace(&["--any-class"]);
+    assert!(replaced.ok, "{}", replaced.stderr);
+    assert_eq!((cluster.groups_of("b1"), cluster.groups_of("b5")), (0, groups));
+}

@@ -131,6 +131,25 @@ fn files_of_every_shape_move_and_stay_the_same() {
     fixture.check_logs(&[]);
 }
 
+/// Nobody may keep a mover busy with a length that costs nothing.
+#[test]
+fn a_petabyte_of_nothing_moves_at_once_with_parity_and_without() {
+    let fixture = Fixture::new("tiers-long");
+    fixture.up(4, "2+0", "512M");
+    fixture.must(&["tier", "add", "main", "3+0", "--unit", "64K"]);
+    fixture.must(&["tier", "add", "main", "1+1", "--unit", "64K"]);
+    let mount = fixture.mount("mnt");
+    let shape: Shape = ("long", 1 << 50, &[(5 << 20, 4096), (1 << 40, 70_000), ((1 << 50) - 10, 10)]);
+    let path = mount.join(shape.0);
+    make(&path, shape);
+    for code in ["3+0", "1+1", "2+0", "1+1", "3+0"] {
+        let moved = fixture.must(&["convert", text(&path), "--code", code, "--json"]).json();
+        assert_eq!(moved["moved"], 1, "{moved}");
+        check(&path, shape);
+    }
+    fixture.check_logs(&[]);
+}
+
 #[test]
 fn a_file_that_is_written_stays_where_it_is() {
     let fixture = Fixture::new("tiers-busy");

@@ -107,6 +107,7 @@ impl Cluster {
                 advertise: None,
                 meta: "meta:1".to_owned(),
                 memory_budget,
+                threads: 1,
                 class: BrickClass::Ssd,
             };
             let ran = match Brick::start(on.clone(), disk, options).await {

@@ -171,14 +171,13 @@ impl SwarmConfig {
     }
 
     /// A second tier for some seeds, on the same bricks, with as many parities and fewer data units. Its draws are its
-    /// own, too. A long file is one of the first tier. Without parity nobody knows where the holes of a file are, and to
-    /// move one that is only long would take for ever.
+    /// own, too. A long file is one of the first tier.
     fn with_a_second_tier(self, seed: u64) -> SwarmConfig {
         let prng = Prng::new(seed ^ 0x5449_4552_0000);
         let drawn = prng.below(TIERED_SEEDS) == 0;
         let tiered = std::env::var("SHOAL_TIERED").map_or(drawn, |tiered| tiered == "1");
         let data = self.slots - self.parity;
-        if !tiered || self.long || data == 1 || self.parity == 0 {
+        if !tiered || self.long || data == 1 {
             return self;
         }
         let k = 1 + prng.below(u64::from(data - 1)) as u8;

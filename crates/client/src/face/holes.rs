@@ -38,7 +38,7 @@ impl Session {
     /// The parts of a file's `range` that may have bytes other than zeros: ascending, apart from each other.
     /// Everything else reads as zeros and takes no space.
     ///
-    /// If a group has no live parity slot, all its stripes count as bytes.
+    /// If a group has no live parity slot, its stripes that exist count as bytes.
     pub async fn find_bytes(&self, handle: u64, range: Range<u64>) -> Result<Vec<Range<u64>>, ClientError> {
         let file = self.handle(handle)?.file.clone();
         let (mut found, mut at) = (Vec::new(), range.start);
@@ -71,7 +71,7 @@ impl Session {
     /// The first place of the kind `what` from `offset` on; `None` if there is none in the file.
     ///
     /// A reported hole has no bytes. Reported data may still be zeros: in unstable stripes, within a unit up to its
-    /// last block, and everywhere in a group without a live parity slot.
+    /// last block, and in each stripe that exists in a group without a live parity slot.
     pub async fn seek(&self, handle: u64, offset: u64, what: Seek) -> Result<Option<u64>, ClientError> {
         let file = self.handle(handle)?.file.clone();
         let mut at = offset;

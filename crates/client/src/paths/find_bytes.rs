@@ -43,7 +43,9 @@ impl Io {
         let stripe = geometry.stripe() as u64;
         let stripes = range.start / stripe..range.end.div_ceil(stripe);
         let most = u64::from(geometry.search_stripes()) * ROWS_AT_ONCE as u64;
-        let (exist, mut upto) = match stripes.end - stripes.start > most {
+        let is_long = stripes.end - stripes.start > most;
+        // A primary without parity counts every stripe that it is asked about as bytes.
+        let (exist, mut upto) = match is_long || self.link.routes.map().lacks_parity(object, &stripes) {
             true => self.find_stripes(file, range.clone()).await?,
             false => (vec![stripes], range.end),
         };

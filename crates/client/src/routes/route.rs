@@ -148,6 +148,13 @@ impl MapView {
         Some((query_targets(primaries)?, query_targets(others)?))
     }
 
+    /// Whether some group of a range of an object's stripes has no live parity slot.
+    pub(crate) fn lacks_parity(&self, object: ObjectId, stripes: &Range<u64>) -> bool {
+        let code = self.tier_of(object).geometry.code();
+        let primary = |index: u32| self.groups.get(index as usize).and_then(|group| group.primary);
+        self.groups_of(object, stripes).into_iter().any(|index| primary(index).is_some_and(|at| at < code.k()))
+    }
+
     /// The groups of a range of an object's stripes.
     fn groups_of(&self, object: ObjectId, stripes: &Range<u64>) -> BTreeSet<u32> {
         let Tier { geometry, groups, .. } = self.tier_of(object);

@@ -76,7 +76,7 @@ impl Server {
         self.write_runs(&runs, payload).await?;
         // The record counts as decided, so recovery does not compare these bytes with its checksums: they must be
         // durable first.
-        if self.disk.sync().await.is_err() {
+        if self.filled.sync(&self.disk).await.is_err() {
             self.journal.fail();
             return Err(Refusal::DiskFailed);
         }

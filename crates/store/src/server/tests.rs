@@ -131,6 +131,7 @@ impl Bench {
             advertise: None,
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
+            threads: 1,
             class: BrickClass::Ssd,
         }
     }

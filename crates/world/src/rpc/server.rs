@@ -29,10 +29,31 @@ const ANSWERS_MAX: usize = 16 << 20;
 /// free.
 const ACCEPT_PAUSE_US: u64 = 10_000;
 
+/// What the connections of one thread may have in progress.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// See [`PAYLOADS_MAX`].
+    payloads: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { payloads: PAYLOADS_MAX }
+    }
+}
+
+impl Bounds {
+    /// Those of one of `threads` threads.
+    pub(super) fn of_one_in(threads: usize) -> Bounds {
+        Bounds { payloads: PAYLOADS_MAX / threads }
+    }
+}
+
 struct Server {
     world: World,
     identity: Identity,
     handler: Handler,
+    bounds: Bounds,
     /// Bytes of clients' payloads in progress.
     payloads: Cell<usize>,
     /// Readers that wait until `payloads` becomes smaller.
@@ -47,10 +68,22 @@ struct Server {
 /// A caller whose handshake fails is rejected. If a connection ends, its requests go on. Dropping this future drops
 /// all connections and all requests.
 pub async fn serve(world: World, listener: Listener, identity: Identity, handler: Handler) {
+    serve_within(world, listener, identity, handler, Bounds::default()).await;
+}
+
+/// As [`serve`], with bounds.
+pub(super) async fn serve_within(
+    world: World,
+    listener: Listener,
+    identity: Identity,
+    handler: Handler,
+    bounds: Bounds,
+) {
     let server = Server {
         world: world.clone(),
         identity,
         handler,
+        bounds,
         payloads: Cell::new(0),
         crowded: RefCell::default(),
         stopped: Latch::default(),
@@ -138,7 +171,7 @@ impl Session {
                 || self.send_queue.unsent_bytes() >= ANSWERS_MAX;
             let much = self.bytes_of(bytes) > 0
                 && self.in_progress.get() > 0
-                && self.server.payloads.get() + bytes > PAYLOADS_MAX;
+                && self.server.payloads.get() + bytes > self.server.bounds.payloads;
             if !many && !much {
                 return Poll::Ready(());
             }

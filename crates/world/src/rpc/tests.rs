@@ -10,7 +10,7 @@ use types::wire::{self, Codec, DecodeError, Flags, Key, Reader, Record, Request,
 use types::{Buf, ClusterId, Epoch, Refusal};
 
 use super::handshake::initiate;
-use super::{Answer, CallError, Handler, Identity, Peers, serve};
+use super::{Answer, CallError, Handler, Identity, Peers, serve, serve_on_threads};
 use crate::{Frame, SimOptions, Simulation, World};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -513,7 +513,18 @@ fn on_a_rough_network_answers_are_right_or_none_comes() {
 }
 
 /// A server in a thread and a ring of its own, for as long as `test` runs.
+/// With a server of one thread, and with one of several.
 fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
+    for threads in [1, 3] {
+        with_threads(threads, |_| {}, &test);
+    }
+}
+
+fn with_threads(
+    threads: usize,
+    begun: impl Fn(u64) + Send + 'static,
+    test: impl AsyncFn(&World, Peers, &str),
+) {
     let (tell, told) = std::sync::mpsc::channel();
     let stop = crate::Notify::new();
     let stopped = stop.wait();
@@ -522,8 +533,9 @@ fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
         world.block_on(async {
             let listener = world.listen("127.0.0.1:0").await.unwrap();
             tell.send(listener.address()).unwrap();
-            let handler = adder(world.clone(), |_| {});
-            world.spawn("test", serve(world.clone(), listener, identity(Role::Brick), handler));
+            let handler = adder(world.clone(), begun);
+            let identity = identity(Role::Brick);
+            world.spawn("test", serve_on_threads(&world, listener, &identity, threads, handler).unwrap());
             stopped.await;
         });
     });
@@ -534,6 +546,42 @@ fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
     });
     stop.notify();
     server.join().unwrap();
+    // All threads have ended: nobody listens there any more.
+    let error = std::net::TcpStream::connect(&address).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn several_threads_keep_the_order_of_each_connection() {
+    let order: std::sync::Arc<std::sync::Mutex<Vec<u64>>> = std::sync::Arc::default();
+    let witness = order.clone();
+    let (callers, calls) = (8, 500);
+    with_threads(4, move |number| witness.lock().unwrap().push(number), async |world, _, address| {
+        let done = Rc::new(Cell::new(0));
+        for caller in 0..callers {
+            let peers = Peers::new(world.clone(), identity(Role::Client));
+            // From the second call on, the connection is there and the order is the caller's.
+            let first = caller * 10_000;
+            peers.call(address, Epoch(5), &Ask(first), Buf::empty()).await.unwrap();
+            for number in first + 1..first + calls {
+                let (peers, done, address) = (peers.clone(), done.clone(), address.to_owned());
+                world.spawn("test", async move {
+                    let answer = peers.call(&address, Epoch(5), &Ask(number), Buf::empty()).await;
+                    assert_eq!(answer, Ok((Told(number + 1), Buf::empty())));
+                    done.set(done.get() + 1);
+                });
+            }
+        }
+        while done.get() < callers * (calls - 1) {
+            world.sleep(1000).await;
+        }
+    });
+    let order = order.lock().unwrap();
+    for caller in 0..callers {
+        let own: Vec<u64> = order.iter().copied().filter(|number| number / 10_000 == caller).collect();
+        let expected: Vec<u64> = (0..calls).map(|number| caller * 10_000 + number).collect();
+        assert_eq!(own, expected);
+    }
 }
 
 #[test]

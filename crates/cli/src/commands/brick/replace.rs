@@ -13,6 +13,7 @@ use crate::problem::problem;
 use crate::progress::{Progress, group_name};
 use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
+use crate::tier_code::TierCode;
 
 /// Time between two checks with `--wait`.
 const LOOK: Duration = Duration::from_millis(500);
@@ -39,6 +40,9 @@ pub(crate) struct ReplaceArgs {
     /// Returns only when every slot of the new brick is live
     #[arg(long)]
     wait: bool,
+    /// Allows a brick of another class than a tier asks for
+    #[arg(long)]
+    any_class: bool,
     #[command(flatten)]
     cluster: ConnectionArgs,
 }
@@ -53,6 +57,9 @@ fn brick_id(text: &str) -> Result<BrickId, String> {
 pub(super) fn run(args: &ReplaceArgs, output: &Output) -> anyhow::Result<()> {
     let remote = Remote::new(&args.cluster.target()?)?;
     let (old, new) = (args.old, args.new);
+    if !args.any_class {
+        check_class(old, new, &remote.status()?.map)?;
+    }
     let replaced = remote.meta_or_explain(&BrickReplace { old, new })?;
     if let Some(error) = replaced.error {
         return Err(refused(args, &error, &remote.status()?.map));
@@ -77,6 +84,29 @@ pub(super) fn run(args: &ReplaceArgs, output: &Output) -> anyhow::Result<()> {
             progress.line()
         ),
     });
+    Ok(())
+}
+
+/// Refuses a brick of another class than the tiers want that it would become a part of.
+fn check_class(old: BrickId, new: BrickId, map: &ClusterMap) -> anyhow::Result<()> {
+    // The arbiter says what is wrong with a brick that is not there.
+    let Some(class) = map.brick(new).map(|info| info.class) else { return Ok(()) };
+    for volume in &map.volumes {
+        let tiers = volume.all_tiers().filter(|tier| tier.class.is_some_and(|wanted| wanted != class));
+        for tier in tiers {
+            let mut groups = tier.groups.clone().filter_map(|index| volume.groups.get(index as usize));
+            if groups.any(|group| group.slot_of(old).is_some()) {
+                let wanted = TierCode::of(&tier);
+                return Err(problem(
+                    format!(
+                        "{new} is of class {class}, and {old} holds units of tier {wanted} of volume `{}`",
+                        volume.name
+                    ),
+                    "a brick of the tier's class; or --any-class, if the tier may have a brick of another one",
+                ));
+            }
+        }
+    }
     Ok(())
 }
 

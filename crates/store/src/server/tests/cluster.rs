@@ -142,6 +142,7 @@ impl TestCluster {
             advertise: None,
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
+            threads: 1,
             class: BrickClass::Ssd,
         };
         world.spawn("test", async move {

@@ -116,6 +116,7 @@ impl Rig {
             advertise: None,
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
+            threads: 1,
             class: BrickClass::Ssd,
         };
         let Brick { server, .. } =
