@@ -73,6 +73,10 @@ class Shoal(System):
                     *self._access)
         self.volumes.add(volume)
 
+    def tune(self, target: str, *settings: str) -> None:
+        """Changes the settings of a volume, or of a mount: a path."""
+        self._shoal("tune", target, *settings, *self._access)
+
     def _all_up(self) -> bool:
         for process, log in [(self.meta, "meta"), *((p, f"brick{n}") for n, p in enumerate(self.brick_processes))]:
             if process.poll() is not None:
