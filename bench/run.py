@@ -220,6 +220,8 @@ def measure_auto(given: argparse.Namespace, out: Path) -> int:
     if not given.binary.exists():
         print(f"error: {given.binary} is missing\n  try: cargo build --profile dist --locked -p cli", file=sys.stderr)
         return 1
+    if not auto_rows.chosen(given.rows):
+        raise Failed(f"no row of auto matches `{given.rows}`\n  try: ./dev bench --list")
     hard = auto_effort(given)
     options = options_of(given)
     if "--memory" not in given.shoal_options:

@@ -6,11 +6,11 @@
  * JOBS threads share one FILE, which is opened once, or have a file each. A PHASE is WHAT:BLOCK:SECONDS[:SPAN]:
  *
  * seq    the threads of a file take one block after the other, and go on where the last such phase ended
- * rand   blocks in an order by chance (SEED), each once before any comes again
+ * rand   the threads take blocks by chance (SEED)
  *
- * With SPAN only the first SPAN bytes of a file are read, over and over. Without it no read begins where an earlier one of
- * the phase did, as long as that can be: each pass begins at another multiple of 4 KiB within a block. So whoever
- * remembers where reads began learns nothing from a file that is shorter than what is read of it.
+ * With SPAN only the first SPAN bytes of a file are read, over and over. Without it every block is read once before any is
+ * read again, and then each pass begins at another multiple of 4 KiB within a block: reads do not repeat earlier ones, even
+ * if more is read than the file has.
  *
  * Every 4 KiB begin with their number, which reads compare for their first 4 KiB. Sizes of files, BLOCK and SPAN must be
  * powers of two. Prints a line for each phase: reads, then those that ended in each 100 ms.
@@ -72,6 +72,14 @@ static uint64_t shuffled(uint64_t x, uint64_t mask, uint64_t key) {
     return x;
 }
 
+/* A number by chance for each n. */
+static uint64_t by_chance(uint64_t n) {
+    n = (n + seed * 1000003) * 0x9E3779B97F4A7C15u;
+    n = (n ^ n >> 30) * 0xBF58476D1CE4E5B9u;
+    n = (n ^ n >> 27) * 0x94D049BB133111EBu;
+    return n ^ n >> 31;
+}
+
 /* Where a pass begins within a block: 0, a half, a quarter, three quarters, an eighth... */
 static uint64_t shift_of(uint64_t pass, uint64_t block) {
     uint64_t shift = 0, places = block / GRAIN;
@@ -87,7 +95,7 @@ static uint64_t place(struct file *file, const struct phase *phase) {
     uint64_t *next = phase->by_chance ? &file->next_rand : &file->next_seq;
     for (;;) {
         uint64_t n = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), pass = n / blocks, at = n % blocks;
-        if (phase->by_chance) at = shuffled(at, blocks - 1, seed + pass);
+        if (phase->by_chance) at = phase->span ? by_chance(n) & (blocks - 1) : shuffled(at, blocks - 1, seed + pass);
         at = at * phase->block + (phase->span ? 0 : shift_of(pass, phase->block));
         if (at + phase->block <= span) return at;
     }

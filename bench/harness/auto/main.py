@@ -9,9 +9,9 @@ import traceback
 from pathlib import Path
 
 from .. import meter, repeat, sandbox
+from ..figures import number
 from ..growth.main import machine
 from ..shell import Failed, say
-from ..figures import number
 from ..systems import Options
 from ..systems.shoal import Shoal
 from . import report
@@ -19,7 +19,7 @@ from .rows import Case, Effort, chosen
 from .worth import SETTINGS, Result, from_json, rotated
 
 # Seconds of a run besides the load: a new mount, and its settings. For the estimate only.
-OVERHEAD = 0.5
+OVERHEAD = 0.3
 
 
 def measure(pattern: str, options: Options, effort: Effort, out: Path, facts: dict, keep: bool) -> int:
@@ -134,7 +134,8 @@ def page(paths: list[Path], docs: Path) -> None:
         commands.append(repeat.command(document["facts"]["arguments"]))
     target = docs / "PERFORMANCE.md"
     try:
-        text = report.replaced(target.read_text(), report.markdown(list(results.values()), " ".join(machines), "\n".join(commands)))
+        part = report.markdown(list(results.values()), " ".join(machines), "\n".join(commands))
+        text = report.replaced(target.read_text(), part)
     except ValueError as error:
         raise Failed(f"{target}: {error}") from None
     target.write_text(text)

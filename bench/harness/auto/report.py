@@ -17,7 +17,7 @@ def table(results: list[Result], mark: Callable[[str], str] = str) -> tuple[list
     settings = list(dict.fromkeys(setting for result in results for setting in known(result)))
     timed = any(result.reached_ms is not None for result in results)
     head = ["row", "what", "unit", *settings, "best other", f"{results[0].ours} / best", "wanted", "verdict",
-            *(["ms until then"] if timed else [])]
+            *(["ms to wanted"] if timed else [])]
     body = []
     for result in results:
         told = number(result.ratio)
