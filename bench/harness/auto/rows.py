@@ -55,8 +55,7 @@ class Case:
 
     def lay(self, shoal: Shoal, effort: Effort) -> None:
         """Makes the data, in place of what there is."""
-        shoal.remount("files")
-        clear(shoal)
+        empty(shoal)
         for path in paths(shoal, self.files):
             run([str(shoal.options.tools / "reads"), "lay", path, str(effort.file_bytes // self.files)], 600)
 
@@ -75,6 +74,13 @@ class Case:
 
 def paths(shoal: Shoal, files: int) -> list[str]:
     return [str(shoal.directory / f"auto.{number}") for number in range(files)]
+
+
+def empty(shoal: Shoal) -> None:
+    """Removes all files: the bricks have no room for those of two cases."""
+    shoal.remount("files")
+    clear(shoal)
+    shoal.until_purged()
 
 
 def load(shoal: Shoal, jobs: int, files: int, turn: int, phases: list[str], way: str = "direct") -> list[list[int]]:
@@ -198,6 +204,7 @@ class AheadNbd(Ahead):
     rows = [("auto.ahead-nbd", "NBD: sequential reads of 1 MiB", "MiB/s")]
 
     def lay(self, shoal: Shoal, effort: Effort) -> None:
+        empty(shoal)
         shoal.remount("nbd")
         run(nbd_command(shoal, "write", "1m", 4), 900)
 
