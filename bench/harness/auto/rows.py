@@ -21,6 +21,8 @@ MEMORY_MIB = 256
 IO_CACHE_MIB = MEMORY_MIB // 4
 # What is read again: it fits into io-cache.
 AGAIN_BYTES = 32 * MIB
+# How long it is read before it counts: whoever caches it has to read it first.
+AGAIN_FIRST_SECONDS = 1
 # The wanted share of readers without a read-ahead of their own, of those with one.
 AHEAD_WANTED = 0.9
 
@@ -114,8 +116,7 @@ def tuned(shoal: Shoal, setting: str) -> None:
 
 
 class Reads(Case):
-    """Reads of one kind: each job has a file of its own. With `again` all share the first bytes of one file, and a first time
-    of the same length does not count, in which whoever caches them has to read them."""
+    """Reads of one kind: each job has a file of its own. With `again` all share the first bytes of one file."""
 
     def __init__(self, what: str, block_kib: int, jobs: int, again: bool = False):
         self.what, self.block, self.jobs, self.again = what, block_kib << 10, jobs, again
@@ -127,12 +128,13 @@ class Reads(Case):
         self.rows = [(name, f"{kind} reads of {block_kib} KiB{where}, {jobs} job{'s' * (jobs > 1)}", self.unit)]
 
     def seconds(self, effort: Effort) -> float:
-        return effort.seconds * (1 + self.again)
+        return effort.seconds + AGAIN_FIRST_SECONDS * self.again
 
     def run(self, shoal: Shoal, effort: Effort, setting: str, turn: int) -> float:
         tuned(shoal, setting)
-        phase = f"{self.what}:{self.block}:{effort.seconds}"
-        phases = [f"{phase}:{AGAIN_BYTES}"] * 2 if self.again else [phase]
+        phases = [f"{self.what}:{self.block}:{effort.seconds}"]
+        if self.again:
+            phases = [f"{self.what}:{self.block}:{seconds}:{AGAIN_BYTES}" for seconds in (AGAIN_FIRST_SECONDS, effort.seconds)]
         *_, counts = load(shoal, self.jobs, self.files, turn, phases)
         rate = sum(counts) / effort.seconds
         return rate if self.unit == "op/s" else rate * self.block / MIB

@@ -53,8 +53,8 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """`ok`, `below`, or `failed` if there is no ratio."""
-        return verdict(self.ratio, self.wanted) or "failed"
+        """`ok`, `below`, or `missing` if there is no ratio."""
+        return verdict(self.ratio, self.wanted) or "missing"
 
     @property
     def reached(self) -> str:
