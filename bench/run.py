@@ -18,6 +18,8 @@ from pathlib import Path
 
 from harness import install, memory_plan, meter, page, picture, profile_shoal, repeat, report, sandbox
 from harness.alternate import Alternation, Results
+from harness.auto import main as auto
+from harness.auto import rows as auto_rows
 from harness.cases import chosen
 from harness.growth import main as growth
 from harness.growth import rows as growth_rows
@@ -39,11 +41,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("--against", default="", metavar="SYSTEMS", help="comma list: " + ", ".join(list(ALL)[1:]))
     parser.add_argument("--rows", default="", metavar="REGEX", help="only rows whose name matches")
-    parser.add_argument("--runs", type=int, metavar="N", help="runs of each row (3)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="least time of a timed row (10)")
+    parser.add_argument("--runs", type=int, metavar="N", help="runs of each row, turns of each setting (3)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="least time of a timed row (10; of auto 1.5)")
     parser.add_argument("--long-seconds", type=float, metavar="S", help="time of random writes (120)")
     parser.add_argument("--quick", action="store_true", help="1 run, 3 s, random writes 10 s: figures say little")
-    parser.add_argument("--code", default="8+2", metavar="K+M", help="code of Shoal and of gluster-ec (8+2)")
+    parser.add_argument("--code", metavar="K+M", help="code of Shoal and of gluster-ec (8+2; of auto 4+2)")
     parser.add_argument("--unit", metavar="SIZE", help="unit of Shoal's volume")
     parser.add_argument("--settings", default="best", choices=[*SETTINGS, "best"], help="Gluster's; best: screened")
     parser.add_argument("--shoal-options", default="", metavar="WORDS", help="more arguments for `shoal mount`")
@@ -67,7 +69,10 @@ def arguments() -> argparse.Namespace:
                         help="with --page: results of a second machine, whose ratios stand beside; a comma list")
     parser.add_argument("--clean", action="store_true", help="ends a measurement that still runs, removes its leavings")
     given = parser.parse_args()
-    for name, usual, quick in (("runs", 3, 1), ("seconds", 10.0, 3.0), ("long_seconds", 120.0, 10.0)):
+    of_auto = auto_rows.is_auto(given.rows)
+    given.code = given.code or ("4+2" if of_auto else "8+2")
+    seconds = (1.5, 1.0) if of_auto else (10.0, 3.0)
+    for name, usual, quick in (("runs", 3, 1), ("seconds", *seconds), ("long_seconds", 120.0, 10.0)):
         if getattr(given, name) is None:
             setattr(given, name, quick if given.quick else usual)
     if given.second and given.page is None:
@@ -181,6 +186,9 @@ def list_rows() -> None:
     grown = [[row.name, row.of, ", ".join(row.curve().shown(size) for size in row.sizes)]
              for row in growth_rows.ROWS]
     print("\n" + grid(["row of growth", "what grows", "to"], grown))
+    autos = [[result.name, result.title, result.unit, f"{result.wanted:g}"]
+             for case in auto_rows.cases() for result in case.results()]
+    print("\n" + grid(["row of auto", "what", "unit", "wanted"], autos))
 
 
 def measure_growth(given: argparse.Namespace, out: Path) -> int:
@@ -205,6 +213,44 @@ def measure_growth(given: argparse.Namespace, out: Path) -> int:
         print(results.read_text() if given.json else (out / "report.txt").read_text(), flush=True)
         say(f"results are in {out}")
     return code
+
+
+def measure_auto(given: argparse.Namespace, out: Path) -> int:
+    """The rows of auto: Shoal alone, by turns in several settings."""
+    if not given.binary.exists():
+        print(f"error: {given.binary} is missing\n  try: cargo build --profile dist --locked -p cli", file=sys.stderr)
+        return 1
+    if not auto_rows.chosen(given.rows):
+        raise Failed(f"no row of auto matches `{given.rows}`\n  try: ./dev bench --list")
+    hard = auto_effort(given)
+    options = options_of(given)
+    if "--memory" not in given.shoal_options:
+        options.shoal_options += ["--memory", f"{auto_rows.MEMORY_MIB}M"]
+    need = memory_plan.needs(["shoal"], hard.file_bytes >> 20, options.code)
+    memory_plan.rounds(["shoal"], need, memory_plan.room_mib(sandbox.TMPFS_MIB))
+    install.auto_loads(options.tools)
+    out.mkdir(parents=True, exist_ok=True)
+    code = sandbox.run(lambda: auto.measure(given.rows, options, hard, out, machine_facts(given), given.keep))
+    results = out / "results.json"
+    if results.exists():
+        print(results.read_text() if given.json else (out / "report.txt").read_text(), flush=True)
+        say(f"results are in {out}")
+    return code
+
+
+def auto_effort(given: argparse.Namespace) -> auto_rows.Effort:
+    """How hard to try in the rows of auto."""
+    if given.quick:
+        return auto_rows.Effort(given.runs, given.seconds, 3, 1 << 30)
+    return auto_rows.Effort(given.runs, given.seconds)
+
+
+def options_of(given: argparse.Namespace) -> Options:
+    """How systems are started."""
+    data, parity = map(int, given.code.split("+"))
+    return Options(given.binary.resolve(), TARGET / "bench" / "tools", (data, parity), given.unit,
+                   shlex.split(given.shoal_options), shlex.split(given.brick_options), given.nbd_socket,
+                   shlex.split(given.nbd_options), shlex.split(given.nfs_options), given.settings)
 
 
 def measure(given: argparse.Namespace, options: Options, out: Path, facts: dict) -> int:
@@ -319,8 +365,10 @@ def main() -> int:
         print("error: measuring mounts and needs root\n  try: sudo ./dev bench", file=sys.stderr)
         return 1
     out = (given.out or TARGET / "bench" / time.strftime("%Y-%m-%d.%H-%M-%S")).resolve()
+    group = (measure_growth if growth_rows.is_growth(given.rows) else measure_auto if auto_rows.is_auto(given.rows)
+             else measure_rows)
     try:
-        code = measure_growth(given, out) if growth_rows.is_growth(given.rows) else measure_rows(given, out)
+        code = group(given, out)
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -343,14 +391,10 @@ def measure_rows(given: argparse.Namespace, out: Path) -> int:
         profile_shoal.check()
     if len(rounds) > 1:
         return one_after_the_other(given, [name for round_ in rounds for name in round_[1:]], out, facts)
-    data, parity = map(int, given.code.split("+"))
-    tools = TARGET / "bench" / "tools"
-    install.loads(tools)
+    options = options_of(given)
+    install.loads(options.tools)
     for name in names(given):
-        ALL[name].prepare(tools)
-    options = Options(given.binary.resolve(), tools, (data, parity), given.unit, shlex.split(given.shoal_options),
-                      shlex.split(given.brick_options), given.nbd_socket, shlex.split(given.nbd_options),
-                      shlex.split(given.nfs_options), given.settings)
+        ALL[name].prepare(options.tools)
     return sandbox.run(lambda: measure(given, options, out, facts))
 
 

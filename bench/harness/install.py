@@ -46,6 +46,14 @@ def loads(tools: Path) -> None:
     run(["gcc", "-O2", "-Wall", str(LOAD / "nfs.c"), "-o", str(tools / "nfs"), "-lnfs"], 60)
 
 
+def auto_loads(tools: Path) -> None:
+    """Installs what the rows of auto need besides Shoal."""
+    tools.mkdir(parents=True, exist_ok=True)
+    apt({"fio": "fio", "mkfs.xfs": "xfsprogs", "gcc": "gcc", "ip": "iproute2", "/usr/include/nfsc/libnfs.h": "libnfs-dev"})
+    run(["gcc", "-O2", "-Wall", "-pthread", str(LOAD / "reads.c"), "-o", str(tools / "reads")], 60)
+    run(["gcc", "-O2", "-Wall", str(LOAD / "nfs.c"), "-o", str(tools / "nfs"), "-lnfs"], 60)
+
+
 def growth_load(tools: Path) -> None:
     """Installs what the growth rows need besides Shoal."""
     tools.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import marks, page_tables, profile_shoal, repeat
+from .auto import main as auto
+from .auto import report as auto_report
 from .growth import main as growth
 from .growth import report as growth_report
 from .page_tables import Found
@@ -38,6 +40,16 @@ class Taken:
     def grown(self) -> bool:
         """Whether it has growth rows, which have their own part of the page."""
         return any("curves" in document for document in self.documents)
+
+    @property
+    def of_auto(self) -> bool:
+        """Whether it has rows of auto, which have their own part too."""
+        return any("auto" in document for document in self.documents)
+
+    @property
+    def compared(self) -> bool:
+        """Whether it has the rows of the tables."""
+        return not self.grown and not self.of_auto
 
 
 def load(path: Path) -> Taken:
@@ -74,7 +86,7 @@ def refuse_mixtures(taken: list[Taken]) -> None:
                       "give the results of a second machine with --second")
             raise Failed(f"{first.path} and {other.path} have not the same {name}: {one or 'none'} and {two or 'none'}; a page "
                          f"has figures of one build on one machine\n  try: {advice}")
-    codes = {code(document) for of in taken if not of.grown for document in of.documents}
+    codes = {code(document) for of in taken if of.compared for document in of.documents}
     if len(codes) > 1:
         raise Failed(f"these results are of several codes: {', '.join(sorted(codes))}\n  try: one page for one code")
 
@@ -91,7 +103,8 @@ def write(results: list[Path], second: list[Path], docs: Path) -> None:
     Raises Failed if they do not belong together or the page has no place for them.
     """
     taken, beside = [load(path) for path in results], [load(path) for path in second]
-    rows, grown = [of for of in taken if not of.grown], [of.path for of in taken if of.grown]
+    rows, grown = [of for of in taken if of.compared], [of.path for of in taken if of.grown]
+    of_auto = [of.path for of in taken if of.of_auto]
     try:
         refuse_mixtures(taken)
         if beside:
@@ -100,6 +113,8 @@ def write(results: list[Path], second: list[Path], docs: Path) -> None:
             write_rows(rows, beside, docs)
         if grown:
             growth.page(grown, docs)
+        if of_auto:
+            auto.page(of_auto, docs)
     except KeyError as error:
         raise Failed(f"the results lack {error}: they are of another version of the harness\n  try: measure again") from None
     say(f"{docs / PAGE} is written")
@@ -110,8 +125,8 @@ def write(results: list[Path], second: list[Path], docs: Path) -> None:
 def refuse_second(rows: list[Taken], beside: list[Taken]) -> None:
     """Raises Failed if the results of a second machine do not belong together, or not beside the first one's."""
     refuse_mixtures(beside)
-    if not rows or any(of.grown for of in beside):
-        raise Failed("growth rows have no second machine\n  try: without --second")
+    if not rows or not all(of.compared for of in beside):
+        raise Failed("rows of growth and of auto have no second machine\n  try: without --second")
     one, two = (code(of[0].documents[0]) for of in (rows, beside))
     if one != two:
         raise Failed(f"{rows[0].path} is of the code {one}, {beside[0].path} of {two}\n  try: the same code on both")
@@ -209,7 +224,8 @@ def old_parts(page: str) -> list[str]:
     """A warning if the parts of the page are of different commits."""
     found = {}
     for name, (begin, end), pattern in (("tables", mark("head"), r"\| commit \| `(\w+)`"),
-                                        ("growth", (growth_report.BEGIN, growth_report.END), r"Commit (\w+)")):
+                                        ("growth", (growth_report.BEGIN, growth_report.END), r"Commit (\w+)"),
+                                        ("auto", (auto_report.BEGIN, auto_report.END), r"Commit (\w+)")):
         try:
             told = re.search(pattern, marks.found(page, begin, end))
         except ValueError:

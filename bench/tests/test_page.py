@@ -18,6 +18,7 @@ from harness import marks, page, page_tables, repeat, report  # noqa: E402
 from harness.alternate import Results  # noqa: E402
 from harness.cases import cases  # noqa: E402
 from harness.figures import GIB, Measurement  # noqa: E402
+from harness.auto import report as auto_report  # noqa: E402
 from harness.growth import main as growth  # noqa: E402
 from harness.growth import report as growth_report  # noqa: E402
 from harness.growth.curve import Curve, Metric  # noqa: E402
@@ -348,7 +349,8 @@ class Between(Pages):
 
     def test_the_page_of_the_tree_has_all_marks(self):
         text = (BENCH.parent / "docs" / page.PAGE).read_text()
-        for begin, end in (*map(page.mark, ("head", "tables")), (growth_report.BEGIN, growth_report.END)):
+        for begin, end in (*map(page.mark, ("head", "tables")), (growth_report.BEGIN, growth_report.END),
+                           (auto_report.BEGIN, auto_report.END)):
             self.assertEqual((text.count(begin), text.count(end)), (1, 1))
             marks.found(text, begin, end)
 
@@ -377,7 +379,7 @@ class Commands(unittest.TestCase):
     def test_a_run_writes_its_page_unless_it_was_stopped(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "results.json").write_text("{}")
-            for rows, measure in (("stat", "measure_rows"), ("growth", "measure_growth")):
+            for rows, measure in (("stat", "measure_rows"), ("growth", "measure_growth"), ("auto", "measure_auto")):
                 for code, pages in ((0, 1), (1, 1), (130, 0)):
                     with (mock.patch.object(run, measure, return_value=code),
                           mock.patch.object(run.os, "geteuid", return_value=0)):

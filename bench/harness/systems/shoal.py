@@ -73,6 +73,16 @@ class Shoal(System):
                     *self._access)
         self.volumes.add(volume)
 
+    def tune(self, target: str, *settings: str) -> None:
+        """Changes the settings of a volume, or of a mount: a path."""
+        self._shoal("tune", target, *settings, *self._access)
+
+    def until_purged(self) -> None:
+        """Waits until the bricks have freed what was removed."""
+        def done() -> bool:
+            return json.loads(self._shoal("status", "--json", *self._access))["meta"]["purges"] == 0
+        until("shoal: no file to purge", 300, done, 0.3)
+
     def _all_up(self) -> bool:
         for process, log in [(self.meta, "meta"), *((p, f"brick{n}") for n, p in enumerate(self.brick_processes))]:
             if process.poll() is not None:
