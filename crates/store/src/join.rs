@@ -107,7 +107,7 @@ impl Server {
     /// Brings slots level, a few at a time.
     pub(crate) async fn join_slots_for_ever(self: Rc<Server>) {
         while !self.journal.has_failed() {
-            self.world.sleep(LOOK_US).await;
+            let ended = self.join_ended.wait();
             let now = self.world.now();
             let map = self.map.borrow().clone();
             let candidates = self.primary.borrow().joinable(|id, slot, brick| {
@@ -122,6 +122,8 @@ impl Server {
                     self.world.spawn("join", self.clone().join_slot(attempt));
                 }
             }
+            // The next one begins when one has ended: groups with few stripes would wait for longer than they take.
+            self.world.timeout(LOOK_US, ended).await;
         }
     }
 
@@ -132,6 +134,7 @@ impl Server {
         self.primary.borrow_mut().end_join(&attempt);
         self.pressure.borrow_mut().remove(&brick);
         self.progress.notify();
+        self.join_ended.notify();
         let mut backoffs = self.backoffs.borrow_mut();
         match ended {
             Ok(()) => {

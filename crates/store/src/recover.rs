@@ -92,6 +92,7 @@ impl Brick {
             fences: RefCell::new(types::messages::cluster::Fences::none()),
             pressure: RefCell::new(BTreeMap::new()),
             progress: Notify::new(),
+            join_ended: Notify::new(),
             undelivered: Notify::new(),
             unpatched: RefCell::new(BTreeSet::new()),
             unfolded: RefCell::default(),

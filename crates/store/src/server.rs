@@ -106,6 +106,8 @@ pub(crate) struct Server {
     pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
     /// Notified when an operation is committed, an epoch changes, or a coming operation or unit has arrived.
     pub(crate) progress: Notify,
+    /// Notified when an attempt to bring a slot level has ended.
+    pub(crate) join_ended: Notify,
     /// Notified when a decision waits to be sent.
     pub(crate) undelivered: Notify,
     /// Stripes that could not be patched, for example because a block is damaged. The next fold writes them whole.

@@ -269,7 +269,11 @@ fn a_replacement_is_of_the_tiers_class() {
     cluster.wait_until("b1", "out");
     start(5, "hdd");
     let replace = |words: &[&str]| cluster.run(&[&["brick", "replace", "b1", "b5"], words].concat());
-    replace(&[]).refused(&["b5 is of class hdd", "b1 holds units of tier 1+1@ssd of volume `main`", "--any-class"]);
+    replace(&[]).refused(&[
+        "b5 is of class hdd",
+        "b1 holds units of tier 1+1@ssd of volume `main`",
+        "--any-class",
+    ]);
     assert_eq!(cluster.groups_of("b5"), 0, "a refusal changes nothing");
     let groups = cluster.groups_of("b1");
     let replaced = replace(&["--any-class"]);

@@ -152,7 +152,9 @@ impl MapView {
     pub(crate) fn lacks_parity(&self, object: ObjectId, stripes: &Range<u64>) -> bool {
         let code = self.tier_of(object).geometry.code();
         let primary = |index: u32| self.groups.get(index as usize).and_then(|group| group.primary);
-        self.groups_of(object, stripes).into_iter().any(|index| primary(index).is_some_and(|at| at < code.k()))
+        self.groups_of(object, stripes)
+            .into_iter()
+            .any(|index| primary(index).is_some_and(|at| at < code.k()))
     }
 
     /// The groups of a range of an object's stripes.
