@@ -6,7 +6,9 @@ use types::ClusterId;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CacheError {
     /// Another process has it.
-    #[error("the cache {0} is in use by another process; every mount and every brick needs a cache of its own")]
+    #[error(
+        "the cache {0} is in use by another process; every mount and every brick needs a cache of its own"
+    )]
     InUse(String),
     /// It cannot be opened.
     #[error("the cache cannot be opened: {0}")]

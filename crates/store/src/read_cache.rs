@@ -191,13 +191,7 @@ impl Server {
     }
 
     /// A part as it is in the cache, if it is there and its blocks are what the descriptor says of them.
-    async fn find(
-        &self,
-        cache: &DiskCache,
-        disk: &Disk,
-        part: &Part,
-        blocks: &[(u64, u32)],
-    ) -> Option<Buf> {
+    async fn find(&self, cache: &DiskCache, disk: &Disk, part: &Part, blocks: &[(u64, u32)]) -> Option<Buf> {
         let len = part.of.len() * BLOCK;
         let Some(read) = cache.read(&self.world, disk, &part.wanted).await else {
             cache.missed(len);

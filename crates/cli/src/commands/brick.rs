@@ -13,6 +13,7 @@ use types::wire::Key;
 use types::{BrickId, ClusterId, NodeId, Refusal};
 use world::{Disk, Identity, World};
 
+use crate::cache_file::{self, BrickCacheArgs};
 use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::device_class;
 use crate::home::read_key;
@@ -46,6 +47,9 @@ Examples:
   nbdkit --filter=limit file /dev/sdb limit=1               on 10.0.0.9, for the next one:
   shoal brick --disk nbd://10.0.0.9/sdb --format --id 5 --node 9 --listen 10.0.0.2:7413 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
+  shoal brick --disk /dev/sdb --cache /dev/nvme0n1p3 --format-cache --node 2 --listen 10.0.0.2:7411 \\
+     --meta 10.0.0.1:7400 --key-file /etc/shoal/key         reads go through a faster disk; the next time without
+                                                            --format-cache
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good"
 )]
 pub(crate) struct BrickArgs {
@@ -84,6 +88,8 @@ pub(crate) struct BrickArgs {
     /// Memory budget
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
+    #[command(flatten)]
+    cache: BrickCacheArgs,
     #[command(flatten)]
     daemon: DaemonArgs,
 }
@@ -142,8 +148,10 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise: args.advertise.clone(),
         };
-        let brick =
-            Brick::start(world.clone(), disk, options).await.map_err(|e| explain_start(e, args, path))?;
+        let cache = args.cache.open(&world, superblock.cluster).await?;
+        let brick = Brick::start(world.clone(), disk, cache, options)
+            .await
+            .map_err(|e| explain_start(e, args, path))?;
         let (id, cluster) = (superblock.brick, superblock.cluster);
         tracing::info!("brick {id} of cluster {cluster}: {path} {LISTENING}{}", brick.address());
         brick.run().await.map_err(|e| explain(e, path))
@@ -206,6 +214,7 @@ fn explain_start(error: BrickError, args: &BrickArgs, path: &str) -> anyhow::Err
         BrickError::Disk(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             daemon::explain_listen(&error, args.listen())
         }
+        BrickError::Cache(error) => cache_file::explain_brick_cache(error),
         other => explain(other, path),
     }
 }

@@ -196,7 +196,9 @@ fn reads_go_on_without_the_cache() {
             let mut bytes = begin(&bench, &mut client).await;
             fill(&client, &bytes).await;
             match how {
-                0 => bench.sim.disk_faults("brick", CACHE, DiskFaults { full: true, ..DiskFaults::default() }),
+                0 => {
+                    bench.sim.disk_faults("brick", CACHE, DiskFaults { full: true, ..DiskFaults::default() })
+                }
                 1 => bench.sim.fail_disk("brick", CACHE, true),
                 _ => bench.sim.slow_disk("brick", CACHE, 1_000_000),
             }
@@ -252,7 +254,10 @@ fn a_cache_that_is_set_up_wrongly_is_refused() {
         let error = start("large").await;
         let Some(CacheError::Memory { needed, room }) = error else { panic!("{error:?}") };
         assert_eq!(room, 256 << 10, "a quarter of 1 MiB");
-        assert!((1 << 20..2 << 20).contains(&needed), "96 bytes for each of 15,400 chunks, and more: {needed}");
+        assert!(
+            (1 << 20..2 << 20).contains(&needed),
+            "96 bytes for each of 15,400 chunks, and more: {needed}"
+        );
         let theirs = world.create_disk("theirs", CACHE_BYTES).await.expect("a new disk");
         drop(theirs);
         let file = CacheFile::open(&world, "theirs").await.expect("a cache");

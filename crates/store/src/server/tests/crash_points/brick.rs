@@ -224,7 +224,15 @@ pub(super) fn decided(epoch: Epoch, upto: Seq) -> GroupDecision {
 pub(super) async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> UnitContent {
     let mut content = UnitContent::empty(2 * UNIT);
     let range = 0..UNIT;
-    let read = UnitRead { group: GROUP, key, slot: role.slot(), range, identity: None, decided: Vec::new(), may_use_cache: false };
+    let read = UnitRead {
+        group: GROUP,
+        key,
+        slot: role.slot(),
+        range,
+        identity: None,
+        decided: Vec::new(),
+        may_use_cache: false,
+    };
     let (answer, bytes) = server.unit(epoch, &read).await.expect("a decided unit can be read");
     let identity = answer.identity;
     let pieces = server.slot.borrow().overlays_over(key, &(0..2 * UNIT), identity);
