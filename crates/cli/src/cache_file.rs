@@ -118,6 +118,9 @@ impl BrickCacheArgs {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(|| format!("the cache {name} cannot be used")),
         };
+        if self.format_cache && found.is_some() {
+            refuse_brick(world, name).await?;
+        }
         let is_made = match &found {
             Some(found) if found.file_type().is_block_device() => {
                 if self.cache_size.is_some() {
@@ -145,10 +148,7 @@ impl BrickCacheArgs {
             }
         };
         let file = match self.format_cache {
-            true => {
-                refuse_brick(world, name).await?;
-                CacheFile::format(world, name).await
-            }
+            true => CacheFile::format(world, name).await,
             false => CacheFile::open(world, name).await,
         };
         let file = file.map_err(explain_brick_cache)?;

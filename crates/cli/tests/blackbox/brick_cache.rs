@@ -251,7 +251,10 @@ fn a_cache_of_a_brick_that_cannot_be_used_is_refused() {
     );
     let brick = fixture.path("brick");
     fs::copy(&disk, &brick).expect("a copy");
-    refused(&["--cache", text(&brick), "--format-cache"], &["is brick b1 of cluster"]);
+    let larger = ["--cache", text(&brick), "--format-cache", "--cache-size", "64M"];
+    refused(&larger[..3], &["is brick b1 of cluster"]);
+    refused(&larger, &["is brick b1 of cluster"]);
+    assert_eq!(fs::metadata(&brick).expect("the copy").len(), 256 << 20);
     // Too little memory: what it takes is said, and is enough.
     let large = fixture.path("large");
     let small = ["--cache", text(&large), "--cache-size", "1G", "--memory", "2M"];

@@ -38,10 +38,19 @@ async fn write(client: &mut Client, at: usize, len: usize, fill: u8, bytes: &mut
 /// Part of the unit, by a direct read, and its identity.
 async fn read(client: &Client, at: usize, len: usize) -> (Seq, Vec<u8>) {
     let read = ReadUnit { group: GROUP, key: KEY, slot: 0, offset: at as u32, len: len as u32 };
-    let (answer, payload) = client.call(&read, Buf::empty()).await.expect("readable");
-    let mut bytes = payload.to_vec();
-    bytes.resize(len, 0);
-    (answer.identity, bytes)
+    loop {
+        let (answer, payload) = match client.call(&read, Buf::empty()).await {
+            // The decision of the last write comes soon.
+            Err(Refusal::Pending) => {
+                client.world.sleep(5_000).await;
+                continue;
+            }
+            answered => answered.expect("readable"),
+        };
+        let mut bytes = payload.to_vec();
+        bytes.resize(len, 0);
+        return (answer.identity, bytes);
+    }
 }
 
 /// Reads the whole unit and waits until the cache has it. Returns its identity.
