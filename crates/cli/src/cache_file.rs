@@ -103,9 +103,13 @@ pub(crate) struct BrickCacheArgs {
 
 impl BrickCacheArgs {
     /// Opens the cache, if there should be one, and makes its file if it is not there. A disk that fails is no reason to
-    /// refuse it: the brick does without.
-    pub(crate) async fn open(&self, world: &World, cluster: ClusterId) -> anyhow::Result<Option<CacheFile>> {
-        let Some(path) = &self.cache else { return Ok(None) };
+    /// refuse it: the brick does without. Also whether the file was made.
+    pub(crate) async fn open(
+        &self,
+        world: &World,
+        cluster: ClusterId,
+    ) -> anyhow::Result<(Option<CacheFile>, bool)> {
+        let Some(path) = &self.cache else { return Ok((None, false)) };
         let name = path.to_str().context("--cache must be UTF-8")?;
         if let Some(size) = self.cache_size
             && size.0 < LEAST
@@ -121,7 +125,7 @@ impl BrickCacheArgs {
         if self.format_cache && found.is_some() {
             refuse_brick(world, name).await?;
         }
-        let is_made = match &found {
+        let is_new = match &found {
             Some(found) if found.file_type().is_block_device() => {
                 if self.cache_size.is_some() {
                     let what = format!("{name} is a block device: a cache takes all of it");
@@ -152,11 +156,18 @@ impl BrickCacheArgs {
             false => CacheFile::open(world, name).await,
         };
         let file = file.map_err(explain_brick_cache)?;
-        if file.is_blank() && !is_made && !self.format_cache {
+        if file.is_blank() && !is_new && !self.format_cache {
             // Many a disk with data begins with zeros.
             return Err(explain_brick_cache(CacheError::Foreign(name.to_owned())));
         }
-        Ok(Some(file))
+        Ok((Some(file), found.is_none()))
+    }
+
+    /// Removes a file that was made for nothing: the next start would take it for somebody's.
+    pub(crate) fn remove_made(&self) {
+        if let Some(path) = &self.cache {
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Makes the file if it is not there, and gives it the size that was asked for, unless it is somebody else's.

@@ -148,10 +148,13 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise: args.advertise.clone(),
         };
-        let cache = args.cache.open(&world, superblock.cluster).await?;
-        let brick = Brick::start(world.clone(), disk, cache, options)
-            .await
-            .map_err(|e| explain_start(e, args, path))?;
+        let (cache, is_made) = args.cache.open(&world, superblock.cluster).await?;
+        let brick = Brick::start(world.clone(), disk, cache, options).await.map_err(|error| {
+            if is_made && matches!(error, BrickError::Cache(_)) {
+                args.cache.remove_made();
+            }
+            explain_start(error, args, path)
+        })?;
         let (id, cluster) = (superblock.brick, superblock.cluster);
         tracing::info!("brick {id} of cluster {cluster}: {path} {LISTENING}{}", brick.address());
         brick.run().await.map_err(|e| explain(e, path))

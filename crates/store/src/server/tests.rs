@@ -142,10 +142,11 @@ impl Bench {
         self.start_brick_with(None);
     }
 
-    /// The same, with a cache.
+    /// The same, with a cache, and with memory for four chunks that wait to be added.
     fn start_brick_with(&self, cache: Option<&'static str>) {
         let world = self.sim.node("brick");
-        let (options, on) = (self.options(), world.clone());
+        let (mut options, on) = (self.options(), world.clone());
+        options.memory_budget = if cache.is_some() { 8 << 20 } else { options.memory_budget };
         world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
             let cache = match cache {
