@@ -28,7 +28,9 @@ fn bench(seed: u64) -> Bench {
 
 /// Writes to the unit, durably. Returns its bytes.
 async fn write(client: &mut Client, at: usize, len: usize, fill: u8, bytes: &mut Vec<u8>) -> Vec<u8> {
-    let patch = client.patch(at, len, Some(fill));
+    let mut patch = client.patch(at, len, Some(fill));
+    // No two blocks are alike.
+    patch.bytes = Some((0..len).map(|i| fill ^ (i as u8).rotate_left(3) ^ (i >> 12) as u8).collect());
     client.write(KEY, &patch).await.expect("room");
     client.sync().await;
     patch.apply(bytes);
