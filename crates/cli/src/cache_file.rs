@@ -1,20 +1,23 @@
-//! The file of a cache on a local disk: makes it, and gives it its size.
+//! The caches of mounts and bricks on local disks: makes their files, and gives them their sizes.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use cache::{CacheError, CacheFile};
 use clap::Args;
 use client::CacheOwner;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::statvfs::fstatvfs;
+use store::Superblock;
 use types::ClusterId;
+use world::World;
 
 use crate::problem::problem;
 use crate::remote::{Remote, Target};
@@ -68,23 +71,190 @@ impl CacheArgs {
         Ok(found)
     }
 
-    /// Makes the file and gives it its size, unless another mount uses it or it is somebody else's. Returns its path.
+    /// Makes the file and gives it its size, unless another process uses it or it is somebody else's. Returns its path.
     /// `None` if no cache was asked for.
     pub(crate) fn prepare(&self, target: &Target) -> anyhow::Result<Option<String>> {
         let Some(dir) = &self.cache_dir else { return Ok(None) };
         let path = self.check(dir)?.join(NAME);
         let cluster = Remote::new(target)?.status()?.map.cluster;
-        let file = lock(open(&path)?, &path)?;
+        let file = lock(open(&path, OF_MOUNT)?, &path, OF_MOUNT)?;
         check_owner(&file, &path, cluster)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
-        resize(&file, &path, self.size())?;
+        resize(&file, &path, self.size(), OF_MOUNT)?;
         let path = path.into_os_string().into_string();
         path.map(Some)
             .map_err(|path| problem(format!("{} is not UTF-8", path.display()), "another --cache-dir"))
     }
 }
 
-fn open(path: &Path) -> anyhow::Result<File> {
+/// Options of the cache of a brick.
+#[derive(Args)]
+pub(crate) struct BrickCacheArgs {
+    /// Keeps what clients read in a file or block device on a faster disk, which may be lost at any moment
+    #[arg(long, value_name = "PATH")]
+    cache: Option<PathBuf>,
+    /// Size of this file, which is made if it is not there. A block device is taken whole
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    cache_size: Option<Size>,
+    /// Makes the file or block device an empty cache; what is on it is lost
+    #[arg(long, requires = "cache")]
+    format_cache: bool,
+}
+
+impl BrickCacheArgs {
+    /// Opens the cache, if there should be one, and makes its file if it is not there. A disk that fails is no reason to
+    /// refuse it: the brick does without. Also whether the file was made.
+    pub(crate) async fn open(
+        &self,
+        world: &World,
+        cluster: ClusterId,
+    ) -> anyhow::Result<(Option<CacheFile>, bool)> {
+        let Some(path) = &self.cache else { return Ok((None, false)) };
+        let name = path.to_str().context("--cache must be UTF-8")?;
+        if let Some(size) = self.cache_size
+            && size.0 < LEAST
+        {
+            let what = format!("a cache of {size} is too small: the least is {}", Size(LEAST));
+            return Err(problem(what, "--cache-size with a larger size, such as 100G"));
+        }
+        let found = match fs::metadata(path) {
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(|| format!("the cache {name} cannot be used")),
+        };
+        if self.format_cache && found.is_some() {
+            refuse_brick(world, name).await?;
+        }
+        let is_new = match &found {
+            Some(found) if found.file_type().is_block_device() => {
+                if self.cache_size.is_some() {
+                    let what = format!("{name} is a block device: a cache takes all of it");
+                    return Err(problem(what, "without --cache-size, or a partition of the right size"));
+                }
+                false
+            }
+            Some(found) if found.is_file() => {
+                self.resize_file(path, cluster)?;
+                found.len() == 0
+            }
+            Some(_) => {
+                let what = format!("{name} is neither a file nor a block device");
+                return Err(problem(what, "--cache with a file on a fast disk, or with a block device"));
+            }
+            None if self.cache_size.is_some() => {
+                self.resize_file(path, cluster)?;
+                true
+            }
+            None => {
+                let what = format!("there is no cache {name}");
+                let remedy = "--cache-size SIZE to make it; or without --cache, if its disk is gone";
+                return Err(problem(what, remedy));
+            }
+        };
+        let file = match self.format_cache {
+            true => CacheFile::format(world, name).await,
+            false => CacheFile::open(world, name).await,
+        };
+        let file = file.map_err(explain_brick_cache)?;
+        if file.is_blank() && !is_new && !self.format_cache {
+            // Many a disk with data begins with zeros.
+            return Err(explain_brick_cache(CacheError::Foreign(name.to_owned())));
+        }
+        Ok((Some(file), found.is_none()))
+    }
+
+    /// Removes a file that was made for nothing: the next start would take it for somebody's.
+    pub(crate) fn remove_made(&self) {
+        if let Some(path) = &self.cache {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Makes the file if it is not there, and gives it the size that was asked for, unless it is somebody else's.
+    fn resize_file(&self, path: &Path, cluster: ClusterId) -> anyhow::Result<()> {
+        let Some(size) = self.cache_size else { return Ok(()) };
+        let size = size.0 / PAGE * PAGE;
+        let file = lock(open(path, OF_BRICK)?, path, OF_BRICK)?;
+        if file.metadata()?.len() == size {
+            return Ok(());
+        }
+        if !self.format_cache {
+            let mut start = Vec::new();
+            (&*file)
+                .take(PAGE)
+                .read_to_end(&mut start)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let name = path.display().to_string();
+            let is_blank = !start.is_empty() && start.iter().all(|byte| *byte == 0);
+            match CacheOwner::of(&start) {
+                CacheOwner::Cluster(theirs) if theirs != cluster => {
+                    return Err(explain_brick_cache(CacheError::OtherCluster { path: name, theirs }));
+                }
+                CacheOwner::Foreign => return Err(explain_brick_cache(CacheError::Foreign(name))),
+                CacheOwner::Nobody if is_blank => return Err(explain_brick_cache(CacheError::Foreign(name))),
+                CacheOwner::Nobody | CacheOwner::Cluster(_) => {}
+            }
+        }
+        resize(&file, path, size, OF_BRICK)
+    }
+}
+
+/// A disk that holds a brick does not become a cache by a slip of the finger.
+async fn refuse_brick(world: &World, name: &str) -> anyhow::Result<()> {
+    let Ok(disk) = world.open_disk_when_free(name).await else { return Ok(()) };
+    match Superblock::read(&disk).await {
+        Ok(found) => {
+            let what = format!("{name} is brick {} of cluster {}", found.brick, found.cluster);
+            Err(problem(
+                what,
+                "--cache with another file or block device; to give the brick up, wipe its first MiB",
+            ))
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// What the options are called.
+#[derive(Clone, Copy)]
+struct Words {
+    place: &'static str,
+    size: &'static str,
+    own: &'static str,
+}
+
+const OF_MOUNT: Words = Words {
+    place: "--cache-dir with another directory",
+    size: "--cache",
+    own: "--cache-dir with another directory: every mount needs its own",
+};
+const OF_BRICK: Words = Words {
+    place: "--cache with another file or block device",
+    size: "--cache-size",
+    own: "--cache with another file or block device: every brick needs its own",
+};
+
+/// Says what to do about a cache that a brick cannot use.
+pub(crate) fn explain_brick_cache(error: CacheError) -> anyhow::Error {
+    let text = error.to_string();
+    // What the error itself advises is for programs without options.
+    let what = text.split_once("; ").map_or(&*text, |(what, _)| what);
+    match error {
+        CacheError::InUse(_) => problem(what, OF_BRICK.own),
+        CacheError::OtherCluster { .. } | CacheError::Foreign(_) => {
+            let remedy = "--format-cache makes it a cache, and what is on it is lost";
+            problem(what, format!("{}; {remedy}", OF_BRICK.place))
+        }
+        CacheError::TooSmall(_) => problem(what, "--cache with a larger file or block device"),
+        CacheError::Memory { needed, .. } => {
+            // A quarter of the memory may be the cache's.
+            let mib = needed.saturating_mul(4).div_ceil(1 << 20);
+            problem(what, format!("--memory {mib}M, or a smaller cache"))
+        }
+        CacheError::Open(_) | CacheError::Disk(_) => problem(what, OF_BRICK.place),
+    }
+}
+
+fn open(path: &Path, words: Words) -> anyhow::Result<File> {
     // Nobody may lead us to another file.
     let opened = OpenOptions::new()
         .read(true)
@@ -97,30 +267,30 @@ fn open(path: &Path) -> anyhow::Result<File> {
     let file = opened.map_err(|error| {
         let what = format!("cannot make or open the cache {}: {error}", path.display());
         let remedy = match error.kind() {
-            ErrorKind::ReadOnlyFilesystem => "--cache-dir with a directory on a disk that can be written",
-            ErrorKind::StorageFull => "--cache-dir with a directory on a disk that has room",
-            _ => "--cache-dir with a directory of this user on a local disk",
+            ErrorKind::ReadOnlyFilesystem => "on a disk that can be written",
+            ErrorKind::StorageFull => "on a disk that has room",
+            _ => "of this user, on a local disk",
         };
-        problem(what, remedy)
+        problem(what, format!("{}, {remedy}", words.place))
     })?;
     let found = file.metadata()?;
     if !found.is_file() || found.nlink() != 1 {
         let what = format!("{} is not a file, or has another name too", path.display());
-        return Err(problem(what, "another --cache-dir"));
+        return Err(problem(what, words.place));
     }
     Ok(file)
 }
 
-/// Waits for a mount that was just killed.
-fn lock(mut file: File, path: &Path) -> anyhow::Result<Flock<File>> {
+/// Waits for a process that was just killed.
+fn lock(mut file: File, path: &Path, words: Words) -> anyhow::Result<Flock<File>> {
     let until = Instant::now() + Duration::from_micros(world::LOCK_WAIT_US);
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) => return Ok(locked),
             Err((back, Errno::EWOULDBLOCK)) if Instant::now() < until => file = back,
             Err((_, Errno::EWOULDBLOCK)) => {
-                let what = format!("the cache {} is in use by another mount", path.display());
-                return Err(problem(what, "--cache-dir with another directory: every mount needs its own"));
+                let what = format!("the cache {} is in use by another process", path.display());
+                return Err(problem(what, words.own));
             }
             Err((_, error)) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
         }
@@ -140,7 +310,7 @@ fn check_owner(file: &File, path: &Path, cluster: ClusterId) -> anyhow::Result<(
     Err(problem(what, "--cache-dir with another directory; or remove this file if nobody needs it"))
 }
 
-fn resize(file: &File, path: &Path, size: u64) -> anyhow::Result<()> {
+fn resize(file: &File, path: &Path, size: u64, words: Words) -> anyhow::Result<()> {
     let before = file.metadata()?;
     let disk = fstatvfs(file)?;
     let free = (disk.blocks_available() * disk.fragment_size()).saturating_add(before.blocks() * 512);
@@ -151,7 +321,7 @@ fn resize(file: &File, path: &Path, size: u64) -> anyhow::Result<()> {
             path.display(),
             Size(free / PAGE * PAGE)
         );
-        return Err(problem(what, "--cache with a smaller size, or another --cache-dir"));
+        return Err(problem(what, format!("{} with a smaller size; or {}", words.size, words.place)));
     }
     file.set_len(size).with_context(|| format!("cannot give {} its size", path.display()))?;
     match fallocate(file, FallocateFlags::empty(), 0, size.cast_signed()) {
@@ -163,7 +333,7 @@ fn resize(file: &File, path: &Path, size: u64) -> anyhow::Result<()> {
         Err(error) => {
             file.set_len(before.len().min(size))?;
             let what = format!("cannot reserve {} for the cache {}: {error}", Size(size), path.display());
-            Err(problem(what, "--cache with a smaller size, or another --cache-dir"))
+            Err(problem(what, format!("{} with a smaller size; or {}", words.size, words.place)))
         }
     }
 }

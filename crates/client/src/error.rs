@@ -1,5 +1,6 @@
 //! Errors of this room.
 
+use cache::CacheError;
 use types::messages::cluster::{ClusterMap, ClusterReport, MountInfo};
 use types::{ClusterId, Refusal};
 use world::CallError;
@@ -78,48 +79,12 @@ pub enum MountError {
         /// Why.
         refusal: Refusal,
     },
-    /// Its cache directory cannot be used.
+    /// Its cache cannot be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
     /// The metadata service's answer is not valid.
     #[error("the answer of the metadata service at {0} is not valid: check the address and the versions")]
     BadReply(String),
-}
-
-/// Why a cache directory cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CacheError {
-    /// Another mount has it.
-    #[error("the cache {0} is in use by another mount; every mount needs a cache directory of its own")]
-    InUse(String),
-    /// It belongs to another cluster.
-    #[error("the cache {path} belongs to cluster {theirs}; use another directory, or remove this file")]
-    OtherCluster {
-        /// The file.
-        path: String,
-        /// Its cluster.
-        theirs: ClusterId,
-    },
-    /// It is something else.
-    #[error("{0} is not a cache of Shoal, and is left as it is; use another directory")]
-    Foreign(String),
-    /// It is too small.
-    #[error("the cache {0} is too small for a single chunk")]
-    TooSmall(String),
-    /// Its index would take too much of the mount's memory.
-    #[error(
-        "the index of a cache of this size takes {} MiB of the mount's memory, and there is room for {}; make the cache \
-         smaller, or give the mount more with --memory", needed.div_ceil(1 << 20), room >> 20
-    )]
-    Memory {
-        /// Bytes of the index.
-        needed: u64,
-        /// Bytes that it may take.
-        room: u64,
-    },
-    /// The disk fails.
-    #[error("the cache cannot be used: {0}")]
-    Disk(String),
 }
 
 /// `exclusively at host:/mnt (client 7), for 12 s`, for each mount.

@@ -16,7 +16,7 @@
 //! | `paths/` | the paths of reads and writes to the servers: read, write, stage, Sync, reports of sizes and closes, search for bytes, attributes | -; `Io` |
 //! | `unstable/` | unstable bytes: their budget, which stripe is sent next, which pieces wait for stability | `Unstable`; - |
 //! | `routes/` | the cluster map, bricks that do not answer, the lease, requests and their retries | `Routes`; `Link` |
-//! | `state/` | plain state: open files, gathered bytes, cached pages, the index and format of the cache on a disk, what reads look like, settings, lost writes, accesses, options, counters | `OpenFiles`, `PendingAtimes`; - |
+//! | `state/` | plain state: open files, gathered bytes, cached pages, keys of a cache on a disk, what reads look like, settings, lost writes, accesses, options, counters | `OpenFiles`, `PendingAtimes`; - |
 //!
 //! The buffers of write-behind are in low layers, `state/gather.rs` and `unstable/`, because reads look into them, and
 //! Sync, truncations and recalls empty them. `translators/write_behind.rs` fills them and decides when they are sent.
@@ -41,7 +41,8 @@ mod state;
 mod translators;
 mod unstable;
 
-pub use error::{CacheError, ClientError, MountError};
+pub use cache::{CacheError, CacheOwner, DiskCacheReport};
+pub use error::{ClientError, MountError};
 pub use face::holes::Seek;
 pub use face::mount::Mount;
 pub use face::open::Opened;
@@ -52,12 +53,10 @@ pub use paths::read::ReadStage;
 pub use paths::write::WriteStage;
 pub use state::atime::AtimeFilter;
 pub use state::counters::Counters;
-pub use state::disk_cache::format::CacheOwner;
 pub use state::layer_counts::LayerCounters;
 pub use state::options::{Encode, MountOptions};
 pub use state::pattern::Class;
 pub use state::settings::{DiskCaching, Gathering, Settings};
 pub use state::slow_requests::{Asked, Server, SlowKind, SlowRequest, SlowSpan};
 pub use state::tunings::TuningReport;
-pub use translators::disk_cache::shared::DiskCacheReport;
 pub use translators::{Answer, Below, Flush, Flushed, MakeTranslator, Read, Translator, Until, Write};

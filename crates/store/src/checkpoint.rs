@@ -38,15 +38,15 @@ impl From<DiskFailed> for BrickError {
 }
 
 impl Server {
-    /// Units that may be resident: a quarter of the memory budget, and a number that can be walked in one turn.
+    /// Units that may be resident: a quarter of the memory for units, and a number that can be walked in one turn.
     fn resident_max(&self) -> usize {
-        (self.options.memory_budget / 4 / UNIT_BYTES).clamp(256, RESIDENT_MAX) as usize
+        (self.units_memory / 4 / UNIT_BYTES).clamp(256, RESIDENT_MAX) as usize
     }
 
     /// How much of the room for overlays is taken, in per cent: of the journal or of their share of RAM (a quarter of
-    /// the budget), whichever is fuller. With very small writes RAM runs short first.
+    /// it), whichever is fuller. With very small writes RAM runs short first.
     pub(crate) fn fill(&self) -> u8 {
-        let share = (self.options.memory_budget / 4).max(1);
+        let share = (self.units_memory / 4).max(1);
         let taken = self.slot.borrow().overlay_bytes() as u64 * 100 / share;
         self.journal.fill().max(taken.min(100) as u8)
     }

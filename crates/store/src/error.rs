@@ -1,5 +1,6 @@
 //! What can go wrong with a brick.
 
+use cache::CacheError;
 use types::{BrickId, ClusterId, Refusal};
 
 /// A brick that cannot be formatted, opened or served.
@@ -68,6 +69,9 @@ pub enum BrickError {
     /// The journal contradicts itself.
     #[error("the journal is damaged: {0}")]
     JournalDamaged(&'static str),
+    /// Its cache was set up wrongly.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// The metadata service refused the brick.
     #[error("the metadata service refused the brick: {0}")]
     Refused(Refusal),

@@ -4,7 +4,7 @@
 //! 1. `slot.rs` and `primary.rs`: what a slot holds, and what a primary decides. Both are state machines without I/O.
 //! 2. The life of a write: `ops/write.rs`, then `ops/prepare.rs`. For a whole stripe, `ops/stage.rs` takes the units
 //!    before the write is ordered.
-//! 3. The life of a read: `ops/read.rs`, then `ops/read_stripe.rs`.
+//! 3. The life of a read: `ops/read.rs`, then `ops/read_stripe.rs`. A slow disk may have a cache: `read_cache.rs`.
 //! 4. Failures: `take_over.rs` if a group gets a new epoch, for example because its primary is gone; `recover.rs` if a
 //!    brick starts again; `join.rs` if a brick returns whose slots are Out.
 //! 5. The zones of the disk: `journal.rs`, `table.rs` (descriptors) and `space.rs` (data blocks). `checkpoint.rs` moves
@@ -27,6 +27,7 @@ mod model;
 mod ops;
 mod pressure;
 mod primary;
+mod read_cache;
 mod record;
 mod recover;
 mod served;

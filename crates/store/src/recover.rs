@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use cache::CacheFile;
 use types::checksum::crc;
 use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
@@ -17,6 +18,7 @@ use crate::error::BrickError;
 use crate::journal::{self, Journal, ReplayedRecord};
 use crate::lane::Lanes;
 use crate::primary::PrimaryCore;
+use crate::read_cache::ReadCache;
 use crate::record::{Decided, Drop, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn};
 use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::shared_sync::SharedSync;
@@ -55,8 +57,13 @@ pub async fn format(world: &World, disk: &Disk, options: &FormatOptions) -> Resu
 }
 
 impl Brick {
-    /// Opens a brick and listens. [`Brick::run`] begins to serve.
-    pub async fn start(world: World, disk: Disk, options: BrickOptions) -> Result<Brick, BrickError> {
+    /// Opens a brick and listens. [`Brick::run`] begins to serve. With a cache, clients' reads go through it.
+    pub async fn start(
+        world: World,
+        disk: Disk,
+        cache: Option<CacheFile>,
+        options: BrickOptions,
+    ) -> Result<Brick, BrickError> {
         let superblock = Superblock::read(&disk).await?;
         if superblock.cluster != options.identity.cluster {
             return Err(BrickError::OtherCluster {
@@ -67,7 +74,14 @@ impl Brick {
         if superblock.brick != options.brick {
             return Err(BrickError::OtherBrick { found: superblock.brick, wanted: options.brick });
         }
-        let (table, journal, slot) = recover(&world, &disk, &superblock, options.memory_budget).await?;
+        let cache = match cache {
+            Some(file) => {
+                Some(ReadCache::load(&world, file, superblock.cluster, options.memory_budget).await?)
+            }
+            None => None,
+        };
+        let units_memory = options.memory_budget - cache.as_ref().map_or(0, ReadCache::memory);
+        let (table, journal, slot) = recover(&world, &disk, &superblock, units_memory).await?;
         let listener = world.listen(&options.listen).await.map_err(|source| {
             std::io::Error::new(source.kind(), format!("cannot listen on {}: {source}", options.listen))
         })?;
@@ -80,6 +94,8 @@ impl Brick {
             superblock,
             disk,
             filled: SharedSync::default(),
+            cache,
+            units_memory,
             journal,
             table,
             slot: RefCell::new(slot),
@@ -117,10 +133,10 @@ async fn recover(
     world: &World,
     disk: &Disk,
     superblock: &Superblock,
-    memory_budget: u64,
+    units_memory: u64,
 ) -> Result<(Table, Journal, SlotCore), BrickError> {
-    // A sixteenth of the budget for descriptor pages; a quarter is for units (see checkpoint.rs).
-    let pages_cached = (memory_budget / 16) as usize / PAGE;
+    // A sixteenth of the memory for descriptor pages; a quarter is for units (see checkpoint.rs).
+    let pages_cached = (units_memory / 16) as usize / PAGE;
     let table = Table::open(
         disk.clone(),
         superblock.pages_start,

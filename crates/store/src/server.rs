@@ -22,6 +22,7 @@ use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
 use crate::pressure::Pressure;
 use crate::primary::PrimaryCore;
+use crate::read_cache::ReadCache;
 use crate::served::SlowCommits;
 use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp};
@@ -51,7 +52,7 @@ pub struct BrickOptions {
     pub advertise: Option<String>,
     /// Where the metadata service listens.
     pub meta: String,
-    /// Bytes of memory to stay within.
+    /// Bytes of memory to stay within, with those of the cache.
     pub memory_budget: u64,
     /// The class of its device.
     pub class: BrickClass,
@@ -85,6 +86,10 @@ pub(crate) struct Server {
     pub(crate) disk: Disk,
     /// Makes units durable that come with a join.
     pub(crate) filled: SharedSync,
+    /// The cache of the disk, if there should be one.
+    pub(crate) cache: Option<ReadCache>,
+    /// Bytes of memory for units and their descriptors: the budget without what the cache takes.
+    pub(crate) units_memory: u64,
     pub(crate) journal: Journal,
     pub(crate) table: Table,
     pub(crate) slot: RefCell<SlotCore>,
@@ -162,6 +167,7 @@ impl Brick {
         let world = server.world.clone();
         world.spawn("journal sync", server.clone().sync_journal());
         server.clone().join().await?;
+        world.spawn("cache", server.clone().fill_cache());
         world.spawn("checkpoint", server.clone().checkpoint_for_ever());
         world.spawn("decisions", server.clone().tell_decisions());
         world.spawn("reminders", server.clone().ask_for_decisions());

@@ -89,6 +89,8 @@ branches! {
     /// A brick.
     UnreadableBlock = "a block could not be read",
     /// A brick.
+    CachedBlock = "a block came from the cache of a brick",
+    /// A brick.
     DiskLost = "a disk failed and its brick ended",
     /// A brick.
     CheckpointShort = "a checkpoint ran because RAM, segments or places were short",

@@ -13,6 +13,7 @@ use types::wire::Key;
 use types::{BrickId, ClusterId, NodeId, Refusal};
 use world::{Disk, Identity, World};
 
+use crate::cache_file::{self, BrickCacheArgs};
 use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::device_class;
 use crate::home::read_key;
@@ -46,6 +47,9 @@ Examples:
   nbdkit --filter=limit file /dev/sdb limit=1               on 10.0.0.9, for the next one:
   shoal brick --disk nbd://10.0.0.9/sdb --format --id 5 --node 9 --listen 10.0.0.2:7413 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
+  shoal brick --disk /dev/sdb --cache /dev/nvme0n1p3 --format-cache --node 2 --listen 10.0.0.2:7411 \\
+     --meta 10.0.0.1:7400 --key-file /etc/shoal/key         reads go through a faster disk; the next time without
+                                                            --format-cache
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good"
 )]
 pub(crate) struct BrickArgs {
@@ -87,6 +91,8 @@ pub(crate) struct BrickArgs {
     /// Threads: one has the disk; the others, if any, have the connections, so that a fast disk can use more cores
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
+    #[command(flatten)]
+    cache: BrickCacheArgs,
     #[command(flatten)]
     daemon: DaemonArgs,
 }
@@ -146,8 +152,13 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             advertise: args.advertise.clone(),
             threads: args.threads.into(),
         };
-        let brick =
-            Brick::start(world.clone(), disk, options).await.map_err(|e| explain_start(e, args, path))?;
+        let (cache, is_made) = args.cache.open(&world, superblock.cluster).await?;
+        let brick = Brick::start(world.clone(), disk, cache, options).await.map_err(|error| {
+            if is_made && matches!(error, BrickError::Cache(_)) {
+                args.cache.remove_made();
+            }
+            explain_start(error, args, path)
+        })?;
         let (id, cluster) = (superblock.brick, superblock.cluster);
         tracing::info!("brick {id} of cluster {cluster}: {path} {LISTENING}{}", brick.address());
         brick.run().await.map_err(|e| explain(e, path))
@@ -210,6 +221,7 @@ fn explain_start(error: BrickError, args: &BrickArgs, path: &str) -> anyhow::Err
         BrickError::Disk(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             daemon::explain_listen(&error, args.listen())
         }
+        BrickError::Cache(error) => cache_file::explain_brick_cache(error),
         other => explain(other, path),
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use types::BrickId;
 use types::messages::LongTurn;
-use types::messages::brick::BrickReport;
+use types::messages::brick::{BrickReport, CacheReport};
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig};
 
 use crate::gate::gates_of;
@@ -119,6 +119,10 @@ fn words(
         longest_turn(&report.turns),
         table(&rows),
     );
+    for (info, answer) in bricks {
+        let cache = answer.as_ref().and_then(|answer| answer.cache.as_ref());
+        text += &cache.map_or(String::new(), |cache| format!("\n{}", cache_line(info.id, cache)));
+    }
     let colours = std::io::stdout().is_terminal();
     if progress.slots > 0 {
         text += &format!("\n  {}\n", progress.line());
@@ -190,9 +194,35 @@ fn memory(used: u64, budget: u64) -> String {
     format!("{} of {}", Size(used), Size(budget))
 }
 
+/// What the cache of a brick is worth.
+fn cache_line(brick: BrickId, cache: &CacheReport) -> String {
+    let reads = cache.hit_bytes + cache.missed_bytes;
+    let found = match reads {
+        0 => "nothing was read yet".to_owned(),
+        _ => format!("{} % of the bytes that were read came from it", cache.hit_bytes * 100 / reads),
+    };
+    let state = match (&*cache.state, &cache.reason) {
+        ("on", _) => String::new(),
+        (state, reason) => format!(", {state}: {}", reason.as_deref().unwrap_or("no reason is known")),
+    };
+    let (used, most) = (Size(cache.bytes), Size(cache.bytes_most));
+    format!("cache of {brick}: {used} of {most}, {found}{state}\n")
+}
+
 /// The longest turn of a process in the last hour, and its task.
 fn longest_turn(turns: &[LongTurn]) -> String {
     turns.first().map_or("< 1 ms".into(), |turn| format!("{} ms, {}", turn.wall_us / 1000, turn.task))
+}
+
+fn cache_document(cache: &CacheReport) -> Value {
+    json!({
+        "state": cache.state, "reason": cache.reason,
+        "bytes_most": cache.bytes_most, "bytes": cache.bytes,
+        "hits": cache.hits, "hit_bytes": cache.hit_bytes,
+        "misses": cache.misses, "missed_bytes": cache.missed_bytes,
+        "damaged": cache.damaged,
+        "filled_bytes": cache.filled_bytes, "skipped_bytes": cache.skipped_bytes,
+    })
 }
 
 fn turns(turns: &[LongTurn]) -> Value {
@@ -222,6 +252,7 @@ fn document(
                 "groups": roles.get(&info.id).map_or(0, |roles| roles.groups),
             });
             if let Some(a) = answer {
+                value["cache"] = a.cache.as_ref().map(cache_document).into();
                 value["pid"] = a.pid.into();
                 value["disk"] = a.disk.clone().into();
                 value["units"] = a.units.into();

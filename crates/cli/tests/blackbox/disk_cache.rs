@@ -85,7 +85,7 @@ fn the_next_mount_reads_from_the_cache_and_nothing_old_or_damaged() {
 
     // Another mount may not have the same directory; this one goes on.
     let (_, ran) = fixture.try_mount("other", &["--cache-dir", text(&cache), "--cache", "64M"]);
-    ran.refused(&["is in use by another mount", "every mount needs its own"]);
+    ran.refused(&["is in use by another process", "every mount needs its own"]);
 
     // The next mount: nothing comes from bricks.
     fixture.umount(&mount);
@@ -155,7 +155,7 @@ fn a_cache_directory_that_cannot_be_used_is_refused() {
     refused(&["--cache-dir", at, "--cache", "1M"], &["too small: the least is 64 MiB"]);
     refused(&["--cache-dir", at, "--cache", "x"], &["is not a size"]);
     refused(&["--cache-dir", at, "--cache", "900T"], &["there is no room for a cache of 900 TiB"]);
-    refused(&["--cache-dir", at, "--cache", "1G", "--memory", "1M"], &["MiB of the mount's memory"]);
+    refused(&["--cache-dir", at, "--cache", "1G", "--memory", "1M"], &["MiB of the process's memory"]);
     refused(&["--cache-dir", "/nowhere/at/all"], &["/nowhere/at/all cannot be used", "mkdir -p"]);
     let file = fixture.path("file");
     fs::write(&file, "x").expect("a file");

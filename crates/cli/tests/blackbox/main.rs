@@ -31,12 +31,14 @@
 //! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
 //! | `xray.rs` | what each layer of a mount reads and writes |
 //! | `disk_cache.rs` | the cache of a mount on a local disk |
+//! | `brick_cache.rs` | the cache of a brick on a faster disk |
 //! | `why.rs` | what slow requests have waited for; what gates tell of themselves |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
 //! | `demo.rs` | the demo |
 
+mod brick_cache;
 mod damage;
 mod demo;
 mod disk_cache;

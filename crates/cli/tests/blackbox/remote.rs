@@ -22,7 +22,7 @@ const PIECES: u64 = 64;
 const PIECE: usize = 48 << 10;
 
 /// A cluster of daemons by hand, on disks that are lent.
-struct Cluster<'a> {
+pub(crate) struct Cluster<'a> {
     fixture: &'a Fixture,
     meta: String,
     key: PathBuf,
@@ -42,7 +42,7 @@ fn port(n: u16) -> u16 {
 }
 
 impl<'a> Cluster<'a> {
-    fn new(fixture: &'a Fixture) -> Cluster<'a> {
+    pub(crate) fn new(fixture: &'a Fixture) -> Cluster<'a> {
         let dir = fixture.path("meta");
         fixture.must(&["cluster", "init", "--dir", text(&dir)]);
         let (meta, key) = (format!("127.0.0.1:{}", port(0)), dir.join("key"));
@@ -56,7 +56,7 @@ impl<'a> Cluster<'a> {
         [args, &["--meta", &self.meta, "--key-file", text(&self.key)]].concat()
     }
 
-    fn run(&self, args: &[&str]) -> CommandOutput {
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutput {
         self.fixture.shoal(&self.to(args))
     }
 
@@ -67,11 +67,15 @@ impl<'a> Cluster<'a> {
 
     /// Starts brick `n` on a disk, formatted first if `new`.
     fn brick(&self, n: u16, disk: &str, new: bool) -> u32 {
-        let (mut args, id) = (Cluster::brick_args(disk, n), n.to_string());
-        if new {
-            args.extend(["--format", "--id", &id].map(str::to_owned));
-        }
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let id = n.to_string();
+        let more = ["--format", "--id", &id];
+        self.brick_with(n, disk, if new { &more } else { &[] })
+    }
+
+    /// Starts brick `n` on a disk, with more options.
+    pub(crate) fn brick_with(&self, n: u16, disk: &str, more: &[&str]) -> u32 {
+        let args = Cluster::brick_args(disk, n);
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
         self.fixture.daemon(&format!("brick{n}"), &self.to(&args))
     }
 
@@ -83,13 +87,13 @@ impl<'a> Cluster<'a> {
         ran.refused(words);
     }
 
-    fn find(&self, brick: &str) -> Value {
+    pub(crate) fn find(&self, brick: &str) -> Value {
         let status = self.run(&["status", "--json"]).json();
         let bricks = status["bricks"].as_array().cloned().unwrap_or_default();
         bricks.into_iter().find(|b| b["id"] == brick).unwrap_or_default()
     }
 
-    fn wait_until(&self, brick: &str, state: &str) {
+    pub(crate) fn wait_until(&self, brick: &str, state: &str) {
         let found = wait_for(SOON, || self.find(brick)["state"] == state);
         assert!(found, "{brick} is {}, not {state}", self.find(brick));
     }
@@ -99,7 +103,7 @@ impl<'a> Cluster<'a> {
         assert!(wait_for(SOON, level), "{}", self.run(&["status"]).stdout);
     }
 
-    fn mount(&self, name: &str) -> PathBuf {
+    pub(crate) fn mount(&self, name: &str) -> PathBuf {
         let (dir, log) = (self.fixture.path(name), self.fixture.path(&format!("{name}.log")));
         fs::create_dir_all(&dir).expect("a directory");
         let ran = self.run(&["mount", "main", text(&dir), "--log", text(&log)]);
@@ -115,10 +119,10 @@ impl<'a> Cluster<'a> {
 }
 
 /// Somebody's disk, lent.
-struct Lender<'a> {
+pub(crate) struct Lender<'a> {
     fixture: &'a Fixture,
     name: String,
-    url: String,
+    pub(crate) url: String,
     words: Vec<String>,
 }
 
@@ -135,7 +139,7 @@ impl<'a> Lender<'a> {
     }
 
     /// Starts the server; it listens when this returns.
-    fn start(&self) -> i32 {
+    pub(crate) fn start(&self) -> i32 {
         // The socket of one that was killed is in the way of the next.
         let socket = self.fixture.path(&format!("{}.sock", self.name));
         let _ = fs::remove_file(&socket);
@@ -152,7 +156,7 @@ impl<'a> Lender<'a> {
 }
 
 /// nbdkit at a TCP port; one client at a time.
-fn nbdkit<'a>(fixture: &'a Fixture, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
+pub(crate) fn nbdkit<'a>(fixture: &'a Fixture, name: &str, n: u16, more: &[&str]) -> Lender<'a> {
     let (port, file) =
         (port(n).to_string(), format!("file={}", text(&fixture.path(&format!("{name}.disk")))));
     let words = ["nbdkit", "--foreground", "--ipaddr", "127.0.0.1", "--port", &port, "--filter=limit"];

@@ -6,21 +6,25 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cache::CacheFile;
 use client::{Encode, Mount, MountOptions, Session};
 use meta::{Engine, MetaOptions, Service};
 use store::{Brick, BrickOptions, FormatOptions};
 use types::messages::cluster::{BrickClass, ClusterMap, MapFetch, TierSpec, VolumeCreate};
 use types::messages::session::Role;
 use types::wire::Key;
-use types::{BrickId, Buf, ClusterId, Epoch, Geometry, MapVersion, NodeId, Refusal};
+use types::{BrickId, Buf, BufMut, ClusterId, Epoch, Geometry, MapVersion, NodeId, Refusal};
 use world::sim::{SimOptions, Simulation};
 use world::{CallError, Identity, Peers, World};
 
 /// The name of the one volume.
 pub(crate) const VOLUME: &str = "sea";
-/// The disk of a mount's cache, and its bytes.
+/// The disk of a cache, and its bytes: of a mount, and of a brick.
 const CACHE: &str = "cache";
 const CACHE_BYTES: u64 = 4 << 20;
+const BRICK_CACHE_BYTES: u64 = 1 << 20;
+/// Least memory budget of a brick with a cache.
+const CACHE_MEMORY_MIN: u64 = 1 << 20;
 const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 
 /// The machines, and what outlives their processes.
@@ -99,6 +103,7 @@ impl Cluster {
         let (on, memory_budget, ended) = (world.clone(), self.brick_memory, self.ended.clone());
         world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
+            let cache = brick_cache(&on, memory_budget).await;
             let options = BrickOptions {
                 brick: BrickId(brick),
                 node: NodeId(brick),
@@ -110,7 +115,7 @@ impl Cluster {
                 threads: 1,
                 class: BrickClass::Ssd,
             };
-            let ran = match Brick::start(on.clone(), disk, options).await {
+            let ran = match Brick::start(on.clone(), disk, cache, options).await {
                 Ok(started) => started.run().await,
                 Err(error) => Err(error),
             };
@@ -205,6 +210,23 @@ async fn cache_disk(world: &World) -> Option<String> {
     }
     drop(world.create_disk(CACHE, CACHE_BYTES).await);
     Some(CACHE.to_owned())
+}
+
+/// A cache for a brick that has memory for it, at every other start. What earlier lives have left there may be damaged.
+async fn brick_cache(world: &World, memory: u64) -> Option<CacheFile> {
+    if memory < CACHE_MEMORY_MIN || world.random().is_multiple_of(2) {
+        return None;
+    }
+    drop(world.create_disk(CACHE, BRICK_CACHE_BYTES).await);
+    if world.random().is_multiple_of(4) {
+        let disk = world.open_disk(CACHE).await.expect("the disk is there");
+        let at = world.random() % (BRICK_CACHE_BYTES - 8192);
+        let mut noise = BufMut::zeroed(8192);
+        world.random_bytes(&mut noise);
+        // The header stays, or there would be no cache.
+        drop(disk.write(at.max(4096), vec![noise.freeze()]).await);
+    }
+    Some(CacheFile::open(world, CACHE).await.expect("there is a cache"))
 }
 
 impl Client {

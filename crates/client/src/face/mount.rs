@@ -11,6 +11,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use cache::{CacheFile, DiskCache, DiskCacheReport};
 use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClientLeave, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
@@ -36,7 +37,6 @@ use crate::state::pattern::RecentBlocks;
 use crate::state::slow_requests::SlowRequest;
 use crate::state::tunings::{TuningReport, Tunings};
 use crate::translators::MakeTranslator;
-use crate::translators::disk_cache::shared::{CacheFile, DiskCache, DiskCacheReport};
 use crate::translators::read_ahead::AheadQueue;
 use crate::unstable::Unstable;
 
@@ -90,7 +90,7 @@ impl Mount {
         let (meta, volume) = (options.meta.clone(), options.volume.clone());
         let wrong = |error| MountError::of(error, &meta, &volume);
         // Its disk may be slow, so before the lease begins, which nobody renews yet.
-        let disk_cache = match options.disk_cache.clone() {
+        let for_volume = match options.disk_cache.clone() {
             Some(path) => {
                 let file = CacheFile::open(world, &path).await?;
                 let map = map_of(&peers, &meta, None).await.map_err(wrong)?;
@@ -98,7 +98,8 @@ impl Mount {
                 let view = id.and_then(|id| MapView::new(map, id));
                 let (id, view) = id.zip(view).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
                 let room = budgets(&options, &view).1 / 2;
-                Some(Arc::new(file.load(world, peers.cluster(), id, room).await?))
+                let cache = file.load(world, peers.cluster(), room).await?;
+                Some((id, Arc::new(cache)))
             }
             None => None,
         };
@@ -123,13 +124,14 @@ impl Mount {
         let view =
             MapView::new(map, joined.volume).ok_or_else(|| MountError::UnknownVolume(volume.clone()))?;
         options.identity.cluster = peers.cluster();
-        if disk_cache.as_ref().is_some_and(|cache| cache.volume() != joined.volume) {
+        if for_volume.as_ref().is_some_and(|(id, _)| *id != joined.volume) {
             // It was deleted, and another one made with its name.
             let leave = ClientLeave { client: joined.client };
             // If the service does not hear of it, the lease runs out.
             let _ = peers.call_within(JOIN_US, &meta, Epoch::default(), &leave, Buf::empty()).await;
             return Err(MountError::UnknownVolume(volume));
         }
+        let disk_cache = for_volume.map(|(_, cache)| cache);
         let (budget, rest) = budgets(&options, &view);
         let rest = rest.saturating_sub(disk_cache.as_ref().map_or(0, |cache| cache.memory()));
         let (cache_usual, ahead) =

@@ -82,9 +82,9 @@ impl Session {
             most: mount.cache_most,
         }));
         layers.push(Rc::new(ReadAhead { link: link.clone(), shared: mount.ahead.clone() }));
-        let cache = mount.disk_cache.clone();
-        layers
-            .extend(cache.map(|cache| Rc::new(DiskCacheUse::new(link.clone(), cache)) as Rc<dyn Translator>));
+        if let Some(cache) = mount.disk_cache.clone() {
+            layers.push(Rc::new(DiskCacheUse::new(link.clone(), mount.routes.volume, cache)));
+        }
         let stack = Rc::new(Stack::new(
             layers,
             write_behind.clone(),

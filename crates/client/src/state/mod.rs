@@ -3,10 +3,10 @@
 
 pub(crate) mod ahead;
 pub(crate) mod atime;
+pub(crate) mod chunk_key;
 pub(crate) mod coders;
 pub(crate) mod content_version;
 pub(crate) mod counters;
-pub(crate) mod disk_cache;
 pub(crate) mod gather;
 pub(crate) mod layer_counts;
 mod lock;

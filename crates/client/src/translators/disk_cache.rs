@@ -5,46 +5,36 @@
 //! of a file that this mount has open for writing.
 //!
 //! ```text
-//!   read -- version? (state/content_version.rs) -- index: which blocks are there --+-- disk: checked --> reader
-//!                                                                                  `-- below ---------> reader
-//!                                                                                         `-- queue, if there is room
-//!   background:  queue --> cell of the chunk --> index --> table, every few seconds       (shared.rs)
+//!   read -- version? (state/content_version.rs) -- the cache (crates/cache) --+-- found ---------> reader
+//!                                                                             `-- below ---------> reader
+//!                                                                                    `-- queue, if there is room
 //! ```
-//!
-//! A reader waits for this disk only to read what is there, and not for long. Nothing is ever synced: what a crash leaves
-//! is checked when it is read.
-
-pub(crate) mod shared;
 
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cache::{BLOCK, CHUNK, DiskCache, Fill, Key, STRIDE, Wanted};
 use futures_util::future::{LocalBoxFuture, join_all};
-use types::{Buf, BufMut};
+use types::{Buf, BufMut, VolumeId};
 use world::Disk;
 
 use crate::error::ClientError;
 use crate::routes::link::Link;
+use crate::state::chunk_key::ChunkKey;
 use crate::state::content_version::ContentVersion;
-use crate::state::disk_cache::format::{BLOCK, BLOCKS, CHUNK, STRIDE, decode};
-use crate::state::disk_cache::key::ChunkKey;
 use crate::state::open_file::OpenFile;
 use crate::state::settings::DiskCaching;
 use crate::translators::{Answer, Below, Read, Translator};
 
-use self::shared::{DiskCache, Fill};
-
-/// How long the disk may take for a read before the cache is given up, in microseconds. The bricks are asked then.
-const READ_US: u64 = 2_000_000;
-
 /// The cache, as one thread uses it.
 pub(crate) struct DiskCacheUse {
-    pub(crate) link: Rc<Link>,
-    pub(crate) shared: Arc<DiskCache>,
+    link: Rc<Link>,
+    volume: VolumeId,
+    shared: Arc<DiskCache>,
     /// `None` if this thread cannot use the disk.
-    pub(crate) disk: OnceCell<Option<Disk>>,
+    disk: OnceCell<Option<Disk>>,
 }
 
 /// What vouches for the bytes of a read.
@@ -57,19 +47,18 @@ struct Vouched {
 
 /// The part of a read in one chunk.
 struct Part {
-    key: ChunkKey,
     /// In the file.
     range: Range<u64>,
-    /// The blocks of the chunk that it touches.
-    blocks: Range<usize>,
-    /// Where the chunk is, if all of these blocks are there.
-    cell: Option<u32>,
+    /// Where the chunk begins in the file.
+    chunk: u64,
+    /// The blocks that the range touches.
+    wanted: Wanted,
 }
 
 impl DiskCacheUse {
     /// For one thread.
-    pub(crate) fn new(link: Rc<Link>, shared: Arc<DiskCache>) -> DiskCacheUse {
-        DiskCacheUse { link, shared, disk: OnceCell::new() }
+    pub(crate) fn new(link: Rc<Link>, volume: VolumeId, shared: Arc<DiskCache>) -> DiskCacheUse {
+        DiskCacheUse { link, volume, shared, disk: OnceCell::new() }
     }
 
     async fn read_cached(
@@ -87,10 +76,10 @@ impl DiskCacheUse {
         let Some((vouched, disk)) = vouched.zip(self.disk()).filter(|_| !range.is_empty()) else {
             return below.read(read).await;
         };
-        let parts = self.find(read.file, vouched, &range);
+        let parts = self.parts(read.file, vouched, &range);
         let found = self.read_parts(disk, &parts).await;
         let mut fetched = Vec::new();
-        for run in missing(&parts, &found) {
+        for run in missing(&parts, &found, vouched.version.size) {
             let (offset, len) = (run.start, (run.end - run.start) as usize);
             fetched.push((run, below.read(Read { offset, len, ..read })));
         }
@@ -125,22 +114,20 @@ impl DiskCacheUse {
         self.disk.get_or_init(open).as_ref()
     }
 
-    /// The parts of a range, and what is there of them.
-    fn find(&self, file: &OpenFile, vouched: Vouched, range: &Range<u64>) -> Vec<Part> {
-        let index = self.shared.index();
-        let part = |chunk: u64| {
-            let (start, first) = (chunk * CHUNK, range.start.max(chunk * CHUNK));
-            let range = first..range.end.min(start + CHUNK);
-            let blocks =
-                (range.start - start) as usize / BLOCK..((range.end - start) as usize).div_ceil(BLOCK);
-            let key =
-                ChunkKey { volume: self.shared.volume(), inode: file.inode, version: vouched.version, chunk };
-            let wanted = bits(&blocks);
-            let cell =
-                index.find(key.print()).filter(|(_, has)| has & wanted == wanted).map(|(cell, _)| cell);
-            Part { key, range, blocks, cell }
+    fn parts(&self, file: &OpenFile, vouched: Vouched, range: &Range<u64>) -> Vec<Part> {
+        let part = |number: u64| {
+            let chunk = number * CHUNK;
+            let range = range.start.max(chunk)..range.end.min(chunk + CHUNK);
+            let end = (range.end - chunk) as usize;
+            let blocks = (range.start - chunk) as usize / BLOCK..end.div_ceil(BLOCK);
+            let key = self.key(file, vouched, number);
+            Part { range, chunk, wanted: Wanted { key, blocks, end } }
         };
         (range.start / CHUNK..range.end.div_ceil(CHUNK)).map(part).collect()
+    }
+
+    fn key(&self, file: &OpenFile, vouched: Vouched, chunk: u64) -> Key {
+        ChunkKey { volume: self.volume, inode: file.inode, version: vouched.version, chunk }.to_key()
     }
 
     /// The blocks of the parts that are there, as they are on the disk, checked.
@@ -152,38 +139,13 @@ impl DiskCacheUse {
     }
 
     async fn read_part(&self, disk: &Disk, part: &Part) -> Option<Buf> {
+        let found = self.shared.read(&self.link.world, disk, &part.wanted).await;
         let len = (part.range.end - part.range.start) as usize;
-        let Some(cell) = part.cell else {
-            self.shared.missed(len);
-            return None;
-        };
-        let (offset, bytes) = (self.shared.places.block(cell, part.blocks.start), part.blocks.len() * STRIDE);
-        let turn = self.shared.reading.acquire().await;
-        let answer = self.link.world.timeout(READ_US, disk.read(offset, bytes)).await;
-        drop(turn);
-        let read = match answer {
-            Some(Ok(read)) => read,
-            failed => {
-                self.shared.fail(&failed.map_or_else(
-                    || shared::too_slow("read", READ_US),
-                    |read| read.err().unwrap_or_else(|| std::io::ErrorKind::Other.into()),
-                ));
-                self.shared.missed(len);
-                return None;
-            }
-        };
-        // Each block must be the right one, and have all of the bytes that the reader wants of it.
-        let end = (part.range.end - part.key.chunk * CHUNK) as usize;
-        let is_whole = part.blocks.clone().zip(read.chunks(STRIDE)).all(|(block, bytes)| {
-            decode(part.key, block, bytes).is_some_and(|data| data.len() >= (end - block * BLOCK).min(BLOCK))
-        });
-        if !is_whole {
-            self.shared.is_damaged(part.key.print(), cell);
-            self.shared.missed(len);
-            return None;
+        match found {
+            Some(_) => self.shared.hit(len),
+            None => self.shared.missed(len),
         }
-        self.shared.hit(len);
-        Some(read)
+        found
     }
 
     /// Whether bytes that this request has fetched may be added.
@@ -208,8 +170,7 @@ impl DiskCacheUse {
         while at < run.end {
             let chunk = at / CHUNK;
             let end = run.end.min((chunk + 1) * CHUNK);
-            let key =
-                ChunkKey { volume: self.shared.volume(), inode: file.inode, version: vouched.version, chunk };
+            let key = self.key(file, vouched, chunk);
             let part = bytes.slice((at - run.start) as usize..(end - run.start) as usize);
             self.shared.queue(Fill { key, first: (at - chunk * CHUNK) as usize / BLOCK, bytes: part });
             at = end;
@@ -234,18 +195,13 @@ impl Translator for DiskCacheUse {
     }
 }
 
-/// A bit for each of these blocks.
-pub(super) fn bits(blocks: &Range<usize>) -> u16 {
-    blocks.clone().fold(0, |bits, block| bits | 1 << block)
-}
-
-/// What must be fetched for the parts that were not found: whole blocks, but nothing beyond the end of the file. Every
-/// part but the first one begins with a chunk, so these join.
-fn missing(parts: &[Part], found: &[Option<Buf>]) -> Vec<Range<u64>> {
+/// What must be fetched for the parts that were not found: whole blocks, but nothing beyond the end of the file, which has
+/// `size` bytes. Every part but the first one begins with a chunk, so these join.
+fn missing(parts: &[Part], found: &[Option<Buf>], size: u64) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for (part, _) in parts.iter().zip(found).filter(|(_, found)| found.is_none()) {
-        let start = part.key.chunk * CHUNK + (part.blocks.start * BLOCK) as u64;
-        let end = (part.key.chunk * CHUNK + (part.blocks.end * BLOCK) as u64).min(part.key.version.size);
+        let start = part.chunk + (part.wanted.blocks.start * BLOCK) as u64;
+        let end = (part.chunk + (part.wanted.blocks.end * BLOCK) as u64).min(size);
         match runs.last_mut() {
             Some(run) if run.end == start => run.end = end,
             _ => runs.push(start..end),
@@ -262,9 +218,8 @@ fn join(range: &Range<u64>, parts: &[Part], found: &[Option<Buf>], fetched: &[(R
     let mut out = BufMut::dirty((range.end - range.start) as usize);
     for (part, read) in parts.iter().zip(found) {
         let Some(read) = read else { continue };
-        let chunk = part.key.chunk * CHUNK;
-        for (block, bytes) in part.blocks.clone().zip(read.chunks(STRIDE)) {
-            let start = chunk + (block * BLOCK) as u64;
+        for (block, bytes) in part.wanted.blocks.clone().zip(read.chunks(STRIDE)) {
+            let start = part.chunk + (block * BLOCK) as u64;
             let (from, to) = (part.range.start.max(start), part.range.end.min(start + BLOCK as u64));
             let target = (from - range.start) as usize..(to - range.start) as usize;
             out[target].copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
@@ -277,5 +232,3 @@ fn join(range: &Range<u64>, parts: &[Part], found: &[Option<Buf>], fetched: &[(R
     }
     out.freeze()
 }
-
-const _: () = assert!(BLOCKS <= u16::BITS as usize, "a bit for each block");

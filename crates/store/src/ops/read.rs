@@ -13,6 +13,7 @@ use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, ReadBase, ReadUnit, UnitBytes};
 use types::{Buf, BufMut, Epoch, GroupId, Refusal, Seq, StripeKey};
 
+use crate::read_cache::BaseName;
 use crate::server::{Server, count};
 use crate::slot::{OverlayPiece, ReadPlan, coalesce};
 
@@ -27,6 +28,8 @@ pub(crate) struct UnitRead {
     pub(crate) identity: Option<Seq>,
     /// Operations known to be decided.
     pub(crate) decided: Vec<Seq>,
+    /// Whether blocks may come from the cache: not where damage on the disk is to be found.
+    pub(crate) may_use_cache: bool,
 }
 
 impl Server {
@@ -47,6 +50,7 @@ impl Server {
                     range: checked_range(read.offset, read.len)?,
                     identity: None,
                     decided: Vec::new(),
+                    may_use_cache: true,
                 },
             )
             .await?;
@@ -76,7 +80,8 @@ impl Server {
         let range = checked_range(read.offset, read.len)?;
         let ReadBase { group, key, slot, identity, upto, decided, .. } = read;
         self.apply_decisions(&[GroupDecision { group, epoch, upto }]).await?;
-        self.unit(epoch, &UnitRead { group, key, slot, range, identity, decided }).await
+        let read = UnitRead { group, key, slot, range, identity, decided, may_use_cache: false };
+        self.unit(epoch, &read).await
     }
 
     /// Reads a range of this brick's unit. The payload ends where only zeros follow.
@@ -98,7 +103,7 @@ impl Server {
                     hit(CodeProbe::ReadPending);
                 }
             })?;
-            let fetched = self.fetch(&plan, &read.range).await;
+            let fetched = self.fetch(&plan, read).await;
             self.check_served(read.group, epoch)?;
             // During the read the base may have been replaced and its blocks reused: then read again.
             let still = self.slot.borrow().plan_read(
@@ -146,8 +151,16 @@ impl Server {
     }
 
     /// Fetches the bytes of a plan: blocks of the base, each one checked, with the overlays over them.
-    async fn fetch(&self, plan: &ReadPlan, range: &Range<usize>) -> Result<Buf, Refusal> {
-        let base = self.fetch_blocks(&plan.blocks.1).await?;
+    async fn fetch(&self, plan: &ReadPlan, read: &UnitRead) -> Result<Buf, Refusal> {
+        let (first, blocks) = &plan.blocks;
+        let base = if read.may_use_cache {
+            let volume = read.group.volume;
+            let name = BaseName { volume, slot: read.slot, key: read.key, identity: plan.identity };
+            self.fetch_through_cache(&name, *first as usize, blocks).await?
+        } else {
+            self.fetch_blocks(blocks).await?
+        };
+        let range = &read.range;
         let skip = range.start % BLOCK;
         let have = base.len().saturating_sub(skip).min(range.len());
         if plan.overlays.is_empty() {

@@ -2,6 +2,7 @@
 
 use types::messages::brick::BrickReport;
 
+use crate::read_cache::ReadCache;
 use crate::server::Server;
 
 impl Server {
@@ -33,6 +34,7 @@ impl Server {
             turns: self.world.longest_turns(),
             asked: self.asked.get(),
             device: self.disk.counts(),
+            cache: self.cache.as_ref().map(ReadCache::report),
         }
     }
 }

@@ -136,6 +136,7 @@ impl<'a> Stripe<'a> {
             let upto = server.primary.borrow().decided(self.id);
             server.apply_decisions(&[GroupDecision { group: self.id, epoch: self.epoch, upto }]).await?;
             let read = UnitRead {
+                may_use_cache: false,
                 group: self.id,
                 key: self.key,
                 slot: slot as u8,

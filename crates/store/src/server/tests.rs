@@ -1,6 +1,7 @@
 //! One real brick on a simulated disk, with an arbiter that knows only this brick, and one client: what the tests below
 //! share.
 
+mod cached;
 mod cluster;
 mod crash;
 mod crash_points;
@@ -23,6 +24,7 @@ mod unknown;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use cache::CacheFile;
 use types::limits::BLOCK;
 use types::messages::brick::{BrickReport, BrickStatus, Purge, ReadStripe, ReadUnit, Span, Sync, Write};
 use types::messages::cluster::{
@@ -138,11 +140,21 @@ impl Bench {
 
     /// Starts the brick, which must recover.
     fn start_brick(&self) {
+        self.start_brick_with(None);
+    }
+
+    /// The same, with a cache, and with memory for four chunks that wait to be added.
+    fn start_brick_with(&self, cache: Option<&'static str>) {
         let world = self.sim.node("brick");
-        let (options, on) = (self.options(), world.clone());
+        let (mut options, on) = (self.options(), world.clone());
+        options.memory_budget = if cache.is_some() { 8 << 20 } else { options.memory_budget };
         world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
-            let brick = Brick::start(on, disk, options).await.expect("a brick recovers");
+            let cache = match cache {
+                Some(path) => Some(CacheFile::open(&on, path).await.expect("a cache")),
+                None => None,
+            };
+            let brick = Brick::start(on, disk, cache, options).await.expect("a brick recovers");
             if let Err(error) = brick.run().await {
                 tracing::warn!(%error, "the brick has ended");
             }

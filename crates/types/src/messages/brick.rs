@@ -515,7 +515,35 @@ records! {
         asked: AskedCounts,
         /// What its device has done since the start.
         device: DeviceCounts,
+        /// The cache of its device, if it has one.
+        cache: Option<CacheReport>,
     };
+    /// The cache of a brick's device on a faster one, and what it has done since the start.
+    #[derive(Default)]
+    part CacheReport {
+        /// `on`, `full` if nothing can be added any more, or `off` if its disk has failed.
+        state: String,
+        /// Why it is not on.
+        reason: Option<String>,
+        /// Bytes of units that fit.
+        bytes_most: u64,
+        /// Bytes of its cells in use. A cell may have a part of its bytes only.
+        bytes: u64,
+        /// Parts of clients' reads, of at most 64 KiB each, that came from it.
+        hits: u64,
+        /// Their bytes.
+        hit_bytes: u64,
+        /// Parts of clients' reads that came from the device.
+        misses: u64,
+        /// Their bytes.
+        missed_bytes: u64,
+        /// Chunks of 64 KiB that were not what they should be, and were dropped.
+        damaged: u64,
+        /// Bytes that were added.
+        filled_bytes: u64,
+        /// Bytes that were not added, because the cache was busy.
+        skipped_bytes: u64,
+    }
     /// What clients have asked a brick for. Repeated requests count again, requests of other bricks do not.
     #[derive(Copy, Default)]
     part AskedCounts {

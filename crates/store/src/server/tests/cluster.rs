@@ -147,7 +147,7 @@ impl TestCluster {
         };
         world.spawn("test", async move {
             let disk = on.open_disk("disk").await.expect("the disk is there");
-            let here = Brick::start(on, disk, options).await.expect("a brick recovers");
+            let here = Brick::start(on, disk, None, options).await.expect("a brick recovers");
             servers.borrow_mut().insert(brick, here.server.clone());
             if let Err(error) = here.run().await {
                 tracing::warn!(%error, "a brick has ended");

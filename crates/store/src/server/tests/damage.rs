@@ -13,7 +13,7 @@ impl Bench {
         let world = self.sim.node("brick");
         let started = self.sim.block_on("brick", async {
             let disk = world.open_disk("disk").await?;
-            Brick::start(world.clone(), disk, self.options()).await.map(|_| ())
+            Brick::start(world.clone(), disk, None, self.options()).await.map(|_| ())
         });
         self.sim.kill("brick");
         started

@@ -85,7 +85,15 @@ fn held_damaged(rig: &Rig, data_start: u64) -> Vec<Seq> {
         let tail = promise(&server, rig.role, Epoch(2)).await;
         decide(&server, Epoch(2), &tail, &[]).await;
         let (slot, range) = (rig.role.slot(), 0..UNIT);
-        let read = UnitRead { group: GROUP, key: FIRST, slot, range, identity: None, decided: Vec::new() };
+        let read = UnitRead {
+            group: GROUP,
+            key: FIRST,
+            slot,
+            range,
+            identity: None,
+            decided: Vec::new(),
+            may_use_cache: false,
+        };
         let found = server.unit(Epoch(2), &read).await.map(drop);
         assert_eq!(found, Err(Refusal::Corrupt), "damaged, not absent");
         tail.held.iter().map(|op| op.seq).collect()

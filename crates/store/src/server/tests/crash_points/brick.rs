@@ -120,7 +120,7 @@ impl Rig {
             class: BrickClass::Ssd,
         };
         let Brick { server, .. } =
-            Brick::start(world.clone(), disk, options).await.expect("a brick recovers");
+            Brick::start(world.clone(), disk, None, options).await.expect("a brick recovers");
         server.lease_until.set(u64::MAX);
         *server.map.borrow_mut() = Rc::new(map(Epoch(1), self.role));
         world.spawn("test", server.clone().sync_journal());
@@ -225,7 +225,15 @@ pub(super) fn decided(epoch: Epoch, upto: Seq) -> GroupDecision {
 pub(super) async fn found(server: &Server, role: Role, epoch: Epoch, key: StripeKey) -> UnitContent {
     let mut content = UnitContent::empty(2 * UNIT);
     let range = 0..UNIT;
-    let read = UnitRead { group: GROUP, key, slot: role.slot(), range, identity: None, decided: Vec::new() };
+    let read = UnitRead {
+        group: GROUP,
+        key,
+        slot: role.slot(),
+        range,
+        identity: None,
+        decided: Vec::new(),
+        may_use_cache: false,
+    };
     let (answer, bytes) = server.unit(epoch, &read).await.expect("a decided unit can be read");
     let identity = answer.identity;
     let pieces = server.slot.borrow().overlays_over(key, &(0..2 * UNIT), identity);

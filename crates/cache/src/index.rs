@@ -1,5 +1,5 @@
 //! Which cell of a cache has which chunk, and which one goes when another needs its place. The order is that of the crate
-//! quick_cache, which resists scans, as for cached pages.
+//! quick_cache, which resists scans.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -8,7 +8,7 @@ use quick_cache::unsync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, UnitWeighter};
 use types::{Buf, BufMut};
 
-use crate::state::disk_cache::format::{BLOCK, RECORD, RECORDS};
+use crate::format::{BLOCK, RECORD, RECORDS};
 
 /// Cells that are always free, for the chunk that comes next.
 const SPARE: u32 = 4;

@@ -1,145 +1,30 @@
-//! What all threads of a mount share of its cache on a disk: its file, its index, the bytes that wait to be written, and
-//! whether it works.
+//! A cache in use, which the threads of a process may share: its index, the bytes that wait to be written, and whether it
+//! works.
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_lock::Semaphore;
-use types::{Buf, BufMut, ClusterId, VolumeId};
+use types::Buf;
 use world::{Disk, SharedDisk, World};
 
-use crate::error::CacheError;
-use crate::state::disk_cache::format::{BLOCK, CHUNK, Header, Places, encode};
-use crate::state::disk_cache::index::{CELL_MEMORY, Index};
-use crate::state::disk_cache::key::ChunkKey;
-use crate::state::lock;
-use crate::translators::disk_cache::bits;
+use crate::file::{Memory, too_slow};
+use crate::format::{BLOCK, BLOCKS, CHUNK, Places, STRIDE, bits, decode, encode};
+use crate::index::Index;
+use crate::key::Key;
 
 /// Most chunks that wait to be written.
 const QUEUE_MAX: usize = 256;
 /// Most reads of the disk in progress.
 const READS_MAX: usize = 32;
+/// How long the disk may take for a read before the cache is given up, in microseconds.
+const READ_US: u64 = 2_000_000;
 /// How long the disk may take for a write before the cache is given up, in microseconds.
-const WRITE_US: u64 = 10_000_000;
-/// Longest time until the table has what was added, in microseconds: what a mount that is killed forgets.
+pub(crate) const WRITE_US: u64 = 10_000_000;
+/// Longest time until the table has what was added, in microseconds: what a process that is killed forgets.
 const TABLE_US: u64 = 2_000_000;
-/// Bytes of the table that are read or written at once.
-const TABLE_PIECE: usize = 1 << 20;
-
-/// A cache file that is open and locked, before its mount has joined.
-pub(crate) struct CacheFile {
-    disk: Disk,
-    header: Header,
-    places: Places,
-}
-
-impl CacheFile {
-    /// Opens and locks it.
-    pub(crate) async fn open(world: &World, path: &str) -> Result<CacheFile, CacheError> {
-        let disk = world.open_disk_when_free(path).await.map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => CacheError::InUse(path.to_owned()),
-            _ => CacheError::Disk(error.to_string()),
-        })?;
-        let places = Places::for_len(disk.len()).ok_or_else(|| CacheError::TooSmall(path.to_owned()))?;
-        let header = Header::parse(&in_time(world, "read", disk.read(0, BLOCK)).await?);
-        if header == Header::Foreign {
-            return Err(CacheError::Foreign(path.to_owned()));
-        }
-        Ok(CacheFile { disk, header, places })
-    }
-
-    /// Loads what is in it, unless it belongs to another cluster. One of another size or format begins empty. It takes at
-    /// most `room` bytes of memory.
-    pub(crate) async fn load(
-        self,
-        world: &World,
-        cluster: ClusterId,
-        volume: VolumeId,
-        room: u64,
-    ) -> Result<DiskCache, CacheError> {
-        let CacheFile { disk, header, places } = self;
-        let cells = places.cells;
-        if let Header::Cache { cluster: theirs, .. } = header
-            && theirs != cluster
-        {
-            return Err(CacheError::OtherCluster { path: disk.name().to_owned(), theirs });
-        }
-        let needed = memory(cells, room);
-        if needed > room {
-            return Err(CacheError::Memory { needed, room });
-        }
-        let index = if header == (Header::Cache { cluster, cells }) {
-            let mut table = Vec::with_capacity(places.table_len());
-            while table.len() < places.table_len() {
-                let len = (places.table_len() - table.len()).min(TABLE_PIECE);
-                let read = disk.read((BLOCK + table.len()) as u64, len);
-                table.extend_from_slice(&in_time(world, "read", read).await?);
-            }
-            Index::load(cells, &table)
-        } else {
-            if header != Header::Empty {
-                tracing::info!(
-                    "the cache {} has another size or format than before: it begins empty",
-                    disk.name()
-                );
-            }
-            for at in (0..places.table_len()).step_by(TABLE_PIECE) {
-                let zeros = BufMut::zeroed((places.table_len() - at).min(TABLE_PIECE)).freeze();
-                in_time(world, "write", disk.write((BLOCK + at) as u64, vec![zeros])).await?;
-            }
-            in_time(world, "write", disk.write(0, vec![Header::of(cluster, cells)])).await?;
-            Index::new(cells)
-        };
-        let (fills, queue) = async_channel::bounded(QUEUE_MAX);
-        Ok(DiskCache {
-            path: disk.name().to_owned(),
-            places,
-            volume,
-            disk: disk.shared().map_err(broken)?,
-            index: Mutex::new(index),
-            fills,
-            queue,
-            queued: AtomicU64::new(0),
-            queued_most: fill_bytes_most(room),
-            memory: needed,
-            state: AtomicU8::new(ON),
-            reason: Mutex::default(),
-            counts: Counts::default(),
-            reading: Semaphore::new(READS_MAX),
-        })
-    }
-}
-
-/// A request to the disk before the mount uses it.
-async fn in_time<T>(
-    world: &World,
-    what: &str,
-    request: impl Future<Output = io::Result<T>>,
-) -> Result<T, CacheError> {
-    let done = world.timeout(WRITE_US, request).await;
-    done.unwrap_or_else(|| Err(too_slow(what, WRITE_US))).map_err(broken)
-}
-
-fn broken(error: io::Error) -> CacheError {
-    CacheError::Disk(error.to_string())
-}
-
-/// Most bytes that wait to be written, if the cache may take `room` bytes of memory.
-fn fill_bytes_most(room: u64) -> u64 {
-    (room / 8).clamp(CHUNK, 16 << 20)
-}
-
-/// Bytes of memory of a cache.
-fn memory(cells: u32, room: u64) -> u64 {
-    u64::from(cells) * CELL_MEMORY + fill_bytes_most(room)
-}
-
-/// The disk has not answered in time.
-pub(crate) fn too_slow(what: &str, us: u64) -> io::Error {
-    let text = format!("the disk has not completed a {what} within {} s", us / 1_000_000);
-    io::Error::new(io::ErrorKind::TimedOut, text)
-}
 
 const ON: u8 = 0;
 /// The disk is full: nothing is added any more.
@@ -158,18 +43,18 @@ struct Counts {
     skipped_bytes: AtomicU64,
 }
 
-/// What a cache on a disk has done since the mount began.
+/// What a cache has done since its process began.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct DiskCacheReport {
     /// `on`, `full` if nothing can be added any more, or `off` if its disk has failed.
     pub state: &'static str,
     /// Why it is not on.
     pub reason: Option<String>,
-    /// Bytes of files that fit, and bytes of the cells in use. A cell may have a part of its bytes only.
+    /// Bytes that fit, and bytes of the cells in use. A cell may have a part of its bytes only.
     pub bytes_most: u64,
     /// See above.
     pub bytes: u64,
-    /// Parts of reads in one chunk that came from it, and their bytes.
+    /// Parts of reads, each in one chunk, that came from it, and their bytes.
     pub hits: u64,
     /// See above.
     pub hit_bytes: u64,
@@ -185,19 +70,32 @@ pub struct DiskCacheReport {
     pub skipped_bytes: u64,
 }
 
-/// Bytes that wait to be written.
-pub(crate) struct Fill {
-    pub(crate) key: ChunkKey,
+/// Bytes to be added.
+pub struct Fill {
+    /// Their chunk.
+    pub key: Key,
     /// Their first block in the chunk.
-    pub(crate) first: usize,
-    pub(crate) bytes: Buf,
+    pub first: usize,
+    /// Whole blocks; the last one may be short.
+    pub bytes: Buf,
+}
+
+/// What is wanted of a chunk.
+#[derive(Clone)]
+pub struct Wanted {
+    /// The chunk.
+    pub key: Key,
+    /// Blocks of it.
+    pub blocks: Range<usize>,
+    /// Number of bytes from the start of the chunk up to the last one that is wanted: only the last block of a file is
+    /// short.
+    pub end: usize,
 }
 
 /// See the module.
-pub(crate) struct DiskCache {
+pub struct DiskCache {
     path: String,
-    pub(crate) places: Places,
-    volume: VolumeId,
+    places: Places,
     disk: SharedDisk,
     index: Mutex<Index>,
     fills: async_channel::Sender<Fill>,
@@ -208,45 +106,64 @@ pub(crate) struct DiskCache {
     state: AtomicU8,
     reason: Mutex<Option<String>>,
     counts: Counts,
-    /// Bounds the reads in progress, so that the time of one is not the length of this mount's own queue.
-    pub(super) reading: Semaphore,
+    /// Bounds the reads in progress, so that the time of one is not the length of the process's own queue.
+    reading: Semaphore,
 }
 
 impl DiskCache {
-    pub(crate) fn volume(&self) -> VolumeId {
-        self.volume
+    pub(crate) fn new(disk: &Disk, places: Places, index: Index, memory: Memory) -> io::Result<DiskCache> {
+        let (fills, queue) = async_channel::bounded(QUEUE_MAX);
+        Ok(DiskCache {
+            path: disk.name().to_owned(),
+            places,
+            disk: disk.shared()?,
+            index: Mutex::new(index),
+            fills,
+            queue,
+            queued: AtomicU64::new(0),
+            queued_most: memory.queue,
+            memory: memory.all(),
+            state: AtomicU8::new(ON),
+            reason: Mutex::default(),
+            counts: Counts::default(),
+            reading: Semaphore::new(READS_MAX),
+        })
     }
 
-    pub(crate) fn disk_for(&self, world: &World) -> io::Result<Disk> {
+    /// Its disk, for a thread.
+    ///
+    /// # Errors
+    /// As [`World::disk_of`].
+    pub fn disk_for(&self, world: &World) -> io::Result<Disk> {
         world.disk_of(&self.disk)
     }
 
-    pub(crate) fn index(&self) -> MutexGuard<'_, Index> {
+    fn index(&self) -> MutexGuard<'_, Index> {
         lock(&self.index)
     }
 
     /// Whether what is there may be used.
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.state.load(Ordering::Relaxed) != OFF
     }
 
-    /// Bytes of files that fit.
-    pub(crate) fn bytes_most(&self) -> u64 {
+    /// Bytes that fit.
+    pub fn bytes_most(&self) -> u64 {
         u64::from(self.places.cells) * CHUNK
     }
 
     /// Bytes of memory that it takes, at most.
-    pub(crate) fn memory(&self) -> u64 {
+    pub fn memory(&self) -> u64 {
         self.memory
     }
 
     /// Ends the background.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.fills.close();
     }
 
-    /// The disk has failed. If it is full, what is there stays in use; otherwise the cache is off until the next mount.
-    pub(crate) fn fail(&self, error: &io::Error) {
+    /// The disk has failed. If it is full, what is there stays in use; otherwise the cache is off until the next start.
+    pub fn fail(&self, error: &io::Error) {
         let state = if error.kind() == io::ErrorKind::StorageFull { FULL } else { OFF };
         if self.state.fetch_max(state, Ordering::Relaxed) >= state {
             return;
@@ -254,24 +171,65 @@ impl DiskCache {
         let path = &self.path;
         *lock(&self.reason) = Some(error.to_string());
         if state == FULL {
-            tracing::warn!(%error, "the disk of the cache {path} is full: nothing is added until the next mount");
+            tracing::warn!(%error, "the disk of the cache {path} is full: nothing is added until the next start");
         } else {
-            tracing::warn!(%error, "the cache {path} fails: it is off until the next mount, and bricks serve all reads");
+            tracing::warn!(%error, "the cache {path} fails: it is off until the next start, and reads go on without it");
         }
     }
 
-    pub(crate) fn hit(&self, bytes: usize) {
+    /// The blocks that are wanted, [`STRIDE`] bytes for each: first [`BLOCK`] bytes of the block, of which those of a
+    /// short one count as far as they are wanted. They are what was added under the key, which checksums have shown.
+    /// `None` if one of them is not there. Takes 2 s at most, and only once: then the cache is off.
+    pub async fn read(&self, world: &World, disk: &Disk, wanted: &Wanted) -> Option<Buf> {
+        let Wanted { key, blocks, end } = wanted;
+        let (print, bits) = (key.print(), bits(blocks));
+        let (cell, _) = self.index().find(print).filter(|(_, has)| has & bits == bits)?;
+        let turn = self.reading.acquire().await;
+        if !self.is_on() {
+            return None;
+        }
+        let (offset, len) = (self.places.block(cell, blocks.start), blocks.len() * STRIDE);
+        let answer = world.timeout(READ_US, disk.read(offset, len)).await;
+        drop(turn);
+        let read = match answer.unwrap_or_else(|| Err(too_slow("read", READ_US))) {
+            Ok(read) => read,
+            Err(error) => {
+                self.fail(&error);
+                return None;
+            }
+        };
+        let is_whole = blocks.clone().zip(read.chunks(STRIDE)).all(|(block, bytes)| {
+            decode(*key, block, bytes).is_some_and(|data| data.len() >= (end - block * BLOCK).min(BLOCK))
+        });
+        if !is_whole {
+            self.drop_damaged(print, cell);
+            return None;
+        }
+        Some(read)
+    }
+
+    /// So many bytes of one chunk came from the cache.
+    pub fn hit(&self, bytes: usize) {
         self.counts.hits.fetch_add(1, Ordering::Relaxed);
         self.counts.hit_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn missed(&self, bytes: usize) {
+    /// So many bytes of one chunk did not come from the cache.
+    pub fn missed(&self, bytes: usize) {
         self.counts.misses.fetch_add(1, Ordering::Relaxed);
         self.counts.missed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The bytes of a chunk are not what they should be.
-    pub(crate) fn is_damaged(&self, print: u64, cell: u32) {
+    /// The owner has found that the bytes of a chunk are not what they should be.
+    pub fn is_wrong(&self, key: Key) {
+        let print = key.print();
+        let found = self.index().find(print);
+        if let Some((cell, _)) = found {
+            self.drop_damaged(print, cell);
+        }
+    }
+
+    fn drop_damaged(&self, print: u64, cell: u32) {
         // It may have left while its bytes were read, and the cell may be another's.
         if self.index().remove(print, cell) {
             self.counts.damaged.fetch_add(1, Ordering::Relaxed);
@@ -279,7 +237,7 @@ impl DiskCache {
     }
 
     /// Queues bytes to be written, a copy. They are skipped if too many wait.
-    pub(crate) fn queue(&self, fill: Fill) {
+    pub fn queue(&self, fill: Fill) {
         let len = fill.bytes.len() as u64;
         let has_room = self.queued.fetch_add(len, Ordering::Relaxed) + len <= self.queued_most;
         let is_queued = has_room && self.state.load(Ordering::Relaxed) == ON && {
@@ -292,8 +250,8 @@ impl DiskCache {
         }
     }
 
-    /// Writes what is queued, one chunk at a time, until the mount ends. Then the table; what is queued is dropped.
-    pub(crate) async fn serve(&self, world: &World) {
+    /// Writes what is queued, one chunk at a time, until the cache is closed. Then the table; what is queued is dropped.
+    pub async fn serve(&self, world: &World) {
         let disk = match self.disk_for(world) {
             Ok(disk) => disk,
             Err(error) => return self.fail(&error),
@@ -330,7 +288,7 @@ impl DiskCache {
             return;
         }
         let print = key.print();
-        let wanted = bits(&(first..first + bytes.len().div_ceil(BLOCK)));
+        let wanted = bits(&(first..BLOCKS.min(first + bytes.len().div_ceil(BLOCK))));
         let place = self.index().place(print);
         let Some((cell, has)) = place.filter(|(_, has)| has & wanted != wanted) else { return };
         let parts = encode(key, first, &bytes);
@@ -367,7 +325,8 @@ impl DiskCache {
         }
     }
 
-    pub(crate) fn report(&self) -> DiskCacheReport {
+    /// What it has done, and whether it works.
+    pub fn report(&self) -> DiskCacheReport {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let state = match self.state.load(Ordering::Relaxed) {
             ON => "on",
@@ -388,4 +347,9 @@ impl DiskCache {
             skipped_bytes: of(&self.counts.skipped_bytes),
         }
     }
+}
+
+/// Locks a state that is consistent at any time, also after a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,32 +8,36 @@
 //!
 //! Nothing but what is said after a block makes the block valid: the whole key, the number of bytes, and a checksum of
 //! all of this. The table is a hint where to look. So whatever a crash leaves of the table, or of a block that was being
-//! written, is a miss and never another file's bytes. Numbers are little-endian.
+//! written, is a miss and never the bytes of another key. Numbers are little-endian.
+
+use std::ops::Range;
 
 use types::checksum::{crc, crc_append};
 use types::{Buf, BufMut, ClusterId};
 
-use crate::state::disk_cache::key::{ChunkKey, KEY_BYTES};
+use crate::key::{KEY_BYTES, Key};
 
 /// Bytes of a block: what is there or is missing.
-pub(crate) const BLOCK: usize = 4096;
+pub const BLOCK: usize = 4096;
 /// Blocks of a chunk, which has a cell and an entry in the index.
-pub(crate) const BLOCKS: usize = 16;
+pub const BLOCKS: usize = 16;
 /// Bytes of a chunk.
-pub(crate) const CHUNK: u64 = (BLOCK * BLOCKS) as u64;
+pub const CHUNK: u64 = (BLOCK * BLOCKS) as u64;
 /// Bytes of a record of the table, and records in 4 KiB.
 pub(crate) const RECORD: usize = 16;
 pub(crate) const RECORDS: usize = BLOCK / RECORD;
 
 const TRAILER: usize = 256;
-/// From the start of a block to the start of the next one.
-pub(crate) const STRIDE: usize = BLOCK + TRAILER;
+/// Bytes from the start of a block to the start of the next one.
+pub const STRIDE: usize = BLOCK + TRAILER;
 const CELL: u64 = (STRIDE * BLOCKS) as u64;
 const MAGIC: [u8; 8] = *b"SHOALCCH";
 const FORMAT: u32 = 1;
 /// Bytes of a header before its checksum, and of a trailer.
 const HEADER_SAID: usize = 32;
 const TRAILER_SAID: usize = KEY_BYTES + 3;
+
+const _: () = assert!(BLOCKS <= u16::BITS as usize, "a bit for each block");
 
 /// What the first 4 KiB of a file are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +152,7 @@ impl Places {
 }
 
 /// Blocks as they are written, from the block `first` of a chunk on. The last one may be short.
-pub(crate) fn encode(key: ChunkKey, first: usize, bytes: &Buf) -> Vec<Buf> {
+pub(crate) fn encode(key: Key, first: usize, bytes: &Buf) -> Vec<Buf> {
     let mut parts = Vec::with_capacity(3 * BLOCKS);
     for (block, at) in (first..BLOCKS).zip((0..bytes.len()).step_by(BLOCK)) {
         let data = bytes.slice(at..bytes.len().min(at + BLOCK));
@@ -164,7 +168,7 @@ pub(crate) fn encode(key: ChunkKey, first: usize, bytes: &Buf) -> Vec<Buf> {
 }
 
 /// The bytes of a block as it was read, if it is the one of this key and undamaged.
-pub(crate) fn decode(key: ChunkKey, block: usize, read: &[u8]) -> Option<&[u8]> {
+pub(crate) fn decode(key: Key, block: usize, read: &[u8]) -> Option<&[u8]> {
     let (data, trailer) = read.split_at_checked(BLOCK)?;
     let len = u16::from_le_bytes(trailer.get(KEY_BYTES + 1..TRAILER_SAID)?.try_into().ok()?);
     let data = data.get(..usize::from(len))?;
@@ -173,9 +177,14 @@ pub(crate) fn decode(key: ChunkKey, block: usize, read: &[u8]) -> Option<&[u8]> 
     (trailer[..TRAILER_SAID] == said && trailer.get(TRAILER_SAID..TRAILER_SAID + 4)? == sum).then_some(data)
 }
 
-fn said(key: ChunkKey, block: usize, len: usize) -> [u8; TRAILER_SAID] {
+/// A bit for each of these blocks of a chunk.
+pub(crate) fn bits(blocks: &Range<usize>) -> u16 {
+    blocks.clone().fold(0, |bits, block| bits | 1 << block)
+}
+
+fn said(key: Key, block: usize, len: usize) -> [u8; TRAILER_SAID] {
     let mut said = [0; TRAILER_SAID];
-    said[..KEY_BYTES].copy_from_slice(&key.to_bytes());
+    said[..KEY_BYTES].copy_from_slice(&key.0);
     said[KEY_BYTES] = block as u8;
     said[KEY_BYTES + 1..].copy_from_slice(&(len as u16).to_le_bytes());
     said
@@ -186,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::state::disk_cache::key::tests::key;
+    use crate::key::tests::key;
 
     fn joined(parts: Vec<Buf>) -> Vec<u8> {
         parts.iter().flat_map(|part| part.to_vec()).collect()
