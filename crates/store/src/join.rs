@@ -23,7 +23,6 @@ mod need;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -46,11 +45,10 @@ use need::{Need, expected, need};
 const LOOK_US: u64 = 200_000;
 /// Slots that a primary brings level at a time.
 const JOINS_MAX: usize = 2;
-/// Bytes of units that are filled at a time, per slot, and the fewest and most stripes. Each waits for two syncs, which
-/// those share that are filled at the same time.
+/// Stripes filled at a time, per slot: the fewest, and the most if their units are small.
+const TOGETHER: (usize, usize) = (8, 64);
+/// Bytes of units filled at a time, within these bounds: they share two syncs.
 const FILL_BYTES: usize = 2 << 20;
-/// See above.
-const TOGETHER: RangeInclusive<usize> = 8..=64;
 /// Stripes compared by one request.
 const PAGE: u32 = 16 << 10;
 /// With at most so many stripes behind, the group may be closed to finish them.
@@ -413,11 +411,10 @@ impl Join<'_> {
         let stopped = &Cell::new(false);
         let level = |key| async move { if stopped.get() { Ok(()) } else { self.level(key).await } };
         let unit = self.server.tier(self.attempt.id).map_or(FILL_BYTES, |tier| tier.geometry.unit());
-        let together = (FILL_BYTES / unit).clamp(*TOGETHER.start(), *TOGETHER.end());
+        let together = (FILL_BYTES / unit).clamp(TOGETHER.0, TOGETHER.1);
         let mut levels = futures_util::stream::iter(behind.into_iter().map(level)).buffer_unordered(together);
         let mut ended = Ok(());
-        // After a failure, stripes already begun are still finished: an operation that is ordered and then abandoned
-        // would block all later decisions until the epoch ends.
+        // After a failure, stripes already begun are finished: an abandoned operation would block later decisions.
         while let Some(level) = levels.next().await {
             let ends = match level {
                 Ok(()) => continue,
