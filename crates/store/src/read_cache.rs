@@ -28,7 +28,7 @@ const _: () = assert!(cache::BLOCK == BLOCK, "a block of a unit is a block of th
 /// A cache, or why there is none although there should be.
 pub(crate) enum ReadCache {
     /// It was loaded. It may have failed since.
-    Loaded { cache: DiskCache, disk: Disk },
+    Loaded { cache: Box<DiskCache>, disk: Disk },
     /// Its disk failed when the brick started.
     Off { reason: String },
 }
@@ -96,7 +96,7 @@ impl ReadCache {
         let path = file.path().to_owned();
         let loaded = file.load(world, cluster, memory_budget / 4).await.and_then(|cache| {
             let disk = cache.disk_for(world).map_err(|error| CacheError::Disk(error.to_string()))?;
-            Ok(ReadCache::Loaded { cache, disk })
+            Ok(ReadCache::Loaded { cache: Box::new(cache), disk })
         });
         match loaded {
             Err(CacheError::Disk(reason)) => {

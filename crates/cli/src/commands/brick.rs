@@ -35,6 +35,9 @@ const SIZE_MAX: u64 = 256 << 40;
 Runs in the foreground and logs to standard error: let a service manager start it, once per disk.
 --format prepares a disk once; omit it, --id and --size at later starts. Without a key it listens on loopback only.
 
+--cache keeps what clients read on a faster disk, which may be lost at any moment. --format-cache prepares that
+disk, once.
+
 The disk may be on another machine that runs only an NBD server for it (nbdkit, qemu-nbd, `shoal nbd`):
 nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH. Then --node is that machine's number. NBD has no locks: let
 the server accept one client at a time.
@@ -47,9 +50,8 @@ Examples:
   nbdkit --filter=limit file /dev/sdb limit=1               on 10.0.0.9, for the next one:
   shoal brick --disk nbd://10.0.0.9/sdb --format --id 5 --node 9 --listen 10.0.0.2:7413 \\
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
-  shoal brick --disk /dev/sdb --cache /dev/nvme0n1p3 --format-cache --node 2 --listen 10.0.0.2:7411 \\
-     --meta 10.0.0.1:7400 --key-file /etc/shoal/key         reads go through a faster disk; the next time without
-                                                            --format-cache
+  shoal brick --disk /dev/sdb --cache /dev/nvme0n1p3 --format-cache --node 2 \\
+     --listen 10.0.0.2:7411 --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good"
 )]
 pub(crate) struct BrickArgs {

@@ -110,6 +110,8 @@ fn a_killed_brick_finds_its_cache_again() {
     assert!(said.contains("cache of b1: ") && said.contains(" % of the bytes that were read"), "{said}");
 
     for round in 0..3 {
+        // A killed brick forgets what it has added in the last two seconds.
+        thread::sleep(Duration::from_secs(3));
         // Another file is read, and so added, while the brick is killed.
         let other = mount.join(format!("other{round}"));
         let others = Prng::new(9 + round).bytes(FILE);

@@ -19,7 +19,7 @@ const SECOND: u64 = 1_000_000;
 async fn begin(bench: &Bench, client: &mut Client) -> Vec<u8> {
     drop(bench.sim.node("brick").create_disk(CACHE, CACHE_BYTES).await.expect("a new disk"));
     bench.start_brick_with(Some(CACHE));
-    write(client, 0, UNIT, 1, &mut vec![0; UNIT]).await
+    write(client, 0, UNIT, 1, &mut [0; UNIT]).await
 }
 
 fn bench(seed: u64) -> Bench {
@@ -27,14 +27,14 @@ fn bench(seed: u64) -> Bench {
 }
 
 /// Writes to the unit, durably. Returns its bytes.
-async fn write(client: &mut Client, at: usize, len: usize, fill: u8, bytes: &mut Vec<u8>) -> Vec<u8> {
+async fn write(client: &mut Client, at: usize, len: usize, fill: u8, bytes: &mut [u8]) -> Vec<u8> {
     let mut patch = client.patch(at, len, Some(fill));
     // No two blocks are alike.
     patch.bytes = Some((0..len).map(|i| fill ^ (i as u8).rotate_left(3) ^ (i >> 12) as u8).collect());
     client.write(KEY, &patch).await.expect("room");
     client.sync().await;
     patch.apply(bytes);
-    bytes.clone()
+    bytes.to_vec()
 }
 
 /// Part of the unit, by a direct read, and its identity.
