@@ -6,15 +6,13 @@ use types::ClusterId;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CacheError {
     /// Another process has it.
-    #[error(
-        "the cache {0} is in use by another process; every mount and every brick needs a cache of its own"
-    )]
+    #[error("the cache {0} is in use by another process")]
     InUse(String),
     /// It cannot be opened.
     #[error("the cache cannot be opened: {0}")]
     Open(String),
     /// It belongs to another cluster.
-    #[error("the cache {path} belongs to cluster {theirs}; use another one")]
+    #[error("the cache {path} belongs to cluster {theirs}")]
     OtherCluster {
         /// The file.
         path: String,
@@ -22,15 +20,15 @@ pub enum CacheError {
         theirs: ClusterId,
     },
     /// It is something else.
-    #[error("{0} is not a cache of Shoal, and is left as it is; use another one")]
+    #[error("{0} is not a cache of Shoal")]
     Foreign(String),
     /// It is too small.
     #[error("the cache {0} is too small for a single chunk")]
     TooSmall(String),
     /// It would take too much of the process's memory.
     #[error(
-        "the index of a cache of this size takes {} MiB of the process's memory, and there is room for {}; make the \
-         cache smaller, or give the process more with --memory", needed.div_ceil(1 << 20), room >> 20
+        "the index of a cache of this size takes {} MiB of the process's memory, and there is room for {}",
+        needed.div_ceil(1 << 20), room >> 20
     )]
     Memory {
         /// Bytes that it takes.

@@ -9,9 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use cache::{CacheError, CacheFile};
+use cache::{CacheError, CacheFile, CacheOwner};
 use clap::Args;
-use client::CacheOwner;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::statvfs::fstatvfs;
@@ -78,7 +77,7 @@ impl CacheArgs {
         let path = self.check(dir)?.join(NAME);
         let cluster = Remote::new(target)?.status()?.map.cluster;
         let file = lock(open(&path, OF_MOUNT)?, &path, OF_MOUNT)?;
-        check_owner(&file, &path, cluster)?;
+        check_owner(&file, &path, cluster, OF_MOUNT)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
         resize(&file, &path, self.size(), OF_MOUNT)?;
         let path = path.into_os_string().into_string();
@@ -179,21 +178,7 @@ impl BrickCacheArgs {
             return Ok(());
         }
         if !self.format_cache {
-            let mut start = Vec::new();
-            (&*file)
-                .take(PAGE)
-                .read_to_end(&mut start)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            let name = path.display().to_string();
-            let is_blank = !start.is_empty() && start.iter().all(|byte| *byte == 0);
-            match CacheOwner::of(&start) {
-                CacheOwner::Cluster(theirs) if theirs != cluster => {
-                    return Err(explain_brick_cache(CacheError::OtherCluster { path: name, theirs }));
-                }
-                CacheOwner::Foreign => return Err(explain_brick_cache(CacheError::Foreign(name))),
-                CacheOwner::Nobody if is_blank => return Err(explain_brick_cache(CacheError::Foreign(name))),
-                CacheOwner::Nobody | CacheOwner::Cluster(_) => {}
-            }
+            check_owner(&file, path, cluster, OF_BRICK)?;
         }
         resize(&file, path, size, OF_BRICK)
     }
@@ -220,38 +205,40 @@ struct Words {
     place: &'static str,
     size: &'static str,
     own: &'static str,
+    /// What to do about a file that is somebody else's.
+    foreign: &'static str,
+    /// Whether a file that begins with zeros counts as somebody else's: the name may be any file's.
+    refuses_blank: bool,
 }
 
 const OF_MOUNT: Words = Words {
     place: "--cache-dir with another directory",
     size: "--cache",
     own: "--cache-dir with another directory: every mount needs its own",
+    foreign: "--cache-dir with another directory; or remove this file if nobody needs it",
+    refuses_blank: false,
 };
 const OF_BRICK: Words = Words {
     place: "--cache with another file or block device",
     size: "--cache-size",
     own: "--cache with another file or block device: every brick needs its own",
+    foreign: "--cache with another file or block device; --format-cache makes it a cache, and what is on it is lost",
+    refuses_blank: true,
 };
 
 /// Says what to do about a cache that a brick cannot use.
 pub(crate) fn explain_brick_cache(error: CacheError) -> anyhow::Error {
-    let text = error.to_string();
-    // What the error itself advises is for programs without options.
-    let what = text.split_once("; ").map_or(&*text, |(what, _)| what);
-    match error {
-        CacheError::InUse(_) => problem(what, OF_BRICK.own),
-        CacheError::OtherCluster { .. } | CacheError::Foreign(_) => {
-            let remedy = "--format-cache makes it a cache, and what is on it is lost";
-            problem(what, format!("{}; {remedy}", OF_BRICK.place))
-        }
-        CacheError::TooSmall(_) => problem(what, "--cache with a larger file or block device"),
+    let remedy = match &error {
+        CacheError::InUse(_) => OF_BRICK.own.to_owned(),
+        CacheError::OtherCluster { .. } | CacheError::Foreign(_) => OF_BRICK.foreign.to_owned(),
+        CacheError::TooSmall(_) => "--cache with a larger file or block device".to_owned(),
+        // A quarter of the memory may be the cache's.
         CacheError::Memory { needed, .. } => {
-            // A quarter of the memory may be the cache's.
-            let mib = needed.saturating_mul(4).div_ceil(1 << 20);
-            problem(what, format!("--memory {mib}M, or a smaller cache"))
+            format!("--memory {}M, or a smaller cache", needed.saturating_mul(4).div_ceil(1 << 20))
         }
-        CacheError::Open(_) | CacheError::Disk(_) => problem(what, OF_BRICK.place),
-    }
+        CacheError::Open(_) | CacheError::Disk(_) => OF_BRICK.place.to_owned(),
+    };
+    problem(error.to_string(), remedy)
 }
 
 fn open(path: &Path, words: Words) -> anyhow::Result<File> {
@@ -298,16 +285,18 @@ fn lock(mut file: File, path: &Path, words: Words) -> anyhow::Result<Flock<File>
     }
 }
 
-fn check_owner(file: &File, path: &Path, cluster: ClusterId) -> anyhow::Result<()> {
+/// Refuses a file that is somebody else's.
+fn check_owner(file: &File, path: &Path, cluster: ClusterId, words: Words) -> anyhow::Result<()> {
     let mut start = Vec::new();
     file.take(PAGE).read_to_end(&mut start).with_context(|| format!("cannot read {}", path.display()))?;
+    let is_blank = !start.is_empty() && start.iter().all(|byte| *byte == 0);
     let what = match CacheOwner::of(&start) {
-        CacheOwner::Nobody => return Ok(()),
         CacheOwner::Cluster(theirs) if theirs == cluster => return Ok(()),
         CacheOwner::Cluster(theirs) => format!("the cache {} belongs to cluster {theirs}", path.display()),
-        CacheOwner::Foreign => format!("{} is not a cache of Shoal", path.display()),
+        CacheOwner::Nobody if !(is_blank && words.refuses_blank) => return Ok(()),
+        CacheOwner::Nobody | CacheOwner::Foreign => format!("{} is not a cache of Shoal", path.display()),
     };
-    Err(problem(what, "--cache-dir with another directory; or remove this file if nobody needs it"))
+    Err(problem(what, words.foreign))
 }
 
 fn resize(file: &File, path: &Path, size: u64, words: Words) -> anyhow::Result<()> {

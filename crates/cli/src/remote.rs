@@ -6,6 +6,7 @@ use std::fs;
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use cache::CacheError;
 use clap::Args;
 use futures_util::future::join_all;
 use types::limits::{CALL_TIMEOUT_US, LEASE_MARGIN_US, LEASE_US};
@@ -86,10 +87,23 @@ impl Target {
     }
 }
 
+/// What to do about a cache that a mount cannot use.
+fn explain_cache(error: &CacheError) -> &'static str {
+    match error {
+        CacheError::InUse(_) => "--cache-dir with another directory: every mount needs its own",
+        CacheError::OtherCluster { .. } | CacheError::Foreign(_) => "--cache-dir with another directory",
+        CacheError::TooSmall(_) => "--cache with a larger size",
+        CacheError::Memory { .. } => "--memory with more, or --cache with a smaller size",
+        CacheError::Open(_) | CacheError::Disk(_) => {
+            "--cache-dir on another disk; the mount works without it"
+        }
+    }
+}
+
 /// The error for a client that the cluster refuses, with a remedy.
 pub(crate) fn explain_join(error: &client::MountError) -> anyhow::Error {
     let hint = match error {
-        client::MountError::Cache(_) => "--cache-dir and --cache; the mount works without them".to_owned(),
+        client::MountError::Cache(error) => explain_cache(error).to_owned(),
         client::MountError::UnknownVolume(_) => "`shoal volume list` shows the volumes".to_owned(),
         client::MountError::AlreadyMounted { holders, .. } => {
             let lease = (LEASE_US + LEASE_MARGIN_US) as f64 / 1e6;

@@ -41,7 +41,7 @@ mod state;
 mod translators;
 mod unstable;
 
-pub use cache::{CacheError, CacheOwner, DiskCacheReport};
+pub use cache::{CacheError, DiskCacheReport};
 pub use error::{ClientError, MountError};
 pub use face::holes::Seek;
 pub use face::mount::Mount;

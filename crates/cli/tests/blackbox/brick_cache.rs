@@ -2,17 +2,15 @@
 //! on when its disk fails under them, and what is refused.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use nix::libc::O_DIRECT;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, Pages, Prng, kill_now, text, wait_for, within};
+use crate::fixture::{Fixture, Pages, Prng, kill_now, make_stable, read_direct, text, wait_for, within};
 use crate::remote::{Cluster, nbdkit};
 
 const FILE: usize = 8 << 20;
@@ -79,18 +77,7 @@ impl Cluster<'_> {
 
 /// The file without the kernel's cache.
 fn read(path: &Path) -> Vec<u8> {
-    let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).expect("the file");
-    let (mut bytes, mut buffer) = (Vec::new(), Pages::new());
-    for at in (0..FILE).step_by(Pages::LEN) {
-        let read = file.read_at(&mut buffer.0, at as u64).expect("bytes");
-        bytes.extend_from_slice(&buffer.0[..read]);
-    }
-    bytes
-}
-
-fn make(path: &Path, bytes: &[u8]) {
-    let mut file = File::create(path).expect("a file");
-    file.write_all(bytes).and_then(|()| file.sync_all()).expect("stable bytes");
+    read_direct(path, FILE, Pages::LEN)
 }
 
 #[test]
@@ -104,7 +91,7 @@ fn a_killed_brick_finds_its_cache_again() {
     let mut pid = cluster.brick_with(1, &slow.url, &new);
     let mount = cluster.plain_mount();
     let (path, mut bytes) = (mount.join("f"), Prng::new(1).bytes(FILE));
-    make(&path, &bytes);
+    make_stable(&path, &bytes);
     cluster.read_until_cached(&path, &bytes);
     let said = cluster.run(&["status"]).stdout;
     assert!(said.contains("cache of b1: ") && said.contains(" % of the bytes that were read"), "{said}");
@@ -115,7 +102,7 @@ fn a_killed_brick_finds_its_cache_again() {
         // Another file is read, and so added, while the brick is killed.
         let other = mount.join(format!("other{round}"));
         let others = Prng::new(9 + round).bytes(FILE);
-        make(&other, &others);
+        make_stable(&other, &others);
         thread::scope(|scope| {
             let reader = scope.spawn(|| within(SOON, "a read while a brick is away", || read(&other)));
             assert!(wait_for(SOON, || cluster.number("misses") > 10), "it is read: {:#}", cluster.cache());
@@ -161,7 +148,7 @@ fn programs_go_on_when_the_disk_of_the_cache_fails_under_them() {
     let pid = cluster.brick_with(1, text(&disk), &new);
     let mount = cluster.plain_mount();
     let (path, bytes) = (mount.join("f"), Prng::new(1).bytes(FILE));
-    make(&path, &bytes);
+    make_stable(&path, &bytes);
     cluster.read_until_cached(&path, &bytes);
 
     thread::scope(|scope| {

@@ -1,17 +1,16 @@
 //! The cache of a mount on a local disk: what the next mount finds there, that nothing old or damaged comes from it, and
 //! which directories are refused.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::libc::O_DIRECT;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, Pages, Prng, kill_now, text, wait_for};
+use crate::fixture::{Fixture, Prng, kill_now, make_stable, read_direct, text, wait_for};
 
 const FILE: usize = 4 << 20;
 /// Time in which what was read is in the cache, however slow the machine is.
@@ -52,18 +51,7 @@ impl Fixture {
 
 /// The file without the kernel's cache.
 fn read(path: &Path, len: usize) -> Vec<u8> {
-    let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).expect("the file");
-    let (mut bytes, mut buffer) = (Vec::new(), Pages::new());
-    for at in (0..len).step_by(4096) {
-        let read = file.read_at(&mut buffer.0[..4096], at as u64).expect("bytes");
-        bytes.extend_from_slice(&buffer.0[..read]);
-    }
-    bytes
-}
-
-fn make(path: &Path, bytes: &[u8]) {
-    let mut file = File::create(path).expect("a file");
-    file.write_all(bytes).and_then(|()| file.sync_all()).expect("stable bytes");
+    read_direct(path, len, 4096)
 }
 
 #[test]
@@ -74,7 +62,7 @@ fn the_next_mount_reads_from_the_cache_and_nothing_old_or_damaged() {
     fs::create_dir(&cache).expect("a directory");
     let plain = fixture.mount("plain");
     let mut bytes = Prng::new(1).bytes(FILE + 777);
-    make(&plain.join("f"), &bytes);
+    make_stable(&plain.join("f"), &bytes);
 
     let mount = fixture.cached("mnt", &cache);
     let path = mount.join("f");

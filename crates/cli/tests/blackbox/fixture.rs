@@ -1,13 +1,16 @@
 //! A directory for one test. Everything in it ends with the test, also if it panics.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::libc::O_DIRECT;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -119,7 +122,7 @@ impl Fixture {
     pub(crate) fn start(&self, name: &str, mut command: Command) -> u32 {
         let log = self.path(&format!("{name}.log"));
         self.overlong.lock().unwrap_or_else(PoisonError::into_inner).extend(overlong_turns(&log));
-        let log = fs::File::create(log).expect("a log");
+        let log = File::create(log).expect("a log");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child =
             command.spawn().unwrap_or_else(|e| panic!("{name}: {e}; see ./dev test for what it needs"));
@@ -336,6 +339,23 @@ impl Pages {
     pub(crate) fn new() -> Box<Pages> {
         Box::new(Pages([0xff; Pages::LEN]))
     }
+}
+
+/// The first `len` bytes of a file, or all that there are, without the kernel's cache; `step` bytes at a time.
+pub(crate) fn read_direct(path: &Path, len: usize, step: usize) -> Vec<u8> {
+    let file = File::options().read(true).custom_flags(O_DIRECT).open(path).expect("the file");
+    let (mut bytes, mut buffer) = (Vec::new(), Pages::new());
+    for at in (0..len).step_by(step) {
+        let read = file.read_at(&mut buffer.0[..step], at as u64).expect("bytes");
+        bytes.extend_from_slice(&buffer.0[..read]);
+    }
+    bytes
+}
+
+/// Makes a file whose bytes are stable.
+pub(crate) fn make_stable(path: &Path, bytes: &[u8]) {
+    let mut file = File::create(path).expect("a file");
+    file.write_all(bytes).and_then(|()| file.sync_all()).expect("stable bytes");
 }
 
 /// Numbers that look random, the same ones for the same seed.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::fixture::{CommandOutput, Fixture, Prng, kill_now, text, wait_for, within};
+use crate::remote::Cluster;
 use crate::script::tree;
 
 /// Time in which a lost brick is noticed, or a slot is brought level, however slow the machine is.
@@ -244,39 +245,33 @@ fn what_cannot_be_replaced_is_said() {
 #[test]
 fn a_replacement_is_of_the_tiers_class() {
     let fixture = Fixture::new("replace-class");
-    let init = fixture.path("meta");
-    fixture.must(&["cluster", "init", "--dir", text(&init)]);
-    let key = init.join("key");
-    let meta = format!("127.0.0.1:{}", 25_000 + (std::process::id() % 5_000) as u16);
-    fixture.daemon("meta", &["meta", "--dir", text(&init), "--listen", &meta, "--key-file", text(&key)]);
-    let to = ["--meta", &meta, "--key-file", text(&key)].map(str::to_owned).to_vec();
-    let cluster = To(&fixture, to);
-    assert!(wait_for(SOON, || cluster.run(&["status"]).ok));
-    let start = |id: u32, class: &str| {
+    let cluster = Cluster::new(&fixture);
+    let start = |id: u16, class: &str| {
         let (disk, word) = (fixture.path(&format!("disk{id}")), id.to_string());
-        let mut args = vec!["brick", "--disk", text(&disk), "--listen", "127.0.0.1:0", "--node", &word];
-        args.extend(["--meta", &meta, "--key-file", text(&key), "--format", "--id", &word, "--size", "96M"]);
-        args.extend(["--class", class]);
-        let pid = fixture.daemon(&format!("brick{id}"), &args);
+        let new = ["--format", "--id", &word, "--size", "96M", "--class", class];
+        let pid = cluster.brick_with(id, text(&disk), &new);
         cluster.wait_until(&format!("b{id}"), "up");
         pid as i32
     };
-    let pids: Vec<i32> =
-        [(1, "ssd"), (2, "ssd"), (3, "hdd"), (4, "hdd")].map(|(id, class)| start(id, class)).to_vec();
+    let first = start(1, "ssd");
+    for (id, class) in [(2, "ssd"), (3, "hdd"), (4, "hdd")] {
+        start(id, class);
+    }
     let created = cluster.run(&["volume", "create", "main", "--hot", "1+1@ssd", "--cold", "2+0@hdd"]);
     assert!(created.ok, "{}", created.stderr);
-    kill_now(pids[0]);
+    kill_now(first);
     cluster.wait_until("b1", "out");
     start(5, "hdd");
     let replace = |words: &[&str]| cluster.run(&[&["brick", "replace", "b1", "b5"], words].concat());
+    let groups = |brick: &str| cluster.find(brick)["groups"].as_u64().expect("a known brick");
     replace(&[]).refused(&[
         "b5 is of class hdd",
         "b1 holds units of tier 1+1@ssd of volume `main`",
         "--any-class",
     ]);
-    assert_eq!(cluster.groups_of("b5"), 0, "a refusal changes nothing");
-    let groups = cluster.groups_of("b1");
+    let before = groups("b1");
+    assert!(before > 0 && groups("b5") == 0, "a refusal changes nothing");
     let replaced = replace(&["--any-class"]);
     assert!(replaced.ok, "{}", replaced.stderr);
-    assert_eq!((cluster.groups_of("b1"), cluster.groups_of("b5")), (0, groups));
+    assert_eq!((groups("b1"), groups("b5")), (0, before));
 }

@@ -44,8 +44,8 @@ impl Io {
         let stripes = range.start / stripe..range.end.div_ceil(stripe);
         let most = u64::from(geometry.search_stripes()) * ROWS_AT_ONCE as u64;
         let is_long = stripes.end - stripes.start > most;
-        // A primary without parity counts every stripe that it is asked about as bytes.
-        let (exist, mut upto) = match is_long || self.link.routes.map().lacks_parity(object, &stripes) {
+        let map = self.link.routes.map();
+        let (exist, mut upto) = match is_long || map.lacks_parity(object, &stripes) {
             true => self.find_stripes(file, range.clone()).await?,
             false => (vec![stripes], range.end),
         };
@@ -56,6 +56,13 @@ impl Io {
             upto = upto.min(rows[ROWS_MAX].first * stripe);
             rows.truncate(ROWS_MAX);
         }
+        // Without parity a primary knows no more than that a stripe exists: then all of it counts as bytes.
+        let lacks_parity =
+            |row: &Row| map.lacks_parity(object, &(row.first..row.first + u64::from(row.stripes)));
+        let (whole, rows): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(lacks_parity);
+        found.extend(
+            whole.iter().map(|row| row.first * stripe..(row.first + u64::from(row.stripes)) * stripe),
+        );
         for some in rows.chunks(ROWS_AT_ONCE) {
             for row in join_all(some.iter().map(|row| self.find_in_row(object, &geometry, row))).await {
                 found.extend(row?);

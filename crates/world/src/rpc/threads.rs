@@ -15,6 +15,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::mpsc;
 use std::task::{Poll, Waker};
 use std::thread::{self, JoinHandle};
 
@@ -38,8 +39,9 @@ struct Request {
     /// Its number at the thread that has received it.
     id: u64,
     call: Call,
-    /// When it was received, in microseconds of the world's clock, which all threads share.
-    received: u64,
+    /// When it was received, in microseconds of the world's clock, which all threads share. Only if the caller wants to know
+    /// where the time goes.
+    received: Option<u64>,
     answers: Sender<(u64, Answered)>,
 }
 
@@ -47,7 +49,7 @@ struct Request {
 /// connections. With one thread, and in a simulation, whose nodes have one, it is [`serve`].
 ///
 /// # Errors
-/// If the machine gives no thread.
+/// If the machine gives no thread, or a thread no ring.
 pub fn serve_on_threads(
     world: &World,
     listener: Listener,
@@ -61,34 +63,27 @@ pub fn serve_on_threads(
     };
     // Not bounded by itself: each thread bounds the requests and bytes that its connections have in progress.
     let (requests, queue) = async_channel::unbounded();
-    let mut connections = Threads { requests: queue.clone(), answers: Vec::new(), threads: Vec::new() };
+    let (started, starts) = mpsc::channel();
+    let stopped = Rc::new(Latch::default());
+    let mut others = Threads { stopped, requests: queue, answers: Vec::new(), threads: Vec::new() };
     for _ in 0..beside {
         let (answers, answered) = async_channel::unbounded();
         let forwarder = Forwarder { requests: requests.clone(), answers: answers.clone() };
-        connections.answers.push(answers);
-        let (socket, identity, bounds) = (socket.clone(), identity.clone(), Bounds::of_one_in(beside));
-        let body = move || forwarder.run(&socket, identity, bounds, &answered);
-        connections.threads.push(thread::Builder::new().name("connections".into()).spawn(body)?);
+        others.answers.push(answers);
+        let (socket, identity, started) = (socket.clone(), identity.clone(), started.clone());
+        let body = move || forwarder.run(&socket, identity, Bounds::of_one_in(beside), &answered, &started);
+        others.threads.push(thread::Builder::new().name("connections".into()).spawn(body)?);
     }
-    Ok(Box::pin(async move {
-        let _connections = connections;
-        let stopped = Rc::new(Latch::default());
-        let _stop = Stop(stopped.clone());
-        begin_for_ever(&world, &queue, &handler, &stopped).await;
-    }))
-}
-
-/// Ends the requests in progress on the caller's thread.
-struct Stop(Rc<Latch>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.set();
+    for _ in 0..beside {
+        starts.recv().map_err(io::Error::other)??;
     }
+    Ok(Box::pin(async move { others.begin_for_ever(&world, &handler).await }))
 }
 
 /// The threads that have the connections.
 struct Threads {
+    /// Ends the requests in progress on the caller's thread.
+    stopped: Rc<Latch>,
     requests: Receiver<Request>,
     answers: Vec<Sender<(u64, Answered)>>,
     threads: Vec<JoinHandle<()>>,
@@ -97,6 +92,7 @@ struct Threads {
 impl Drop for Threads {
     /// Ends them, and waits until they have ended.
     fn drop(&mut self) {
+        self.stopped.set();
         self.requests.close();
         for answers in &self.answers {
             answers.close();
@@ -108,23 +104,24 @@ impl Drop for Threads {
     }
 }
 
-/// Begins requests in the order in which they come.
-async fn begin_for_ever(world: &World, queue: &Receiver<Request>, handler: &Handler, stopped: &Rc<Latch>) {
-    let mut begun = 0;
-    while let Ok(Request { id, call, received, answers }) = queue.recv().await {
-        let name = task_name(call.kind);
-        trace::waited_before(world.now().saturating_sub(received));
-        let mut answering = handler(call);
-        let polled = poll_fn(|cx| Poll::Ready(world.part(name, || answering.as_mut().poll(cx)))).await;
-        trace::waited_before(0);
-        match polled {
-            Poll::Ready(answer) => give(&answers, id, answer),
-            Poll::Pending => world.spawn(name, finish(stopped.clone(), id, answers, answering)),
-        }
-        begun += 1;
-        if begun == BEGUN_AT_ONCE {
-            begun = 0;
-            world.yield_now().await;
+impl Threads {
+    /// Begins requests in the order in which they come.
+    async fn begin_for_ever(&self, world: &World, handler: &Handler) {
+        let mut begun = 0;
+        while let Ok(Request { id, call, received, answers }) = self.requests.recv().await {
+            let name = task_name(call.kind);
+            trace::waited_before(received.map_or(0, |at| world.now().saturating_sub(at)));
+            let mut answering = handler(call);
+            let polled = poll_fn(|cx| Poll::Ready(world.part(name, || answering.as_mut().poll(cx)))).await;
+            match polled {
+                Poll::Ready(answer) => give(&answers, id, answer),
+                Poll::Pending => world.spawn(name, finish(self.stopped.clone(), id, answers, answering)),
+            }
+            begun += 1;
+            if begun == BEGUN_AT_ONCE {
+                begun = 0;
+                world.yield_now().await;
+            }
         }
     }
 }
@@ -153,27 +150,30 @@ struct Forwarder {
 }
 
 impl Forwarder {
-    /// Serves connections until `answered` is closed.
+    /// Serves connections until `answered` is closed. First tells `started` whether it can.
     fn run(
         self,
         socket: &ListenSocket,
         identity: Identity,
         bounds: Bounds,
         answered: &Receiver<(u64, Answered)>,
+        started: &mpsc::Sender<io::Result<()>>,
     ) {
         let _abort = AbortOnPanic;
         let opened = World::real().and_then(|world| world.listen_shared(socket).map(|on| (world, on)));
-        let (world, listener) = match opened {
-            Ok(opened) => opened,
-            // The others accept what this one does not.
-            Err(error) => return tracing::error!(%error, "a thread for connections cannot start"),
+        let (opened, told) = match opened {
+            Ok(opened) => (Some(opened), Ok(())),
+            Err(error) => (None, Err(error)),
         };
+        // Nobody listens any more if another thread could not start.
+        let _ = started.send(told);
+        let Some((world, listener)) = opened else { return };
         let waiting = Rc::new(Waiting::default());
         let handler: Handler = {
             let (waiting, world) = (waiting.clone(), world.clone());
             Rc::new(move |call| {
                 let (id, answer) = waiting.expect();
-                let received = world.now();
+                let received = call.traced.then(|| world.now());
                 let request = Request { id, call, received, answers: self.answers.clone() };
                 // It is not bounded, so it fails only at the end of the server, when nobody waits for an answer.
                 let _ = self.requests.try_send(request);
