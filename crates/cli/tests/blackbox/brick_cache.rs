@@ -1,7 +1,7 @@
 //! The cache of a brick on a faster disk: what it saves the slow one, that a killed brick finds it again, that programs go
 //! on when its disk fails under them, and what is refused.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,38 +11,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::fixture::{Fixture, Pages, Prng, kill_now, make_stable, read_direct, text, wait_for, within};
+use crate::loop_device::Loop;
 use crate::remote::{Cluster, nbdkit};
 
 const FILE: usize = 8 << 20;
 /// Time in which what was read is in the cache, or a brick is back, however slow the machine is.
 const SOON: Duration = Duration::from_secs(120);
-
-/// A block device over a file of the fixture, which ends with the fixture.
-struct Loop {
-    file: PathBuf,
-    device: String,
-}
-
-impl Loop {
-    fn new(fixture: &Fixture, name: &str, len: u64) -> Loop {
-        let file = fixture.path(name);
-        File::create(&file).and_then(|file| file.set_len(len)).expect("a file");
-        let device = ran("losetup", &["--find", "--show", text(&file)]);
-        Loop { file, device: device.trim().to_owned() }
-    }
-
-    /// Another size, while it is in use: reads and writes beyond it fail.
-    fn resize(&self, len: u64) {
-        File::options().write(true).open(&self.file).and_then(|file| file.set_len(len)).expect("a size");
-        ran("losetup", &["--set-capacity", &self.device]);
-    }
-}
-
-fn ran(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 impl Cluster<'_> {
     /// A mount of a volume on the one brick. Nothing of the client keeps bytes.

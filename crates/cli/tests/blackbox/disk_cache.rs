@@ -1,16 +1,19 @@
-//! The cache of a mount on a local disk: what the next mount finds there, that nothing old or damaged comes from it, and
-//! which directories are refused.
+//! The cache of a mount on a local disk: what the next mount finds there, that nothing old or damaged comes from it, that
+//! programs go on when the disk fails, and which directories are refused.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::fixture::{Fixture, Prng, kill_now, make_stable, read_direct, text, wait_for};
+use crate::loop_device::{Loop, ran};
 
 const FILE: usize = 4 << 20;
 /// Time in which what was read is in the cache, however slow the machine is.
@@ -125,6 +128,66 @@ fn the_next_mount_reads_from_the_cache_and_nothing_old_or_damaged() {
     }
     assert!(read(&path, FILE + 4096) == bytes);
     fixture.check_logs(&[]);
+}
+
+#[test]
+fn programs_go_on_when_the_disk_fails_under_the_cache() {
+    let fixture = Fixture::new("disk-cache-fails");
+    fixture.up(3, "2+1", "512M");
+    let disk = Loop::new(&fixture, "disk", 128 << 20);
+    ran("mkfs.ext4", &["-q", &disk.device]);
+    let cache = fixture.path("cache");
+    fs::create_dir(&cache).expect("a directory");
+    ran("mount", &["-o", "errors=continue", &disk.device, text(&cache)]);
+    let plain = fixture.mount("plain");
+    let mut bytes = Prng::new(1).bytes(FILE);
+    make_stable(&plain.join("f"), &bytes);
+    let mount = fixture.cached("mnt", &cache);
+    let path = mount.join("f");
+    fixture.wait_until_filled(&mount, &path);
+
+    let (ended, reads) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                assert!(read(&path, FILE + 4096) == bytes);
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let has_begun = wait_for(SOON, || reads.load(Ordering::Relaxed) > 2);
+        let file = cache.join("shoal-cache");
+        ran("sync", &[text(&file)]);
+        disk.resize(4096);
+        // The kernel has all of it in RAM, and would not ask the disk.
+        let forget = || ran("dd", &[&format!("if={}", text(&file)), "iflag=nocache", "count=0"]);
+        let is_off = || {
+            forget();
+            fixture.bricks_and_cache(&mount).1["state"] == "off"
+        };
+        let was_off = wait_for(SOON, is_off);
+        let then = reads.load(Ordering::Relaxed);
+        let went_on = wait_for(SOON, || reads.load(Ordering::Relaxed) > then + 1);
+        ended.store(true, Ordering::Relaxed);
+        reader.join().expect("all bytes are right");
+        assert!(has_begun && was_off && went_on, "{:#}", fixture.seen(&mount));
+    });
+    let said = fixture.must(&["xray", text(&mount), "--once"]).stdout;
+    assert!(said.contains("the cache on the disk is off"), "{said}");
+    let status = fs::read_to_string(mount.join(".shoal/status")).expect("status");
+    assert!(status.contains("\ndisk_cache off\ndisk_cache_reason "), "{status}");
+
+    // What others write is seen, and the next mount has a disk that works.
+    let file = OpenOptions::new().write(true).open(plain.join("f")).expect("the file");
+    file.write_all_at(&[7; 10_000], 5000).expect("bytes");
+    drop(file);
+    bytes[5000..15_000].fill(7);
+    assert!(read(&path, FILE + 4096) == bytes);
+    fixture.umount(&mount);
+    ran("umount", &[text(&cache)]);
+    let mount = fixture.cached("mnt", &cache);
+    fixture.wait_until_filled(&mount, &path);
+    assert!(read(&path, FILE + 4096) == bytes);
+    fixture.check_logs(&["it is off until the next start"]);
 }
 
 #[test]

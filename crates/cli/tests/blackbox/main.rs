@@ -51,6 +51,7 @@ mod full;
 mod guest;
 mod guide;
 mod history;
+mod loop_device;
 mod memory;
 mod mounts;
 mod nbd;

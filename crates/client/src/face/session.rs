@@ -74,6 +74,7 @@ impl Session {
         layers.push(Rc::new(Auto {
             tunings: mount.tunings.clone(),
             recent: mount.recent.clone(),
+            pages: mount.pages.clone(),
             has_disk_cache: mount.disk_cache.is_some(),
         }));
         layers.push(Rc::new(IoCache {

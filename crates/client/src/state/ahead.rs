@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use types::Buf;
+use world::Notify;
 
 use crate::state::streams::{Step, Streams};
 
@@ -78,16 +79,23 @@ struct Chunk {
     taken: u64,
     /// When it was asked for.
     since: u64,
+    /// Notified when the bytes are here, or never will be.
+    ended: Notify,
     _room: Taken,
 }
 
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.ended.notify();
+    }
+}
+
 /// What is here of a range.
-#[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Cover {
     /// All of it, in these parts.
     Here(Vec<Buf>),
-    /// All of it is here or being fetched.
-    Coming,
+    /// All of it is here or being fetched; notified when the fetch of the first missing part has ended.
+    Coming(Notify),
     /// Some of it is neither.
     Missing,
 }
@@ -187,7 +195,15 @@ impl Ahead {
             return false;
         }
         let Some(taken) = room.take(range.end - range.start) else { return false };
-        let chunk = Chunk { end: range.end, generation, bytes: None, taken: 0, since: now, _room: taken };
+        let chunk = Chunk {
+            end: range.end,
+            generation,
+            bytes: None,
+            taken: 0,
+            since: now,
+            ended: Notify::new(),
+            _room: taken,
+        };
         self.chunks.insert(range.start, chunk);
         true
     }
@@ -213,7 +229,10 @@ impl Ahead {
         }
         average(&mut self.latency_us, now.saturating_sub(chunk.since).max(1));
         match bytes.filter(|bytes| bytes.len() as u64 == range.end - range.start) {
-            Some(bytes) => (chunk.bytes, chunk.since) = (Some(bytes), now),
+            Some(bytes) => {
+                (chunk.bytes, chunk.since) = (Some(bytes), now);
+                chunk.ended.notify();
+            }
             None => drop(self.chunks.remove(&range.start)),
         }
     }
@@ -238,7 +257,7 @@ impl Ahead {
 
     fn cover(&self, range: &Range<u64>, generation: u64) -> Cover {
         let first = self.chunks.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
-        let (mut at, mut parts, mut coming) = (range.start, Vec::new(), false);
+        let (mut at, mut parts, mut coming) = (range.start, Vec::new(), None);
         for (start, chunk) in self.chunks.range(first..range.end) {
             if *start > at || chunk.end <= at || chunk.generation != generation {
                 break;
@@ -246,14 +265,14 @@ impl Ahead {
             let end = chunk.end.min(range.end);
             match &chunk.bytes {
                 Some(bytes) => parts.push(bytes.slice((at - start) as usize..(end - start) as usize)),
-                None => coming = true,
+                None => coming = coming.or(Some(&chunk.ended)),
             }
             at = end;
         }
-        match at == range.end {
-            false => Cover::Missing,
-            true if coming => Cover::Coming,
-            true => Cover::Here(parts),
+        match coming {
+            _ if at < range.end => Cover::Missing,
+            Some(ended) => Cover::Coming(ended.clone()),
+            None => Cover::Here(parts),
         }
     }
 
@@ -272,6 +291,9 @@ impl Ahead {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use types::BufMut;
 
     use super::*;
@@ -339,18 +361,23 @@ mod tests {
         let mut ahead = Ahead::default();
         assert!(ahead.begin(&(0..100), 7, &room, 0));
         assert!(!ahead.begin(&(50..150), 7, &room, 0), "they do not overlap");
-        assert_eq!(ahead.take(&(0..100), 7), Cover::Coming);
-        assert!(ahead.is_wanted(&(0..100), 7));
+        let Cover::Coming(ended) = ahead.take(&(0..100), 7) else { panic!("it is being fetched") };
+        let mut ended = pin!(ended.wait());
+        let mut has_ended = || ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        assert!(!has_ended() && ahead.is_wanted(&(0..100), 7));
         ahead.remove(&(99..101));
+        assert!(has_ended(), "nobody waits for what will not come");
         assert!(!ahead.is_wanted(&(0..100), 7));
         ahead.end(&(0..100), 7, Some(zeros(&(0..100))), 1);
-        assert_eq!(ahead.take(&(0..100), 7), Cover::Missing, "what comes after the write is not kept");
+        let is_missing =
+            |ahead: &mut Ahead, generation| matches!(ahead.take(&(0..100), generation), Cover::Missing);
+        assert!(is_missing(&mut ahead, 7), "what comes after the write is not kept");
         assert!(ahead.begin(&(0..100), 7, &room, 0));
         ahead.end(&(0..100), 7, Some(zeros(&(0..100))), 1);
-        assert_eq!(ahead.take(&(0..100), 8), Cover::Missing);
+        assert!(is_missing(&mut ahead, 8));
         assert!(ahead.begin(&(0..100), 8, &room, 0), "old contents give way");
         ahead.end(&(0..100), 8, None, 1);
-        assert_eq!((ahead.take(&(0..100), 8), room.used()), (Cover::Missing, 0), "it failed");
+        assert!(is_missing(&mut ahead, 8) && room.used() == 0, "it failed");
         assert!(!ahead.begin(&(0..2 * MIB), 8, &room, 0), "there is no room");
     }
 }

@@ -37,8 +37,6 @@ pub(crate) struct OpenFile {
     pub(crate) in_kernel: AtomicBool,
     /// What was fetched ahead of its readers. Locked before the state, never after.
     ahead: Mutex<Ahead>,
-    /// Notified when a fetch ahead of a reader has ended.
-    pub(crate) fetched: Notify,
     /// Its requests, by layer.
     pub(crate) layer_counts: FileCounts,
 }
@@ -204,7 +202,6 @@ impl OpenFile {
             pattern: Mutex::default(),
             in_kernel: AtomicBool::new(false),
             ahead: Mutex::default(),
-            fetched: Notify::new(),
             layer_counts: FileCounts::default(),
         }
     }

@@ -9,8 +9,16 @@ const RECENT: u32 = 32;
 const MOST: u32 = 24;
 /// How many reads in a row must show another kind before it counts.
 const STEADY: u32 = 8;
-/// Reads after which a file that is not read again loses its cache.
-const PATIENCE: u32 = 4096;
+/// Reads in which a file that fits into io-cache is cached, though nothing of it has been read again yet.
+const LEARNING: u32 = 1024;
+/// A share of reads as it is computed: this is all of them.
+const ALL: u32 = 1 << 16;
+/// The shares of reads that come again from which on anywhere-reads are cached, and below which they are not. A page that
+/// is cached costs a tenth more than one that is not, and saves most of a read each time it is found.
+const CACHED_FROM: u32 = ALL / 8;
+const CACHED_BELOW: u32 = ALL / 16;
+/// Over so many reads that share is an average.
+const AVERAGED: u32 = 64;
 /// Bytes of a block whose reads are remembered.
 const BLOCK: u64 = 4096;
 /// Reads in a row that a larger page must fit before it is chosen.
@@ -65,9 +73,15 @@ pub(crate) struct Pattern {
     /// Another class that the last reads show, and for how many.
     next: Class,
     steady: u32,
-    /// Whether bytes are read again, by the last reads, and how many reads ago one was.
+    /// Whether bytes are read again, by the last reads.
     rereads: bool,
-    since_again: u32,
+    /// The share of reads that come again, of [`ALL`], and whether it is large enough to cache reads anywhere.
+    share_again: u32,
+    is_worth_caching: bool,
+    /// Whether all of the file fits into io-cache.
+    fits: bool,
+    /// Bytes that were read.
+    bytes: u64,
     /// The page that fits the reads, and for how many reads a larger one would have done, with the smallest such one.
     page: u64,
     larger: u32,
@@ -75,8 +89,15 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Records a read of a range. `was_read`: whether its first block was read not long ago.
-    pub(crate) fn note(&mut self, offset: u64, len: u64, was_read: bool) {
+    /// Records a read.
+    pub(crate) fn note_read(&mut self, read: Noted, blocks: &mut RecentBlocks) {
+        let was_read = blocks.note(&read, self.bytes);
+        self.fits = read.size <= read.cache;
+        self.note(read.offset, read.len, was_read);
+    }
+
+    /// `was_read`: whether its first block was read not long ago.
+    fn note(&mut self, offset: u64, len: u64, was_read: bool) {
         let stream = self.streams.note(offset, len);
         let (step, run) = (stream.step, stream.run);
         let continues = step != Step::None && run > 0;
@@ -87,7 +108,11 @@ impl Pattern {
         self.again = push(self.again, was_read);
         self.fit_page(len);
         self.reads = self.reads.saturating_add(1);
-        self.since_again = if was_read { 0 } else { self.since_again.saturating_add(1) };
+        self.bytes = self.bytes.wrapping_add(len);
+        self.share_again =
+            self.share_again - self.share_again / AVERAGED + u32::from(was_read) * ALL / AVERAGED;
+        let enough = if self.is_worth_caching { CACHED_BELOW } else { CACHED_FROM };
+        self.is_worth_caching = self.share_again >= enough;
         self.judge();
     }
 
@@ -141,12 +166,12 @@ impl Pattern {
     /// What is best for this work. The kernel caches and reads ahead itself if `in_kernel`.
     pub(crate) fn choice(&self, in_kernel: bool) -> Choice {
         let page = self.page.max(PAGE_MIN);
-        let is_read_again = self.rereads || self.since_again < PATIENCE;
+        let is_learning = self.fits && self.reads < LEARNING;
         let io_cache = match self.class {
             _ if in_kernel => false,
             Class::Sequential | Class::Strided => self.rereads,
             Class::Random | Class::Unknown | Class::Mixed => {
-                is_read_again && (page < PAGE_MAX || self.rereads)
+                self.rereads || (page < PAGE_MAX && (self.is_worth_caching || is_learning))
             }
         };
         let is_scan = self.class == Class::Sequential && !self.rereads;
@@ -161,26 +186,42 @@ impl Pattern {
     }
 }
 
+/// A read, as [`Pattern::note_read`] wants it.
+pub(crate) struct Noted {
+    pub(crate) file: u64,
+    /// Bytes of the file, and of io-cache.
+    pub(crate) size: u64,
+    pub(crate) cache: u64,
+    /// First byte and number of bytes of the read.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
 /// Blocks that were read not long ago, of all files of a mount: one place for each of many hashes. Another block of the
-/// same hash takes the place.
-pub(crate) struct RecentBlocks(Box<[u32]>);
+/// same hash takes the place. A place has 32 bits of the hash, and how many blocks of the file had been read before.
+pub(crate) struct RecentBlocks(Box<[(u32, u32)]>);
 
 /// Places. With blocks of 4 KiB they remember about 256 MiB.
 const PLACES: usize = 1 << 16;
 
 impl Default for RecentBlocks {
     fn default() -> RecentBlocks {
-        RecentBlocks(vec![0; PLACES].into_boxed_slice())
+        RecentBlocks(vec![(0, 0); PLACES].into_boxed_slice())
     }
 }
 
 impl RecentBlocks {
-    /// Records that the block at `offset` of a file is read. Returns whether it was read not long ago.
-    pub(crate) fn note(&mut self, file: u64, offset: u64) -> bool {
-        let mixed =
-            (file ^ (offset / BLOCK).wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    /// Records that the first block of a read is read; `bytes` of the file were read before. Returns whether it was read
+    /// not long ago: no more of the file has been read since than io-cache keeps.
+    fn note(&mut self, read: &Noted, bytes: u64) -> bool {
+        let mixed = (read.file ^ (read.offset / BLOCK).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+            .wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let (place, print) = (mixed as usize % PLACES, (mixed >> 32) as u32 | 1);
-        std::mem::replace(&mut self.0[place], print) == print
+        let now = (bytes / BLOCK) as u32;
+        let (found, then) = std::mem::replace(&mut self.0[place], (print, now));
+        // Less than it was: the file has been closed since, and nobody knows what was read of it.
+        let since = now.checked_sub(then).map_or(0, |blocks| u64::from(blocks) * BLOCK);
+        found == print && since <= read.cache
     }
 }
 
@@ -234,18 +275,22 @@ mod tests {
         assert!(changes <= 2, "it goes through `mixed` at most once");
     }
 
+    /// A read of a file of 1 GiB, with an io-cache of 64 MiB.
+    fn read(offset: u64, len: u64) -> Noted {
+        Noted { file: 1, size: 1 << 30, cache: 64 << 20, offset, len }
+    }
+
     #[test]
-    fn bytes_that_are_read_again_are_cached() {
-        let mut pattern = Pattern::default();
-        let mut blocks = RecentBlocks::default();
-        for round in 0..3 {
-            for n in 0..1000 {
-                let was_read = blocks.note(1, n * 65_536);
-                pattern.note(n * 65_536, 65_536, was_read);
+    fn bytes_that_are_read_again_are_cached_if_the_cache_keeps_them_so_long() {
+        for (reads, is_cached) in [(1000, true), (1100, false)] {
+            let (mut pattern, mut blocks) = (Pattern::default(), RecentBlocks::default());
+            for round in 0..3 {
+                (0..reads).for_each(|n| pattern.note_read(read(n * 65_536, 65_536), &mut blocks));
+                let choice = pattern.choice(false);
+                let found = (choice.io_cache, choice.page, choice.read_ahead);
+                assert_eq!(found, (is_cached && round > 0, 65_536, true));
+                assert!(!pattern.choice(true).io_cache, "the kernel has them");
             }
-            let choice = pattern.choice(false);
-            assert_eq!((choice.io_cache, choice.page, choice.read_ahead), (round > 0, 65_536, true));
-            assert!(!pattern.choice(true).io_cache, "the kernel has them");
         }
     }
 
@@ -265,16 +310,41 @@ mod tests {
     }
 
     #[test]
-    fn random_reads_that_never_come_again_are_not_cached_for_ever() {
-        let mut pattern = Pattern::default();
-        for n in 0..u64::from(PATIENCE) + 1 {
-            pattern.note(random(n), 4096, false);
-            if n == 100 {
-                assert!(pattern.choice(false).io_cache);
+    fn random_reads_are_cached_if_enough_of_them_come_again() {
+        let blocks_of = |bytes: u64| bytes / 4096;
+        // Of 32 MiB, of what the cache just keeps, and of many times that.
+        for (span, is_cached) in [(32 << 20, true), (64 << 20, true), (1 << 30, false)] {
+            let (mut pattern, mut blocks) = (Pattern::default(), RecentBlocks::default());
+            let mut note = |n: u64| {
+                pattern.note_read(read(random(n) / 4096 % blocks_of(span) * 4096, 4096), &mut blocks);
+                pattern.choice(false).io_cache
+            };
+            let cached = (0..100_000).filter(|n| note(*n)).count();
+            if is_cached {
+                assert!(cached > 90_000, "{cached} of 100,000 within {span}");
+            } else {
+                assert!(cached < 1000, "{cached} of 100,000 within {span}");
             }
         }
+    }
+
+    #[test]
+    fn a_small_file_is_cached_before_anything_comes_again() {
+        let (mut pattern, mut blocks) = (Pattern::default(), RecentBlocks::default());
+        let small = |n: u64| Noted { size: 60 << 20, ..read(n * 7919 % 15_000 * 4096, 4096) };
+        for n in 0..u64::from(LEARNING) - 1 {
+            pattern.note_read(small(n), &mut blocks);
+            assert!(pattern.choice(false).io_cache);
+        }
+        pattern.note_read(small(1 << 20), &mut blocks);
         assert!(!pattern.choice(false).io_cache);
-        pattern.note(random(1), 4096, true);
-        assert!(pattern.choice(false).io_cache);
+    }
+
+    #[test]
+    fn blocks_of_a_file_that_was_closed_count_as_read() {
+        let mut blocks = RecentBlocks::default();
+        assert!(!blocks.note(&read(0, 4096), 1 << 30));
+        assert!(blocks.note(&read(0, 4096), 0));
+        assert!(!blocks.note(&Noted { file: 2, ..read(0, 4096) }, 0));
     }
 }

@@ -9,7 +9,8 @@ use types::tuning::{Key, Value};
 
 use crate::state::lock;
 use crate::state::open_file::OpenFile;
-use crate::state::pattern::RecentBlocks;
+use crate::state::page_cache::PageCache;
+use crate::state::pattern::{Noted, RecentBlocks};
 use crate::state::settings::Settings;
 use crate::state::tunings::Tunings;
 use crate::translators::{Answer, Below, Read, Translator, Write};
@@ -18,6 +19,8 @@ use crate::translators::{Answer, Below, Read, Translator, Write};
 pub(crate) struct Auto {
     pub(crate) tunings: Arc<Tunings>,
     pub(crate) recent: Arc<Mutex<RecentBlocks>>,
+    /// Those of io-cache.
+    pub(crate) pages: Arc<PageCache>,
     /// The mount has a cache on a disk.
     pub(crate) has_disk_cache: bool,
 }
@@ -38,8 +41,10 @@ impl Auto {
         if disk_cache && rest {
             return;
         }
-        let was_read = lock(&self.recent).note(read.file.inode.0, read.offset);
-        read.file.pattern().note(read.offset, read.len as u64, was_read);
+        let (file, offset, len) = (read.file.inode.0, read.offset, read.len as u64);
+        let (size, cache) = (read.file.lock().size, self.pages.limit());
+        let noted = Noted { file, size, cache, offset, len };
+        read.file.pattern().note_read(noted, &mut lock(&self.recent));
     }
 }
 

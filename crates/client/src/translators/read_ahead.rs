@@ -141,12 +141,12 @@ impl ReadAhead {
     /// What was fetched of a range, all of it; waits for what is being fetched.
     async fn find(&self, file: &Arc<OpenFile>, range: &Range<u64>, generation: u64) -> Option<Vec<Buf>> {
         loop {
-            let fetched = file.fetched.wait();
-            match file.ahead().take(range, generation) {
+            let fetched = match file.ahead().take(range, generation) {
                 Cover::Here(parts) => return Some(parts),
                 Cover::Missing => return None,
-                Cover::Coming => {}
-            }
+                // While `ahead` is locked, so that no end is missed.
+                Cover::Coming(ended) => ended.wait(),
+            };
             let fetched = self.link.world.timeout(WAIT_US, fetched);
             span(&self.link.world, Stage::Underway, fetched).await?;
         }
@@ -166,8 +166,6 @@ impl ReadAhead {
         let mut ahead = file.ahead();
         let is_good = file.lock().may_keep(generation, count, &range);
         ahead.end(&range, generation, bytes.filter(|_| is_good), now);
-        drop(ahead);
-        file.fetched.notify();
     }
 }
 
