@@ -1,4 +1,5 @@
-"""Bricks in RAM: XFS on loop devices whose files lie in the sandbox's tmpfs. The same for every system."""
+"""Bricks in RAM: XFS on loop devices whose files lie in the sandbox's tmpfs, the same for every system; or on devices whose
+pages are compressed."""
 
 from __future__ import annotations
 
@@ -6,25 +7,31 @@ import ctypes
 import os
 from pathlib import Path
 
+from . import compressed
 from .sandbox import WORK
 from .shell import run
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def make(name: str, count: int, mib: int) -> list[Path]:
+def make(name: str, count: int, mib: int, compress: bool = False) -> list[Path]:
     """Makes and mounts `count` empty file systems of `mib` MiB; they take RAM only for what is written."""
-    mounts = []
-    for number in range(count):
-        image, mount = WORK / f"{name}.{number}.img", WORK / name / str(number)
-        mount.mkdir(parents=True)
-        with open(image, "wb") as file:
+    return [_make(name, number, mib, compress) for number in range(count)]
+
+
+def _make(name: str, number: int, mib: int, compress: bool) -> Path:
+    mount = WORK / name / str(number)
+    mount.mkdir(parents=True)
+    if compress:
+        device, options = compressed.make(mib), "noatime"
+    else:
+        device, options = WORK / f"{name}.{number}.img", "loop,noatime"
+        with open(device, "wb") as file:
             file.truncate(mib << 20)
-        run(["mkfs.xfs", "-q", "-f", str(image)], 30)
-        # `loop` makes a device that is removed at the unmount
-        run(["mount", "-o", "loop,noatime", str(image), str(mount)], 30)
-        mounts.append(mount)
-    return mounts
+    run(["mkfs.xfs", "-q", "-f", str(device)], 60)
+    # `loop` makes a device that is removed at the unmount
+    run(["mount", "-o", options, str(device), str(mount)], 30)
+    return mount
 
 
 def flush(mounts: list[Path]) -> None:

@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Callable
 
+from . import compressed
+
 WORK = Path("/mnt/shoal-bench")
 STATE = Path("/run/shoal-bench.json")
 TMPFS_MIB = 20 << 10
@@ -139,6 +141,7 @@ def run(inner: Callable[[], int], size: str = f"{TMPFS_MIB}m") -> int:
         _, status = os.waitpid(child, 0)
     finally:
         STATE.unlink(missing_ok=True)
+        compressed.release()
         try:
             WORK.rmdir()
         except OSError:
@@ -192,6 +195,9 @@ def clean() -> int:
                     break
                 time.sleep(0.1)
         STATE.unlink(missing_ok=True)
+    if not compressed.release():
+        print(f"error: a zram device of {compressed.LIST} is in use", file=sys.stderr)
+        return 1
     if WORK.is_dir():
         try:
             WORK.rmdir()

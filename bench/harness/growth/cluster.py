@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import bricks, meter
+from .. import bricks, compressed, meter
 from ..sandbox import WORK
 from ..shell import Failed, daemon, run, until
 
@@ -40,6 +40,7 @@ class Wish:
     code: str = "4+2"
     unit: str | None = None
     spare: int = 0  # bricks of no volume
+    compress: bool = False  # the bricks' bytes in RAM are compressed
 
 
 @dataclass
@@ -88,7 +89,8 @@ class Cluster:
         run([str(self.tools.shoal), "cluster", "init", "--dir", str(self.home / "meta")], 30)
         self.start_meta()
         all_bricks = self.wish.bricks + self.wish.spare
-        self.places = bricks.make(f"growth.{self.name}.disks", all_bricks, self.wish.brick_mib * 5 // 4 + 256)
+        self.places = bricks.make(f"growth.{self.name}.disks", all_bricks, self.wish.brick_mib * 5 // 4 + 256,
+                                  self.wish.compress)
         for number in range(1, self.wish.bricks + 1):
             self.launch_brick(number, fresh=True)
         until("bricks up", 60, lambda: len(self.up()) == self.wish.bricks, 0.2)
@@ -208,6 +210,8 @@ class Cluster:
         for place in self.places:
             run(["umount", str(place)], 60, check=False)
             place.rmdir()
+        if not compressed.release():
+            raise Failed("a device of the bricks is still in use")
         for image in WORK.glob(f"growth.{self.name}.disks.*.img"):
             image.unlink()
         keep = self.home.with_suffix(".logs")

@@ -122,17 +122,18 @@ FILES_METRICS = [Metric("create", "1/s", "rate"), Metric("stat", "1/s", "rate"),
 
 def units(tools: Tools, sizes: list[int], curve: Curve) -> None:
     """Two bricks that hold the same, by units of 4 KiB, and a third that takes the place of one. Where three times the
-    bytes do not fit into RAM the file is of zeros, whose units have descriptors and no blocks."""
+    bytes do not fit into RAM, the bricks' disks are compressed in RAM: all bytes of the file are equal."""
     for size in sizes:
-        zeros = 3 * size * 4096 > 0.6 * available_bytes()
-        if zeros:
-            curve.notes.append(f"{count(size)} units are of zeros: their bytes would not fit into RAM.")
+        compress = 3 * size * 4096 > 0.6 * available_bytes()
+        if compress:
+            curve.notes.append(f"The disks of {count(size)} units are compressed in RAM (zram).")
         # A thirty-second of a brick is for descriptors, two copies of up to 130 bytes for each unit
-        wish = Wish(2, max(1024, size * max(4096 * 5 // 4, 32 * 2 * 130 * 5 // 4) >> 20), "1+1", "4K", spare=1)
+        wish = Wish(2, max(1024, size * max(4096 * 5 // 4, 32 * 2 * 130 * 5 // 4) >> 20), "1+1", "4K", spare=1,
+                    compress=compress)
         cluster = Cluster("units", tools, wish)
         cluster.start()
         mount = cluster.mount()
-        seconds = lay_units(mount.at / "long", size, zeros)
+        seconds = lay_units(mount.at / "long", size)
         say(f"  {curve.name} {count(size)}: laid with {size / seconds:,.0f} stripes/s")
         curve.note(size, write=seconds, RAM=rss_mib(cluster.bricks[1].pid),
                    used=used_mib(cluster, 1))
@@ -149,9 +150,9 @@ def available_bytes() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
 
 
-def lay_units(file: Path, stripes: int, zeros: bool) -> float:
+def lay_units(file: Path, stripes: int) -> float:
     """Writes so many stripes of 4 KiB and waits until they are stable; the seconds."""
-    began, part, left = time.monotonic(), (b"\0" if zeros else b"u") * (1 << 20), stripes * 4096
+    began, part, left = time.monotonic(), b"u" * (1 << 20), stripes * 4096
     with open(file, "wb", buffering=0) as out:
         while left:
             left -= out.write(part[:left])
@@ -159,14 +160,9 @@ def lay_units(file: Path, stripes: int, zeros: bool) -> float:
     return time.monotonic() - began
 
 
-def until_held(cluster: Cluster, stripes: int, curve: Curve) -> None:
-    """Waits until a brick counts all units; says so if it does not."""
-    end = time.monotonic() + 60
-    while (held := units_of(cluster, 1)) < stripes:
-        if time.monotonic() > end:
-            curve.notes.append(f"Of {stripes:,} units brick b1 counts {held:,}.")
-            return
-        time.sleep(0.5)
+def until_held(cluster: Cluster, stripes: int) -> None:
+    """Waits until a brick counts all units."""
+    until(f"{stripes:,} units on b1", 60, lambda: units_of(cluster, 1) >= stripes, 0.5)
 
 
 def units_of(cluster: Cluster, number: int) -> int:
@@ -185,7 +181,7 @@ def restart_brick(cluster: Cluster, size: int, curve: Curve) -> None:
     curve.note(size, stop=stopped, start=cluster.start_brick(1), level=cluster.until_level())
     cluster.stop_brick(1, kill=True)
     curve.note(size, start_after_kill=cluster.start_brick(1), level_after_kill=cluster.until_level())
-    until_held(cluster, size, curve)
+    until_held(cluster, size)
 
 
 def replace_brick(cluster: Cluster, size: int, curve: Curve) -> None:

@@ -103,18 +103,32 @@ impl Server {
             self.copy_forward(key, seq).await?;
         }
         self.snapshot_groups(upto).await?;
-        loop {
-            let (oldest, max) = (self.journal.oldest_durable(), UNSYNCED_PAGES_MAX as usize / 2);
-            let changes = self.slot.borrow_mut().take_changes(upto, oldest, max);
-            if changes.is_empty() {
-                break;
-            }
-            self.write_changes(changes).await?;
+        self.slot.borrow_mut().drop_tombstones(self.journal.oldest_durable());
+        // As much as the first pass finds; what became dirty meanwhile only where a segment would be freed.
+        let mut serial = upto;
+        while self.write_dirty(serial).await? {
+            serial = freed;
         }
         self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
         self.journal.free_upto(freed);
         Ok(())
+    }
+
+    /// Writes the descriptors of units whose records lie in segments up to `serial`. Returns whether there were any.
+    async fn write_dirty(&self, serial: u64) -> Result<bool, BrickError> {
+        let (mut after, mut any) = (None, false);
+        loop {
+            let max = UNSYNCED_PAGES_MAX as usize / 2;
+            let changes = self.slot.borrow_mut().take_changes(serial, max, &mut after);
+            if !changes.is_empty() {
+                any = true;
+                self.write_changes(changes).await?;
+            }
+            if after.is_none() {
+                return Ok(any);
+            }
+        }
     }
 
     /// Removes the descriptors of erased units.
@@ -140,6 +154,8 @@ impl Server {
 
     /// Writes descriptors, durably.
     async fn write_changes(&self, changes: Vec<Change>) -> Result<(), BrickError> {
+        let new = changes.iter().filter(|change| change.is_new).count();
+        self.described.set(Some(self.table.len() + new));
         // A descriptor must not be ahead of the durable journal: a lost decision could be made differently.
         self.journal.request_sync();
         self.journal.durable(self.journal.last()).await?;
@@ -148,6 +164,7 @@ impl Server {
         self.disk.sync().await?;
         let mut slot = self.slot.borrow_mut();
         erased.into_iter().for_each(|key| slot.erased_written(key));
+        self.described.set(None);
         Ok(())
     }
 

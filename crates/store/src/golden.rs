@@ -59,7 +59,8 @@ async fn disk_as_text(world: &World) -> String {
     let table = table.await.expect("empty");
     let first = Descriptor::sample(&mut n);
     let second = Descriptor::sample(&mut n);
-    let change = |descriptor: Descriptor| Change { key: descriptor.key, descriptor: Some(descriptor) };
+    let change =
+        |descriptor: Descriptor| Change { key: descriptor.key, descriptor: Some(descriptor), is_new: true };
     table.write(vec![change(first), change(second)]).await.expect("room");
     // The first version lies in the second place.
     line(&mut lines, "page", &disk, superblock.pages_start + PAGE as u64, PAGE).await;

@@ -117,6 +117,7 @@ impl Brick {
             commits: RefCell::default(),
             busy_at: Cell::new(0),
             checkpointing: async_lock::Mutex::new(()),
+            described: Cell::default(),
             purging: async_lock::Mutex::new(()),
             listing: async_lock::Mutex::new(()),
             backoffs: Default::default(),

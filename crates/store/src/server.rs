@@ -128,6 +128,8 @@ pub(crate) struct Server {
     pub(crate) busy_at: Cell<u64>,
     /// Checkpoints run one at a time; no unit is evicted meanwhile.
     pub(crate) checkpointing: async_lock::Mutex<()>,
+    /// While descriptors are written: how many units would have one if none were erased.
+    pub(crate) described: Cell<Option<usize>>,
     /// Purges run one at a time.
     pub(crate) purging: async_lock::Mutex<()>,
     /// Listings run one at a time.

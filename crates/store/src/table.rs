@@ -72,6 +72,8 @@ pub(crate) struct Change {
     pub(crate) key: StripeKey,
     /// `None` erases it.
     pub(crate) descriptor: Option<Descriptor>,
+    /// The unit has none at rest.
+    pub(crate) is_new: bool,
 }
 
 /// The descriptor table of a brick.

@@ -256,7 +256,8 @@ impl Brick {
             copied.extend(core.snapshot(GROUP).map(Record::Snapshot));
             core.snapshotted(GROUP, Stamp { lsn: 0, serial: self.serial });
         }
-        for Change { key, descriptor } in core.take_changes(oldest, oldest, usize::MAX) {
+        core.drop_tombstones(oldest);
+        for Change { key, descriptor, .. } in core.take_changes(oldest, usize::MAX, &mut None) {
             match descriptor {
                 Some(descriptor) => drop(self.table.insert(key, descriptor)),
                 None => {

@@ -12,7 +12,8 @@ impl Server {
         let (_, overlays) = slot.resident();
         let (capacity, free) = (self.capacity_bytes(), self.free_bytes());
         assert!(free <= capacity, "blocks counted twice as free would be promised to two writers");
-        let units = (self.table.len() + slot.new_units()).saturating_sub(slot.erased());
+        let described = self.described.get().unwrap_or(self.table.len());
+        let units = (described + slot.new_units()).saturating_sub(slot.erased());
         BrickReport {
             brick: self.options.brick,
             cluster: self.superblock.cluster,

@@ -48,7 +48,11 @@ impl SlotCore {
     /// Changes that remove the descriptors of erased units, at most `max`.
     pub(crate) fn erasures(&self, max: usize) -> Vec<Change> {
         // They stay in `erased` until written, so that nobody loads them meanwhile: see `erased_written`.
-        self.erased.keys().take(max).map(|key| Change { key: *key, descriptor: None }).collect()
+        self.erased
+            .keys()
+            .take(max)
+            .map(|key| Change { key: *key, descriptor: None, is_new: false })
+            .collect()
     }
 
     /// A counter that grows whenever a unit's state leaves RAM: a descriptor that was read before that may be older.
@@ -103,17 +107,23 @@ impl SlotCore {
         self.units.values().filter(|unit| !unit.at_rest).count()
     }
 
-    /// Changes of descriptors whose records lie in segments up to `serial`, at most `max`. From now on their units
-    /// count as clean: the caller must write and sync the changes before it frees a segment; if that fails, the brick
-    /// is lost. `oldest` is the serial of the first segment that a replay would read.
-    pub(crate) fn take_changes(&mut self, serial: u64, oldest: u64, max: usize) -> Vec<Change> {
+    /// Changes of descriptors whose records lie in segments up to `serial`, at most `max`, of units above `after`, which
+    /// becomes the last one that was looked at; `None` when all were, and the erased ones. From now on the units count as
+    /// clean: the caller must write and sync the changes before it frees a segment; if that fails, the brick is lost.
+    pub(crate) fn take_changes(
+        &mut self,
+        serial: u64,
+        max: usize,
+        after: &mut Option<StripeKey>,
+    ) -> Vec<Change> {
         assert!(!self.replaying, "a descriptor would have the state of only a part of the journal");
-        self.drop_tombstones(oldest);
         let mut changes = Vec::new();
-        for (key, unit) in cost::walked(&mut self.units) {
+        let above = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        for (key, unit) in cost::walked(self.units.range_mut(above)) {
             if changes.len() >= max {
                 return changes;
             }
+            *after = Some(*key);
             if unit.dirty.is_none_or(|dirty| dirty > serial) {
                 continue;
             }
@@ -125,25 +135,28 @@ impl SlotCore {
                 base,
             });
             if descriptor.is_some() || unit.at_rest {
-                unit.at_rest = descriptor.is_some();
+                let is_new = !std::mem::replace(&mut unit.at_rest, descriptor.is_some());
                 if unit.pending.is_empty() {
                     self.unplaced.remove(key);
                 }
-                changes.push(Change { key: *key, descriptor });
+                changes.push(Change { key: *key, descriptor, is_new });
             }
         }
         let erased: Vec<StripeKey> =
             cost::walked(&self.erased).filter(|(_, at)| **at <= serial).map(|(key, _)| *key).collect();
+        // More of them come with the next pass.
         for key in erased.into_iter().take(max - changes.len().min(max)) {
             // Stays in `erased` until written, so that nobody loads it meanwhile: see `erased_written`.
-            changes.push(Change { key, descriptor: None });
+            changes.push(Change { key, descriptor: None, is_new: false });
         }
         assert!(changes.len() <= max, "more pages would be written between two syncs than a crash may tear");
+        *after = None;
         changes
     }
 
-    /// Forgets empty units once the records of their earlier operations have left the journal.
-    fn drop_tombstones(&mut self, oldest: u64) {
+    /// Forgets empty units once the records of their earlier operations have left the journal. `oldest` is the serial of
+    /// the first segment that a replay would read.
+    pub(crate) fn drop_tombstones(&mut self, oldest: u64) {
         let gone = |unit: &Unit| {
             let idle = unit.dirty.is_none() && unit.pending.is_empty() && unit.overlays.is_empty();
             idle && unit.is_empty() && unit.emptied < oldest

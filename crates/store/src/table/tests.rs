@@ -112,7 +112,7 @@ proptest! {
                     let between = moves.then_some((0, 0));
                     may.insert(*n, old.into_iter().chain([new]).chain(between).collect());
                     let descriptor = blocks.map(|blocks| descriptor(*n, version, blocks));
-                    changes.push(Change { key: key(*n), descriptor });
+                    changes.push(Change { key: key(*n), descriptor, is_new: false });
                 }
                 let Some(us) = batch.cut else {
                     table.write(changes).await.expect("there is room");
@@ -154,7 +154,8 @@ fn simulate(story: impl AsyncFnOnce(&Simulation, Table)) {
 }
 
 async fn put(table: &Table, keys: std::ops::Range<u64>, blocks: Option<u32>) {
-    let changes = keys.map(|n| Change { key: key(n), descriptor: blocks.map(|b| descriptor(n, 1, b)) });
+    let changes =
+        keys.map(|n| Change { key: key(n), descriptor: blocks.map(|b| descriptor(n, 1, b)), is_new: false });
     table.write(changes.collect()).await.expect("there is room");
     table.disk.sync().await.expect("synced");
 }
