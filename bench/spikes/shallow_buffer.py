@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a shallow switch buffer does to reads: ten servers with a brick each send to one client through a port whose queue has
-few bytes. docs/decisions/0032-bytes-in-flight.md.
+few bytes. docs/PERFORMANCE.md, "Behind a shallow buffer".
 
     bench/spikes/shallow_buffer.py target/release/shoal
 
@@ -22,8 +22,9 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from one_brick import until
 
 ROOM = Path("/run/shallow")
 SERVERS = 10
@@ -31,7 +32,6 @@ SERVERS = 10
 CLIENT = 0
 CODE = "8+2"
 MTU_SHARE = 1448 / 1514  # payload of a full frame
-PATIENCE = 60.0
 SETTINGS = [("1 reader, 1 MiB", 1, "off"), ("1 reader, read-ahead", 1, "on"), ("8 readers, 1 MiB", 8, "off")]
 
 
@@ -47,15 +47,6 @@ def run(*words: str, space: str | None = None, check: bool = True) -> str:
     if check and done.returncode:
         raise SystemExit(f"error: {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
-
-
-def until(what: str, is_so) -> None:
-    """Waits until something is so, and gives up after a minute."""
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        if time.monotonic() > end:
-            raise SystemExit(f"error: not so after {PATIENCE:.0f} s: {what}")
-        time.sleep(0.1)
 
 
 def name(node: int) -> str:

@@ -13,8 +13,8 @@ const STEADY: u32 = 8;
 const LEARNING: u32 = 1024;
 /// A share of reads as it is computed: this is all of them.
 const ALL: u32 = 1 << 16;
-/// The shares of reads that come again from which on anywhere-reads are cached, and below which they are not. A page that
-/// is cached costs a tenth more than one that is not, and saves most of a read each time it is found.
+/// The shares of random reads that come again from which on they are cached, and below which they are not. A page that is
+/// cached costs a tenth more than one that is not, and saves most of a read each time it is found.
 const CACHED_FROM: u32 = ALL / 8;
 const CACHED_BELOW: u32 = ALL / 16;
 /// Over so many reads that share is an average.
@@ -75,7 +75,7 @@ pub(crate) struct Pattern {
     steady: u32,
     /// Whether bytes are read again, by the last reads.
     rereads: bool,
-    /// The share of reads that come again, of [`ALL`], and whether it is large enough to cache reads anywhere.
+    /// The share of reads that come again, of [`ALL`], and whether it is large enough to cache random reads.
     share_again: u32,
     is_worth_caching: bool,
     /// Whether all of the file fits into io-cache.

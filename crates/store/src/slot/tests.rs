@@ -1,12 +1,13 @@
 //! A slot takes, decides and refuses each operation as the protocol says, and comes to the same after a restart: the
 //! steps are taken one by one, then the journal is replayed and the states are compared.
 
+mod checkpoint;
 mod copied;
 mod fill;
 
 use proptest::prelude::*;
 use types::messages::brick::{DedupWindow, Span, Stage, WriteId};
-use types::{ClientId, ClientSeq, VolumeId, cost};
+use types::{ClientId, ClientSeq, VolumeId};
 
 use self::fill::fill;
 use super::*;
@@ -302,29 +303,6 @@ fn apply(core: &mut SlotCore, record: &Recorded, stamp: Stamp) {
         Recorded::Drop(drop) => core.apply_drop(drop.object, drop.stripes, stamp),
         Recorded::Forget(forget) => core.apply_forget(forget, stamp),
     }
-}
-
-#[test]
-fn a_checkpoint_in_parts_looks_at_each_unit_once() {
-    const UNITS: u64 = 200;
-    let mut bench = Bench::serving();
-    for n in 0..UNITS {
-        let seq = bench.write(n, OpKind::Full, 0, BLOCK).expect("there is room");
-        bench.decide(seq);
-    }
-    cost::take_ns();
-    let (mut after, mut keys) = (None, Vec::new());
-    loop {
-        let changes = bench.core.take_changes(u64::MAX, 10, &mut after);
-        keys.extend(changes.iter().map(|change| change.key));
-        if after.is_none() {
-            break;
-        }
-    }
-    let spent = cost::take_ns();
-    assert_eq!(keys, (0..UNITS).map(key).collect::<Vec<_>>());
-    cost::entries(2 * UNITS as usize);
-    assert!(spent <= cost::take_ns(), "one more is looked at for each part");
 }
 
 #[test]
