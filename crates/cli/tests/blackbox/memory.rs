@@ -55,7 +55,9 @@ fn daemons_stay_within_their_memory() {
         out.sync_all().expect("stable");
     });
     together(|writer| assert_eq!(fs::read(file(writer)).expect("the file").len(), LEN));
-    // Around the kernel's cache, so that the mount caches and reads ahead itself.
+    // Around the kernel's cache, so that the mount caches and reads ahead itself. By itself it would not cache files that
+    // are read from one end to the other and are larger than its cache.
+    fixture.must(&["tune", text(&mount), "io-cache=on"]);
     together(|reader| {
         let mut buf = vec![0; 64 << 10];
         let direct = OpenOptions::new()
