@@ -141,7 +141,8 @@ def run(inner: Callable[[], int], size: str = f"{TMPFS_MIB}m") -> int:
         _, status = os.waitpid(child, 0)
     finally:
         STATE.unlink(missing_ok=True)
-        compressed.release()
+        if not compressed.release():
+            print("warning: a zram device is left\n  try: ./dev bench --clean", file=sys.stderr)
         try:
             WORK.rmdir()
         except OSError:

@@ -12,7 +12,7 @@ Settings, from the environment:
     SECONDS=4                      of each measurement
     MIB=256                        bytes of the file
 
-One row for each buffer and way to read: MB/s, their share of the rate, the longest of a hundred reads, packets that the port
+One row for each buffer and way to read: MB/s, their share of the rate, the 99th percentile of a read, packets that the port
 dropped, timeouts of TCP (RTO). Everything is in namespaces of this process, which end with it; bricks are in RAM.
 """
 
@@ -24,7 +24,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from one_brick import until
+from one_brick import PATIENCE, until
 
 ROOM = Path("/run/shallow")
 SERVERS = 10
@@ -40,11 +40,11 @@ def within(space: str) -> list[str]:
     return ["nsenter", f"--net=/run/netns/{space}"]
 
 
-def run(*words: str, space: str | None = None, check: bool = True) -> str:
+def run(*words: str, space: str | None = None) -> str:
     """Runs a program, in a namespace; what it says."""
     words = (*within(space), *words) if space else words
-    done = subprocess.run(words, capture_output=True, text=True)
-    if check and done.returncode:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode:
         raise SystemExit(f"error: {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
