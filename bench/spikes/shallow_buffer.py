@@ -9,15 +9,18 @@ Settings, from the environment:
     BUFFERS=16,32,64,128,256,1024  bytes of the port's queue, in KiB
     MBIT=1000                      rate of the port; servers have ten times as much
     CONTROL=cubic                  congestion control of the servers
+    WINDOWS=off,auto               receive windows of the mount
     SECONDS=4                      of each measurement
     MIB=256                        bytes of the file
 
-One row for each buffer and way to read: MB/s, their share of the rate, the 99th percentile of a read, packets that the port
-dropped, timeouts of TCP (RTO). Everything is in namespaces of this process, which end with it; bricks are in RAM.
+One row for each buffer, receive window and way to read: MB/s, their share of the rate, the 99th percentile of a read, packets
+that the port dropped, timeouts of TCP (RTO), the window at the end in KiB and how often it
+was cut. Each pair of buffer and window has a new mount. Everything is in namespaces of this process, which end with it; bricks are in RAM.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -123,9 +126,22 @@ class Cluster:
             self.daemon(name(node), f"brick{node}", "brick", "--disk", str(ROOM / f"disk{node}"), "--format", "--id",
                         str(node), "--node", str(node), "--size", "256M", "--listen", f"{address(node)}:7411", *self.meta)
         until("a volume can be made", lambda: self.ask("volume", "create", "main", "--code", CODE))
-        self.daemon(name(CLIENT), "mount", "mount", "main", str(self.mount_point), "--foreground", *self.meta)
-        until("the volume is mounted", self.mount_point.is_mount)
+        self.mount("auto")
         run("dd", "if=/dev/urandom", f"of={self.mount_point}/file", "bs=1M", f"count={mib}", "conv=fsync")
+
+    def mount(self, window: str) -> None:
+        """Mounts the volume with this receive window, once more if it is mounted."""
+        if self.mount_point.is_mount():
+            run("umount", str(self.mount_point))
+        self.daemon(name(CLIENT), "mount", "mount", "main", str(self.mount_point), "--foreground", "--receive-window",
+                    window, *self.meta)
+        until("the volume is mounted", self.mount_point.is_mount)
+
+    def window(self) -> str:
+        """The receive window now, in KiB, and how often it was cut."""
+        lines = [line.split() for line in (self.mount_point / ".shoal/status").read_text().splitlines()]
+        status = {line[0]: line[1] for line in lines}
+        return f"{int(status['receive_window_bytes']) >> 10:>7} {status['receive_window_cuts']:>4}"
 
     def read(self, jobs: int, read_ahead: str, mib: int, seconds: int) -> dict:
         """Reads 1 MiB after the other with O_DIRECT, each job its own part of the file; what fio says of it."""
@@ -148,16 +164,19 @@ def main() -> None:
     cluster = Cluster(str(Path(sys.argv[1]).resolve()))
     cluster.start(mib)
     full = mbit / 8 * MTU_SHARE
-    print(f"{'buffer':>9}  {'way':<20} {'MB/s':>7} {'share':>6} {'p99 ms':>8} {'dropped':>8} {'timeouts':>8}")
-    for kib in buffers:
+    print(f"{'buffer':>9}  {'window':<7} {'way':<20} {'MB/s':>7} {'share':>6} {'p99 ms':>8} {'dropped':>8} {'timeouts':>8} "
+          f"{'KiB':>7} {'cuts':>4}")
+    for kib, window in itertools.product(buffers, env.get("WINDOWS", "off,auto").split(",")):
+        shape(mbit, kib)
+        cluster.mount(window)
         for title, jobs, read_ahead in SETTINGS:
-            shape(mbit, kib)
             before, lost = timeouts(), dropped()
             read = cluster.read(jobs, read_ahead, mib, seconds)
             rate = read["bw_bytes"] / 1e6
             late = read["clat_ns"]["percentile"]["99.000000"] / 1e6
-            print(f"{kib:>5} KiB  {title:<20} {rate:>7.1f} {rate / full:>6.2f} {late:>8.1f} {dropped() - lost:>8} "
-                  f"{timeouts() - before:>8}", flush=True)
+            bytes_now = cluster.window() if window != "off" else f"{'-':>7} {'-':>4}"
+            print(f"{kib:>5} KiB  {window:<7} {title:<20} {rate:>7.1f} {rate / full:>6.2f} {late:>8.1f} "
+                  f"{dropped() - lost:>8} {timeouts() - before:>8} {bytes_now}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 //! The common parts of all daemons: logs, a clean stop at SIGTERM, listening on loopback only without a key.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::net::ToSocketAddrs;
 use std::pin::{Pin, pin};
@@ -11,7 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use tracing::Level;
 use types::wire::Key;
-use world::{Notify, World};
+use world::{Notify, WindowSetting, World};
 
 use crate::problem::problem;
 use crate::signals;
@@ -25,6 +26,10 @@ pub(crate) struct DaemonArgs {
     /// Detail of the log: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: Level,
+    /// Most bytes of answers that may be on their way from other machines at once: auto (as many as the network does not lose),
+    /// off, or 16K to 64M
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    receive_window: WindowSetting,
     /// Leaves the terminal and starts a new session
     #[arg(long, hide = true)]
     detached: bool,
@@ -34,9 +39,10 @@ pub(crate) struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// The level as an argument of a command line.
-    pub(crate) fn log_level(&self) -> String {
-        self.log_level.to_string().to_lowercase()
+    /// The options of a daemon that this process starts.
+    pub(crate) fn words(&self) -> [OsString; 4] {
+        let (level, window) = (self.log_level.to_string().to_lowercase(), self.receive_window.to_string());
+        ["--log-level".into(), level.into(), "--receive-window".into(), window.into()]
     }
 }
 
@@ -48,6 +54,7 @@ pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
         .with_ansi(false)
         .init();
     keep_within(memory);
+    world::set_receive_window(args.receive_window);
     if args.detached {
         // Fails only for the leader of a process group, which needs no new session.
         let _ = nix::unistd::setsid();

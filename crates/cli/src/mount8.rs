@@ -39,8 +39,8 @@ const FLAGS: [(&str, MsFlags, MsFlags); 13] = [
     ("strictatime", ATIMES, MsFlags::MS_STRICTATIME),
 ];
 /// Options of `shoal mount` with a value, as mount(8) passes them.
-const WITH_VALUE: [&str; 8] =
-    ["meta", "key-file", "memory", "encode", "threads", "log", "cache-dir", "cache"];
+const WITH_VALUE: [&str; 9] =
+    ["meta", "key-file", "memory", "encode", "threads", "log", "cache-dir", "cache", "receive-window"];
 /// Options without a value.
 const PLAIN: [(&str, &str); 3] =
     [("ro", "--read-only"), ("noatime", "--noatime"), ("exclusive", "--exclusive")];

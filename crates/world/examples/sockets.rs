@@ -342,6 +342,7 @@ fn write<R: Record>(
         payload_len: payload.len() as u32,
         record_crc: crc(&record),
         payload_crc: crc(payload),
+        bulk: 0,
     };
     let mut head = header.encode().to_vec();
     head.extend_from_slice(&record);

@@ -39,6 +39,7 @@ impl Frame {
             payload_len: 0,
             record_crc: 0,
             payload_crc: 0,
+            bulk: 0,
         };
         Frame { header, record, payload }
     }

@@ -6,6 +6,7 @@
 //!
 //! [`trace`] measures what one request waits for. [`rpc`] makes calls and answers out of connections, on both bodies. `remote/` is a disk that an NBD server lends.
 
+mod connection;
 mod frame;
 pub mod nbd;
 mod notify;
@@ -21,16 +22,25 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
+pub(crate) use connection::Losses;
+pub use connection::{
+    Conn, ListenSocket, Listener, Receiver, STREAM_HEAD_MAX, Sender, StreamReceiver, StreamSender,
+};
 pub use frame::Frame;
 pub use notify::Notify;
+pub use pace::WindowSetting;
 pub use real::bind_port;
-pub use rpc::{Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, serve, serve_on_threads};
+pub use rpc::{
+    Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, ReceiveReport, serve, serve_on_threads,
+};
 pub use sim::{SimOptions, Simulation};
 use types::Buf;
 use types::messages::LongTurn;
 use types::messages::brick::DeviceCounts;
 
+use crate::connection::{ConnBody, ListenerBody};
 use crate::trace::{Span, SpanKind, Stage, Trace};
 
 /// How long an opener waits for a lock that another process holds, in microseconds.
@@ -62,6 +72,19 @@ macro_rules! either {
             $of::Sim($it) => $call.map(|made| $outer($inner::Sim(made))),
         }
     };
+}
+
+pub(crate) use either;
+
+/// Sets how many bytes may be on their way to this process at once ([`pace`]), for [`Peers`] of real worlds that are made from
+/// now on.
+pub fn set_receive_window(setting: WindowSetting) {
+    real::set_receive_window(setting);
+}
+
+/// The receive window of this process.
+pub fn receive_report() -> ReceiveReport {
+    real::receive_port().report()
 }
 
 impl World {
@@ -183,6 +206,11 @@ impl World {
         either!(WorldBody, &self.0, world => world.yield_now().await);
     }
 
+    /// The receive window for a new [`Peers`]: of this process, or in a simulation its own.
+    pub(crate) fn receive_port(&self) -> Arc<rpc::ReceivePort> {
+        either!(WorldBody, &self.0, world => world.receive_port())
+    }
+
     /// Listens at `address`, `host:port`; port 0 means any free port.
     pub async fn listen(&self, address: &str) -> io::Result<Listener> {
         either!(WorldBody, &self.0, world => world.listen(address).await, Listener(ListenerBody))
@@ -211,7 +239,7 @@ impl World {
     pub fn listen_shared(&self, listen_socket: &ListenSocket) -> io::Result<Listener> {
         match &self.0 {
             WorldBody::Real(world) => {
-                Ok(Listener(ListenerBody::Real(world.listen_shared(std::sync::Arc::clone(&listen_socket.0)))))
+                Ok(Listener(ListenerBody::Real(world.listen_shared(Arc::clone(&listen_socket.0)))))
             }
             WorldBody::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -291,220 +319,6 @@ impl World {
             },
         };
         Ok(Disk::new(self.clone(), body))
-    }
-}
-
-/// A listening address that threads can share.
-#[derive(Clone)]
-pub struct ListenSocket(std::sync::Arc<real::ListenSocket>);
-
-/// Accepts connections.
-pub struct Listener(ListenerBody);
-
-enum ListenerBody {
-    Real(real::Listener),
-    Sim(sim::Listener),
-}
-
-impl Listener {
-    /// The address to connect to, `host:port`, or the path.
-    pub fn address(&self) -> String {
-        either!(ListenerBody, &self.0, listener => listener.address())
-    }
-
-    /// A handle with which other threads accept here too. The address is freed when the last of them has ended.
-    /// [`None`] in a simulated world, whose nodes have one thread.
-    pub fn listen_socket(&self) -> Option<ListenSocket> {
-        match &self.0 {
-            ListenerBody::Real(listener) => Some(ListenSocket(listener.listen_socket())),
-            ListenerBody::Sim(_) => None,
-        }
-    }
-
-    /// Waits for the next connection.
-    pub async fn accept(&self) -> io::Result<Conn> {
-        either!(ListenerBody, &self.0, listener => listener.accept().await, Conn(ConnBody))
-    }
-}
-
-/// A connection. It carries whole frames in order until it breaks; or bytes, for foreign protocols.
-pub struct Conn(ConnBody);
-
-enum ConnBody {
-    Real(real::Conn),
-    Sim(sim::Conn),
-}
-
-impl Conn {
-    /// The address of the other end, for logs.
-    pub fn peer(&self) -> String {
-        either!(ConnBody, &self.0, conn => conn.peer())
-    }
-
-    /// Makes the connection survive a network outage of `silence_us` microseconds instead of a few seconds. No effect
-    /// in a simulated world, which decides when connections break.
-    ///
-    /// # Errors
-    /// If the connection is already broken.
-    pub fn set_user_timeout(&self, silence_us: u64) -> io::Result<()> {
-        match &self.0 {
-            ConnBody::Real(conn) => conn.set_user_timeout(silence_us),
-            ConnBody::Sim(_) => Ok(()),
-        }
-    }
-
-    /// The two directions, for two tasks. The connection closes when both are dropped.
-    pub fn split(self) -> (Sender, Receiver) {
-        match self.0 {
-            ConnBody::Real(conn) => {
-                let (sender, receiver) = conn.split();
-                (Sender(SenderBody::Real(sender)), Receiver(ReceiverBody::Real(receiver)))
-            }
-            ConnBody::Sim(conn) => {
-                let (sender, receiver) = conn.split();
-                (Sender(SenderBody::Sim(sender)), Receiver(ReceiverBody::Sim(receiver)))
-            }
-        }
-    }
-}
-
-impl Conn {
-    /// The two directions, as streams of bytes instead of frames.
-    pub fn split_stream(self) -> (StreamSender, StreamReceiver) {
-        match self.0 {
-            ConnBody::Real(conn) => {
-                let (sender, receiver) = conn.split();
-                (StreamSender(SenderBody::Real(sender)), StreamReceiver(StreamReceiverBody::Real(receiver)))
-            }
-            ConnBody::Sim(conn) => {
-                let (sender, receiver) = conn.split_stream();
-                (StreamSender(SenderBody::Sim(sender)), StreamReceiver(StreamReceiverBody::Sim(receiver)))
-            }
-        }
-    }
-}
-
-/// The sending direction of a stream of bytes.
-///
-/// # Cancel
-/// A send that is dropped may have sent a part of its bytes: drop the connection too.
-pub struct StreamSender(SenderBody);
-
-impl StreamSender {
-    /// Sends `head` (copied) and `body` (not copied) in as few writes as possible.
-    pub async fn send(&mut self, head: &[u8], body: Buf) -> io::Result<()> {
-        self.send_parts(head, [body]).await
-    }
-
-    /// Sends `head` (copied) and then `parts` (not copied) in as few writes as possible.
-    pub async fn send_parts(&mut self, head: &[u8], parts: impl IntoIterator<Item = Buf>) -> io::Result<()> {
-        either!(SenderBody, &mut self.0, sender => sender.send_bytes(head, parts).await)
-    }
-
-    /// Sends messages in order, each a head (copied) and a body (not copied), in as few writes as possible.
-    pub async fn send_all(&mut self, messages: Vec<(Vec<u8>, Buf)>) -> io::Result<()> {
-        either!(SenderBody, &mut self.0, sender => sender.send_messages(messages).await)
-    }
-}
-
-/// The receiving direction of a stream of bytes.
-///
-/// # Cancel
-/// A receive that is dropped may lose bytes: drop the connection too.
-pub struct StreamReceiver(StreamReceiverBody);
-
-enum StreamReceiverBody {
-    Real(real::Receiver),
-    Sim(sim::StreamReceiver),
-}
-
-/// Most bytes of [`StreamReceiver::head`].
-pub const STREAM_HEAD_MAX: usize = 8 << 10;
-
-impl StreamReceiver {
-    /// The next `len` bytes, at most [`STREAM_HEAD_MAX`]; `None` if the other end closed before the first of them.
-    pub async fn head(&mut self, len: usize) -> io::Result<Option<Vec<u8>>> {
-        assert!(len <= STREAM_HEAD_MAX, "a head is small");
-        either!(StreamReceiverBody, &mut self.0, receiver => receiver.recv_head(len).await)
-    }
-
-    /// True if the other end has closed the connection or its sending direction, or the connection is known to be
-    /// broken. Bytes that were sent before may still be received.
-    pub fn is_hung_up(&self) -> bool {
-        either!(StreamReceiverBody, &self.0, receiver => receiver.is_hung_up())
-    }
-
-    /// Breaks the connection in both directions; sends under way fail.
-    pub fn hang_up(&self) {
-        either!(StreamReceiverBody, &self.0, receiver => receiver.hang_up());
-    }
-
-    /// The next `len` bytes, aligned.
-    pub async fn body(&mut self, len: usize) -> io::Result<Buf> {
-        either!(StreamReceiverBody, &mut self.0, receiver => receiver.recv_body(len).await)
-    }
-}
-
-/// The sending direction of a connection.
-///
-/// # Cancel
-/// A send that is dropped may have sent half a frame: drop the connection too.
-pub struct Sender(SenderBody);
-
-enum SenderBody {
-    Real(real::Sender),
-    Sim(sim::Sender),
-}
-
-impl Sender {
-    /// Sends one frame, filling in the lengths and checksums of its header.
-    pub async fn send(&mut self, frame: Frame) -> io::Result<()> {
-        either!(SenderBody, &mut self.0, sender => sender.send(frame).await)
-    }
-
-    /// Sends frames one after the other in as few writes as possible.
-    pub async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {
-        either!(SenderBody, &mut self.0, sender => sender.send_all(frames).await)
-    }
-
-    /// Sends any bytes, even if they are not a frame; only in a simulated world.
-    #[cfg(test)]
-    pub(crate) async fn send_bytes(&mut self, bytes: Vec<u8>) -> io::Result<()> {
-        match &mut self.0 {
-            SenderBody::Real(_) => Err(io::ErrorKind::Unsupported.into()),
-            SenderBody::Sim(sender) => sender.send_bytes(&bytes, []).await,
-        }
-    }
-}
-
-/// The receiving direction of a connection.
-///
-/// # Cancel
-/// A `recv` that is dropped may lose half a frame: drop the connection too.
-pub struct Receiver(ReceiverBody);
-
-enum ReceiverBody {
-    Real(real::Receiver),
-    Sim(sim::Receiver),
-}
-
-impl Receiver {
-    /// The next frame, with verified checksums and an aligned payload; `None` if the other end closed.
-    ///
-    /// # Errors `InvalidData` for bytes that are not a frame (with the [`HeaderError`](types::wire::HeaderError)
-    /// inside if the header is wrong); anything else if the connection broke. After any error the connection cannot
-    /// be used.
-    pub async fn recv(&mut self) -> io::Result<Option<Frame>> {
-        self.recv_within(usize::MAX).await
-    }
-
-    /// Like [`Receiver::recv`], for a peer that is not trusted yet: a frame with more than `most` bytes of record and
-    /// payload is refused before memory is allocated for it.
-    ///
-    /// # Errors
-    /// As [`Receiver::recv`].
-    pub async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
-        either!(ReceiverBody, &mut self.0, receiver => receiver.recv_within(most).await)
     }
 }
 

@@ -18,19 +18,21 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
+use pace::WindowSetting;
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use disk::{Disk, SharedDisk};
-pub(crate) use net::{Conn, ListenSocket, Listener};
+pub(crate) use net::{Conn, ListenSocket, Listener, Losses};
 pub(crate) use receive::Receiver;
 pub(crate) use send::Sender;
 
+use crate::rpc::ReceivePort;
 use crate::turns::Timed;
 
 /// Entries of the submission ring. Further requests wait in a queue; a larger ring would take more memory per thread.
@@ -45,6 +47,21 @@ const BLOCKING_THREADS: usize = 16;
 const BLOCKING_IDLE: Duration = Duration::from_secs(5);
 /// Words fetched from the kernel's generator at a time.
 const CHANCE_WORDS: usize = 32;
+
+/// The receive window of this process.
+static RECEIVE_PORT: Mutex<Option<Arc<ReceivePort>>> = Mutex::new(None);
+
+fn locked_port() -> MutexGuard<'static, Option<Arc<ReceivePort>>> {
+    RECEIVE_PORT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn receive_port() -> Arc<ReceivePort> {
+    Arc::clone(locked_port().get_or_insert_with(|| Arc::new(ReceivePort::new(WindowSetting::Auto))))
+}
+
+pub(crate) fn set_receive_window(setting: WindowSetting) {
+    *locked_port() = Some(Arc::new(ReceivePort::new(setting)));
+}
 
 /// This machine, seen from one thread.
 #[derive(Clone)]
@@ -87,7 +104,7 @@ impl World {
             .sync_queue_size(REMOTE_WAKES)
             .event_interval(TASKS_PER_TURN)
             .build()?;
-        Ok(World { inner: Rc::new(Inner { runtime, chance: RefCell::new(Vec::new()) }) })
+        Ok(World { inner: Rc::new(Inner { runtime, chance: RefCell::default() }) })
     }
 
     /// Runs `future` to its end, together with the tasks spawned on this world.
@@ -108,6 +125,10 @@ impl World {
     pub(crate) fn wall(&self) -> i64 {
         let time = clock_gettime(ClockId::Realtime);
         time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+    }
+
+    pub(crate) fn receive_port(&self) -> Arc<ReceivePort> {
+        receive_port()
     }
 
     /// Waits for `us` microseconds.

@@ -1,10 +1,13 @@
 //! Calls and answers over connections: the handshake, and any number of concurrent requests.
 //!
-//! This module knows frames and the session's messages. It does not interpret other messages.
+//! This module knows frames and the session's messages. It does not interpret other messages. Large answers from other
+//! machines come as the caller's receive window allows ([`pace`], `incoming.rs`, `outgoing.rs`).
 
 mod covered;
 mod handshake;
+mod incoming;
 mod latch;
+mod outgoing;
 mod peers;
 mod send_queue;
 mod server;
@@ -21,6 +24,8 @@ use types::messages::session::Role;
 use types::wire::{self, Flags, Key, Record, Served};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
+pub(crate) use incoming::ReceivePort;
+pub use incoming::ReceiveReport;
 pub use peers::Peers;
 pub use server::serve;
 pub use threads::serve_on_threads;

@@ -158,7 +158,7 @@ fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path
     words.extend(["--encode".into(), args.encode.word().into()]);
     words.extend(args.cache.words()?);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
-    words.extend(["--log-level".into(), args.daemon.log_level().into()]);
+    words.extend(args.daemon.words());
     words.extend([OsString::from("--"), volume.into(), dir.into()]);
     process::start("mount", &words, log)
 }

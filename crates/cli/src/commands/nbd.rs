@@ -134,7 +134,7 @@ fn start(args: &NbdArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
     words.extend(["--connections".into(), args.connections.to_string().into()]);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
-    words.extend(["--log-level".into(), args.daemon.log_level().into()]);
+    words.extend(args.daemon.words());
     words.extend([OsString::from("--"), args.volume.clone().into()]);
     process::start("nbd", &words, log)
 }

@@ -162,7 +162,7 @@ fn start(args: &NfsArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
     words.extend(args.cache.words()?);
     words.extend(["--threads".into(), args.threads.to_string().into()]);
     words.extend(["--memory".into(), args.memory.0.to_string().into()]);
-    words.extend(["--log-level".into(), args.daemon.log_level().into()]);
+    words.extend(args.daemon.words());
     words.extend([OsString::from("--"), args.volume.clone().into()]);
     process::start("nfs", &words, log)
 }

@@ -5,6 +5,7 @@ mod devices;
 mod disk_cache;
 mod findings;
 mod layers;
+mod network;
 mod report;
 
 use std::fs;
@@ -27,6 +28,7 @@ use self::clients::Clients;
 use self::devices::{DeviceTotals, Devices};
 use self::disk_cache::DiskCache;
 use self::layers::Layers;
+use self::network::Network;
 use self::report::{Report, Subject};
 
 /// Shows what each layer of a mount, or of an open file, reads and writes
@@ -86,19 +88,19 @@ pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
     };
     let devices = Devices::of(xray.cluster());
     if args.once {
-        let (layers, cache, settings) = xray.look()?;
-        show(&xray.report(layers, cache, settings, devices.look(), None), "", output);
+        let look = xray.look()?;
+        show(&xray.report(look, devices.look(), None), "", output);
         return Ok(());
     }
     let (count, clear) = intervals(args);
-    let (mut before, mut done, mut began) = (xray.look()?.0, devices.look(), Instant::now());
+    let (mut before, mut done, mut began) = (xray.look()?.layers, devices.look(), Instant::now());
     for _ in 0..count {
         thread::sleep(Duration::from_secs(args.interval));
-        let (layers, cache, settings) = xray.look()?;
-        let (now, past) = (Instant::now(), std::mem::replace(&mut before, layers));
-        let (passed, counted) = (before.since(&past), devices.look());
+        let look = xray.look()?;
+        let (now, past) = (Instant::now(), std::mem::replace(&mut before, look.layers.clone()));
+        let (passed, counted) = (Look { layers: before.since(&past), ..look }, devices.look());
         let of_devices = counted.since(&std::mem::replace(&mut done, counted.clone()));
-        show(&xray.report(passed, cache, settings, of_devices, Some(now - began)), clear, output);
+        show(&xray.report(passed, of_devices, Some(now - began)), clear, output);
         began = now;
     }
     Ok(())
@@ -142,6 +144,14 @@ struct Xray {
     mount: PathBuf,
     is_file: bool,
     source: Source,
+}
+
+/// What is seen at one moment.
+struct Look {
+    layers: Layers,
+    disk_cache: Option<DiskCache>,
+    network: Option<Network>,
+    settings: Contents,
 }
 
 /// Where the numbers come from.
@@ -192,7 +202,7 @@ impl Xray {
     }
 
     /// What has entered the layers so far, the cache on a disk, and the settings in effect.
-    fn look(&mut self) -> anyhow::Result<(Layers, Option<DiskCache>, Contents)> {
+    fn look(&mut self) -> anyhow::Result<Look> {
         let (counters, settings) = match &mut self.source {
             Source::Mount { counters, settings } => (counters.text()?, settings.read()?),
             Source::Gate(gate) => (gate.ask("xray")?, Contents::parse(&gate.ask("tune")?)),
@@ -201,24 +211,19 @@ impl Xray {
             let remedy = format!("`shoal xray {}` for the whole mount", self.mount.display());
             problem(format!("cannot look at {}: {reason}", self.path.display()), remedy)
         })?;
-        Ok((layers, DiskCache::parse(&counters), settings))
+        let (disk_cache, network) = (DiskCache::parse(&counters), Network::parse(&counters));
+        Ok(Look { layers, disk_cache, network, settings })
     }
 
-    /// A report about layers and devices; `time` is that of the interval.
-    fn report(
-        &self,
-        layers: Layers,
-        disk_cache: Option<DiskCache>,
-        settings: Contents,
-        devices: DeviceTotals,
-        time: Option<Duration>,
-    ) -> Report {
+    /// A report about what was seen; `time` is that of the interval.
+    fn report(&self, look: Look, devices: DeviceTotals, time: Option<Duration>) -> Report {
+        let Look { layers, disk_cache, network, settings } = look;
         let subject = match (&self.source, self.is_file) {
             (Source::Gate(_), _) => Subject::Gate,
             (_, true) => Subject::File,
             (_, false) => Subject::Mount,
         };
         let (path, mount) = (self.path.clone(), self.mount.clone());
-        Report { path, mount, subject, layers, settings, disk_cache, devices, time }
+        Report { path, mount, subject, layers, settings, disk_cache, network, devices, time }
     }
 }

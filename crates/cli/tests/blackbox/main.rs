@@ -17,6 +17,7 @@
 //! | `nemesis.rs` | somebody who kills, stops and restarts daemons while a test works |
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
 //! | `history.rs` | two mounts at the same blocks: each block is a register |
+//! | `credit.rs` | large answers through a narrow receive window, while bricks die |
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
@@ -39,6 +40,7 @@
 //! | `demo.rs` | the demo |
 
 mod brick_cache;
+mod credit;
 mod damage;
 mod demo;
 mod disk_cache;

@@ -1,16 +1,42 @@
 //! What has entered each layer, from the top down: `layer NAME reads N read_bytes N writes N written_bytes N`.
 
 use client::{DiskCacheReport, LayerCounters};
+use world::ReceiveReport;
 
-/// A line for each layer.
-pub(crate) fn layers_text(layers: &[LayerCounters], cache: Option<DiskCacheReport>) -> String {
+/// A line for each layer, for the cache on a disk and for the receive window.
+pub(crate) fn layers_text(
+    layers: &[LayerCounters],
+    cache: Option<DiskCacheReport>,
+    window: Option<ReceiveReport>,
+) -> String {
     let line = |layer: &LayerCounters| {
         let LayerCounters { name, reads, read_bytes, writes, written_bytes } = layer;
         format!(
             "layer {name} reads {reads} read_bytes {read_bytes} writes {writes} written_bytes {written_bytes}\n"
         )
     };
-    layers.iter().map(line).chain(cache.map(cache_line)).collect()
+    layers.iter().map(line).chain(cache.map(cache_line)).chain(window.and_then(window_line)).collect()
+}
+
+/// `None` while nothing has come from another machine that needed credit.
+fn window_line(window: ReceiveReport) -> Option<String> {
+    let numbers = window_numbers(&window);
+    let is_used = window.stats.granted + window.stats.carried > 0;
+    let line = || numbers.into_iter().map(|(name, number)| format!(" {name} {number}")).collect::<String>();
+    is_used.then(|| format!("receive-window{}\n", line()))
+}
+
+/// The receive window and what came through it, by name.
+pub(crate) fn window_numbers(window: &ReceiveReport) -> [(&'static str, u64); 7] {
+    [
+        ("bytes", window.window as u64),
+        ("cuts", window.cuts),
+        ("lost_packets", window.stats.lost),
+        ("granted_bytes", window.stats.granted),
+        ("carried_bytes", window.stats.carried),
+        ("expired_bytes", window.stats.expired),
+        ("delay_us", window.stats.delay_us),
+    ]
 }
 
 fn cache_line(cache: DiskCacheReport) -> String {
@@ -41,11 +67,11 @@ mod tests {
         let bricks = LayerCounters { name: "bricks", ..LayerCounters::default() };
         let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
                         layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
-        assert_eq!(layers_text(&[auto, bricks], None), expected);
+        assert_eq!(layers_text(&[auto, bricks], None, None), expected);
         let reason = Some("it is\ngone".to_owned());
         let cache = DiskCacheReport { state: "off", reason, hits: 5, ..DiskCacheReport::default() };
         assert_eq!(
-            layers_text(&[], Some(cache)),
+            layers_text(&[], Some(cache), None),
             "disk-cache-state off bytes 0 bytes_most 0 hits 5 hit_bytes 0 misses 0 missed_bytes 0 damaged 0 \
              filled_bytes 0 skipped_bytes 0 reason it is gone\n"
         );

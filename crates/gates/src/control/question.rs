@@ -46,10 +46,12 @@ impl Question {
             format!("error inode {} is not open at this gate; a file is counted while it is open\n", inode.0)
         };
         match (self.about, self.inode) {
-            (About::Xray, None) => layers_text(&mount.layer_counters(), mount.disk_cache()),
+            (About::Xray, None) => {
+                layers_text(&mount.layer_counters(), mount.disk_cache(), Some(world::receive_report()))
+            }
             (About::Xray, Some(inode)) => mount
                 .file_layer_counters(inode)
-                .map_or_else(|| not_open(inode), |layers| layers_text(&layers, None)),
+                .map_or_else(|| not_open(inode), |layers| layers_text(&layers, None, None)),
             (About::Why, inode) => slow_text(mount, inode, now),
             (About::Tune, inode) => tuning_text(&mount.tuning(inode), None),
         }

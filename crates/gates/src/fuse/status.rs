@@ -3,6 +3,8 @@
 use client::Mount;
 use types::messages::LongTurn;
 
+use crate::control::window_numbers;
+
 pub(super) fn text(mount: &Mount) -> String {
     let counters = mount.counters();
     let lines = [
@@ -27,8 +29,16 @@ pub(super) fn text(mount: &Mount) -> String {
         let reason = cache.reason.map(|reason| format!("disk_cache_reason {reason}\n")).unwrap_or_default();
         format!("disk_cache {}\n{reason}disk_cache_bytes {}\n", cache.state, cache.bytes)
     });
+    let window = window_numbers(&world::receive_report());
+    let window = window.into_iter().map(|(name, number)| format!("receive_window_{name} {number}\n"));
     // Times in microseconds: on the clock, and of the thread itself.
     let turn = |turn: LongTurn| format!("longest_turn {} {} {}\n", turn.wall_us, turn.cpu_us, turn.task);
     let turns = world::turns::longest().into_iter().map(turn);
-    lines.into_iter().map(|(name, value)| format!("{name} {value}\n")).chain(cache).chain(turns).collect()
+    lines
+        .into_iter()
+        .map(|(name, value)| format!("{name} {value}\n"))
+        .chain(cache)
+        .chain(window)
+        .chain(turns)
+        .collect()
 }

@@ -36,16 +36,16 @@ impl XrayHandles {
         let read = |handle: &mut XrayHandle| {
             if start {
                 let layers = match &handle.shown {
-                    None => Ok((mount.layer_counters(), mount.disk_cache())),
+                    None => Ok((mount.layer_counters(), mount.disk_cache(), Some(world::receive_report()))),
                     Some(Ok(inode)) => {
                         let layers = mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode));
-                        layers.map(|layers| (layers, None))
+                        layers.map(|layers| (layers, None, None))
                     }
                     Some(Err(error)) => Err(error.clone()),
                 };
                 handle.text = layers.map_or_else(
                     |error| format!("error {error}\n"),
-                    |(layers, cache)| layers_text(&layers, cache),
+                    |(layers, cache, window)| layers_text(&layers, cache, window),
                 );
             }
             handle.text.clone()

@@ -80,7 +80,7 @@ records! {
         offset: u32,
         /// Bytes of the range.
         len: u32,
-    } => StripeBytes;
+    } => StripeBytes of len;
     /// The bytes of a range of a stripe, as payload. If the payload is shorter than the range, the rest is zeros.
     103 StripeBytes {
         /// Units that had to be decoded.
@@ -135,7 +135,7 @@ records! {
         offset: u32,
         /// Bytes of the range of the unit.
         len: u32,
-    } => UnitBytes;
+    } => UnitBytes of len;
     /// The bytes of a range of a unit, as payload. If the payload is shorter than the range, the rest is zeros.
     105 UnitBytes covered by crcs {
         /// Identity of the unit's base: the operation that wrote it, [`Seq::NONE`] if absent.
@@ -326,7 +326,7 @@ records! {
         upto: Seq,
         /// Operations on this stripe above `upto` that are decided.
         decided: Vec<Seq>,
-    } => UnitBytes;
+    } => UnitBytes of len;
 
     /// What a slot knows about a unit of a stripe: its own, or that of another slot.
     part UnitState {

@@ -1,4 +1,5 @@
-//! The first frames of every connection: they agree on a wire version, and each side proves that it has the key.
+//! Frames that belong to a connection and not to what is asked over it: the first ones agree on a wire version, and each side
+//! proves that it has the key; later ones carry large answers in pieces.
 
 use crate::{coded_enum, records};
 
@@ -46,4 +47,15 @@ records! {
     } => Proved;
     /// The server has accepted the caller's proof.
     13 Proved {};
+    /// Caller to server: send so many bytes more of the payload that you have announced under this request id. 0: it is not
+    /// wanted any more. There is no answer but the pieces.
+    14 Grant {
+        /// Bytes.
+        bytes: u32,
+    };
+    /// Server to caller: the next bytes of an announced payload, as this frame's payload.
+    15 Piece {
+        /// Packets that the server's kernel has sent once more on this connection, and that were really lost, since its start.
+        lost: u32,
+    };
 }

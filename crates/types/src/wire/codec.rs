@@ -344,8 +344,9 @@ macro_rules! coded_enum {
 
 #[macro_export]
 /// Declares structs with a fixed byte form. Structs with a number are records, records with `=>` are requests.
-/// `covered by` names the field that holds checksums of the payload's blocks. `names TABLE;` in front makes a table
-/// with the number of each request and the name of the task that answers it.
+/// `covered by` names the field that holds checksums of the payload's blocks, `of` behind the answer the field with the most
+/// bytes of the answer's payload. `names TABLE;` in front makes a table with the number of each request and the name of the
+/// task that answers it.
 macro_rules! records {
     (names $table:ident; $($rest:tt)*) => {
         $crate::records!(@names $table [] $($rest)*);
@@ -357,7 +358,7 @@ macro_rules! records {
     (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* part $name:ident { $($fields:tt)* } $($rest:tt)*) => {
         $crate::records!(@names $table [$($done)*] $($rest)*);
     };
-    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($fields:tt)* } => $reply:ident; $($rest:tt)*) => {
+    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($fields:tt)* } => $reply:ident $(of $most:ident)?; $($rest:tt)*) => {
         $crate::records!(@names $table [$($done)* ($kind, concat!("request ", stringify!($name))),] $($rest)*);
     };
     (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($fields:tt)* }; $($rest:tt)*) => {
@@ -386,7 +387,7 @@ macro_rules! records {
         $crate::records!(@codec $name { $($field,)* });
         $crate::records! { $($rest)* }
     };
-    ($(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident)?; $($rest:tt)*) => {
+    ($(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident $(of $most:ident)?)?; $($rest:tt)*) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
@@ -398,7 +399,12 @@ macro_rules! records {
                 &self.$sums
             })?
         }
-        $(impl $crate::wire::Request for $name { type Reply = $reply; })?
+        $(impl $crate::wire::Request for $name {
+            type Reply = $reply;
+            $(fn reply_bytes(&self) -> usize {
+                self.$most as usize
+            })?
+        })?
         $crate::records! { $($rest)* }
     };
 }

@@ -13,7 +13,7 @@
 //! | 44..48 | length of the payload |
 //! | 48..52 | checksum of the record |
 //! | 52..56 | checksum of the payload, 0 if the record has checksums of it |
-//! | 56..60 | zero |
+//! | 56..60 | of a request: bytes of the answer's payload that may be sent at once; of an announcement: bytes to come; of another large answer: packets lost; else 0 |
 //! | 60..64 | checksum of bytes 0..60 |
 
 use crate::checksum::crc;
@@ -25,9 +25,9 @@ pub const HEADER_LEN: usize = 64;
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SHOL";
 /// The newest wire version that this build speaks.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 /// The oldest wire version that this build speaks.
-pub const VERSION_MIN: u16 = 8;
+pub const VERSION_MIN: u16 = 9;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,9 +45,11 @@ impl Flags {
     pub const COVERED: Flags = Flags(4);
     /// Combined with [`Flags::REPLY`]: in front of the record is a [`Served`](super::Served).
     pub const TIMED: Flags = Flags(8);
-
     /// Combined with [`Flags::REQUEST`]: the caller wants to know where the time of a slow answer goes.
     pub const TRACED: Flags = Flags(16);
+    /// Combined with [`Flags::REPLY`]: the payload follows in [`Piece`](crate::messages::session::Piece)s, as far as the
+    /// caller grants it ([`FrameHeader::bulk`]).
+    pub const ANNOUNCED: Flags = Flags(32);
 
     /// Both flags.
     pub fn with(self, other: Flags) -> Flags {
@@ -67,6 +69,11 @@ impl Flags {
     /// Whether the caller wants to know where the time of a slow answer goes.
     pub fn is_traced(self) -> bool {
         self.0 & 16 != 0
+    }
+
+    /// Whether the payload follows in pieces.
+    pub fn is_announced(self) -> bool {
+        self.0 & 32 != 0
     }
 
     /// Whether the frame is an answer.
@@ -103,6 +110,10 @@ pub struct FrameHeader {
     pub record_crc: u32,
     /// Checksum of the payload, 0 if the record has checksums of it.
     pub payload_crc: u32,
+    /// In a request: bytes of the answer's payload that may be sent without an announcement, even if they are many. In an
+    /// announcement ([`Flags::ANNOUNCED`]): bytes of the payload, which follow. In another large answer: packets that the sender
+    /// has lost on the connection, as in a [`Piece`](crate::messages::session::Piece). Otherwise 0.
+    pub bulk: u32,
 }
 
 /// A header that is not valid. The connection cannot be used any more.
@@ -147,7 +158,7 @@ impl FrameHeader {
         put(&self.payload_len.to_le_bytes());
         put(&self.record_crc.to_le_bytes());
         put(&self.payload_crc.to_le_bytes());
-        put(&[0; 4]);
+        put(&self.bulk.to_le_bytes());
         let sum = crc(&bytes[..60]);
         bytes[60..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -184,6 +195,7 @@ impl FrameHeader {
             payload_len,
             record_crc: u32_at(48),
             payload_crc: u32_at(52),
+            bulk: u32_at(56),
         })
     }
 }
@@ -205,6 +217,7 @@ mod tests {
             payload_len: 131_072,
             record_crc: 0xdead_beef,
             payload_crc: 0x1234_5678,
+            bulk: 0x0010_0000,
         }
     }
 
@@ -212,8 +225,8 @@ mod tests {
     fn golden_bytes() {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
         let expected = concat!(
-            "53484f4c0800210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
-            "efbeadde7856341200000000"
+            "53484f4c0900210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
+            "efbeadde7856341200001000"
         );
         assert_eq!(&hex[..120], expected);
         assert_eq!(FrameHeader::decode(&sample().encode()), Ok(sample()));
@@ -226,8 +239,8 @@ mod tests {
         assert_eq!(FrameHeader::decode(&bytes), Err(HeaderError::Checksum));
         let huge = FrameHeader { record_len: u32::MAX, ..sample() };
         assert!(matches!(FrameHeader::decode(&huge.encode()), Err(HeaderError::TooLarge { .. })));
-        let newer = FrameHeader { version: 9, ..sample() };
-        assert_eq!(FrameHeader::decode(&newer.encode()), Err(HeaderError::Version(9)));
+        let newer = FrameHeader { version: 10, ..sample() };
+        assert_eq!(FrameHeader::decode(&newer.encode()), Err(HeaderError::Version(10)));
     }
 
     proptest! {

@@ -39,4 +39,9 @@ pub trait Record: Codec + std::fmt::Debug + 'static {
 pub trait Request: Record {
     /// The record of the answer.
     type Reply: Record;
+
+    /// Most bytes of the answer's payload, as far as the request tells; 0 if it does not.
+    fn reply_bytes(&self) -> usize {
+        0
+    }
 }

@@ -4,14 +4,18 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use pace::BULK_MIN;
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
+use types::messages::session::Piece;
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch};
 
 use super::handshake::{HANDSHAKE_US, initiate};
+use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport};
 use super::latch::Latch;
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
@@ -31,6 +35,7 @@ struct Inner {
     /// Zeros until it is known.
     cluster: Cell<ClusterId>,
     links: RefCell<BTreeMap<String, Rc<Link>>>,
+    incoming: Rc<Incoming>,
 }
 
 impl Drop for Inner {
@@ -42,8 +47,20 @@ impl Drop for Inner {
 impl Peers {
     /// No connections yet.
     pub fn new(world: World, identity: Identity) -> Peers {
+        let port = world.receive_port();
+        Peers::at(world, identity, port)
+    }
+
+    /// As [`Peers::new`], with this receive window.
+    pub(super) fn at(world: World, identity: Identity, port: Arc<ReceivePort>) -> Peers {
         let cluster = Cell::new(identity.cluster);
-        Peers(Rc::new(Inner { world, identity, cluster, links: RefCell::default() }))
+        let incoming = Rc::new(Incoming::new(world.clone(), port));
+        Peers(Rc::new(Inner { world, identity, cluster, links: RefCell::default(), incoming }))
+    }
+
+    /// The window for answers from other machines, which the threads of a process share, and what came through it.
+    pub fn receive_report(&self) -> ReceiveReport {
+        self.0.incoming.report()
     }
 
     /// Calls the server at `address`, and connects first if necessary. Gives up after [`CALL_TIMEOUT_US`].
@@ -76,11 +93,13 @@ impl Peers {
         let asking = async {
             link.settled.wait().await;
             let (send_queue, cluster) = link.send_queue()?;
-            let ticket = Ticket::new(&link);
+            let (ticket, credit) = Ticket::new(&link, &self.0.incoming, request.reply_bytes());
             let record = wire::to_bytes(request);
             let kind = if is_traced { Flags::REQUEST.with(Flags::TRACED) } else { Flags::REQUEST };
             let flags = covered::flags(request, kind);
-            send_queue.send(Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload)).await;
+            let mut frame = Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload);
+            frame.header.bulk = credit;
+            send_queue.send(frame).await;
             ticket.answer().await
         };
         let answer = self.0.world.timeout(us, asking).await;
@@ -162,6 +181,10 @@ struct Link {
     settled: Latch,
     requests: Cell<u64>,
     pending: RefCell<BTreeMap<u64, Pending>>,
+    /// Answers need no credit: no switch is on the way, or there is no window.
+    is_free: Cell<bool>,
+    /// Packets that the other side has lost, as it has said last.
+    lost: Cell<u32>,
 }
 
 #[derive(Default)]
@@ -177,6 +200,8 @@ enum Stage {
 struct Pending {
     waker: Option<Waker>,
     answer: Option<Result<Frame, CallError>>,
+    /// Its credit, and pieces that have come.
+    arriving: Option<Rc<Arriving>>,
 }
 
 impl Pending {
@@ -196,6 +221,8 @@ impl Link {
             settled: Latch::default(),
             requests: Cell::new(0),
             pending: RefCell::default(),
+            is_free: Cell::new(false),
+            lost: Cell::new(0),
         }
     }
 
@@ -229,12 +256,21 @@ struct Ticket<'a> {
     id: u64,
 }
 
-impl Ticket<'_> {
-    fn new(link: &Link) -> Ticket<'_> {
+impl<'a> Ticket<'a> {
+    /// Also returns how many bytes of the answer, which has up to `expected`, may be sent without an announcement.
+    fn new(link: &'a Link, incoming: &Rc<Incoming>, expected: usize) -> (Ticket<'a>, u32) {
         let id = link.requests.get() + 1;
         link.requests.set(id);
-        link.pending.borrow_mut().insert(id, Pending::default());
-        Ticket { link, id }
+        let mut pending = Pending::default();
+        let credit = if link.is_free.get() {
+            u32::MAX
+        } else {
+            let (arriving, credit) = Arriving::new(incoming, expected);
+            pending.arriving = Some(Rc::new(arriving));
+            u32::try_from(credit).unwrap_or(u32::MAX)
+        };
+        link.pending.borrow_mut().insert(id, pending);
+        (Ticket { link, id }, credit)
     }
 
     async fn answer(&self) -> Result<Frame, CallError> {
@@ -255,6 +291,7 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
+        // Its credit goes back outside of the borrow.
         let gone = self.link.pending.borrow_mut().remove(&self.id);
         drop(gone);
     }
@@ -308,12 +345,14 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     };
     let opening = world.timeout(HANDSHAKE_US, connect(&world, &identity, &address));
     let opened = opening.await.unwrap_or(Err(CallError::Unreachable));
-    let opened = opened.and_then(|(sender, receiver, cluster)| {
-        peers.upgrade().ok_or(CallError::Unreachable)?.learn(cluster)?;
-        Ok((sender, receiver, cluster))
+    let opened = opened.and_then(|opened| {
+        let peers = peers.upgrade().ok_or(CallError::Unreachable)?;
+        peers.learn(opened.cluster)?;
+        link.is_free.set(opened.is_local || peers.incoming.is_off());
+        Ok(opened)
     });
     let error = match opened {
-        Ok((sender, receiver, cluster)) => {
+        Ok(Opened { sender, receiver, cluster, .. }) => {
             let send_queue = Rc::new(SendQueue::new(sender));
             // The connection was dropped while it was being made.
             if link.settled.is_set() {
@@ -323,7 +362,7 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
             link.settled.set();
             let writer = send_queue.clone();
             world.spawn("requests out", async move { writer.write(|| {}).await });
-            send_queue.broken().or(read(receiver, &link, cluster)).await;
+            send_queue.broken().or(read(receiver, &link, &send_queue, cluster)).await;
             CallError::Unreachable
         }
         Err(error) => error,
@@ -335,28 +374,35 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     }
 }
 
-async fn connect(
-    world: &World,
-    identity: &Identity,
-    address: &str,
-) -> Result<(Sender, Receiver, ClusterId), CallError> {
+/// A connection after the handshake.
+struct Opened {
+    sender: Sender,
+    receiver: Receiver,
+    cluster: ClusterId,
+    is_local: bool,
+}
+
+async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
     let conn = world.connect(address).await.map_err(|error| {
         tracing::debug!(address, %error, "cannot connect");
         CallError::Unreachable
     })?;
+    let is_local = conn.is_local();
     let (mut sender, mut receiver) = conn.split();
     let cluster = initiate(world, identity, &mut sender, &mut receiver).await?;
-    Ok((sender, receiver, cluster))
+    Ok(Opened { sender, receiver, cluster, is_local })
 }
 
 /// Delivers answers to the waiting calls until the connection ends or an invalid frame arrives.
-async fn read(mut receiver: Receiver, link: &Link, cluster: ClusterId) {
+async fn read(mut receiver: Receiver, link: &Link, send_queue: &Rc<SendQueue>, cluster: ClusterId) {
     loop {
         match receiver.recv().await {
             Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == cluster => {
-                // No call waits for it any more: drop it.
-                if let Some(pending) = link.pending.borrow_mut().get_mut(&frame.header.request) {
-                    pending.put(Ok(frame));
+                if let Err(error) = deliver(frame, link, send_queue) {
+                    return tracing::warn!(
+                        server = &*link.address,
+                        "the connection is closed, because the server breaks the protocol: {error}"
+                    );
                 }
             }
             Ok(Some(_)) => return tracing::debug!("a frame that is not an answer of this cluster"),
@@ -364,4 +410,38 @@ async fn read(mut receiver: Receiver, link: &Link, cluster: ClusterId) {
             Err(error) => return tracing::debug!(%error, "cannot receive"),
         }
     }
+}
+
+/// Gives a frame to the call that waits for it. If no call does any more, it is dropped.
+fn deliver(frame: Frame, link: &Link, send_queue: &Rc<SendQueue>) -> Result<(), BadPiece> {
+    let request = frame.header.request;
+    let arriving = match link.pending.borrow().get(&request) {
+        Some(pending) => pending.arriving.clone(),
+        None => return Ok(()),
+    };
+    let answer = match arriving {
+        Some(arriving) => {
+            if let Some(lost) = lost(&frame) {
+                arriving.lost(lost.saturating_sub(link.lost.replace(lost)));
+            }
+            arriving.take(frame, send_queue)?
+        }
+        None if frame.header.flags.is_announced() => return Err(BadPiece::Stray),
+        None => Some(frame),
+    };
+    if let Some(answer) = answer
+        && let Some(pending) = link.pending.borrow_mut().get_mut(&request)
+    {
+        pending.put(Ok(answer));
+    }
+    Ok(())
+}
+
+/// How many packets of the connection were lost so far, if the frame tells.
+fn lost(frame: &Frame) -> Option<u32> {
+    if frame.header.kind == Piece::KIND {
+        return wire::from_bytes(&frame.record).ok().map(|Piece { lost }| lost);
+    }
+    let is_large = !frame.header.flags.is_announced() && frame.payload.len() > BULK_MIN;
+    is_large.then_some(frame.header.bulk)
 }

@@ -5,13 +5,14 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use types::messages::session::Role;
+use types::messages::session::{Grant, Role};
 use types::messages::{Refused, task_name};
 use types::wire::{self, Flags, Record};
 use types::{Buf, Epoch, Refusal};
 
 use super::handshake::{HANDSHAKE_US, respond};
 use super::latch::{Latch, wake};
+use super::outgoing::Outgoing;
 use super::send_queue::SendQueue;
 use super::{Answer, Call, Handler, Identity, LocalBoxFuture};
 use crate::{Conn, Frame, Listener, Receiver, World};
@@ -56,6 +57,8 @@ struct Server {
     bounds: Bounds,
     /// Bytes of clients' payloads in progress.
     payloads: Cell<usize>,
+    /// Bytes of answers that wait for credit.
+    answers: Rc<Cell<usize>>,
     /// Readers that wait until `payloads` becomes smaller.
     crowded: RefCell<Vec<Waker>>,
     /// Set when [`serve`] is dropped.
@@ -85,6 +88,7 @@ pub(super) async fn serve_within(
         handler,
         bounds,
         payloads: Cell::new(0),
+        answers: Rc::default(),
         crowded: RefCell::default(),
         stopped: Latch::default(),
     };
@@ -112,6 +116,7 @@ impl Drop for Stop {
 struct Session {
     server: Rc<Server>,
     send_queue: SendQueue,
+    outgoing: Outgoing,
     role: Role,
     peer: String,
     /// Requests that continue in their own tasks.
@@ -120,8 +125,17 @@ struct Session {
     reader: Cell<Option<Waker>>,
 }
 
+/// What an answer needs of its request.
+#[derive(Clone, Copy)]
+struct Asked {
+    request: u64,
+    epoch: Epoch,
+    /// Bytes of the payload that may be sent without an announcement.
+    credit: u32,
+}
+
 async fn attend(server: Rc<Server>, conn: Conn) {
-    let peer = conn.peer();
+    let (peer, losses) = (conn.peer(), conn.losses());
     let (mut sender, mut receiver) = conn.split();
     let hearing = respond(&server.world, &server.identity, &mut sender, &mut receiver);
     let role = match server.stopped.or(server.world.timeout(HANDSHAKE_US, hearing)).await {
@@ -131,8 +145,10 @@ async fn attend(server: Rc<Server>, conn: Conn) {
         None => return,
     };
     let world = server.world.clone();
+    let outgoing = Outgoing::new(losses, server.answers.clone());
     let session = Rc::new(Session {
         server,
+        outgoing,
         send_queue: SendQueue::new(sender),
         role,
         peer,
@@ -158,6 +174,15 @@ impl Session {
                     peer = self.peer,
                     "a frame of another cluster, or an answer where a request is expected"
                 );
+            }
+            // Never behind requests that wait for room: answers that are granted make room.
+            if frame.header.kind == Grant::KIND {
+                match self.outgoing.granted(&frame) {
+                    Ok(Some(piece)) => self.send_queue.queue(piece),
+                    Ok(None) => {}
+                    Err(error) => return tracing::debug!(peer = self.peer, %error, "not a grant"),
+                }
+                continue;
             }
             self.room(frame.payload.len()).await;
             self.begin(frame).await;
@@ -191,12 +216,13 @@ impl Session {
 
     /// Polls the request once here, to keep the order. If it is not finished then, it continues in its own task.
     async fn begin(self: &Rc<Session>, frame: Frame) {
-        let (request, epoch) = (frame.header.request, frame.header.epoch);
+        let asked =
+            Asked { request: frame.header.request, epoch: frame.header.epoch, credit: frame.header.bulk };
         let (name, world) = (task_name(frame.header.kind), &self.server.world);
         let bytes = self.bytes_of(frame.payload.len());
         let mut answering = (self.server.handler)(Call {
             kind: frame.header.kind,
-            epoch,
+            epoch: asked.epoch,
             record: frame.record,
             payload: frame.payload,
             covered: frame.header.flags.is_covered(),
@@ -206,25 +232,24 @@ impl Session {
         });
         match poll_fn(|cx| Poll::Ready(world.part(name, || answering.as_mut().poll(cx)))).await {
             // Leave it to the writer task: answers to requests that have already arrived are sent together.
-            Poll::Ready(answer) => self.send_queue.queue(self.frame(request, epoch, answer)),
+            Poll::Ready(answer) => self.send_queue.queue(self.frame(asked, answer)),
             Poll::Pending => {
                 self.in_progress.set(self.in_progress.get() + 1);
                 self.server.payloads.set(self.server.payloads.get() + bytes);
-                world.spawn(name, self.clone().finish(request, epoch, bytes, answering));
+                world.spawn(name, self.clone().finish(asked, bytes, answering));
             }
         }
     }
 
     async fn finish(
         self: Rc<Session>,
-        request: u64,
-        epoch: Epoch,
+        asked: Asked,
         bytes: usize,
         answering: LocalBoxFuture<'static, Result<Answer, Refusal>>,
     ) {
         let finishing = async {
             let answer = answering.await;
-            self.send_queue.send(self.frame(request, epoch, answer)).await;
+            self.send_queue.send(self.frame(asked, answer)).await;
         };
         self.server.stopped.or(finishing).await;
         self.in_progress.set(self.in_progress.get() - 1);
@@ -235,12 +260,15 @@ impl Session {
         wake(&self.reader);
     }
 
-    fn frame(&self, request: u64, epoch: Epoch, answer: Result<Answer, Refusal>) -> Frame {
+    /// The answer, or its announcement.
+    fn frame(&self, asked: Asked, answer: Result<Answer, Refusal>) -> Frame {
+        let Asked { request, epoch, credit } = asked;
         let cluster = self.server.identity.cluster;
         match answer {
             Ok(answer) => {
                 let (kind, flags, record, payload) = answer.encoded();
-                Frame::new(kind, request, cluster, epoch, flags, record, payload)
+                let frame = Frame::new(kind, request, cluster, epoch, flags, record, payload);
+                self.outgoing.admit(frame, credit)
             }
             Err(reason) => {
                 let record = wire::to_bytes(&Refused { reason });

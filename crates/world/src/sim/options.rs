@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use pace::WindowSetting;
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
 
 use super::prng::Prng;
@@ -28,6 +29,8 @@ pub struct SimOptions {
     pub connect_timeout_us: u64,
     /// Most bytes per direction of a connection that are sent and not yet received. Then the sender waits.
     pub window_bytes: usize,
+    /// How many bytes may be on their way to a node at once.
+    pub receive_window: WindowSetting,
     /// Time of a read from a disk.
     pub read_us: Range<u64>,
     /// Time of a write to a disk's cache.
@@ -59,6 +62,7 @@ impl Default for SimOptions {
             break_us: 1_000..2_000_000,
             connect_timeout_us: 2_000_000,
             window_bytes: 4 << 20,
+            receive_window: WindowSetting::Auto,
             read_us: 20..300,
             write_us: 2..50,
             sync_us: 200..5_000,
@@ -89,6 +93,12 @@ impl SimOptions {
             drift_ppm_max: pick([0, 10_000, DRIFT_PPM_MAX]),
             offset_us_max: u64::from(pick([0, 1_000, 4_000_000_000])),
             sector_bytes: if prng.coin() { 512 } else { 4096 },
+            receive_window: match prng.below(4) {
+                0 => WindowSetting::Off,
+                1 => WindowSetting::Auto,
+                2 => WindowSetting::Fixed(pace::WINDOW_MIN),
+                _ => WindowSetting::Fixed(100_000),
+            },
             ..calm
         }
     }

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use types::Buf;
@@ -13,6 +14,7 @@ use super::disk::{Disk, SharedDisk};
 use super::net::{Arrival, LinkEnd};
 use super::state::{State, dead};
 use crate::Frame;
+use crate::rpc::ReceivePort;
 
 /// The wall clock at the start: 2026-01-01.
 const WALL_START_NS: i64 = 1_767_225_600_000_000_000;
@@ -111,6 +113,10 @@ impl World {
             Poll::Pending
         })
         .await;
+    }
+
+    pub(crate) fn receive_port(&self) -> Arc<ReceivePort> {
+        Arc::new(ReceivePort::new(self.state.options.receive_window))
     }
 
     fn is_own_name(&self, host: &str) -> bool {
@@ -233,6 +239,11 @@ impl Conn {
 
     pub(crate) fn peer(&self) -> String {
         self.peer.clone()
+    }
+
+    /// Never: every connection of a simulation has a network.
+    pub(crate) fn is_local(&self) -> bool {
+        false
     }
 
     pub(crate) fn split(self) -> (Sender, Receiver) {

@@ -12,6 +12,7 @@ use super::devices::DeviceTotals;
 use super::disk_cache::DiskCache;
 use super::findings::{Finding, findings, short};
 use super::layers::{Flow, Kind, Layer, Layers, READS, WRITES};
+use super::network::Network;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -33,6 +34,8 @@ pub(super) struct Report {
     pub(super) settings: Contents,
     /// The cache on a disk, since the mount began; `None` if there is none, or if this is about a file.
     pub(super) disk_cache: Option<DiskCache>,
+    /// The receive window, since the mount began; `None` if nothing needed it, or if this is about a file.
+    pub(super) network: Option<Network>,
     /// What the devices of all bricks have done meanwhile.
     pub(super) devices: DeviceTotals,
     /// The length of the interval. `None` for all since the mount began, or since the file was opened.
@@ -106,6 +109,7 @@ impl Report {
     fn findings(&self) -> Vec<Finding> {
         let mut found = findings(&self.layers, &self.settings);
         found.extend(self.disk_cache.iter().filter_map(DiskCache::finding));
+        found.extend(self.network.iter().filter_map(Network::finding));
         found
     }
 
@@ -154,6 +158,7 @@ impl Report {
             "seconds": self.time.map(|time| time.as_secs_f64()),
             "layers": self.layers.0.iter().enumerate().map(layer).collect::<Vec<_>>(),
             "disk_cache": self.disk_cache.as_ref().map(DiskCache::document),
+            "receive_window": self.network.as_ref().map(Network::document),
             "devices": self.devices.document(),
             "findings": self.findings().into_iter().map(finding).collect::<Vec<_>>(),
         })
@@ -184,6 +189,7 @@ mod tests {
                 ..Contents::default()
             },
             disk_cache: None,
+            network: None,
             time: time.map(Duration::from_secs),
         }
     }

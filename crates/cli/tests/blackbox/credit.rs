@@ -1,0 +1,141 @@
+//! Answers that need credit: bricks at another address of this machine pass for other machines, and the mount has a window that
+//! is far smaller than what its readers ask for. Bricks die while they hold grants; every byte is right.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use nix::libc::O_DIRECT;
+
+use crate::fixture::{CommandOutput, Fixture, Pages, Prng, kill_now, make_stable, text, wait_for};
+
+const SOON: Duration = Duration::from_secs(120);
+const BRICKS: u32 = 4;
+const PIECE: usize = 1 << 20;
+const PIECES: usize = 24;
+
+struct Cluster {
+    fixture: Fixture,
+    meta: String,
+    key: String,
+    bricks: Vec<u32>,
+}
+
+fn free_port(host: &str) -> u16 {
+    let listener = std::net::TcpListener::bind((host, 0)).expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+impl Cluster {
+    fn new(name: &str) -> Cluster {
+        let fixture = Fixture::new(name);
+        let dir = fixture.path("meta");
+        fixture.must(&["cluster", "init", "--dir", text(&dir)]);
+        let (meta, key) =
+            (format!("127.0.0.1:{}", free_port("127.0.0.1")), text(&dir.join("key")).to_owned());
+        fixture.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", &key]);
+        let mut cluster = Cluster { fixture, meta, key, bricks: Vec::new() };
+        assert!(wait_for(SOON, || cluster.shoal(&["status"]).ok), "{}", cluster.fixture.said("meta"));
+        for id in 1..=BRICKS {
+            let (number, disk) = (id.to_string(), cluster.fixture.path(&format!("disk{id}")));
+            let listen = format!("127.0.0.2:{}", free_port("127.0.0.2"));
+            let words = [
+                "brick",
+                "--disk",
+                text(&disk),
+                "--format",
+                "--id",
+                &number,
+                "--node",
+                &number,
+                "--size",
+                "256M",
+            ];
+            let pid = cluster
+                .fixture
+                .daemon(&format!("b{id}"), &cluster.at(&[&words[..], &["--listen", &listen]].concat()));
+            cluster.bricks.push(pid);
+        }
+        assert!(wait_for(SOON, || cluster.shoal(&["volume", "create", "main", "--code", "2+2"]).ok));
+        cluster
+    }
+
+    fn at<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        [words, &["--meta", &self.meta, "--key-file", &self.key]].concat()
+    }
+
+    fn shoal(&self, words: &[&str]) -> CommandOutput {
+        self.fixture.shoal(&self.at(words))
+    }
+
+    fn mount(&self, window: &str) -> PathBuf {
+        let dir = self.fixture.path(&format!("mnt-{window}"));
+        fs::create_dir_all(&dir).expect("a mount point");
+        let log = self.fixture.path(&format!("{window}.log"));
+        let mounted =
+            self.shoal(&["mount", "main", text(&dir), "--receive-window", window, "--log", text(&log)]);
+        assert!(mounted.ok, "{}", mounted.stderr);
+        dir
+    }
+}
+
+/// Reads the whole file by several threads at once, around all caches.
+fn compare(path: &Path, right: &[u8]) {
+    thread::scope(|scope| {
+        for first in 0..4 {
+            scope.spawn(move || {
+                let mut options = fs::File::options();
+                let file = options.read(true).custom_flags(O_DIRECT).open(path).expect("the file");
+                let mut pages = Pages::new();
+                for at in (0..PIECES * PIECE).step_by(pages.0.len()).skip(first).step_by(4) {
+                    let bytes = pages.0.len();
+                    file.read_exact_at(&mut pages.0, at as u64).expect("a read");
+                    assert!(pages.0[..] == right[at..at + bytes], "at {at}");
+                }
+            });
+        }
+    });
+}
+
+fn number(dir: &Path, name: &str) -> u64 {
+    let status = fs::read_to_string(dir.join(".shoal/status")).expect("the status");
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {status}")).parse().expect("a number")
+}
+
+#[test]
+fn reads_through_a_narrow_window_are_right_while_bricks_die() {
+    let cluster = Cluster::new("credit");
+    for (window, said) in [("8K", "out of range"), ("65M", "out of range"), ("narrow", "is not a window")] {
+        let refused = cluster.shoal(&["mount", "main", "/mnt", "--receive-window", window]);
+        refused.refused(&[said, "16K to 64M"]);
+    }
+    let narrow = cluster.mount("32K");
+    cluster.fixture.must(&["tune", text(&narrow), "io-cache=off", "read-ahead=on"]);
+    let (path, right) = (narrow.join("file"), Prng::new(4).bytes(PIECE * PIECES));
+    make_stable(&path, &right);
+    compare(&path, &right);
+    let granted = number(&narrow, "receive_window_granted_bytes");
+    assert!(granted >= right.len() as u64 / 2, "{granted} bytes needed a grant");
+    assert_eq!(number(&narrow, "receive_window_bytes"), 32 << 10);
+    assert_eq!(number(&narrow, "receive_window_expired_bytes"), 0, "no grant was lost");
+    let seen = cluster.fixture.must(&["xray", text(&narrow), "--once", "--json"]).json();
+    assert!(seen["receive_window"]["granted_bytes"].as_u64() >= Some(granted), "{seen:#}");
+
+    // One brick dies in the middle; the primaries decode, and read from each other by credit too.
+    thread::scope(|scope| {
+        scope.spawn(|| (0..4).for_each(|_| compare(&path, &right)));
+        thread::sleep(Duration::from_millis(200));
+        kill_now(cluster.bricks[0] as i32);
+    });
+    compare(&path, &right);
+
+    let open = cluster.mount("off");
+    compare(&open.join("file"), &right);
+    assert_eq!(number(&open, "receive_window_granted_bytes"), 0);
+    for dir in [narrow, open] {
+        cluster.fixture.umount(&dir);
+    }
+}

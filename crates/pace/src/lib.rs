@@ -1,0 +1,35 @@
+//! How many bytes may be on their way to a receiver at once.
+//!
+//! A switch port keeps few bytes: about 100 KB for 10 Gbit/s. Many bricks that answer one client fill it in no time; packets
+//! are lost, and TCP waits up to 200 ms until it notices. TCP on each connection cannot know of the others. The receiver
+//! does: everything comes to it. So it gives out *credit*, bytes that others may send, and never more than a *window*.
+//!
+//! ```text
+//!  receiver                              sender
+//!     | request, with credit if any         |
+//!     |------------------------------------>|
+//!     |     announcement: so many bytes     |   the bytes are in RAM: no credit waits for a disk
+//!     |<------------------------------------|
+//!     | grant                               |   while granted and not arrived <= window
+//!     |------------------------------------>|
+//!     |                       piece         |
+//!     |<------------------------------------|
+//! ```
+//!
+//! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread has of the [`Window`], and the window
+//! how much that is in all. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never goes
+//! back.
+//!
+//! Sources: Phanishayee et al., FAST 2008 (reads from many servers collapse when their windows exceed the port's buffer);
+//! Montazeri et al., SIGCOMM 2018 (Homa: grants by the receiver); 3FS (requests to send).
+
+mod port;
+mod receiver;
+mod window;
+
+pub use port::{Member, Port, Stats};
+pub use receiver::{Grant, Receiver, Transfer};
+pub use window::{WINDOW_MAX, WINDOW_MIN, Window, WindowSetting};
+
+/// Answers of at most so many bytes are sent without credit. They count against the window all the same.
+pub const BULK_MIN: usize = 16 << 10;

@@ -1,0 +1,137 @@
+//! One window that several receivers of a machine share: its threads.
+
+use std::collections::BTreeMap;
+
+use crate::{Window, WindowSetting};
+
+/// A receiver at its port.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Member(u64);
+
+/// What happened at a port since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Bytes that were granted after an announcement.
+    pub granted: u64,
+    /// Bytes whose credit went with the request.
+    pub carried: u64,
+    /// Credit that expired, in bytes.
+    pub expired: u64,
+    /// Packets that senders have sent once more.
+    pub lost: u64,
+    /// Average time from a grant to its bytes, in microseconds.
+    pub delay_us: u64,
+}
+
+/// What a receiver has of the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Holding {
+    /// Credit that was given and has not arrived, in bytes.
+    pub(crate) held: usize,
+    /// Bytes of small answers on their way.
+    pub(crate) small: usize,
+    /// It has a grant to give, and no room.
+    pub(crate) is_starved: bool,
+}
+
+/// How much a receiver may hold now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    /// In all.
+    pub(crate) bytes: usize,
+    /// In all, if some of it goes with a request.
+    pub(crate) carried: usize,
+    /// Of it in one grant.
+    pub(crate) quantum: usize,
+    /// Nobody holds anything.
+    pub(crate) is_idle: bool,
+}
+
+/// Smallest grant, in bytes, unless less is left: about six packets.
+const GRANT_MIN: usize = 8 << 10;
+/// Largest grant, in bytes.
+const GRANT_MAX: usize = 256 << 10;
+
+/// The receive window of a machine's port, and who holds how much of it.
+///
+/// Receivers that have more to receive than fits have equal shares. Who needs less than its share leaves the rest to the others.
+#[derive(Debug)]
+pub struct Port {
+    window: Window,
+    members: BTreeMap<Member, Holding>,
+    next: u64,
+    pub(crate) stats: Stats,
+}
+
+impl Port {
+    /// A port without receivers.
+    pub fn new(setting: WindowSetting) -> Port {
+        Port { window: Window::new(setting), members: BTreeMap::new(), next: 0, stats: Stats::default() }
+    }
+
+    /// The window.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// What happened.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Credit that was given by all receivers and has not arrived, in bytes.
+    pub fn held(&self) -> usize {
+        self.members.values().map(|holding| holding.held).sum()
+    }
+
+    /// Other receivers that wait for room in the window.
+    pub fn starved(&self, but: Member) -> impl Iterator<Item = Member> + '_ {
+        self.members.iter().filter(move |(id, holding)| **id != but && holding.is_starved).map(|(id, _)| *id)
+    }
+
+    pub(crate) fn join(&mut self) -> Member {
+        self.next += 1;
+        self.members.insert(Member(self.next), Holding::default());
+        Member(self.next)
+    }
+
+    pub(crate) fn leave(&mut self, member: Member) {
+        self.members.remove(&member);
+    }
+
+    pub(crate) fn hold(&mut self, member: Member, holding: Holding) {
+        if let Some(place) = self.members.get_mut(&member) {
+            *place = holding;
+        }
+    }
+
+    pub(crate) fn room(&self, member: Member) -> Room {
+        let window = self.window.bytes();
+        let (mut others, mut small, mut held, mut starved) = (0usize, 0usize, 0usize, 0);
+        for (id, holding) in &self.members {
+            held = held.saturating_add(holding.held);
+            small = small.saturating_add(holding.small);
+            if *id != member {
+                others = others.saturating_add(holding.held);
+                starved += usize::from(holding.is_starved);
+            }
+        }
+        // Small answers need no credit. They may wait for disks, and must not keep everything else waiting.
+        let taken = others.saturating_add(small.min(window / 4));
+        Room {
+            bytes: window.saturating_sub(taken).min(window / (1 + starved)),
+            carried: (window / 2).saturating_sub(taken).min(window / 2 / (1 + starved)),
+            quantum: (window / 4).clamp(GRANT_MIN, GRANT_MAX),
+            is_idle: held == 0,
+        }
+    }
+
+    pub(crate) fn arrived(&mut self, now_us: u64, bytes: usize, is_limited: bool) {
+        self.window.arrived(now_us, bytes, is_limited);
+    }
+
+    pub(crate) fn lost(&mut self, now_us: u64, packets: u64) {
+        self.stats.lost += packets;
+        self.window.lost(now_us, packets);
+    }
+}

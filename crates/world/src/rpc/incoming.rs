@@ -1,0 +1,335 @@
+//! Answers on their way to this side: how much of them may be sent, and their pieces until they are whole.
+//!
+//! ```text
+//!  caller (this file)                          server (`outgoing.rs`)
+//!    | request; bulk: bytes that may come at once |
+//!    |------------------------------------------->|
+//!    |      answer, ANNOUNCED; bulk: bytes to come|   if they are more than that, and more than BULK_MIN
+//!    |<-------------------------------------------|
+//!    | Grant { bytes }                            |   as the window allows, or 0: not wanted any more
+//!    |------------------------------------------->|
+//!    |                         Piece, and so on   |
+//!    |<-------------------------------------------|
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pace::{Member, Port, Receiver, Stats, Transfer, WindowSetting};
+use types::limits::PAYLOAD_MAX;
+use types::messages::session::{Grant, Piece};
+use types::wire::{self, Flags, Record};
+use types::{Buf, BufMut, ClusterId, Epoch};
+
+use super::send_queue::SendQueue;
+use crate::{Frame, Notify, World};
+
+/// Where the grants of a transfer go: the connection's queue, the request there, and the cluster.
+struct Way {
+    send_queue: Weak<SendQueue>,
+    request: u64,
+    cluster: ClusterId,
+}
+
+impl Way {
+    fn grant(&self, bytes: usize) {
+        let Some(send_queue) = self.send_queue.upgrade() else { return };
+        let grant = Grant { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) };
+        let record = wire::to_bytes(&grant);
+        let frame = Frame::new(
+            Grant::KIND,
+            self.request,
+            self.cluster,
+            Epoch(0),
+            Flags::REQUEST,
+            record,
+            Buf::empty(),
+        );
+        send_queue.queue(frame);
+    }
+}
+
+/// The receive window of a machine, as far as this process is concerned: its threads share it.
+pub(crate) struct ReceivePort(Mutex<Shared>);
+
+struct Shared {
+    port: Port,
+    /// Wake those who wait for room.
+    wakes: BTreeMap<Member, Notify>,
+    /// Answers on their way or expected.
+    open: usize,
+}
+
+/// The receive window of this process, and what came through it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReceiveReport {
+    /// What the window was made with.
+    pub setting: WindowSetting,
+    /// Bytes that may be on their way at once.
+    pub window: usize,
+    /// Credit that was given and has not arrived, in bytes.
+    pub held: usize,
+    /// Answers on their way or expected.
+    pub open: usize,
+    /// How often the window became smaller because packets were lost.
+    pub cuts: u64,
+    /// What happened since the start.
+    pub stats: Stats,
+}
+
+impl ReceivePort {
+    pub(crate) fn new(setting: WindowSetting) -> ReceivePort {
+        ReceivePort(Mutex::new(Shared { port: Port::new(setting), wakes: BTreeMap::new(), open: 0 }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn report(&self) -> ReceiveReport {
+        let shared = self.lock();
+        let window = shared.port.window();
+        ReceiveReport {
+            setting: window.setting(),
+            window: window.bytes(),
+            held: shared.port.held(),
+            open: shared.open,
+            cuts: window.cuts(),
+            stats: shared.port.stats(),
+        }
+    }
+}
+
+/// Answers to all connections of one [`Peers`](super::Peers).
+pub(super) struct Incoming {
+    world: World,
+    port: Arc<ReceivePort>,
+    receiver: RefCell<Receiver>,
+    ways: RefCell<BTreeMap<Transfer, Way>>,
+    /// Wakes the task that gives out credit that other threads, or time, have made free.
+    wake: Notify,
+    has_task: Cell<bool>,
+    /// The task looks again before credit expires.
+    has_timer: Cell<bool>,
+}
+
+impl Incoming {
+    pub(super) fn new(world: World, port: Arc<ReceivePort>) -> Incoming {
+        let wake = Notify::new();
+        let mut shared = port.lock();
+        let receiver = Receiver::new(&mut shared.port);
+        shared.wakes.insert(receiver.member(), wake.clone());
+        drop(shared);
+        Incoming {
+            world,
+            port,
+            receiver: RefCell::new(receiver),
+            ways: RefCell::default(),
+            wake,
+            has_task: Cell::new(false),
+            has_timer: Cell::new(false),
+        }
+    }
+
+    pub(super) fn report(&self) -> ReceiveReport {
+        self.port.report()
+    }
+
+    /// Whether answers need no credit at all.
+    pub(super) fn is_off(&self) -> bool {
+        self.port.lock().port.window().setting() == WindowSetting::Off
+    }
+
+    /// Changes the state of this thread's transfers and of the port.
+    fn change<T>(&self, change: impl FnOnce(&mut Receiver, &mut Port) -> T) -> T {
+        change(&mut self.receiver.borrow_mut(), &mut self.port.lock().port)
+    }
+
+    /// Gives out what the window allows, here and in other threads.
+    fn pump(self: &Rc<Incoming>) {
+        let now = self.world.now();
+        while let Some(grant) = self.change(|receiver, port| receiver.grant(port, now)) {
+            if let Some(way) = self.ways.borrow().get(&grant.transfer) {
+                way.grant(grant.bytes);
+            }
+        }
+        let receiver = self.receiver.borrow();
+        let shared = self.port.lock();
+        for member in shared.port.starved(receiver.member()) {
+            shared.wakes.get(&member).into_iter().for_each(Notify::notify);
+        }
+        drop(shared);
+        if receiver.wake_at().is_some() && !self.has_timer.replace(true) {
+            self.wake.notify();
+        }
+    }
+
+    /// Starts the task that gives out credit later, once.
+    fn start(self: &Rc<Incoming>) {
+        if !self.has_task.replace(true) {
+            let watching = watch(self.world.clone(), self.wake.clone(), Rc::downgrade(self));
+            self.world.spawn("credit", watching);
+        }
+    }
+}
+
+/// Gives out credit that other threads, or time, have made free.
+async fn watch(world: World, wake: Notify, incoming: Weak<Incoming>) {
+    loop {
+        let woken = wake.wait();
+        let Some(wake_at) = incoming.upgrade().map(|incoming| {
+            incoming.pump();
+            let wake_at = incoming.receiver.borrow().wake_at();
+            incoming.has_timer.set(wake_at.is_some());
+            wake_at
+        }) else {
+            return;
+        };
+        match wake_at {
+            Some(at) => drop(world.timeout(at.saturating_sub(world.now()).max(1), woken).await),
+            None => woken.await,
+        }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let mut shared = self.port.lock();
+        let mut receiver = self.receiver.borrow_mut();
+        receiver.leave(&mut shared.port);
+        shared.wakes.remove(&receiver.member());
+        drop(shared);
+        // Ends the task.
+        self.wake.notify();
+    }
+}
+
+/// One answer on its way. Gives its credit back when it is dropped.
+pub(super) struct Arriving {
+    incoming: Rc<Incoming>,
+    transfer: Transfer,
+    /// The announcement, while pieces are missing.
+    announced: RefCell<Option<Frame>>,
+    pieces: RefCell<Vec<Buf>>,
+    /// Bytes that have not come.
+    left: Cell<usize>,
+}
+
+/// A frame that breaks the rules of announcements; the connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum BadPiece {
+    #[error("it announces {0} bytes")]
+    Announcement(usize),
+    #[error("it has sent {0} bytes more than were granted")]
+    Excess(usize),
+    #[error("it has sent a piece of nothing")]
+    Stray,
+}
+
+impl Arriving {
+    /// For a request that is about to leave. Returns also how many bytes of its answer may be sent at once.
+    pub(super) fn new(incoming: &Rc<Incoming>, expected: usize) -> (Arriving, usize) {
+        incoming.start();
+        let now = incoming.world.now();
+        let (transfer, credit) = incoming.change(|receiver, port| receiver.open(port, now, expected));
+        incoming.port.lock().open += 1;
+        let arriving = Arriving {
+            incoming: incoming.clone(),
+            transfer,
+            announced: RefCell::default(),
+            pieces: RefCell::default(),
+            left: Cell::new(0),
+        };
+        (arriving, credit)
+    }
+
+    /// Takes a frame of the answer. Returns the whole answer if nothing is missing.
+    pub(super) fn take(&self, frame: Frame, send_queue: &Rc<SendQueue>) -> Result<Option<Frame>, BadPiece> {
+        let (header, now) = (frame.header, self.incoming.world.now());
+        let is_piece = header.kind == Piece::KIND;
+        if is_piece && self.announced.borrow().is_none() {
+            return Err(BadPiece::Stray);
+        }
+        let bytes = frame.payload.len();
+        let taken = self.incoming.change(|receiver, port| receiver.arrived(port, now, self.transfer, bytes));
+        let answer = if is_piece {
+            taken.map_err(BadPiece::Excess)?;
+            self.piece(frame)?
+        } else if header.flags.is_announced() {
+            self.announce(frame, send_queue)?;
+            None
+        } else {
+            Some(frame)
+        };
+        self.incoming.pump();
+        Ok(answer)
+    }
+
+    fn announce(&self, frame: Frame, send_queue: &Rc<SendQueue>) -> Result<(), BadPiece> {
+        let bytes = frame.header.bulk as usize;
+        if bytes == 0 || bytes > PAYLOAD_MAX || !frame.payload.is_empty() || self.announced.borrow().is_some()
+        {
+            return Err(BadPiece::Announcement(bytes));
+        }
+        let way = Way {
+            send_queue: Rc::downgrade(send_queue),
+            request: frame.header.request,
+            cluster: frame.header.cluster,
+        };
+        self.incoming.ways.borrow_mut().insert(self.transfer, way);
+        self.incoming.change(|receiver, port| receiver.announced(port, self.transfer, bytes));
+        self.left.set(bytes);
+        self.announced.replace(Some(frame));
+        Ok(())
+    }
+
+    fn piece(&self, frame: Frame) -> Result<Option<Frame>, BadPiece> {
+        let bytes = frame.payload.len();
+        // Excess was found before: never more is granted than was announced.
+        self.left.set(self.left.get().saturating_sub(bytes));
+        let mut pieces = self.pieces.borrow_mut();
+        pieces.push(frame.payload);
+        if self.left.get() > 0 {
+            return Ok(None);
+        }
+        let Some(mut answer) = self.announced.take() else { return Ok(None) };
+        answer.payload = joined(std::mem::take(&mut *pieces));
+        Ok(Some(answer))
+    }
+
+    /// Tells the window how many packets the sender's kernel had to send once more.
+    pub(super) fn lost(&self, packets: u32) {
+        let now = self.incoming.world.now();
+        self.incoming.change(|receiver, port| receiver.lost(port, now, u64::from(packets)));
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let way = self.incoming.ways.borrow_mut().remove(&self.transfer);
+        self.incoming.change(|receiver, port| receiver.close(port, self.transfer));
+        self.incoming.port.lock().open -= 1;
+        if let Some(way) = way
+            && self.left.get() > 0
+        {
+            way.grant(0);
+        }
+        self.incoming.pump();
+    }
+}
+
+/// The bytes of all pieces, one after the other.
+fn joined(mut pieces: Vec<Buf>) -> Buf {
+    if pieces.len() == 1 {
+        return pieces.pop().unwrap_or_default();
+    }
+    let mut whole = BufMut::dirty(pieces.iter().map(|piece| piece.len()).sum());
+    let mut at = 0;
+    for piece in pieces {
+        whole[at..at + piece.len()].copy_from_slice(&piece);
+        at += piece.len();
+    }
+    whole.freeze()
+}
