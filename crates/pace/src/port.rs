@@ -60,13 +60,16 @@ pub struct Port {
     window: Window,
     members: BTreeMap<Member, Holding>,
     next: u64,
+    pub(crate) bulk_min: usize,
     pub(crate) stats: Stats,
 }
 
 impl Port {
-    /// A port without receivers.
-    pub fn new(setting: WindowSetting) -> Port {
-        Port { window: Window::new(setting), members: BTreeMap::new(), next: 0, stats: Stats::default() }
+    /// A port without receivers. Answers of up to `bulk_min` bytes need no credit ([`BULK_MIN`](crate::BULK_MIN), except in
+    /// simulations).
+    pub fn new(setting: WindowSetting, bulk_min: usize) -> Port {
+        let (window, stats) = (Window::new(setting), Stats::default());
+        Port { window, members: BTreeMap::new(), next: 0, bulk_min, stats }
     }
 
     /// The window.

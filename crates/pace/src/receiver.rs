@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::BULK_MIN;
 use crate::port::{Holding, Member, Port};
 
 /// Credit that nobody has used for so long holds the window no longer.
@@ -93,7 +92,7 @@ impl Receiver {
         let room = port.room(self.member);
         let fits = self.hungry.is_empty() && self.holding.held.saturating_add(expected) <= room.carried;
         let mut credit = 0;
-        if expected <= BULK_MIN {
+        if expected <= port.bulk_min {
             state.small = expected;
             self.holding.small += expected;
         } else if fits {
@@ -252,7 +251,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WindowSetting;
+    use crate::{BULK_MIN, WindowSetting};
     use proptest::prelude::*;
 
     const KIB: usize = 1 << 10;
@@ -265,7 +264,7 @@ mod tests {
 
     impl Alone {
         fn new(setting: WindowSetting) -> Alone {
-            let mut port = Port::new(setting);
+            let mut port = Port::new(setting, BULK_MIN);
             let receiver = Receiver::new(&mut port);
             Alone { port, receiver }
         }
@@ -394,7 +393,7 @@ mod tests {
 
     #[test]
     fn receivers_of_a_port_have_equal_shares_and_leave_what_they_do_not_need() {
-        let mut port = Port::new(WindowSetting::Fixed(64 * KIB));
+        let mut port = Port::new(WindowSetting::Fixed(64 * KIB), BULK_MIN);
         let (mut one, mut two) = (Receiver::new(&mut port), Receiver::new(&mut port));
         for receiver in [&mut one, &mut two] {
             let (transfer, _) = receiver.open(&mut port, 0, 1024 * KIB);
@@ -443,7 +442,7 @@ mod tests {
         #[test]
         fn any_order_of_events(auto in any::<bool>(), steps in steps()) {
             let setting = if auto { WindowSetting::Auto } else { WindowSetting::Fixed(48 * KIB) };
-            let mut port = Port::new(setting);
+            let mut port = Port::new(setting, BULK_MIN);
             let mut both = [Receiver::new(&mut port), Receiver::new(&mut port)];
             let (mut now, mut live) = (0, [Vec::new(), Vec::new()]);
             for (second, step) in steps {

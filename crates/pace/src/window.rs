@@ -24,7 +24,7 @@ const PACKET: usize = 1448;
 /// How long a window stays below one that has lost packets, at first. Doubles whenever a larger one loses packets again.
 const PATIENCE_MIN_US: u64 = 2_000_000;
 /// The longest such time.
-const PATIENCE_MAX_US: u64 = 300_000_000;
+const PATIENCE_MAX_US: u64 = 60_000_000;
 
 /// What an operator wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

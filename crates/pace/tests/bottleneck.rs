@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use pace::{Port, Receiver, Transfer, WindowSetting};
+use pace::{BULK_MIN, Port, Receiver, Transfer, WindowSetting};
 
 /// Bytes of a packet on the wire, and of its payload.
 const PACKET: u64 = 1514;
@@ -86,7 +86,7 @@ fn run(setting: WindowSetting, queue: u64, seed: u64, ms: u64) -> Outcome {
         senders: vec![0; SENDERS as usize],
         lost: 0,
     };
-    let mut port = Port::new(setting);
+    let mut port = Port::new(setting, BULK_MIN);
     let mut receiver = Receiver::new(&mut port);
     let mut left = std::collections::BTreeMap::new();
     let (mut delivered, mut lost_early) = (0u64, 0);

@@ -96,6 +96,10 @@ branches! {
     CheckpointShort = "a checkpoint ran because RAM, segments or places were short",
     /// A brick.
     CopiedForward = "a record was copied to the end of the journal",
+    /// A caller.
+    AnswerInPieces = "a large answer came in pieces, as its caller granted it",
+    /// A caller.
+    AnswerUnwanted = "an answer was given up while pieces of it were missing",
     /// A client.
     LeaseWait = "an application waited for its client's lease",
     /// A client.

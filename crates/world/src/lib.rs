@@ -206,6 +206,14 @@ impl World {
         either!(WorldBody, &self.0, world => world.yield_now().await);
     }
 
+    /// Answers of up to so many bytes need no credit.
+    pub(crate) fn bulk_min(&self) -> usize {
+        match &self.0 {
+            WorldBody::Real(_) => pace::BULK_MIN,
+            WorldBody::Sim(world) => world.bulk_min(),
+        }
+    }
+
     /// The receive window for a new [`Peers`]: of this process, or in a simulation its own.
     pub(crate) fn receive_port(&self) -> Arc<rpc::ReceivePort> {
         either!(WorldBody, &self.0, world => world.receive_port())

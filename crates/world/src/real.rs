@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
-use pace::WindowSetting;
+use pace::{BULK_MIN, WindowSetting};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use disk::{Disk, SharedDisk};
@@ -56,11 +56,11 @@ fn locked_port() -> MutexGuard<'static, Option<Arc<ReceivePort>>> {
 }
 
 pub(crate) fn receive_port() -> Arc<ReceivePort> {
-    Arc::clone(locked_port().get_or_insert_with(|| Arc::new(ReceivePort::new(WindowSetting::Auto))))
+    Arc::clone(locked_port().get_or_insert_with(|| Arc::new(ReceivePort::new(WindowSetting::Auto, BULK_MIN))))
 }
 
 pub(crate) fn set_receive_window(setting: WindowSetting) {
-    *locked_port() = Some(Arc::new(ReceivePort::new(setting)));
+    *locked_port() = Some(Arc::new(ReceivePort::new(setting, BULK_MIN)));
 }
 
 /// This machine, seen from one thread.

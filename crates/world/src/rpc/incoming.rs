@@ -18,6 +18,7 @@ use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pace::{Member, Port, Receiver, Stats, Transfer, WindowSetting};
+use types::code_probe::{CodeProbe, hit};
 use types::limits::PAYLOAD_MAX;
 use types::messages::session::{Grant, Piece};
 use types::wire::{self, Flags, Record};
@@ -80,8 +81,10 @@ pub struct ReceiveReport {
 }
 
 impl ReceivePort {
-    pub(crate) fn new(setting: WindowSetting) -> ReceivePort {
-        ReceivePort(Mutex::new(Shared { port: Port::new(setting), wakes: BTreeMap::new(), open: 0 }))
+    /// Answers of up to `bulk_min` bytes need no credit.
+    pub(crate) fn new(setting: WindowSetting, bulk_min: usize) -> ReceivePort {
+        let port = Port::new(setting, bulk_min);
+        ReceivePort(Mutex::new(Shared { port, wakes: BTreeMap::new(), open: 0 }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -294,6 +297,7 @@ impl Arriving {
         if self.left.get() > 0 {
             return Ok(None);
         }
+        hit(CodeProbe::AnswerInPieces);
         let Some(mut answer) = self.announced.take() else { return Ok(None) };
         answer.payload = joined(std::mem::take(&mut *pieces));
         Ok(Some(answer))
@@ -314,6 +318,7 @@ impl Drop for Arriving {
         if let Some(way) = way
             && self.left.get() > 0
         {
+            hit(CodeProbe::AnswerUnwanted);
             way.grant(0);
         }
         self.incoming.pump();

@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pace::BULK_MIN;
 use types::messages::session::{Grant, Piece};
 use types::wire::{self, Flags, Record};
 use types::{Buf, Epoch};
@@ -25,6 +24,8 @@ pub(super) struct Outgoing {
     bytes: Cell<usize>,
     /// Bytes of all connections.
     of_all: Rc<Cell<usize>>,
+    /// Answers of up to so many bytes need no credit.
+    bulk_min: usize,
 }
 
 struct Announced {
@@ -35,15 +36,15 @@ struct Announced {
 }
 
 impl Outgoing {
-    pub(super) fn new(losses: Losses, of_all: Rc<Cell<usize>>) -> Outgoing {
-        Outgoing { losses, waiting: RefCell::default(), bytes: Cell::new(0), of_all }
+    pub(super) fn new(losses: Losses, of_all: Rc<Cell<usize>>, bulk_min: usize) -> Outgoing {
+        Outgoing { losses, waiting: RefCell::default(), bytes: Cell::new(0), of_all, bulk_min }
     }
 
     /// The frame that can be sent now: the answer, or its announcement. `credit`: bytes that its caller expects at once.
     pub(super) fn admit(&self, mut frame: Frame, credit: u32) -> Frame {
         let bytes = frame.payload.len();
-        let is_free = bytes <= BULK_MIN.max(credit as usize);
-        if is_free && bytes > BULK_MIN && credit != u32::MAX {
+        let is_free = bytes <= self.bulk_min.max(credit as usize);
+        if is_free && bytes > self.bulk_min && credit != u32::MAX {
             frame.header.bulk = self.losses.packets();
         }
         if is_free || self.bytes.get() + bytes > WAITING_MAX || self.of_all.get() + bytes > WAITING_ALL_MAX {

@@ -7,7 +7,6 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use pace::BULK_MIN;
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
 use types::messages::session::Piece;
@@ -442,6 +441,7 @@ fn lost(frame: &Frame) -> Option<u32> {
     if frame.header.kind == Piece::KIND {
         return wire::from_bytes(&frame.record).ok().map(|Piece { lost }| lost);
     }
-    let is_large = !frame.header.flags.is_announced() && frame.payload.len() > BULK_MIN;
-    is_large.then_some(frame.header.bulk)
+    // 0 tells nothing: small answers have it, too.
+    let is_whole = !frame.header.flags.is_announced() && frame.header.bulk > 0;
+    is_whole.then_some(frame.header.bulk)
 }

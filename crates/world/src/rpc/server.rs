@@ -145,7 +145,7 @@ async fn attend(server: Rc<Server>, conn: Conn) {
         None => return,
     };
     let world = server.world.clone();
-    let outgoing = Outgoing::new(losses, server.answers.clone());
+    let outgoing = Outgoing::new(losses, server.answers.clone(), server.world.bulk_min());
     let session = Rc::new(Session {
         server,
         outgoing,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pace::WindowSetting;
+use pace::{BULK_MIN, WindowSetting};
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
 
 use super::prng::Prng;
@@ -31,6 +31,8 @@ pub struct SimOptions {
     pub window_bytes: usize,
     /// How many bytes may be on their way to a node at once.
     pub receive_window: WindowSetting,
+    /// Answers of up to so many bytes need no credit.
+    pub bulk_min: usize,
     /// Time of a read from a disk.
     pub read_us: Range<u64>,
     /// Time of a write to a disk's cache.
@@ -63,6 +65,7 @@ impl Default for SimOptions {
             connect_timeout_us: 2_000_000,
             window_bytes: 4 << 20,
             receive_window: WindowSetting::Auto,
+            bulk_min: BULK_MIN,
             read_us: 20..300,
             write_us: 2..50,
             sync_us: 200..5_000,
@@ -99,6 +102,7 @@ impl SimOptions {
                 2 => WindowSetting::Fixed(pace::WINDOW_MIN),
                 _ => WindowSetting::Fixed(100_000),
             },
+            bulk_min: if prng.coin() { BULK_MIN } else { 1024 },
             ..calm
         }
     }

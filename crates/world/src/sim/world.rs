@@ -116,7 +116,11 @@ impl World {
     }
 
     pub(crate) fn receive_port(&self) -> Arc<ReceivePort> {
-        Arc::new(ReceivePort::new(self.state.options.receive_window))
+        Arc::new(ReceivePort::new(self.state.options.receive_window, self.bulk_min()))
+    }
+
+    pub(crate) fn bulk_min(&self) -> usize {
+        self.state.options.bulk_min
     }
 
     fn is_own_name(&self, host: &str) -> bool {

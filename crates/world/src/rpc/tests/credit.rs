@@ -248,7 +248,10 @@ fn threads_that_share_a_window_wake_each_other() {
         3,
         |_| {},
         async |_, _, address| {
-            let port = std::sync::Arc::new(super::super::ReceivePort::new(WindowSetting::Fixed(16 << 10)));
+            let port = std::sync::Arc::new(super::super::ReceivePort::new(
+                WindowSetting::Fixed(16 << 10),
+                pace::BULK_MIN,
+            ));
             let read = |port: std::sync::Arc<super::super::ReceivePort>| {
                 let world = World::real().unwrap();
                 let peers = Peers::at(world.clone(), identity(Role::Client), port);
