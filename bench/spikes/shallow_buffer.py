@@ -14,8 +14,8 @@ Settings, from the environment:
     MIB=256                        bytes of the file
 
 One row for each buffer, receive window and way to read: MB/s, their share of the rate, the 99th percentile of a read, packets
-that the port dropped, timeouts of TCP (RTO), the window at the end in KiB and how often it
-was cut. Each pair of buffer and window has a new mount. Everything is in namespaces of this process, which end with it; bricks are in RAM.
+that the port dropped, timeouts of TCP (RTO), the window at the end in KiB and how often it was cut. Each pair of buffer and
+window has a new mount. Everything is in namespaces of this process, which end with it; bricks are in RAM.
 """
 
 from __future__ import annotations

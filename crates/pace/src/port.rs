@@ -30,6 +30,8 @@ pub(crate) struct Holding {
     pub(crate) held: usize,
     /// Bytes of small answers on their way.
     pub(crate) small: usize,
+    /// Transfers that are not ended.
+    pub(crate) open: usize,
     /// It has a grant to give, and no room.
     pub(crate) is_starved: bool,
 }
@@ -87,6 +89,11 @@ impl Port {
         self.members.values().map(|holding| holding.held).sum()
     }
 
+    /// Transfers of all receivers that are not ended.
+    pub fn open(&self) -> usize {
+        self.members.values().map(|holding| holding.open).sum()
+    }
+
     /// Other receivers that wait for room in the window.
     pub fn starved(&self, but: Member) -> impl Iterator<Item = Member> + '_ {
         self.members.iter().filter(move |(id, holding)| **id != but && holding.is_starved).map(|(id, _)| *id)
@@ -133,7 +140,8 @@ impl Port {
         self.window.arrived(now_us, bytes, is_limited);
     }
 
-    pub(crate) fn lost(&mut self, now_us: u64, packets: u64) {
+    /// A sender had to send `packets` once more.
+    pub fn lost(&mut self, now_us: u64, packets: u64) {
         self.stats.lost += packets;
         self.window.lost(now_us, packets);
     }

@@ -118,7 +118,7 @@ fn run(setting: WindowSetting, queue: u64, seed: u64, ms: u64) -> Outcome {
                 receiver
                     .arrived(&mut port, us, Transfer(transfer), bytes)
                     .expect("senders send what is granted");
-                receiver.lost(&mut port, us, network.lost - told);
+                port.lost(us, network.lost - told);
                 told = network.lost;
                 let rest = left.get_mut(&transfer).expect("open");
                 *rest -= bytes;

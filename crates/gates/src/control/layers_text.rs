@@ -18,17 +18,20 @@ pub(crate) fn layers_text(
     layers.iter().map(line).chain(cache.map(cache_line)).chain(window.and_then(window_line)).collect()
 }
 
-/// `None` while nothing has come from another machine that needed credit.
 fn window_line(window: ReceiveReport) -> Option<String> {
-    let numbers = window_numbers(&window);
-    let is_used = window.stats.granted + window.stats.carried > 0;
-    let line = || numbers.into_iter().map(|(name, number)| format!(" {name} {number}")).collect::<String>();
-    is_used.then(|| format!("receive-window{}\n", line()))
+    window_numbers(&window).map(|numbers| format!("receive-window{}\n", named(&numbers)))
 }
 
-/// The receive window and what came through it, by name.
-pub(crate) fn window_numbers(window: &ReceiveReport) -> [(&'static str, u64); 7] {
-    [
+/// ` NAME N` of each.
+fn named(numbers: &[(&str, u64)]) -> String {
+    numbers.iter().map(|(name, number)| format!(" {name} {number}")).collect()
+}
+
+/// The receive window and what came through it, by name. `None` while nothing has come from another machine that needed
+/// credit.
+pub(crate) fn window_numbers(window: &ReceiveReport) -> Option<[(&'static str, u64); 7]> {
+    let is_used = window.stats.granted + window.stats.carried > 0;
+    is_used.then_some([
         ("bytes", window.window as u64),
         ("cuts", window.cuts),
         ("lost_packets", window.stats.lost),
@@ -36,7 +39,7 @@ pub(crate) fn window_numbers(window: &ReceiveReport) -> [(&'static str, u64); 7]
         ("carried_bytes", window.stats.carried),
         ("expired_bytes", window.stats.expired),
         ("delay_us", window.stats.delay_us),
-    ]
+    ])
 }
 
 fn cache_line(cache: DiskCacheReport) -> String {
@@ -51,7 +54,7 @@ fn cache_line(cache: DiskCacheReport) -> String {
         ("filled_bytes", cache.filled_bytes),
         ("skipped_bytes", cache.skipped_bytes),
     ];
-    let numbers: String = numbers.into_iter().map(|(name, number)| format!(" {name} {number}")).collect();
+    let numbers = named(&numbers);
     let reason =
         cache.reason.map(|reason| format!(" reason {}", reason.replace('\n', " "))).unwrap_or_default();
     format!("disk-cache-state {}{numbers}{reason}\n", cache.state)

@@ -30,7 +30,8 @@ pub(super) fn text(mount: &Mount) -> String {
         format!("disk_cache {}\n{reason}disk_cache_bytes {}\n", cache.state, cache.bytes)
     });
     let window = window_numbers(&world::receive_report());
-    let window = window.into_iter().map(|(name, number)| format!("receive_window_{name} {number}\n"));
+    let window =
+        window.into_iter().flatten().map(|(name, number)| format!("receive_window_{name} {number}\n"));
     // Times in microseconds: on the clock, and of the thread itself.
     let turn = |turn: LongTurn| format!("longest_turn {} {} {}\n", turn.wall_us, turn.cpu_us, turn.task);
     let turns = world::turns::longest().into_iter().map(turn);

@@ -27,6 +27,9 @@ use types::{Buf, BufMut, ClusterId, Epoch};
 use super::send_queue::SendQueue;
 use crate::{Frame, Notify, World};
 
+/// Smallest piece, in bytes, but the last one: a grant has more. Each takes memory of its own.
+const PIECE_MIN: usize = 4 << 10;
+
 /// Where the grants of a transfer go: the connection's queue, the request there, and the cluster.
 struct Way {
     send_queue: Weak<SendQueue>,
@@ -35,21 +38,26 @@ struct Way {
 }
 
 impl Way {
+    /// The way of an announcement.
+    fn of(announcement: &Frame, send_queue: &Rc<SendQueue>) -> Way {
+        let header = &announcement.header;
+        Way { send_queue: Rc::downgrade(send_queue), request: header.request, cluster: header.cluster }
+    }
+
+    /// Lets the sender send so many bytes; 0: nobody wants them any more.
     fn grant(&self, bytes: usize) {
         let Some(send_queue) = self.send_queue.upgrade() else { return };
-        let grant = Grant { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) };
-        let record = wire::to_bytes(&grant);
-        let frame = Frame::new(
-            Grant::KIND,
-            self.request,
-            self.cluster,
-            Epoch(0),
-            Flags::REQUEST,
-            record,
-            Buf::empty(),
-        );
+        let record = wire::to_bytes(&Grant { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
+        let (request, flags) = (self.request, Flags::REQUEST);
+        let frame = Frame::new(Grant::KIND, request, self.cluster, Epoch(0), flags, record, Buf::empty());
         send_queue.queue(frame);
     }
+}
+
+/// Refuses an answer that is announced to a call that has been given up: its server keeps it until it is told.
+pub(super) fn refuse(announcement: &Frame, send_queue: &Rc<SendQueue>) {
+    hit(CodeProbe::AnswerUnwanted);
+    Way::of(announcement, send_queue).grant(0);
 }
 
 /// The receive window of a machine, as far as this process is concerned: its threads share it.
@@ -59,8 +67,6 @@ struct Shared {
     port: Port,
     /// Wake those who wait for room.
     wakes: BTreeMap<Member, Notify>,
-    /// Answers on their way or expected.
-    open: usize,
 }
 
 /// The receive window of this process, and what came through it.
@@ -84,7 +90,7 @@ impl ReceivePort {
     /// Answers of up to `bulk_min` bytes need no credit.
     pub(crate) fn new(setting: WindowSetting, bulk_min: usize) -> ReceivePort {
         let port = Port::new(setting, bulk_min);
-        ReceivePort(Mutex::new(Shared { port, wakes: BTreeMap::new(), open: 0 }))
+        ReceivePort(Mutex::new(Shared { port, wakes: BTreeMap::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -98,7 +104,7 @@ impl ReceivePort {
             setting: window.setting(),
             window: window.bytes(),
             held: shared.port.held(),
-            open: shared.open,
+            open: shared.port.open(),
             cuts: window.cuts(),
             stats: shared.port.stats(),
         }
@@ -229,6 +235,8 @@ pub(super) enum BadPiece {
     Excess(usize),
     #[error("it has sent a piece of nothing")]
     Stray,
+    #[error("it has sent a piece of {0} bytes, and more are missing")]
+    Small(usize),
 }
 
 impl Arriving {
@@ -237,7 +245,6 @@ impl Arriving {
         incoming.start();
         let now = incoming.world.now();
         let (transfer, credit) = incoming.change(|receiver, port| receiver.open(port, now, expected));
-        incoming.port.lock().open += 1;
         let arriving = Arriving {
             incoming: incoming.clone(),
             transfer,
@@ -276,11 +283,7 @@ impl Arriving {
         {
             return Err(BadPiece::Announcement(bytes));
         }
-        let way = Way {
-            send_queue: Rc::downgrade(send_queue),
-            request: frame.header.request,
-            cluster: frame.header.cluster,
-        };
+        let way = Way::of(&frame, send_queue);
         self.incoming.ways.borrow_mut().insert(self.transfer, way);
         self.incoming.change(|receiver, port| receiver.announced(port, self.transfer, bytes));
         self.left.set(bytes);
@@ -290,6 +293,9 @@ impl Arriving {
 
     fn piece(&self, frame: Frame) -> Result<Option<Frame>, BadPiece> {
         let bytes = frame.payload.len();
+        if bytes < self.left.get().min(PIECE_MIN) {
+            return Err(BadPiece::Small(bytes));
+        }
         // Excess was found before: never more is granted than was announced.
         self.left.set(self.left.get().saturating_sub(bytes));
         let mut pieces = self.pieces.borrow_mut();
@@ -306,22 +312,24 @@ impl Arriving {
     /// Tells the window how many packets the sender's kernel had to send once more.
     pub(super) fn lost(&self, packets: u32) {
         let now = self.incoming.world.now();
-        self.incoming.change(|receiver, port| receiver.lost(port, now, u64::from(packets)));
+        self.incoming.port.lock().port.lost(now, u64::from(packets));
     }
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
         let way = self.incoming.ways.borrow_mut().remove(&self.transfer);
-        self.incoming.change(|receiver, port| receiver.close(port, self.transfer));
-        self.incoming.port.lock().open -= 1;
+        let unused = self.incoming.change(|receiver, port| receiver.close(port, self.transfer));
         if let Some(way) = way
             && self.left.get() > 0
         {
             hit(CodeProbe::AnswerUnwanted);
             way.grant(0);
         }
-        self.incoming.pump();
+        // As a rule all of it has come, and others have its credit already.
+        if unused > 0 {
+            self.incoming.pump();
+        }
     }
 }
 

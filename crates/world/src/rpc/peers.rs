@@ -14,7 +14,7 @@ use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Serv
 use types::{Buf, ClusterId, Epoch};
 
 use super::handshake::{HANDSHAKE_US, initiate};
-use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport};
+use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
 use super::latch::Latch;
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
@@ -411,12 +411,17 @@ async fn read(mut receiver: Receiver, link: &Link, send_queue: &Rc<SendQueue>, c
     }
 }
 
-/// Gives a frame to the call that waits for it. If no call does any more, it is dropped.
+/// Gives a frame to the call that waits for it. If no call does any more, it is dropped, or refused if it announces more.
 fn deliver(frame: Frame, link: &Link, send_queue: &Rc<SendQueue>) -> Result<(), BadPiece> {
     let request = frame.header.request;
     let arriving = match link.pending.borrow().get(&request) {
         Some(pending) => pending.arriving.clone(),
-        None => return Ok(()),
+        None => {
+            if frame.header.flags.is_announced() {
+                refuse(&frame, send_queue);
+            }
+            return Ok(());
+        }
     };
     let answer = match arriving {
         Some(arriving) => {

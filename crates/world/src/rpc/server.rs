@@ -175,8 +175,8 @@ impl Session {
                     "a frame of another cluster, or an answer where a request is expected"
                 );
             }
-            // Never behind requests that wait for room: answers that are granted make room.
             if frame.header.kind == Grant::KIND {
+                self.room_to_send().await;
                 match self.outgoing.granted(&frame) {
                     Ok(Some(piece)) => self.send_queue.queue(piece),
                     Ok(None) => {}
@@ -202,6 +202,18 @@ impl Session {
             }
             if much {
                 self.server.crowded.borrow_mut().push(cx.waker().clone());
+            }
+            self.reader.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits until another piece may wait to be sent. The caller makes this room by reading.
+    async fn room_to_send(&self) {
+        poll_fn(|cx| {
+            if self.send_queue.unsent() < IN_FLIGHT_MAX && self.send_queue.unsent_bytes() < ANSWERS_MAX {
+                return Poll::Ready(());
             }
             self.reader.set(Some(cx.waker().clone()));
             Poll::Pending

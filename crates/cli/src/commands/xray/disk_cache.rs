@@ -1,6 +1,7 @@
 //! The cache on a disk of a mount, as `.shoal/xray` tells of it.
 
 use std::collections::BTreeMap;
+use std::str::SplitAsciiWhitespace;
 
 use serde_json::{Value, json};
 
@@ -14,6 +15,15 @@ pub(super) struct DiskCache {
     numbers: BTreeMap<String, u64>,
 }
 
+/// Reads `NAME N ...`.
+pub(super) fn numbers(mut words: SplitAsciiWhitespace<'_>) -> Option<BTreeMap<String, u64>> {
+    let mut numbers = BTreeMap::new();
+    while let (Some(name), Some(number)) = (words.next(), words.next()) {
+        numbers.insert(name.to_owned(), number.parse().ok()?);
+    }
+    Some(numbers)
+}
+
 impl DiskCache {
     /// Reads the line `disk-cache-state STATE NAME N ... reason TEXT`, if there is one.
     pub(super) fn parse(text: &str) -> Option<DiskCache> {
@@ -24,11 +34,7 @@ impl DiskCache {
         };
         let mut words = line.split_ascii_whitespace();
         let state = words.next()?.to_owned();
-        let mut numbers = BTreeMap::new();
-        while let (Some(name), Some(number)) = (words.next(), words.next()) {
-            numbers.insert(name.to_owned(), number.parse().ok()?);
-        }
-        Some(DiskCache { state, reason, numbers })
+        Some(DiskCache { state, reason, numbers: numbers(words)? })
     }
 
     /// What is wrong with it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::disk_cache::numbers;
 use super::findings::{Finding, short};
 
 /// A window of more bytes holds nothing back that is worth a sentence.
@@ -17,12 +18,7 @@ impl Network {
     /// Reads the line `receive-window NAME N ...`, if there is one.
     pub(super) fn parse(text: &str) -> Option<Network> {
         let line = text.lines().find_map(|line| line.strip_prefix("receive-window "))?;
-        let mut words = line.split_ascii_whitespace();
-        let mut numbers = BTreeMap::new();
-        while let (Some(name), Some(number)) = (words.next(), words.next()) {
-            numbers.insert(name.to_owned(), number.parse().ok()?);
-        }
-        Some(Network(numbers))
+        numbers(line.split_ascii_whitespace()).map(Network)
     }
 
     fn number(&self, name: &str) -> u64 {

@@ -107,6 +107,36 @@ fn connections_that_break_give_their_credit_back() {
     assert!(all_good.get() > 100, "{} answers came", all_good.get());
 }
 
+#[test]
+fn answers_to_calls_that_were_given_up_do_not_stay_at_the_server() {
+    let sim = Simulation::new(1, options(WindowSetting::Fixed(16 << 10)));
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        let listener = server.listen(SERVER).await.unwrap();
+        let slow = server.clone();
+        let handler: Handler = Rc::new(move |call| {
+            let slow = slow.clone();
+            Box::pin(async move {
+                let Ask(bytes) = call.parse()?;
+                slow.sleep(20_000).await;
+                Ok(Answer::new(&Told(bytes), bytes_of(bytes)))
+            })
+        });
+        server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        get(&peers, 1).await.unwrap();
+        // Given up before the announcement comes: more than a server keeps.
+        for _ in 0..20 {
+            assert!(client.timeout(5_000, get(&peers, 1 << 20)).await.is_none());
+            client.sleep(100_000).await;
+        }
+        let before = peers.receive_report().stats.granted;
+        get(&peers, 1 << 20).await.unwrap();
+        let granted = peers.receive_report().stats.granted - before;
+        assert_eq!(granted, 1 << 20, "the server still waits for credit");
+    });
+}
+
 /// A connection of a client that speaks frames itself.
 async fn raw(client: &World) -> (crate::Sender, crate::Receiver) {
     let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
@@ -188,7 +218,14 @@ fn a_client_that_grants_nothing_or_nonsense_fills_no_memory() {
 #[test]
 fn a_server_that_sends_what_was_not_granted_is_cut_off() {
     // Announced bytes, bytes of the first piece, and whether that is within the rules.
-    let cases = [(100_000, 8 * KIB, true), (100_000, 100_000, false), (0, 0, false), (u32::MAX, 0, false)];
+    let cases = [
+        (100_000, 8 * KIB, true),
+        (100_000, 100_000, false),
+        (100_000, 0, false),
+        (100_000, 100, false),
+        (0, 0, false),
+        (u32::MAX, 0, false),
+    ];
     for (announced, piece, is_good) in cases {
         let sim = Simulation::new(1, options(WindowSetting::Fixed(16 << 10)));
         let (server, client) = (sim.node("server"), sim.node("client"));
