@@ -145,7 +145,7 @@ impl SwarmConfig {
             encode: [encode(), encode()],
             options: SimOptions {
                 // With slow writes an operation is asked for again while it is still being written.
-                write_us: 2..prng.pick(&[50, 50, 2_000, 30_000]),
+                write_us: 2..prng.pick(&[50, 50, 2_000, 100_000]),
                 ..SimOptions::drawn(seed)
             },
             transient: prng.subset(&TRANSIENT_FAULTS),
