@@ -67,6 +67,7 @@ enum Command {
     Tune(commands::tune::TuneArgs),
     Xray(commands::xray::XrayArgs),
     Why(commands::why::WhyArgs),
+    Net(commands::net::NetArgs),
     Cluster(commands::cluster::ClusterArgs),
     Meta(commands::meta::MetaArgs),
     Brick(commands::brick::BrickArgs),
@@ -83,6 +84,7 @@ Examples:
   shoal tune /mnt/shoal               settings of a mount, which change while it is in use
   shoal xray /mnt/shoal               what each layer of a mount reads and writes
   shoal why --slow /mnt/shoal         what its slowest requests have waited for
+  shoal net probe                     what the network towards the bricks is like
   shoal umount /mnt/shoal; shoal down
   shoal tier run main --cold-after 30d   files that nobody uses go to slower disks
   shoal nbd vm                        a block volume as a disk for virtual machines
@@ -128,6 +130,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Tune(args) => commands::tune::run(&args, output),
         Command::Xray(args) => commands::xray::run(&args, output),
         Command::Why(args) => commands::why::run(&args, output),
+        Command::Net(args) => commands::net::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),
         Command::Meta(args) => commands::meta::run(&args),
         Command::Brick(args) => commands::brick::run(&args, output),

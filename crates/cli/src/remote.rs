@@ -245,6 +245,21 @@ impl Remote {
         self.ask_in(epoch, address, PATIENCE_US, request)
     }
 
+    /// The connections themselves.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Runs requests until they are answered.
+    pub(crate) fn block_on<T>(&self, asking: impl Future<Output = T>) -> T {
+        self.world.block_on(asking)
+    }
+
+    /// Microseconds of a clock that never goes back.
+    pub(crate) fn now(&self) -> u64 {
+        self.world.now()
+    }
+
     /// Waits for `us` microseconds.
     pub(crate) fn pause(&self, us: u64) {
         self.world.block_on(self.world.sleep(us));

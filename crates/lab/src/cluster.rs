@@ -203,10 +203,18 @@ impl<'n> Cluster<'n> {
     /// # Errors
     /// What it said.
     pub fn ask(&self, words: &[&str]) -> Result<Value> {
+        self.ask_at(1, words)
+    }
+
+    /// The same at another node.
+    ///
+    /// # Errors
+    /// What it said.
+    pub fn ask_at(&self, node: u32, words: &[&str]) -> Result<Value> {
         let mut command = Command::new(&self.shoal);
         command.arg("--json").args(words).args(["--meta", &self.meta_address()]);
         command.arg("--key-file").arg(self.key());
-        let said = self.network.node(1).run(&mut command)?;
+        let said = self.network.node(node).run(&mut command)?;
         serde_json::from_slice(&said).map_err(doing(format!("read the answer of {command:?}")))
     }
 
@@ -215,7 +223,7 @@ impl<'n> Cluster<'n> {
     /// # Errors
     /// What the mount said.
     pub fn mount(&self, node: u32) -> Result<Mount> {
-        self.mount_by(node, &[])
+        self.mount_with(node, FILES, &[])
     }
 
     /// The same, by a number of threads.
@@ -223,7 +231,7 @@ impl<'n> Cluster<'n> {
     /// # Errors
     /// What the mount said.
     pub fn mount_by_threads(&self, node: u32, threads: u32) -> Result<Mount> {
-        self.mount_by(node, &["--threads", &threads.to_string()])
+        self.mount_with(node, FILES, &["--threads", &threads.to_string()])
     }
 
     /// Changes settings of a mount while it is in use.
@@ -236,12 +244,17 @@ impl<'n> Cluster<'n> {
         self.network.node(1).run(&mut command).map(drop)
     }
 
-    fn mount_by(&self, node: u32, words: &[&str]) -> Result<Mount> {
-        let dir = self.dir.join(format!("mount{node}"));
+    /// Mounts a volume at a node, with options of `shoal mount`. A node has one mount of each volume.
+    ///
+    /// # Errors
+    /// What the mount said.
+    pub fn mount_with(&self, node: u32, volume: &str, words: &[&str]) -> Result<Mount> {
+        let place = format!("mount{node}-{volume}");
+        let dir = self.dir.join(&place);
         std::fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
         let mut command = self.gate_command("mount", self.plan.client_memory);
-        command.args(words).arg("--").arg(FILES).arg(&dir);
-        let log = self.log(&format!("mount{node}"));
+        command.args(words).arg("--").arg(volume).arg(&dir);
+        let log = self.log(&place);
         let mut program = self.network.node(node).start("shoal mount", &mut command, &log)?;
         program.wait_until(PATIENCE, || is_mounted(&dir))?;
         Ok(Mount { dir, program: Some(program) })

@@ -1,4 +1,4 @@
-//! GlusterFS on the nodes, to compare: a distributed volume with a brick on each server, and its mounts.
+//! GlusterFS on the nodes, to compare: a volume with a brick on each server, and its mounts.
 //!
 //! Each server has a management daemon of its own. These daemons have fixed places for their files, so each of them runs
 //! with other directories mounted there. Nothing of the machine's own GlusterFS is used or changed.
@@ -35,6 +35,18 @@ pub fn version() -> Result<String> {
     version.map(str::to_owned).ok_or_else(missing)
 }
 
+/// How a volume uses its bricks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Each file is on one of them.
+    Distributed,
+    /// Each file is on all of them, coded; so many of them may fail.
+    Dispersed {
+        /// Bricks of redundancy.
+        redundancy: u32,
+    },
+}
+
 /// A running volume. Dropping it stops it.
 pub struct Gluster<'n> {
     network: &'n Network,
@@ -44,11 +56,11 @@ pub struct Gluster<'n> {
 }
 
 impl<'n> Gluster<'n> {
-    /// Starts a distributed volume over the first `servers` nodes.
+    /// Starts a volume over the first `servers` nodes.
     ///
     /// # Errors
     /// What a daemon or a command said.
-    pub fn start(network: &'n Network, servers: u32) -> Result<Gluster<'n>> {
+    pub fn start(network: &'n Network, servers: u32, kind: Kind) -> Result<Gluster<'n>> {
         let dir = Path::new(SANDBOX_DIR).join("gluster");
         let mut gluster = Gluster { network, dir, daemons: Vec::new(), settings: Vec::new() };
         // Commands and mounts have files there too, which are to leave with the sandbox.
@@ -70,7 +82,13 @@ impl<'n> Gluster<'n> {
             let said = gluster.ask(&["peer", "status"])?;
             Ok(said.matches("Peer in Cluster (Connected)").count() as u32 + 1 == servers)
         })?;
-        let mut create = vec!["volume", "create", VOLUME, "transport", "tcp"];
+        let mut create = vec!["volume", "create", VOLUME];
+        let (all, few);
+        if let Kind::Dispersed { redundancy } = kind {
+            (all, few) = (servers.to_string(), redundancy.to_string());
+            create.extend(["disperse", &all, "redundancy", &few]);
+        }
+        create.extend(["transport", "tcp"]);
         create.extend(bricks.iter().map(String::as_str));
         create.push("force");
         gluster.ask(&create)?;

@@ -5,16 +5,17 @@
 //! | module | what |
 //! |---|---|
 //! | [`sandbox`] | namespaces that the kernel removes when their owner ends, for any reason |
-//! | [`topology`] | nodes on a switch: the commands that make them, as plain text |
+//! | [`topology`] | nodes on a switch or a router: the commands that make them, as plain text |
 //! | [`network`] | carries out these commands, and counts the bytes on each link |
 //! | [`node`] | programs and connections on a node |
-//! | [`load`] | Bonnie's four items, on files, on disks over NBD and on files over NFS; several readers for a fixed time |
+//! | [`load`] | Bonnie's four items, on files, on disks over NBD and on files over NFS; several readers, or tasks with records, for a fixed time |
 //! | [`cluster`] | Shoal's daemons on the nodes |
 //! | [`gluster`] | GlusterFS on the nodes, to compare |
 //! | [`meter`] | measures how busy the machine was |
 //! | [`paper`] | the papers whose experiments can be repeated |
 //! | [`paper000`] | paper 000: the translators of GlusterFS on SSDs |
 //! | [`paper001`] | paper 001: a single I/O space of network block devices, software RAID and NFS |
+//! | [`paper004`] | paper 004: reads from many servers behind a switch with few buffers |
 //! | [`mechanism`] | what a paper's system is made of, and what Shoal has instead |
 //! | [`verdict`] | what became of the findings of a paper |
 //! | [`chart`] | charts as plain SVG |
@@ -33,6 +34,7 @@ pub mod node;
 pub mod paper;
 pub mod paper000;
 pub mod paper001;
+pub mod paper004;
 pub mod sandbox;
 pub mod topology;
 pub mod verdict;

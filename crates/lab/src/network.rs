@@ -1,4 +1,4 @@
-//! Carries out the commands of a topology, and counts the bytes on each link.
+//! Carries out the commands of a topology, and counts the bytes on each link and what TCP had to repeat.
 
 use std::process::{Command, Stdio};
 
@@ -6,11 +6,13 @@ use serde_json::Value;
 
 use crate::error::{LabError, Result, doing};
 use crate::node::Node;
-use crate::topology::{self, INTERFACE, Link, SWITCH, Step};
+use crate::topology::{self, Control, INTERFACE, Link, ROUTER, SWITCH, Step};
 
-/// Nodes on a switch. Must be made within a [sandbox](crate::sandbox), which removes them.
+/// Nodes on a switch or a router. Must be made within a [sandbox](crate::sandbox), which removes them.
 pub struct Network {
     nodes: Vec<Node>,
+    /// The namespace in the middle.
+    hub: &'static str,
 }
 
 /// Counters of the two ends of a link.
@@ -57,10 +59,36 @@ impl Network {
         topology::build(nodes, link).iter().try_for_each(carry_out)?;
         let nodes: Vec<Node> = (1..=nodes).map(Node::find).collect::<Result<_>>()?;
         nodes.iter().try_for_each(Node::configure)?;
-        Ok(Network { nodes })
+        Ok(Network { nodes, hub: SWITCH })
     }
 
-    /// Sets the rate of all links.
+    /// Makes `nodes` nodes on a router. Their links have no limits until they are [shaped](Network::shape_node).
+    ///
+    /// # Errors
+    /// What `ip` said.
+    pub fn build_routed(nodes: u32, control: Control) -> Result<Network> {
+        topology::build_routed(nodes, control).iter().try_for_each(carry_out)?;
+        let nodes = (1..=nodes).map(Node::find).collect::<Result<_>>()?;
+        Ok(Network { nodes, hub: ROUTER })
+    }
+
+    /// Sets the congestion control of new connections between the nodes of a router.
+    ///
+    /// # Errors
+    /// What `ip` said.
+    pub fn control_by(&self, control: Control) -> Result<()> {
+        topology::control_by(self.size(), control).iter().try_for_each(carry_out)
+    }
+
+    /// Sets the link of a router's node: `down` is towards the node, `up` from it.
+    ///
+    /// # Errors
+    /// What `tc` said.
+    pub fn shape_node(&self, node: u32, down: Link, up: Link) -> Result<()> {
+        topology::shape_routed(node, down, up).iter().try_for_each(carry_out)
+    }
+
+    /// Sets the rate of all links of a switch.
     ///
     /// # Errors
     /// What `tc` said.
@@ -86,9 +114,9 @@ impl Network {
     /// # Errors
     /// What `tc` said.
     pub fn traffic(&self) -> Result<Vec<Traffic>> {
-        let switch = queues(SWITCH)?;
+        let hub = queues(self.hub)?;
         let of_node = |node: &Node| {
-            let (down, up) = (counts(&switch, node.name()), counts(&queues(node.name())?, INTERFACE));
+            let (down, up) = (counts(&hub, node.name()), counts(&queues(node.name())?, INTERFACE));
             Ok(Traffic {
                 sent: up.bytes,
                 received: down.bytes,
@@ -99,12 +127,25 @@ impl Network {
         self.nodes.iter().map(of_node).collect()
     }
 
-    /// Bytes that the switch has forwarded over all links; every byte between nodes counts once.
+    /// What the hub has sent to each node, and dropped before, in the order of the nodes.
+    ///
+    /// # Errors
+    /// What `tc` said.
+    pub fn towards(&self) -> Result<Vec<Traffic>> {
+        let hub = queues(self.hub)?;
+        let of_node = |node: &Node| {
+            let Counts { bytes: received, packets, dropped } = counts(&hub, node.name());
+            Traffic { sent: 0, received, packets, dropped }
+        };
+        Ok(self.nodes.iter().map(of_node).collect())
+    }
+
+    /// Bytes that the hub has forwarded over all links; every byte between nodes counts once.
     ///
     /// # Errors
     /// What `tc` said.
     pub fn forwarded(&self) -> Result<Traffic> {
-        let counts = queues(SWITCH)?.into_iter().map(|queue| queue.counts);
+        let counts = queues(self.hub)?.into_iter().map(|queue| queue.counts);
         Ok(counts.fold(Traffic::default(), |sum, counts| Traffic {
             sent: sum.sent + counts.bytes,
             received: sum.received + counts.bytes,

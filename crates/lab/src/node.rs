@@ -36,7 +36,7 @@ impl Node {
         Ok(Node { number, name, space })
     }
 
-    /// Applies the settings of the node.
+    /// Applies the settings of a node on a switch.
     pub(crate) fn configure(&self) -> Result<()> {
         let file = "/proc/sys/net/ipv4/tcp_congestion_control";
         self.inside(|| std::fs::write(file, CONGESTION_CONTROL))?.map_err(doing(format!("set {file}")))
@@ -73,6 +73,24 @@ impl Node {
         })
     }
 
+    /// What TCP has sent once more at this node since it was made.
+    ///
+    /// # Errors
+    /// The kernel's counters cannot be read.
+    pub fn repeated(&self) -> Result<Repeated> {
+        // Of the thread that has entered the node, not of the process.
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+        let texts = self.inside(|| Ok::<_, std::io::Error>((read("snmp")?, read("netstat")?)))?;
+        let (snmp, netstat) = texts.map_err(doing("read the counters of TCP"))?;
+        let find = |text: &str, line: &str, name: &str| {
+            counter(text, line, name).ok_or_else(|| doing("read the counters of TCP")(format!("no {name}")))
+        };
+        Ok(Repeated {
+            packets: find(&snmp, "Tcp:", "RetransSegs")?,
+            timeouts: find(&netstat, "TcpExt:", "TCPTimeouts")?,
+        })
+    }
+
     /// Starts a program at the node, with its output in `log`.
     ///
     /// # Errors
@@ -97,6 +115,38 @@ impl Node {
         let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
         Err(LabError::Command { command: format!("{command:?}"), said })
     }
+}
+
+/// What TCP sent once more.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Repeated {
+    /// Packets.
+    pub packets: u64,
+    /// How often nothing at all came back for so long that the sender began anew (RTO, at least 200 ms).
+    pub timeouts: u64,
+}
+
+impl Repeated {
+    /// The difference since `before`.
+    pub fn since(self, before: Repeated) -> Repeated {
+        Repeated { packets: self.packets - before.packets, timeouts: self.timeouts - before.timeouts }
+    }
+}
+
+impl std::iter::Sum for Repeated {
+    fn sum<I: Iterator<Item = Repeated>>(all: I) -> Repeated {
+        all.fold(Repeated::default(), |sum, one| Repeated {
+            packets: sum.packets + one.packets,
+            timeouts: sum.timeouts + one.timeouts,
+        })
+    }
+}
+
+/// A counter of `/proc/net/snmp` or `netstat`: a line of names, and one of numbers, both with the same first word.
+fn counter(text: &str, line: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|words| words.starts_with(line));
+    let (names, numbers) = (lines.next()?.split_whitespace(), lines.next()?.split_whitespace());
+    names.zip(numbers).find(|(of, _)| *of == name)?.1.parse().ok()
 }
 
 fn cannot_start(command: &Command) -> impl FnOnce(std::io::Error) -> LabError {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::error::{Result, doing};
 use crate::verdict::Claim;
-use crate::{paper000, paper001};
+use crate::{paper000, paper001, paper004};
 
 /// A paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub enum Paper {
     GlusterOnSsds,
     /// Single I/O space service for cluster computers (2006).
     SingleIoSpace,
+    /// Data network performance of a global file system (2016).
+    ShallowSwitch,
 }
 
 /// What a paper's runs say.
@@ -31,6 +33,7 @@ impl Paper {
         match self {
             Paper::GlusterOnSsds => "000",
             Paper::SingleIoSpace => "001",
+            Paper::ShallowSwitch => "004",
         }
     }
 
@@ -39,6 +42,7 @@ impl Paper {
         match self {
             Paper::GlusterOnSsds => paper000::scale::SANDBOX_BYTES,
             Paper::SingleIoSpace => paper001::scale::SANDBOX_BYTES,
+            Paper::ShallowSwitch => paper004::scale::SANDBOX_BYTES,
         }
     }
 
@@ -56,6 +60,10 @@ impl Paper {
             Paper::SingleIoSpace => {
                 let scale = if is_quick { paper001::Scale::quick() } else { paper001::Scale::full() };
                 paper001::measure(shoal, &scale, say).map(|measured| measured.to_json())
+            }
+            Paper::ShallowSwitch => {
+                let scale = if is_quick { paper004::Scale::quick() } else { paper004::Scale::full() };
+                paper004::measure(shoal, &scale, say).map(|measured| measured.to_json())
             }
         }
     }
@@ -76,6 +84,10 @@ impl Paper {
             Paper::SingleIoSpace => {
                 let measured = paper001::Measured::from_json(document)?;
                 Report { claims: paper001::claims::claims(&measured), files: paper001::files(&measured) }
+            }
+            Paper::ShallowSwitch => {
+                let measured = paper004::Measured::from_json(document)?;
+                Report { claims: paper004::claims::claims(&measured), files: paper004::files(&measured) }
             }
         })
     }

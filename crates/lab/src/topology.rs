@@ -1,4 +1,4 @@
-//! Nodes on a switch, as the commands that make them. No command is run here.
+//! Nodes on a switch or a router, as the commands that make them. No command is run here.
 //!
 //! ```text
 //!   node1: eth0 ──tbf──▶ ┌────────┐    Each node is a network namespace, the switch a bridge in its own namespace.
@@ -6,11 +6,20 @@
 //!   node2: eth0 ──tbf──▶ │        │    what that end sends: full duplex, as on a switching hub.
 //!          ◀──tbf─────── └────────┘
 //! ```
+//!
+//! A **router** takes the place of the switch where queues are measured. Behind a bridge the sender's socket goes on counting
+//! the bytes that wait in a port's queue, and TCP slows down before the queue is full; a router takes them off its account
+//! (`skb_orphan` in the kernel's `ip_rcv`). Packets go one by one, not in bundles (GSO), which a queue would keep or drop as
+//! one.
 
 use std::net::Ipv4Addr;
 
 /// Namespace of the switch.
 pub const SWITCH: &str = "switch";
+/// Namespace of the router.
+pub const ROUTER: &str = "router";
+/// The router's address, the same on all its ports: the last one of the range.
+const GATEWAY: &str = "198.19.255.254";
 /// The interface of a node.
 pub const INTERFACE: &str = "eth0";
 /// Addresses of nodes: 198.18.0.0/15, set aside for measurements by RFC 2544.
@@ -28,6 +37,31 @@ pub struct Link {
     pub mbit: u32,
     /// Size of the queue at each end, in bytes; further packets are dropped.
     pub queue: u32,
+}
+
+/// How the nodes of a router control congestion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// By loss; the usual one of Linux.
+    Cubic,
+    /// By loss, as most others are compared with.
+    Reno,
+    /// By measured rate and round trip.
+    Bbr,
+}
+
+impl Control {
+    /// All of them.
+    pub const ALL: [Control; 3] = [Control::Cubic, Control::Reno, Control::Bbr];
+
+    /// The kernel's name.
+    pub fn title(self) -> &'static str {
+        match self {
+            Control::Cubic => "cubic",
+            Control::Reno => "reno",
+            Control::Bbr => "bbr",
+        }
+    }
 }
 
 /// A command of iproute2.
@@ -83,18 +117,62 @@ pub fn build(nodes: u32, link: Link) -> Vec<Step> {
 
 /// The commands that set rate and queue of all links.
 pub fn shape(nodes: u32, link: Link) -> Vec<Step> {
-    let Link { mbit, queue } = link;
-    let mut steps = Vec::new();
-    for node in 1..=nodes.min(NODES_MAX) {
+    let both = |node| {
         let name = name(node);
-        for (space, port) in [(SWITCH, &*name), (&*name, INTERFACE)] {
-            let line = format!(
-                "-n {space} qdisc replace dev {port} root tbf rate {mbit}mbit burst {BURST} limit {queue}"
-            );
-            steps.push(step("tc", &line));
-        }
+        [limit(SWITCH, &name, link, BURST), limit(&name, INTERFACE, link, BURST)]
+    };
+    (1..=nodes.min(NODES_MAX)).flat_map(both).collect()
+}
+
+/// Limits what a port sends.
+fn limit(space: &str, port: &str, link: Link, burst: u32) -> Step {
+    let Link { mbit, queue } = link;
+    let line =
+        format!("-n {space} qdisc replace dev {port} root tbf rate {mbit}mbit burst {burst} limit {queue}");
+    step("tc", &line)
+}
+
+/// The commands that make a router with `nodes` nodes, whose links have no limit yet.
+pub fn build_routed(nodes: u32, control: Control) -> Vec<Step> {
+    let mut steps = vec![
+        step("ip", &format!("netns add {ROUTER}")),
+        step("ip", &format!("netns exec {ROUTER} sysctl -qw net.ipv4.ip_forward=1")),
+    ];
+    for node in 1..=nodes.min(NODES_MAX) {
+        let (name, address) = (name(node), address(node));
+        steps.extend([
+            step("ip", &format!("netns add {name}")),
+            step("ip", &format!("-n {ROUTER} link add {name} type veth peer name {INTERFACE} netns {name}")),
+            step("ip", &format!("-n {ROUTER} address add {GATEWAY}/32 dev {name}")),
+            step("ip", &format!("-n {ROUTER} link set {name} gso_max_segs 1 up")),
+            step("ip", &format!("-n {ROUTER} route add {address}/32 dev {name}")),
+            step("ip", &format!("-n {name} address add {address}/32 dev {INTERFACE}")),
+            step("ip", &format!("-n {name} link set {INTERFACE} gso_max_segs 1 up")),
+            step("ip", &format!("-n {name} link set lo up")),
+        ]);
     }
+    steps.extend(control_by(nodes, control));
     steps
+}
+
+/// The commands that set the congestion control of new connections between the nodes of a router.
+pub fn control_by(nodes: u32, control: Control) -> Vec<Step> {
+    let control = control.title();
+    // By the route, because a namespace may not set what the machine has not allowed.
+    let route = |node| {
+        let name = name(node);
+        let words = format!("via {GATEWAY} dev {INTERFACE} onlink congctl {control}");
+        step("ip", &format!("-n {name} route replace default {words}"))
+    };
+    (1..=nodes.min(NODES_MAX)).map(route).collect()
+}
+
+/// The commands that limit the link of a router's node: `down` is towards the node, `up` from it.
+pub fn shape_routed(node: u32, down: Link, up: Link) -> [Step; 2] {
+    let name = name(node);
+    // Rates of several Gbit/s need more tokens than a timer's delay lets pass: 100 us of them.
+    let burst = |link: Link| BURST.max(link.mbit.saturating_mul(100) / 8);
+    [limit(ROUTER, &name, down, burst(down)), limit(&name, INTERFACE, up, burst(up))]
 }
 
 #[cfg(test)]
@@ -124,6 +202,32 @@ mod tests {
             "tc -n node1 qdisc replace dev eth0 root tbf rate 10mbit burst 16384 limit 65536",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_node_of_a_router_has_an_address_of_its_own_and_all_its_ways_lead_there() {
+        let lines = lines(&build_routed(1, Control::Bbr));
+        let expected = [
+            "ip netns add router",
+            "ip netns exec router sysctl -qw net.ipv4.ip_forward=1",
+            "ip netns add node1",
+            "ip -n router link add node1 type veth peer name eth0 netns node1",
+            "ip -n router address add 198.19.255.254/32 dev node1",
+            "ip -n router link set node1 gso_max_segs 1 up",
+            "ip -n router route add 198.18.0.1/32 dev node1",
+            "ip -n node1 address add 198.18.0.1/32 dev eth0",
+            "ip -n node1 link set eth0 gso_max_segs 1 up",
+            "ip -n node1 link set lo up",
+            "ip -n node1 route replace default via 198.19.255.254 dev eth0 onlink congctl bbr",
+        ];
+        assert_eq!(lines, expected);
+        let shaped = shape_routed(1, LINK, Link { mbit: 5000, queue: 4 << 20 });
+        let shaped: Vec<String> = shaped.iter().map(|step| step.words.join(" ")).collect();
+        let expected = [
+            "-n router qdisc replace dev node1 root tbf rate 10mbit burst 16384 limit 65536",
+            "-n node1 qdisc replace dev eth0 root tbf rate 5000mbit burst 62500 limit 4194304",
+        ];
+        assert_eq!(shaped, expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use lab::network::Network;
 use lab::node::Node;
 use lab::sandbox::{Sandbox, enter};
-use lab::topology::{Link, SWITCH};
+use lab::topology::{Control, Link, SWITCH};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -79,6 +79,43 @@ fn inside_of_three_nodes() {
 fn a_link_carries_its_rate_and_counts_it() {
     let mut sandbox =
         Sandbox::start(&mut again("inside_of_three_nodes")).expect("a sandbox: run the tests as root");
+    let status = sandbox.init().wait().expect("it ends");
+    assert!(status.success(), "what it says is above: {status}");
+}
+
+#[test]
+#[ignore = "the first process of a sandbox, which the next test starts"]
+fn inside_of_a_router() {
+    enter(ROOM).expect("a sandbox");
+    let network = Network::build_routed(2, Control::Cubic).expect("two nodes");
+    let fast = Link { mbit: 1000, queue: 4 << 20 };
+    network.shape_node(1, fast, fast).expect("a fast link");
+    // Eight packets have room there, and TCP begins with ten.
+    network.shape_node(2, Link { mbit: 10, queue: 12 << 10 }, fast).expect("a slow one with a shallow port");
+    let counts = || {
+        let port = network.towards().expect("counters")[1];
+        (port, network.node(1).repeated().expect("counters"))
+    };
+    let before = counts();
+    let time = send(network.node(1), network.node(2));
+    let after = counts();
+    let (port, repeated) = (after.0.since(before.0), after.1.since(before.1));
+    assert!(port.received > BYTES as u64 && port.dropped > 0, "{port:?}");
+    assert!(repeated.packets >= port.dropped, "what is lost is sent once more: {repeated:?}, {port:?}");
+    assert!(time > Duration::from_secs_f64(BYTES as f64 * 8.0 / 10e6 * 0.9), "{time:?} by 10 Mbit/s");
+    for control in Control::ALL {
+        network.control_by(control).expect("another congestion control");
+        let words = ["-n", "node1", "route", "show", "default"];
+        let route = Command::new("ip").args(words).output().expect("ip runs");
+        let route = String::from_utf8_lossy(&route.stdout).into_owned();
+        assert!(route.contains(&format!("congctl {}", control.title())), "{route}");
+    }
+}
+
+#[test]
+fn a_shallow_port_drops_and_the_counters_see_it() {
+    let mut sandbox =
+        Sandbox::start(&mut again("inside_of_a_router")).expect("a sandbox: run the tests as root");
     let status = sandbox.init().wait().expect("it ends");
     assert!(status.success(), "what it says is above: {status}");
 }

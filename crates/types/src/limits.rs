@@ -51,6 +51,8 @@ pub const SIZE_UPDATES_MAX: usize = 1024;
 /// Largest payload of a frame, in bytes. The data of the widest stripe in units of [`UNIT_MAX`] would need several
 /// frames.
 pub const PAYLOAD_MAX: usize = 32 << 20;
+/// Largest answer to a probe of the network, in bytes.
+pub const NET_PROBE_MAX: usize = 1 << 20;
 /// Largest stripe (its data), in bytes.
 pub const STRIPE_MAX: usize = 32 << 20;
 /// Most ranges of one write.

@@ -94,14 +94,14 @@ impl Conn {
     }
 }
 
-/// Counts what was sent on a connection and lost on the way.
+/// Counts what a connection has sent more than once.
 pub(crate) struct Losses(Option<real::Losses>);
 
 impl Losses {
-    /// Packets that were sent once more because they had been lost, since the start of the connection. 0 if it has ended, and
-    /// in a simulated world.
-    pub(crate) fn packets(&self) -> u32 {
-        self.0.as_ref().map_or(0, real::Losses::packets)
+    /// Packets that were sent once more since the start of the connection, without those of which the other end has said
+    /// that they had come already. 0 if it has ended, and in a simulated world.
+    pub(crate) fn resent(&self) -> u32 {
+        self.0.as_ref().map_or(0, real::Losses::resent)
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod down;
 pub(crate) mod meta;
 pub(crate) mod mount;
 pub(crate) mod nbd;
+pub(crate) mod net;
 pub(crate) mod nfs;
 pub(crate) mod paper;
 pub(crate) mod status;

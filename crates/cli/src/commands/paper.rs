@@ -27,6 +27,9 @@ use crate::signals;
      quarter of an hour with GlusterFS. Wants iproute2 and FUSE.
 001: single I/O space from network block devices, software RAID and NFS. Up to 16 nodes, each a network namespace with a
      link of 10 or 100 Mbit/s and a brick in RAM; at most 3 GiB of RAM; ten minutes. Wants iproute2, FUSE and nbdkit.
+004: reads from many servers behind a switch with few buffers. Ten nodes with a brick in RAM, one to four that read with a
+     tenth of their rate through ports with 32 KiB to 16 MiB; Shoal with and without its receive window, and GlusterFS,
+     if it is installed. At most 4 GiB of RAM; ten minutes. Wants iproute2 and FUSE.
 
 The nodes, their links, programs, mounts and disks live in namespaces of their own, which the kernel clears away however
 the command ends. The page says which of the paper's findings are confirmed, and which are not. Leave the machine
@@ -35,6 +38,7 @@ idle meanwhile: other programs change the results.
 Examples:
   shoal paper 000                          writes docs/papers/000.md with its pictures and 000.json with every run
   shoal paper 001                          writes docs/papers/001.md with its pictures and 001.json with every run
+  shoal paper 004                          writes docs/papers/004.md with its pictures and 004.json with every run
   shoal paper 001 --quick --out /tmp/001   a minute, to see that it works
   shoal paper 001 --from docs/papers/001.json")]
 pub(crate) struct PaperArgs {
@@ -63,6 +67,9 @@ enum Which {
     /// Single I/O space service for cluster computers (2006)
     #[value(name = "001")]
     SingleIoSpace,
+    /// Data network performance of a global file system (2016)
+    #[value(name = "004")]
+    ShallowSwitch,
 }
 
 impl From<Which> for Paper {
@@ -70,6 +77,7 @@ impl From<Which> for Paper {
         match which {
             Which::GlusterOnSsds => Paper::GlusterOnSsds,
             Which::SingleIoSpace => Paper::SingleIoSpace,
+            Which::ShallowSwitch => Paper::ShallowSwitch,
         }
     }
 }

@@ -28,7 +28,9 @@ fn daemons() -> usize {
 
 fn nothing_is_left() {
     assert!(wait_for(Duration::from_secs(30), || daemons() == 0), "{} daemons are left", daemons());
-    assert!(!Path::new("/run/netns/switch").exists() && !Path::new("/run/lab").exists());
+    for path in ["/run/netns/switch", "/run/netns/router", "/run/lab"] {
+        assert!(!Path::new(path).exists(), "{path} is left");
+    }
     let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
     assert!(!mounts.contains(ROOM), "{mounts}");
     for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
@@ -121,6 +123,49 @@ fn translators_are_turned_off_and_on_and_the_wire_says_what_they_fetch() {
     assert_eq!(fs::read_to_string(anew.join("000.md")).expect("a page"), page);
     // The runs of one paper are none of another.
     fixture.shoal(&["paper", "001", "--from", text(&file)]).refused(&["000.json", "paper \"000\""]);
+}
+
+#[test]
+fn a_shallow_port_is_read_through_in_small() {
+    let fixture = Fixture::new("paper-shallow");
+    let out = fixture.path("out");
+    let document = fixture.must(&["paper", "004", "--quick", "--json", "--out", text(&out)]).json();
+    nothing_is_left();
+    let runs = document["runs"].as_array().expect("runs");
+    let of = |system: &str| runs.iter().filter(|run| run["system"] == system).collect::<Vec<_>>();
+    // One and two tasks read and write behind two buffers; one and two clients; two numbers of servers; two controls.
+    let (naive, shoal) = (of("Shoal without a window"), of("Shoal"));
+    assert_eq!((naive.len(), shoal.len(), runs.len()), (16, 16, 32), "{document:#}");
+    for run in runs {
+        let number = |name: &str| run[name].as_f64().expect("a number");
+        // Nothing comes from a cache: nobody has more than the wire carries.
+        assert!(number("mb_per_s") > 0.0 && number("share") < 1.1, "{run}");
+        assert!((0.2..=1.0).contains(&number("fairness")), "{run}");
+    }
+    let clients = |run: &Value| run["clients"].as_u64();
+    assert!(naive.iter().all(|run| run["windows"].as_array().is_some_and(Vec::is_empty)));
+    for run in shoal.iter().filter(|run| run["way"] == "read") {
+        let windows = run["windows"].as_array().expect("windows");
+        assert_eq!(Some(windows.len() as u64), clients(run), "{run}");
+        assert!(windows.iter().all(|bytes| bytes.as_u64() >= Some(16 << 10)), "{run}");
+    }
+    // One of the shallow port, one of the deep one, whose buffer holds every burst.
+    let probes = document["probes"].as_array().expect("probes");
+    assert_eq!(probes.len(), 2, "{document:#}");
+    assert!(probes[0]["buffer_bytes"].as_u64().is_some_and(|bytes| bytes < 1 << 20), "{probes:?}");
+    assert!(probes[1]["buffer_bytes"].is_null(), "{probes:?}");
+    let page = fs::read_to_string(out.join("004.md")).expect("a page");
+    for words in ["Figure 3", "Figures 4 and 5", "Other congestion controls", "quick run"] {
+        assert!(page.contains(words), "`{words}` is not in\n{page}");
+    }
+    for picture in ["fig3", "fig4", "clients", "ports"] {
+        let svg = fs::read_to_string(out.join(format!("004-{picture}.svg"))).expect("a picture");
+        assert!(svg.starts_with("<svg ") && !svg.contains("NaN"), "{svg}");
+    }
+    let anew = fixture.path("anew");
+    let file = out.join("004.json");
+    fixture.must(&["paper", "004", "--from", text(&file), "--out", text(&anew)]);
+    assert_eq!(fs::read_to_string(anew.join("004.md")).expect("a page"), page);
 }
 
 #[test]

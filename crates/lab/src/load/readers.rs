@@ -85,8 +85,15 @@ struct Common {
     bytes: AtomicU64,
 }
 
-fn path(dir: &Path, job: u32) -> PathBuf {
+pub(super) fn path(dir: &Path, job: u32) -> PathBuf {
     dir.join(format!("job{job}"))
+}
+
+/// Marks all pages of a piece of a job's file that begins at `offset`.
+pub(super) fn stamp_all(piece: &mut [u8], job: u32, offset: u64) {
+    for (page, number) in piece.chunks_mut(PAGE).zip(offset / PAGE as u64..) {
+        stamp(page, job, number);
+    }
 }
 
 fn stamp(page: &mut [u8], job: u32, number: u64) {
@@ -104,9 +111,7 @@ pub fn make_files(dir: &Path, jobs: u32, bytes: u64) -> Result<()> {
         let mut piece = vec![0x5a; PIECE];
         let written = File::create(&path).and_then(|mut file| {
             for at in (0..bytes).step_by(PIECE) {
-                for (page, number) in piece.chunks_mut(PAGE).zip(at / PAGE as u64..) {
-                    stamp(page, job, number);
-                }
+                stamp_all(&mut piece, job, at);
                 file.write_all(&piece[..PIECE.min((bytes - at) as usize)])?;
             }
             file.sync_all()
@@ -208,7 +213,7 @@ impl Readers {
 }
 
 /// The offset of the first page that is not the job's own, if any.
-fn check(block: &[u8], job: u32, offset: u64) -> std::result::Result<(), u64> {
+pub(super) fn check(block: &[u8], job: u32, offset: u64) -> std::result::Result<(), u64> {
     let mut wanted = [0; 12];
     for (page, number) in block.chunks(PAGE).zip(offset / PAGE as u64..) {
         stamp(&mut wanted, job, number);

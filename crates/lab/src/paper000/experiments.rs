@@ -18,7 +18,7 @@ use super::runs::{Measured, Point, Run, Setting, System};
 use super::scale::{BLOCKS, CLIENTS, MAKING, SERVERS, Scale, link};
 use crate::cluster::{Cluster, ClusterPlan, Disks};
 use crate::error::Result;
-use crate::gluster::{self, Gluster, GlusterMount};
+use crate::gluster::{self, Gluster, GlusterMount, Kind};
 use crate::load::readers::{Order, Readers, make_files};
 use crate::meter::CpuTimes;
 use crate::network::{Network, Traffic};
@@ -128,7 +128,7 @@ impl Lab<'_> {
         let scale = self.scale;
         self.say(&format!("GlusterFS: {SERVERS} nodes with a brick, {} files", scale.jobs));
         self.network.shape(MAKING)?;
-        let mut gluster = Gluster::start(self.network, SERVERS)?;
+        let mut gluster = Gluster::start(self.network, SERVERS, Kind::Distributed)?;
         gluster.set(&GLUSTER_BASE, &[])?;
         let first = gluster.mount(CLIENT)?;
         make_files(first.dir(), scale.jobs, scale.file)?;

@@ -37,16 +37,19 @@ pub const MECHANISMS: [Mechanism; 9] = [
     Mechanism {
         id: "000-M4",
         paper: "a server process for each SSD, with 16 threads",
-        here: "a process for each brick. **Not built:** several threads in it; all its tasks share one, and none keeps it while a disk works ([0003](../decisions/0003-runtime.md))",
+        here: "a process for each brick, with one thread unless `shoal brick --threads` says otherwise; no task keeps it while a disk works ([0003](../decisions/0003-runtime.md))",
         shown: "",
-        tests: &["translators_are_turned_off_and_on_and_the_wire_says_what_they_fetch"],
+        tests: &["several_threads_keep_the_order_of_each_connection"],
     },
     Mechanism {
         id: "000-M5",
         paper: "distributed, replicated and striped volumes, placed by a hash without a metadata server",
-        here: "code K+M: `1+0` distributes extents of all files, `1+M` replicates, `K+0` stripes; places come from a hash, names from a metadata service. **Not built:** whole files on one brick",
+        here: "code K+M: `1+0` distributes extents of all files, `1+M` replicates, `K+0` stripes; places come from a hash, names from a metadata service; `--type distribute` puts whole files on one brick",
         shown: "all figures (`1+0`)",
-        tests: &["translators_are_turned_off_and_on_and_the_wire_says_what_they_fetch"],
+        tests: &[
+            "translators_are_turned_off_and_on_and_the_wire_says_what_they_fetch",
+            "a_distributed_file_is_whole_on_one_brick",
+        ],
     },
     Mechanism {
         id: "000-M6",
@@ -68,16 +71,20 @@ pub const MECHANISMS: [Mechanism; 9] = [
     Mechanism {
         id: "000-M8",
         paper: "four ways to use SSDs: for all bricks (the paper's), as a cache of a server or of a client, for hot files",
-        here: "the first. **Not built:** the other three",
+        here: "all four: bricks on SSDs, `shoal brick --cache`, `shoal mount --cache-dir`, volumes with a hot and a cold tier ([caches](../guide/cache.md), [tiers](../guide/tiers.md)). The figures have the first",
         shown: "",
-        tests: &["translators_are_turned_off_and_on_and_the_wire_says_what_they_fetch"],
+        tests: &[
+            "a_killed_brick_finds_its_cache_again",
+            "the_next_mount_reads_from_the_cache_and_nothing_old_or_damaged",
+            "files_go_where_their_use_puts_them",
+        ],
     },
     Mechanism {
         id: "000-M9",
         paper: "bytes asked for, and bytes on the wire (the paper gives only the first)",
-        here: "a mount counts requests and bytes at each translator (`client::LayerCounters`), and those on the wire are counted at the link. **Not built:** `.shoal/status` does not show the counters of translators",
+        here: "a mount counts requests and bytes at each translator (`client::LayerCounters`), and `shoal xray` shows them with those of the wire and of the bricks' disks ([x-ray](../guide/xray.md))",
         shown: "the tables' wire per byte",
-        tests: &["a_translator_of_ones_own_sees_every_request"],
+        tests: &["a_translator_of_ones_own_sees_every_request", "a_page_that_is_too_large_is_seen_and_named"],
     },
 ];
 

@@ -58,4 +58,16 @@ records! {
         /// Packets that the server's kernel has sent once more on this connection, and that were really lost, since its start.
         lost: u32,
     };
+    /// Asks for so many bytes of zeros at once, without credit, to learn what the network does with them. The connection itself
+    /// answers: nothing else of the server is touched. More than [`NET_PROBE_MAX`](crate::limits::NET_PROBE_MAX) are refused.
+    16 NetProbe {
+        /// Bytes.
+        bytes: u32,
+    } => NetProbed of bytes;
+    /// The bytes, as this frame's payload.
+    17 NetProbed {
+        /// Packets that the server's kernel has sent once more on this connection, since its start, without those of which it
+        /// knows by now that they had arrived.
+        resent: u32,
+    };
 }

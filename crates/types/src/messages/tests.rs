@@ -18,6 +18,8 @@ macro_rules! for_each_record {
             Proved,
             Grant,
             Piece,
+            NetProbe,
+            NetProbed,
             Write,
             Sync,
             ReadStripe,

@@ -250,7 +250,7 @@ impl Conn {
         self.same_machine
     }
 
-    /// What its network has lost.
+    /// What it has sent more than once.
     pub(crate) fn losses(&self) -> Losses {
         Losses(Rc::downgrade(&self.socket))
     }
@@ -266,7 +266,7 @@ impl Conn {
     }
 }
 
-/// Counts lost packets of a connection.
+/// Counts what a connection has sent more than once.
 pub(crate) struct Losses(Weak<Socket>);
 
 /// Offsets of two counters of 32 bits in `struct tcp_info` (include/uapi/linux/tcp.h): all packets that were sent once more,
@@ -277,8 +277,8 @@ const DSACK_DUPS: usize = 216;
 const TCP_INFO_LEN: usize = 232;
 
 impl Losses {
-    /// Packets that were sent once more because they were lost; 0 if the connection has ended.
-    pub(crate) fn packets(&self) -> u32 {
+    /// Packets that were sent once more, without those that are known to have come already; 0 if the connection has ended.
+    pub(crate) fn resent(&self) -> u32 {
         let Some(socket) = self.0.upgrade() else { return 0 };
         let mut info = [0u8; TCP_INFO_LEN];
         let mut len = TCP_INFO_LEN as libc::socklen_t;

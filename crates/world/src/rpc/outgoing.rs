@@ -5,11 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use pace::LossCounter;
 use types::messages::session::{Grant, Piece};
 use types::wire::{self, Flags, Record};
 use types::{Buf, Epoch};
 
-use crate::{Frame, Losses};
+use crate::{Frame, Losses, World};
 
 /// Most bytes of one connection's answers that wait for credit. Further ones are sent without: a caller that grants nothing
 /// must not fill the server's memory.
@@ -19,13 +20,13 @@ const WAITING_ALL_MAX: usize = 64 << 20;
 
 /// The answers of one connection that wait for credit.
 pub(super) struct Outgoing {
+    world: World,
     losses: Losses,
+    counter: RefCell<LossCounter>,
     waiting: RefCell<BTreeMap<u64, Announced>>,
     bytes: Cell<usize>,
     /// Bytes of all connections.
     of_all: Rc<Cell<usize>>,
-    /// Answers of up to so many bytes need no credit.
-    bulk_min: usize,
 }
 
 struct Announced {
@@ -36,16 +37,29 @@ struct Announced {
 }
 
 impl Outgoing {
-    pub(super) fn new(losses: Losses, of_all: Rc<Cell<usize>>, bulk_min: usize) -> Outgoing {
-        Outgoing { losses, waiting: RefCell::default(), bytes: Cell::new(0), of_all, bulk_min }
+    /// Nothing waits yet. `of_all`: bytes that wait at all connections.
+    pub(super) fn new(world: World, losses: Losses, of_all: Rc<Cell<usize>>) -> Outgoing {
+        let (counter, waiting) = (RefCell::default(), RefCell::default());
+        Outgoing { world, losses, counter, waiting, bytes: Cell::new(0), of_all }
+    }
+
+    /// Packets of this connection that were lost.
+    fn lost(&self) -> u32 {
+        self.counter.borrow_mut().settle(self.world.now(), self.resent())
+    }
+
+    /// Packets of this connection that were sent once more, as its kernel knows now.
+    pub(super) fn resent(&self) -> u32 {
+        self.losses.resent()
     }
 
     /// The frame that can be sent now: the answer, or its announcement. `credit`: bytes that its caller expects at once.
     pub(super) fn admit(&self, mut frame: Frame, credit: u32) -> Frame {
         let bytes = frame.payload.len();
-        let is_free = bytes <= self.bulk_min.max(credit as usize);
-        if is_free && bytes > self.bulk_min && credit != u32::MAX {
-            frame.header.bulk = self.losses.packets();
+        let bulk_min = self.world.bulk_min();
+        let is_free = bytes <= bulk_min.max(credit as usize);
+        if is_free && bytes > bulk_min && credit != u32::MAX {
+            frame.header.bulk = self.lost();
         }
         if is_free || self.bytes.get() + bytes > WAITING_MAX || self.of_all.get() + bytes > WAITING_ALL_MAX {
             return frame;
@@ -82,7 +96,7 @@ impl Outgoing {
         answer.sent += bytes;
         // The record of the announcement has checksums of all pieces together; otherwise each frame has its own.
         let covered = if answer.frame.header.flags.is_covered() { Flags::COVERED } else { Flags(0) };
-        let record = wire::to_bytes(&Piece { lost: self.losses.packets() });
+        let record = wire::to_bytes(&Piece { lost: self.lost() });
         let (cluster, flags) = (answer.frame.header.cluster, Flags::REPLY.with(covered));
         let piece = Frame::new(Piece::KIND, request, cluster, Epoch(0), flags, record, part);
         if bytes == left {

@@ -5,10 +5,11 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use types::messages::session::{Grant, Role};
+use types::limits::NET_PROBE_MAX;
+use types::messages::session::{Grant, NetProbe, NetProbed, Role};
 use types::messages::{Refused, task_name};
 use types::wire::{self, Flags, Record};
-use types::{Buf, Epoch, Refusal};
+use types::{Buf, BufMut, Epoch, Refusal};
 
 use super::handshake::{HANDSHAKE_US, respond};
 use super::latch::{Latch, wake};
@@ -134,6 +135,13 @@ struct Asked {
     credit: u32,
 }
 
+impl Asked {
+    fn by(frame: &Frame) -> Asked {
+        let header = &frame.header;
+        Asked { request: header.request, epoch: header.epoch, credit: header.bulk }
+    }
+}
+
 async fn attend(server: Rc<Server>, conn: Conn) {
     let (peer, losses) = (conn.peer(), conn.losses());
     let (mut sender, mut receiver) = conn.split();
@@ -145,7 +153,7 @@ async fn attend(server: Rc<Server>, conn: Conn) {
         None => return,
     };
     let world = server.world.clone();
-    let outgoing = Outgoing::new(losses, server.answers.clone(), server.world.bulk_min());
+    let outgoing = Outgoing::new(world.clone(), losses, server.answers.clone());
     let session = Rc::new(Session {
         server,
         outgoing,
@@ -185,6 +193,10 @@ impl Session {
                 continue;
             }
             self.room(frame.payload.len()).await;
+            if frame.header.kind == NetProbe::KIND {
+                self.send_queue.queue(self.frame(Asked::by(&frame), self.probed(&frame)));
+                continue;
+            }
             self.begin(frame).await;
         }
     }
@@ -226,10 +238,19 @@ impl Session {
         if self.role == Role::Client { payload } else { 0 }
     }
 
+    /// The answer to a probe of the network, of which no handler hears.
+    fn probed(&self, frame: &Frame) -> Result<Answer, Refusal> {
+        let NetProbe { bytes } = wire::from_bytes(&frame.record).map_err(|_| Refusal::Malformed)?;
+        if bytes as usize > NET_PROBE_MAX {
+            return Err(Refusal::Malformed);
+        }
+        let zeros = BufMut::zeroed(bytes as usize).freeze();
+        Ok(Answer::new(&NetProbed { resent: self.outgoing.resent() }, zeros))
+    }
+
     /// Polls the request once here, to keep the order. If it is not finished then, it continues in its own task.
     async fn begin(self: &Rc<Session>, frame: Frame) {
-        let asked =
-            Asked { request: frame.header.request, epoch: frame.header.epoch, credit: frame.header.bulk };
+        let asked = Asked::by(&frame);
         let (name, world) = (task_name(frame.header.kind), &self.server.world);
         let bytes = self.bytes_of(frame.payload.len());
         let mut answering = (self.server.handler)(Call {

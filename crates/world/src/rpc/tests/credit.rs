@@ -1,7 +1,8 @@
 //! Large answers come as the receive window allows, whole and once, whatever breaks; and neither side can make the other keep
 //! or send more than it should.
 
-use types::messages::session::{Grant, Piece};
+use types::limits::NET_PROBE_MAX;
+use types::messages::session::{Grant, NetProbe, Piece};
 
 use super::super::handshake::respond;
 use super::*;
@@ -320,4 +321,25 @@ fn threads_that_share_a_window_wake_each_other() {
             assert_eq!(report.stats.expired, 0, "nobody had to wait until credit expired");
         },
     );
+}
+
+#[test]
+fn a_probe_is_answered_below_all_handlers_and_is_bounded() {
+    let sim = Simulation::new(1, options(WindowSetting::Off));
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        let listener = server.listen(SERVER).await.unwrap();
+        let handler: Handler = Rc::new(|_| panic!("a handler was asked"));
+        server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        for bytes in [0, 1, 100_000, NET_PROBE_MAX as u32] {
+            let (probed, payload) =
+                peers.call(SERVER, Epoch(0), &NetProbe { bytes }, Buf::empty()).await.unwrap();
+            assert_eq!((probed.resent, payload.len()), (0, bytes as usize));
+            assert!(payload.iter().all(|byte| *byte == 0));
+        }
+        let too_large = NetProbe { bytes: NET_PROBE_MAX as u32 + 1 };
+        let said = peers.call(SERVER, Epoch(0), &too_large, Buf::empty()).await;
+        assert_eq!(said.unwrap_err(), CallError::Refused(Refusal::Malformed));
+    });
 }

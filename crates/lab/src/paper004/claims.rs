@@ -1,0 +1,274 @@
+//! The paper's findings, compared with the results here.
+
+use super::runs::{Measured, Point, Run, System};
+use super::scale::{MB, payload};
+use crate::load::streams::Way;
+use crate::verdict::{Claim, Judged, Verdict, judge};
+
+/// A share below this comes near the paper's collapse, to a quarter of the writes and a fifth of the wire.
+const COLLAPSED: f64 = 0.5;
+/// Least share of the wire that fills it.
+const FULL: f64 = 0.90;
+/// The same behind a port with less than [`SHALLOW`] bytes.
+const FULL_SHALLOW: f64 = 0.80;
+/// Bytes of a port that have to be enough for a full wire.
+const SHALLOW: u32 = 48 << 10;
+/// Longest 99th percentile of a record, over what the wire needs for it.
+const LATE: f64 = 3.0;
+/// Least fairness of several clients (Jain).
+const FAIR: f64 = 0.95;
+/// The naive way suffers if it has so many timeouts in one run, or a 99th percentile of so many milliseconds.
+const SUFFERING: (u64, f64) = (50, 200.0);
+
+impl Measured {
+    /// One client's tasks.
+    pub fn tasks(&self, system: System, way: Way, tasks: u32, buffer: u32) -> Point {
+        Point { way, tasks, ..self.scale.read(system, buffer) }
+    }
+
+    /// Several clients that read.
+    pub fn clients(&self, system: System, clients: u32, buffer: u32) -> Point {
+        Point { clients, mbit: self.scale.mbit_shared, ..self.scale.read(system, buffer) }
+    }
+
+    /// One client that reads from so many servers.
+    pub fn senders(&self, system: System, senders: u32, buffer: u32) -> Point {
+        Point { senders, ..self.scale.read(system, buffer) }
+    }
+
+    /// A value of each number of tasks, as far as it was measured.
+    fn over_tasks(&self, of: impl Fn(u32) -> Option<f64>) -> Vec<f64> {
+        self.scale.tasks.iter().filter_map(|tasks| of(*tasks)).collect()
+    }
+
+    /// The rate of one point over that of another.
+    pub fn ratio(&self, over: Point, under: Point) -> Option<f64> {
+        let (over, under) = (self.run(over)?.rate(), self.run(under)?.rate());
+        (under > 0.0).then_some(over / under)
+    }
+
+    /// The milliseconds that the wire needs for a record, if nothing else is on it.
+    pub fn ideal_millis(&self, senders: u32) -> f64 {
+        f64::from(senders * self.scale.unit) / MB / payload(self.scale.mbit) * 1e3
+    }
+
+    /// Whether reads without a window suffer anywhere: only then does a cure say anything.
+    pub fn suffers(&self) -> bool {
+        let naive = self.runs.iter().filter(|run| run.point.system != System::Shoal && run.point.way == Way::Read);
+        let is_bad = |run: &Run| {
+            run.timeouts >= SUFFERING.0 || run.millis[1] >= SUFFERING.1 && run.point.tasks == 1 || run.share() <= 0.6
+        };
+        naive.into_iter().any(is_bad)
+    }
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+/// Numbers in a row.
+fn row(values: &[f64]) -> String {
+    values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A verdict on some values, if there are any.
+fn on(values: &[f64], verdict: impl FnOnce(&[f64]) -> Judged) -> Judged {
+    if values.is_empty() { (Verdict::NotMeasured, "there are no runs of it") } else { verdict(values) }
+}
+
+/// All findings: the paper's, then what the window has to reach.
+pub fn claims(measured: &Measured) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for system in System::ALL {
+        if system != System::Gluster || measured.gluster.is_ok() {
+            claims.extend(paper(measured, system));
+        }
+    }
+    claims.extend([cure(measured), gain(measured), calm(measured), senders(measured)]);
+    claims.extend(System::ALL.into_iter().filter_map(|system| fairness(measured, system)));
+    claims
+}
+
+/// The paper's three findings, for a system.
+fn paper(measured: &Measured, system: System) -> [Claim; 3] {
+    let [small, large] = measured.scale.buffers;
+    let name = system.title();
+    let tasks = format!("with {} tasks", listed(&measured.scale.tasks));
+    let read = |tasks, buffer| measured.tasks(system, Way::Read, tasks, buffer);
+    let of_writes = measured.over_tasks(|tasks| {
+        measured.ratio(read(tasks, small), measured.tasks(system, Way::Write, tasks, small))
+    });
+    let shares = measured.over_tasks(|tasks| measured.run(read(tasks, small)).map(Run::share));
+    let gains = measured.over_tasks(|tasks| measured.ratio(read(tasks, large), read(tasks, small)));
+    let is_cured = system == System::Shoal;
+    let collapse = |values: &[f64]| match least(values) {
+        low if low < COLLAPSED => (Verdict::Reproduced, "packets are lost, and the reader waits for timeouts of TCP"),
+        _ if is_cured => (Verdict::Better, "what is on its way fits into the port"),
+        _ => (Verdict::NotReproduced, "TCP repairs more losses without a timeout than it did then"),
+    };
+    let deep = |values: &[f64]| match most(values) {
+        high if high >= 2.0 => (Verdict::Reproduced, "nothing is lost any more"),
+        _ if is_cured => (Verdict::Better, "nothing was lost behind the small one"),
+        _ => (Verdict::NotReproduced, "less is lost behind the small one than in the paper"),
+    };
+    [
+        Claim {
+            id: "004-E1",
+            paper: "behind the small buffer reads reach a quarter of the writes, whichever file system",
+            here: format!("{name}: {} of the writes {tasks}", row(&of_writes)),
+            verdict: on(&of_writes, collapse),
+        },
+        Claim {
+            id: "004-E1",
+            paper: "behind the small buffer reads reach a fifth of the wire",
+            here: format!("{name}: {} of the wire {tasks}", row(&shares)),
+            verdict: on(&shares, collapse),
+        },
+        Claim {
+            id: "004-E2",
+            paper: "with 256 times the buffer reads are at least four times as fast",
+            here: format!("{name}: {} times as fast {tasks}", row(&gains)),
+            verdict: on(&gains, deep),
+        },
+    ]
+}
+
+/// What the window has to reach behind the small buffer.
+fn cure(measured: &Measured) -> Claim {
+    let small = measured.scale.buffers[0];
+    let share = |tasks| measured.run(measured.tasks(System::Shoal, Way::Read, tasks, small)).map(Run::share);
+    let shares = measured.over_tasks(share);
+    Claim {
+        id: "004-M3",
+        paper: "the cure is a switch with 256 times the buffer",
+        here: format!("Shoal with its window, behind the small buffer: {} of the wire", row(&shares)),
+        verdict: on(&shares, |shares| {
+            judge(
+                least(shares) >= FULL,
+                (Verdict::Better, "reads fill the wire without another switch"),
+                (Verdict::NotReproduced, "more than a tenth of the wire stays unused somewhere"),
+            )
+        }),
+    }
+}
+
+/// How much faster than both naive ways.
+fn gain(measured: &Measured) -> Claim {
+    let cured: Vec<Point> = measured.runs.iter().map(|run| run.point).collect();
+    let cured = cured.into_iter().filter(|point| point.system == System::Shoal && point.way == Way::Read);
+    let [gluster, naive] = [System::Gluster, System::NoWindow].map(|system| {
+        let gains: Vec<f64> =
+            cured.clone().filter_map(|point| measured.ratio(point, Point { system, ..point })).collect();
+        most(&gains)
+    });
+    let over = if gluster > 0.0 { format!(", {gluster:.2} times that of GlusterFS") } else { String::new() };
+    Claim {
+        id: "004-M3",
+        paper: "another switch: at least four times",
+        here: format!("the window: up to {naive:.2} times the rate without it{over}"),
+        verdict: if measured.suffers() {
+            judge(
+                naive.max(gluster) >= 3.0,
+                (Verdict::Reproduced, "the window does what the buffer does"),
+                (Verdict::NotReproduced, "reads without it are not slow enough for that"),
+            )
+        } else {
+            (Verdict::NotMeasured, "reads without a window do not suffer on this machine")
+        },
+    }
+}
+
+/// Timeouts, and how late records come.
+fn calm(measured: &Measured) -> Claim {
+    let small = measured.scale.buffers[0];
+    let runs: Vec<&Run> = measured
+        .scale
+        .tasks
+        .iter()
+        .filter_map(|tasks| measured.run(measured.tasks(System::Shoal, Way::Read, *tasks, small)))
+        .collect();
+    let timeouts: u64 = runs.iter().map(|run| run.timeouts).sum();
+    let late: Vec<f64> = runs
+        .iter()
+        .map(|run| run.millis[1] / measured.ideal_millis(run.point.senders) / f64::from(run.point.tasks))
+        .collect();
+    Claim {
+        id: "004-M3",
+        paper: "(not told) timeouts of TCP are what makes reads slow",
+        here: format!(
+            "Shoal with its window: {timeouts} timeouts; 99 of 100 records take at most {} times what the wire needs for the records of all tasks",
+            row(&late)
+        ),
+        verdict: on(&late, |late| {
+            judge(
+                timeouts == 0 && most(late) <= LATE,
+                (Verdict::Better, "nobody waits for a timeout"),
+                (Verdict::NotReproduced, "some records come late"),
+            )
+        }),
+    }
+}
+
+/// Each number of servers, each port.
+fn senders(measured: &Measured) -> Claim {
+    let scale = &measured.scale;
+    let worst = |is_shallow: bool| {
+        let ports = scale.ports.iter().filter(|port| (**port < SHALLOW) == is_shallow);
+        let shares: Vec<f64> = ports
+            .flat_map(|port| scale.senders.iter().map(move |senders| (*senders, *port)))
+            .filter_map(|(senders, port)| measured.run(measured.senders(System::Shoal, senders, port)))
+            .map(Run::share)
+            .collect();
+        shares
+    };
+    let (shallow, others) = (worst(true), worst(false));
+    let text = |shares: &[f64]| if shares.is_empty() { "-".to_owned() } else { format!("{:.2}", least(shares)) };
+    Claim {
+        id: "004-M3",
+        paper: "(not told) how many servers it takes",
+        here: format!(
+            "Shoal with its window, {} servers: at least {} of the wire from {} KiB of buffer on, {} below",
+            listed(&scale.senders),
+            text(&others),
+            SHALLOW >> 10,
+            text(&shallow)
+        ),
+        verdict: on(&others, |others| {
+            judge(
+                least(others) >= FULL && (shallow.is_empty() || least(&shallow) >= FULL_SHALLOW),
+                (Verdict::Better, "it does not depend on how many send"),
+                (Verdict::NotReproduced, "some combination leaves more of the wire unused than wanted"),
+            )
+        }),
+    }
+}
+
+/// Shares of several clients, at the small buffer.
+fn fairness(measured: &Measured, system: System) -> Option<Claim> {
+    let clients = measured.scale.clients;
+    let run = measured.run(measured.clients(system, clients, measured.scale.buffers[0]))?;
+    Some(Claim {
+        id: "004-M4",
+        paper: "flows get unequal shares (\"bandwidth capture\")",
+        here: format!(
+            "{}: {clients} clients at once have {:.2} of their wires, fairness {:.3}",
+            system.title(),
+            run.share(),
+            run.fairness()
+        ),
+        verdict: match (run.fairness() >= FAIR, system) {
+            (true, System::Shoal) => (Verdict::Better, "each client has its share"),
+            (true, _) => (Verdict::NotReproduced, "each client has a port of its own here"),
+            (false, _) => (Verdict::Reproduced, "clients have unequal shares"),
+        },
+    })
+}
+
+/// Numbers with commas.
+pub fn listed(numbers: &[u32]) -> String {
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,339 @@
+//! All measurements, in order. All nodes are on a router, whose ports towards the clients have the buffers that are studied.
+//!
+//! | system | clients | runs | for |
+//! |---|---|---|---|
+//! | Shoal with and without a window, GlusterFS | one | reads and writes by 1 to 16 tasks, small and large buffer | E1, E2 |
+//! | the same | one to four, slower links | reads, small and large buffer | E1, fairness |
+//! | Shoal with and without a window | one | reads from 2 to 10 servers, four buffers | M1, M3 |
+//! | the same | one | reads under other congestion controls, small buffer | M3 |
+//! | `shoal net probe` | one | each buffer | M4 |
+//!
+//! Each buffer has new mounts: a window has nothing left of what it learned behind another port.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::runs::{Measured, Point, ProbeRun, Run, System};
+use super::scale::{MAKING, Scale, client_link, server_link};
+use crate::cluster::{Cluster, ClusterPlan, Disks, FILES, Mount};
+use crate::error::{Result, doing};
+use crate::gluster::{self, Gluster, GlusterMount, Kind};
+use crate::load::readers::make_files;
+use crate::load::streams::{Streams, Way};
+use crate::meter::CpuTimes;
+use crate::network::Network;
+use crate::node::Repeated;
+use crate::topology::Control;
+
+/// What comes from the bricks counts, not what a client has kept or asked for ahead.
+const SETTINGS: [&str; 2] = ["io-cache=off", "read-ahead=off"];
+/// The same for GlusterFS.
+const GLUSTER_SETTINGS: [(&str, &str); 4] = [
+    ("performance.io-cache", "off"),
+    ("performance.read-ahead", "off"),
+    ("performance.quick-read", "off"),
+    ("performance.write-behind", "off"),
+];
+
+/// Measures everything, within a [sandbox](crate::sandbox). `shoal` is the program; `say` gets progress messages.
+///
+/// # Errors
+/// A step failed; then there are no results. That GlusterFS cannot be measured is a result.
+pub fn measure(shoal: &Path, scale: &Scale, say: &dyn Fn(&str)) -> Result<Measured> {
+    let start = Instant::now();
+    let network = Network::build_routed(scale.servers + scale.clients, Control::Cubic)?;
+    let mut lab = Lab { scale, network: &network, runs: Vec::new(), probes: Vec::new(), say, start };
+    lab.shoal(shoal)?;
+    let before = lab.runs.len();
+    let gluster = if scale.is_quick {
+        // Its daemons alone take the better part of a minute.
+        Err("a quick run leaves it out".to_owned())
+    } else {
+        gluster::version().and_then(|version| lab.gluster().map(|()| version)).map_err(|error| {
+            lab.say(&format!("GlusterFS is left out: {error}"));
+            lab.runs.truncate(before);
+            error.to_string()
+        })
+    };
+    let Lab { runs, probes, .. } = lab;
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Measured { scale: scale.clone(), cores, gluster, runs, probes, seconds })
+}
+
+struct Lab<'n> {
+    scale: &'n Scale,
+    network: &'n Network,
+    runs: Vec<Run>,
+    probes: Vec<ProbeRun>,
+    say: &'n dyn Fn(&str),
+    start: Instant,
+}
+
+/// Mounts of one system at some nodes.
+trait Mounts {
+    fn dirs(&self) -> Vec<&Path>;
+}
+
+impl Mounts for [Mount] {
+    fn dirs(&self) -> Vec<&Path> {
+        self.iter().map(Mount::dir).collect()
+    }
+}
+
+impl Mounts for [GlusterMount] {
+    fn dirs(&self) -> Vec<&Path> {
+        self.iter().map(GlusterMount::dir).collect()
+    }
+}
+
+impl Lab<'_> {
+    fn say(&self, what: &str) {
+        let seconds = self.start.elapsed().as_secs();
+        (self.say)(&format!("{:2}:{:02}  {what}", seconds / 60, seconds % 60));
+    }
+
+    /// The volume whose reads come from so many servers.
+    fn volume_of(&self, senders: u32) -> String {
+        if senders == self.scale.data() { FILES.to_owned() } else { format!("from{senders}") }
+    }
+
+    /// The node of a client, from 0 on; the servers are before them.
+    fn client(&self, number: u32) -> u32 {
+        self.scale.servers + 1 + number
+    }
+
+    fn shoal(&mut self, shoal: &Path) -> Result<()> {
+        let scale = self.scale;
+        let plan = ClusterPlan {
+            nodes: scale.servers,
+            disks: Disks::Own,
+            brick: scale.brick,
+            brick_memory: scale.brick_memory,
+            client_memory: scale.client_memory,
+            unit: scale.unit,
+            code: format!("{}+{}", scale.data(), scale.parities),
+        };
+        self.say(&format!("Shoal: {} nodes with a brick", scale.servers));
+        self.shape_for_making()?;
+        let cluster = Cluster::start(shoal, self.network, plan, None)?;
+        self.make_shoal_files(&cluster)?;
+        let systems = [System::NoWindow, System::Shoal];
+        for (buffer, way) in self.matrix() {
+            self.shape(scale.mbit, buffer)?;
+            for system in systems {
+                let mounts = self.mount(&cluster, system, FILES, 1)?;
+                self.tasks(system, &mounts.dirs(), buffer, way)?;
+            }
+        }
+        for buffer in scale.buffers {
+            self.shape(scale.mbit_shared, buffer)?;
+            for system in systems {
+                let mounts = self.mount(&cluster, system, FILES, scale.clients)?;
+                self.clients(system, &mounts.dirs(), buffer)?;
+            }
+        }
+        for &buffer in &scale.ports {
+            self.shape(scale.mbit, buffer)?;
+            for &senders in &scale.senders {
+                for system in systems {
+                    let point = Point { senders, ..scale.read(system, buffer) };
+                    if self.runs.iter().all(|run| run.point != point) {
+                        let mounts = self.mount(&cluster, system, &self.volume_of(senders), 1)?;
+                        self.run(point, &mounts.dirs())?;
+                    }
+                }
+            }
+        }
+        for buffer in scale.ports.iter().copied().chain([scale.buffers[1]]) {
+            self.shape(scale.mbit, buffer)?;
+            let said = cluster.ask_at(self.client(0), &["net", "probe"])?;
+            let probe = ProbeRun::read(buffer, &said).ok_or("it is of another version");
+            let probe = probe.map_err(doing("read what `shoal net probe` says"))?;
+            self.say(&format!("shoal net probe, {:>5} KiB: {}", buffer >> 10, probe.findings.join("; ")));
+            self.probes.push(probe);
+        }
+        self.shape(scale.mbit, scale.buffers[0])?;
+        for control in [Control::Reno, Control::Bbr] {
+            if let Err(error) = self.network.control_by(control) {
+                // A kernel without it: the page shows no runs of it.
+                self.say(&format!("{} is left out: {error}", control.title()));
+                continue;
+            }
+            for system in systems {
+                let mounts = self.mount(&cluster, system, FILES, 1)?;
+                let point = Point { control, ..scale.read(system, scale.buffers[0]) };
+                self.run(point, &mounts.dirs())?;
+            }
+        }
+        self.network.control_by(Control::Cubic)
+    }
+
+    fn gluster(&mut self) -> Result<()> {
+        let scale = self.scale;
+        self.say(&format!("GlusterFS: {} nodes with a brick", scale.servers));
+        self.shape_for_making()?;
+        let kind = Kind::Dispersed { redundancy: scale.parities };
+        let mut gluster = Gluster::start(self.network, scale.servers, kind)?;
+        gluster.set(&GLUSTER_SETTINGS, &[])?;
+        let mounts: Vec<GlusterMount> =
+            (0..scale.clients).map(|number| gluster.mount(self.client(number))).collect::<Result<_>>()?;
+        let dirs = mounts.dirs();
+        self.say(&format!("GlusterFS: {} files", self.most_tasks()));
+        make_files(dirs[0], self.most_tasks(), scale.file)?;
+        for (buffer, way) in self.matrix() {
+            self.shape(scale.mbit, buffer)?;
+            self.tasks(System::Gluster, &dirs[..1], buffer, way)?;
+        }
+        for buffer in scale.buffers {
+            self.shape(scale.mbit_shared, buffer)?;
+            self.clients(System::Gluster, &dirs, buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Files of all volumes, made by links without limits that matter.
+    fn make_shoal_files(&self, cluster: &Cluster<'_>) -> Result<()> {
+        let scale = self.scale;
+        self.say(&format!("Shoal: {} files", self.most_tasks()));
+        let mount = cluster.mount(self.client(0))?;
+        make_files(mount.dir(), self.most_tasks(), scale.file)?;
+        mount.unmount()?;
+        for &senders in scale.senders.iter().filter(|senders| **senders != scale.data()) {
+            let (volume, code) = (self.volume_of(senders), format!("{senders}+0"));
+            let unit = scale.unit.to_string();
+            cluster.ask(&["volume", "create", &volume, "--code", &code, "--unit", &unit])?;
+            let mount = cluster.mount_with(self.client(0), &volume, &[])?;
+            make_files(mount.dir(), scale.few_tasks, self.file(senders))?;
+            mount.unmount()?;
+        }
+        Ok(())
+    }
+
+    /// Mounts of a volume at the first clients.
+    fn mount(&self, cluster: &Cluster<'_>, system: System, volume: &str, clients: u32) -> Result<Vec<Mount>> {
+        let window = if system == System::NoWindow { "off" } else { "auto" };
+        let one = |number| {
+            let mount = cluster.mount_with(self.client(number), volume, &["--receive-window", window])?;
+            cluster.tune(&mount, &SETTINGS)?;
+            Ok(mount)
+        };
+        (0..clients).map(one).collect()
+    }
+
+    fn most_tasks(&self) -> u32 {
+        self.scale.tasks.iter().copied().max().unwrap_or(1)
+    }
+
+    /// Bytes of a file whose records come from so many servers: whole records.
+    fn file(&self, senders: u32) -> u64 {
+        let record = u64::from(senders * self.scale.unit);
+        (self.scale.file / record).max(1) * record
+    }
+
+    /// The buffers, and what is done behind each.
+    fn matrix(&self) -> Vec<(u32, Way)> {
+        self.scale.buffers.into_iter().flat_map(|buffer| Way::ALL.map(|way| (buffer, way))).collect()
+    }
+
+    fn shape_for_making(&self) -> Result<()> {
+        (1..=self.network.size()).try_for_each(|node| self.network.shape_node(node, MAKING, MAKING))
+    }
+
+    /// Sets all links for clients with this rate and buffer.
+    fn shape(&self, mbit: u32, buffer: u32) -> Result<()> {
+        let (down, up) = client_link(mbit, buffer);
+        for node in 1..=self.network.size() {
+            if node > self.scale.servers {
+                self.network.shape_node(node, down, up)?;
+            } else {
+                self.network.shape_node(node, server_link(mbit), server_link(mbit))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One client, by the number of its tasks.
+    fn tasks(&mut self, system: System, dirs: &[&Path], buffer: u32, way: Way) -> Result<()> {
+        let scale = self.scale;
+        let points = scale.tasks.iter().map(|&tasks| Point { way, tasks, ..scale.read(system, buffer) });
+        points.into_iter().try_for_each(|point| self.run(point, dirs))
+    }
+
+    /// One client to all of them at once.
+    fn clients(&mut self, system: System, dirs: &[&Path], buffer: u32) -> Result<()> {
+        let scale = self.scale;
+        for clients in 1..=scale.clients {
+            let point = Point { clients, mbit: scale.mbit_shared, ..scale.read(system, buffer) };
+            self.run(point, &dirs[..clients as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Measures a point; the clients have their directories.
+    fn run(&mut self, point: Point, dirs: &[&Path]) -> Result<()> {
+        let Point { system, way, clients, tasks, senders, buffer, mbit, control } = point;
+        let scale = self.scale;
+        let record = senders * scale.unit;
+        let file = if system == System::Gluster { scale.file } else { self.file(senders) };
+        let streams = Streams { tasks, file, record, way, ramp: scale.ramp(), time: scale.time() };
+        let look = || Ok((CpuTimes::now()?, self.dropped(clients)?, self.repeated()?));
+        let done = streams.run(dirs, look)?;
+        let (before, after) = (done.before, done.after);
+        let repeated = after.2.since(before.2);
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let run = Run {
+            point,
+            seconds: done.time.as_secs_f64(),
+            millis: [0.5, 0.99, 0.999].map(|share| milliseconds(done.percentile(share))),
+            dropped: after.1 - before.1,
+            repeated: repeated.packets,
+            timeouts: repeated.timeouts,
+            windows: dirs.iter().filter_map(|dir| window(dir).transpose()).collect::<Result<_>>()?,
+            busy: after.0.busy_since(before.0),
+            bytes: done.bytes,
+        };
+        self.say(&format!(
+            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, {clients} × {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
+            system.title(),
+            buffer >> 10,
+            way.title(),
+            senders,
+            control.title(),
+            run.rate(),
+            run.share(),
+            run.timeouts,
+            run.busy * 100.0
+        ));
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// Packets that the ports of the first clients have dropped.
+    fn dropped(&self, clients: u32) -> Result<u64> {
+        let ports = self.network.towards()?;
+        let own = ports.iter().skip(self.scale.servers as usize).take(clients as usize);
+        Ok(own.map(|port| port.dropped).sum())
+    }
+
+    /// What the servers' TCP has sent once more.
+    fn repeated(&self) -> Result<Repeated> {
+        let each = (1..=self.scale.servers).map(|server| self.network.node(server).repeated());
+        each.sum()
+    }
+}
+
+/// The receive window of a mount of Shoal, in bytes, if it has been used.
+fn window(dir: &Path) -> Result<Option<u64>> {
+    let file = dir.join(".shoal/status");
+    match std::fs::read_to_string(&file) {
+        Ok(text) => {
+            let line = text.lines().find_map(|line| line.strip_prefix("receive_window_bytes "));
+            Ok(line.and_then(|bytes| bytes.trim().parse().ok()))
+        }
+        // Another system's.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(doing(format!("read {}", file.display()))(error)),
+    }
+}

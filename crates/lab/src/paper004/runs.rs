@@ -1,0 +1,276 @@
+//! One measurement, and all of them as JSON.
+
+use serde_json::{Value, json};
+
+use super::scale::{MB, Scale, payload};
+use crate::error::{Result, doing};
+use crate::load::streams::{Way, jain};
+use crate::topology::Control;
+
+/// A system that is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum System {
+    /// A dispersed volume, whose client asks all bricks at once.
+    Gluster,
+    /// Shoal without a receive window: it asks all bricks at once, too.
+    NoWindow,
+    /// Shoal as it is.
+    Shoal,
+}
+
+impl System {
+    /// All of them.
+    pub const ALL: [System; 3] = [System::Gluster, System::NoWindow, System::Shoal];
+
+    /// Its name.
+    pub fn title(self) -> &'static str {
+        match self {
+            System::Gluster => "GlusterFS",
+            System::NoWindow => "Shoal without a window",
+            System::Shoal => "Shoal",
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// The system.
+    pub system: System,
+    /// Reads or writes.
+    pub way: Way,
+    /// Clients at once.
+    pub clients: u32,
+    /// Tasks of each.
+    pub tasks: u32,
+    /// Servers that answer a read.
+    pub senders: u32,
+    /// Bytes of a client's port.
+    pub buffer: u32,
+    /// Rate of a client's link, in Mbit/s.
+    pub mbit: u32,
+    /// Congestion control of all nodes.
+    pub control: Control,
+}
+
+impl Scale {
+    /// One client that reads with a few tasks from all servers that have data.
+    pub fn read(&self, system: System, buffer: u32) -> Point {
+        let (tasks, senders, mbit) = (self.few_tasks, self.data(), self.mbit);
+        Point { system, way: Way::Read, clients: 1, tasks, senders, buffer, mbit, control: Control::Cubic }
+    }
+}
+
+/// One run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// What was measured.
+    pub point: Point,
+    /// Bytes that each client has read or written while it counted.
+    pub bytes: Vec<u64>,
+    /// The time for that, in seconds.
+    pub seconds: f64,
+    /// How long a record took, in milliseconds: the median, and the 99th and 99.9th percentile.
+    pub millis: [f64; 3],
+    /// Packets that the clients' ports dropped because their buffers were full.
+    pub dropped: u64,
+    /// Packets that the servers sent once more.
+    pub repeated: u64,
+    /// How often a server waited for a timeout of TCP.
+    pub timeouts: u64,
+    /// The receive windows of all clients at the end, in bytes; none if there is none, or nothing came through it.
+    pub windows: Vec<u64>,
+    /// Share of their time for which the cores were busy, 0 to 1.
+    pub busy: f64,
+}
+
+impl Run {
+    /// MB/s of all clients together.
+    pub fn rate(&self) -> f64 {
+        let bytes: u64 = self.bytes.iter().sum();
+        if self.seconds > 0.0 { bytes as f64 / MB / self.seconds } else { 0.0 }
+    }
+
+    /// The rate over what the clients' links can carry.
+    pub fn share(&self) -> f64 {
+        self.rate() / (payload(self.point.mbit) * f64::from(self.point.clients))
+    }
+
+    /// How equal the clients' shares are (Jain).
+    pub fn fairness(&self) -> f64 {
+        jain(&self.bytes)
+    }
+
+    fn to_json(&self) -> Value {
+        let Point { system, way, clients, tasks, senders, buffer, mbit, control } = self.point;
+        json!({
+            "system": system.title(), "way": way.title(), "clients": clients, "tasks": tasks, "senders": senders,
+            "buffer": buffer, "mbit": mbit, "control": control.title(), "bytes": self.bytes, "seconds": self.seconds,
+            "mb_per_s": self.rate(), "share": self.share(), "fairness": self.fairness(), "record_ms": self.millis,
+            "dropped_packets": self.dropped, "repeated_packets": self.repeated, "timeouts": self.timeouts,
+            "windows": self.windows, "cores_busy": self.busy,
+        })
+    }
+
+    fn from_json(value: &Value) -> Option<Run> {
+        let number = |name: &str| value[name].as_u64();
+        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        let numbers = |name: &str| value[name].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>();
+        let point = Point {
+            system: System::ALL.into_iter().find(|system| value["system"] == system.title())?,
+            way: Way::ALL.into_iter().find(|way| value["way"] == way.title())?,
+            clients: small("clients")?,
+            tasks: small("tasks")?,
+            senders: small("senders")?,
+            buffer: small("buffer")?,
+            mbit: small("mbit")?,
+            control: Control::ALL.into_iter().find(|control| value["control"] == control.title())?,
+        };
+        let millis: Vec<f64> = value["record_ms"].as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
+        Some(Run {
+            point,
+            bytes: numbers("bytes")?,
+            seconds: value["seconds"].as_f64()?,
+            millis: millis.try_into().ok()?,
+            dropped: number("dropped_packets")?,
+            repeated: number("repeated_packets")?,
+            timeouts: number("timeouts")?,
+            windows: numbers("windows")?,
+            busy: value["cores_busy"].as_f64()?,
+        })
+    }
+}
+
+/// What `shoal net probe` said of a network.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProbeRun {
+    /// Bytes that the client's port has.
+    pub port: u32,
+    /// Bytes that the probe has found.
+    pub found: Option<u64>,
+    /// At how many senders reads begin to wait for timeouts.
+    pub knee: Option<u64>,
+    /// The rate in MB/s.
+    pub rate: f64,
+    /// The least round trip, in microseconds.
+    pub round_trip: u64,
+    /// The sentences.
+    pub findings: Vec<String>,
+}
+
+impl ProbeRun {
+    /// From the command's answer.
+    pub fn read(port: u32, said: &Value) -> Option<ProbeRun> {
+        let findings = said["findings"].as_array()?.iter();
+        Some(ProbeRun {
+            port,
+            found: said["buffer_bytes"].as_u64(),
+            knee: said["knee_senders"].as_u64(),
+            rate: said["mb_per_s"].as_f64()?,
+            round_trip: said["bricks"].as_array()?.iter().filter_map(|brick| brick["least_us"].as_u64()).min()?,
+            findings: findings.map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>()?,
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "port": self.port, "buffer_bytes": self.found, "knee_senders": self.knee, "mb_per_s": self.rate,
+            "bricks": [{ "least_us": self.round_trip }], "findings": self.findings,
+        })
+    }
+}
+
+/// Everything that was measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// The sizes.
+    pub scale: Scale,
+    /// Cores of the machine, shared by all nodes.
+    pub cores: u32,
+    /// The version of GlusterFS, or why it was not measured.
+    pub gluster: std::result::Result<String, String>,
+    /// Every run.
+    pub runs: Vec<Run>,
+    /// What the probe said of each port.
+    pub probes: Vec<ProbeRun>,
+    /// How long all of it took, in seconds.
+    pub seconds: f64,
+}
+
+impl Measured {
+    /// The run of a point.
+    pub fn run(&self, point: Point) -> Option<&Run> {
+        self.runs.iter().find(|run| run.point == point)
+    }
+
+    /// All as JSON.
+    pub fn to_json(&self) -> Value {
+        let scale = &self.scale;
+        json!({
+            "paper": "004",
+            "quick": scale.is_quick,
+            "seconds": self.seconds,
+            "cores": self.cores,
+            "scale": {
+                "servers": scale.servers, "parities": scale.parities, "clients": scale.clients, "mbit": scale.mbit,
+                "mbit_shared": scale.mbit_shared, "unit": scale.unit, "tasks": scale.tasks,
+                "few_tasks": scale.few_tasks, "buffers": scale.buffers, "ports": scale.ports,
+                "senders": scale.senders, "file": scale.file, "millis": scale.millis, "ramp": scale.ramp,
+                "brick": scale.brick, "brick_memory": scale.brick_memory, "client_memory": scale.client_memory,
+            },
+            "gluster": self.gluster.as_ref().ok(),
+            "gluster_missing": self.gluster.as_ref().err(),
+            "probes": self.probes.iter().map(ProbeRun::to_json).collect::<Vec<_>>(),
+            "runs": self.runs.iter().map(Run::to_json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Reads the output of [`Measured::to_json`].
+    ///
+    /// # Errors
+    /// Something is missing, or is not of this version.
+    pub fn from_json(value: &Value) -> Result<Measured> {
+        Measured::parse(value)
+            .ok_or("something is missing, or another version wrote it")
+            .map_err(doing("read the runs"))
+    }
+
+    fn parse(value: &Value) -> Option<Measured> {
+        let scale = &value["scale"];
+        let number = |name: &str| scale[name].as_u64();
+        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        let list = |name: &str| {
+            let numbers = scale[name].as_array()?.iter();
+            numbers.map(|number| number.as_u64().and_then(|n| u32::try_from(n).ok())).collect::<Option<Vec<_>>>()
+        };
+        let scale = Scale {
+            is_quick: value["quick"].as_bool()?,
+            servers: small("servers")?,
+            parities: small("parities")?,
+            clients: small("clients")?,
+            mbit: small("mbit")?,
+            mbit_shared: small("mbit_shared")?,
+            unit: small("unit")?,
+            tasks: list("tasks")?,
+            few_tasks: small("few_tasks")?,
+            buffers: list("buffers")?.try_into().ok()?,
+            ports: list("ports")?,
+            senders: list("senders")?,
+            file: number("file")?,
+            millis: number("millis")?,
+            ramp: number("ramp")?,
+            brick: number("brick")?,
+            brick_memory: number("brick_memory")?,
+            client_memory: number("client_memory")?,
+        };
+        let gluster = match value["gluster"].as_str() {
+            Some(version) => Ok(version.to_owned()),
+            None => Err(value["gluster_missing"].as_str()?.to_owned()),
+        };
+        let runs = value["runs"].as_array()?.iter().map(Run::from_json).collect::<Option<_>>()?;
+        let probe = |said: &Value| ProbeRun::read(u32::try_from(said["port"].as_u64()?).ok()?, said);
+        let probes = value["probes"].as_array()?.iter().map(probe).collect::<Option<_>>()?;
+        let cores = u32::try_from(value["cores"].as_u64()?).ok()?;
+        Some(Measured { scale, cores, gluster, runs, probes, seconds: value["seconds"].as_f64()? })
+    }
+}
