@@ -32,8 +32,8 @@ pub(crate) struct Holding {
     pub(crate) small: usize,
     /// Transfers that are not ended.
     pub(crate) open: usize,
-    /// It has a grant to give, and no room.
-    pub(crate) is_starved: bool,
+    /// Bytes of the grant that it would give if it had room; 0 if there is none.
+    pub(crate) wanted: usize,
 }
 
 /// How much a receiver may hold now.
@@ -94,9 +94,14 @@ impl Port {
         self.members.values().map(|holding| holding.open).sum()
     }
 
-    /// Other receivers that wait for room in the window.
-    pub fn starved(&self, but: Member) -> impl Iterator<Item = Member> + '_ {
-        self.members.iter().filter(move |(id, holding)| **id != but && holding.is_starved).map(|(id, _)| *id)
+    /// Other receivers that have waited for room in the window, and have it now.
+    pub fn relieved(&self, but: Member) -> impl Iterator<Item = Member> + '_ {
+        let waiting = self.members.iter().filter(move |(id, holding)| **id != but && holding.wanted > 0);
+        let fits = |(id, holding): &(&Member, &Holding)| {
+            let room = self.room(**id);
+            room.is_idle || holding.held.saturating_add(holding.wanted) <= room.bytes
+        };
+        waiting.filter(fits).map(|(id, _)| *id)
     }
 
     pub(crate) fn join(&mut self) -> Member {
@@ -123,7 +128,7 @@ impl Port {
             small = small.saturating_add(holding.small);
             if *id != member {
                 others = others.saturating_add(holding.held);
-                starved += usize::from(holding.is_starved);
+                starved += usize::from(holding.wanted > 0);
             }
         }
         // Small answers need no credit. They may wait for disks, and must not keep everything else waiting.

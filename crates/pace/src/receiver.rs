@@ -143,7 +143,7 @@ impl Receiver {
             // Its credit may have expired, and its sender goes on after all.
             self.hungry.insert(transfer);
         }
-        let is_limited = self.holding.is_starved || state.is_late;
+        let is_limited = self.holding.wanted > 0 || state.is_late;
         self.transfers.insert(transfer, state);
         port.hold(self.member, self.holding);
         port.arrived(now_us, bytes, is_limited);
@@ -156,7 +156,7 @@ impl Receiver {
         self.release(transfer, &mut state, usize::MAX);
         self.holding.open -= 1;
         if self.hungry.remove(&transfer) && self.hungry.is_empty() {
-            self.holding.is_starved = false;
+            self.holding.wanted = 0;
         }
         port.hold(self.member, self.holding);
         state.allowed + state.waiting
@@ -167,7 +167,7 @@ impl Receiver {
         self.expire(port, now_us);
         let room = port.room(self.member);
         let mut chosen = None;
-        self.holding.is_starved = false;
+        self.holding.wanted = 0;
         // Few hold the window at a time, so few are passed over here.
         for &transfer in &self.hungry {
             let state = &self.transfers[&transfer];
@@ -179,7 +179,7 @@ impl Receiver {
             if room.is_idle || self.holding.held.saturating_add(bytes) <= room.bytes {
                 chosen = Some(Grant { transfer, bytes });
             } else {
-                self.holding.is_starved = true;
+                self.holding.wanted = bytes;
             }
             break;
         }
@@ -406,10 +406,12 @@ mod tests {
         }
         assert_eq!(grants(&mut one, &mut port, 0).len(), 4, "nobody else wants any");
         assert_eq!(grants(&mut two, &mut port, 0), []);
-        assert_eq!(port.starved(one.member()).collect::<Vec<_>>(), [two.member()]);
+        let relieved = |port: &Port, but: &Receiver| port.relieved(but.member()).collect::<Vec<_>>();
+        assert_eq!(relieved(&port, &one), [], "it waits, and has no room yet");
         for now in 1..=2 {
             one.arrived(&mut port, now, Transfer(1), 16384).expect("granted");
             assert_eq!(grants(&mut one, &mut port, now), [], "more than its share");
+            assert_eq!(relieved(&port, &one), [two.member()]);
             assert_eq!(grants(&mut two, &mut port, now), [(1, 16384)]);
         }
         one.arrived(&mut port, 3, Transfer(1), 16384).expect("granted");

@@ -25,7 +25,7 @@ pub(crate) struct NetArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures round trips, the rate, how many bricks may send at once, and the buffer on the way
+    /// Measures round trips, the rate, how many bricks may send at once, and how large a burst arrives whole
     #[command(after_help = "\
 Asks the bricks for small answers, then more and more of them at once for 128 KiB each, then all for bursts that become
 larger until packets are lost. It takes some seconds, moves up to 250 MB and touches no disk. Programs that use the network
@@ -64,7 +64,10 @@ pub(crate) fn run(args: &NetArgs, output: &Output) -> anyhow::Result<()> {
     let probed = Probe::new(&remote, bricks).run();
     bar.finish_and_clear();
     let probed = probed.map_err(|(brick, error)| {
-        problem(format!("brick {brick} did not answer a probe: {error}"), "`shoal status`, then the same again")
+        problem(
+            format!("brick {brick} did not answer a probe: {error}"),
+            "`shoal status`, then the same again",
+        )
     })?;
     output.answer(&probed.to_json(near.len()), || words(&probed));
     Ok(())
@@ -75,7 +78,8 @@ fn is_here(address: &str) -> bool {
     let Some(there) = address.to_socket_addrs().ok().and_then(|mut found| found.next()) else { return false };
     let any = if there.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     // Nothing is sent: the kernel only looks for the way, and goes to its own addresses from themselves.
-    let from = UdpSocket::bind(any).and_then(|socket| socket.connect(there).and_then(|()| socket.local_addr()));
+    let from =
+        UdpSocket::bind(any).and_then(|socket| socket.connect(there).and_then(|()| socket.local_addr()));
     from.is_ok_and(|from| from.ip() == there.ip())
 }
 

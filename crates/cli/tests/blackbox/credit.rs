@@ -21,6 +21,7 @@ const PIECES: usize = 24;
 struct Cluster {
     fixture: Fixture,
     meta: String,
+    meta_pid: u32,
     key: String,
     bricks: Vec<u32>,
 }
@@ -37,8 +38,9 @@ impl Cluster {
         fixture.must(&["cluster", "init", "--dir", text(&dir)]);
         let (meta, key) =
             (format!("127.0.0.1:{}", free_port("127.0.0.1")), text(&dir.join("key")).to_owned());
-        fixture.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", &key]);
-        let mut cluster = Cluster { fixture, meta, key, bricks: Vec::new() };
+        let meta_pid =
+            fixture.daemon("meta", &["meta", "--dir", text(&dir), "--listen", &meta, "--key-file", &key]);
+        let mut cluster = Cluster { fixture, meta, meta_pid, key, bricks: Vec::new() };
         assert!(wait_for(SOON, || cluster.shoal(&["status"]).ok), "{}", cluster.fixture.said("meta"));
         for id in 1..=BRICKS {
             let (number, disk) = (id.to_string(), cluster.fixture.path(&format!("disk{id}")));
@@ -151,4 +153,32 @@ fn reads_through_a_narrow_window_are_right_while_bricks_die() {
     for dir in [narrow, open] {
         cluster.fixture.umount(&dir);
     }
+}
+
+#[test]
+fn a_network_is_probed() {
+    let cluster = Cluster::new("probe");
+    let probed = cluster.shoal(&["net", "probe", "--json"]).json();
+    let trips = probed["bricks"].as_array().expect("bricks");
+    assert_eq!((trips.len(), probed["here"].as_u64()), (BRICKS as usize, Some(0)), "{probed:#}");
+    let trip = |name: &'static str| trips.iter().map(move |trip| trip[name].as_u64().expect("a time"));
+    assert!(trip("round_trip_us").zip(trip("least_us")).all(|(usual, least)| usual >= least && least > 0));
+    let steps = probed["steps"].as_array().expect("steps");
+    let senders: Vec<u64> = steps.iter().filter_map(|step| step["senders"].as_u64()).collect();
+    assert_eq!(senders, [1, 2, 4]);
+    assert!(probed["mb_per_s"].as_f64() > Some(0.0));
+    // Loopback loses nothing.
+    assert!(probed["knee_senders"].is_null() && probed["burst_broken_bytes"].is_null(), "{probed:#}");
+    let said = cluster.shoal(&["net", "probe"]);
+    for words in ["bricks at once", "4 bricks may send at once", "arrive whole"] {
+        assert!(said.stdout.contains(words), "`{words}` is not in\n{}", said.stdout);
+    }
+    kill_now(cluster.meta_pid as i32);
+    cluster.shoal(&["net", "probe"]).refused(&[&cluster.meta, "does not answer"]);
+
+    let near = Fixture::new("probe-near");
+    near.up(3, "2+1", "128M");
+    let said = near.must(&["net", "probe"]);
+    assert!(said.stdout.contains("all bricks are on this machine"), "{}", said.stdout);
+    assert_eq!(near.must(&["net", "probe", "--json"]).json()["here"], 3);
 }

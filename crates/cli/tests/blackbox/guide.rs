@@ -52,10 +52,11 @@ const NOT_HERE: [(&str, &str); 10] = [
 ];
 
 /// Pages that go on where another one ends.
-const AFTER: [(&str, &str); 5] = [
+const AFTER: [(&str, &str); 6] = [
     ("docs/guide/block.md", "docs/guide/one-machine.md"),
     ("docs/guide/lent-disks.md", "docs/guide/several-machines.md"),
     ("docs/guide/mount-options.md", "docs/guide/several-machines.md"),
+    ("docs/guide/network.md", "docs/guide/several-machines.md"),
     ("docs/guide/nfs.md", "docs/guide/several-machines.md"),
     ("docs/guide/replace-a-disk.md", "docs/guide/several-machines.md"),
 ];

@@ -149,8 +149,11 @@ impl Streams {
                 stamp_all(buffer, task, offset);
             }
             let begin = Instant::now();
-            self.transfer(&file, buffer, offset)
-                .map_err(doing(format!("{} {}", self.way.title(), path.display())))?;
+            self.transfer(&file, buffer, offset).map_err(doing(format!(
+                "{} {}",
+                self.way.title(),
+                path.display()
+            )))?;
             spans.push((begin, Instant::now()));
             if self.way == Way::Read {
                 check(buffer, task, offset)

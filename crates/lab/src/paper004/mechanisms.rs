@@ -31,9 +31,12 @@ pub const MECHANISMS: [Mechanism; 5] = [
     Mechanism {
         id: "004-M4",
         paper: "diagnosis by the switch's counters and by changing it",
-        here: "`shoal net probe` measures round trips, the rate, how many bricks may send at once, and the buffer of the last port; a mount shows its window, how often it was cut and what was lost (`shoal xray`, `.shoal/status`)",
+        here: "`shoal net probe` measures round trips, the rate, how many bricks may send at once, and how large a burst arrives whole; a mount shows its window, how often it was cut and what was lost (`shoal xray`, `.shoal/status`)",
         shown: "what the probe says; the tables' windows and timeouts",
-        tests: &["a_shallow_port_is_told_by_its_knee_and_its_buffer", "reads_through_a_narrow_window_are_right_while_bricks_die"],
+        tests: &[
+            "a_shallow_port_is_told_by_its_knee_and_its_bursts",
+            "reads_through_a_narrow_window_are_right_while_bricks_die",
+        ],
     },
     Mechanism {
         id: "004-M5",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::claims::{claims, listed};
+use super::claims::{BUSY, claims, listed};
 use super::mechanisms::{MECHANISMS, NOTE};
 use super::runs::{Measured, Point, Run, System};
 use super::scale::{FASTER, payload};
@@ -11,9 +11,6 @@ use crate::load::streams::Way;
 use crate::mechanism;
 use crate::topology::Control;
 use crate::verdict;
-
-/// The share of busy time above which the cores may have been the limit.
-const BUSY: f64 = 0.85;
 
 /// The page, its pictures and all runs, as files by name.
 pub fn files(measured: &Measured) -> Vec<(&'static str, String)> {
@@ -73,7 +70,8 @@ fn guard(measured: &Measured) -> String {
     if measured.suffers() {
         "Reads without a window do suffer here, so what the window does can be told.\n".to_owned()
     } else {
-        "**Reads without a window do not suffer on this machine: this page says nothing about the window.**\n".to_owned()
+        "**Reads without a window do not suffer on this machine: this page says nothing about the window.**\n"
+            .to_owned()
     }
 }
 
@@ -282,19 +280,21 @@ fn controls(measured: &Measured) -> String {
 fn probes(measured: &Measured) -> String {
     let mut text = String::from(
         "## What the probe says\n\n\
-         `shoal net probe` at the client, for each port. *Knee*: from how many bricks at once on reads wait for timeouts.\n\n\
-         | the port has | the probe finds | knee | MB/s | least round trip, us | it says |\n|---|---|---|---|---|---|\n",
+         `shoal net probe` at the client, for each port. *Knee*: from how many bricks at once on reads wait for timeouts. Bursts\n\
+         come hardly faster here than the port sends, because all servers share the cores: they may be several times as large\n\
+         as the port's buffer.\n\n\
+         | the port has | burst that arrives whole | that does not | knee | MB/s | least round trip, us |\n|---|---|---|---|---|---|\n",
     );
     for probe in &measured.probes {
-        let found = probe.found.map_or("no limit".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
+        let broken = probe.broken.map_or("-".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
         let _ = writeln!(
             text,
-            "| {} | {found} | {} | {:.1} | {} | {} |",
+            "| {} | {} KiB | {broken} | {} | {:.1} | {} |",
             kib(probe.port),
+            probe.whole >> 10,
             probe.knee.map_or("-".to_owned(), |senders| senders.to_string()),
             probe.rate,
-            probe.round_trip,
-            probe.findings.join("; ")
+            probe.round_trip
         );
     }
     text
@@ -342,8 +342,7 @@ fn clients_picture(measured: &Measured) -> String {
         let point = |clients: &u32| measured.clients(system, *clients, scale.buffers[0]);
         counts.iter().map(|clients| measured.run(point(clients)).map(Run::share)).collect()
     };
-    let series: Vec<Series<'_>> =
-        systems(measured).map(|system| (system.title(), shares(system))).collect();
+    let series: Vec<Series<'_>> = systems(measured).map(|system| (system.title(), shares(system))).collect();
     let axes = Axes {
         title: "Reads of several clients behind the small buffer",
         x: "clients",
@@ -362,7 +361,12 @@ fn ports_picture(measured: &Measured) -> String {
     let ports = [scale.ports.first(), scale.ports.last()];
     let mut titles = Vec::new();
     for system in [System::NoWindow, System::Shoal] {
-        titles.extend(ports.into_iter().flatten().map(|port| (format!("{}, {}", system.title(), kib(*port)), system, *port)));
+        titles.extend(
+            ports
+                .into_iter()
+                .flatten()
+                .map(|port| (format!("{}, {}", system.title(), kib(*port)), system, *port)),
+        );
     }
     titles.dedup_by(|one, other| one.0 == other.0);
     let series: Vec<Series<'_>> =

@@ -115,7 +115,8 @@ impl Run {
     fn from_json(value: &Value) -> Option<Run> {
         let number = |name: &str| value[name].as_u64();
         let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
-        let numbers = |name: &str| value[name].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>();
+        let numbers =
+            |name: &str| value[name].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>();
         let point = Point {
             system: System::ALL.into_iter().find(|system| value["system"] == system.title())?,
             way: Way::ALL.into_iter().find(|way| value["way"] == way.title())?,
@@ -126,7 +127,8 @@ impl Run {
             mbit: small("mbit")?,
             control: Control::ALL.into_iter().find(|control| value["control"] == control.title())?,
         };
-        let millis: Vec<f64> = value["record_ms"].as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
+        let millis: Vec<f64> =
+            value["record_ms"].as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
         Some(Run {
             point,
             bytes: numbers("bytes")?,
@@ -146,8 +148,10 @@ impl Run {
 pub struct ProbeRun {
     /// Bytes that the client's port has.
     pub port: u32,
-    /// Bytes that the probe has found.
-    pub found: Option<u64>,
+    /// The largest burst that arrived whole, in bytes.
+    pub whole: u64,
+    /// The smallest one that lost packets, if any did.
+    pub broken: Option<u64>,
     /// At how many senders reads begin to wait for timeouts.
     pub knee: Option<u64>,
     /// The rate in MB/s.
@@ -164,17 +168,22 @@ impl ProbeRun {
         let findings = said["findings"].as_array()?.iter();
         Some(ProbeRun {
             port,
-            found: said["buffer_bytes"].as_u64(),
+            whole: said["burst_whole_bytes"].as_u64()?,
+            broken: said["burst_broken_bytes"].as_u64(),
             knee: said["knee_senders"].as_u64(),
             rate: said["mb_per_s"].as_f64()?,
-            round_trip: said["bricks"].as_array()?.iter().filter_map(|brick| brick["least_us"].as_u64()).min()?,
+            round_trip: said["bricks"]
+                .as_array()?
+                .iter()
+                .filter_map(|brick| brick["least_us"].as_u64())
+                .min()?,
             findings: findings.map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>()?,
         })
     }
 
     fn to_json(&self) -> Value {
         json!({
-            "port": self.port, "buffer_bytes": self.found, "knee_senders": self.knee, "mb_per_s": self.rate,
+            "port": self.port, "burst_whole_bytes": self.whole, "burst_broken_bytes": self.broken, "knee_senders": self.knee, "mb_per_s": self.rate,
             "bricks": [{ "least_us": self.round_trip }], "findings": self.findings,
         })
     }
@@ -241,7 +250,9 @@ impl Measured {
         let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
         let list = |name: &str| {
             let numbers = scale[name].as_array()?.iter();
-            numbers.map(|number| number.as_u64().and_then(|n| u32::try_from(n).ok())).collect::<Option<Vec<_>>>()
+            numbers
+                .map(|number| number.as_u64().and_then(|n| u32::try_from(n).ok()))
+                .collect::<Option<Vec<_>>>()
         };
         let scale = Scale {
             is_quick: value["quick"].as_bool()?,

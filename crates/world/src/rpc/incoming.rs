@@ -166,7 +166,7 @@ impl Incoming {
         }
         let receiver = self.receiver.borrow();
         let shared = self.port.lock();
-        for member in shared.port.starved(receiver.member()) {
+        for member in shared.port.relieved(receiver.member()) {
             shared.wakes.get(&member).into_iter().for_each(Notify::notify);
         }
         drop(shared);

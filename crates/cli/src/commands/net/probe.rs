@@ -3,8 +3,9 @@
 //! 1. *Round trips*: answers of no bytes, from each brick.
 //! 2. *The knee*: 1, 2, 4 and more bricks send 128 KiB each at once, again and again, as for reads of stripes. From some number
 //!    on, packets are lost and a round waits for a timeout of TCP.
-//! 3. *The buffer*: all bricks together send a burst, which becomes larger until packets are lost. What the port of the last
-//!    switch keeps is about as much as the largest burst that arrived whole: it comes much faster than the port sends.
+//! 3. *Bursts*: all bricks together send a burst, which becomes larger until packets are lost. If it comes much faster than
+//!    the last port sends, the largest one that arrives whole is about what this port can keep. The slower it comes, the more
+//!    of it has left before its end, and the larger it may be; how fast it comes nobody can see from here.
 //!
 //! A packet that was sent once more counts if its sender does not learn within [`SETTLE_US`] that it had arrived.
 
@@ -204,11 +205,6 @@ impl Probed {
         })
     }
 
-    /// Bytes of the last port's buffer: between the burst that arrived whole and the one that did not.
-    fn buffer(&self) -> Option<u32> {
-        self.broken.map(|broken| self.whole.midpoint(broken))
-    }
-
     /// What it means, in sentences.
     pub(super) fn findings(&self) -> Vec<String> {
         let all = self.steps.last().map_or(0, |step| step.senders);
@@ -221,18 +217,19 @@ impl Probed {
             ),
             None => format!("{all} bricks may send at once: no read waits for a timeout"),
         }];
-        findings.push(match self.buffer() {
-            Some(buffer) => format!(
-                "bursts of {} KiB arrive whole, of {} KiB lose packets: the port towards this machine has about {} KiB of buffer",
+        findings.push(match self.broken {
+            Some(broken) => format!(
+                "bursts of {} KiB from {all} bricks arrive whole, of {} KiB lose packets: a port or a link towards this machine \
+                 keeps no more",
                 self.whole >> 10,
-                self.broken.unwrap_or_default() >> 10,
-                buffer >> 10
+                broken >> 10
             ),
-            None => format!("bursts of {} KiB arrive whole: no buffer on the way is too small", self.whole >> 10),
+            None => format!("bursts of {} KiB from {all} bricks arrive whole", self.whole >> 10),
         });
-        if self.buffer().is_some() {
+        if self.broken.is_some() {
             findings.push(
-                "mounts find out by themselves how much may be on its way (`--receive-window auto`)".to_owned(),
+                "mounts find out by themselves how much may be on its way (`--receive-window auto`)"
+                    .to_owned(),
             );
         }
         findings
@@ -260,7 +257,6 @@ impl Probed {
             "knee_senders": self.knee().map(|step| step.senders),
             "burst_whole_bytes": self.whole,
             "burst_broken_bytes": self.broken,
-            "buffer_bytes": self.buffer(),
             "findings": self.findings(),
         })
     }
@@ -280,17 +276,21 @@ mod tests {
     }
 
     #[test]
-    fn a_shallow_port_is_told_by_its_knee_and_its_buffer() {
+    fn a_shallow_port_is_told_by_its_knee_and_its_bursts() {
         let steps = vec![step(1, 1100, 1400, 0), step(2, 2200, 2600, 1), step(4, 4400, 212_000, 30)];
         let found = probed(steps, 48 << 10, Some(64 << 10));
         assert_eq!(found.knee().map(|step| step.senders), Some(4));
-        assert_eq!(found.buffer(), Some(56 << 10));
         let said = found.findings().join("; ");
-        for words in ["when 4 bricks", "212 ms instead of 4.4", "about 56 KiB", "receive-window auto"] {
+        for words in
+            ["when 4 bricks", "212 ms instead of 4.4", "of 64 KiB lose packets", "receive-window auto"]
+        {
             assert!(said.contains(words), "{words}: {said}");
         }
         let document = found.to_json(1);
-        assert_eq!((&document["knee_senders"], &document["buffer_bytes"]), (&json!(4), &json!(56 << 10)));
+        assert_eq!(
+            (&document["knee_senders"], &document["burst_broken_bytes"]),
+            (&json!(4), &json!(64 << 10))
+        );
     }
 
     #[test]
@@ -298,8 +298,8 @@ mod tests {
         // Late once, but nothing was lost: a busy machine.
         let steps = vec![step(1, 1100, 1400, 0), step(2, 2200, 300_000, 0)];
         let found = probed(steps, BURST_MAX, None);
-        assert_eq!((found.knee(), found.buffer()), (None, None));
+        assert_eq!(found.knee(), None);
         assert_eq!(found.findings().len(), 2);
-        assert!(found.to_json(0)["buffer_bytes"].is_null());
+        assert!(found.to_json(0)["burst_broken_bytes"].is_null());
     }
 }
