@@ -72,6 +72,9 @@ impl<'n> Gluster<'n> {
         let mut bricks = Vec::new();
         for number in 1..=servers {
             gluster.start_daemon(number)?;
+        }
+        for number in 1..=servers {
+            gluster.wait_for_daemon(number)?;
             let brick = gluster.server(number).join("brick");
             bricks.push(format!("{}:{}", topology::address(number), brick.display()));
         }
@@ -113,11 +116,18 @@ impl<'n> Gluster<'n> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&own).arg(SANDBOX_DIR);
         let log = own.join("daemon.log");
-        let mut daemon = self.network.node(number).start("glusterd", &mut command, &log)?;
-        let answers = || self.ask_server(number, &["volume", "list"]).is_ok();
-        daemon.wait_until(PATIENCE, answers)?;
+        let daemon = self.network.node(number).start("glusterd", &mut command, &log)?;
         self.daemons.push(daemon);
         Ok(())
+    }
+
+    /// Waits until a server's daemon answers.
+    fn wait_for_daemon(&mut self, number: u32) -> Result<()> {
+        let mut daemons = std::mem::take(&mut self.daemons);
+        let answers = || self.ask_server(number, &["volume", "list"]).is_ok();
+        let waited = daemons[number as usize - 1].wait_until(PATIENCE, answers);
+        self.daemons = daemons;
+        waited
     }
 
     /// Runs a command of GlusterFS at the first server. Returns what it said.

@@ -295,7 +295,7 @@ impl Lab<'_> {
             bytes: done.bytes,
         };
         self.say(&format!(
-            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, {clients} × {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
+            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, {clients} x {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
             system.title(),
             buffer >> 10,
             way.title(),

@@ -33,6 +33,8 @@ const BURST_MIN: u32 = 16 << 10;
 const BURST_MAX: u32 = 4 << 20;
 /// Bursts of one size.
 const BURSTS: usize = 5;
+/// After so many microseconds no larger burst is tried.
+const BURSTS_US: u64 = 15_000_000;
 /// Packets that may be lost by chance in the bursts of one size.
 const CHANCE: u64 = 2;
 /// How long senders may take to learn what had arrived, in microseconds.
@@ -146,7 +148,8 @@ impl<'r> Probe<'r> {
         let who: Vec<usize> = (0..self.bricks.len()).collect();
         let most = BURST_MAX.min((who.len() * NET_PROBE_MAX) as u32);
         let (mut whole, mut size) = (0, BURST_MIN);
-        while size <= most {
+        let end = self.remote.now() + BURSTS_US;
+        while size <= most && self.remote.now() < end {
             let mut lost = 0;
             for _ in 0..BURSTS {
                 self.ask(&who, size / who.len() as u32)?;
@@ -218,6 +221,9 @@ impl Probed {
             None => format!("{all} bricks may send at once: no read waits for a timeout"),
         }];
         findings.push(match self.broken {
+            Some(broken) if self.whole == 0 => {
+                format!("even bursts of {} KiB from {all} bricks lose packets", broken >> 10)
+            }
             Some(broken) => format!(
                 "bursts of {} KiB from {all} bricks arrive whole, of {} KiB lose packets: a port or a link towards this machine \
                  keeps no more",
