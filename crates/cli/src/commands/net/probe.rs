@@ -225,8 +225,7 @@ impl Probed {
                 format!("even bursts of {} KiB from {all} bricks lose packets", broken >> 10)
             }
             Some(broken) => format!(
-                "bursts of {} KiB from {all} bricks arrive whole, of {} KiB lose packets: a port or a link towards this machine \
-                 keeps no more",
+                "bursts of {} KiB from {all} bricks arrive whole, of {} KiB lose packets",
                 self.whole >> 10,
                 broken >> 10
             ),
