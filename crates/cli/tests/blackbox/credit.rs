@@ -175,7 +175,10 @@ fn a_network_is_probed() {
     }
     kill_now(cluster.meta_pid as i32);
     cluster.shoal(&["net", "probe"]).refused(&[&cluster.meta, "does not answer"]);
+}
 
+#[test]
+fn on_one_machine_there_is_no_network_to_probe() {
     let near = Fixture::new("probe-near");
     near.up(3, "2+1", "128M");
     let said = near.must(&["net", "probe"]);
