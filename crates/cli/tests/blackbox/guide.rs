@@ -90,6 +90,7 @@ pages! {
     limits "docs/guide/limits.md"
     memory "docs/guide/memory.md"
     mount_options "docs/guide/mount-options.md"
+    network "docs/guide/network.md"
     nfs "docs/guide/nfs.md"
     one_machine "docs/guide/one-machine.md"
     replace_a_disk "docs/guide/replace-a-disk.md"
