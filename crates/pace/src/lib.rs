@@ -17,8 +17,8 @@
 //! ```
 //!
 //! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread has of the [`Window`], and the window
-//! how much that is in all; [`LossCounter`] tells it what was lost. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never goes
-//! back.
+//! how much that is in all. [`LossCounter`] tells the window what was lost. All are plain state: no I/O, and time is passed in,
+//! in microseconds of any clock that never goes back.
 //!
 //! Sources: Phanishayee et al., FAST 2008 (reads from many servers collapse when their windows exceed the port's buffer);
 //! Montazeri et al., SIGCOMM 2018 (Homa: grants by the receiver); 3FS (requests to send).
