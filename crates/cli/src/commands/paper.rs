@@ -23,8 +23,8 @@ use crate::signals;
 #[derive(Args)]
 #[command(after_help = "\
 000: the translators of GlusterFS on SSDs. Two nodes with a brick in RAM, two that read, links of 500 Mbit/s; Shoal's
-     translators on, off and auto, and those of GlusterFS, if it is installed. At most 3 GiB of RAM; five minutes, and a
-     quarter of an hour with GlusterFS. Wants iproute2 and FUSE.
+     translators on, off and auto, and those of GlusterFS, if it is installed. At most 3 GiB of RAM; five minutes, and nine
+     with GlusterFS. Wants iproute2 and FUSE.
 001: single I/O space from network block devices, software RAID and NFS. Up to 16 nodes, each a network namespace with a
      link of 10 or 100 Mbit/s and a brick in RAM; at most 3 GiB of RAM; ten minutes. Wants iproute2, FUSE and nbdkit.
 004: reads from many servers behind a switch with few buffers. Ten nodes with a brick in RAM, one to four that read with a
