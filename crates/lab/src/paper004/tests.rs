@@ -106,7 +106,12 @@ fn the_papers_own_numbers_are_reproduced_and_the_window_is_better() {
 
 #[test]
 fn where_nobody_suffers_the_page_says_nothing_about_the_window() {
-    let measured = made(|_| 0.95);
+    // GlusterFS may be slow for other reasons, and a large buffer is no reason at all.
+    let calm = |point: Point| {
+        let is_slow = point.system == System::Gluster || point.buffer > 1 << 20;
+        if is_slow { 0.3 } else { 0.95 }
+    };
+    let measured = made(calm);
     assert!(!measured.suffers());
     let claims = claims(&measured);
     let gain = claims.iter().find(|claim| claim.here.starts_with("the window: up to")).expect("the claim");
