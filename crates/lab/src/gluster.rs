@@ -24,15 +24,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SWITCHED: &str = "switched to graph";
 
 /// The version of GlusterFS on this machine.
-///
-/// # Errors
-/// It is not installed.
-pub fn version() -> Result<String> {
+fn version() -> Result<String> {
     let missing = || LabError::Missing { program: "gluster".to_owned(), package: "glusterfs-server" };
     let ran = Command::new("gluster").arg("--version").output().map_err(|_| missing())?;
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     let version = said.lines().next().and_then(|line| line.strip_prefix("glusterfs "));
     version.map(str::to_owned).ok_or_else(missing)
+}
+
+/// Measures GlusterFS by `measure`, but in a quick run, or if it is not installed. Returns its version, or why there are no
+/// results: that it cannot be measured is a result too.
+///
+/// # Errors
+/// The reason, for people to read.
+pub fn measured(is_quick: bool, measure: impl FnOnce() -> Result<()>) -> std::result::Result<String, String> {
+    if is_quick {
+        // Its daemons alone take the better part of a minute.
+        return Err("a quick run leaves it out".to_owned());
+    }
+    version().and_then(|version| measure().map(|()| version)).map_err(|error| error.to_string())
 }
 
 /// How a volume uses its bricks.

@@ -17,6 +17,7 @@
 //! | [`paper001`] | paper 001: a single I/O space of network block devices, software RAID and NFS |
 //! | [`paper004`] | paper 004: reads from many servers behind a switch with few buffers |
 //! | [`mechanism`] | what a paper's system is made of, and what Shoal has instead |
+//! | [`document`] | what the documents and pages of papers share |
 //! | [`verdict`] | what became of the findings of a paper |
 //! | [`chart`] | charts as plain SVG |
 
@@ -24,6 +25,7 @@
 
 pub mod chart;
 pub mod cluster;
+pub mod document;
 mod error;
 pub mod gluster;
 pub mod load;

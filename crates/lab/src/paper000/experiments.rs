@@ -60,16 +60,11 @@ pub fn measure(shoal: &Path, scale: &Scale, say: &dyn Fn(&str)) -> Result<Measur
     let mut lab = Lab { scale, network: &network, runs: Vec::new(), say, start };
     lab.shoal(shoal)?;
     let before = lab.runs.len();
-    let gluster = if scale.is_quick {
-        // Its daemons alone take the better part of a minute on a busy machine.
-        Err("a quick run leaves it out".to_owned())
-    } else {
-        gluster::version().and_then(|version| lab.gluster().map(|()| version)).map_err(|error| {
-            lab.say(&format!("GlusterFS is left out: {error}"));
-            lab.runs.truncate(before);
-            error.to_string()
-        })
-    };
+    let gluster = gluster::measured(scale.is_quick, || lab.gluster());
+    if let Err(why) = &gluster {
+        lab.say(&format!("GlusterFS: {why}"));
+        lab.runs.truncate(before);
+    }
     let Lab { runs, .. } = lab;
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     Ok(Measured { scale: scale.clone(), cores, gluster, runs, seconds: start.elapsed().as_secs_f64() })

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use super::claims::{BUSY, PAPER, PAPER_CLIENTS, claims};
 use super::mechanisms::{MECHANISMS, NOTE};
 use super::runs::{Measured, Point, Run, Setting, System};
-use super::scale::{BLOCKS, CLIENTS, MB, PAGE, SERVERS};
+use super::scale::{BLOCKS, CLIENTS, PAGE, SERVERS};
 use crate::chart::{Axes, Series, bar_chart};
+use crate::document::{self, MB, size, written};
 use crate::load::readers::Order;
 use crate::mechanism;
 use crate::verdict;
@@ -56,9 +57,8 @@ fn head(measured: &Measured) -> String {
          ones most of the network: io-cache fetches a page of 128 KiB for each 4 KiB. They removed the three. This page repeats\n\
          their experiments with Shoal, whose translators `shoal tune` turns off and on while the volume is mounted, and with\n\
          GlusterFS itself.\n\n\
-         {quick}`shoal paper 000` wrote this page, within {} min {:02} s; [000.json](000.json) has every run.\n",
-        measured.seconds as u64 / 60,
-        measured.seconds as u64 % 60
+         {quick}{}\n",
+        written("000", measured.seconds)
     )
 }
 
@@ -83,7 +83,7 @@ fn how(measured: &Measured) -> String {
                 scale.mbit, scale.mbit_shared, scale.mbit_wide
             ),
         ),
-        ("disks", "an SSD of 256 GB in each server, XFS".into(), format!("{} in RAM", mib(scale.brick))),
+        ("disks", "an SSD of 256 GB in each server, XFS".into(), format!("{} in RAM", size(scale.brick))),
         (
             "volume",
             "GlusterFS 3.6, distributed: no redundancy".into(),
@@ -95,7 +95,7 @@ fn how(measured: &Measured) -> String {
             format!(
                 "buffered reads, {} jobs with a file of {} each, {:.1} s after {:.2} s (random) or {:.1} s (sequential) that do not count; what is read is compared",
                 scale.jobs,
-                mib(scale.file),
+                size(scale.file),
                 scale.time().as_secs_f64(),
                 scale.ramp(Order::Random).as_secs_f64(),
                 scale.ramp(Order::Sequential).as_secs_f64()
@@ -130,17 +130,10 @@ fn how(measured: &Measured) -> String {
             format!("{}, by turns of the settings; the median counts", scale.rounds),
         ),
     ];
-    let mut text = String::from("## How it was done\n\n| | the paper | here |\n|---|---|---|\n");
-    for (what, paper, here) in rows {
-        let _ = writeln!(text, "| {what} | {paper} | {here} |");
-    }
-    text + "\nMB are 10^6 bytes. *On the wire*: bytes that the client's link brought, headers counted. Reads are buffered, as in the\n\
+    document::how(&rows)
+        + "\nMB are 10^6 bytes. *On the wire*: bytes that the client's link brought, headers counted. Reads are buffered, as in the\n\
             paper, because with `O_DIRECT` the kernel would not read ahead in sequence, neither there nor here. Random readers\n\
             say so (`posix_fadvise`), as those of fio do: then the kernel asks for no more than they do.\n"
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{} MiB", bytes >> 20)
 }
 
 fn number(value: Option<f64>) -> String {

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::scale::{MB, Scale};
-use crate::error::{Result, doing};
+use super::scale::Scale;
+use crate::document::{Fields, MB, parsed};
+use crate::error::Result;
 use crate::load::readers::Order;
 
 /// A system that is measured.
@@ -117,25 +118,24 @@ impl Run {
     }
 
     fn from_json(value: &Value) -> Option<Run> {
-        let number = |name: &str| value[name].as_u64();
-        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        let fields = Fields(value);
         let point = Point {
-            system: System::ALL.into_iter().find(|system| value["system"] == system.title())?,
-            threads: small("threads")?,
-            clients: small("clients")?,
+            system: fields.named("system", &System::ALL, System::title)?,
+            threads: fields.small("threads")?,
+            clients: fields.small("clients")?,
             order: Order::named(value["order"].as_str()?)?,
-            block: small("block")?,
-            setting: Setting::ALL.into_iter().find(|setting| value["setting"] == setting.title())?,
-            mbit: small("mbit")?,
+            block: fields.small("block")?,
+            setting: fields.named("setting", &Setting::ALL, Setting::title)?,
+            mbit: fields.small("mbit")?,
         };
         Some(Run {
             point,
-            round: small("round")?,
-            bytes: number("bytes")?,
+            round: fields.small("round")?,
+            bytes: fields.number("bytes")?,
             seconds: value["seconds"].as_f64()?,
-            wire: number("wire_bytes")?,
+            wire: fields.number("wire_bytes")?,
             busy: value["cores_busy"].as_f64()?,
-            dropped: number("dropped_packets")?,
+            dropped: fields.number("dropped_packets")?,
         })
     }
 }
@@ -209,37 +209,33 @@ impl Measured {
     /// # Errors
     /// Something is missing, or is not of this version.
     pub fn from_json(value: &Value) -> Result<Measured> {
-        Measured::parse(value)
-            .ok_or("something is missing, or another version wrote it")
-            .map_err(doing("read the runs"))
+        parsed(Measured::parse(value))
     }
 
     fn parse(value: &Value) -> Option<Measured> {
-        let scale = &value["scale"];
-        let number = |name: &str| scale[name].as_u64();
-        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        let (all, fields) = (Fields(value), Fields(&value["scale"]));
         let scale = Scale {
             is_quick: value["quick"].as_bool()?,
-            mbit: small("mbit")?,
-            mbit_shared: small("mbit_shared")?,
-            mbit_wide: small("mbit_wide")?,
-            jobs: small("jobs")?,
-            file: number("file")?,
-            millis: number("millis")?,
-            ramp: number("ramp")?,
-            rounds: small("rounds")?,
-            brick: number("brick")?,
-            brick_memory: number("brick_memory")?,
-            client_memory: number("client_memory")?,
-            unit: small("unit")?,
+            mbit: fields.small("mbit")?,
+            mbit_shared: fields.small("mbit_shared")?,
+            mbit_wide: fields.small("mbit_wide")?,
+            jobs: fields.small("jobs")?,
+            file: fields.number("file")?,
+            millis: fields.number("millis")?,
+            ramp: fields.number("ramp")?,
+            rounds: fields.small("rounds")?,
+            brick: fields.number("brick")?,
+            brick_memory: fields.number("brick_memory")?,
+            client_memory: fields.number("client_memory")?,
+            unit: fields.small("unit")?,
         };
-        let gluster = match value["gluster"].as_str() {
-            Some(version) => Ok(version.to_owned()),
-            None => Err(value["gluster_missing"].as_str()?.to_owned()),
-        };
-        let runs = value["runs"].as_array()?.iter().map(Run::from_json).collect::<Option<_>>()?;
-        let cores = u32::try_from(value["cores"].as_u64()?).ok()?;
-        Some(Measured { scale, cores, gluster, runs, seconds: value["seconds"].as_f64()? })
+        Some(Measured {
+            scale,
+            cores: all.small("cores")?,
+            gluster: all.peer("gluster")?,
+            runs: all.list("runs", Run::from_json)?,
+            seconds: value["seconds"].as_f64()?,
+        })
     }
 }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 use crate::load::readers::Order;
 use crate::topology::Link;
 
-/// Megabytes, in bytes.
-pub const MB: f64 = 1e6;
 /// Bytes of a read (paper: the same).
 pub const BLOCKS: [u32; 3] = [4 << 10, 64 << 10, 128 << 10];
 /// Nodes with a brick (paper: the same).
@@ -114,6 +112,7 @@ impl Scale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::MB;
 
     #[test]
     fn a_run_ends_before_its_files_do_and_bricks_hold_them() {

@@ -5,7 +5,8 @@ use super::claims::{PAPER, PAPER_CLIENTS, claims};
 use super::experiments::rows;
 use super::report::{files, page};
 use super::runs::{Measured, Point, Run, Setting, System};
-use super::scale::{BLOCKS, CLIENTS, MB, PAGE, Scale};
+use super::scale::{BLOCKS, CLIENTS, PAGE, Scale};
+use crate::document::MB;
 use crate::load::readers::Order;
 use crate::verdict::Verdict;
 

@@ -6,10 +6,11 @@ use std::fmt::Write;
 use super::claims::claims;
 use super::mechanisms::{MECHANISMS, NOTE};
 use super::runs::{Measured, Point};
-use super::scale::{FAST, MB, SLOW};
+use super::scale::{FAST, SLOW};
 use super::service::AccessPath;
 use super::small_write::CLASSIC;
 use crate::chart::{Axes, Series, bar_chart, line_chart};
+use crate::document::{self, MB, size, written};
 use crate::load::Item;
 use crate::mechanism;
 use crate::verdict;
@@ -63,15 +64,13 @@ fn head(measured: &Measured) -> String {
          (ENBD), join them by software RAID-5, and export the whole by NFS. They measured with Bonnie what of the disks' speed\n\
          is left, and found the server's network to be the bottleneck. This page repeats their experiments with Shoal in both\n\
          ways: their centralised arrangement, and peer to peer, where each node finds the bricks by itself.\n\n\
-         {quick}`shoal paper 001` wrote this page, within {} min {:02} s; [001.json](001.json) has every run.\n",
-        measured.seconds as u64 / 60,
-        measured.seconds as u64 % 60
+         {quick}{}\n",
+        written("001", measured.seconds)
     )
 }
 
 fn how(measured: &Measured) -> String {
     let scale = &measured.scale;
-    let mut text = String::from("## How it was done\n\n| | the paper | here |\n|---|---|---|\n");
     let widths: Vec<String> = scale.widths.iter().map(u32::to_string).collect();
     let rows = [
         (
@@ -90,7 +89,7 @@ fn how(measured: &Measured) -> String {
         (
             "disks",
             "1 GB of each node's disk".into(),
-            format!("{} in RAM, so that links are what is measured", mib(scale.brick)),
+            format!("{} in RAM, so that links are what is measured", size(scale.brick)),
         ),
         (
             "RAID",
@@ -103,8 +102,8 @@ fn how(measured: &Measured) -> String {
             format!(
                 "the same items, {} ({} each where several nodes share a gate); a write's time ends when all is stable; \
              what is read is compared",
-                mib(scale.bytes),
-                mib(scale.bytes_shared)
+                size(scale.bytes),
+                size(scale.bytes_shared)
             ),
         ),
         (
@@ -113,8 +112,8 @@ fn how(measured: &Measured) -> String {
             format!(
                 "at most {} held back by a mount or gate, {} for each client where several share a gate; mounts and gates \
                  are restarted before anything is read",
-                mib(scale.cache()),
-                mib(scale.cache_shared())
+                size(scale.cache()),
+                size(scale.cache_shared())
             ),
         ),
         (
@@ -126,20 +125,11 @@ fn how(measured: &Measured) -> String {
             ),
         ),
     ];
-    for (what, paper, here) in rows {
-        let _ = writeln!(text, "| {what} | {paper} | {here} |");
-    }
-    text.push_str(
-        "\nThe metadata service is at the first node. *Centralised*: all bricks' processes run at the first node, over NBD\n\
+    document::how(&rows)
+        + "\nThe metadata service is at the first node. *Centralised*: all bricks' processes run at the first node, over NBD\n\
          (`nbdkit`) to the other nodes' disks; `shoal nfs` there serves all clients, which are 16 requests of 64 KiB ahead, as a\n\
          kernel's client would be. *Peer to peer*: each node's disk is served by a brick at that node, and each client mounts the\n\
-         volume by itself. MB are 10^6 bytes; a link of 100 Mbit/s carries 12.5 MB/s, 11.9 of them without headers.\n",
-    );
-    text
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{} MiB", bytes >> 20)
+         volume by itself. MB are 10^6 bytes; a link of 100 Mbit/s carries 12.5 MB/s, 11.9 of them without headers.\n"
 }
 
 /// The note below tables with a column for bytes on the wire.
@@ -266,7 +256,7 @@ fn fig7(measured: &Measured) -> String {
             text,
             "\nAt 10 Mbit/s some stripes are sent twice: the {} that a mount may hold back keep its link busy for about as long\n\
              as a client waits for bricks before it sends a stripe to its primary instead (5 s).",
-            mib(measured.scale.cache())
+            size(measured.scale.cache())
         );
     }
     text
@@ -330,7 +320,7 @@ fn fig8(measured: &Measured) -> String {
             text,
             "\nThe centralised arrangement's gate may hold back {} for each of its clients, which are whole stripes: what its writes\n\
              end at is its link, not its memory.",
-            mib(measured.scale.cache_shared())
+            size(measured.scale.cache_shared())
         );
     }
     text

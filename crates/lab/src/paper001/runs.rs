@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::scale::{MB, Scale};
+use super::scale::Scale;
 use super::service::AccessPath;
 use super::small_write::SmallWrite;
-use crate::error::{Result, doing};
+use crate::document::{Fields, MB, parsed};
+use crate::error::Result;
 use crate::load::Item;
 
 /// The arrangement of one point of a figure.
@@ -61,24 +62,23 @@ impl Run {
     }
 
     fn from_json(value: &Value) -> Option<Run> {
-        let number = |name: &str| value[name].as_u64();
-        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        let fields = Fields(value);
         let point = Point {
             way: AccessPath::named(value["way"].as_str()?)?,
-            nodes: small("nodes")?,
-            clients: small("clients")?,
-            first: small("first_client")?,
-            mbit: small("mbit")?,
+            nodes: fields.small("nodes")?,
+            clients: fields.small("clients")?,
+            first: fields.small("first_client")?,
+            mbit: fields.small("mbit")?,
         };
         Some(Run {
             point,
             item: Item::named(value["item"].as_str()?)?,
-            repetition: small("repetition")?,
-            bytes: number("bytes")?,
+            repetition: fields.small("repetition")?,
+            bytes: fields.number("bytes")?,
             seconds: value["seconds"].as_f64()?,
             busy: value["cores_busy"].as_f64()?,
-            wire: number("wire_bytes")?,
-            dropped: number("dropped_packets")?,
+            wire: fields.number("wire_bytes")?,
+            dropped: fields.number("dropped_packets")?,
         })
     }
 }
@@ -142,34 +142,28 @@ impl Measured {
     /// # Errors
     /// Something is missing, or is not of this version.
     pub fn from_json(value: &Value) -> Result<Measured> {
-        Measured::parse(value)
-            .ok_or("something is missing, or another version wrote it")
-            .map_err(doing("read the runs"))
+        parsed(Measured::parse(value))
     }
 
     fn parse(value: &Value) -> Option<Measured> {
         let base = if value["quick"].as_bool()? { Scale::quick() } else { Scale::full() };
-        let scale = &value["scale"];
-        let number = |name: &str| scale[name].as_u64();
-        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
-        let widths = scale["widths"].as_array()?.iter().map(|n| u32::try_from(n.as_u64()?).ok());
+        let (all, fields) = (Fields(value), Fields(&value["scale"]));
         let small_write = SmallWrite::from_json(&value["small_write"])?;
         let scale = Scale {
-            widths: widths.collect::<Option<_>>()?,
-            clients: small("clients")?,
-            bytes: number("bytes")?,
-            bytes_shared: number("bytes_shared")?,
-            repetitions: small("repetitions")?,
-            repetitions_slow: small("repetitions_slow")?,
+            widths: fields.smalls("widths")?,
+            clients: fields.small("clients")?,
+            bytes: fields.number("bytes")?,
+            bytes_shared: fields.number("bytes_shared")?,
+            repetitions: fields.small("repetitions")?,
+            repetitions_slow: fields.small("repetitions_slow")?,
             overwrites: small_write.overwrites,
-            brick: number("brick")?,
-            unit: small("unit")?,
-            brick_memory: number("brick_memory")?,
-            client_memory: number("client_memory")?,
+            brick: fields.number("brick")?,
+            unit: fields.small("unit")?,
+            brick_memory: fields.number("brick_memory")?,
+            client_memory: fields.number("client_memory")?,
             ..base
         };
-        let runs = value["runs"].as_array()?.iter().map(Run::from_json).collect::<Option<_>>()?;
-        let cores = u32::try_from(value["cores"].as_u64()?).ok()?;
+        let (runs, cores) = (all.list("runs", Run::from_json)?, all.small("cores")?);
         Some(Measured { scale, cores, runs, small_write, seconds: value["seconds"].as_f64()? })
     }
 }

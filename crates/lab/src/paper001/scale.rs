@@ -2,9 +2,6 @@
 
 use crate::topology::Link;
 
-/// Megabytes as the paper counts them, in bytes.
-pub const MB: f64 = 1e6;
-
 /// The sizes of a run of all experiments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scale {

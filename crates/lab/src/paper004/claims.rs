@@ -1,7 +1,8 @@
 //! The paper's findings, compared with the results here.
 
 use super::runs::{Measured, Point, Run, System};
-use super::scale::{MB, payload};
+use super::scale::payload;
+use crate::document::MB;
 use crate::load::streams::Way;
 use crate::verdict::{Claim, Judged, Verdict, judge};
 

@@ -7,6 +7,7 @@ use super::mechanisms::{MECHANISMS, NOTE};
 use super::runs::{Measured, Point, Run, System};
 use super::scale::{FASTER, payload};
 use crate::chart::{Axes, Series, bar_chart, line_chart};
+use crate::document::{self, size, written};
 use crate::load::streams::Way;
 use crate::mechanism;
 use crate::topology::Control;
@@ -59,9 +60,8 @@ fn head(measured: &Measured) -> String {
          what their links carry, and a quarter of what they write: servers with ten times the rate overflow the buffer of the\n\
          client's switch, 3 MB for all its ports. A switch with 768 MB made reads four times as fast. This page repeats that\n\
          with Shoal without its receive window, with it, and with GlusterFS.\n\n\
-         {quick}`shoal paper 004` wrote this page, within {} min {:02} s; [004.json](004.json) has every run.\n",
-        measured.seconds as u64 / 60,
-        measured.seconds as u64 % 60
+         {quick}{}\n",
+        written("004", measured.seconds)
     )
 }
 
@@ -75,13 +75,9 @@ fn guard(measured: &Measured) -> String {
     }
 }
 
-fn kib(bytes: u32) -> String {
-    if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
-}
-
 fn how(measured: &Measured) -> String {
     let scale = &measured.scale;
-    let [small, large] = scale.buffers.map(kib);
+    let [small, large] = scale.buffers.map(|bytes| size(bytes.into()));
     let mut rows = vec![
         (
             "nodes",
@@ -116,7 +112,7 @@ fn how(measured: &Measured) -> String {
                  bricks in RAM",
                 scale.data(),
                 scale.parities,
-                kib(scale.unit)
+                size(u64::from(scale.unit))
             ),
         ),
         (
@@ -145,11 +141,8 @@ fn how(measured: &Measured) -> String {
     if let Ok(version) = &measured.gluster {
         rows.push(("GlusterFS", "-".into(), version.clone()));
     }
-    let mut text = String::from("## How it was done\n\n| | the paper | here |\n|---|---|---|\n");
-    for (what, paper, here) in rows {
-        let _ = writeln!(text, "| {what} | {paper} | {here} |");
-    }
-    text + "\nMB are 10^6 bytes. *Share*: of the payload that the clients' links can carry. *p50, p99*: milliseconds that half and 99 of\n\
+    document::how(&rows)
+        + "\nMB are 10^6 bytes. *Share*: of the payload that the clients' links can carry. *p50, p99*: milliseconds that half and 99 of\n\
             100 records take at most. *Dropped*: packets, by the clients' ports; *timeouts*: how often a server heard nothing for\n\
             so long that TCP began anew (200 ms at least). *Window*: the mount's receive window at the end.\n\
             A written byte takes more than one on the client's link, for parities: writes cannot reach a share of 1.\n"
@@ -210,7 +203,7 @@ fn clients(measured: &Measured) -> String {
                 let _ = writeln!(
                     text,
                     "| {} | {system} | {clients} | {fairness} | {} |",
-                    kib(buffer),
+                    size(u64::from(buffer)),
                     cells(run)
                 );
             }
@@ -239,7 +232,7 @@ fn ports(measured: &Measured) -> String {
                 let _ = writeln!(
                     text,
                     "| {} | {senders} | {} | {late} | {} |",
-                    kib(port),
+                    size(u64::from(port)),
                     system.title(),
                     cells(run)
                 );
@@ -256,7 +249,7 @@ fn controls(measured: &Measured) -> String {
          Reads by {} tasks of one client behind {}. Bbr paces what it sends by what it has measured, and so needs less of the\n\
          buffer by itself.\n\n| control | system | {COLUMNS}\n|---|---|{COLUMNS_RULE}\n",
         measured.scale.few_tasks,
-        kib(small)
+        size(u64::from(small))
     );
     for control in Control::ALL {
         for system in [System::NoWindow, System::Shoal] {
@@ -290,7 +283,7 @@ fn probes(measured: &Measured) -> String {
         let _ = writeln!(
             text,
             "| {} | {} KiB | {broken} | {} | {:.1} | {} |",
-            kib(probe.port),
+            size(u64::from(probe.port)),
             probe.whole >> 10,
             probe.knee.map_or("-".to_owned(), |senders| senders.to_string()),
             probe.rate,
@@ -365,7 +358,7 @@ fn ports_picture(measured: &Measured) -> String {
             ports
                 .into_iter()
                 .flatten()
-                .map(|port| (format!("{}, {}", system.title(), kib(*port)), system, *port)),
+                .map(|port| (format!("{}, {}", system.title(), size(u64::from(*port))), system, *port)),
         );
     }
     titles.dedup_by(|one, other| one.0 == other.0);

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::scale::{MB, Scale, payload};
-use crate::error::{Result, doing};
+use super::scale::{Scale, payload};
+use crate::document::{Fields, MB, parsed};
+use crate::error::Result;
 use crate::load::streams::{Way, jain};
 use crate::topology::Control;
 
@@ -113,31 +114,26 @@ impl Run {
     }
 
     fn from_json(value: &Value) -> Option<Run> {
-        let number = |name: &str| value[name].as_u64();
-        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
-        let numbers =
-            |name: &str| value[name].as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>();
+        let fields = Fields(value);
         let point = Point {
-            system: System::ALL.into_iter().find(|system| value["system"] == system.title())?,
-            way: Way::ALL.into_iter().find(|way| value["way"] == way.title())?,
-            clients: small("clients")?,
-            tasks: small("tasks")?,
-            senders: small("senders")?,
-            buffer: small("buffer")?,
-            mbit: small("mbit")?,
-            control: Control::ALL.into_iter().find(|control| value["control"] == control.title())?,
+            system: fields.named("system", &System::ALL, System::title)?,
+            way: fields.named("way", &Way::ALL, Way::title)?,
+            clients: fields.small("clients")?,
+            tasks: fields.small("tasks")?,
+            senders: fields.small("senders")?,
+            buffer: fields.small("buffer")?,
+            mbit: fields.small("mbit")?,
+            control: fields.named("control", &Control::ALL, Control::title)?,
         };
-        let millis: Vec<f64> =
-            value["record_ms"].as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
         Some(Run {
             point,
-            bytes: numbers("bytes")?,
+            bytes: fields.list("bytes", Value::as_u64)?,
             seconds: value["seconds"].as_f64()?,
-            millis: millis.try_into().ok()?,
-            dropped: number("dropped_packets")?,
-            repeated: number("repeated_packets")?,
-            timeouts: number("timeouts")?,
-            windows: numbers("windows")?,
+            millis: fields.list("record_ms", Value::as_f64)?.try_into().ok()?,
+            dropped: fields.number("dropped_packets")?,
+            repeated: fields.number("repeated_packets")?,
+            timeouts: fields.number("timeouts")?,
+            windows: fields.list("windows", Value::as_u64)?,
             busy: value["cores_busy"].as_f64()?,
         })
     }
@@ -239,49 +235,39 @@ impl Measured {
     /// # Errors
     /// Something is missing, or is not of this version.
     pub fn from_json(value: &Value) -> Result<Measured> {
-        Measured::parse(value)
-            .ok_or("something is missing, or another version wrote it")
-            .map_err(doing("read the runs"))
+        parsed(Measured::parse(value))
     }
 
     fn parse(value: &Value) -> Option<Measured> {
-        let scale = &value["scale"];
-        let number = |name: &str| scale[name].as_u64();
-        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
-        let list = |name: &str| {
-            let numbers = scale[name].as_array()?.iter();
-            numbers
-                .map(|number| number.as_u64().and_then(|n| u32::try_from(n).ok()))
-                .collect::<Option<Vec<_>>>()
-        };
+        let (all, fields) = (Fields(value), Fields(&value["scale"]));
         let scale = Scale {
             is_quick: value["quick"].as_bool()?,
-            servers: small("servers")?,
-            parities: small("parities")?,
-            clients: small("clients")?,
-            mbit: small("mbit")?,
-            mbit_shared: small("mbit_shared")?,
-            unit: small("unit")?,
-            tasks: list("tasks")?,
-            few_tasks: small("few_tasks")?,
-            buffers: list("buffers")?.try_into().ok()?,
-            ports: list("ports")?,
-            senders: list("senders")?,
-            file: number("file")?,
-            millis: number("millis")?,
-            ramp: number("ramp")?,
-            brick: number("brick")?,
-            brick_memory: number("brick_memory")?,
-            client_memory: number("client_memory")?,
+            servers: fields.small("servers")?,
+            parities: fields.small("parities")?,
+            clients: fields.small("clients")?,
+            mbit: fields.small("mbit")?,
+            mbit_shared: fields.small("mbit_shared")?,
+            unit: fields.small("unit")?,
+            tasks: fields.smalls("tasks")?,
+            few_tasks: fields.small("few_tasks")?,
+            buffers: fields.smalls("buffers")?.try_into().ok()?,
+            ports: fields.smalls("ports")?,
+            senders: fields.smalls("senders")?,
+            file: fields.number("file")?,
+            millis: fields.number("millis")?,
+            ramp: fields.number("ramp")?,
+            brick: fields.number("brick")?,
+            brick_memory: fields.number("brick_memory")?,
+            client_memory: fields.number("client_memory")?,
         };
-        let gluster = match value["gluster"].as_str() {
-            Some(version) => Ok(version.to_owned()),
-            None => Err(value["gluster_missing"].as_str()?.to_owned()),
-        };
-        let runs = value["runs"].as_array()?.iter().map(Run::from_json).collect::<Option<_>>()?;
-        let probe = |said: &Value| ProbeRun::read(u32::try_from(said["port"].as_u64()?).ok()?, said);
-        let probes = value["probes"].as_array()?.iter().map(probe).collect::<Option<_>>()?;
-        let cores = u32::try_from(value["cores"].as_u64()?).ok()?;
-        Some(Measured { scale, cores, gluster, runs, probes, seconds: value["seconds"].as_f64()? })
+        let probe = |said: &Value| ProbeRun::read(Fields(said).small("port")?, said);
+        Some(Measured {
+            scale,
+            cores: all.small("cores")?,
+            gluster: all.peer("gluster")?,
+            runs: all.list("runs", Run::from_json)?,
+            probes: all.list("probes", probe)?,
+            seconds: value["seconds"].as_f64()?,
+        })
     }
 }

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use crate::topology::Link;
 
-/// Megabytes, in bytes.
-pub const MB: f64 = 1e6;
 /// RAM of a sandbox, in bytes, for bricks and logs.
 pub const SANDBOX_BYTES: u64 = 4 << 30;
 /// The rate of a server's link over that of a client's (paper: the same).

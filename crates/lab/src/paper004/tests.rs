@@ -4,7 +4,8 @@
 use super::claims::claims;
 use super::report::{files, page};
 use super::runs::{Measured, Point, ProbeRun, Run, System};
-use super::scale::{MB, Scale, payload};
+use super::scale::{Scale, payload};
+use crate::document::MB;
 use crate::load::streams::Way;
 use crate::topology::Control;
 use crate::verdict::Verdict;
