@@ -26,6 +26,8 @@ use crate::network::Network;
 use crate::node::Repeated;
 use crate::topology::Control;
 
+/// Without a window, and with it.
+const SHOALS: [System; 2] = [System::NoWindow, System::Shoal];
 /// What comes from the bricks counts, not what a client has kept or asked for ahead.
 const SETTINGS: [&str; 2] = ["io-cache=off", "read-ahead=off"];
 /// The same for GlusterFS.
@@ -114,33 +116,55 @@ impl Lab<'_> {
         self.shape_for_making()?;
         let cluster = Cluster::start(shoal, self.network, plan, None)?;
         self.make_shoal_files(&cluster)?;
-        let systems = [System::NoWindow, System::Shoal];
+        self.by_tasks(&cluster)?;
+        self.by_clients(&cluster)?;
+        self.by_servers(&cluster)?;
+        self.by_probe(&cluster)?;
+        self.by_control(&cluster)
+    }
+
+    fn by_tasks(&mut self, cluster: &Cluster<'_>) -> Result<()> {
         for (buffer, way) in self.matrix() {
-            self.shape(scale.mbit, buffer)?;
-            for system in systems {
-                let mounts = self.mount(&cluster, system, FILES, 1)?;
+            self.shape(self.scale.mbit, buffer)?;
+            for system in SHOALS {
+                let mounts = self.mount(cluster, system, FILES, 1)?;
                 self.tasks(system, &mounts.dirs(), buffer, way)?;
             }
         }
-        for buffer in scale.buffers {
-            self.shape(scale.mbit_shared, buffer)?;
-            for system in systems {
-                let mounts = self.mount(&cluster, system, FILES, scale.clients)?;
+        Ok(())
+    }
+
+    fn by_clients(&mut self, cluster: &Cluster<'_>) -> Result<()> {
+        for buffer in self.scale.buffers {
+            self.shape(self.scale.mbit_shared, buffer)?;
+            for system in SHOALS {
+                let mounts = self.mount(cluster, system, FILES, self.scale.clients)?;
                 self.clients(system, &mounts.dirs(), buffer)?;
             }
         }
+        Ok(())
+    }
+
+    fn by_servers(&mut self, cluster: &Cluster<'_>) -> Result<()> {
+        let scale = self.scale;
         for &buffer in &scale.ports {
             self.shape(scale.mbit, buffer)?;
             for &senders in &scale.senders {
-                for system in systems {
+                for system in SHOALS {
                     let point = Point { senders, ..scale.read(system, buffer) };
+                    // One of them is a point of one client, by the number of its tasks.
                     if self.runs.iter().all(|run| run.point != point) {
-                        let mounts = self.mount(&cluster, system, &self.volume_of(senders), 1)?;
+                        let mounts = self.mount(cluster, system, &self.volume_of(senders), 1)?;
                         self.run(point, &mounts.dirs())?;
                     }
                 }
             }
         }
+        Ok(())
+    }
+
+    fn by_probe(&mut self, cluster: &Cluster<'_>) -> Result<()> {
+        let scale = self.scale;
         for buffer in scale.ports.iter().copied().chain([scale.buffers[1]]) {
             self.shape(scale.mbit, buffer)?;
             let said = cluster.ask_at(self.client(0), &["net", "probe"])?;
@@ -149,17 +173,21 @@ impl Lab<'_> {
             self.say(&format!("shoal net probe, {:>5} KiB: {}", buffer >> 10, probe.findings.join("; ")));
             self.probes.push(probe);
         }
-        self.shape(scale.mbit, scale.buffers[0])?;
+        Ok(())
+    }
+
+    fn by_control(&mut self, cluster: &Cluster<'_>) -> Result<()> {
+        let small = self.scale.buffers[0];
+        self.shape(self.scale.mbit, small)?;
         for control in [Control::Reno, Control::Bbr] {
             if let Err(error) = self.network.control_by(control) {
                 // A kernel without it: the page shows no runs of it.
                 self.say(&format!("{} is left out: {error}", control.title()));
                 continue;
             }
-            for system in systems {
-                let mounts = self.mount(&cluster, system, FILES, 1)?;
-                let point = Point { control, ..scale.read(system, scale.buffers[0]) };
-                self.run(point, &mounts.dirs())?;
+            for system in SHOALS {
+                let mounts = self.mount(cluster, system, FILES, 1)?;
+                self.run(Point { control, ..self.scale.read(system, small) }, &mounts.dirs())?;
             }
         }
         self.network.control_by(Control::Cubic)
