@@ -48,6 +48,7 @@ pub use face::mount::Mount;
 pub use face::open::Opened;
 pub use face::session::Session;
 pub use modes::{RecallHook, Recalled};
+pub use pace::Slow;
 pub use paths::attrs::SetAttrs;
 pub use paths::read::ReadStage;
 pub use paths::write::WriteStage;

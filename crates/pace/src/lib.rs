@@ -1,4 +1,4 @@
-//! How many bytes may be on their way to a receiver at once.
+//! How many bytes may be on their way to a receiver at once, and who answers too late.
 //!
 //! A switch port keeps few bytes: about 100 KB for 10 Gbit/s. Many bricks that answer one client fill it in no time; packets
 //! are lost, and TCP waits up to 200 ms until it notices. TCP on each connection cannot know of the others. The receiver
@@ -17,17 +17,20 @@
 //! ```
 //!
 //! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread has of the [`Window`], and the window
-//! how much that is in all. [`LossCounter`] tells the window what was lost. All are plain state: no I/O, and time is passed in,
+//! how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`]
+//! says whose answers are late, and when to ask in another way. All are plain state: no I/O, and time is passed in,
 //! in microseconds of any clock that never goes back.
 //!
 //! Sources: Phanishayee et al., FAST 2008 (reads from many servers collapse when their windows exceed the port's buffer);
 //! Montazeri et al., SIGCOMM 2018 (Homa: grants by the receiver); 3FS (requests to send).
 
+mod latency;
 mod losses;
 mod port;
 mod receiver;
 mod window;
 
+pub use latency::{Ask, Latencies, Slow};
 pub use losses::LossCounter;
 pub use port::{Member, Port, Stats};
 pub use receiver::{Grant, Receiver, Transfer};

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn call(address: &str, us: u64) -> Span {
-        let kind = SpanKind::Call { address: address.into(), request: "Prepare", served: None };
+        let kind = SpanKind::Call { address: address.into(), request: "Prepare", credit_us: 0, served: None };
         Span { kind, from: 5, until: 5 + us }
     }
 

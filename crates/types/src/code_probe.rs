@@ -100,6 +100,14 @@ branches! {
     AnswerInPieces = "a large answer came in pieces, as its caller granted it",
     /// A caller.
     AnswerUnwanted = "an answer was given up while pieces of it were missing",
+    /// A primary.
+    SourceLate = "a decode asked for another source because one was late",
+    /// A client.
+    ReadHedged = "a read was asked for at the primary too because its brick was late",
+    /// A client.
+    HedgeWon = "the primary answered a read before the late brick did",
+    /// A client.
+    BrickAvoided = "a read went to the primary because its brick was slow",
     /// A client.
     LeaseWait = "an application waited for its client's lease",
     /// A client.

@@ -35,6 +35,8 @@ pub enum Key {
     WriteBehindSize,
     /// How long bytes may be gathered, in milliseconds.
     WriteBehindAge,
+    /// Whether what a brick does not send in time is decoded from the others.
+    Hedge,
 }
 
 /// The value of a setting.
@@ -61,7 +63,7 @@ enum Kind {
 
 impl Key {
     /// All keys, in the order in which they are shown.
-    pub const ALL: [Key; 9] = [
+    pub const ALL: [Key; 10] = [
         Key::IoCache,
         Key::IoCachePage,
         Key::IoCacheSize,
@@ -71,6 +73,7 @@ impl Key {
         Key::WriteBehind,
         Key::WriteBehindSize,
         Key::WriteBehindAge,
+        Key::Hedge,
     ];
 
     /// Its name in text.
@@ -85,6 +88,7 @@ impl Key {
             Key::WriteBehind => "write-behind",
             Key::WriteBehindSize => "write-behind.size",
             Key::WriteBehindAge => "write-behind.age",
+            Key::Hedge => "hedge",
         }
     }
 
@@ -107,7 +111,7 @@ impl Key {
 
     fn kind(self) -> Kind {
         match self {
-            Key::IoCache | Key::DiskCache | Key::ReadAhead | Key::WriteBehind => Kind::Switch,
+            Key::IoCache | Key::DiskCache | Key::ReadAhead | Key::WriteBehind | Key::Hedge => Kind::Switch,
             Key::IoCachePage => Kind::Bytes(4 * KIB, MIB, true),
             Key::IoCacheSize => Kind::Bytes(0, 1024 * GIB, false),
             Key::ReadAheadWindow => Kind::Bytes(64 * KIB, 64 * MIB, false),

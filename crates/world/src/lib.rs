@@ -33,7 +33,8 @@ pub use notify::Notify;
 pub use pace::WindowSetting;
 pub use real::bind_port;
 pub use rpc::{
-    Answer, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, ReceiveReport, serve, serve_on_threads,
+    Answer, Begun, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, ReceiveReport, serve,
+    serve_on_threads,
 };
 pub use sim::{SimOptions, Simulation};
 use types::Buf;

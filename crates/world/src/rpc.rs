@@ -26,7 +26,7 @@ use types::{Buf, ClusterId, Epoch, Refusal};
 
 pub(crate) use incoming::ReceivePort;
 pub use incoming::ReceiveReport;
-pub use peers::Peers;
+pub use peers::{Begun, Peers};
 pub use server::serve;
 pub use threads::serve_on_threads;
 

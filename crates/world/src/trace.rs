@@ -54,6 +54,8 @@ pub enum SpanKind {
         address: Rc<str>,
         /// The name of the request.
         request: &'static str,
+        /// How long its answer, which was ready, waited for credit of the receive window here, in microseconds.
+        credit_us: u64,
         /// What the server tells about its time.
         served: Option<Served>,
     },
@@ -318,7 +320,12 @@ mod tests {
                         .iter()
                         .for_each(|layer| enter(&world, || layer));
                     let (inner, from) = (Trace::current().expect("it is in a trace"), world.now());
-                    let kind = SpanKind::Call { address: address.clone(), request: "ReadUnit", served: None };
+                    let kind = SpanKind::Call {
+                        address: address.clone(),
+                        request: "ReadUnit",
+                        credit_us: 0,
+                        served: None,
+                    };
                     inner.add(Span { kind, from, until: world.now() });
                 };
                 trace.run(request).await;

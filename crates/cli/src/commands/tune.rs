@@ -41,6 +41,7 @@ Settings:
   write-behind=on|off|auto         a write returns when its bytes are in a buffer of the client
   write-behind.size=4K..1G         bytes of a stripe that are gathered before they are sent
   write-behind.age=1ms..60000ms    how long bytes are gathered
+  hedge=on|off|auto                decodes from others what a brick does not send in time
 
 Examples:
   shoal tune main                                          a volume's settings, and what they take

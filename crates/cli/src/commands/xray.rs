@@ -7,6 +7,7 @@ mod findings;
 mod layers;
 mod network;
 mod report;
+mod slow_bricks;
 
 use std::fs;
 use std::io::{ErrorKind, IsTerminal};
@@ -30,6 +31,7 @@ use self::disk_cache::DiskCache;
 use self::layers::Layers;
 use self::network::Network;
 use self::report::{Report, Subject};
+use self::slow_bricks::SlowBrick;
 
 /// Shows what each layer of a mount, or of an open file, reads and writes
 #[derive(Args)]
@@ -151,6 +153,7 @@ struct Look {
     layers: Layers,
     disk_cache: Option<DiskCache>,
     network: Option<Network>,
+    slow_bricks: Vec<SlowBrick>,
     settings: Contents,
 }
 
@@ -212,18 +215,19 @@ impl Xray {
             problem(format!("cannot look at {}: {reason}", self.path.display()), remedy)
         })?;
         let (disk_cache, network) = (DiskCache::parse(&counters), Network::parse(&counters));
-        Ok(Look { layers, disk_cache, network, settings })
+        let slow_bricks = SlowBrick::parse_all(&counters);
+        Ok(Look { layers, disk_cache, network, slow_bricks, settings })
     }
 
     /// A report about what was seen; `time` is that of the interval.
     fn report(&self, look: Look, devices: DeviceTotals, time: Option<Duration>) -> Report {
-        let Look { layers, disk_cache, network, settings } = look;
+        let Look { layers, disk_cache, network, slow_bricks, settings } = look;
         let subject = match (&self.source, self.is_file) {
             (Source::Gate(_), _) => Subject::Gate,
             (_, true) => Subject::File,
             (_, false) => Subject::Mount,
         };
         let (path, mount) = (self.path.clone(), self.mount.clone());
-        Report { path, mount, subject, layers, settings, disk_cache, network, devices, time }
+        Report { path, mount, subject, layers, settings, disk_cache, network, slow_bricks, devices, time }
     }
 }

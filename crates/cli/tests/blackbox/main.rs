@@ -18,6 +18,7 @@
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
 //! | `history.rs` | two mounts at the same blocks: each block is a register |
 //! | `credit.rs` | large answers through a narrow receive window, while bricks die |
+//! | `hedge.rs` | a brick that answers late |
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
@@ -52,6 +53,7 @@ mod fixture;
 mod full;
 mod guest;
 mod guide;
+mod hedge;
 mod history;
 mod loop_device;
 mod memory;

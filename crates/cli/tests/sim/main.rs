@@ -17,6 +17,7 @@ mod read_during_cut;
 mod replacement;
 mod scenario;
 mod shared;
+mod slow_brick;
 mod storm;
 mod swarm;
 mod tally;
@@ -53,6 +54,12 @@ fn one_seed_gives_one_trace() {
 fn one_storm_gives_one_trace() {
     let traces = |_| [3, 5, 8].map(|seed| storm::run(seed).trace);
     assert_eq!(traces(()), traces(()));
+}
+
+/// One brick whose disk is twenty times slower is hardly noticed by readers.
+#[test]
+fn a_slow_brick_costs_readers_little() {
+    (1..=2).for_each(slow_brick::run);
 }
 
 /// What was flushed is on the disk after its gate has died.

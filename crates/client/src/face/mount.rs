@@ -12,11 +12,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use cache::{CacheFile, DiskCache, DiskCacheReport};
+use pace::Slow;
 use types::limits::{LEASE_US, PLACE_MAX};
 use types::messages::cluster::{ClientJoin, ClientLeave, ClusterMap, ClusterStatus, MapFetch, Mode};
 use types::messages::names::Attr;
 use types::tuning::{Key, TuningError, Value, check_file_changes};
-use types::{Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, Tuning, VolumeId};
+use types::{
+    BrickId, Buf, ClientId, ClusterId, Epoch, Geometry, InodeId, MapVersion, Refusal, Tuning, VolumeId,
+};
 use world::{CallError, Peers, World};
 
 use crate::cuts::zeroing::Zeroings;
@@ -238,6 +241,11 @@ impl Mount {
     fn check_disk_cache(&self, changed: &Tuning) -> Result<(), TuningError> {
         let wants = changed.get(Key::DiskCache) == Some(Value::On);
         if wants && self.disk_cache.is_none() { Err(TuningError::NoDiskCache) } else { Ok(()) }
+    }
+
+    /// The bricks that answer reads much later than the others.
+    pub fn slow_bricks(&self) -> Vec<Slow<BrickId>> {
+        self.routes.latencies().slow().collect()
     }
 
     /// What its cache on a disk has done; `None` if it has none.

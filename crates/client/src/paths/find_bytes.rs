@@ -10,6 +10,7 @@ use types::{Geometry, ObjectId, StripeKey};
 
 use crate::error::ClientError;
 use crate::paths::Io;
+use crate::routes::route::Route;
 use crate::state::open_file::OpenFile;
 
 /// Extents that are queried at the same time. If there are more, the client first asks which stripes exist.
@@ -80,7 +81,7 @@ impl Io {
     ) -> Result<Vec<Range<u64>>, ClientError> {
         let start = row.first * geometry.stripe() as u64;
         let key = StripeKey { object, stripe: row.first };
-        let request = |group| FindBytes { group, key, stripes: row.stripes };
+        let request = |route: &Route| FindBytes { group: route.group, key, stripes: row.stripes };
         let (found, _) = self.link.ask_primary_again(key, request).await?;
         let range = |span: &Span| {
             let from = start + u64::from(span.offset);

@@ -7,6 +7,7 @@ mod io;
 pub(crate) mod pause;
 pub(crate) mod read;
 mod read_degraded;
+mod read_unit;
 pub(crate) mod size_reports;
 pub(crate) mod stable;
 mod stage;

@@ -9,9 +9,9 @@
 //!     the stack ............ io-cache and read-ahead may have the bytes     (translators/)
 //!     Own .................. this mount's own unstable bytes lie over everything else
 //!        |                   the rest is split into units
-//!     Direct  ReadUnit ----> brick of the unit, all at once if there are several
+//!     Direct  ReadUnit ----> brick of the unit, all at once if there are several     (read_unit.rs)
 //!        |       <--------- bytes; if they are short, the rest is zeros
-//!        |                   slot lost, brick silent, write undecided, block damaged:
+//!        |                   slot lost, brick silent, late or slow, write undecided, block damaged:
 //!     Primary ReadStripe --> primary, which waits or decodes             (read_degraded.rs)
 //!        |       <--------- bytes; if they are short, the rest is zeros
 //!     Joined ............... one buffer; the bytes of a single unit are passed on without a copy
@@ -20,19 +20,15 @@
 use std::sync::Arc;
 
 use futures_util::future::{join, join_all};
-use types::messages::brick::ReadUnit;
 use types::messages::cluster::Mode;
 use types::{Buf, BufMut, StripeKey};
-use world::CallError;
 
 use crate::error::ClientError;
 use crate::paths::Io;
+use crate::paths::read_unit::Direct;
 use crate::state::counters::Counter;
 use crate::state::open_file::OpenFile;
 use crate::state::piece::Body;
-
-/// How long the brick of a unit may take before the primary is asked instead, in microseconds.
-const READ_UNIT_US: u64 = 3_000_000;
 
 /// A stage of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,9 +56,9 @@ impl std::fmt::Display for ReadStage {
 pub(crate) struct Part {
     pub(crate) key: StripeKey,
     /// The slot of the unit.
-    slot: usize,
+    pub(crate) slot: usize,
     /// Start of the range in the unit.
-    in_unit: usize,
+    pub(crate) in_unit: usize,
     /// Start of the range in the stripe.
     pub(crate) in_stripe: usize,
     /// Start of the range in the result of the read.
@@ -78,18 +74,19 @@ struct Plan {
 }
 
 impl Io {
-    /// One attempt to read, with the attributes as they are.
+    /// One attempt to read, with the attributes as they are. `hedge`: what a brick does not send in time is decoded.
     pub(crate) async fn read_once(
         &self,
         file: &Arc<OpenFile>,
         offset: u64,
         len: usize,
+        hedge: bool,
     ) -> Result<Buf, ClientError> {
         let (len, plan) = self.plan(file, offset, len);
         let (own, fetched) = (plan.dirty_ranges.len(), plan.parts.len());
         tracing::debug!(stage = %ReadStage::Own, inode = %file.inode, offset, len, own, fetched, "reading");
         self.link.routes.counts.count(Counter::ReadBytes, len as u64);
-        let mut fetched = self.fetch(file, &plan.parts).await?;
+        let mut fetched = self.fetch(file, &plan.parts, hedge).await?;
         if let (true, [(_, bytes)]) = (plan.dirty_ranges.is_empty(), fetched.as_mut_slice())
             && bytes.len() == len
         {
@@ -142,62 +139,39 @@ impl Io {
     }
 
     /// Fetches parts, several of them concurrently. Parts that fail are read through the primaries.
-    async fn fetch(&self, file: &OpenFile, parts: &[Part]) -> Result<Vec<(Part, Buf)>, ClientError> {
+    async fn fetch(
+        &self,
+        file: &OpenFile,
+        parts: &[Part],
+        hedge: bool,
+    ) -> Result<Vec<(Part, Buf)>, ClientError> {
         if let [one] = parts {
-            return match self.read_unit(file, *one).await {
-                Some(bytes) => Ok(vec![(*one, bytes)]),
-                None => self.read_degraded(file, vec![*one]).await,
-            };
+            if let Some(direct) = self.direct(*one, hedge)
+                && let Some(bytes) = self.read_unit(file, &direct).await
+            {
+                return Ok(vec![(*one, bytes)]);
+            }
+            return self.read_degraded(file, vec![*one], 0).await;
         }
-        let (direct, lost): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| self.has_brick(part));
-        let asked = join_all(direct.iter().map(|part| self.read_unit(file, *part)));
-        let (asked, decoded) = join(asked, self.read_degraded(file, lost)).await;
+        let (mut direct, mut lost) = (Vec::new(), Vec::new());
+        for part in parts {
+            match self.direct(*part, hedge) {
+                Some(way) => direct.push(way),
+                None => lost.push(*part),
+            }
+        }
+        let asked = join_all(direct.iter().map(|direct| self.read_unit(file, direct)));
+        let (asked, decoded) = join(asked, self.read_degraded(file, lost, 0)).await;
         let mut fetched = decoded?;
         let mut failed = Vec::new();
-        for (part, bytes) in direct.into_iter().zip(asked) {
+        for (Direct { part, .. }, bytes) in direct.into_iter().zip(asked) {
             match bytes {
                 Some(bytes) => fetched.push((part, bytes)),
                 None => failed.push(part),
             }
         }
-        fetched.extend(self.read_degraded(file, failed).await?);
+        fetched.extend(self.read_degraded(file, failed, 0).await?);
         Ok(fetched)
-    }
-
-    /// Whether the part's slot is live and its brick not suspected to be silent.
-    fn has_brick(&self, part: &Part) -> bool {
-        let route = self.link.routes.route(part.key);
-        route
-            .live(part.slot)
-            .is_some_and(|(brick, _)| !self.link.routes.is_suspect(brick, self.link.world.now()))
-    }
-
-    /// Reads a part from the brick of its unit. `None` if the primary must be asked.
-    async fn read_unit(&self, file: &OpenFile, part: Part) -> Option<Buf> {
-        let route = self.link.routes.route(part.key);
-        let (brick, address) = route.live(part.slot)?;
-        if self.link.routes.is_suspect(brick, self.link.world.now()) {
-            return None;
-        }
-        let (slot, offset, len) = (part.slot as u8, part.in_unit as u32, part.len as u32);
-        let request = ReadUnit { group: route.group, key: part.key, slot, offset, len };
-        self.layer_counts.read_brick(&file.layer_counts, part.len);
-        let asked =
-            self.link.peers.call_within(READ_UNIT_US, address, route.epoch, &request, Buf::empty()).await;
-        match asked {
-            Ok((_, bytes)) if bytes.len() <= part.len => {
-                self.link.routes.counts.count(Counter::DirectBytes, u64::from(len));
-                return Some(bytes);
-            }
-            Ok(_) => tracing::debug!(key = %part.key, %brick, "the brick sent more bytes than requested"),
-            Err(error) => {
-                tracing::debug!(stage = %ReadStage::Direct, key = %part.key, %brick, %error, "read failed");
-                if error == CallError::Unreachable {
-                    self.link.routes.suspect(brick, self.link.world.now());
-                }
-            }
-        }
-        None
     }
 }
 

@@ -7,7 +7,7 @@ use types::code_probe::{CodeProbe, hit};
 use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch};
 use types::messages::names::Caller;
 use types::wire::Request;
-use types::{Buf, ClientId, Epoch, GroupId, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
+use types::{Buf, ClientId, Epoch, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
 use world::trace::Sampler;
 use world::{CallError, Peers, World};
 
@@ -178,12 +178,12 @@ impl Link {
     pub(crate) async fn ask_primary_again<R: Request>(
         &self,
         key: StripeKey,
-        request: impl Fn(GroupId) -> R,
+        request: impl Fn(&Route) -> R,
     ) -> Result<(R::Reply, Buf), ClientError> {
         let mut budget = RetryBudget::new(&self.world);
         loop {
             let route = self.routes.route(key);
-            let error = match self.ask_primary(&route, &request(route.group), Buf::empty()).await {
+            let error = match self.ask_primary(&route, &request(&route), Buf::empty()).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };

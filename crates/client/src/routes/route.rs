@@ -28,16 +28,22 @@ struct GroupView {
     epoch: Epoch,
     slots: Vec<SlotConfig>,
     primary: Option<usize>,
+    /// Its primary has parity.
+    can_decode: bool,
 }
 
 impl MapView {
     /// The view of `volume` in `map`; `None` if the map does not have it.
     pub(crate) fn new(map: ClusterMap, volume: VolumeId) -> Option<MapView> {
         let info = map.volume(volume)?;
-        let group = |(config, code): (&GroupConfig, Code)| GroupView {
-            epoch: config.epoch,
-            slots: config.slots.clone(),
-            primary: config.primary(code),
+        let group = |(config, code): (&GroupConfig, Code)| {
+            let primary = config.primary(code);
+            GroupView {
+                epoch: config.epoch,
+                slots: config.slots.clone(),
+                primary,
+                can_decode: primary.is_some_and(|slot| slot >= code.k()),
+            }
         };
         let codes = info.all_tiers().flat_map(|tier| tier.groups.map(move |_| tier.geometry.code()));
         let tuning = info.tuning.parse();
@@ -205,6 +211,17 @@ impl Route {
     pub(crate) fn live(&self, slot: usize) -> Option<(BrickId, &str)> {
         let slot = self.view()?.slots.get(slot)?;
         if slot.state == SlotState::Live { self.map.address(slot.brick) } else { None }
+    }
+
+    /// Whether the primary can decode what a brick does not send.
+    pub(crate) fn can_decode(&self) -> bool {
+        self.view().is_some_and(|group| group.can_decode)
+    }
+
+    /// The slots whose bricks are such as `is` says, one bit for each.
+    pub(crate) fn slots_where(&self, is: impl Fn(BrickId) -> bool) -> u64 {
+        let slots = self.view().map_or(&[][..], |group| &group.slots).iter().enumerate();
+        slots.filter(|(_, slot)| is(slot.brick)).fold(0, |mask, (at, _)| mask | 1 << at)
     }
 
     /// The version of the map that this route uses.

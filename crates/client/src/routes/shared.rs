@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use pace::Latencies;
 use types::messages::cluster::{MapFetch, OpenInode};
 use types::{BrickId, Geometry, ObjectId, StripeKey, VolumeId};
 use world::Notify;
@@ -45,6 +46,7 @@ pub(crate) struct Routes {
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
     suspects: Mutex<BTreeMap<BrickId, u64>>,
+    latencies: Mutex<Latencies<BrickId>>,
     ops: Mutex<SeqTracker>,
 }
 
@@ -62,6 +64,7 @@ impl Routes {
             map: Mutex::new(Arc::new(map)),
             refreshes: AtomicU64::new(0),
             suspects: Mutex::default(),
+            latencies: Mutex::default(),
             ops: Mutex::default(),
         }
     }
@@ -127,6 +130,18 @@ impl Routes {
     /// Whether the brick recently did not answer.
     pub(crate) fn is_suspect(&self, brick: BrickId, now: u64) -> bool {
         self.suspects().get(&brick).is_some_and(|until| now < *until)
+    }
+
+    /// How long bricks take to answer reads.
+    pub(crate) fn latencies(&self) -> MutexGuard<'_, Latencies<BrickId>> {
+        lock(&self.latencies)
+    }
+
+    /// The slots of a route whose bricks recently did not answer, or are slow; one bit for each.
+    pub(crate) fn avoided(&self, route: &Route, now: u64) -> u64 {
+        let (suspects, latencies) = (self.suspects(), self.latencies());
+        let is_silent = |brick| suspects.get(&brick).is_some_and(|until| now < *until);
+        route.slots_where(|brick| is_silent(brick) || latencies.is_slow(brick))
     }
 
     /// Waits until the group has another epoch than the route.

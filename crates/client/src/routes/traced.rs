@@ -40,14 +40,14 @@ impl Link {
         let kind = match span.kind {
             SpanKind::Layer(name) => SlowKind::Layer(name),
             SpanKind::Wait(stage) => SlowKind::Wait(stage),
-            SpanKind::Call { address, request, served } => {
+            SpanKind::Call { address, request, credit_us, served } => {
                 let brick = self.routes.map().brick_at(&address);
                 let server = match brick {
                     Some(brick) => Server::Brick(brick),
                     None if *address == *self.routes.options.meta => Server::Meta,
                     None => Server::Unknown,
                 };
-                SlowKind::Call { request, server, served }
+                SlowKind::Call { request, server, credit_us, served }
             }
         };
         SlowSpan { kind, from_us, took_us }

@@ -17,6 +17,12 @@ pub struct Counters {
     pub bytes_primary: u64,
     /// Units that the primaries decoded for these reads.
     pub units_decoded: u64,
+    /// Reads of a unit for which the primary was asked too, because the unit's brick was late.
+    pub reads_hedged: u64,
+    /// Those that the primary answered first.
+    pub hedges_won: u64,
+    /// Reads of a unit for which only the primary was asked, because the unit's brick is slow.
+    pub reads_diverted: u64,
     /// Whole stripes that this client encoded and staged.
     pub stripes_staged: u64,
     /// Whole stripes that their primaries encoded.
@@ -41,6 +47,9 @@ pub(crate) enum Counter {
     DirectBytes,
     PrimaryBytes,
     DecodedUnits,
+    HedgedReads,
+    WonHedges,
+    DivertedReads,
     StagedStripes,
     SentStripes,
     Retries,
@@ -50,7 +59,7 @@ pub(crate) enum Counter {
 
 /// The counters, shared by all threads.
 #[derive(Default)]
-pub(crate) struct Counts([AtomicU64; 11]);
+pub(crate) struct Counts([AtomicU64; 14]);
 
 impl Counts {
     pub(crate) fn count(&self, counter: Counter, by: u64) {
@@ -67,6 +76,9 @@ impl Counts {
             bytes_direct: of(Counter::DirectBytes),
             bytes_primary: of(Counter::PrimaryBytes),
             units_decoded: of(Counter::DecodedUnits),
+            reads_hedged: of(Counter::HedgedReads),
+            hedges_won: of(Counter::WonHedges),
+            reads_diverted: of(Counter::DivertedReads),
             stripes_staged: of(Counter::StagedStripes),
             stripes_sent: of(Counter::SentStripes),
             retries: of(Counter::Retries),

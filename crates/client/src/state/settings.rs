@@ -1,4 +1,4 @@
-//! What the translators do for one request: the settings that somebody made, completed by what the client has chosen.
+//! What the translators and paths do for one request: the settings that somebody made, completed by what the client has chosen.
 
 use types::Tuning;
 use types::tuning::{Key, Value};
@@ -14,6 +14,8 @@ pub struct Settings {
     pub read_ahead: Option<u64>,
     /// How write-behind gathers; `None` if it is off.
     pub write_behind: Option<Gathering>,
+    /// What a brick does not send in time is decoded from the others.
+    pub hedge: bool,
 }
 
 /// What the cache on a disk does with a read.
@@ -61,6 +63,7 @@ impl Settings {
         disk_cache: DiskCaching::Off,
         read_ahead: None,
         write_behind: Some(Gathering::AUTO),
+        hedge: true,
     };
 
     /// The settings made, completed by a choice.
@@ -89,6 +92,7 @@ impl Settings {
             read_ahead: is_on(Key::ReadAhead, choice.read_ahead)
                 .then(|| number(Key::ReadAheadWindow, choice.window)),
             write_behind: is_on(Key::WriteBehind, true).then_some(gathering),
+            hedge: is_on(Key::Hedge, true),
         }
     }
 
@@ -112,6 +116,7 @@ impl Settings {
             tuning.set(Key::WriteBehindSize, Some(Value::Number(gathering.size.min(stripe))));
             tuning.set(Key::WriteBehindAge, Some(Value::Number(gathering.age_us / 1000)));
         }
+        tuning.set(Key::Hedge, Some(if self.hedge { Value::On } else { Value::Off }));
         tuning
     }
 }
@@ -138,7 +143,7 @@ mod tests {
         assert_eq!((settings.io_cache, settings.read_ahead), (Some(4096), None));
         assert_eq!(
             settings.as_tuning(1 << 21, false).to_string(),
-            "io-cache=on io-cache.page=4K read-ahead=off write-behind=on write-behind.size=2M write-behind.age=1000ms"
+            "io-cache=on io-cache.page=4K read-ahead=off write-behind=on write-behind.size=2M write-behind.age=1000ms hedge=on"
         );
     }
 }

@@ -82,6 +82,8 @@ pub enum SlowKind {
         request: &'static str,
         /// Who was asked.
         server: Server,
+        /// How long the answer, which was ready, waited for credit of the receive window, in microseconds.
+        credit_us: u64,
         /// What the brick tells about its time; `None` if it was quick, or did not answer.
         served: Option<Served>,
     },

@@ -40,7 +40,7 @@ impl WriteBehind {
 
     /// Reads what is here of a range, and the rest from the bricks.
     pub(crate) fn read<'a>(&'a self, read: Read<'a>) -> Answer<'a, Buf> {
-        Box::pin(self.io.read_once(read.file, read.offset, read.len))
+        Box::pin(self.io.read_once(read.file, read.offset, read.len, read.settings.hedge))
     }
 
     /// Copies bytes into buffers. If write-behind is off, waits until the primaries have accepted them.

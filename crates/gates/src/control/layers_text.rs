@@ -1,21 +1,47 @@
 //! What has entered each layer, from the top down: `layer NAME reads N read_bytes N writes N written_bytes N`.
 
-use client::{DiskCacheReport, LayerCounters};
+use client::{DiskCacheReport, LayerCounters, Mount, Slow};
+use types::BrickId;
 use world::ReceiveReport;
 
-/// A line for each layer, for the cache on a disk and for the receive window.
-pub(crate) fn layers_text(
-    layers: &[LayerCounters],
-    cache: Option<DiskCacheReport>,
-    window: Option<ReceiveReport>,
-) -> String {
+/// What concerns a whole mount.
+#[derive(Default)]
+pub(crate) struct Whole {
+    pub(crate) cache: Option<DiskCacheReport>,
+    pub(crate) window: Option<ReceiveReport>,
+    pub(crate) slow: Vec<Slow<BrickId>>,
+}
+
+impl Whole {
+    pub(crate) fn of(mount: &Mount) -> Whole {
+        let window = Some(world::receive_report());
+        Whole { cache: mount.disk_cache(), window, slow: mount.slow_bricks() }
+    }
+}
+
+/// A line for each layer, for the cache on a disk, for the receive window and for each slow brick.
+pub(crate) fn layers_text(layers: &[LayerCounters], whole: Whole) -> String {
+    let Whole { cache, window, slow } = whole;
     let line = |layer: &LayerCounters| {
         let LayerCounters { name, reads, read_bytes, writes, written_bytes } = layer;
         format!(
             "layer {name} reads {reads} read_bytes {read_bytes} writes {writes} written_bytes {written_bytes}\n"
         )
     };
-    layers.iter().map(line).chain(cache.map(cache_line)).chain(window.and_then(window_line)).collect()
+    let slow = slow.iter().map(slow_line);
+    layers
+        .iter()
+        .map(line)
+        .chain(cache.map(cache_line))
+        .chain(window.and_then(window_line))
+        .chain(slow)
+        .collect()
+}
+
+/// `slow-brick ID answers_us N usual_us N`.
+pub(crate) fn slow_line(slow: &Slow<BrickId>) -> String {
+    let Slow { sender, answers_us, usual_us } = slow;
+    format!("slow-brick {sender} answers_us {answers_us} usual_us {usual_us}\n")
 }
 
 fn window_line(window: ReceiveReport) -> Option<String> {
@@ -70,11 +96,14 @@ mod tests {
         let bricks = LayerCounters { name: "bricks", ..LayerCounters::default() };
         let expected = "layer auto reads 1 read_bytes 2 writes 3 written_bytes 4\n\
                         layer bricks reads 0 read_bytes 0 writes 0 written_bytes 0\n";
-        assert_eq!(layers_text(&[auto, bricks], None, None), expected);
+        assert_eq!(layers_text(&[auto, bricks], Whole::default()), expected);
+        let slow = vec![Slow { sender: BrickId(3), answers_us: 6000, usual_us: 300 }];
+        let text = layers_text(&[], Whole { slow, ..Whole::default() });
+        assert_eq!(text, "slow-brick b3 answers_us 6000 usual_us 300\n");
         let reason = Some("it is\ngone".to_owned());
         let cache = DiskCacheReport { state: "off", reason, hits: 5, ..DiskCacheReport::default() };
         assert_eq!(
-            layers_text(&[], Some(cache), None),
+            layers_text(&[], Whole { cache: Some(cache), ..Whole::default() }),
             "disk-cache-state off bytes 0 bytes_most 0 hits 5 hit_bytes 0 misses 0 missed_bytes 0 damaged 0 \
              filled_bytes 0 skipped_bytes 0 reason it is gone\n"
         );

@@ -3,7 +3,7 @@
 use client::Mount;
 use types::InodeId;
 
-use super::{layers_text, slow_text, tuning_text};
+use super::{Whole, layers_text, slow_text, tuning_text};
 
 /// Most bytes of a question.
 pub(super) const QUESTION_MAX: usize = 64;
@@ -46,12 +46,10 @@ impl Question {
             format!("error inode {} is not open at this gate; a file is counted while it is open\n", inode.0)
         };
         match (self.about, self.inode) {
-            (About::Xray, None) => {
-                layers_text(&mount.layer_counters(), mount.disk_cache(), Some(world::receive_report()))
-            }
+            (About::Xray, None) => layers_text(&mount.layer_counters(), Whole::of(mount)),
             (About::Xray, Some(inode)) => mount
                 .file_layer_counters(inode)
-                .map_or_else(|| not_open(inode), |layers| layers_text(&layers, None, None)),
+                .map_or_else(|| not_open(inode), |layers| layers_text(&layers, Whole::default())),
             (About::Why, inode) => slow_text(mount, inode, now),
             (About::Tune, inode) => tuning_text(&mount.tuning(inode), None),
         }

@@ -8,6 +8,7 @@
 //! | `span wait STAGE from US took US` | it waited |
 //! | `span call REQUEST meta from US took US` | it asked the metadata service |
 //! | `span call REQUEST brick N from US took US` | it asked a brick, which was quick or did not answer |
+//! | `... credit US` | how long the answer, which was ready, waited for credit of the receive window here |
 //! | `... served TOTAL QUEUE LANE JOURNAL DEVICE` | how long the brick had it, and what it waited for there |
 //! | `... other N TOOK TOTAL QUEUE LANE JOURNAL DEVICE` | the brick that this brick waited for |
 //!
@@ -44,14 +45,15 @@ fn span_text(span: &SlowSpan) -> String {
     match &span.kind {
         SlowKind::Layer(name) => format!("span layer {name} {when}\n"),
         SlowKind::Wait(stage) => format!("span wait {} {when}\n", stage_name(*stage)),
-        SlowKind::Call { request, server, served } => {
+        SlowKind::Call { request, server, credit_us, served } => {
             let server = match server {
                 Server::Meta => "meta".to_owned(),
                 Server::Brick(brick) => format!("brick {}", brick.0),
                 Server::Unknown => "unknown".to_owned(),
             };
+            let credit = if *credit_us > 0 { format!(" credit {credit_us}") } else { String::new() };
             format!(
-                "span call {request} {server} {when}{}\n",
+                "span call {request} {server} {when}{credit}{}\n",
                 served.as_ref().map(served_text).unwrap_or_default()
             )
         }
@@ -91,13 +93,14 @@ mod tests {
         let asked = Asked { op: "read", inode: InodeId(12), offset: 4096, len: 512 };
         let times = |total_us| StageTimes { total_us, queue_us: 1, lane_us: 2, journal_us: 3, device_us: 4 };
         let other = Some(OtherServed { brick: BrickId(5), took_us: 80, times: times(70) });
-        let call = |server, served| SlowKind::Call { request: "ReadUnit", server, served };
+        let call =
+            |server, credit_us, served| SlowKind::Call { request: "ReadUnit", server, credit_us, served };
         let kinds = [
             SlowKind::Layer("auto"),
             SlowKind::Wait(Stage::Queue),
-            call(Server::Meta, None),
-            call(Server::Brick(BrickId(3)), Some(Served { own: times(90), other: None })),
-            call(Server::Brick(BrickId(4)), Some(Served { own: times(90), other })),
+            call(Server::Meta, 0, None),
+            call(Server::Brick(BrickId(3)), 40, Some(Served { own: times(90), other: None })),
+            call(Server::Brick(BrickId(4)), 0, Some(Served { own: times(90), other })),
         ];
         let spans = kinds.map(|kind| SlowSpan { kind, from_us: 7, took_us: 100 });
         let request = SlowRequest {
@@ -112,7 +115,7 @@ mod tests {
                         span layer auto from 7 took 100\n\
                         span wait queue from 7 took 100\n\
                         span call ReadUnit meta from 7 took 100\n\
-                        span call ReadUnit brick 3 from 7 took 100 served 90 1 2 3 4\n\
+                        span call ReadUnit brick 3 from 7 took 100 credit 40 served 90 1 2 3 4\n\
                         span call ReadUnit brick 4 from 7 took 100 served 90 1 2 3 4 other 5 80 70 1 2 3 4\n";
         assert_eq!(request_text(&request, 1_500), expected);
     }

@@ -3,7 +3,7 @@
 use client::Mount;
 use types::messages::LongTurn;
 
-use crate::control::window_numbers;
+use crate::control::{slow_line, window_numbers};
 
 pub(super) fn text(mount: &Mount) -> String {
     let counters = mount.counters();
@@ -19,6 +19,9 @@ pub(super) fn text(mount: &Mount) -> String {
         ("stripes_staged", counters.stripes_staged),
         ("stripes_sent", counters.stripes_sent),
         ("units_decoded", counters.units_decoded),
+        ("reads_hedged", counters.reads_hedged),
+        ("hedges_won", counters.hedges_won),
+        ("reads_diverted", counters.reads_diverted),
         ("retries", counters.retries),
         ("pieces_sent", counters.pieces_sent),
         ("spans_sent", counters.spans_sent),
@@ -40,6 +43,7 @@ pub(super) fn text(mount: &Mount) -> String {
         .map(|(name, value)| format!("{name} {value}\n"))
         .chain(cache)
         .chain(window)
+        .chain(mount.slow_bricks().iter().map(slow_line))
         .chain(turns)
         .collect()
 }

@@ -11,7 +11,7 @@
 use client::Mount;
 use types::InodeId;
 
-use crate::control::layers_text;
+use crate::control::{Whole, layers_text};
 
 use super::control_handles::ControlHandles;
 
@@ -36,16 +36,16 @@ impl XrayHandles {
         let read = |handle: &mut XrayHandle| {
             if start {
                 let layers = match &handle.shown {
-                    None => Ok((mount.layer_counters(), mount.disk_cache(), Some(world::receive_report()))),
+                    None => Ok((mount.layer_counters(), Whole::of(mount))),
                     Some(Ok(inode)) => {
                         let layers = mount.file_layer_counters(*inode).ok_or_else(|| not_open(*inode));
-                        layers.map(|layers| (layers, None, None))
+                        layers.map(|layers| (layers, Whole::default()))
                     }
                     Some(Err(error)) => Err(error.clone()),
                 };
                 handle.text = layers.map_or_else(
                     |error| format!("error {error}\n"),
-                    |(layers, cache, window)| layers_text(&layers, cache, window),
+                    |(layers, whole)| layers_text(&layers, whole),
                 );
             }
             handle.text.clone()

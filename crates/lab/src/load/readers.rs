@@ -1,4 +1,4 @@
-//! Reads as fio makes them: several jobs at once, each with a file of its own, for a fixed time.
+//! Reads as fio makes them: several jobs at once, each with a file of its own, for a fixed time or to the file's end.
 //!
 //! They are buffered: calls of `read` through the kernel's cache, as in the paper. What was read before is dropped from
 //! this cache first, and no job reads a block twice, so every byte comes from below the kernel. As fio does, a job says
@@ -46,6 +46,22 @@ impl Order {
     }
 }
 
+/// How much a job reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// For a time.
+    Time {
+        /// Before that, when nothing counts yet.
+        ramp: Duration,
+        /// What counts.
+        time: Duration,
+    },
+    /// The last so many bytes of its file; it counts until all jobs have theirs. With a fixed time, whoever reads ahead is
+    /// judged by how much was fetched when the time began and had not been asked for when it ended: seconds' worth, behind
+    /// a slow link.
+    Tail(u64),
+}
+
 /// Files for some jobs, and how they are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Readers {
@@ -57,10 +73,8 @@ pub struct Readers {
     pub block: u32,
     /// The order of reads.
     pub order: Order,
-    /// How long they read before anything counts: until the kernel's read-ahead has its stride.
-    pub ramp: Duration,
-    /// How long they read then.
-    pub time: Duration,
+    /// How much they read.
+    pub until: Until,
     /// Another number makes another order of chance.
     pub seed: u64,
 }
@@ -148,13 +162,25 @@ impl Readers {
             let common = &common;
             let run = |(dir, client, job)| scope.spawn(move || self.job(dir, client, job, common));
             let threads: Vec<_> = jobs.into_iter().map(run).collect();
-            common.start.wait();
-            thread::sleep(self.ramp);
-            let before = count();
-            thread::sleep(self.time);
-            let after = count();
-            common.is_over.store(true, Ordering::Relaxed);
-            threads.into_iter().try_for_each(join)?;
+            let join_all = || threads.into_iter().try_for_each(join);
+            let (before, after) = match self.until {
+                Until::Time { ramp, time } => {
+                    common.start.wait();
+                    thread::sleep(ramp);
+                    let before = count();
+                    thread::sleep(time);
+                    let after = count();
+                    common.is_over.store(true, Ordering::Relaxed);
+                    join_all()?;
+                    (before, after)
+                }
+                Until::Tail(_) => {
+                    let before = count();
+                    common.start.wait();
+                    join_all()?;
+                    (before, count())
+                }
+            };
             let ((start, read, before), (end, all, after)) = (before?, after?);
             Ok(Done { bytes: all - read, time: end - start, before, after })
         })
@@ -168,9 +194,13 @@ impl Readers {
         let file = opened.map_err(doing(format!("open {}", path.display())))?;
         let mut block = vec![0; self.block as usize];
         let mut order = self.blocks(u64::from(job) << 8 | client as u64);
+        let is_once = matches!(self.until, Until::Tail(_));
         let mut at = 0;
         while !common.is_over.load(Ordering::Relaxed) {
             if at == order.len() {
+                if is_once {
+                    break;
+                }
                 // Everything was read: once more, from below.
                 self.forget(&file).map_err(doing(format!("drop the cache of {}", path.display())))?;
                 if self.order == Order::Random {
@@ -199,9 +229,14 @@ impl Readers {
         Ok(())
     }
 
-    /// The numbers of all blocks, in the order of a job.
+    /// The numbers of all blocks that a job reads, in its order.
     fn blocks(&self, job: u64) -> Vec<u32> {
-        let mut blocks: Vec<u32> = (0..(self.file / u64::from(self.block)) as u32).collect();
+        let block_of = |byte: u64| (byte / u64::from(self.block)) as u32;
+        let first = match self.until {
+            Until::Time { .. } => 0,
+            Until::Tail(bytes) => block_of(self.file.saturating_sub(bytes)),
+        };
+        let mut blocks: Vec<u32> = (first..block_of(self.file)).collect();
         if self.order == Order::Random {
             let mut chance = Chance(self.seed << 32 ^ job);
             for at in (1..blocks.len()).rev() {
@@ -246,8 +281,7 @@ mod tests {
         file: 1 << 20,
         block: 4 << 10,
         order: Order::Random,
-        ramp: Duration::from_millis(5),
-        time: Duration::from_millis(20),
+        until: Until::Time { ramp: Duration::from_millis(5), time: Duration::from_millis(20) },
         seed: 1,
     };
 
@@ -261,6 +295,8 @@ mod tests {
         assert_ne!(one, sorted);
         assert_eq!(sorted, Readers { order: Order::Sequential, ..READERS }.blocks(0));
         assert_eq!(sorted.len(), 256);
+        let tail = Readers { order: Order::Sequential, until: Until::Tail(64 << 10), ..READERS };
+        assert_eq!(tail.blocks(0), sorted[240..]);
     }
 
     #[test]
@@ -272,9 +308,12 @@ mod tests {
             let looks = std::cell::Cell::new(0);
             let look = || Ok(looks.replace(looks.get() + 1));
             let done = Readers { order, ..READERS }.read(&[&dir, &dir], look).expect("reads");
-            assert!(done.bytes >= 4096 && done.time >= READERS.time, "{done:?}");
+            assert!(done.bytes >= 4096 && done.time >= Duration::from_millis(20), "{done:?}");
             assert_eq!((done.before, done.after), (0, 1));
         }
+        let tail = Readers { until: Until::Tail(80 << 10), ..READERS };
+        let done = tail.read(&[&dir, &dir], || Ok(())).expect("reads");
+        assert_eq!(done.bytes, 2 * 2 * (80 << 10), "each job once");
         let file = File::options().write(true).open(path(&dir, 1)).expect("a file");
         file.write_all_at(&[9; 12], 40 << 10).expect("a write");
         let seen = Readers { block: 1 << 20, ..READERS }.read(&[&dir], || Ok(()));

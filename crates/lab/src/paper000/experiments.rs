@@ -184,8 +184,8 @@ impl Lab<'_> {
         let Point { system, threads, clients, order, block, setting, mbit } = point;
         let scale = self.scale;
         let seed = self.runs.len() as u64;
-        let (ramp, time) = (scale.ramp(order), scale.time());
-        let readers = Readers { jobs: scale.jobs, file: scale.file, block, order, ramp, time, seed };
+        let until = scale.until(order);
+        let readers = Readers { jobs: scale.jobs, file: scale.file, block, order, until, seed };
         self.wait_for_quiet(first, clients)?;
         let done = readers.read(dirs, || Ok((CpuTimes::now()?, self.received(first, clients)?)))?;
         let ((cores_before, before), (cores, after)) = (done.before, done.after);

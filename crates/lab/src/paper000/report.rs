@@ -93,12 +93,12 @@ fn how(measured: &Measured) -> String {
             "load",
             "fio, buffered reads, 16 jobs with a file of 8 GB each, 600 s".into(),
             format!(
-                "buffered reads, {} jobs with a file of {} each, {:.1} s after {:.2} s (random) or {:.1} s (sequential) that do not count; what is read is compared",
+                "buffered reads, {} jobs with a file of {} each. At random: {:.1} s, after {:.2} s that do not count. In sequence: the last {} of each file, from the first byte asked for to the last that came, so what was fetched ahead is not counted as read, nor lost. What is read is compared",
                 scale.jobs,
                 size(scale.file),
-                scale.time().as_secs_f64(),
-                scale.ramp(Order::Random).as_secs_f64(),
-                scale.ramp(Order::Sequential).as_secs_f64()
+                scale.millis as f64 / 1e3,
+                scale.ramp as f64 / 1e3,
+                size(scale.tail)
             ),
         ),
         (

@@ -194,7 +194,8 @@ impl Measured {
             "seconds": self.seconds,
             "cores": self.cores,
             "scale": {
-                "mbit": scale.mbit, "mbit_shared": scale.mbit_shared, "mbit_wide": scale.mbit_wide, "jobs": scale.jobs, "file": scale.file, "millis": scale.millis, "ramp": scale.ramp,
+                "mbit": scale.mbit, "mbit_shared": scale.mbit_shared, "mbit_wide": scale.mbit_wide,
+                "jobs": scale.jobs, "file": scale.file, "millis": scale.millis, "ramp": scale.ramp, "tail": scale.tail,
                 "rounds": scale.rounds, "brick": scale.brick, "brick_memory": scale.brick_memory,
                 "client_memory": scale.client_memory, "unit": scale.unit,
             },
@@ -223,6 +224,7 @@ impl Measured {
             file: fields.number("file")?,
             millis: fields.number("millis")?,
             ramp: fields.number("ramp")?,
+            tail: fields.number("tail")?,
             rounds: fields.small("rounds")?,
             brick: fields.number("brick")?,
             brick_memory: fields.number("brick_memory")?,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::load::readers::Order;
+use crate::load::readers::{Order, Until};
 use crate::topology::Link;
 
 /// Bytes of a read (paper: the same).
@@ -41,10 +41,12 @@ pub struct Scale {
     pub jobs: u32,
     /// Bytes of a file (paper: 8 GB).
     pub file: u64,
-    /// Length of a run in milliseconds (paper: 600 s).
+    /// Length of a run at random in milliseconds (paper: 600 s).
     pub millis: u64,
-    /// How long readers in sequence read before that, in milliseconds.
+    /// How long it reads before that, in milliseconds.
     pub ramp: u64,
+    /// Bytes of its file that a job reads in sequence (paper: as many as in 600 s).
+    pub tail: u64,
     /// Runs of each point.
     pub rounds: u32,
     /// Bytes of a brick.
@@ -68,7 +70,8 @@ impl Scale {
             jobs: 16,
             file: 32 << 20,
             millis: 2000,
-            ramp: 1000,
+            ramp: 250,
+            tail: 10 << 20,
             rounds: 3,
             brick: 768 << 20,
             brick_memory: 64 << 20,
@@ -86,21 +89,23 @@ impl Scale {
             mbit_wide: 500,
             file: 4 << 20,
             millis: 200,
-            ramp: 100,
+            ramp: 25,
+            tail: 1 << 20,
             rounds: 1,
             brick: 256 << 20,
             ..Scale::full()
         }
     }
 
-    /// The length of a run.
-    pub fn time(&self) -> Duration {
-        Duration::from_millis(self.millis)
-    }
-
-    /// The time before that. Random reads have their stride at once; in sequence the kernel asks for more each time.
-    pub fn ramp(&self, order: Order) -> Duration {
-        Duration::from_millis(if order == Order::Random { self.ramp / 4 } else { self.ramp })
+    /// How much a job reads.
+    pub fn until(&self, order: Order) -> Until {
+        match order {
+            Order::Random => Until::Time {
+                ramp: Duration::from_millis(self.ramp),
+                time: Duration::from_millis(self.millis),
+            },
+            Order::Sequential => Until::Tail(self.tail),
+        }
     }
 
     /// The capacity of a link in MB/s.
@@ -118,10 +123,8 @@ mod tests {
     fn a_run_ends_before_its_files_do_and_bricks_hold_them() {
         let scale = Scale::full();
         let all = u64::from(scale.jobs) * scale.file;
-        assert!(
-            scale.wire() * MB * (scale.ramp(Order::Sequential) + scale.time()).as_secs_f64()
-                < all as f64 / 2.0
-        );
+        let seconds = (scale.ramp + scale.millis) as f64 / 1e3;
+        assert!(scale.wire() * MB * seconds < all as f64 / 2.0);
         // In the worst case one brick has two thirds of them.
         assert!(all / 3 * 2 < scale.brick / 4 * 3);
         // Both systems, one after the other; the first one's bricks are gone by then.

@@ -21,7 +21,7 @@ impl Server {
         // The place in the lane is shared with other reads. Operations that entered the lane earlier come first.
         let ticket = self.lanes.enter_shared(read.key);
         span(&self.world, Stage::Lane, ticket.wait()).await;
-        let stripe = Stripe::load(self, read.group, epoch, read.key).await?;
+        let stripe = Stripe::load(self, read.group, epoch, read.key).await?.avoiding(read.avoid);
         let (offset, len) = (read.offset as usize, read.len as usize);
         if offset.checked_add(len).is_none_or(|end| end > stripe.geometry.stripe()) {
             return Err(Refusal::Malformed);

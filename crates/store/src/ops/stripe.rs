@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::messages::brick::{GroupDecision, ReadBase, UnitState};
@@ -24,6 +25,9 @@ use crate::slot::Shape;
 
 /// How long a brick may take to send a unit before it counts as missing, in microseconds.
 const READ_TIMEOUT_US: u64 = 3_000_000;
+
+/// Before another source is asked instead, each has this time at least, in microseconds.
+const SOURCE_LATE_US: u64 = 2_000;
 
 /// A stripe as its primary sees it.
 pub(crate) struct Stripe<'a> {
@@ -40,6 +44,8 @@ pub(crate) struct Stripe<'a> {
     decided: Vec<Seq>,
     /// Number of decoded units.
     pub(crate) decoded: Cell<u32>,
+    /// Slots that are asked only where there is no other way, one bit for each.
+    avoid: u64,
 }
 
 impl<'a> Stripe<'a> {
@@ -85,7 +91,17 @@ impl<'a> Stripe<'a> {
             shape,
             decided: primary.committed_on(id, key),
             decoded: Cell::new(0),
+            avoid: 0,
         })
+    }
+
+    /// The same, with slots that are asked only where there is no other way.
+    pub(crate) fn avoiding(self, avoid: u64) -> Stripe<'a> {
+        Stripe { avoid, ..self }
+    }
+
+    fn is_avoided(&self, slot: usize) -> bool {
+        self.avoid >> slot & 1 != 0
     }
 
     fn code(&self) -> Code {
@@ -110,6 +126,14 @@ impl<'a> Stripe<'a> {
     pub(crate) async fn unit(&self, unit: usize, range: Range<usize>) -> Result<Buf, Refusal> {
         assert!(unit < self.code().k(), "parity would be returned as data");
         assert!(range.end <= self.geometry.unit(), "overlays of the next unit would be laid over this one");
+        if self.is_live(unit) && self.is_avoided(unit) {
+            return match self.decode(unit, range.clone()).await {
+                Ok(bytes) => Ok(bytes),
+                Err(Refusal::StaleEpoch) => Err(Refusal::StaleEpoch),
+                // There is no other way.
+                Err(_) => self.read(unit, range, None).await,
+            };
+        }
         if self.is_live(unit) {
             match self.read(unit, range.clone(), None).await {
                 Ok(bytes) => return Ok(bytes),
@@ -215,25 +239,8 @@ impl<'a> Stripe<'a> {
             }
         }
         sources.truncate(code.k());
-        let mut candidates = candidates.into_iter();
-        while sources.len() < code.k() {
-            let wave: Vec<usize> = candidates.by_ref().take(code.k() - sources.len()).collect();
-            if wave.is_empty() {
-                return Err(Refusal::TooFewLive);
-            }
-            let identity = |slot: usize| Some(self.shape.identity_of(slot));
-            let reads = wave.iter().map(|slot| self.read(*slot, columns.clone(), identity(*slot)));
-            for (slot, read) in wave.iter().zip(join_all(reads).await) {
-                match read {
-                    Ok(bytes) => sources.push((*slot, bytes)),
-                    Err(Refusal::StaleEpoch) => return Err(Refusal::StaleEpoch),
-                    Err(refusal) => {
-                        hit(CodeProbe::SourceMissing);
-                        tracing::debug!(key = %self.key, slot, %refusal, "a source is missing");
-                    }
-                }
-            }
-        }
+        candidates.sort_by_key(|slot| self.is_avoided(*slot));
+        self.gather(&mut sources, candidates, &columns).await?;
         let mask = sources.iter().fold(0u64, |mask, (slot, _)| mask | 1 << slot);
         assert_eq!(
             sources.len(),
@@ -256,6 +263,53 @@ impl<'a> Stripe<'a> {
         self.server.coder(code).decode(&inputs, &mut [(unit, &mut out[..])]).map_err(|_| Refusal::Corrupt)?;
         let from = range.start - columns.start;
         Ok(out.freeze().slice(from..from + range.len()))
+    }
+
+    /// Reads columns of the first K slots, as sources; of one more for each that fails. When half of the sources are here,
+    /// the others have three times as long again; then one more slot is asked, and whichever comes first counts.
+    async fn gather(
+        &self,
+        sources: &mut Vec<(usize, Buf)>,
+        candidates: Vec<usize>,
+        columns: &Range<usize>,
+    ) -> Result<(), Refusal> {
+        let (k, world) = (self.code().k(), &self.server.world);
+        let identity = |slot: usize| Some(self.shape.identity_of(slot));
+        let ask = |slot: usize| async move { (slot, self.read(slot, columns.clone(), identity(slot)).await) };
+        let (begin, mut patience) = (world.now(), None);
+        let mut candidates = candidates.into_iter();
+        let mut reads = FuturesUnordered::new();
+        while sources.len() < k {
+            while reads.len() < k - sources.len() {
+                reads.push(ask(candidates.next().ok_or(Refusal::TooFewLive)?));
+            }
+            let next = match patience {
+                Some(until) if candidates.len() > 0 => {
+                    let left = u64::saturating_sub(until, world.now());
+                    world.timeout(left, reads.next()).await
+                }
+                _ => Some(reads.next().await),
+            };
+            match next.flatten() {
+                Some((slot, Ok(bytes))) => sources.push((slot, bytes)),
+                Some((_, Err(Refusal::StaleEpoch))) => return Err(Refusal::StaleEpoch),
+                Some((slot, Err(refusal))) => {
+                    hit(CodeProbe::SourceMissing);
+                    tracing::debug!(key = %self.key, slot, %refusal, "a source is missing");
+                }
+                None => {
+                    hit(CodeProbe::SourceLate);
+                    reads.extend(candidates.next().map(ask));
+                    // One more each time.
+                    patience = Some(world.now() + SOURCE_LATE_US);
+                }
+            }
+            if patience.is_none() && sources.len() * 2 >= k {
+                let now = world.now();
+                patience = Some(now + (now - begin).max(SOURCE_LATE_US) * 3);
+            }
+        }
+        Ok(())
     }
 
     /// The base of a slot that is not live, computed from the other slots.

@@ -337,7 +337,7 @@ impl Client {
 
     async fn read_stripe(&self, key: StripeKey) -> Result<Buf, Refusal> {
         let len = self.geometry.stripe() as u32;
-        let read = ReadStripe { group: GROUP, key, offset: 0, len };
+        let read = ReadStripe { group: GROUP, key, offset: 0, len, avoid: 0 };
         Ok(self.call(&read, Buf::empty()).await?.1)
     }
 

@@ -80,6 +80,9 @@ records! {
         offset: u32,
         /// Bytes of the range.
         len: u32,
+        /// Slots whose bricks are slow, or do not answer, one bit for each: they are asked only where there is no other
+        /// way.
+        avoid: u64,
     } => StripeBytes of len;
     /// The bytes of a range of a stripe, as payload. If the payload is shorter than the range, the rest is zeros.
     103 StripeBytes {

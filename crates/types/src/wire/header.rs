@@ -25,9 +25,9 @@ pub const HEADER_LEN: usize = 64;
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SHOL";
 /// The newest wire version that this build speaks.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// The oldest wire version that this build speaks.
-pub const VERSION_MIN: u16 = 9;
+pub const VERSION_MIN: u16 = 10;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -225,7 +225,7 @@ mod tests {
     fn golden_bytes() {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
         let expected = concat!(
-            "53484f4c0900210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
+            "53484f4c0a00210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
             "efbeadde7856341200001000"
         );
         assert_eq!(&hex[..120], expected);
@@ -239,8 +239,8 @@ mod tests {
         assert_eq!(FrameHeader::decode(&bytes), Err(HeaderError::Checksum));
         let huge = FrameHeader { record_len: u32::MAX, ..sample() };
         assert!(matches!(FrameHeader::decode(&huge.encode()), Err(HeaderError::TooLarge { .. })));
-        let newer = FrameHeader { version: 10, ..sample() };
-        assert_eq!(FrameHeader::decode(&newer.encode()), Err(HeaderError::Version(10)));
+        let newer = FrameHeader { version: VERSION + 1, ..sample() };
+        assert_eq!(FrameHeader::decode(&newer.encode()), Err(HeaderError::Version(VERSION + 1)));
     }
 
     proptest! {

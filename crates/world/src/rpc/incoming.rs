@@ -35,13 +35,16 @@ struct Way {
     send_queue: Weak<SendQueue>,
     request: u64,
     cluster: ClusterId,
+    /// When the last grant was given.
+    granted_us: u64,
 }
 
 impl Way {
     /// The way of an announcement.
     fn of(announcement: &Frame, send_queue: &Rc<SendQueue>) -> Way {
         let header = &announcement.header;
-        Way { send_queue: Rc::downgrade(send_queue), request: header.request, cluster: header.cluster }
+        let send_queue = Rc::downgrade(send_queue);
+        Way { send_queue, request: header.request, cluster: header.cluster, granted_us: 0 }
     }
 
     /// Lets the sender send so many bytes; 0: nobody wants them any more.
@@ -160,7 +163,8 @@ impl Incoming {
     fn pump(self: &Rc<Incoming>) {
         let now = self.world.now();
         while let Some(grant) = self.change(|receiver, port| receiver.grant(port, now)) {
-            if let Some(way) = self.ways.borrow().get(&grant.transfer) {
+            if let Some(way) = self.ways.borrow_mut().get_mut(&grant.transfer) {
+                way.granted_us = now;
                 way.grant(grant.bytes);
             }
         }
@@ -224,6 +228,8 @@ pub(super) struct Arriving {
     pieces: RefCell<Vec<Buf>>,
     /// Bytes that have not come.
     left: Cell<usize>,
+    /// When it was announced.
+    announced_us: Cell<u64>,
 }
 
 /// A frame that breaks the rules of announcements; the connection ends.
@@ -251,6 +257,7 @@ impl Arriving {
             announced: RefCell::default(),
             pieces: RefCell::default(),
             left: Cell::new(0),
+            announced_us: Cell::new(0),
         };
         (arriving, credit)
     }
@@ -287,6 +294,7 @@ impl Arriving {
         self.incoming.ways.borrow_mut().insert(self.transfer, way);
         self.incoming.change(|receiver, port| receiver.announced(port, self.transfer, bytes));
         self.left.set(bytes);
+        self.announced_us.set(self.incoming.world.now());
         self.announced.replace(Some(frame));
         Ok(())
     }
@@ -307,6 +315,12 @@ impl Arriving {
         let Some(mut answer) = self.announced.take() else { return Ok(None) };
         answer.payload = joined(std::mem::take(&mut *pieces));
         Ok(Some(answer))
+    }
+
+    /// How long it waited for the last of its credit, in microseconds; 0 if it was not announced.
+    pub(super) fn credit_us(&self) -> u64 {
+        let granted = self.incoming.ways.borrow().get(&self.transfer).map_or(0, |way| way.granted_us);
+        granted.saturating_sub(self.announced_us.get())
     }
 
     /// Tells the window how many packets the sender's kernel had to send once more.

@@ -21,6 +21,17 @@ use super::{CallError, Identity, covered};
 use crate::trace::{Span, SpanKind, Trace};
 use crate::{Frame, Receiver, Sender, World};
 
+/// Whether something of an answer has come: all of it, or the announcement that it will. Then its server has it.
+#[derive(Clone, Default, Debug)]
+pub struct Begun(Rc<Cell<bool>>);
+
+impl Begun {
+    /// Whether something has come.
+    pub fn is_set(&self) -> bool {
+        self.0.get()
+    }
+}
+
 /// The outgoing connections of one world: one per address, each shared by any number of calls.
 ///
 /// Each connection has a task that reads. A call on a quiet connection sends its request itself. Under load, requests
@@ -86,20 +97,38 @@ impl Peers {
         request: &R,
         payload: Buf,
     ) -> Result<(R::Reply, Buf), CallError> {
+        self.call_seen(us, None, address, epoch, request, payload).await
+    }
+
+    /// As [`Peers::call_within`], for a caller that looks meanwhile whether something of the answer has come.
+    ///
+    /// # Cancel
+    /// As [`Peers::call_within`].
+    pub async fn call_seen<R: Request>(
+        &self,
+        us: u64,
+        begun: Option<&Begun>,
+        address: &str,
+        epoch: Epoch,
+        request: &R,
+        payload: Buf,
+    ) -> Result<(R::Reply, Buf), CallError> {
         let link = self.link(address);
         let traced = Trace::current().map(|trace| (trace, self.0.world.now()));
-        let is_traced = traced.is_some();
+        let (is_traced, credit_us) = (traced.is_some(), Cell::new(0));
         let asking = async {
             link.settled.wait().await;
             let (send_queue, cluster) = link.send_queue()?;
-            let (ticket, credit) = Ticket::new(&link, &self.0.incoming, request.reply_bytes());
+            let (ticket, credit) = Ticket::new(&link, &self.0.incoming, request.reply_bytes(), begun);
             let record = wire::to_bytes(request);
             let kind = if is_traced { Flags::REQUEST.with(Flags::TRACED) } else { Flags::REQUEST };
             let flags = covered::flags(request, kind);
             let mut frame = Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload);
             frame.header.bulk = credit;
             send_queue.send(frame).await;
-            ticket.answer().await
+            let answer = ticket.answer().await;
+            credit_us.set(ticket.credit_us());
+            answer
         };
         let answer = self.0.world.timeout(us, asking).await;
         let (answer, served) = match answer {
@@ -111,7 +140,8 @@ impl Peers {
             None => (None, None),
         };
         if let Some((trace, from)) = traced {
-            let kind = SpanKind::Call { address: link.address.clone(), request: R::NAME, served };
+            let (address, credit_us) = (link.address.clone(), credit_us.get());
+            let kind = SpanKind::Call { address, request: R::NAME, credit_us, served };
             trace.add(Span { kind, from, until: self.0.world.now() });
         }
         match answer {
@@ -201,6 +231,8 @@ struct Pending {
     answer: Option<Result<Frame, CallError>>,
     /// Its credit, and pieces that have come.
     arriving: Option<Rc<Arriving>>,
+    /// Set when something comes.
+    begun: Option<Begun>,
 }
 
 impl Pending {
@@ -257,10 +289,15 @@ struct Ticket<'a> {
 
 impl<'a> Ticket<'a> {
     /// Also returns how many bytes of the answer, which has up to `expected`, may be sent without an announcement.
-    fn new(link: &'a Link, incoming: &Rc<Incoming>, expected: usize) -> (Ticket<'a>, u32) {
+    fn new(
+        link: &'a Link,
+        incoming: &Rc<Incoming>,
+        expected: usize,
+        begun: Option<&Begun>,
+    ) -> (Ticket<'a>, u32) {
         let id = link.requests.get() + 1;
         link.requests.set(id);
-        let mut pending = Pending::default();
+        let mut pending = Pending { begun: begun.cloned(), ..Pending::default() };
         let credit = if link.is_free.get() {
             u32::MAX
         } else {
@@ -270,6 +307,15 @@ impl<'a> Ticket<'a> {
         };
         link.pending.borrow_mut().insert(id, pending);
         (Ticket { link, id }, credit)
+    }
+
+    /// How long the answer waited for credit, in microseconds.
+    fn credit_us(&self) -> u64 {
+        let pending = self.link.pending.borrow();
+        pending
+            .get(&self.id)
+            .and_then(|pending| pending.arriving.as_ref())
+            .map_or(0, |arriving| arriving.credit_us())
     }
 
     async fn answer(&self) -> Result<Frame, CallError> {
@@ -415,7 +461,12 @@ async fn read(mut receiver: Receiver, link: &Link, send_queue: &Rc<SendQueue>, c
 fn deliver(frame: Frame, link: &Link, send_queue: &Rc<SendQueue>) -> Result<(), BadPiece> {
     let request = frame.header.request;
     let arriving = match link.pending.borrow().get(&request) {
-        Some(pending) => pending.arriving.clone(),
+        Some(pending) => {
+            if let Some(begun) = &pending.begun {
+                begun.0.set(true);
+            }
+            pending.arriving.clone()
+        }
         None => {
             if frame.header.flags.is_announced() {
                 refuse(&frame, send_queue);

@@ -78,6 +78,10 @@ fn explained(cause: &Cause, target: &str) -> (String, String) {
             format!("in the mount itself, in the layer {layer}: its CPU was busy, or the layer waited"),
             format!("`top` on this machine; `shoal tune {target}` shows what the layer is set to"),
         ),
+        Cause::Credit => (
+            "in waiting for credit: the answer was ready, and the receive window of this machine was full".into(),
+            format!("`shoal xray {target}` says how large the window is and why; `shoal net probe` measures the way here"),
+        ),
         Cause::Network(brick) => (
             format!("on the network to brick b{brick} and back, or before its process looked at the request"),
             format!("`ping` from here to the address that `shoal status` has for b{brick}; there, `longest turn` and `top` show a busy process"),

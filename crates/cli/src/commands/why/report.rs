@@ -139,6 +139,7 @@ fn share(cause: &Cause, us: u64) -> Value {
         Cause::Underway(layer) => ("underway", None, Some(layer)),
         Cause::Meta => ("meta", None, None),
         Cause::Unknown => ("unknown", None, None),
+        Cause::Credit => ("credit", None, None),
         Cause::Network(brick) => ("network", Some(*brick), None),
         Cause::Brick(brick, at) => (stage(*at), Some(*brick), None),
     };
@@ -178,14 +179,18 @@ fn rows(request: &Request) -> Vec<Row> {
             // A layer has the request until its end.
             Kind::Layer(name) => rows.push(row(name, span.from, request.took.saturating_sub(span.from), 0)),
             Kind::Wait(wait) => rows.push(row(&format!("wait: {}", wait.name()), span.from, span.took, 1)),
-            Kind::Call { request, server, served } => {
+            Kind::Call { request, server, credit, served } => {
                 let server = match server {
                     Server::Meta => "metadata service".to_owned(),
                     Server::Brick(brick) => format!("b{brick}"),
                     Server::Unknown => "unknown".to_owned(),
                 };
                 rows.push(row(&format!("{request} {server}"), span.from, span.took, 1));
-                rows.extend(served.iter().flat_map(|served| served_rows(span.from, span.took, served)));
+                let took = span.took.saturating_sub(*credit);
+                rows.extend(served.iter().flat_map(|served| served_rows(span.from, took, served)));
+                if *credit > 0 {
+                    rows.push(row("credit", span.from.saturating_add(took), *credit, 2));
+                }
             }
         }
     }

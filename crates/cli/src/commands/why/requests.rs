@@ -56,7 +56,13 @@ pub(super) enum Kind {
     /// It waits.
     Wait(Wait),
     /// A server is asked.
-    Call { request: String, server: Server, served: Option<Served> },
+    Call {
+        request: String,
+        server: Server,
+        /// How long the answer, which was ready, waited for credit of the receive window here.
+        credit: u64,
+        served: Option<Served>,
+    },
 }
 
 /// What is waited for.
@@ -168,12 +174,17 @@ impl<'a> Words<'a> {
                     "brick" => Server::Brick(u32::try_from(self.number()?).ok()?),
                     _ => Server::Unknown,
                 };
-                Kind::Call { request, server, served: None }
+                Kind::Call { request, server, credit: 0, served: None }
             }
             _ => return None,
         };
         let (from, took) = (self.named("from")?, self.named("took")?);
-        if let (Kind::Call { served, .. }, Some("served")) = (&mut kind, self.next()) {
+        let mut word = self.next();
+        if let (Kind::Call { credit, .. }, Some("credit")) = (&mut kind, word) {
+            *credit = self.number()?;
+            word = self.next();
+        }
+        if let (Kind::Call { served, .. }, Some("served")) = (&mut kind, word) {
             let own = self.times()?;
             let other = match self.next() {
                 Some("other") => Some((u32::try_from(self.number()?).ok()?, self.number()?, self.times()?)),
@@ -221,20 +232,25 @@ mod tests {
                     span wait queue from 8 took 100\n\
                     span wait tea from 8 took 100\n\
                     span call GetAttr meta from 9 took 10\n\
-                    span call ReadUnit brick 4 from 7 took 100 served 90 1 2 3 4 other 5 80 70 1 2 3 4\n\
+                    span call ReadUnit brick 4 from 7 took 100 credit 8 served 90 1 2 3 4 other 5 80 70 1 2 3 4\n\
                     request fsync inode 13 offset 0 len 0 age 1 gate 0 took 1000 failed no\n";
         let found = Remembered::parse(text).expect("it is good");
         let times = |total| Times { total, queue: 1, lane: 2, journal: 3, device: 4 };
         let served = Some(Served { own: times(90), other: Some((5, 80, times(70))) });
-        let call = |request: &str, server, served| Kind::Call { request: request.into(), server, served };
+        let call = |request: &str, server, credit, served| Kind::Call {
+            request: request.into(),
+            server,
+            credit,
+            served,
+        };
         let span = |kind, from, took| Span { kind, from, took };
         assert_eq!((found.open, found.requests.len()), (Some(false), 2));
         assert!(found.requests[0].failed && found.requests[1].spans.is_empty());
         let expected = [
             span(Kind::Layer("auto".into()), 7, 0),
             span(Kind::Wait(Wait::Queue), 8, 100),
-            span(call("GetAttr", Server::Meta, None), 9, 10),
-            span(call("ReadUnit", Server::Brick(4), served), 7, 100),
+            span(call("GetAttr", Server::Meta, 0, None), 9, 10),
+            span(call("ReadUnit", Server::Brick(4), 8, served), 7, 100),
         ];
         assert_eq!(found.requests[0].spans, expected);
         assert_eq!(Remembered::parse("error it is so\n"), Err("it is so".into()));

@@ -24,6 +24,8 @@ pub(super) enum Cause {
     Meta,
     /// A server that is in the cluster no more.
     Unknown,
+    /// An answer that was ready waited for credit of the receive window.
+    Credit,
     /// The way to a brick and back, and what came before the brick looked at the request.
     Network(u32),
     /// A stage at a brick.
@@ -103,16 +105,18 @@ fn of_span(span: &Span, layer: String) -> Vec<(Cause, u64)> {
         Kind::Wait(Wait::Lane | Wait::Journal | Wait::Device) => one(Cause::Layer(layer)),
         Kind::Call { server: Server::Meta, .. } => one(Cause::Meta),
         Kind::Call { server: Server::Unknown, .. } => one(Cause::Unknown),
-        Kind::Call { server: Server::Brick(brick), served, .. } => {
-            of_call(*brick, span.took, served.as_ref())
+        Kind::Call { server: Server::Brick(brick), credit, served, .. } => {
+            of_call(*brick, span.took, *credit, served.as_ref())
         }
     }
 }
 
 /// The parts of a call that took so long. What a brick does itself and what it asks another one for go on at the same time: the
 /// longer of the two counts.
-pub(super) fn of_call(brick: u32, took: u64, served: Option<&Served>) -> Vec<(Cause, u64)> {
-    let Some(Served { own, other }) = served else { return vec![(Cause::Network(brick), took)] };
+pub(super) fn of_call(brick: u32, took: u64, credit: u64, served: Option<&Served>) -> Vec<(Cause, u64)> {
+    let credit = credit.min(took);
+    let (credited, took) = ((Cause::Credit, credit), took - credit);
+    let Some(Served { own, other }) = served else { return vec![(Cause::Network(brick), took), credited] };
     let at = |brick: u32, times: &Times| {
         let stages = [
             (Stage::Queue, times.queue),
@@ -143,6 +147,7 @@ pub(super) fn of_call(brick: u32, took: u64, served: Option<&Served>) -> Vec<(Ca
     if sum > took {
         parts.iter_mut().for_each(|(_, us)| *us = scaled(*us, took, sum));
     }
+    parts.push(credited);
     parts
 }
 
@@ -177,7 +182,7 @@ pub(super) mod tests {
     }
 
     pub(in super::super) fn call(server: Server, from: u64, took: u64, served: Option<Served>) -> Span {
-        span(Kind::Call { request: "ReadUnit".into(), server, served }, from, took)
+        span(Kind::Call { request: "ReadUnit".into(), server, credit: 0, served }, from, took)
     }
 
     pub(in super::super) fn read(took: u64, spans: Vec<Span>) -> Request {
@@ -239,7 +244,7 @@ pub(super) mod tests {
         let own = Times { total: 900, lane: 100, journal: 300, ..Times::default() };
         let times = Times { total: 700, journal: 650, ..Times::default() };
         let served = Served { own, other: Some((5, 750, times)) };
-        let mut parts = of_call(3, 1_000, Some(&served));
+        let mut parts = of_call(3, 1_000, 0, Some(&served));
         parts.retain(|(_, us)| *us > 0);
         let expected = [
             (Cause::Network(3), 100),
@@ -253,13 +258,13 @@ pub(super) mod tests {
         // A quicker one does not count.
         let served = Served { own, other: Some((5, 200, times)) };
         assert!(
-            of_call(3, 1_000, Some(&served))
+            of_call(3, 1_000, 0, Some(&served))
                 .iter()
                 .all(|(cause, us)| *us == 0 || *cause != Cause::Network(5))
         );
-        assert_eq!(of_call(3, 1_000, None), [(Cause::Network(3), 1_000)]);
+        assert_eq!(of_call(3, 1_000, 300, None), [(Cause::Network(3), 700), (Cause::Credit, 300)]);
         // A brick cannot claim more than the whole.
-        let sum: u64 = of_call(3, 10, Some(&device(9_999, 9_999))).iter().map(|(_, us)| us).sum();
+        let sum: u64 = of_call(3, 10, 0, Some(&device(9_999, 9_999))).iter().map(|(_, us)| us).sum();
         assert!(sum <= 10);
         let request = read(10, vec![call(Server::Brick(3), 0, 10, Some(device(9_999, 9_999)))]);
         assert_eq!(shares(&request)[0].0, at(3, Stage::Device));

@@ -13,6 +13,7 @@ use super::disk_cache::DiskCache;
 use super::findings::{Finding, findings, short};
 use super::layers::{Flow, Kind, Layer, Layers, READS, WRITES};
 use super::network::Network;
+use super::slow_bricks::SlowBrick;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -36,6 +37,8 @@ pub(super) struct Report {
     pub(super) disk_cache: Option<DiskCache>,
     /// The receive window, since the mount began; `None` if nothing needed it, or if this is about a file.
     pub(super) network: Option<Network>,
+    /// Bricks that the mount avoids now; none if this is about a file.
+    pub(super) slow_bricks: Vec<SlowBrick>,
     /// What the devices of all bricks have done meanwhile.
     pub(super) devices: DeviceTotals,
     /// The length of the interval. `None` for all since the mount began, or since the file was opened.
@@ -110,6 +113,7 @@ impl Report {
         let mut found = findings(&self.layers, &self.settings);
         found.extend(self.disk_cache.iter().filter_map(DiskCache::finding));
         found.extend(self.network.iter().filter_map(Network::finding));
+        found.extend(self.slow_bricks.iter().map(SlowBrick::finding));
         found
     }
 
@@ -159,6 +163,7 @@ impl Report {
             "layers": self.layers.0.iter().enumerate().map(layer).collect::<Vec<_>>(),
             "disk_cache": self.disk_cache.as_ref().map(DiskCache::document),
             "receive_window": self.network.as_ref().map(Network::document),
+            "slow_bricks": self.slow_bricks.iter().map(SlowBrick::document).collect::<Vec<_>>(),
             "devices": self.devices.document(),
             "findings": self.findings().into_iter().map(finding).collect::<Vec<_>>(),
         })
@@ -190,6 +195,7 @@ mod tests {
             },
             disk_cache: None,
             network: None,
+            slow_bricks: Vec::new(),
             time: time.map(Duration::from_secs),
         }
     }
