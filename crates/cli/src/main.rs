@@ -73,6 +73,7 @@ enum Command {
     Brick(commands::brick::BrickArgs),
     Code(commands::code::CodeArgs),
     Paper(commands::paper::PaperArgs),
+    Sim(commands::sim::SimArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -90,6 +91,7 @@ Examples:
   shoal nbd vm                        a block volume as a disk for virtual machines
   shoal nfs main                      a volume for clients of NFS
   shoal paper 000                     the experiments of a paper, repeated
+  shoal sim net                       reads through switches that nobody has at hand, modelled
 
 A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal brick` and `shoal volume create`;
 each one's --help has its lines of the example.";
@@ -136,5 +138,6 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Brick(args) => commands::brick::run(&args, output),
         Command::Code(args) => commands::code::run(&args, output),
         Command::Paper(args) => commands::paper::run(&args, output),
+        Command::Sim(args) => commands::sim::run(&args, output),
     }
 }

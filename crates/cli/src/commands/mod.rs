@@ -12,6 +12,7 @@ pub(crate) mod nbd;
 pub(crate) mod net;
 pub(crate) mod nfs;
 pub(crate) mod paper;
+pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod tier;
 pub(crate) mod tune;
