@@ -194,7 +194,7 @@ fn document(setup: &Setup, report: &Report) -> Value {
         Shape::Star { .. } => ("star", setup.clients + setup.bricks),
         Shape::FatTree { ports, .. } => ("fat-tree", ports),
     };
-    let record_us = [0.5, 0.99, 0.999].map(|share| report.records.percentile_us(share));
+    let within_us = |share| report.records.percentile_us(share);
     json!({
         "shape": shape, "ports": ports, "clients": setup.clients, "bricks": setup.bricks, "width": setup.width,
         "tasks": setup.tasks, "threads": setup.threads, "unit": setup.unit, "client_bit_per_s": setup.client_rate.0,
@@ -202,7 +202,8 @@ fn document(setup: &Setup, report: &Report) -> Value {
         "window": setup.window.to_string(), "seconds": report.seconds, "seed": setup.seed,
         "share": report.share(), "mb_per_s": report.rate(), "fairness": report.fairness(),
         "records": report.records.count(),
-        "record_us": record_us, "ideal_us": report.ideal_us,
+        "record_us": { "p50": within_us(0.5), "p99": within_us(0.99), "p99.9": within_us(0.999) },
+        "ideal_us": report.ideal_us,
         "dropped_packets": report.dropped_last, "dropped_between_switches": report.dropped_inside,
         "repeated_packets": report.repeated, "timeouts": report.timeouts, "window_bytes": report.window(),
         "window_cuts": report.cuts, "bytes": report.bytes, "packet_hops": report.hops, "events": report.events,
@@ -332,6 +333,7 @@ mod tests {
         let document = document(&setup, &report);
         assert_eq!((&document["shape"], &document["ports"]), (&json!("fat-tree"), &json!(16)));
         assert!(document["share"].as_f64().is_some_and(|share| share > 0.3 && share < 1.01), "{document}");
+        assert!(document["record_us"]["p99"].as_f64() > document["record_us"]["p50"].as_f64(), "{document}");
         assert!(document["records"].as_u64().is_some_and(|records| records > 5), "{document}");
     }
 }
