@@ -18,9 +18,9 @@ pub struct Report {
     pub records: Spread,
     /// The time in which the records of all tasks of a client can come at best, in microseconds.
     pub ideal_us: f64,
-    /// Packets that the ports towards hosts dropped, and those between switches.
+    /// Packets that the ports towards hosts dropped.
     pub dropped_last: u64,
-    /// See above.
+    /// Packets that the ports between switches dropped.
     pub dropped_inside: u64,
     /// Packets that were sent once more.
     pub repeated: u64,

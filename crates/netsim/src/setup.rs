@@ -12,13 +12,11 @@ const HOSTS_MAX: u32 = 8192;
 const TASKS_MAX: u32 = 64;
 /// Most threads of a client that read records.
 const THREADS_MAX: u32 = 64;
-/// Bytes of a unit.
+/// Least and most bytes of a unit.
 const UNIT_MIN: u32 = 4 << 10;
-/// Bytes of a unit.
 const UNIT_MAX: u32 = 4 << 20;
-/// Rates of links.
+/// The slowest and the fastest links.
 const RATE_MIN: Rate = Rate::mbit(1);
-/// Rates of links.
 const RATE_MAX: Rate = Rate::gbit(800);
 /// The smallest buffer: two full packets.
 const BUFFER_MIN: u64 = 4 << 10;
@@ -36,9 +34,9 @@ const HOPS_MAX: u64 = 100_000_000_000;
 /// How hosts and switches hang together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// All on one switch. `inside`: the rate at which it takes packets to the clients' ports, if it is slow.
+    /// All on one switch.
     Star {
-        /// See above.
+        /// The rate at which it takes packets to the clients' ports, if it is slow.
         inside: Option<Rate>,
     },
     /// Leaves and spines.

@@ -6,10 +6,12 @@
 //!                  |
 //!                  | four of the last eight answers were late, and it takes twice as long as the others do
 //!                  v
-//!               slow: asked in the other way alone; ten requests per second go to it as well, to see whether it still is
+//!               slow: asked in the other way alone; up to ten requests per second, one at a time, go to it as well, to
+//!               see whether it still is
 //! ```
 //!
-//! A sender is compared with the others, never with a fixed time: while all of them are busy, none is late.
+//! A sender is compared with the others, never with a fixed time: while all of them are busy, none is late. Answers that are
+//! late at the same time count once: a process that has no CPU for some milliseconds delays all that it was asked for.
 //!
 //! Source: Dean and Barroso, CACM 2013 (hedged requests, of which few are sent).
 
@@ -85,6 +87,8 @@ struct Sender {
     averages: [Average; CLASSES],
     /// Whether the last answers were late, the newest in the lowest bit.
     late: u8,
+    /// When the last of the late ones was noted.
+    late_us: u64,
     is_slow: bool,
     /// When the last answer came, or was given up.
     heard_us: u64,
@@ -121,7 +125,8 @@ impl<K: Ord + Copy> Latencies<K> {
         self.compute(now_us);
         if let Some(known) = self.senders.get_mut(&sender).filter(|known| known.is_slow) {
             if now_us.saturating_sub(known.heard_us) < STALE_US {
-                let probe = now_us.saturating_sub(known.probed_us) >= PROBE_US;
+                let is_heard = known.heard_us >= known.probed_us;
+                let probe = is_heard && now_us.saturating_sub(known.probed_us) >= PROBE_US;
                 if probe {
                     known.probed_us = now_us;
                 }
@@ -135,6 +140,7 @@ impl<K: Ord + Copy> Latencies<K> {
 
     /// A request for `bytes` bytes took `us` microseconds. `came`: until its answer; otherwise it was given up.
     pub fn note(&mut self, now_us: u64, sender: K, bytes: u64, us: u64, came: bool) {
+        self.compute(now_us);
         let is_late = self.patience_us(bytes).is_some_and(|patience| us >= patience);
         let (class, may_be_slow) = (class_of(bytes), self.may_be_slow());
         let usual_us = self.usual_us[class];
@@ -146,7 +152,13 @@ impl<K: Ord + Copy> Latencies<K> {
         let average = &mut known.averages[class];
         // Given up: it would have taken longer.
         average.note(if came { us } else { us.max(average.us) });
-        known.late = known.late << 1 | u8::from(is_late);
+        // Asked for before the last late answer came: the same delay.
+        if !is_late || now_us.saturating_sub(us) >= known.late_us {
+            known.late = known.late << 1 | u8::from(is_late);
+        }
+        if is_late {
+            known.late_us = now_us;
+        }
         let late = known.late.count_ones();
         if known.is_slow {
             if late <= SLOW_TO {
@@ -299,6 +311,43 @@ mod tests {
         assert_eq!(latencies.slow().count(), 0);
         let ask = latencies.ask(now, 0, BYTES);
         assert!(matches!(ask, Ask::Sender { patience_us: Some(79_000..=80_000) }), "{ask:?}");
+    }
+
+    #[test]
+    fn answers_that_are_late_together_count_once() {
+        let mut now = 0;
+        let mut latencies = six(&mut now);
+        // Twice, three stalls of 5 ms, each with 16 requests under way.
+        for _ in 0..2 {
+            for _ in 0..3 {
+                now += 5000;
+                (0..16).for_each(|late| latencies.note(now, 2, BYTES, 5000 - late, true));
+            }
+            assert!(!latencies.is_slow(2));
+            for _ in 0..8 {
+                answer(&mut latencies, &mut now, 2, 300);
+            }
+        }
+        for _ in 0..4 {
+            now += 5000;
+            latencies.note(now, 2, BYTES, 5000, true);
+        }
+        assert!(latencies.is_slow(2));
+    }
+
+    #[test]
+    fn a_probe_that_is_not_answered_is_the_only_one() {
+        let mut now = 0;
+        let mut latencies = six(&mut now);
+        while !latencies.is_slow(2) {
+            answer(&mut latencies, &mut now, 2, 6000);
+        }
+        now += PROBE_US;
+        assert_eq!(latencies.ask(now, 2, BYTES), Ask::Elsewhere { probe: true });
+        for _ in 0..10 {
+            now += PROBE_US;
+            assert_eq!(latencies.ask(now, 2, BYTES), Ask::Elsewhere { probe: false });
+        }
     }
 
     #[test]

@@ -17,9 +17,9 @@
 //! ```
 //!
 //! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread has of the [`Window`], and the window
-//! how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`]
-//! says whose answers are late, and when to ask in another way. All are plain state: no I/O, and time is passed in,
-//! in microseconds of any clock that never goes back.
+//! how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`] says whose answers are late, and
+//! when to ask in another way. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never
+//! goes back.
 //!
 //! Sources: Phanishayee et al., FAST 2008 (reads from many servers collapse when their windows exceed the port's buffer);
 //! Montazeri et al., SIGCOMM 2018 (Homa: grants by the receiver); 3FS (requests to send).

@@ -84,10 +84,32 @@ pub(super) struct NetArgs {
     /// Source of all chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Repeats the reads of Shoal that `shoal paper 004` has measured, and compares; other options do not count
-    #[arg(long, value_name = "FILE")]
+    /// Repeats the reads of Shoal that `shoal paper 004` has measured, and compares; takes no other option of the model
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_THE_MODEL)]
     against: Option<PathBuf>,
 }
+
+/// The options that say what is modelled.
+const OF_THE_MODEL: [&str; 18] = [
+    "shape",
+    "ports",
+    "leaf",
+    "oversubscription",
+    "clients",
+    "bricks",
+    "width",
+    "tasks",
+    "threads",
+    "unit",
+    "client_rate",
+    "brick_rate",
+    "buffer",
+    "shared_buffer",
+    "window",
+    "ramp",
+    "seconds",
+    "seed",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum ShapeName {
