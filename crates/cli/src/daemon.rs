@@ -26,8 +26,8 @@ pub(crate) struct DaemonArgs {
     /// Detail of the log: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: Level,
-    /// Most bytes of answers that may be on their way from other machines at once: auto (as many as the network does not lose),
-    /// off, or 16K to 64M
+    /// Most bytes of large messages that may be on their way from other machines at once: auto (as many as the network does not
+    /// lose), off, or 16K to 64M
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     receive_window: WindowSetting,
     /// Leaves the terminal and starts a new session

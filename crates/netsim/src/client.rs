@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pace::{BULK_MIN, Member, Port, Receiver, Transfer, WindowSetting};
+use pace::{BULK_MIN, Member, Port, Receiver, Sender, Transfer, WindowSetting};
 
 use crate::connection::{Frame, FrameKind};
 use crate::packet::FRAME;
@@ -161,7 +161,10 @@ impl Client {
             one.count += 1;
             (one.count, usize::MAX)
         } else {
-            let (transfer, credit) = one.receiver.open(&mut self.port, now_us, self.unit);
+            let (transfer, credit) = {
+                let sender = Sender(u64::from(connection));
+                one.receiver.open(&mut self.port, now_us, sender, self.unit)
+            };
             (transfer.0, credit)
         };
         one.arriving.insert(transfer, Arriving { connection, left: self.unit });

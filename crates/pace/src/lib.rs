@@ -1,12 +1,14 @@
 //! How many bytes may be on their way to a receiver at once, and who answers too late.
 //!
-//! A switch port keeps few bytes: about 100 KB for 10 Gbit/s. Many bricks that answer one client fill it in no time; packets
-//! are lost, and TCP waits up to 200 ms until it notices. TCP on each connection cannot know of the others. The receiver
-//! does: everything comes to it. So it gives out *credit*, bytes that others may send, and never more than a *window*.
+//! A switch port keeps few bytes: about 100 KB for 10 Gbit/s. Many bricks that answer one client, or many clients that write to
+//! one brick, fill it in no time; packets are lost, and TCP waits up to 200 ms until it notices. TCP on each connection cannot
+//! know of the others. The receiver does: everything comes to it. So it gives out *credit*, bytes that others may send, and
+//! never more than a *window*.
 //!
 //! ```text
 //!  receiver                              sender
-//!     | request, with credit if any         |
+//!     | (of an answer: the request, with    |
+//!     |  credit if any)                     |
 //!     |------------------------------------>|
 //!     |     announcement: so many bytes     |   the bytes are in RAM: no credit waits for a disk
 //!     |<------------------------------------|
@@ -33,8 +35,8 @@ mod window;
 pub use latency::{Ask, Latencies, Slow};
 pub use losses::LossCounter;
 pub use port::{Member, Port, Stats};
-pub use receiver::{Grant, Receiver, Transfer};
+pub use receiver::{Grant, Receiver, Sender, Transfer};
 pub use window::{WINDOW_MAX, WINDOW_MIN, Window, WindowSetting};
 
-/// Answers of at most so many bytes are sent without credit. They count against the window all the same.
+/// Payloads of at most so many bytes are sent without credit. Answers of that size count against the window all the same.
 pub const BULK_MIN: usize = 16 << 10;

@@ -67,7 +67,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port without receivers. Answers of up to `bulk_min` bytes need no credit ([`BULK_MIN`](crate::BULK_MIN), except in
+    /// A port without receivers. Payloads of up to `bulk_min` bytes need no credit ([`BULK_MIN`](crate::BULK_MIN), except in
     /// simulations).
     pub fn new(setting: WindowSetting, bulk_min: usize) -> Port {
         let (window, stats) = (Window::new(setting), Stats::default());

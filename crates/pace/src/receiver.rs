@@ -8,7 +8,8 @@ use crate::port::{Holding, Member, Port};
 /// lost.
 const EXPIRY_US: u64 = 300_000;
 
-/// A transfer to the receiver: the answer to one request. Older ones have smaller numbers and come first.
+/// A transfer to the receiver: the answer to a request that it has sent, or the payload of one that it serves. Older ones
+/// have smaller numbers and come first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Transfer(pub u64);
 
@@ -21,8 +22,13 @@ pub struct Grant {
     pub bytes: usize,
 }
 
+/// Who sends a transfer: one connection, on which nothing overtakes anything.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Sender(pub u64);
+
 #[derive(Debug, Default)]
 struct State {
+    sender: Sender,
     /// Announced and not granted.
     waiting: usize,
     /// Of the window: credit that was given, and has not arrived.
@@ -35,6 +41,8 @@ struct State {
     given_us: u64,
     /// Whether its bytes were announced and come in pieces.
     is_announced: bool,
+    /// Nobody takes its bytes for a while.
+    is_paused: bool,
     /// Its credit would have gone with the request if the window were larger.
     is_late: bool,
 }
@@ -52,6 +60,8 @@ pub struct Receiver {
     hungry: BTreeSet<Transfer>,
     /// Those that hold some of the window, by when credit was last given.
     holders: BTreeSet<(u64, Transfer)>,
+    /// Those that have let credit for announced bytes expire and sent nothing since. None of their transfers is hungry.
+    silent: BTreeSet<Sender>,
     holding: Holding,
     next: u64,
 }
@@ -64,6 +74,7 @@ impl Receiver {
             transfers: BTreeMap::new(),
             hungry: BTreeSet::new(),
             holders: BTreeSet::new(),
+            silent: BTreeSet::new(),
             holding: Holding::default(),
             next: 0,
         }
@@ -81,10 +92,16 @@ impl Receiver {
 
     /// A request leaves whose answer has up to `expected` bytes. Returns its number, and how many of them may be sent without
     /// an announcement: all, or none. Credit goes with a request only while half of the window is free, because a disk may
-    /// come first.
-    pub fn open(&mut self, port: &mut Port, now_us: u64, expected: usize) -> (Transfer, usize) {
+    /// come first. Of a request that comes, the announcement alone tells of bytes: it expects none.
+    pub fn open(
+        &mut self,
+        port: &mut Port,
+        now_us: u64,
+        sender: Sender,
+        expected: usize,
+    ) -> (Transfer, usize) {
         self.next += 1;
-        let (transfer, mut state) = (Transfer(self.next), State::default());
+        let (transfer, mut state) = (Transfer(self.next), State { sender, ..State::default() });
         let room = port.room(self.member);
         let fits = self.hungry.is_empty() && self.holding.held.saturating_add(expected) <= room.carried;
         let mut credit = 0;
@@ -111,7 +128,8 @@ impl Receiver {
         state.allowed = 0;
         state.is_announced = true;
         state.waiting = waiting;
-        if waiting > 0 {
+        self.heard(state.sender);
+        if waiting > 0 && !state.is_paused {
             self.hungry.insert(transfer);
         } else {
             self.hungry.remove(&transfer);
@@ -139,7 +157,8 @@ impl Receiver {
         }
         state.allowed = state.allowed.saturating_sub(bytes);
         self.release(transfer, &mut state, bytes);
-        if state.waiting > 0 {
+        self.heard(state.sender);
+        if state.waiting > 0 && !state.is_paused {
             // Its credit may have expired, and its sender goes on after all.
             self.hungry.insert(transfer);
         }
@@ -154,12 +173,35 @@ impl Receiver {
     pub fn close(&mut self, port: &mut Port, transfer: Transfer) -> usize {
         let Some(mut state) = self.transfers.remove(&transfer) else { return 0 };
         self.release(transfer, &mut state, usize::MAX);
+        self.heard(state.sender);
         self.holding.open -= 1;
         if self.hungry.remove(&transfer) && self.hungry.is_empty() {
             self.holding.wanted = 0;
         }
         port.hold(self.member, self.holding);
         state.allowed + state.waiting
+    }
+
+    /// Nobody takes the bytes of a transfer until [`Receiver::resume`]: it holds nothing of the window, and is granted nothing.
+    /// What its sender may send already comes all the same; it waits in the machine's memory, behind the port.
+    pub fn pause(&mut self, port: &mut Port, transfer: Transfer) {
+        let Some(mut state) = self.transfers.remove(&transfer) else { return };
+        self.release(transfer, &mut state, usize::MAX);
+        state.is_paused = true;
+        self.transfers.insert(transfer, state);
+        if self.hungry.remove(&transfer) && self.hungry.is_empty() {
+            self.holding.wanted = 0;
+        }
+        port.hold(self.member, self.holding);
+    }
+
+    /// The bytes of a transfer are taken again.
+    pub fn resume(&mut self, transfer: Transfer) {
+        let Some(state) = self.transfers.get_mut(&transfer) else { return };
+        state.is_paused = false;
+        if state.waiting > 0 && !self.silent.contains(&state.sender) {
+            self.hungry.insert(transfer);
+        }
     }
 
     /// The next grant, if the window has room. Call it until there is none.
@@ -231,8 +273,18 @@ impl Receiver {
         }
     }
 
-    /// Takes the window back from transfers whose bytes do not come. They may still come. Until then their senders are granted
-    /// nothing more: one that hangs would have the window for ever, because the oldest come first.
+    /// A sender has shown that it goes on, or what it has let expire is not wanted any more.
+    fn heard(&mut self, sender: Sender) {
+        if self.silent.remove(&sender) {
+            let of_it = self.transfers.iter().filter(|(_, state)| state.sender == sender);
+            let hungry = of_it.filter(|(_, state)| state.waiting > 0 && !state.is_paused);
+            self.hungry.extend(hungry.map(|(transfer, _)| *transfer));
+        }
+    }
+
+    /// Takes the window back from transfers whose bytes do not come. They may still come. Until then they are granted nothing
+    /// more, and if they were announced, no transfer of the same sender is: one that hangs would have the window for ever,
+    /// because the oldest come first.
     fn expire(&mut self, port: &mut Port, now_us: u64) {
         while let Some(&(given, transfer)) = self.holders.first() {
             if now_us < given + EXPIRY_US {
@@ -242,7 +294,13 @@ impl Receiver {
             port.stats.expired += state.held as u64;
             self.release(transfer, &mut state, usize::MAX);
             self.hungry.remove(&transfer);
+            let (sender, had_bytes) = (state.sender, state.is_announced);
             self.transfers.insert(transfer, state);
+            // Without an announcement its bytes may still be on a slow disk, and others of the same sender in its memory.
+            if had_bytes && self.silent.insert(sender) {
+                let transfers = &self.transfers;
+                self.hungry.retain(|hungry| transfers[hungry].sender != sender);
+            }
         }
     }
 }
@@ -273,7 +331,7 @@ mod tests {
         }
 
         fn open(&mut self, expected: usize) -> (Transfer, usize) {
-            self.receiver.open(&mut self.port, 0, expected)
+            self.receiver.open(&mut self.port, 0, Sender(self.receiver.next + 1), expected)
         }
 
         /// A request whose answer is announced at once.
@@ -378,6 +436,67 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_that_hangs_has_the_window_once_however_much_it_has_announced() {
+        let mut alone = Alone::of(64 * KIB);
+        let hangs = Sender(77);
+        for _ in 0..50 {
+            let (transfer, _) = alone.receiver.open(&mut alone.port, 0, hangs, 0);
+            alone.receiver.announced(&mut alone.port, transfer, 64 * KIB);
+        }
+        let other = alone.announced(64 * KIB).0;
+        assert_eq!(alone.grants(0), [(1, 16384), (1, 16384), (2, 16384), (2, 16384)]);
+        assert_eq!(alone.grants(EXPIRY_US), [(other, 16384); 4]);
+        // It goes on: all of its transfers do.
+        alone.arrived(EXPIRY_US + 1, 1, 32 * KIB).expect("granted");
+        alone.arrived(EXPIRY_US + 1, other, 64 * KIB).expect("granted");
+        assert_eq!(alone.grants(EXPIRY_US + 1), [(1, 16384), (1, 16384), (2, 16384), (2, 16384)]);
+        assert_eq!(alone.grants(2 * EXPIRY_US + 1), []);
+        // What it has let expire is given up: it has another try with the rest.
+        alone.close(1);
+        alone.close(2);
+        assert_eq!(alone.grants(2 * EXPIRY_US + 2), [(3, 16384), (3, 16384), (4, 16384), (4, 16384)]);
+    }
+
+    #[test]
+    fn an_answer_that_waits_for_a_disk_stops_no_other_of_its_sender() {
+        let mut alone = Alone::of(64 * KIB);
+        let slow = Sender(77);
+        let (_, credit) = alone.receiver.open(&mut alone.port, 0, slow, 32 * KIB);
+        assert_eq!(credit, 32 * KIB);
+        let (second, _) = alone.receiver.open(&mut alone.port, 0, slow, 64 * KIB);
+        alone.receiver.announced(&mut alone.port, second, 64 * KIB);
+        assert_eq!(alone.grants(0), [(2, 16384); 2]);
+        alone.arrived(EXPIRY_US - 1, 2, 32 * KIB).expect("granted");
+        assert_eq!(alone.grants(EXPIRY_US), [(2, 16384); 2], "the credit of the first one has expired");
+    }
+
+    #[test]
+    fn what_nobody_takes_holds_nothing_of_the_window() {
+        let mut alone = Alone::of(64 * KIB);
+        for _ in 0..3 {
+            alone.announced(64 * KIB);
+        }
+        assert_eq!(alone.grants(0), [(1, 16384), (1, 16384), (2, 16384), (2, 16384)]);
+        for transfer in [1, 3] {
+            alone.receiver.pause(&mut alone.port, Transfer(transfer));
+        }
+        assert_eq!(alone.port.held(), 32 * KIB);
+        assert_eq!(alone.grants(1), [(2, 16384), (2, 16384)], "nobody else takes any");
+        // What was granted before may come, and nothing more is granted for it.
+        alone.arrived(2, 1, 16384).expect("granted");
+        alone.arrived(2, 2, 64 * KIB).expect("granted");
+        alone.close(2);
+        assert_eq!(alone.grants(2), []);
+        for transfer in [1, 3] {
+            alone.receiver.resume(Transfer(transfer));
+        }
+        assert_eq!(alone.grants(3), [(1, 16384), (1, 16384), (3, 16384), (3, 16384)]);
+        alone.arrived(4, 1, 48 * KIB).expect("granted, and before");
+        assert_eq!((alone.close(1), alone.close(3)), (0, 64 * KIB));
+        assert_eq!((alone.port.held(), alone.port.open()), (0, 0));
+    }
+
+    #[test]
     fn a_window_that_is_too_small_for_one_answer_grows_by_it() {
         let mut alone = Alone::new(WindowSetting::Auto);
         let mut rounds = 0;
@@ -401,7 +520,7 @@ mod tests {
         let mut port = Port::new(WindowSetting::Fixed(64 * KIB), BULK_MIN);
         let (mut one, mut two) = (Receiver::new(&mut port), Receiver::new(&mut port));
         for receiver in [&mut one, &mut two] {
-            let (transfer, _) = receiver.open(&mut port, 0, 1024 * KIB);
+            let (transfer, _) = receiver.open(&mut port, 0, Sender(1), 1024 * KIB);
             receiver.announced(&mut port, transfer, 1024 * KIB);
         }
         assert_eq!(grants(&mut one, &mut port, 0).len(), 4, "nobody else wants any");
@@ -428,6 +547,8 @@ mod tests {
         Announce(usize, usize),
         Arrive(usize, usize),
         Close(usize),
+        Pause(usize),
+        Resume(usize),
         Later(u64),
         Lose,
     }
@@ -438,6 +559,8 @@ mod tests {
             (any::<usize>(), 0usize..600_000).prop_map(|(of, bytes)| Step::Announce(of, bytes)),
             (any::<usize>(), 1usize..300_000).prop_map(|(of, bytes)| Step::Arrive(of, bytes)),
             any::<usize>().prop_map(Step::Close),
+            any::<usize>().prop_map(Step::Pause),
+            any::<usize>().prop_map(Step::Resume),
             (0u64..2_000_000).prop_map(Step::Later),
             Just(Step::Lose),
         ];
@@ -456,7 +579,10 @@ mod tests {
                 let (receiver, live) = (&mut both[usize::from(second)], &mut live[usize::from(second)]);
                 let one = |of: usize, live: &Vec<Transfer>| live.get(of % live.len().max(1)).copied();
                 match step {
-                    Step::Open(expected) => live.push(receiver.open(&mut port, now, expected).0),
+                    Step::Open(expected) => {
+                        let sender = Sender(expected as u64 % 3);
+                        live.push(receiver.open(&mut port, now, sender, expected).0);
+                    }
                     Step::Announce(of, bytes) => {
                         if let Some(transfer) = one(of, live) { receiver.announced(&mut port, transfer, bytes) }
                     }
@@ -469,6 +595,12 @@ mod tests {
                         receiver.close(&mut port, live.swap_remove(of % live.len()));
                     }
                     Step::Close(_) => {}
+                    Step::Pause(of) => {
+                        if let Some(transfer) = one(of, live) { receiver.pause(&mut port, transfer) }
+                    }
+                    Step::Resume(of) => {
+                        if let Some(transfer) = one(of, live) { receiver.resume(transfer) }
+                    }
                     Step::Later(us) => now += us,
                     Step::Lose => port.lost(now, 8),
                 }
@@ -483,11 +615,16 @@ mod tests {
                     let holders = receiver.transfers.iter().filter(|(_, state)| state.held > 0);
                     let holders: BTreeSet<_> = holders.map(|(transfer, state)| (state.given_us, *transfer)).collect();
                     prop_assert!(holders == receiver.holders);
+                    let silent = |transfer: &Transfer| receiver.silent.contains(&receiver.transfers[transfer].sender);
+                    prop_assert!(!receiver.hungry.iter().any(silent));
                 }
                 let held: usize = both.iter().map(|receiver| receiver.holding.held).sum();
                 prop_assert_eq!(held, port.held());
             }
-            // In the end senders send what they may, and everybody who has announced gets all of it.
+            // In the end all bytes are taken, senders send what they may, and everybody who has announced gets all of it.
+            for (receiver, live) in both.iter_mut().zip(&live) {
+                live.iter().for_each(|transfer| receiver.resume(*transfer));
+            }
             let mut rounds = 0;
             while both.iter().any(|receiver| receiver.transfers.values().any(|state| state.waiting > 0)) {
                 for receiver in &mut both {

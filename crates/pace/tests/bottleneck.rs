@@ -1,9 +1,9 @@
 //! A port with few bytes of queue between ten senders and a receiver: the window finds what fits, and keeps the wire busy.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
-use pace::{BULK_MIN, Port, Receiver, Transfer, WindowSetting};
+use pace::{BULK_MIN, Port, Receiver, Sender, Transfer, WindowSetting};
 
 /// Bytes of a packet on the wire, and of its payload.
 const PACKET: u64 = 1514;
@@ -19,6 +19,15 @@ const SENDERS: u64 = 10;
 /// Requests of one stripe, whose answers the program waits for before it sends the next ones.
 const STRIPE: usize = 8;
 
+/// What comes through the port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Load {
+    /// Answers to the receiver's own requests, stripe after stripe.
+    Reads,
+    /// Requests of callers, each of which sends its next one when the last one has come.
+    Writes,
+}
+
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A packet reaches the port's queue.
@@ -27,6 +36,8 @@ enum Event {
     Read { transfer: u64, bytes: usize },
     /// The receiver sends the requests of a stripe.
     Ask,
+    /// A caller announces a request to the receiver, or sends it at once if there is no window.
+    Announce { sender: u64 },
 }
 
 struct Network {
@@ -39,6 +50,8 @@ struct Network {
     queue: u64,
     /// When each sender's link is free again.
     senders: Vec<u64>,
+    /// The callers of requests.
+    owners: BTreeMap<u64, u64>,
     lost: u64,
 }
 
@@ -56,7 +69,7 @@ impl Network {
 
     /// The sender of a transfer sends `bytes`, as fast as its link allows.
     fn send(&mut self, transfer: u64, mut bytes: usize) {
-        let sender = (transfer % SENDERS) as usize;
+        let sender = self.owners.get(&transfer).copied().unwrap_or(transfer % SENDERS) as usize;
         while bytes > 0 {
             let part = bytes.min(PAYLOAD);
             bytes -= part;
@@ -74,8 +87,8 @@ struct Outcome {
     late_losses: u64,
 }
 
-/// Reads stripe after stripe for `ms` milliseconds.
-fn run(setting: WindowSetting, queue: u64, seed: u64, ms: u64) -> Outcome {
+/// Reads or writes for `ms` milliseconds.
+fn run(load: Load, setting: WindowSetting, queue: u64, seed: u64, ms: u64) -> Outcome {
     let mut network = Network {
         now: 0,
         events: BinaryHeap::new(),
@@ -84,14 +97,18 @@ fn run(setting: WindowSetting, queue: u64, seed: u64, ms: u64) -> Outcome {
         busy_until: 0,
         queue,
         senders: vec![0; SENDERS as usize],
+        owners: BTreeMap::new(),
         lost: 0,
     };
     let mut port = Port::new(setting, BULK_MIN);
     let mut receiver = Receiver::new(&mut port);
-    let mut left = std::collections::BTreeMap::new();
+    let mut left = BTreeMap::new();
     let (mut delivered, mut lost_early) = (0u64, 0);
     let (mut told, warm) = (0, ms * 1_000_000 / 3);
-    network.at(0, Event::Ask);
+    match load {
+        Load::Reads => network.at(0, Event::Ask),
+        Load::Writes => (0..SENDERS).for_each(|sender| network.at(0, Event::Announce { sender })),
+    }
     while let Some(Reverse((time, _, event))) = network.events.pop() {
         if time > ms * 1_000_000 {
             break;
@@ -125,14 +142,29 @@ fn run(setting: WindowSetting, queue: u64, seed: u64, ms: u64) -> Outcome {
                 if *rest == 0 {
                     left.remove(&transfer);
                     receiver.close(&mut port, Transfer(transfer));
+                    if let Some(sender) = network.owners.remove(&transfer) {
+                        // The answer, and the next announcement.
+                        let reaction = network.random(REACTION_NS);
+                        network.at(time + ROUND_NS + reaction, Event::Announce { sender });
+                    }
                 }
-                if left.is_empty() {
+                if left.is_empty() && load == Load::Reads {
                     network.at(time, Event::Ask);
+                }
+            }
+            Event::Announce { sender } => {
+                let (transfer, _) = receiver.open(&mut port, us, Sender(sender), 0);
+                left.insert(transfer.0, UNIT);
+                network.owners.insert(transfer.0, sender);
+                if setting == WindowSetting::Off {
+                    network.send(transfer.0, UNIT);
+                } else {
+                    receiver.announced(&mut port, transfer, UNIT);
                 }
             }
             Event::Ask => {
                 for _ in 0..STRIPE {
-                    let (transfer, credit) = receiver.open(&mut port, us, UNIT);
+                    let (transfer, credit) = receiver.open(&mut port, us, Sender(0), UNIT);
                     left.insert(transfer.0, UNIT);
                     if credit > 0 {
                         network.send(transfer.0, UNIT);
@@ -152,23 +184,39 @@ fn run(setting: WindowSetting, queue: u64, seed: u64, ms: u64) -> Outcome {
 
 #[test]
 fn without_a_window_a_shallow_port_loses_packets_for_ever() {
-    let outcome = run(WindowSetting::Off, 64 << 10, 1, 3_000);
-    assert!(outcome.late_losses > 1_000, "{}", outcome.late_losses);
+    for load in [Load::Reads, Load::Writes] {
+        let outcome = run(load, WindowSetting::Off, 64 << 10, 1, 3_000);
+        assert!(outcome.late_losses > 1_000, "{load:?}: {}", outcome.late_losses);
+    }
 }
 
-#[test]
-fn a_window_finds_what_fits_into_a_shallow_port() {
+fn a_window_finds_what_fits(load: Load) {
     for kib in [32, 48, 64, 128, 256, 1024] {
         for seed in 1..3 {
-            let outcome = run(WindowSetting::Auto, kib << 10, seed, 6_000);
+            let outcome = run(load, WindowSetting::Auto, kib << 10, seed, 6_000);
             let wanted = if kib < 48 { 0.80 } else { 0.90 };
-            assert!(outcome.share >= wanted, "{kib} KiB, seed {seed}: {:.2} of the rate", outcome.share);
+            assert!(
+                outcome.share >= wanted,
+                "{load:?}, {kib} KiB, seed {seed}: {:.2} of the rate",
+                outcome.share
+            );
             // One packet in a thousand.
             assert!(
                 outcome.late_losses <= 330,
-                "{kib} KiB, seed {seed}: {} packets lost",
+                "{load:?}, {kib} KiB, seed {seed}: {} packets lost",
                 outcome.late_losses
             );
         }
     }
+}
+
+#[test]
+fn a_window_finds_what_fits_into_a_shallow_port() {
+    a_window_finds_what_fits(Load::Reads);
+}
+
+/// Ten callers write to one server.
+#[test]
+fn a_window_finds_what_fits_when_many_write_to_one() {
+    a_window_finds_what_fits(Load::Writes);
 }

@@ -100,6 +100,16 @@ branches! {
     AnswerInPieces = "a large answer came in pieces, as its caller granted it",
     /// A caller.
     AnswerUnwanted = "an answer was given up while pieces of it were missing",
+    /// A server.
+    RequestInPieces = "a large request came in pieces, as its server granted it",
+    /// A server.
+    RequestUnwanted = "a large request was given up, or its connection broke, while pieces of it were missing",
+    /// A caller.
+    RequestHeldBack = "a large request was not announced before an earlier one of its connection had left",
+    /// A server.
+    RequestWaited = "a large request waited until payloads of others had gone",
+    /// A server.
+    ReaderStopped = "a server stopped reading a connection while pieces of requests were to come",
     /// A primary.
     SourceLate = "a decode asked for another source because one was late",
     /// A client.

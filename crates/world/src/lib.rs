@@ -77,8 +77,8 @@ macro_rules! either {
 
 pub(crate) use either;
 
-/// Sets how many bytes may be on their way to this process at once ([`pace`]), for [`Peers`] of real worlds that are made from
-/// now on.
+/// Sets how many bytes may be on their way to this process at once ([`pace`]), for callers and servers of real worlds that are
+/// made from now on.
 pub fn set_receive_window(setting: WindowSetting) {
     real::set_receive_window(setting);
 }
@@ -207,7 +207,7 @@ impl World {
         either!(WorldBody, &self.0, world => world.yield_now().await);
     }
 
-    /// Answers of up to so many bytes need no credit.
+    /// Payloads of up to so many bytes need no credit.
     pub(crate) fn bulk_min(&self) -> usize {
         match &self.0 {
             WorldBody::Real(_) => pace::BULK_MIN,
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// The receive window for a new [`Peers`]: of this process, or in a simulation its own.
+    /// The receive window of this process, for its callers and its servers; in a simulation that of this life of the node.
     pub(crate) fn receive_port(&self) -> Arc<rpc::ReceivePort> {
         either!(WorldBody, &self.0, world => world.receive_port())
     }

@@ -1,14 +1,17 @@
 //! Calls and answers over connections: the handshake, and any number of concurrent requests.
 //!
 //! This module knows frames and the session's messages. It does not interpret other messages. Large answers from other
-//! machines come as the caller's receive window allows ([`pace`], `incoming.rs`, `outgoing.rs`).
+//! machines come as the caller's receive window allows, and large requests as the server's does ([`pace`], `incoming.rs`,
+//! `outgoing.rs`).
 
+mod announced;
 mod covered;
 mod handshake;
 mod incoming;
 mod latch;
 mod outgoing;
 mod peers;
+mod room;
 mod send_queue;
 mod server;
 mod threads;
@@ -142,5 +145,6 @@ impl Answer {
     }
 }
 
-/// Answers calls. The code before its first await runs in the order in which the requests arrived.
+/// Answers calls. The code before its first await runs in the order in which the requests of a connection arrived, except that
+/// a large one arrives with its last byte ([`serve`]).
 pub type Handler = Rc<dyn Fn(Call) -> LocalBoxFuture<'static, Result<Answer, Refusal>>>;

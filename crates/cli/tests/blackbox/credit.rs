@@ -1,5 +1,6 @@
-//! Answers that need credit: bricks at another address of this machine pass for other machines, and the mount has a window that
-//! is far smaller than what its readers ask for. Bricks die while they hold grants; every byte is right.
+//! Answers and requests that need credit: bricks at another address of this machine pass for other machines, and the mount, or
+//! the bricks, have a window that is far smaller than what is on its way to them. Bricks die while they hold grants; every byte
+//! is right.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -33,6 +34,11 @@ fn free_port(host: &str) -> u16 {
 
 impl Cluster {
     fn new(name: &str) -> Cluster {
+        Cluster::of(name, "auto")
+    }
+
+    /// Its bricks have this receive window.
+    fn of(name: &str, window: &str) -> Cluster {
         let fixture = Fixture::new(name);
         let dir = fixture.path("meta");
         fixture.must(&["cluster", "init", "--dir", text(&dir)]);
@@ -56,6 +62,8 @@ impl Cluster {
                 &number,
                 "--size",
                 "256M",
+                "--receive-window",
+                window,
             ];
             let pid = cluster
                 .fixture
@@ -151,6 +159,65 @@ fn reads_through_a_narrow_window_are_right_while_bricks_die() {
     compare(&open.join("file"), &right);
     assert_eq!(number(&open, "granted_bytes"), None);
     for dir in [narrow, open] {
+        cluster.fixture.umount(&dir);
+    }
+}
+
+/// Writes half of the bytes as whole stripes, which the mount encodes and stages on all bricks, and a part of the other half in
+/// pieces, which go through primaries. Returns what the second file should be.
+fn write_both(dir: &Path, name: &str, right: &[u8]) -> Vec<u8> {
+    let (whole, rest) = right.split_at(right.len() / 2);
+    make_stable(&dir.join(name), whole);
+    let mut expected = vec![0; rest.len()];
+    let pieces = fs::File::create(dir.join(format!("{name}-pieces"))).expect("a file");
+    for at in (0..rest.len()).step_by(96 << 10) {
+        let end = rest.len().min(at + (40 << 10));
+        pieces.write_all_at(&rest[at..end], at as u64).expect("a write");
+        expected[at..end].copy_from_slice(&rest[at..end]);
+    }
+    pieces.set_len(rest.len() as u64).and_then(|()| pieces.sync_all()).expect("stable bytes");
+    expected
+}
+
+#[test]
+fn writes_through_narrow_windows_are_right_while_bricks_hang_and_die() {
+    let cluster = Cluster::of("credit-writes", "16K");
+    let mounts = ["auto", "48K"].map(|window| cluster.mount(window));
+    let rights = [5, 6].map(|seed| Prng::new(seed).bytes(PIECE * PIECES));
+    let write_all = |round: &str| {
+        thread::scope(|scope| {
+            let write =
+                |writer: usize| write_both(&mounts[writer], &format!("{round}{writer}"), &rights[writer]);
+            let both = [0, 1].map(|writer| scope.spawn(move || write(writer)));
+            both.map(|writer| writer.join().expect("written"))
+        })
+    };
+    let calm = write_all("calm");
+    let hanging = Pid::from_raw(cluster.bricks[1] as i32);
+    let hung = thread::scope(|scope| {
+        let writing = scope.spawn(|| write_all("hung"));
+        thread::sleep(Duration::from_millis(100));
+        kill(hanging, Signal::SIGSTOP).expect("a signal");
+        thread::sleep(Duration::from_secs(1));
+        kill(hanging, Signal::SIGCONT).expect("a signal");
+        writing.join().expect("written")
+    });
+    let died = thread::scope(|scope| {
+        let writing = scope.spawn(|| write_all("died"));
+        thread::sleep(Duration::from_millis(200));
+        kill_now(cluster.bricks[0] as i32);
+        writing.join().expect("written")
+    });
+    for (round, pieces) in [("calm", calm), ("hung", hung), ("died", died)] {
+        for writer in 0..2 {
+            // At the other mount.
+            let (dir, right) = (&mounts[1 - writer], &rights[writer]);
+            let read = |name: String| fs::read(dir.join(name)).expect("the file");
+            assert!(read(format!("{round}{writer}")) == right[..right.len() / 2], "{round}, {writer}");
+            assert!(read(format!("{round}{writer}-pieces")) == pieces[writer], "{round}, {writer}: pieces");
+        }
+    }
+    for dir in mounts {
         cluster.fixture.umount(&dir);
     }
 }

@@ -12,7 +12,14 @@ use world::sim::Fault;
 ///   `what_comes_after_an_open_operation_waits`).
 /// - Every live slot holds what parity was made of, and hears with the question what is decided. That it looks at the
 ///   identity all the same is the last guard against a silent wrong decode (`store`: `slot/tests`).
-const NOT_BY_CHANCE: [CodeProbe; 2] = [CodeProbe::AbortedFollower, CodeProbe::OtherIdentity];
+/// - A storm has too few requests at once, and too small ones, for what bounds them (`world`: `rpc/tests/announced.rs`).
+const NOT_BY_CHANCE: [CodeProbe; 5] = [
+    CodeProbe::AbortedFollower,
+    CodeProbe::OtherIdentity,
+    CodeProbe::RequestHeldBack,
+    CodeProbe::RequestWaited,
+    CodeProbe::ReaderStopped,
+];
 
 /// What one seed did, or several.
 #[derive(Clone, Default, Debug)]

@@ -1,5 +1,5 @@
 //! Frames that belong to a connection and not to what is asked over it: the first ones agree on a wire version, and each side
-//! proves that it has the key; later ones carry large answers in pieces.
+//! proves that it has the key; later ones carry large payloads in pieces.
 
 use crate::{coded_enum, records};
 
@@ -46,16 +46,22 @@ records! {
         proof: [u8; 32],
     } => Proved;
     /// The server has accepted the caller's proof.
-    13 Proved {};
-    /// Caller to server: send so many bytes more of the payload that you have announced under this request id. 0: it is not
-    /// wanted any more. There is no answer but the pieces.
+    13 Proved {
+        /// Payloads of requests of more bytes are announced on this connection. The largest number: none are.
+        bulk: u32,
+    };
+    /// Send so many bytes more of the payload that you have announced under this request id. There is no answer but the pieces.
+    /// From caller to server, as a request, it is about the answer; from server to caller, as an answer, about the request. 0
+    /// from a caller: the call is given up. If pieces of its request are missing, none will come; otherwise its answer is not
+    /// wanted any more.
     14 Grant {
         /// Bytes.
         bytes: u32,
     };
-    /// Server to caller: the next bytes of an announced payload, as this frame's payload.
+    /// The next bytes of an announced payload, as this frame's payload: as a request those of a request, as an answer those of
+    /// an answer.
     15 Piece {
-        /// Packets that the server's kernel has sent once more on this connection, and that were really lost, since its start.
+        /// Packets that the sender's kernel has sent once more on this connection, and that were really lost, since its start.
         lost: u32,
     };
     /// Asks for so many bytes of zeros at once, without credit, to learn what the network does with them. The connection itself

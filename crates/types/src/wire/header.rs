@@ -13,7 +13,7 @@
 //! | 44..48 | length of the payload |
 //! | 48..52 | checksum of the record |
 //! | 52..56 | checksum of the payload, 0 if the record has checksums of it |
-//! | 56..60 | of a request: bytes of the answer's payload that may be sent at once; of an announcement: bytes to come; of another large answer: packets lost; else 0 |
+//! | 56..60 | of an announcement: bytes to come; of another request: bytes of the answer's payload that may be sent at once; of another large answer: packets lost; else 0 |
 //! | 60..64 | checksum of bytes 0..60 |
 
 use crate::checksum::crc;
@@ -47,8 +47,8 @@ impl Flags {
     pub const TIMED: Flags = Flags(8);
     /// Combined with [`Flags::REQUEST`]: the caller wants to know where the time of a slow answer goes.
     pub const TRACED: Flags = Flags(16);
-    /// Combined with [`Flags::REPLY`]: the payload follows in [`Piece`](crate::messages::session::Piece)s, as far as the
-    /// caller grants it ([`FrameHeader::bulk`]).
+    /// Of a request or an answer: the payload follows in [`Piece`](crate::messages::session::Piece)s, as far as the other side
+    /// grants it ([`FrameHeader::bulk`]).
     pub const ANNOUNCED: Flags = Flags(32);
 
     /// Both flags.
@@ -110,9 +110,10 @@ pub struct FrameHeader {
     pub record_crc: u32,
     /// Checksum of the payload, 0 if the record has checksums of it.
     pub payload_crc: u32,
-    /// In a request: bytes of the answer's payload that may be sent without an announcement, even if they are many. In an
-    /// announcement ([`Flags::ANNOUNCED`]): bytes of the payload, which follow. In another large answer: packets that the sender
-    /// has lost on the connection, as in a [`Piece`](crate::messages::session::Piece). Otherwise 0.
+    /// In an announcement ([`Flags::ANNOUNCED`]): bytes of the payload, which follow. In another request: bytes of the answer's
+    /// payload that may be sent without an announcement, even if they are many; none after a request that was announced. In
+    /// another large answer: packets that the sender has lost on the connection, as in a
+    /// [`Piece`](crate::messages::session::Piece). Otherwise 0.
     pub bulk: u32,
 }
 

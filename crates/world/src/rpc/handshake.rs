@@ -5,7 +5,7 @@
 //!   | Hello { versions, role, nonce }  ->    |  header: the caller's cluster, or zeros
 //!   |    <-  Welcome { cluster, nonce, proof }  or Refused
 //!   | Prove { proof }                  ->    |
-//!   |    <-  Proved                             or Refused
+//!   |    <-  Proved { bulk }                    or Refused
 //! ```
 
 use std::io;
@@ -38,13 +38,13 @@ fn nonce(world: &World) -> [u8; 32] {
     nonce
 }
 
-/// The caller's side of the handshake. Returns the server's cluster.
+/// The caller's side of the handshake. Returns the server's cluster, and how many bytes of a request need no credit.
 pub(super) async fn initiate(
     world: &World,
     identity: &Identity,
     sender: &mut Sender,
     receiver: &mut Receiver,
-) -> Result<ClusterId, CallError> {
+) -> Result<(ClusterId, usize), CallError> {
     let asked = nonce(world);
     let hello = Hello { version_min: VERSION_MIN, version_max: VERSION, role: identity.role, nonce: asked };
     let welcome: Welcome = ask(identity.cluster, &hello, sender, receiver).await?;
@@ -59,8 +59,8 @@ pub(super) async fn initiate(
         return Err(CallError::WrongKey);
     }
     let proof = prove(&identity.key, true, &asked, &welcome.nonce, welcome.cluster);
-    let Proved {} = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
-    Ok(welcome.cluster)
+    let Proved { bulk } = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
+    Ok((welcome.cluster, bulk as usize))
 }
 
 /// Sends a record and reads the answer.
@@ -113,14 +113,16 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// The server's side of the handshake. Returns the caller's role once it has proved that it knows the key.
+/// The server's side of the handshake. Returns the caller's role once it has proved that it knows the key. Payloads of requests
+/// of up to `bulk` bytes need no credit.
 pub(super) async fn respond(
     world: &World,
     identity: &Identity,
+    bulk: usize,
     sender: &mut Sender,
     receiver: &mut Receiver,
 ) -> Result<Role, HandshakeError> {
-    let heard = hear(world, identity, sender, receiver).await;
+    let heard = hear(world, identity, bulk, sender, receiver).await;
     if let Err(HandshakeError::Refused(reason)) = heard {
         // The connection ends even if this message cannot be sent.
         let refused = frame(&Refused { reason }, identity.cluster, Flags::REFUSED);
@@ -132,6 +134,7 @@ pub(super) async fn respond(
 async fn hear(
     world: &World,
     identity: &Identity,
+    bulk: usize,
     sender: &mut Sender,
     receiver: &mut Receiver,
 ) -> Result<Role, HandshakeError> {
@@ -155,7 +158,8 @@ async fn hear(
     if !same(&proof, &prove(&identity.key, true, &hello.nonce, &answered, identity.cluster)) {
         return Err(HandshakeError::Refused(Refusal::AccessDenied));
     }
-    sender.send(frame(&Proved {}, identity.cluster, Flags::REPLY)).await?;
+    let bulk = u32::try_from(bulk).unwrap_or(u32::MAX);
+    sender.send(frame(&Proved { bulk }, identity.cluster, Flags::REPLY)).await?;
     Ok(hello.role)
 }
 

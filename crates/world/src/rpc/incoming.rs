@@ -1,4 +1,5 @@
-//! Answers on their way to this side: how much of them may be sent, and their pieces until they are whole.
+//! Payloads on their way to this side: how much of them may be sent, and their pieces until they are whole. They are those of
+//! answers at a caller, and of requests at a server (`announced.rs`).
 //!
 //! ```text
 //!  caller (this file)                          server (`outgoing.rs`)
@@ -10,18 +11,29 @@
 //!    |------------------------------------------->|
 //!    |                         Piece, and so on   |
 //!    |<-------------------------------------------|
+//!
+//!  caller (`outgoing.rs`)                      server (this file)
+//!    | request, ANNOUNCED; bulk: bytes to come    |   if they are more than the server has said in the handshake
+//!    |------------------------------------------->|
+//!    |                            Grant { bytes } |   as the window allows
+//!    |<-------------------------------------------|
+//!    | Piece, and so on; or Grant { 0 }: given up |
+//!    |------------------------------------------->|
 //! ```
+//!
+//! All frames of one request have its number, and both kinds go either way: as a request those of the caller, as an answer
+//! those of the server. So the direction tells what a grant or a piece is about.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pace::{Member, Port, Receiver, Stats, Transfer, WindowSetting};
+use pace::{Member, Port, Receiver, Sender, Stats, Transfer, WindowSetting};
 use types::code_probe::{CodeProbe, hit};
 use types::limits::PAYLOAD_MAX;
 use types::messages::session::{Grant, Piece};
-use types::wire::{self, Flags, Record};
+use types::wire::{self, DecodeError, Flags, Record};
 use types::{Buf, BufMut, ClusterId, Epoch};
 
 use super::send_queue::SendQueue;
@@ -37,21 +49,28 @@ struct Way {
     cluster: ClusterId,
     /// When the last grant was given.
     granted_us: u64,
+    /// Whether it is an answer that comes.
+    is_answer: bool,
 }
 
 impl Way {
     /// The way of an announcement.
     fn of(announcement: &Frame, send_queue: &Rc<SendQueue>) -> Way {
         let header = &announcement.header;
-        let send_queue = Rc::downgrade(send_queue);
-        Way { send_queue, request: header.request, cluster: header.cluster, granted_us: 0 }
+        Way {
+            send_queue: Rc::downgrade(send_queue),
+            request: header.request,
+            cluster: header.cluster,
+            granted_us: 0,
+            is_answer: header.flags.is_reply(),
+        }
     }
 
     /// Lets the sender send so many bytes; 0: nobody wants them any more.
     fn grant(&self, bytes: usize) {
         let Some(send_queue) = self.send_queue.upgrade() else { return };
         let record = wire::to_bytes(&Grant { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
-        let (request, flags) = (self.request, Flags::REQUEST);
+        let (request, flags) = (self.request, if self.is_answer { Flags::REQUEST } else { Flags::REPLY });
         let frame = Frame::new(Grant::KIND, request, self.cluster, Epoch(0), flags, record, Buf::empty());
         send_queue.queue(frame);
     }
@@ -81,7 +100,7 @@ pub struct ReceiveReport {
     pub window: usize,
     /// Credit that was given and has not arrived, in bytes.
     pub held: usize,
-    /// Answers on their way or expected.
+    /// Answers on their way or expected, and large requests on their way.
     pub open: usize,
     /// How often the window became smaller because packets were lost.
     pub cuts: u64,
@@ -90,7 +109,7 @@ pub struct ReceiveReport {
 }
 
 impl ReceivePort {
-    /// Answers of up to `bulk_min` bytes need no credit.
+    /// Payloads of up to `bulk_min` bytes need no credit.
     pub(crate) fn new(setting: WindowSetting, bulk_min: usize) -> ReceivePort {
         let port = Port::new(setting, bulk_min);
         ReceivePort(Mutex::new(Shared { port, wakes: BTreeMap::new() }))
@@ -114,12 +133,14 @@ impl ReceivePort {
     }
 }
 
-/// Answers to all connections of one [`Peers`](super::Peers).
+/// What comes to all connections of one [`Peers`](super::Peers), or of a server or one of its threads.
 pub(super) struct Incoming {
     world: World,
     port: Arc<ReceivePort>,
     receiver: RefCell<Receiver>,
     ways: RefCell<BTreeMap<Transfer, Way>>,
+    /// Connections so far.
+    senders: Cell<u64>,
     /// Wakes the task that gives out credit that other threads, or time, have made free.
     wake: Notify,
     has_task: Cell<bool>,
@@ -139,6 +160,7 @@ impl Incoming {
             port,
             receiver: RefCell::new(receiver),
             ways: RefCell::default(),
+            senders: Cell::new(0),
             wake,
             has_task: Cell::new(false),
             has_timer: Cell::new(false),
@@ -149,7 +171,13 @@ impl Incoming {
         self.port.report()
     }
 
-    /// Whether answers need no credit at all.
+    /// The other side of a new connection.
+    pub(super) fn sender(&self) -> Sender {
+        self.senders.set(self.senders.get() + 1);
+        Sender(self.senders.get())
+    }
+
+    /// Whether nothing that comes needs credit.
     pub(super) fn is_off(&self) -> bool {
         self.port.lock().port.window().setting() == WindowSetting::Off
     }
@@ -160,7 +188,7 @@ impl Incoming {
     }
 
     /// Gives out what the window allows, here and in other threads.
-    fn pump(self: &Rc<Incoming>) {
+    pub(super) fn pump(self: &Rc<Incoming>) {
         let now = self.world.now();
         while let Some(grant) = self.change(|receiver, port| receiver.grant(port, now)) {
             if let Some(way) = self.ways.borrow_mut().get_mut(&grant.transfer) {
@@ -219,7 +247,7 @@ impl Drop for Incoming {
     }
 }
 
-/// One answer on its way. Gives its credit back when it is dropped.
+/// One payload on its way. Gives its credit back when it is dropped.
 pub(super) struct Arriving {
     incoming: Rc<Incoming>,
     transfer: Transfer,
@@ -243,14 +271,27 @@ pub(super) enum BadPiece {
     Stray,
     #[error("it has sent a piece of {0} bytes, and more are missing")]
     Small(usize),
+    #[error("it has announced more than {0} requests at once")]
+    Many(usize),
+    #[error("it has sent a request of {0} bytes without announcing it")]
+    Unannounced(usize),
+    #[error("it has sent a grant or a piece that cannot be read: {0}")]
+    Record(#[from] DecodeError),
+}
+
+/// The bytes that an announcement promises.
+pub(super) fn announced_bytes(frame: &Frame) -> Result<usize, BadPiece> {
+    let bytes = frame.header.bulk as usize;
+    let is_good = (1..=PAYLOAD_MAX).contains(&bytes) && frame.payload.is_empty();
+    if is_good { Ok(bytes) } else { Err(BadPiece::Announcement(bytes)) }
 }
 
 impl Arriving {
-    /// For a request that is about to leave. Returns also how many bytes of its answer may be sent at once.
-    pub(super) fn new(incoming: &Rc<Incoming>, expected: usize) -> (Arriving, usize) {
+    /// For the answer to a request that is about to leave. Returns also how many bytes of it may be sent at once.
+    pub(super) fn new(incoming: &Rc<Incoming>, sender: Sender, expected: usize) -> (Arriving, usize) {
         incoming.start();
         let now = incoming.world.now();
-        let (transfer, credit) = incoming.change(|receiver, port| receiver.open(port, now, expected));
+        let (transfer, credit) = incoming.change(|receiver, port| receiver.open(port, now, sender, expected));
         let arriving = Arriving {
             incoming: incoming.clone(),
             transfer,
@@ -262,7 +303,19 @@ impl Arriving {
         (arriving, credit)
     }
 
-    /// Takes a frame of the answer. Returns the whole answer if nothing is missing.
+    /// For the payload of a request that a caller has announced.
+    pub(super) fn of_request(
+        incoming: &Rc<Incoming>,
+        sender: Sender,
+        announcement: Frame,
+        send_queue: &Rc<SendQueue>,
+    ) -> Arriving {
+        let (arriving, _) = Arriving::new(incoming, sender, 0);
+        arriving.expect(announcement, send_queue);
+        arriving
+    }
+
+    /// Takes a frame of the answer, or a piece of the request. Returns the whole of it if nothing is missing.
     pub(super) fn take(&self, frame: Frame, send_queue: &Rc<SendQueue>) -> Result<Option<Frame>, BadPiece> {
         let (header, now) = (frame.header, self.incoming.world.now());
         let is_piece = header.kind == Piece::KIND;
@@ -275,7 +328,11 @@ impl Arriving {
             taken.map_err(BadPiece::Excess)?;
             self.piece(frame)?
         } else if header.flags.is_announced() {
-            self.announce(frame, send_queue)?;
+            if self.announced.borrow().is_some() {
+                return Err(BadPiece::Announcement(header.bulk as usize));
+            }
+            announced_bytes(&frame)?;
+            self.expect(frame, send_queue);
             None
         } else {
             Some(frame)
@@ -284,19 +341,25 @@ impl Arriving {
         Ok(answer)
     }
 
-    fn announce(&self, frame: Frame, send_queue: &Rc<SendQueue>) -> Result<(), BadPiece> {
-        let bytes = frame.header.bulk as usize;
-        if bytes == 0 || bytes > PAYLOAD_MAX || !frame.payload.is_empty() || self.announced.borrow().is_some()
-        {
-            return Err(BadPiece::Announcement(bytes));
-        }
-        let way = Way::of(&frame, send_queue);
+    /// From now on it wants to be granted what is announced.
+    fn expect(&self, announcement: Frame, send_queue: &Rc<SendQueue>) {
+        let bytes = announcement.header.bulk as usize;
+        let way = Way::of(&announcement, send_queue);
         self.incoming.ways.borrow_mut().insert(self.transfer, way);
         self.incoming.change(|receiver, port| receiver.announced(port, self.transfer, bytes));
         self.left.set(bytes);
         self.announced_us.set(self.incoming.world.now());
-        self.announced.replace(Some(frame));
-        Ok(())
+        self.announced.replace(Some(announcement));
+    }
+
+    /// Nobody reads its pieces until [`Arriving::resume`].
+    pub(super) fn pause(&self) {
+        self.incoming.change(|receiver, port| receiver.pause(port, self.transfer));
+    }
+
+    /// Its pieces are read again.
+    pub(super) fn resume(&self) {
+        self.incoming.change(|receiver, _| receiver.resume(self.transfer));
     }
 
     fn piece(&self, frame: Frame) -> Result<Option<Frame>, BadPiece> {
@@ -311,10 +374,11 @@ impl Arriving {
         if self.left.get() > 0 {
             return Ok(None);
         }
-        hit(CodeProbe::AnswerInPieces);
-        let Some(mut answer) = self.announced.take() else { return Ok(None) };
-        answer.payload = joined(std::mem::take(&mut *pieces));
-        Ok(Some(answer))
+        let Some(mut whole) = self.announced.take() else { return Ok(None) };
+        let is_answer = whole.header.flags.is_reply();
+        hit(if is_answer { CodeProbe::AnswerInPieces } else { CodeProbe::RequestInPieces });
+        whole.payload = joined(std::mem::take(&mut *pieces));
+        Ok(Some(whole))
     }
 
     /// How long it waited for the last of its credit, in microseconds; 0 if it was not announced.
@@ -337,8 +401,11 @@ impl Drop for Arriving {
         if let Some(way) = way
             && self.left.get() > 0
         {
-            hit(CodeProbe::AnswerUnwanted);
-            way.grant(0);
+            // The caller of a request knows it: it has given it up, or the connection has ended.
+            hit(if way.is_answer { CodeProbe::AnswerUnwanted } else { CodeProbe::RequestUnwanted });
+            if way.is_answer {
+                way.grant(0);
+            }
         }
         // As a rule all of it has come, and others have its credit already.
         if unused > 0 {

@@ -9,17 +9,18 @@ use std::task::{Poll, Waker};
 
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
-use types::messages::session::Piece;
+use types::messages::session::{Grant, Piece};
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch};
 
 use super::handshake::{HANDSHAKE_US, initiate};
 use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
 use super::latch::Latch;
+use super::outgoing::Requests;
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
 use crate::trace::{Span, SpanKind, Trace};
-use crate::{Frame, Receiver, Sender, World};
+use crate::{Frame, Losses, Receiver, Sender, World};
 
 /// Whether something of an answer has come: all of it, or the announcement that it will. Then its server has it.
 #[derive(Clone, Default, Debug)]
@@ -35,7 +36,8 @@ impl Begun {
 /// The outgoing connections of one world: one per address, each shared by any number of calls.
 ///
 /// Each connection has a task that reads. A call on a quiet connection sends its request itself. Under load, requests
-/// are queued and the connection's writer task sends them in batches. Dropping the last clone closes all connections.
+/// are queued and the connection's writer task sends them in batches. A large payload leaves as the server grants it, and the
+/// requests of other calls may be there before it. Dropping the last clone closes all connections.
 #[derive(Clone)]
 pub struct Peers(Rc<Inner>);
 
@@ -88,7 +90,8 @@ impl Peers {
     /// breaks the connection, so all other calls on it fail too.
     ///
     /// # Cancel
-    /// The answer of a dropped call is ignored. A call that is dropped while it sends breaks the connection.
+    /// The answer of a dropped call is ignored. A large request of which a part has not left never begins. A call that is
+    /// dropped while it sends breaks the connection.
     pub async fn call_within<R: Request>(
         &self,
         us: u64,
@@ -118,14 +121,19 @@ impl Peers {
         let (is_traced, credit_us) = (traced.is_some(), Cell::new(0));
         let asking = async {
             link.settled.wait().await;
-            let (send_queue, cluster) = link.send_queue()?;
-            let (ticket, credit) = Ticket::new(&link, &self.0.incoming, request.reply_bytes(), begun);
+            let open = link.open()?;
+            // The announcement of a large request has no credit for its answer.
+            let is_large = open.requests.is_large(payload.len());
+            let expected = if is_large { None } else { Some(request.reply_bytes()) };
+            let (ticket, credit) = Ticket::new(&link, &open, &self.0.incoming, expected, begun);
             let record = wire::to_bytes(request);
             let kind = if is_traced { Flags::REQUEST.with(Flags::TRACED) } else { Flags::REQUEST };
             let flags = covered::flags(request, kind);
-            let mut frame = Frame::new(R::KIND, ticket.id, cluster, epoch, flags, record, payload);
+            let mut frame = Frame::new(R::KIND, ticket.id, open.cluster, epoch, flags, record, payload);
             frame.header.bulk = credit;
-            send_queue.send(frame).await;
+            if let Some(frame) = open.requests.admit(frame) {
+                open.send_queue.send(frame).await;
+            }
             let answer = ticket.answer().await;
             credit_us.set(ticket.credit_us());
             answer
@@ -174,7 +182,7 @@ impl Peers {
         if let Some(link) = self.0.links.borrow().get(address) {
             return link.clone();
         }
-        let link = Rc::new(Link::new(address));
+        let link = Rc::new(Link::new(address, self.0.incoming.sender()));
         self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
         // In its own task, so that a caller that gives up does not end the connection attempt for the others.
         self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
@@ -212,6 +220,8 @@ struct Link {
     pending: RefCell<BTreeMap<u64, Pending>>,
     /// Answers need no credit: no switch is on the way, or there is no window.
     is_free: Cell<bool>,
+    /// Its server, to the receive window.
+    sender: pace::Sender,
     /// Packets that the other side has lost, as it has said last.
     lost: Cell<u32>,
 }
@@ -220,8 +230,15 @@ struct Link {
 enum Stage {
     #[default]
     Opening,
-    Open(Rc<SendQueue>, ClusterId),
+    Open(Rc<Open>),
     Closed(CallError),
+}
+
+/// What an open connection has for its calls.
+struct Open {
+    send_queue: Rc<SendQueue>,
+    requests: Requests,
+    cluster: ClusterId,
 }
 
 /// A call that waits for its answer.
@@ -245,7 +262,7 @@ impl Pending {
 }
 
 impl Link {
-    fn new(address: &str) -> Link {
+    fn new(address: &str, sender: pace::Sender) -> Link {
         Link {
             address: address.into(),
             stage: RefCell::default(),
@@ -253,14 +270,15 @@ impl Link {
             requests: Cell::new(0),
             pending: RefCell::default(),
             is_free: Cell::new(false),
+            sender,
             lost: Cell::new(0),
         }
     }
 
-    fn send_queue(&self) -> Result<(Rc<SendQueue>, ClusterId), CallError> {
+    fn open(&self) -> Result<Rc<Open>, CallError> {
         match &*self.stage.borrow() {
             Stage::Opening => Err(CallError::Unreachable),
-            Stage::Open(send_queue, cluster) => Ok((send_queue.clone(), *cluster)),
+            Stage::Open(open) => Ok(open.clone()),
             Stage::Closed(error) => Err(*error),
         }
     }
@@ -273,40 +291,45 @@ impl Link {
         }
         let old = std::mem::replace(&mut *stage, Stage::Closed(error));
         drop(stage);
-        if let Stage::Open(send_queue, _) = old {
-            send_queue.close();
+        if let Stage::Open(open) = old {
+            open.send_queue.close();
         }
         self.settled.set();
         self.pending.borrow_mut().values_mut().for_each(|pending| pending.put(Err(error)));
     }
 }
 
-/// A waiting call's entry in `pending`; removed when dropped.
+/// A waiting call's entry in `pending`, and what waits of a large request; removed when dropped.
 struct Ticket<'a> {
     link: &'a Link,
+    open: &'a Open,
     id: u64,
+    is_large: bool,
 }
 
 impl<'a> Ticket<'a> {
-    /// Also returns how many bytes of the answer, which has up to `expected`, may be sent without an announcement.
+    /// Also returns how many bytes of the answer, which has up to `expected`, may be sent without an announcement: none if a
+    /// large request expects it.
     fn new(
         link: &'a Link,
+        open: &'a Open,
         incoming: &Rc<Incoming>,
-        expected: usize,
+        expected: Option<usize>,
         begun: Option<&Begun>,
     ) -> (Ticket<'a>, u32) {
         let id = link.requests.get() + 1;
         link.requests.set(id);
         let mut pending = Pending { begun: begun.cloned(), ..Pending::default() };
-        let credit = if link.is_free.get() {
+        let is_large = expected.is_none();
+        let credit = if link.is_free.get() && !is_large {
             u32::MAX
         } else {
-            let (arriving, credit) = Arriving::new(incoming, expected);
+            let (arriving, credit) = Arriving::new(incoming, link.sender, expected.unwrap_or(0));
             pending.arriving = Some(Rc::new(arriving));
             u32::try_from(credit).unwrap_or(u32::MAX)
         };
         link.pending.borrow_mut().insert(id, pending);
-        (Ticket { link, id }, credit)
+        (Ticket { link, open, id, is_large }, credit)
     }
 
     /// How long the answer waited for credit, in microseconds.
@@ -339,6 +362,9 @@ impl Drop for Ticket<'_> {
         // Its credit goes back outside of the borrow.
         let gone = self.link.pending.borrow_mut().remove(&self.id);
         drop(gone);
+        if self.is_large {
+            self.open.requests.give_up(self.id, &self.open.send_queue);
+        }
     }
 }
 
@@ -397,17 +423,19 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
         Ok(opened)
     });
     let error = match opened {
-        Ok(Opened { sender, receiver, cluster, .. }) => {
+        Ok(Opened { sender, receiver, cluster, losses, bulk, .. }) => {
             let send_queue = Rc::new(SendQueue::new(sender));
+            let requests = Requests::new(world.clone(), losses, bulk);
+            let opened = Rc::new(Open { send_queue: send_queue.clone(), requests, cluster });
             // The connection was dropped while it was being made.
             if link.settled.is_set() {
                 return;
             }
-            *link.stage.borrow_mut() = Stage::Open(send_queue.clone(), cluster);
+            *link.stage.borrow_mut() = Stage::Open(opened.clone());
             link.settled.set();
             let writer = send_queue.clone();
             world.spawn("requests out", async move { writer.write(|| {}).await });
-            send_queue.broken().or(read(receiver, &link, &send_queue, cluster)).await;
+            send_queue.broken().or(read(receiver, &link, &opened)).await;
             CallError::Unreachable
         }
         Err(error) => error,
@@ -423,8 +451,11 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
 struct Opened {
     sender: Sender,
     receiver: Receiver,
+    losses: Losses,
     cluster: ClusterId,
     is_local: bool,
+    /// Bytes of a request's payload that need no credit.
+    bulk: usize,
 }
 
 async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
@@ -432,18 +463,24 @@ async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Op
         tracing::debug!(address, %error, "cannot connect");
         CallError::Unreachable
     })?;
-    let is_local = conn.is_local();
+    let (losses, is_local) = (conn.losses(), conn.is_local());
     let (mut sender, mut receiver) = conn.split();
-    let cluster = initiate(world, identity, &mut sender, &mut receiver).await?;
-    Ok(Opened { sender, receiver, cluster, is_local })
+    let (cluster, bulk) = initiate(world, identity, &mut sender, &mut receiver).await?;
+    Ok(Opened { sender, receiver, losses, cluster, is_local, bulk })
 }
 
-/// Delivers answers to the waiting calls until the connection ends or an invalid frame arrives.
-async fn read(mut receiver: Receiver, link: &Link, send_queue: &Rc<SendQueue>, cluster: ClusterId) {
+/// Delivers answers to the waiting calls, and sends what the server grants, until the connection ends or an invalid frame
+/// arrives. It never waits for anything else, so a server need not wait for what it has granted.
+async fn read(mut receiver: Receiver, link: &Link, open: &Open) {
     loop {
         match receiver.recv().await {
-            Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == cluster => {
-                if let Err(error) = deliver(frame, link, send_queue) {
+            Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == open.cluster => {
+                let taken = if frame.header.kind == Grant::KIND {
+                    open.requests.granted(&frame, &open.send_queue).map_err(BadPiece::Record)
+                } else {
+                    deliver(frame, link, &open.send_queue)
+                };
+                if let Err(error) = taken {
                     return tracing::warn!(
                         server = &*link.address,
                         "the connection is closed, because the server breaks the protocol: {error}"

@@ -1,73 +1,56 @@
 //! The server's side: answers requests.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll};
 
-use types::limits::NET_PROBE_MAX;
-use types::messages::session::{Grant, NetProbe, NetProbed, Role};
+use types::limits::{CALL_TIMEOUT_US, NET_PROBE_MAX};
+use types::messages::session::{Grant, NetProbe, NetProbed, Piece, Role};
 use types::messages::{Refused, task_name};
 use types::wire::{self, Flags, Record};
 use types::{Buf, BufMut, Epoch, Refusal};
 
+use super::announced::Announced;
 use super::handshake::{HANDSHAKE_US, respond};
-use super::latch::{Latch, wake};
+use super::incoming::{BadPiece, Incoming};
+use super::latch::Latch;
 use super::outgoing::Outgoing;
+use super::room::{Bounds, Payloads, Place, Room};
 use super::send_queue::SendQueue;
 use super::{Answer, Call, Handler, Identity, LocalBoxFuture};
 use crate::{Conn, Frame, Listener, Receiver, World};
 
-/// Most requests of one connection that are in progress, or whose answers are not yet sent. Then the server reads no
-/// further one.
+/// Most requests of one connection that are announced or in progress, or whose answers are not yet sent. Then the server reads
+/// no further one.
 const IN_FLIGHT_MAX: usize = 256;
-/// Most bytes of payloads in progress from all clients together; beyond it, a client's next request waits. The number
-/// of clients is not bounded. Payloads from servers do not count: clients' requests wait for them, and each server
-/// bounds what it accepts from clients. A connection may always have one request in progress.
-const PAYLOADS_MAX: usize = 32 << 20;
 /// Most bytes of unsent answers of one connection. Then none of its requests is begun until it has read some answers.
 const ANSWERS_MAX: usize = 16 << 20;
 /// Pause after a failed accept, in microseconds. A scarce resource, such as file descriptors, needs time to become
 /// free.
 const ACCEPT_PAUSE_US: u64 = 10_000;
 
-/// What the connections of one thread may have in progress.
-#[derive(Clone, Copy)]
-pub(super) struct Bounds {
-    /// See [`PAYLOADS_MAX`].
-    payloads: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { payloads: PAYLOADS_MAX }
-    }
-}
-
-impl Bounds {
-    /// Those of one of `threads` threads.
-    pub(super) fn of_one_in(threads: usize) -> Bounds {
-        Bounds { payloads: PAYLOADS_MAX / threads }
-    }
-}
-
 struct Server {
     world: World,
     identity: Identity,
     handler: Handler,
-    bounds: Bounds,
-    /// Bytes of clients' payloads in progress.
-    payloads: Cell<usize>,
+    /// Room for clients' payloads.
+    payloads: Rc<Payloads>,
     /// Bytes of answers that wait for credit.
     answers: Rc<Cell<usize>>,
-    /// Readers that wait until `payloads` becomes smaller.
-    crowded: RefCell<Vec<Waker>>,
+    /// Large requests on their way. Their window is that of the process: what its own callers wait for comes through it, too.
+    incoming: Rc<Incoming>,
     /// Set when [`serve`] is dropped.
     stopped: Latch,
 }
 
 /// Accepts connections for ever and passes every call to `handler`. It gets the requests of one connection in the
 /// order of arrival, and is polled once for each before the next one is read.
+///
+/// A request that was announced (`announced.rs`) arrives with its last piece. So one that was sent later may be before it, and
+/// two that were announced may change places. A caller that needs an order waits for the answer to the first request; it must
+/// do so anyway, because a request whose connection breaks goes on here while its repetition comes over the next connection.
 ///
 /// A caller whose handshake fails is rejected. If a connection ends, its requests go on. Dropping this future drops
 /// all connections and all requests.
@@ -87,10 +70,9 @@ pub(super) async fn serve_within(
         world: world.clone(),
         identity,
         handler,
-        bounds,
-        payloads: Cell::new(0),
+        payloads: Rc::new(Payloads::new(bounds)),
         answers: Rc::default(),
-        crowded: RefCell::default(),
+        incoming: Rc::new(Incoming::new(world.clone(), world.receive_port())),
         stopped: Latch::default(),
     };
     let stop = Stop(Rc::new(server));
@@ -116,14 +98,14 @@ impl Drop for Stop {
 /// A connection after the handshake.
 struct Session {
     server: Rc<Server>,
-    send_queue: SendQueue,
+    send_queue: Rc<SendQueue>,
     outgoing: Outgoing,
+    room: Rc<Room>,
+    announced: Rc<Announced>,
+    /// Larger payloads of requests are announced.
+    bulk: usize,
     role: Role,
     peer: String,
-    /// Requests that continue in their own tasks.
-    in_progress: Cell<usize>,
-    /// The reader, while it waits for room.
-    reader: Cell<Option<Waker>>,
 }
 
 /// What an answer needs of its request.
@@ -138,14 +120,17 @@ struct Asked {
 impl Asked {
     fn by(frame: &Frame) -> Asked {
         let header = &frame.header;
-        Asked { request: header.request, epoch: header.epoch, credit: header.bulk }
+        let credit = if header.flags.is_announced() { 0 } else { header.bulk };
+        Asked { request: header.request, epoch: header.epoch, credit }
     }
 }
 
 async fn attend(server: Rc<Server>, conn: Conn) {
     let (peer, losses) = (conn.peer(), conn.losses());
+    let is_free = conn.is_local() || server.incoming.is_off();
+    let bulk = if is_free { usize::MAX } else { server.world.bulk_min() };
     let (mut sender, mut receiver) = conn.split();
-    let hearing = respond(&server.world, &server.identity, &mut sender, &mut receiver);
+    let hearing = respond(&server.world, &server.identity, bulk, &mut sender, &mut receiver);
     let role = match server.stopped.or(server.world.timeout(HANDSHAKE_US, hearing)).await {
         Some(Some(Ok(role))) => role,
         Some(Some(Err(reason))) => return tracing::debug!(peer, %reason, "turned away"),
@@ -154,25 +139,22 @@ async fn attend(server: Rc<Server>, conn: Conn) {
     };
     let world = server.world.clone();
     let outgoing = Outgoing::new(world.clone(), losses, server.answers.clone());
-    let session = Rc::new(Session {
-        server,
-        outgoing,
-        send_queue: SendQueue::new(sender),
-        role,
-        peer,
-        in_progress: Cell::new(0),
-        reader: Cell::default(),
-    });
+    let send_queue = Rc::new(SendQueue::new(sender));
+    let room = Rc::new(Room::new(server.payloads.clone(), role == Role::Client));
+    let announced = Rc::new(Announced::new(server.incoming.clone(), send_queue.clone(), room.clone()));
+    let session = Rc::new(Session { server, send_queue, outgoing, room, announced, bulk, role, peer });
     let writer = session.clone();
-    world.spawn("answers", async move { writer.send_queue.write(|| wake(&writer.reader)).await });
+    world.spawn("answers", async move { writer.send_queue.write(|| writer.room.wake_reader()).await });
     session.server.stopped.or(session.send_queue.broken().or(session.read(receiver))).await;
     session.send_queue.close();
+    // Requests in progress may have the session for long.
+    session.announced.end();
 }
 
 impl Session {
     async fn read(self: &Rc<Session>, mut receiver: Receiver) {
         loop {
-            let frame = match receiver.recv().await {
+            let frame = match self.receive(&mut receiver).await {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
                 Err(error) => return tracing::debug!(peer = self.peer, %error, "cannot receive"),
@@ -183,59 +165,107 @@ impl Session {
                     "a frame of another cluster, or an answer where a request is expected"
                 );
             }
-            if frame.header.kind == Grant::KIND {
-                self.room_to_send().await;
-                match self.outgoing.granted(&frame) {
-                    Ok(Some(piece)) => self.send_queue.queue(piece),
-                    Ok(None) => {}
-                    Err(error) => return tracing::debug!(peer = self.peer, %error, "not a grant"),
-                }
-                continue;
+            if let Err(error) = self.take(frame).await {
+                return tracing::warn!(
+                    peer = self.peer,
+                    "the connection is closed, because the caller breaks the protocol: {error}"
+                );
             }
-            self.room(frame.payload.len()).await;
-            if frame.header.kind == NetProbe::KIND {
-                self.send_queue.queue(self.frame(Asked::by(&frame), self.probed(&frame)));
-                continue;
-            }
-            self.begin(frame).await;
         }
     }
 
+    /// The next frame. While announced requests have room that others wait for, a caller that sends nothing for as long as a
+    /// call may take counts as gone: its calls are.
+    async fn receive(&self, receiver: &mut Receiver) -> io::Result<Option<Frame>> {
+        if self.announced.is_empty() {
+            return receiver.recv().await;
+        }
+        let received = self.server.world.timeout(CALL_TIMEOUT_US, receiver.recv()).await;
+        received.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Takes a frame of the caller.
+    async fn take(self: &Rc<Session>, frame: Frame) -> Result<(), BadPiece> {
+        match frame.header.kind {
+            Grant::KIND => self.granted(&frame).await,
+            // It has room since its announcement.
+            Piece::KIND => match self.announced.piece(frame)? {
+                Some((request, place)) => {
+                    self.begin(request, Some(place)).await;
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+            _ if frame.header.flags.is_announced() => {
+                self.room(0).await;
+                self.announced.announce(frame)
+            }
+            _ if frame.payload.len() > self.bulk => Err(BadPiece::Unannounced(frame.payload.len())),
+            kind => {
+                self.room(frame.payload.len()).await;
+                if kind == NetProbe::KIND {
+                    self.send_queue.queue(self.frame(Asked::by(&frame), self.probed(&frame)));
+                } else {
+                    self.begin(frame, None).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what a grant allows, or forgets the call that is given up.
+    async fn granted(&self, frame: &Frame) -> Result<(), BadPiece> {
+        let Grant { bytes } = wire::from_bytes(&frame.record)?;
+        if bytes == 0 && self.announced.give_up(frame.header.request) {
+            return Ok(());
+        }
+        self.room_to_send().await;
+        self.outgoing.granted(frame)?.into_iter().for_each(|piece| self.send_queue.queue(piece));
+        Ok(())
+    }
+
     /// Waits until another request, with `bytes` of payload, may be in progress.
+    ///
+    /// It waits for requests that are begun, because fewer than [`IN_FLIGHT_MAX`] can be announced, and for the caller, who
+    /// takes answers. For payloads it does not wait while pieces may come: they may be what makes room. So on such a connection
+    /// small payloads may exceed the bound, by [`IN_FLIGHT_MAX`] times those that need no announcement.
     async fn room(&self, bytes: usize) {
-        poll_fn(|cx| {
-            let many = self.in_progress.get() + self.send_queue.unsent() >= IN_FLIGHT_MAX
+        self.until(|cx| {
+            let many = self.room.requests() + self.send_queue.unsent() >= IN_FLIGHT_MAX
                 || self.send_queue.unsent_bytes() >= ANSWERS_MAX;
-            let much = self.bytes_of(bytes) > 0
-                && self.in_progress.get() > 0
-                && self.server.payloads.get() + bytes > self.server.bounds.payloads;
-            if !many && !much {
-                return Poll::Ready(());
+            let much = self.room.requests() > 0 && !self.room.fits(bytes) && !self.announced.is_arriving();
+            if many || much {
+                self.room.wait(cx.waker(), much);
             }
-            if much {
-                self.server.crowded.borrow_mut().push(cx.waker().clone());
-            }
-            self.reader.set(Some(cx.waker().clone()));
-            Poll::Pending
+            !many && !much
         })
         .await;
     }
 
     /// Waits until another piece may wait to be sent. The caller makes this room by reading.
     async fn room_to_send(&self) {
-        poll_fn(|cx| {
-            if self.send_queue.unsent() < IN_FLIGHT_MAX && self.send_queue.unsent_bytes() < ANSWERS_MAX {
-                return Poll::Ready(());
+        self.until(|cx| {
+            let has_room =
+                self.send_queue.unsent() < IN_FLIGHT_MAX && self.send_queue.unsent_bytes() < ANSWERS_MAX;
+            if !has_room {
+                self.room.wait(cx.waker(), false);
             }
-            self.reader.set(Some(cx.waker().clone()));
-            Poll::Pending
+            has_room
         })
         .await;
     }
 
-    /// Bytes of a payload that count against [`PAYLOADS_MAX`].
-    fn bytes_of(&self, payload: usize) -> usize {
-        if self.role == Role::Client { payload } else { 0 }
+    /// Reads nothing until it may go on. Meanwhile nobody takes what the caller was granted; others get its credit.
+    async fn until(&self, mut may_go_on: impl FnMut(&mut Context<'_>) -> bool) {
+        poll_fn(|cx| {
+            if may_go_on(cx) {
+                return Poll::Ready(());
+            }
+            self.announced.stop();
+            Poll::Pending
+        })
+        .await;
+        self.announced.go_on();
     }
 
     /// The answer to a probe of the network, of which no handler hears.
@@ -248,11 +278,12 @@ impl Session {
         Ok(Answer::new(&NetProbed { resent: self.outgoing.resent() }, zeros))
     }
 
-    /// Polls the request once here, to keep the order. If it is not finished then, it continues in its own task.
-    async fn begin(self: &Rc<Session>, frame: Frame) {
+    /// Polls the request once here, to keep the order. If it is not finished then, it continues in its own task. One that was
+    /// announced has its place already.
+    async fn begin(self: &Rc<Session>, frame: Frame, place: Option<Place>) {
         let asked = Asked::by(&frame);
         let (name, world) = (task_name(frame.header.kind), &self.server.world);
-        let bytes = self.bytes_of(frame.payload.len());
+        let bytes = frame.payload.len();
         let mut answering = (self.server.handler)(Call {
             kind: frame.header.kind,
             epoch: asked.epoch,
@@ -267,9 +298,12 @@ impl Session {
             // Leave it to the writer task: answers to requests that have already arrived are sent together.
             Poll::Ready(answer) => self.send_queue.queue(self.frame(asked, answer)),
             Poll::Pending => {
-                self.in_progress.set(self.in_progress.get() + 1);
-                self.server.payloads.set(self.server.payloads.get() + bytes);
-                world.spawn(name, self.clone().finish(asked, bytes, answering));
+                let place = place.unwrap_or_else(|| {
+                    let place = Place::new(&self.room);
+                    place.take(bytes);
+                    place
+                });
+                world.spawn(name, self.clone().finish(asked, place, answering));
             }
         }
     }
@@ -277,7 +311,7 @@ impl Session {
     async fn finish(
         self: Rc<Session>,
         asked: Asked,
-        bytes: usize,
+        place: Place,
         answering: LocalBoxFuture<'static, Result<Answer, Refusal>>,
     ) {
         let finishing = async {
@@ -285,12 +319,7 @@ impl Session {
             self.send_queue.send(self.frame(asked, answer)).await;
         };
         self.server.stopped.or(finishing).await;
-        self.in_progress.set(self.in_progress.get() - 1);
-        self.server.payloads.set(self.server.payloads.get() - bytes);
-        if bytes > 0 {
-            self.server.crowded.take().into_iter().for_each(Waker::wake);
-        }
-        wake(&self.reader);
+        drop(place);
     }
 
     /// The answer, or its announcement.

@@ -1,6 +1,7 @@
 //! A call is answered, refused, or its outcome is unknown, and no stranger gets further: servers die, networks break,
 //! and clients send wrong keys and garbage, in the simulated world and over real sockets.
 
+mod announced;
 mod credit;
 
 use std::cell::Cell;

@@ -25,7 +25,8 @@ use types::Refusal;
 use types::messages::task_name;
 
 use super::latch::{Latch, wake};
-use super::server::{Bounds, serve_within};
+use super::room::Bounds;
+use super::server::serve_within;
 use super::{Answer, Call, Handler, Identity, LocalBoxFuture, serve};
 use crate::{ListenSocket, Listener, World, trace};
 

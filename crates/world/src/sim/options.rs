@@ -31,7 +31,7 @@ pub struct SimOptions {
     pub window_bytes: usize,
     /// How many bytes may be on their way to a node at once.
     pub receive_window: WindowSetting,
-    /// Answers of up to so many bytes need no credit.
+    /// Payloads of up to so many bytes need no credit.
     pub bulk_min: usize,
     /// Time of a read from a disk.
     pub read_us: Range<u64>,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use super::disk::Disks;
@@ -13,6 +14,7 @@ use super::faults::{Counts, Fault};
 use super::net::Net;
 use super::options::SimOptions;
 use super::prng::Prng;
+use crate::rpc::ReceivePort;
 
 pub(super) struct State {
     pub(super) seed: u64,
@@ -49,6 +51,8 @@ pub(super) struct Node {
     pub(super) drift_ppm: i64,
     /// Its clock at the start.
     pub(super) offset_us: u64,
+    /// The receive window, and the life that has it.
+    receive_port: Option<(u32, Arc<ReceivePort>)>,
 }
 
 /// A kind of event in the trace.
@@ -68,6 +72,20 @@ impl Nodes {
 
     pub(super) fn at(&self, node: u32) -> &Node {
         &self.list[node as usize]
+    }
+
+    /// The receive window of a life of a node.
+    pub(super) fn receive_port(
+        &mut self,
+        node: u32,
+        life: u32,
+        new: impl FnOnce() -> Arc<ReceivePort>,
+    ) -> Arc<ReceivePort> {
+        let place = &mut self.list[node as usize].receive_port;
+        match place {
+            Some((of, port)) if *of == life => port.clone(),
+            _ => place.insert((life, new())).1.clone(),
+        }
     }
 }
 
@@ -110,7 +128,18 @@ impl State {
         let name = name.to_owned();
         nodes.by_name.insert(name.clone(), index);
         let (life, alive, kill_at, powered_off) = (0, true, None, false);
-        nodes.list.push(Node { name, life, alive, kill_at, powered_off, prng, drift_ppm, offset_us });
+        let receive_port = None;
+        nodes.list.push(Node {
+            name,
+            life,
+            alive,
+            kill_at,
+            powered_off,
+            prng,
+            drift_ppm,
+            offset_us,
+            receive_port,
+        });
         (index, 0)
     }
 

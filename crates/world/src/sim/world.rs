@@ -115,8 +115,10 @@ impl World {
         .await;
     }
 
+    /// The receive window of this life, which all that runs in it shares.
     pub(crate) fn receive_port(&self) -> Arc<ReceivePort> {
-        Arc::new(ReceivePort::new(self.state.options.receive_window, self.bulk_min()))
+        let new = || Arc::new(ReceivePort::new(self.state.options.receive_window, self.bulk_min()));
+        self.state.nodes.borrow_mut().receive_port(self.node, self.life, new)
     }
 
     pub(crate) fn bulk_min(&self) -> usize {

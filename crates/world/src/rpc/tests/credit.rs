@@ -236,7 +236,10 @@ fn a_server_that_sends_what_was_not_granted_is_cut_off() {
             server.spawn("test", async move {
                 let (mut sender, mut receiver) = listener.accept().await.unwrap().split();
                 let identity = identity(Role::Brick);
-                respond(&hostile, &identity, &mut sender, &mut receiver).await.map_err(drop).unwrap();
+                respond(&hostile, &identity, pace::BULK_MIN, &mut sender, &mut receiver)
+                    .await
+                    .map_err(drop)
+                    .unwrap();
                 let asked = receiver.recv().await.unwrap().unwrap();
                 let flags = Flags::REPLY.with(Flags::ANNOUNCED);
                 let record = wire::to_bytes(&Told(1));

@@ -1,0 +1,187 @@
+//! Large requests of one connection at its server, from their announcements until they are whole.
+//!
+//! ```text
+//!  announced ──▶ has a place; waits for room ──▶ has room: wants credit ──▶ pieces come ──▶ whole: the handler has it
+//!                (payloads of clients only)       (of the receive window)
+//! ```
+//!
+//! # Invariants
+//! - Only a request with room for all of its payload is granted anything, so grants bound memory.
+//! - Nothing here stops the reader of the connection: pieces come behind other frames, and room would never become free if it
+//!   had to be free before pieces are read. What stops the reader (`server.rs`) ends without further frames: requests that are
+//!   answered, answers that the caller takes. While it is stopped, these requests hold no credit.
+//! - A place and room are free again at the latest when the connection ends. A caller that announces and then sends nothing
+//!   for as long as a call may take is disconnected.
+//!
+//! With threads for connections (`threads.rs`) each thread has bounds of its own and a share of the window. Nothing changes: the
+//! handler's thread answers without any of them, so what is begun ends whether a reader is stopped or not.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pace::Sender;
+use types::code_probe::{CodeProbe, hit};
+use types::messages::session::Piece;
+use types::wire;
+
+use super::incoming::{Arriving, BadPiece, Incoming, announced_bytes};
+use super::outgoing::ANNOUNCED_MAX;
+use super::room::{Place, Room};
+use super::send_queue::SendQueue;
+use crate::Frame;
+
+/// The announced requests of one connection.
+pub(super) struct Announced {
+    incoming: Rc<Incoming>,
+    send_queue: Rc<SendQueue>,
+    room: Rc<Room>,
+    /// The caller, to the receive window.
+    sender: Sender,
+    requests: RefCell<BTreeMap<u64, Coming>>,
+    /// Nobody reads the connection.
+    is_stopped: Cell<bool>,
+    /// Packets that the caller has lost, as it has said last.
+    lost: Cell<u32>,
+}
+
+struct Coming {
+    place: Place,
+    state: State,
+}
+
+enum State {
+    /// The announcement: there is no room for the payload.
+    Waiting(Frame),
+    Arriving(Rc<Arriving>),
+}
+
+impl Announced {
+    /// Nothing is announced.
+    pub(super) fn new(incoming: Rc<Incoming>, send_queue: Rc<SendQueue>, room: Rc<Room>) -> Announced {
+        let (requests, is_stopped, lost) = (RefCell::default(), Cell::default(), Cell::default());
+        let sender = incoming.sender();
+        Announced { incoming, send_queue, room, sender, requests, is_stopped, lost }
+    }
+
+    /// Whether nothing is announced that is not whole.
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.borrow().is_empty()
+    }
+
+    /// Whether pieces may come.
+    pub(super) fn is_arriving(&self) -> bool {
+        self.requests.borrow().values().any(|coming| matches!(coming.state, State::Arriving(_)))
+    }
+
+    /// Takes an announcement.
+    pub(super) fn announce(self: &Rc<Announced>, announcement: Frame) -> Result<(), BadPiece> {
+        let (bytes, request) = (announced_bytes(&announcement)?, announcement.header.request);
+        let many = self.requests.borrow().len() >= ANNOUNCED_MAX;
+        if many || self.requests.borrow().contains_key(&request) {
+            return Err(if many { BadPiece::Many(ANNOUNCED_MAX) } else { BadPiece::Announcement(bytes) });
+        }
+        // A connection may always have one request in progress.
+        let has_room = self.room.requests() == 0 || self.room.fits(bytes);
+        let place = Place::new(&self.room);
+        let coming = Coming { place, state: State::Waiting(announcement) };
+        self.requests.borrow_mut().insert(request, coming);
+        if has_room {
+            self.admit(request);
+        } else {
+            hit(CodeProbe::RequestWaited);
+            self.room.all().wait(self, request);
+        }
+        Ok(())
+    }
+
+    /// The bytes for which a request waits to have room.
+    pub(super) fn wanted(&self, request: u64) -> Option<usize> {
+        match &self.requests.borrow().get(&request)?.state {
+            State::Waiting(announcement) => Some(announcement.header.bulk as usize),
+            State::Arriving(_) => None,
+        }
+    }
+
+    /// A request has room: it wants credit from now on.
+    pub(super) fn admit(&self, request: u64) {
+        let mut requests = self.requests.borrow_mut();
+        let Some(coming) = requests.get_mut(&request) else { return };
+        let State::Waiting(announcement) = &coming.state else { return };
+        coming.place.take(announcement.header.bulk as usize);
+        let arriving =
+            Arriving::of_request(&self.incoming, self.sender, announcement.clone(), &self.send_queue);
+        if self.is_stopped.get() {
+            arriving.pause();
+        }
+        coming.state = State::Arriving(Rc::new(arriving));
+        drop(requests);
+        self.incoming.pump();
+        // If it waits for room, it may go on: pieces may come.
+        self.room.wake_reader();
+    }
+
+    /// Takes a piece. Returns its request, with its place, if nothing is missing.
+    pub(super) fn piece(&self, piece: Frame) -> Result<Option<(Frame, Place)>, BadPiece> {
+        let Piece { lost } = wire::from_bytes(&piece.record)?;
+        let request = piece.header.request;
+        let arriving = match self.requests.borrow().get(&request) {
+            Some(Coming { state: State::Arriving(arriving), .. }) => arriving.clone(),
+            _ => return Err(BadPiece::Stray),
+        };
+        arriving.lost(lost.saturating_sub(self.lost.replace(lost)));
+        let Some(whole) = arriving.take(piece, &self.send_queue)? else { return Ok(None) };
+        let gone = self.requests.borrow_mut().remove(&request);
+        Ok(gone.map(|coming| (whole, coming.place)))
+    }
+
+    /// The caller has given up a call. Returns whether pieces of it were missing: then the request is gone.
+    pub(super) fn give_up(&self, request: u64) -> bool {
+        let gone = self.requests.borrow_mut().remove(&request);
+        let was_waiting = matches!(&gone, Some(Coming { state: State::Waiting(_), .. }));
+        let was_there = gone.is_some();
+        // Outside of the borrow: others may get its room, of the same connection, too.
+        drop(gone);
+        if was_waiting {
+            hit(CodeProbe::RequestUnwanted);
+            self.room.all().forget(self);
+        }
+        was_there
+    }
+
+    /// Nobody reads the connection from now on: what its caller may send holds none of the window.
+    pub(super) fn stop(&self) {
+        if self.is_stopped.replace(true) || !self.is_arriving() {
+            return;
+        }
+        hit(CodeProbe::ReaderStopped);
+        self.each(Arriving::pause);
+    }
+
+    /// The connection is read again.
+    pub(super) fn go_on(&self) {
+        if self.is_stopped.replace(false) {
+            self.each(Arriving::resume);
+        }
+    }
+
+    fn each(&self, change: impl Fn(&Arriving)) {
+        let mut any = false;
+        for coming in self.requests.borrow().values() {
+            if let State::Arriving(arriving) = &coming.state {
+                change(arriving);
+                any = true;
+            }
+        }
+        if any {
+            self.incoming.pump();
+        }
+    }
+
+    /// The connection has ended.
+    pub(super) fn end(&self) {
+        let gone = self.requests.take();
+        drop(gone);
+        self.room.all().forget(self);
+    }
+}

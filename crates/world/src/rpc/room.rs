@@ -1,0 +1,179 @@
+//! What the requests of a server's connections have of its bounds: a place in their connection, and room for their payloads.
+//! They have it from when they are begun, or announced, until they are answered.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::task::Waker;
+
+use super::announced::Announced;
+use super::latch::wake;
+
+/// Most bytes of payloads in progress from all clients together; beyond it, a client's next request waits. The number
+/// of clients is not bounded. Payloads from servers do not count: clients' requests wait for them, and each server
+/// bounds what it accepts from clients. A connection may always have one request in progress.
+const PAYLOADS_MAX: usize = 32 << 20;
+
+/// What the connections of one thread may have in progress.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// See [`PAYLOADS_MAX`].
+    payloads: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { payloads: PAYLOADS_MAX }
+    }
+}
+
+impl Bounds {
+    /// Those of one of `threads` threads.
+    pub(super) fn of_one_in(threads: usize) -> Bounds {
+        Bounds { payloads: PAYLOADS_MAX / threads }
+    }
+}
+
+/// The room for clients' payloads, which all connections of a thread share.
+pub(super) struct Payloads {
+    max: usize,
+    taken: Cell<usize>,
+    /// Readers that wait for room.
+    crowded: RefCell<Vec<Waker>>,
+    /// Announced requests that wait for room, the oldest first.
+    waiting: RefCell<VecDeque<(Weak<Announced>, u64)>>,
+}
+
+impl Payloads {
+    /// All of it is free.
+    pub(super) fn new(bounds: Bounds) -> Payloads {
+        let (taken, crowded, waiting) = (Cell::default(), RefCell::default(), RefCell::default());
+        Payloads { max: bounds.payloads, taken, crowded, waiting }
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.taken.get() + bytes <= self.max
+    }
+
+    fn free(&self, bytes: usize) {
+        self.taken.set(self.taken.get() - bytes);
+        self.wake_and_admit();
+    }
+
+    /// There may be room: announced requests have it first, then readers, as their tasks have their turns.
+    fn wake_and_admit(&self) {
+        self.crowded.take().into_iter().for_each(Waker::wake);
+        self.admit();
+    }
+
+    /// An announced request waits for room from now on.
+    pub(super) fn wait(&self, announced: &Rc<Announced>, request: u64) {
+        self.waiting.borrow_mut().push_back((Rc::downgrade(announced), request));
+    }
+
+    /// The requests of a connection that were waiting wait no longer, unless it has them still.
+    pub(super) fn forget(&self, announced: &Announced) {
+        let is_gone = |(of, request): &(Weak<Announced>, u64)| {
+            std::ptr::eq(of.as_ptr(), announced) && announced.wanted(*request).is_none()
+        };
+        self.waiting.borrow_mut().retain(|waiting| !is_gone(waiting));
+        self.wake_and_admit();
+    }
+
+    /// Gives room to those who have waited longest.
+    fn admit(&self) {
+        loop {
+            let first = self.waiting.borrow().front().cloned();
+            let Some((announced, request)) = first else { return };
+            let wanted = announced.upgrade().and_then(|of| Some((of.wanted(request)?, of)));
+            if wanted.as_ref().is_some_and(|(bytes, _)| self.taken.get() > 0 && !self.fits(*bytes)) {
+                return;
+            }
+            self.waiting.borrow_mut().pop_front();
+            if let Some((_, announced)) = wanted {
+                announced.admit(request);
+            }
+        }
+    }
+}
+
+/// What the requests of one connection have.
+pub(super) struct Room {
+    all: Rc<Payloads>,
+    /// Whether its payloads count.
+    is_client: bool,
+    requests: Cell<usize>,
+    /// The reader of the connection, while it waits for room.
+    reader: Cell<Option<Waker>>,
+}
+
+impl Room {
+    /// That of a new connection.
+    pub(super) fn new(all: Rc<Payloads>, is_client: bool) -> Room {
+        Room { all, is_client, requests: Cell::new(0), reader: Cell::default() }
+    }
+
+    /// The room that all connections share.
+    pub(super) fn all(&self) -> &Payloads {
+        &self.all
+    }
+
+    /// Requests that are announced, or continue in their own tasks.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.get()
+    }
+
+    /// Whether there is room for a payload beside those that are there, and nobody has waited for it longer.
+    pub(super) fn fits(&self, payload: usize) -> bool {
+        self.counted(payload) == 0 || self.all.fits(payload) && self.all.waiting.borrow().is_empty()
+    }
+
+    /// Bytes of a payload that count.
+    fn counted(&self, payload: usize) -> usize {
+        if self.is_client { payload } else { 0 }
+    }
+
+    /// The reader waits until something changes; `for_payload`: also at other connections.
+    pub(super) fn wait(&self, reader: &Waker, for_payload: bool) {
+        if for_payload {
+            self.all.crowded.borrow_mut().push(reader.clone());
+        }
+        self.reader.set(Some(reader.clone()));
+    }
+
+    /// Something has changed.
+    pub(super) fn wake_reader(&self) {
+        wake(&self.reader);
+    }
+}
+
+/// A place of a request, and the room that its payload takes. Both are free when it is dropped.
+pub(super) struct Place {
+    room: Rc<Room>,
+    bytes: Cell<usize>,
+}
+
+impl Place {
+    /// A place without room for a payload.
+    pub(super) fn new(room: &Rc<Room>) -> Place {
+        room.requests.set(room.requests.get() + 1);
+        Place { room: room.clone(), bytes: Cell::new(0) }
+    }
+
+    /// Takes room for a payload.
+    pub(super) fn take(&self, payload: usize) {
+        let bytes = self.room.counted(payload);
+        self.bytes.set(self.bytes.get() + bytes);
+        self.room.all.taken.set(self.room.all.taken.get() + bytes);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.requests.set(self.room.requests.get() - 1);
+        if self.bytes.get() > 0 {
+            self.room.all.free(self.bytes.get());
+        }
+        self.room.wake_reader();
+    }
+}
