@@ -56,6 +56,8 @@ pub struct ClusterPlan {
     pub unit: u32,
     /// The code of the volumes, as `K+M`.
     pub code: String,
+    /// The bricks' receive window, as the option wants it.
+    pub receive_window: &'static str,
 }
 
 /// RAID-5 over a number of nodes, as `K+M`.
@@ -144,7 +146,7 @@ impl<'n> Cluster<'n> {
         }
         command.args(["--node", &number.to_string(), "--listen", &listen]);
         command.args(["--meta", &self.meta_address(), "--memory", &self.plan.brick_memory.to_string()]);
-        command.arg("--key-file").arg(self.key());
+        command.args(["--receive-window", self.plan.receive_window]).arg("--key-file").arg(self.key());
         let name = format!("brick{number}");
         let brick = node.start(&format!("shoal brick {number}"), &mut command, &self.log(&name))?;
         self.programs.insert(0, brick);

@@ -15,6 +15,8 @@ pub struct Stats {
     pub granted: u64,
     /// Bytes whose credit went with the request.
     pub carried: u64,
+    /// Bytes of large requests that needed no credit.
+    pub free: u64,
     /// Credit that expired, in bytes.
     pub expired: u64,
     /// Packets that senders have sent once more.
@@ -143,6 +145,18 @@ impl Port {
 
     pub(crate) fn arrived(&mut self, now_us: u64, bytes: usize, is_limited: bool) {
         self.window.arrived(now_us, bytes, is_limited);
+    }
+
+    /// `bytes` have come that needed no credit, although they are many.
+    pub fn arrived_without_credit(&mut self, now_us: u64, bytes: usize) {
+        self.stats.free += bytes as u64;
+        self.window.arrived(now_us, bytes, false);
+    }
+
+    /// Their sender had to send `packets` once more.
+    pub fn lost_without_credit(&mut self, now_us: u64, packets: u64) {
+        self.stats.lost += packets;
+        self.window.lost_without_credit(now_us, packets);
     }
 
     /// A sender had to send `packets` once more.

@@ -15,8 +15,16 @@ const DOUBLING_US: u64 = 20_000;
 const GROWTH_US: u64 = 100_000;
 /// Losses within this time after a cut belong to what was on its way before it.
 const CUT_US: u64 = 50_000;
+/// Once losses show that a window is needed, what was sent without credit may be lost for so long: as long as TCP may need to
+/// notice it.
+const LATE_US: u64 = 250_000;
+/// From this window on senders that ask for credit only delay themselves: no port that loses packets keeps so many bytes for one
+/// receiver.
+const WIDE: usize = 4 << 20;
 /// A loss of fewer than one packet in so many is borne: TCP repairs it at little cost.
 const BORNE: u64 = 1000;
+/// The same of what is sent without credit: so few are repeated even where nothing is lost, by machines that are busy.
+const BORNE_WITHOUT: u64 = 200;
 /// Packets over which losses are counted.
 const PERIOD: u64 = 8 * BORNE;
 /// Payload of a packet, in bytes, to count them.
@@ -70,6 +78,8 @@ pub struct Window {
     /// Until the first loss: the end of this doubling.
     most: usize,
     cuts: u64,
+    /// Packets were lost, with credit or without.
+    has_lost: bool,
     /// Bytes that arrived in this period, and packets that were lost in it.
     arrived: usize,
     lost: u64,
@@ -94,6 +104,7 @@ impl Window {
             grown_us: 0,
             most: START * 2,
             cuts: 0,
+            has_lost: false,
             arrived: 0,
             lost: 0,
         }
@@ -112,6 +123,15 @@ impl Window {
     /// How often it became smaller because packets were lost.
     pub fn cuts(&self) -> u64 {
         self.cuts
+    }
+
+    /// Whether those who can send without credit should ask for it: packets were lost, and the window is not wide.
+    pub fn is_needed(&self) -> bool {
+        match self.setting {
+            WindowSetting::Auto => self.has_lost && self.bytes < WIDE,
+            WindowSetting::Fixed(_) => true,
+            WindowSetting::Off => false,
+        }
     }
 
     /// `arrived` bytes have come. `is_limited`: others waited for room in the window.
@@ -147,14 +167,36 @@ impl Window {
         self.ceiling / 20 * 19
     }
 
+    /// A sender that had asked for no credit had to send `packets` once more. That says nothing of the window's size, only that
+    /// one is needed.
+    pub fn lost_without_credit(&mut self, now_us: u64, packets: u64) {
+        if self.setting != WindowSetting::Auto
+            || packets == 0
+            || self.is_borne(packets, BORNE_WITHOUT)
+            || self.is_needed()
+        {
+            return;
+        }
+        (self.arrived, self.lost) = (0, 0);
+        self.has_lost = true;
+        self.bytes = self.bytes.min(WIDE / 2);
+        self.most = self.bytes * 2;
+        self.cut_us = Some(now_us + LATE_US);
+        self.grown_us = now_us + LATE_US;
+    }
+
+    /// Counts lost packets, and says whether they are fewer than one in `one_in`.
+    fn is_borne(&mut self, packets: u64, one_in: u64) -> bool {
+        self.lost = self.lost.saturating_add(packets);
+        self.lost.saturating_mul(one_in) < PERIOD
+    }
+
     /// A sender had to send `packets` once more.
     pub fn lost(&mut self, now_us: u64, packets: u64) {
         if self.setting != WindowSetting::Auto || packets == 0 {
             return;
         }
-        self.lost = self.lost.saturating_add(packets);
-        let is_borne = self.lost.saturating_mul(BORNE) < PERIOD;
-        if is_borne || self.cut_us.is_some_and(|cut| now_us < cut + CUT_US) {
+        if self.is_borne(packets, BORNE) || self.cut_us.is_some_and(|cut| now_us < cut + CUT_US) {
             return;
         }
         (self.arrived, self.lost) = (0, 0);
@@ -172,6 +214,7 @@ impl Window {
         }
         self.bytes = self.bytes.max(WINDOW_MIN);
         self.is_new = false;
+        self.has_lost = true;
         self.cuts += 1;
         self.cut_us = Some(now_us);
         self.grown_us = now_us;
@@ -219,6 +262,35 @@ impl FromStr for WindowSetting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credit_is_needed_from_the_first_losses_until_the_window_is_wide() {
+        let mut window = Window::new(WindowSetting::Auto);
+        assert!(!window.is_needed());
+        window.arrived(5, 1 << 20, false);
+        window.lost_without_credit(5, 39);
+        assert!(!window.is_needed(), "39 packets of 8,000 are borne");
+        window.lost_without_credit(6, 1);
+        assert!(window.is_needed());
+        // What comes late of that does not make it small, and it does not grow without knowing anything.
+        window.lost(6 + LATE_US, 100);
+        assert_eq!((window.bytes(), window.cuts()), (START, 0));
+        let mut now = 7;
+        while now < LATE_US {
+            now += 300;
+            window.arrived(now, window.bytes(), true);
+        }
+        assert!(window.bytes() <= 2 * START, "{}", window.bytes());
+        while window.is_needed() {
+            now += 300;
+            assert!(now < 3 * LATE_US, "a network that loses nothing any more");
+            window.arrived(now, window.bytes(), true);
+        }
+        window.lost(now, 100);
+        assert!(window.is_needed() && window.cuts() == 1);
+        let of = |setting| Window::new(setting).is_needed();
+        assert_eq!((of(WindowSetting::Fixed(WINDOW_MAX)), of(WindowSetting::Off)), (true, false));
+    }
 
     #[test]
     fn it_doubles_until_packets_are_lost_and_stays_below_what_lost_them() {

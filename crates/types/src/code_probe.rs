@@ -101,6 +101,8 @@ branches! {
     /// A caller.
     AnswerUnwanted = "an answer was given up while pieces of it were missing",
     /// A server.
+    RequestWhole = "a large request came as a whole, because its server's window was wide",
+    /// A server.
     RequestInPieces = "a large request came in pieces, as its server granted it",
     /// A server.
     RequestUnwanted = "a large request was given up, or its connection broke, while pieces of it were missing",

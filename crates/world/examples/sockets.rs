@@ -295,7 +295,7 @@ fn attend(stream: TcpStream, hand: Option<&mpsc::Sender<Asked>>, stock: &Buf) ->
     let welcome = Welcome { version: VERSION, role: Role::Brick, cluster: CLUSTER, nonce: [1; 32], proof };
     write(&stream, &asked, &welcome, &Buf::empty())?;
     let (asked, ..) = read(&mut input)?;
-    write(&stream, &asked, &Proved { bulk: u32::MAX }, &Buf::empty())?;
+    write(&stream, &asked, &Proved { bulk: u32::MAX, is_crowded: false }, &Buf::empty())?;
     loop {
         let (header, record, _payload) = read(&mut input)?;
         match hand {

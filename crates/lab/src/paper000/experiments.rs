@@ -97,6 +97,7 @@ impl Lab<'_> {
             client_memory: scale.client_memory,
             unit: scale.unit,
             code: CODE.to_owned(),
+            receive_window: "auto",
         };
         self.say(&format!("Shoal: {SERVERS} nodes with a brick, {} files", scale.jobs));
         self.network.shape(MAKING)?;

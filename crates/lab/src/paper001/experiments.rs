@@ -78,6 +78,7 @@ impl<'n> Lab<'n> {
             client_memory: scale.client_memory,
             unit: scale.unit,
             code: raid_5(nodes),
+            receive_window: "auto",
         };
         let of = match disks {
             Disks::Own => "each with a brick",

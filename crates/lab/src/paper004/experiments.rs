@@ -1,4 +1,5 @@
-//! All measurements, in order. All nodes are on a router, whose ports towards the clients have the buffers that are studied.
+//! All measurements, in order. All nodes are on a router, whose ports towards the clients have the buffers that are studied;
+//! where several clients write, those towards the servers.
 //!
 //! | system | clients | runs | for |
 //! |---|---|---|---|
@@ -6,6 +7,7 @@
 //! | the same | one to four, slower links | reads, small and large buffer | E1, fairness |
 //! | Shoal with and without a window | one | reads from 2 to 10 servers, four buffers | M1, M3 |
 //! | the same | one | reads under other congestion controls, small buffer | M3 |
+//! | the same, other bricks | up to 16 | writes to few servers behind small buffers | M3 |
 //! | `shoal net probe` | one | each buffer | M4 |
 //!
 //! Each buffer has new mounts: a window has nothing left of what it learned behind another port.
@@ -14,8 +16,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::runs::{Measured, Point, ProbeRun, Run, System};
-use super::scale::{MAKING, Scale, client_link, server_link};
+use super::runs::{Measured, Point, ProbeRun, Run, Side, System};
+use super::scale::{MAKING, Scale, client_link, server_link, written_links};
 use crate::cluster::{Cluster, ClusterPlan, Disks, FILES, Mount};
 use crate::error::{Result, doing};
 use crate::gluster::{self, Gluster, GlusterMount, Kind};
@@ -24,7 +26,7 @@ use crate::load::streams::{Streams, Way};
 use crate::meter::CpuTimes;
 use crate::network::Network;
 use crate::node::Repeated;
-use crate::topology::Control;
+use crate::topology::{Control, Link};
 
 /// Without a window, and with it.
 const SHOALS: [System; 2] = [System::NoWindow, System::Shoal];
@@ -44,9 +46,10 @@ const GLUSTER_SETTINGS: [(&str, &str); 4] = [
 /// A step failed; then there are no results. That GlusterFS cannot be measured is a result.
 pub fn measure(shoal: &Path, scale: &Scale, say: &dyn Fn(&str)) -> Result<Measured> {
     let start = Instant::now();
-    let network = Network::build_routed(scale.servers + scale.clients, Control::Cubic)?;
+    let network = Network::build_routed(scale.servers + scale.most_clients(), Control::Cubic)?;
     let mut lab = Lab { scale, network: &network, runs: Vec::new(), probes: Vec::new(), say, start };
     lab.shoal(shoal)?;
+    lab.writers(shoal)?;
     let before = lab.runs.len();
     let gluster = gluster::measured(scale.is_quick, || lab.gluster());
     if let Err(why) = &gluster {
@@ -111,6 +114,7 @@ impl Lab<'_> {
             client_memory: scale.client_memory,
             unit: scale.unit,
             code: format!("{}+{}", scale.data(), scale.parities),
+            receive_window: "auto",
         };
         self.say(&format!("Shoal: {} nodes with a brick", scale.servers));
         self.shape_for_making()?;
@@ -193,6 +197,41 @@ impl Lab<'_> {
         self.network.control_by(Control::Cubic)
     }
 
+    /// Several clients write to few servers: it is the servers' windows that matter.
+    fn writers(&mut self, shoal: &Path) -> Result<()> {
+        let scale = self.scale;
+        for system in SHOALS {
+            let plan = ClusterPlan {
+                nodes: scale.written_servers,
+                disks: Disks::Own,
+                brick: scale.brick,
+                brick_memory: scale.brick_memory,
+                client_memory: scale.client_memory,
+                unit: scale.unit,
+                code: format!("{}+1", scale.written_data()),
+                receive_window: window_of(system),
+            };
+            self.say(&format!("{}: {} nodes with a brick", system.title(), scale.written_servers));
+            self.shape_for_making()?;
+            let cluster = Cluster::start(shoal, self.network, plan, None)?;
+            let mounts = self.mount(&cluster, system, FILES, scale.most_clients())?;
+            let own = |(number, mount): (usize, &Mount)| {
+                let dir = mount.dir().join(format!("client{number}"));
+                std::fs::create_dir(&dir).map_err(doing(format!("make {}", dir.display())))?;
+                make_files(&dir, 1, self.file(scale.written_data()))?;
+                Ok(dir)
+            };
+            let dirs: Vec<_> = mounts.iter().enumerate().map(own).collect::<Result<_>>()?;
+            let dirs: Vec<&Path> = dirs.iter().map(|dir| &**dir).collect();
+            let [server, client] = written_links(scale.mbit_shared, scale.buffers[0]);
+            self.shape_each(client, server)?;
+            for &clients in &scale.writers {
+                self.run(scale.write(system, clients), &dirs[..clients as usize])?;
+            }
+        }
+        Ok(())
+    }
+
     fn gluster(&mut self) -> Result<()> {
         let scale = self.scale;
         self.say(&format!("GlusterFS: {} nodes with a brick", scale.servers));
@@ -236,9 +275,9 @@ impl Lab<'_> {
 
     /// Mounts of a volume at the first clients.
     fn mount(&self, cluster: &Cluster<'_>, system: System, volume: &str, clients: u32) -> Result<Vec<Mount>> {
-        let window = if system == System::NoWindow { "off" } else { "auto" };
         let one = |number| {
-            let mount = cluster.mount_with(self.client(number), volume, &["--receive-window", window])?;
+            let words = ["--receive-window", window_of(system)];
+            let mount = cluster.mount_with(self.client(number), volume, &words)?;
             cluster.tune(&mount, &SETTINGS)?;
             Ok(mount)
         };
@@ -266,15 +305,15 @@ impl Lab<'_> {
 
     /// Sets all links for clients with this rate and buffer.
     fn shape(&self, mbit: u32, buffer: u32) -> Result<()> {
-        let (down, up) = client_link(mbit, buffer);
-        for node in 1..=self.network.size() {
-            if node > self.scale.servers {
-                self.network.shape_node(node, down, up)?;
-            } else {
-                self.network.shape_node(node, server_link(mbit), server_link(mbit))?;
-            }
-        }
-        Ok(())
+        self.shape_each(client_link(mbit, buffer), (server_link(mbit), server_link(mbit)))
+    }
+
+    /// Sets the links of all clients and of all servers, to and from each.
+    fn shape_each(&self, client: (Link, Link), server: (Link, Link)) -> Result<()> {
+        (1..=self.network.size()).try_for_each(|node| {
+            let (down, up) = if node > self.scale.servers { client } else { server };
+            self.network.shape_node(node, down, up)
+        })
     }
 
     /// One client, by the number of its tasks.
@@ -296,12 +335,12 @@ impl Lab<'_> {
 
     /// Measures a point; the clients have their directories.
     fn run(&mut self, point: Point, dirs: &[&Path]) -> Result<()> {
-        let Point { system, way, clients, tasks, senders, buffer, mbit, control } = point;
+        let Point { system, way, clients, tasks, senders, side, buffer, mbit, control } = point;
         let scale = self.scale;
         let record = senders * scale.unit;
         let file = if system == System::Gluster { scale.file } else { self.file(senders) };
         let streams = Streams { tasks, file, record, way, ramp: scale.ramp(), time: scale.time() };
-        let look = || Ok((CpuTimes::now()?, self.dropped(clients)?, self.repeated()?));
+        let look = || Ok((CpuTimes::now()?, self.dropped(side, clients)?, self.repeated()?));
         let done = streams.run(dirs, look)?;
         let (before, after) = (done.before, done.after);
         let repeated = after.2.since(before.2);
@@ -318,9 +357,10 @@ impl Lab<'_> {
             bytes: done.bytes,
         };
         self.say(&format!(
-            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, {clients} x {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
+            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, at {}, {clients} x {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
             system.title(),
             buffer >> 10,
+            side.title(),
             way.title(),
             senders,
             control.title(),
@@ -333,18 +373,24 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Packets that the ports of the first clients have dropped.
-    fn dropped(&self, clients: u32) -> Result<u64> {
+    /// Packets that the ports of the servers have dropped, or of the first clients.
+    fn dropped(&self, side: Side, clients: u32) -> Result<u64> {
         let ports = self.network.towards()?;
-        let own = ports.iter().skip(self.scale.servers as usize).take(clients as usize);
-        Ok(own.map(|port| port.dropped).sum())
+        let (servers, all_clients) = ports.split_at(self.scale.servers as usize);
+        let own = if side == Side::Servers { servers } else { &all_clients[..clients as usize] };
+        Ok(own.iter().map(|port| port.dropped).sum())
     }
 
-    /// What the servers' TCP has sent once more.
+    /// What the nodes' TCP has sent once more.
     fn repeated(&self) -> Result<Repeated> {
-        let each = (1..=self.scale.servers).map(|server| self.network.node(server).repeated());
+        let each = (1..=self.network.size()).map(|node| self.network.node(node).repeated());
         each.sum()
     }
+}
+
+/// The option for it.
+fn window_of(system: System) -> &'static str {
+    if system == System::NoWindow { "off" } else { "auto" }
 }
 
 /// The receive window of a mount of Shoal, in bytes, if it has been used.

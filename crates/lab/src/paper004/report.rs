@@ -45,6 +45,7 @@ pub fn page(measured: &Measured) -> String {
         clients(measured),
         ports(measured),
         controls(measured),
+        writers(measured),
         probes(measured),
         mechanism::table(&MECHANISMS, NOTE),
         tail(measured),
@@ -143,7 +144,7 @@ fn how(measured: &Measured) -> String {
     }
     document::how(&rows)
         + "\nMB are 10^6 bytes. *Share*: of the payload that the clients' links can carry. *p50, p99*: milliseconds that half and 99 of\n\
-            100 records take at most. *Dropped*: packets, by the clients' ports; *timeouts*: how often a server heard nothing for\n\
+            100 records take at most. *Dropped*: packets, by the ports that are studied; *timeouts*: how often a node heard nothing for\n\
             so long that TCP began anew (200 ms at least). *Window*: the mount's receive window at the end.\n\
             A written byte takes more than one on the client's link, for parities: writes cannot reach a share of 1.\n"
 }
@@ -265,6 +266,28 @@ fn controls(measured: &Measured) -> String {
                 system.title(),
                 cells(measured.run(point))
             );
+        }
+    }
+    text
+}
+
+fn writers(measured: &Measured) -> String {
+    let scale = &measured.scale;
+    let mut text = format!(
+        "## Writes of several clients to few servers\n\n\
+         Here the servers are the receivers: {} bricks with code {}+1, behind ports of {} Mbit/s and {}, and clients whose links\n\
+         are {FASTER} times as fast. One task of each client writes. The share is that of the servers' links. Without a window: bricks\n\
+         with `--receive-window off`.\n\n| system | clients | fairness | {COLUMNS}\n|---|---|---|{COLUMNS_RULE}\n",
+        scale.written_servers,
+        scale.written_data(),
+        scale.mbit_shared,
+        size(u64::from(scale.buffers[0]))
+    );
+    for system in [System::NoWindow, System::Shoal] {
+        for &clients in &scale.writers {
+            let run = measured.run(scale.write(system, clients));
+            let fairness = run.map_or("-".to_owned(), |run| format!("{:.3}", run.fairness()));
+            let _ = writeln!(text, "| {} | {clients} | {fairness} | {} |", system.title(), cells(run));
         }
     }
     text

@@ -33,6 +33,28 @@ impl System {
     }
 }
 
+/// Whose ports have the rate and the buffer that are studied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Many servers answer each of them.
+    Clients,
+    /// Several clients, and other servers, write to each of them.
+    Servers,
+}
+
+impl Side {
+    /// Both.
+    pub const ALL: [Side; 2] = [Side::Clients, Side::Servers];
+
+    /// Its name.
+    pub fn title(self) -> &'static str {
+        match self {
+            Side::Clients => "clients",
+            Side::Servers => "servers",
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
@@ -44,11 +66,13 @@ pub struct Point {
     pub clients: u32,
     /// Tasks of each.
     pub tasks: u32,
-    /// Servers that answer a read.
+    /// Data units of a stripe: so many servers answer a read.
     pub senders: u32,
-    /// Bytes of a client's port.
+    /// Whose ports are studied.
+    pub side: Side,
+    /// Bytes of such a port.
     pub buffer: u32,
-    /// Rate of a client's link, in Mbit/s.
+    /// Rate of such a link, in Mbit/s.
     pub mbit: u32,
     /// Congestion control of all nodes.
     pub control: Control,
@@ -58,7 +82,15 @@ impl Scale {
     /// One client that reads with a few tasks from all servers that have data.
     pub fn read(&self, system: System, buffer: u32) -> Point {
         let (tasks, senders, mbit) = (self.few_tasks, self.data(), self.mbit);
-        Point { system, way: Way::Read, clients: 1, tasks, senders, buffer, mbit, control: Control::Cubic }
+        let (side, control) = (Side::Clients, Control::Cubic);
+        Point { system, way: Way::Read, clients: 1, tasks, senders, side, buffer, mbit, control }
+    }
+
+    /// Clients that write to few servers, whose ports are the narrow ones.
+    pub fn write(&self, system: System, clients: u32) -> Point {
+        let (side, senders, mbit) = (Side::Servers, self.written_data(), self.mbit_shared);
+        let read = self.read(system, self.buffers[0]);
+        Point { way: Way::Write, clients, tasks: 1, senders, side, mbit, ..read }
     }
 }
 
@@ -73,11 +105,11 @@ pub struct Run {
     pub seconds: f64,
     /// How long a record took, in milliseconds: the median, and the 99th and 99.9th percentile.
     pub millis: [f64; 3],
-    /// Packets that the clients' ports dropped because their buffers were full.
+    /// Packets that the ports that are studied dropped because their buffers were full.
     pub dropped: u64,
-    /// Packets that the servers sent once more.
+    /// Packets that all nodes sent once more.
     pub repeated: u64,
-    /// How often a server waited for a timeout of TCP.
+    /// How often a node waited for a timeout of TCP.
     pub timeouts: u64,
     /// The receive windows of all clients at the end, in bytes; none if there is none, or nothing came through it.
     pub windows: Vec<u64>,
@@ -92,9 +124,11 @@ impl Run {
         if self.seconds > 0.0 { bytes as f64 / MB / self.seconds } else { 0.0 }
     }
 
-    /// The rate over what the clients' links can carry.
+    /// The rate over what the links that are studied can carry. A server's carries one unit of each written stripe.
     pub fn share(&self) -> f64 {
-        self.rate() / (payload(self.point.mbit) * f64::from(self.point.clients))
+        let Point { side, clients, senders, mbit, .. } = self.point;
+        let links = if side == Side::Clients { clients } else { senders };
+        self.rate() / (payload(mbit) * f64::from(links))
     }
 
     /// How equal the clients' shares are (Jain).
@@ -103,10 +137,11 @@ impl Run {
     }
 
     fn to_json(&self) -> Value {
-        let Point { system, way, clients, tasks, senders, buffer, mbit, control } = self.point;
+        let Point { system, way, clients, tasks, senders, side, buffer, mbit, control } = self.point;
         json!({
             "system": system.title(), "way": way.title(), "clients": clients, "tasks": tasks, "senders": senders,
-            "buffer": buffer, "mbit": mbit, "control": control.title(), "bytes": self.bytes, "seconds": self.seconds,
+            "side": side.title(), "buffer": buffer, "mbit": mbit, "control": control.title(), "bytes": self.bytes,
+            "seconds": self.seconds,
             "mb_per_s": self.rate(), "share": self.share(), "fairness": self.fairness(), "record_ms": self.millis,
             "dropped_packets": self.dropped, "repeated_packets": self.repeated, "timeouts": self.timeouts,
             "windows": self.windows, "cores_busy": self.busy,
@@ -121,6 +156,7 @@ impl Run {
             clients: fields.small("clients")?,
             tasks: fields.small("tasks")?,
             senders: fields.small("senders")?,
+            side: fields.named("side", &Side::ALL, Side::title)?,
             buffer: fields.small("buffer")?,
             mbit: fields.small("mbit")?,
             control: fields.named("control", &Control::ALL, Control::title)?,
@@ -220,7 +256,8 @@ impl Measured {
                 "servers": scale.servers, "parities": scale.parities, "clients": scale.clients, "mbit": scale.mbit,
                 "mbit_shared": scale.mbit_shared, "unit": scale.unit, "tasks": scale.tasks,
                 "few_tasks": scale.few_tasks, "buffers": scale.buffers, "ports": scale.ports,
-                "senders": scale.senders, "file": scale.file, "millis": scale.millis, "ramp": scale.ramp,
+                "senders": scale.senders, "written_servers": scale.written_servers, "writers": scale.writers,
+                "file": scale.file, "millis": scale.millis, "ramp": scale.ramp,
                 "brick": scale.brick, "brick_memory": scale.brick_memory, "client_memory": scale.client_memory,
             },
             "gluster": self.gluster.as_ref().ok(),
@@ -253,6 +290,8 @@ impl Measured {
             buffers: fields.smalls("buffers")?.try_into().ok()?,
             ports: fields.smalls("ports")?,
             senders: fields.smalls("senders")?,
+            written_servers: fields.small("written_servers")?,
+            writers: fields.smalls("writers")?,
             file: fields.number("file")?,
             millis: fields.number("millis")?,
             ramp: fields.number("ramp")?,

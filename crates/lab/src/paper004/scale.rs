@@ -20,6 +20,13 @@ pub fn client_link(mbit: u32, buffer: u32) -> (Link, Link) {
     (Link { mbit, queue: buffer }, Link { mbit, queue: DEEP })
 }
 
+/// The links of a server and of a client where many write, to and from each: what is sent to a server waits in the buffer that
+/// is studied.
+pub fn written_links(mbit: u32, buffer: u32) -> [(Link, Link); 2] {
+    let fast = server_link(mbit);
+    [(client_link(mbit, buffer).0, fast), (fast, fast)]
+}
+
 /// The link of a server, in both directions.
 pub fn server_link(client_mbit: u32) -> Link {
     Link { mbit: client_mbit * FASTER, queue: DEEP }
@@ -57,6 +64,10 @@ pub struct Scale {
     pub ports: Vec<u32>,
     /// Servers that answer a read, by turns.
     pub senders: Vec<u32>,
+    /// Servers that several clients write to at once; one of them has parities.
+    pub written_servers: u32,
+    /// How many clients do, by turns, each with one task.
+    pub writers: Vec<u32>,
     /// Bytes of a file.
     pub file: u64,
     /// Length of a run in milliseconds.
@@ -87,6 +98,8 @@ impl Scale {
             buffers: [64 << 10, 16 << 20],
             ports: vec![32 << 10, 48 << 10, 64 << 10, 256 << 10],
             senders: vec![2, 4, 8, 10],
+            written_servers: 3,
+            writers: vec![1, 2, 4, 8, 16],
             file: 20 << 20,
             millis: 2000,
             ramp: 700,
@@ -109,6 +122,7 @@ impl Scale {
             few_tasks: 1,
             ports: vec![64 << 10],
             senders: vec![2, 5],
+            writers: vec![2],
             file: 5 << 20,
             millis: 300,
             ramp: 100,
@@ -119,6 +133,16 @@ impl Scale {
     /// Data units of a stripe.
     pub fn data(&self) -> u32 {
         self.servers - self.parities
+    }
+
+    /// Data units of a stripe where several clients write.
+    pub fn written_data(&self) -> u32 {
+        self.written_servers - 1
+    }
+
+    /// Clients that are needed, of those that read and those that write.
+    pub fn most_clients(&self) -> u32 {
+        self.writers.iter().copied().max().unwrap_or(0).max(self.clients)
     }
 
     /// The length of a run.

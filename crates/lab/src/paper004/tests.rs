@@ -46,6 +46,7 @@ fn made(share: impl Fn(Point) -> f64) -> Measured {
             for port in &scale.ports {
                 points.extend(scale.senders.iter().map(|senders| measured.senders(system, *senders, *port)));
             }
+            points.extend(scale.writers.iter().map(|clients| scale.write(system, *clients)));
             points.extend(
                 [Control::Reno, Control::Bbr].map(|control| Point { control, ..scale.read(system, 65_536) }),
             );

@@ -47,8 +47,11 @@ records! {
     } => Proved;
     /// The server has accepted the caller's proof.
     13 Proved {
-        /// Payloads of requests of more bytes are announced on this connection. The largest number: none are.
+        /// Payloads of requests of more bytes are large: they are announced while the server is crowded
+        /// ([`Flags::CROWDED`](crate::wire::Flags::CROWDED)). The largest number: none are.
         bulk: u32,
+        /// Whether the server is crowded now.
+        is_crowded: bool,
     };
     /// Send so many bytes more of the payload that you have announced under this request id. There is no answer but the pieces.
     /// From caller to server, as a request, it is about the answer; from server to caller, as an answer, about the request. 0

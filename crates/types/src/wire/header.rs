@@ -13,7 +13,7 @@
 //! | 44..48 | length of the payload |
 //! | 48..52 | checksum of the record |
 //! | 52..56 | checksum of the payload, 0 if the record has checksums of it |
-//! | 56..60 | of an announcement: bytes to come; of another request: bytes of the answer's payload that may be sent at once; of another large answer: packets lost; else 0 |
+//! | 56..60 | of an announcement: bytes to come; of a large request or answer: packets lost; of another request: bytes of the answer's payload that may be sent at once; else 0 |
 //! | 60..64 | checksum of bytes 0..60 |
 
 use crate::checksum::crc;
@@ -51,6 +51,9 @@ impl Flags {
     /// grants it ([`FrameHeader::bulk`]).
     pub const ANNOUNCED: Flags = Flags(32);
 
+    /// Combined with [`Flags::REPLY`]: large requests have to be announced, until an answer comes without this flag.
+    pub const CROWDED: Flags = Flags(64);
+
     /// Both flags.
     pub fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -74,6 +77,11 @@ impl Flags {
     /// Whether the payload follows in pieces.
     pub fn is_announced(self) -> bool {
         self.0 & 32 != 0
+    }
+
+    /// Whether large requests have to be announced.
+    pub fn is_crowded(self) -> bool {
+        self.0 & 64 != 0
     }
 
     /// Whether the frame is an answer.
@@ -110,10 +118,10 @@ pub struct FrameHeader {
     pub record_crc: u32,
     /// Checksum of the payload, 0 if the record has checksums of it.
     pub payload_crc: u32,
-    /// In an announcement ([`Flags::ANNOUNCED`]): bytes of the payload, which follow. In another request: bytes of the answer's
-    /// payload that may be sent without an announcement, even if they are many; none after a request that was announced. In
-    /// another large answer: packets that the sender has lost on the connection, as in a
-    /// [`Piece`](crate::messages::session::Piece). Otherwise 0.
+    /// In an announcement ([`Flags::ANNOUNCED`]): bytes of the payload, which follow. In another large request or answer: packets
+    /// that the sender has lost on the connection, as in a [`Piece`](crate::messages::session::Piece). In another request: bytes of
+    /// the answer's payload that may be sent without an announcement, even if they are many; none after a large request.
+    /// Otherwise 0.
     pub bulk: u32,
 }
 

@@ -74,6 +74,17 @@ impl Announced {
         self.requests.borrow().values().any(|coming| matches!(coming.state, State::Arriving(_)))
     }
 
+    /// A large request has come that was not announced; so many packets of its connection were lost in all.
+    pub(super) fn came_whole(&self, bytes: usize, lost: u32) {
+        hit(CodeProbe::RequestWhole);
+        self.incoming.came_whole(bytes, self.newly_lost(lost));
+    }
+
+    /// What the caller has lost since it said so last.
+    fn newly_lost(&self, lost: u32) -> u32 {
+        lost.saturating_sub(self.lost.replace(lost))
+    }
+
     /// Takes an announcement.
     pub(super) fn announce(self: &Rc<Announced>, announcement: Frame) -> Result<(), BadPiece> {
         let (bytes, request) = (announced_bytes(&announcement)?, announcement.header.request);
@@ -129,7 +140,7 @@ impl Announced {
             Some(Coming { state: State::Arriving(arriving), .. }) => arriving.clone(),
             _ => return Err(BadPiece::Stray),
         };
-        arriving.lost(lost.saturating_sub(self.lost.replace(lost)));
+        arriving.lost(self.newly_lost(lost));
         let Some(whole) = arriving.take(piece, &self.send_queue)? else { return Ok(None) };
         let gone = self.requests.borrow_mut().remove(&request);
         Ok(gone.map(|coming| (whole, coming.place)))

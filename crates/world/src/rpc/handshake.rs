@@ -5,7 +5,7 @@
 //!   | Hello { versions, role, nonce }  ->    |  header: the caller's cluster, or zeros
 //!   |    <-  Welcome { cluster, nonce, proof }  or Refused
 //!   | Prove { proof }                  ->    |
-//!   |    <-  Proved { bulk }                    or Refused
+//!   |    <-  Proved { bulk, is_crowded }        or Refused
 //! ```
 
 use std::io;
@@ -38,13 +38,22 @@ fn nonce(world: &World) -> [u8; 32] {
     nonce
 }
 
-/// The caller's side of the handshake. Returns the server's cluster, and how many bytes of a request need no credit.
+/// What large requests need on a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bulk {
+    /// Requests with more bytes of payload are large.
+    pub(super) bytes: usize,
+    /// Whether they have to be announced now.
+    pub(super) is_crowded: bool,
+}
+
+/// The caller's side of the handshake. Returns the server's cluster, and what large requests need.
 pub(super) async fn initiate(
     world: &World,
     identity: &Identity,
     sender: &mut Sender,
     receiver: &mut Receiver,
-) -> Result<(ClusterId, usize), CallError> {
+) -> Result<(ClusterId, Bulk), CallError> {
     let asked = nonce(world);
     let hello = Hello { version_min: VERSION_MIN, version_max: VERSION, role: identity.role, nonce: asked };
     let welcome: Welcome = ask(identity.cluster, &hello, sender, receiver).await?;
@@ -59,8 +68,8 @@ pub(super) async fn initiate(
         return Err(CallError::WrongKey);
     }
     let proof = prove(&identity.key, true, &asked, &welcome.nonce, welcome.cluster);
-    let Proved { bulk } = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
-    Ok((welcome.cluster, bulk as usize))
+    let Proved { bulk, is_crowded } = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
+    Ok((welcome.cluster, Bulk { bytes: bulk as usize, is_crowded }))
 }
 
 /// Sends a record and reads the answer.
@@ -113,12 +122,11 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// The server's side of the handshake. Returns the caller's role once it has proved that it knows the key. Payloads of requests
-/// of up to `bulk` bytes need no credit.
+/// The server's side of the handshake. Returns the caller's role once it has proved that it knows the key.
 pub(super) async fn respond(
     world: &World,
     identity: &Identity,
-    bulk: usize,
+    bulk: Bulk,
     sender: &mut Sender,
     receiver: &mut Receiver,
 ) -> Result<Role, HandshakeError> {
@@ -134,7 +142,7 @@ pub(super) async fn respond(
 async fn hear(
     world: &World,
     identity: &Identity,
-    bulk: usize,
+    bulk: Bulk,
     sender: &mut Sender,
     receiver: &mut Receiver,
 ) -> Result<Role, HandshakeError> {
@@ -158,8 +166,8 @@ async fn hear(
     if !same(&proof, &prove(&identity.key, true, &hello.nonce, &answered, identity.cluster)) {
         return Err(HandshakeError::Refused(Refusal::AccessDenied));
     }
-    let bulk = u32::try_from(bulk).unwrap_or(u32::MAX);
-    sender.send(frame(&Proved { bulk }, identity.cluster, Flags::REPLY)).await?;
+    let proved = Proved { bulk: u32::try_from(bulk.bytes).unwrap_or(u32::MAX), is_crowded: bulk.is_crowded };
+    sender.send(frame(&proved, identity.cluster, Flags::REPLY)).await?;
     Ok(hello.role)
 }
 

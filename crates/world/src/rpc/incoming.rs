@@ -13,7 +13,8 @@
 //!    |<-------------------------------------------|
 //!
 //!  caller (`outgoing.rs`)                      server (this file)
-//!    | request, ANNOUNCED; bulk: bytes to come    |   if they are more than the server has said in the handshake
+//!    | request, ANNOUNCED; bulk: bytes to come    |   if they are more than the server has said in the handshake, and its
+//!    |                                            |   last answer was CROWDED; otherwise the request leaves as a whole
 //!    |------------------------------------------->|
 //!    |                            Grant { bytes } |   as the window allows
 //!    |<-------------------------------------------|
@@ -182,6 +183,19 @@ impl Incoming {
         self.port.lock().port.window().setting() == WindowSetting::Off
     }
 
+    /// Whether large requests should be announced.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.port.lock().port.window().is_needed()
+    }
+
+    /// A large request has come that was not announced; its caller's kernel had to send `lost` packets once more.
+    pub(super) fn came_whole(&self, bytes: usize, lost: u32) {
+        let now = self.world.now();
+        let port = &mut self.port.lock().port;
+        port.arrived_without_credit(now, bytes);
+        port.lost_without_credit(now, u64::from(lost));
+    }
+
     /// Changes the state of this thread's transfers and of the port.
     fn change<T>(&self, change: impl FnOnce(&mut Receiver, &mut Port) -> T) -> T {
         change(&mut self.receiver.borrow_mut(), &mut self.port.lock().port)
@@ -273,8 +287,6 @@ pub(super) enum BadPiece {
     Small(usize),
     #[error("it has announced more than {0} requests at once")]
     Many(usize),
-    #[error("it has sent a request of {0} bytes without announcing it")]
-    Unannounced(usize),
     #[error("it has sent a grant or a piece that cannot be read: {0}")]
     Record(#[from] DecodeError),
 }

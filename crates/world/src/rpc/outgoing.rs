@@ -11,6 +11,7 @@ use types::messages::session::{Grant, Piece};
 use types::wire::{self, DecodeError, Flags, Record};
 use types::{Buf, Epoch};
 
+use super::handshake::Bulk;
 use super::send_queue::SendQueue;
 use crate::{Frame, Losses, World};
 
@@ -138,31 +139,43 @@ impl Drop for Outgoing {
     }
 }
 
-/// The requests of one connection at its caller. The payloads of large ones wait for credit of the server: they are the buffers
-/// of the calls that wait, so nothing of them is copied.
+/// The requests of one connection at its caller. While the server says that its window is small, the payloads of large ones wait
+/// for its credit: they are the buffers of the calls that wait, so nothing of them is copied.
 pub(super) struct Requests {
     outgoing: Outgoing,
-    /// Bytes of a payload that need no credit.
+    /// Larger payloads need credit of a server that is crowded.
     bulk: usize,
+    /// The server's last answer said so.
+    is_crowded: Cell<bool>,
     /// Those that are not announced yet, the oldest first.
     behind: RefCell<BTreeMap<u64, Frame>>,
 }
 
 impl Requests {
     /// Nothing waits yet.
-    pub(super) fn new(world: World, losses: Losses, bulk: usize) -> Requests {
+    pub(super) fn new(world: World, losses: Losses, bulk: Bulk) -> Requests {
         let outgoing = Outgoing::new(world, losses, Rc::default());
-        Requests { outgoing, bulk, behind: RefCell::default() }
+        let Bulk { bytes: bulk, is_crowded } = bulk;
+        Requests { outgoing, bulk, is_crowded: Cell::new(is_crowded), behind: RefCell::default() }
     }
 
-    /// Whether a payload of so many bytes needs credit.
+    /// The server has said whether large requests have to be announced from now on.
+    pub(super) fn crowded(&self, is_crowded: bool) {
+        self.is_crowded.set(is_crowded);
+    }
+
+    /// Whether a payload of so many bytes may need credit.
     pub(super) fn is_large(&self, bytes: usize) -> bool {
         bytes > self.bulk
     }
 
     /// The frame of a request that can be sent now, if any: the request, or its announcement.
-    pub(super) fn admit(&self, frame: Frame) -> Option<Frame> {
+    pub(super) fn admit(&self, mut frame: Frame) -> Option<Frame> {
         if !self.is_large(frame.payload.len()) {
+            return Some(frame);
+        }
+        if !self.is_crowded.get() {
+            frame.header.bulk = self.outgoing.lost();
             return Some(frame);
         }
         if self.outgoing.waiting.borrow().len() >= ANNOUNCED_MAX {

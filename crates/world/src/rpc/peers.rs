@@ -13,7 +13,7 @@ use types::messages::session::{Grant, Piece};
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch};
 
-use super::handshake::{HANDSHAKE_US, initiate};
+use super::handshake::{Bulk, HANDSHAKE_US, initiate};
 use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
 use super::latch::Latch;
 use super::outgoing::Requests;
@@ -122,7 +122,7 @@ impl Peers {
         let asking = async {
             link.settled.wait().await;
             let open = link.open()?;
-            // The announcement of a large request has no credit for its answer.
+            // A large request has no credit for its answer.
             let is_large = open.requests.is_large(payload.len());
             let expected = if is_large { None } else { Some(request.reply_bytes()) };
             let (ticket, credit) = Ticket::new(&link, &open, &self.0.incoming, expected, begun);
@@ -454,8 +454,8 @@ struct Opened {
     losses: Losses,
     cluster: ClusterId,
     is_local: bool,
-    /// Bytes of a request's payload that need no credit.
-    bulk: usize,
+    /// What large requests need.
+    bulk: Bulk,
 }
 
 async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
@@ -478,6 +478,9 @@ async fn read(mut receiver: Receiver, link: &Link, open: &Open) {
                 let taken = if frame.header.kind == Grant::KIND {
                     open.requests.granted(&frame, &open.send_queue).map_err(BadPiece::Record)
                 } else {
+                    if frame.header.kind != Piece::KIND {
+                        open.requests.crowded(frame.header.flags.is_crowded());
+                    }
                     deliver(frame, link, &open.send_queue)
                 };
                 if let Err(error) = taken {

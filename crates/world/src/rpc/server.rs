@@ -13,7 +13,7 @@ use types::wire::{self, Flags, Record};
 use types::{Buf, BufMut, Epoch, Refusal};
 
 use super::announced::Announced;
-use super::handshake::{HANDSHAKE_US, respond};
+use super::handshake::{Bulk, HANDSHAKE_US, respond};
 use super::incoming::{BadPiece, Incoming};
 use super::latch::Latch;
 use super::outgoing::Outgoing;
@@ -102,7 +102,7 @@ struct Session {
     outgoing: Outgoing,
     room: Rc<Room>,
     announced: Rc<Announced>,
-    /// Larger payloads of requests are announced.
+    /// Larger payloads of requests are announced while the window is small.
     bulk: usize,
     role: Role,
     peer: String,
@@ -118,9 +118,11 @@ struct Asked {
 }
 
 impl Asked {
-    fn by(frame: &Frame) -> Asked {
+    /// Of a request whose payload is large if it has more than `bulk` bytes.
+    fn by(frame: &Frame, bulk: usize) -> Asked {
         let header = &frame.header;
-        let credit = if header.flags.is_announced() { 0 } else { header.bulk };
+        let is_large = header.flags.is_announced() || frame.payload.len() > bulk;
+        let credit = if is_large { 0 } else { header.bulk };
         Asked { request: header.request, epoch: header.epoch, credit }
     }
 }
@@ -130,7 +132,8 @@ async fn attend(server: Rc<Server>, conn: Conn) {
     let is_free = conn.is_local() || server.incoming.is_off();
     let bulk = if is_free { usize::MAX } else { server.world.bulk_min() };
     let (mut sender, mut receiver) = conn.split();
-    let hearing = respond(&server.world, &server.identity, bulk, &mut sender, &mut receiver);
+    let now = Bulk { bytes: bulk, is_crowded: !is_free && server.incoming.is_crowded() };
+    let hearing = respond(&server.world, &server.identity, now, &mut sender, &mut receiver);
     let role = match server.stopped.or(server.world.timeout(HANDSHAKE_US, hearing)).await {
         Some(Some(Ok(role))) => role,
         Some(Some(Err(reason))) => return tracing::debug!(peer, %reason, "turned away"),
@@ -200,11 +203,13 @@ impl Session {
                 self.room(0).await;
                 self.announced.announce(frame)
             }
-            _ if frame.payload.len() > self.bulk => Err(BadPiece::Unannounced(frame.payload.len())),
             kind => {
+                if frame.payload.len() > self.bulk {
+                    self.announced.came_whole(frame.payload.len(), frame.header.bulk);
+                }
                 self.room(frame.payload.len()).await;
                 if kind == NetProbe::KIND {
-                    self.send_queue.queue(self.frame(Asked::by(&frame), self.probed(&frame)));
+                    self.send_queue.queue(self.frame(Asked::by(&frame, self.bulk), self.probed(&frame)));
                 } else {
                     self.begin(frame, None).await;
                 }
@@ -281,7 +286,7 @@ impl Session {
     /// Polls the request once here, to keep the order. If it is not finished then, it continues in its own task. One that was
     /// announced has its place already.
     async fn begin(self: &Rc<Session>, frame: Frame, place: Option<Place>) {
-        let asked = Asked::by(&frame);
+        let asked = Asked::by(&frame, self.bulk);
         let (name, world) = (task_name(frame.header.kind), &self.server.world);
         let bytes = frame.payload.len();
         let mut answering = (self.server.handler)(Call {
@@ -326,15 +331,19 @@ impl Session {
     fn frame(&self, asked: Asked, answer: Result<Answer, Refusal>) -> Frame {
         let Asked { request, epoch, credit } = asked;
         let cluster = self.server.identity.cluster;
+        // Who has no window here does not have to know.
+        let is_crowded = self.bulk < usize::MAX && self.server.incoming.is_crowded();
+        let crowded = if is_crowded { Flags::CROWDED } else { Flags(0) };
         match answer {
             Ok(answer) => {
                 let (kind, flags, record, payload) = answer.encoded();
-                let frame = Frame::new(kind, request, cluster, epoch, flags, record, payload);
+                let frame = Frame::new(kind, request, cluster, epoch, flags.with(crowded), record, payload);
                 self.outgoing.admit(frame, credit)
             }
             Err(reason) => {
                 let record = wire::to_bytes(&Refused { reason });
-                Frame::new(Refused::KIND, request, cluster, epoch, Flags::REFUSED, record, Buf::empty())
+                let flags = Flags::REFUSED.with(crowded);
+                Frame::new(Refused::KIND, request, cluster, epoch, flags, record, Buf::empty())
             }
         }
     }

@@ -8,7 +8,7 @@ use types::checksum::crc_blocks;
 use types::limits::PAYLOAD_MAX;
 use types::messages::session::{Grant, Piece};
 
-use super::super::handshake::respond;
+use super::super::handshake::{Bulk, respond};
 use super::super::outgoing::ANNOUNCED_MAX;
 use super::*;
 use crate::{Notify, ReceiveReport, WindowSetting};
@@ -92,7 +92,9 @@ fn large_requests_come_whole_and_once_through_any_window() {
             }
             assert_eq!(begun.borrow().len(), 100);
             assert!(begun.borrow().values().all(|times| *times == 1));
-            assert_eq!(report(&server).stats.granted > 0, window != WindowSetting::Off);
+            let stats = report(&server).stats;
+            let is_fixed = matches!(window, WindowSetting::Fixed(_));
+            assert_eq!((stats.granted > 0, stats.free > 0), (is_fixed, window == WindowSetting::Auto));
             assert_nothing_is_held(&server);
             assert_nothing_is_held(&client);
         });
@@ -219,7 +221,7 @@ fn a_request_that_was_given_up_never_begins() {
 async fn raw(client: &World) -> (crate::Sender, crate::Receiver) {
     let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
     let (_, bulk) = initiate(client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
-    assert_eq!(bulk, BULK);
+    assert_eq!(bulk.bytes, BULK);
     (sender, receiver)
 }
 
@@ -295,6 +297,10 @@ fn a_caller_that_sends_what_was_not_granted_is_cut_off() {
         ("nothing is there to give up", vec![frame(&Grant { bytes: 0 }, 1, 0)]),
         ("a small one that is announced", vec![announcement(1, 5), piece(1, 5)]),
         ("a small one that is not", vec![frame(&Ask(1), 1, BULK)]),
+        (
+            "a large one from who has not heard yet that it should be announced",
+            vec![frame(&Ask(1), 1, BULK + 1)],
+        ),
         ("as many as may be announced", many(ANNOUNCED_MAX)),
     ];
     for (what, frames) in within {
@@ -315,12 +321,42 @@ fn a_caller_that_sends_what_was_not_granted_is_cut_off() {
         ("bytes with it", vec![with_payload]),
         ("the same twice", vec![announcement(1, 100_000), announcement(1, 100_000)]),
         ("too many announcements", many(ANNOUNCED_MAX + 1)),
-        ("a large one that is not announced", vec![frame(&Ask(1), 1, BULK + 1)]),
         ("a grant that is none", vec![broken]),
     ];
     for (what, frames) in wrong {
         assert!(!takes(frames), "{what}");
     }
+}
+
+#[test]
+fn large_requests_leave_as_a_whole_until_packets_are_lost() {
+    let sim = Simulation::new(1, options(WindowSetting::Auto));
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        start_eater(&server).await;
+        let early = Peers::new(client.clone(), identity(Role::Client));
+        put(&early, 100_000).await.unwrap();
+        let (mut sender, mut receiver) = raw(&client).await;
+        for (request, lost, is_crowded) in [(1, 0, false), (2, 39, false), (3, 40, true)] {
+            let mut large = frame(&Ask(request), request, BULK + 1);
+            large.header.bulk = lost;
+            sender.send(large).await.unwrap();
+            let answer = receiver.recv().await.unwrap().unwrap();
+            assert_eq!(answer.header.flags.is_crowded(), is_crowded, "{lost} lost packets");
+        }
+        let free = 100_000 + 3 * (BULK as u64 + 1);
+        let of = || (report(&server).stats.free, report(&server).stats.granted);
+        assert_eq!(of(), (free, 0));
+        // A new connection knows it from the handshake, and one that was there from the next answer.
+        let late = Peers::new(client.clone(), identity(Role::Client));
+        put(&late, 50_000).await.unwrap();
+        assert_eq!(of(), (free, 50_000));
+        put(&early, 1).await.unwrap();
+        put(&early, 60_000).await.unwrap();
+        assert_eq!(of(), (free, 110_000));
+        assert_eq!(report(&server).stats.lost, 40);
+        assert_nothing_is_held(&server);
+    });
 }
 
 #[test]
@@ -335,10 +371,24 @@ fn a_server_that_grants_nothing_gets_few_announcements_and_small_calls_go_on() {
         server.spawn("test", async move {
             let (mut sender, mut receiver) = listener.accept().await.unwrap().split();
             let identity = identity(Role::Brick);
-            let heard = respond(&world, &identity, BULK, &mut sender, &mut receiver);
+            let heard = respond(
+                &world,
+                &identity,
+                Bulk { bytes: BULK, is_crowded: true },
+                &mut sender,
+                &mut receiver,
+            );
             heard.await.map_err(drop).unwrap();
             let reply = |request, kind, record| {
-                Frame::new(kind, request, CLUSTER, Epoch(5), Flags::REPLY, record, Buf::empty())
+                Frame::new(
+                    kind,
+                    request,
+                    CLUSTER,
+                    Epoch(5),
+                    Flags::REPLY.with(Flags::CROWDED),
+                    record,
+                    Buf::empty(),
+                )
             };
             while let Ok(Some(frame)) = receiver.recv().await {
                 let request = frame.header.request;

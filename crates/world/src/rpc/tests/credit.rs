@@ -4,7 +4,7 @@
 use types::limits::NET_PROBE_MAX;
 use types::messages::session::{Grant, NetProbe, Piece};
 
-use super::super::handshake::respond;
+use super::super::handshake::{Bulk, respond};
 use super::*;
 use crate::WindowSetting;
 
@@ -236,10 +236,8 @@ fn a_server_that_sends_what_was_not_granted_is_cut_off() {
             server.spawn("test", async move {
                 let (mut sender, mut receiver) = listener.accept().await.unwrap().split();
                 let identity = identity(Role::Brick);
-                respond(&hostile, &identity, pace::BULK_MIN, &mut sender, &mut receiver)
-                    .await
-                    .map_err(drop)
-                    .unwrap();
+                let bulk = Bulk { bytes: pace::BULK_MIN, is_crowded: true };
+                respond(&hostile, &identity, bulk, &mut sender, &mut receiver).await.map_err(drop).unwrap();
                 let asked = receiver.recv().await.unwrap().unwrap();
                 let flags = Flags::REPLY.with(Flags::ANNOUNCED);
                 let record = wire::to_bytes(&Told(1));
