@@ -74,10 +74,15 @@ impl Announced {
         self.requests.borrow().values().any(|coming| matches!(coming.state, State::Arriving(_)))
     }
 
-    /// A large request has come that was not announced; so many packets of its connection were lost in all.
-    pub(super) fn came_whole(&self, bytes: usize, lost: u32) {
+    /// A large request has come that was not announced; so many packets of its connection were lost in all. It must not come
+    /// while pieces of others are missing: their connection is read even if there is no room for its payload.
+    pub(super) fn came_whole(&self, bytes: usize, lost: u32) -> Result<(), BadPiece> {
+        if !self.is_empty() {
+            return Err(BadPiece::Unannounced(bytes));
+        }
         hit(CodeProbe::RequestWhole);
         self.incoming.came_whole(bytes, self.newly_lost(lost));
+        Ok(())
     }
 
     /// What the caller has lost since it said so last.

@@ -287,6 +287,8 @@ pub(super) enum BadPiece {
     Small(usize),
     #[error("it has announced more than {0} requests at once")]
     Many(usize),
+    #[error("it has sent a request of {0} bytes without announcing it, while pieces of others are missing")]
+    Unannounced(usize),
     #[error("it has sent a grant or a piece that cannot be read: {0}")]
     Record(#[from] DecodeError),
 }

@@ -174,7 +174,9 @@ impl Requests {
         if !self.is_large(frame.payload.len()) {
             return Some(frame);
         }
-        if !self.is_crowded.get() {
+        // After pieces nothing large comes as a whole: a server could not stop reading it.
+        let is_free = !self.is_crowded.get() && self.outgoing.waiting.borrow().is_empty();
+        if is_free {
             frame.header.bulk = self.outgoing.lost();
             return Some(frame);
         }

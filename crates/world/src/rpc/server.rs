@@ -205,7 +205,7 @@ impl Session {
             }
             kind => {
                 if frame.payload.len() > self.bulk {
-                    self.announced.came_whole(frame.payload.len(), frame.header.bulk);
+                    self.announced.came_whole(frame.payload.len(), frame.header.bulk)?;
                 }
                 self.room(frame.payload.len()).await;
                 if kind == NetProbe::KIND {
@@ -233,7 +233,7 @@ impl Session {
     ///
     /// It waits for requests that are begun, because fewer than [`IN_FLIGHT_MAX`] can be announced, and for the caller, who
     /// takes answers. For payloads it does not wait while pieces may come: they may be what makes room. So on such a connection
-    /// small payloads may exceed the bound, by [`IN_FLIGHT_MAX`] times those that need no announcement.
+    /// small payloads may exceed the bound, by [`IN_FLIGHT_MAX`] times the largest of them; large ones do not come there.
     async fn room(&self, bytes: usize) {
         self.until(|cx| {
             let many = self.room.requests() + self.send_queue.unsent() >= IN_FLIGHT_MAX

@@ -321,6 +321,10 @@ fn a_caller_that_sends_what_was_not_granted_is_cut_off() {
         ("bytes with it", vec![with_payload]),
         ("the same twice", vec![announcement(1, 100_000), announcement(1, 100_000)]),
         ("too many announcements", many(ANNOUNCED_MAX + 1)),
+        (
+            "a large one that is not, among pieces",
+            vec![announcement(1, 100_000), frame(&Ask(2), 2, BULK + 1)],
+        ),
         ("a grant that is none", vec![broken]),
     ];
     for (what, frames) in wrong {
