@@ -24,6 +24,7 @@ mod mount8;
 mod mountpoint;
 mod new_cluster;
 mod output;
+mod peers;
 mod picture;
 mod problem;
 mod process;

@@ -94,14 +94,28 @@ impl Conn {
     }
 }
 
-/// Counts what a connection has sent more than once.
+/// Knows what the kernel says of a connection.
+#[derive(Clone)]
 pub(crate) struct Losses(Option<real::Losses>);
 
+/// What a connection has sent more than once since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Resent {
+    /// Packets, without those of which the other end has said that they had come already.
+    pub(crate) packets: u32,
+    /// How often it waited for a timeout before.
+    pub(crate) timeouts: u32,
+}
+
 impl Losses {
-    /// Packets that were sent once more since the start of the connection, without those of which the other end has said
-    /// that they had come already. 0 if it has ended, and in a simulated world.
-    pub(crate) fn resent(&self) -> u32 {
-        self.0.as_ref().map_or(0, real::Losses::resent)
+    /// What was sent once more. Nothing if the connection has ended, and in a simulated world.
+    pub(crate) fn resent(&self) -> Resent {
+        self.0.as_ref().map_or(Resent::default(), real::Losses::resent)
+    }
+
+    /// The smoothed round trip and the least one, in microseconds; 0 if the connection has ended, and in a simulated world.
+    pub(crate) fn round_trips(&self) -> (u64, u64) {
+        self.0.as_ref().map_or((0, 0), real::Losses::round_trips)
     }
 }
 

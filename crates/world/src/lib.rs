@@ -24,10 +24,10 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub(crate) use connection::Losses;
 pub use connection::{
     Conn, ListenSocket, Listener, Receiver, STREAM_HEAD_MAX, Sender, StreamReceiver, StreamSender,
 };
+pub(crate) use connection::{Losses, Resent};
 pub use frame::Frame;
 pub use notify::Notify;
 pub use pace::WindowSetting;
@@ -38,8 +38,8 @@ pub use rpc::{
 };
 pub use sim::{SimOptions, Simulation};
 use types::Buf;
-use types::messages::LongTurn;
 use types::messages::brick::DeviceCounts;
+use types::messages::{LongTurn, WindowReport};
 
 use crate::connection::{ConnBody, ListenerBody};
 use crate::trace::{Span, SpanKind, Stage, Trace};
@@ -172,6 +172,11 @@ impl World {
             WorldBody::Real(_) => turns::longest(),
             WorldBody::Sim(_) => Vec::new(),
         }
+    }
+
+    /// The receive window of this process, or of this node in a simulation, and what has come through it.
+    pub fn window_report(&self) -> WindowReport {
+        self.receive_port().report().into()
     }
 
     /// Resident memory of this process in bytes; 0 in a simulation, where one process is many nodes.

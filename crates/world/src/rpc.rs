@@ -9,6 +9,7 @@ mod covered;
 mod handshake;
 mod incoming;
 mod latch;
+mod meter;
 mod outgoing;
 mod peers;
 mod room;

@@ -6,13 +6,14 @@ use std::io::IsTerminal;
 use clap::Args;
 use serde_json::{Value, json};
 use types::BrickId;
-use types::messages::LongTurn;
 use types::messages::brick::{BrickReport, CacheReport};
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig};
+use types::messages::{LongTurn, WindowReport};
 
 use crate::gate::gates_of;
 use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
+use crate::peers;
 use crate::picture::picture;
 use crate::progress::Progress;
 use crate::remote::{ClusterSnapshot, ConnectionArgs, Remote};
@@ -123,6 +124,9 @@ fn words(
         let cache = answer.as_ref().and_then(|answer| answer.cache.as_ref());
         text += &cache.map_or(String::new(), |cache| format!("\n{}", cache_line(info.id, cache)));
     }
+    for (info, answer) in bricks {
+        text += &answer.as_ref().and_then(|answer| window_line(info.id, &answer.window)).unwrap_or_default();
+    }
     let colours = std::io::stdout().is_terminal();
     if progress.slots > 0 {
         text += &format!("\n  {}\n", progress.line());
@@ -209,6 +213,27 @@ fn cache_line(brick: BrickId, cache: &CacheReport) -> String {
     format!("cache of {brick}: {used} of {most}, {found}{state}\n")
 }
 
+/// That writes to a brick are held back, if packets to it were lost.
+fn window_line(brick: BrickId, window: &WindowReport) -> Option<String> {
+    let WindowReport { bytes, lost, is_crowded, .. } = window;
+    let worst = window.peers.iter().max_by_key(|peer| peer.lost).filter(|peer| peer.lost > 0);
+    let from = worst.map(|peer| format!(", most of them from {}", peer.address)).unwrap_or_default();
+    (*is_crowded && *lost > 0).then(|| {
+        format!(
+            "\nwrites to {brick} are held to {} in flight, because {lost} packets were lost on the way to it{from}: a switch port \
+             or a link towards its machine has few bytes of buffer\n",
+            Size(*bytes)
+        )
+    })
+}
+
+fn window_document(window: &WindowReport) -> Value {
+    json!({
+        "bytes": window.bytes, "is_crowded": window.is_crowded, "cuts": window.cuts, "lost_packets": window.lost,
+        "granted_bytes": window.granted, "free_bytes": window.free, "peers": peers::document(&window.peers),
+    })
+}
+
 /// The longest turn of a process in the last hour, and its task.
 fn longest_turn(turns: &[LongTurn]) -> String {
     turns.first().map_or("< 1 ms".into(), |turn| format!("{} ms, {}", turn.wall_us / 1000, turn.task))
@@ -266,6 +291,7 @@ fn document(
                 value["memory"] = a.memory.into();
                 value["memory_budget"] = a.memory_budget.into();
                 value["turns"] = turns(&a.turns);
+                value["receive_window"] = window_document(&a.window);
                 value["asked"] = json!({
                     "reads": a.asked.reads, "read_bytes": a.asked.read_bytes,
                     "writes": a.asked.writes, "written_bytes": a.asked.written_bytes,

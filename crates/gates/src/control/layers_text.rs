@@ -2,6 +2,7 @@
 
 use client::{DiskCacheReport, LayerCounters, Mount, Slow};
 use types::BrickId;
+use types::messages::PeerReport;
 use world::ReceiveReport;
 
 /// What concerns a whole mount.
@@ -19,7 +20,7 @@ impl Whole {
     }
 }
 
-/// A line for each layer, for the cache on a disk, for the receive window and for each slow brick.
+/// A line for each layer, for the cache on a disk, for the receive window, for each peer and for each slow brick.
 pub(crate) fn layers_text(layers: &[LayerCounters], whole: Whole) -> String {
     let Whole { cache, window, slow } = whole;
     let line = |layer: &LayerCounters| {
@@ -33,7 +34,8 @@ pub(crate) fn layers_text(layers: &[LayerCounters], whole: Whole) -> String {
         .iter()
         .map(line)
         .chain(cache.map(cache_line))
-        .chain(window.and_then(window_line))
+        .chain(window.as_ref().and_then(window_line))
+        .chain(window.iter().flat_map(|window| window.peers.iter().map(peer_line)))
         .chain(slow)
         .collect()
 }
@@ -44,8 +46,20 @@ pub(crate) fn slow_line(slow: &Slow<BrickId>) -> String {
     format!("slow-brick {sender} answers_us {answers_us} usual_us {usual_us}\n")
 }
 
-fn window_line(window: ReceiveReport) -> Option<String> {
-    window_numbers(&window).map(|numbers| format!("receive-window{}\n", named(&numbers)))
+/// `peer ADDRESS NAME N ...`.
+pub(crate) fn peer_line(peer: &PeerReport) -> String {
+    let numbers = [
+        ("bytes", peer.bytes),
+        ("lost_packets", peer.lost),
+        ("timeouts", peer.timeouts),
+        ("round_trip_us", peer.round_trip_us),
+        ("least_us", peer.least_us),
+    ];
+    format!("peer {}{}\n", peer.address, named(&numbers))
+}
+
+fn window_line(window: &ReceiveReport) -> Option<String> {
+    window_numbers(window).map(|numbers| format!("receive-window{}\n", named(&numbers)))
 }
 
 /// ` NAME N` of each.
@@ -100,6 +114,12 @@ mod tests {
         let slow = vec![Slow { sender: BrickId(3), answers_us: 6000, usual_us: 300 }];
         let text = layers_text(&[], Whole { slow, ..Whole::default() });
         assert_eq!(text, "slow-brick b3 answers_us 6000 usual_us 300\n");
+        let peer =
+            PeerReport { address: "h:7401".to_owned(), bytes: 9, least_us: 80, ..PeerReport::default() };
+        assert_eq!(
+            peer_line(&peer),
+            "peer h:7401 bytes 9 lost_packets 0 timeouts 0 round_trip_us 0 least_us 80\n"
+        );
         let reason = Some("it is\ngone".to_owned());
         let cache = DiskCacheReport { state: "off", reason, hits: 5, ..DiskCacheReport::default() };
         assert_eq!(

@@ -17,6 +17,6 @@ mod tuning_text;
 
 pub use socket::serve;
 
-pub(crate) use layers_text::{Whole, layers_text, slow_line, window_numbers};
+pub(crate) use layers_text::{Whole, layers_text, peer_line, slow_line, window_numbers};
 pub(crate) use slow_text::slow_text;
 pub(crate) use tuning_text::tuning_text;

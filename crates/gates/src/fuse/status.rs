@@ -3,7 +3,7 @@
 use client::Mount;
 use types::messages::LongTurn;
 
-use crate::control::{slow_line, window_numbers};
+use crate::control::{peer_line, slow_line, window_numbers};
 
 pub(super) fn text(mount: &Mount) -> String {
     let counters = mount.counters();
@@ -32,7 +32,8 @@ pub(super) fn text(mount: &Mount) -> String {
         let reason = cache.reason.map(|reason| format!("disk_cache_reason {reason}\n")).unwrap_or_default();
         format!("disk_cache {}\n{reason}disk_cache_bytes {}\n", cache.state, cache.bytes)
     });
-    let window = window_numbers(&world::receive_report());
+    let report = world::receive_report();
+    let window = window_numbers(&report);
     let window =
         window.into_iter().flatten().map(|(name, number)| format!("receive_window_{name} {number}\n"));
     // Times in microseconds: on the clock, and of the thread itself.
@@ -43,6 +44,7 @@ pub(super) fn text(mount: &Mount) -> String {
         .map(|(name, value)| format!("{name} {value}\n"))
         .chain(cache)
         .chain(window)
+        .chain(report.peers.iter().map(peer_line))
         .chain(mount.slow_bricks().iter().map(slow_line))
         .chain(turns)
         .collect()

@@ -33,6 +33,7 @@ impl Server {
             memory: self.world.memory(),
             memory_budget: self.options.memory_budget,
             turns: self.world.longest_turns(),
+            window: self.world.window_report(),
             asked: self.asked.get(),
             device: self.disk.counts(),
             cache: self.cache.as_ref().map(ReadCache::report),

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::cluster::{Fences, GroupConfig};
-use super::{Done, LongTurn};
+use super::{Done, LongTurn, WindowReport};
 use crate::limits::SPANS_MAX;
 use crate::{
     BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, Incarnation, MapVersion, ObjectId, Seq,
@@ -514,6 +514,8 @@ records! {
         memory_budget: u64,
         /// The longest turns of its tasks, the longest first; one of each kind.
         turns: Vec<LongTurn>,
+        /// The receive window of its process.
+        window: WindowReport,
         /// What clients have asked this brick for since the start.
         asked: AskedCounts,
         /// What its device has done since the start.

@@ -27,6 +27,40 @@ records! {
         /// How long ago the minute in which it happened began, in microseconds.
         age_us: u64,
     }
+    /// What has come from another process or machine since the start, and how long its packets take.
+    #[derive(Default)]
+    part PeerReport {
+        /// Its address; of those that call this process, without the port.
+        address: String,
+        /// Bytes of large messages.
+        bytes: u64,
+        /// Packets of them that were lost.
+        lost: u64,
+        /// How often it waited for a timeout of TCP meanwhile, as it has said with messages in pieces.
+        timeouts: u64,
+        /// The round trip of its newest connection, smoothed, in microseconds. What is above the least one is time in queues.
+        round_trip_us: u64,
+        /// The least round trip, in microseconds.
+        least_us: u64,
+    }
+    /// The receive window of a process, and what came through it since the start.
+    #[derive(Default)]
+    part WindowReport {
+        /// Bytes that may be on their way at once.
+        bytes: u64,
+        /// Whether large requests have to be announced now.
+        is_crowded: bool,
+        /// How often it became smaller because packets were lost.
+        cuts: u64,
+        /// Packets that were lost.
+        lost: u64,
+        /// Bytes that were granted after an announcement.
+        granted: u64,
+        /// Bytes of large requests that needed no credit.
+        free: u64,
+        /// Those from whom large messages came, over the network.
+        peers: Vec<PeerReport>,
+    }
     /// Done.
     1 Done {};
     /// A refusal; the frame's flags say so too.

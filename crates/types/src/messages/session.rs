@@ -66,6 +66,8 @@ records! {
     15 Piece {
         /// Packets that the sender's kernel has sent once more on this connection, and that were really lost, since its start.
         lost: u32,
+        /// How often it has waited for a timeout of TCP on it.
+        timeouts: u32,
     };
     /// Asks for so many bytes of zeros at once, without credit, to learn what the network does with them. The connection itself
     /// answers: nothing else of the server is touched. More than [`NET_PROBE_MAX`](crate::limits::NET_PROBE_MAX) are refused.

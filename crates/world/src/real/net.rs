@@ -19,6 +19,7 @@ use rustix::net::{
 
 use super::receive::Receiver;
 use super::send::Sender;
+use crate::Resent;
 
 /// Timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -266,20 +267,39 @@ impl Conn {
     }
 }
 
-/// Counts what a connection has sent more than once.
+/// Knows what the kernel says of a connection.
+#[derive(Clone)]
 pub(crate) struct Losses(Weak<Socket>);
 
-/// Offsets of two counters of 32 bits in `struct tcp_info` (include/uapi/linux/tcp.h): all packets that were sent once more,
-/// and those of them that had arrived all the same (from Linux 4.19 on).
+/// Bytes of `struct tcp_info` (include/uapi/linux/tcp.h) that are asked for; older kernels write fewer.
+const TCP_INFO_LEN: usize = 244;
+type TcpInfo = [u8; TCP_INFO_LEN];
+
+/// Offsets of counters of 32 bits in it: the smoothed round trip, all packets that were sent once more, the least round trip,
+/// and packets that were sent once more and had arrived all the same (from Linux 4.19 on).
+const RTT: usize = 68;
 const TOTAL_RETRANS: usize = 100;
+const MIN_RTT: usize = 148;
 const DSACK_DUPS: usize = 216;
-/// Bytes of the structure that are asked for.
-const TCP_INFO_LEN: usize = 232;
+/// Offset of a counter of 16 bits: timeouts (from Linux 6.7 on).
+const TOTAL_RTO: usize = 240;
 
 impl Losses {
-    /// Packets that were sent once more, without those that are known to have come already; 0 if the connection has ended.
-    pub(crate) fn resent(&self) -> u32 {
-        let Some(socket) = self.0.upgrade() else { return 0 };
+    /// What was sent once more; nothing if the connection has ended.
+    pub(crate) fn resent(&self) -> Resent {
+        let Some(info) = self.info() else { return Resent::default() };
+        let packets = counter(&info, TOTAL_RETRANS).saturating_sub(counter(&info, DSACK_DUPS));
+        let timeouts = u16::from_ne_bytes([info[TOTAL_RTO], info[TOTAL_RTO + 1]]);
+        Resent { packets, timeouts: timeouts.into() }
+    }
+
+    /// The smoothed round trip and the least one, in microseconds; 0 if the connection has ended.
+    pub(crate) fn round_trips(&self) -> (u64, u64) {
+        self.info().map_or((0, 0), |info| (counter(&info, RTT).into(), counter(&info, MIN_RTT).into()))
+    }
+
+    fn info(&self) -> Option<TcpInfo> {
+        let socket = self.0.upgrade()?;
         let mut info = [0u8; TCP_INFO_LEN];
         let mut len = TCP_INFO_LEN as libc::socklen_t;
         // SAFETY: the socket is open, and the kernel writes at most `len` bytes, which `info` has.
@@ -292,12 +312,12 @@ impl Losses {
                 &mut len,
             )
         };
-        if got != 0 {
-            return 0;
-        }
-        let counter = |at: usize| info[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
-        counter(TOTAL_RETRANS).saturating_sub(counter(DSACK_DUPS))
+        (got == 0).then_some(info)
     }
+}
+
+fn counter(info: &TcpInfo, at: usize) -> u32 {
+    info[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// Whether the path is a socket at which no process listens any more.

@@ -26,6 +26,7 @@ use types::messages::session::Piece;
 use types::wire;
 
 use super::incoming::{Arriving, BadPiece, Incoming, announced_bytes};
+use super::meter::Meter;
 use super::outgoing::ANNOUNCED_MAX;
 use super::room::{Place, Room};
 use super::send_queue::SendQueue;
@@ -41,8 +42,8 @@ pub(super) struct Announced {
     requests: RefCell<BTreeMap<u64, Coming>>,
     /// Nobody reads the connection.
     is_stopped: Cell<bool>,
-    /// Packets that the caller has lost, as it has said last.
-    lost: Cell<u32>,
+    /// Counts what comes from the caller.
+    meter: Meter,
 }
 
 struct Coming {
@@ -58,10 +59,15 @@ enum State {
 
 impl Announced {
     /// Nothing is announced.
-    pub(super) fn new(incoming: Rc<Incoming>, send_queue: Rc<SendQueue>, room: Rc<Room>) -> Announced {
-        let (requests, is_stopped, lost) = (RefCell::default(), Cell::default(), Cell::default());
+    pub(super) fn new(
+        incoming: Rc<Incoming>,
+        send_queue: Rc<SendQueue>,
+        room: Rc<Room>,
+        meter: Meter,
+    ) -> Announced {
+        let (requests, is_stopped) = (RefCell::default(), Cell::default());
         let sender = incoming.sender();
-        Announced { incoming, send_queue, room, sender, requests, is_stopped, lost }
+        Announced { incoming, send_queue, room, sender, requests, is_stopped, meter }
     }
 
     /// Whether nothing is announced that is not whole.
@@ -74,20 +80,17 @@ impl Announced {
         self.requests.borrow().values().any(|coming| matches!(coming.state, State::Arriving(_)))
     }
 
-    /// A large request has come that was not announced; so many packets of its connection were lost in all. It must not come
+    /// A large request has come that was not announced. It must not come
     /// while pieces of others are missing: their connection is read even if there is no room for its payload.
-    pub(super) fn came_whole(&self, bytes: usize, lost: u32) -> Result<(), BadPiece> {
+    pub(super) fn came_whole(&self, frame: &Frame) -> Result<(), BadPiece> {
+        let bytes = frame.payload.len();
         if !self.is_empty() {
             return Err(BadPiece::Unannounced(bytes));
         }
         hit(CodeProbe::RequestWhole);
-        self.incoming.came_whole(bytes, self.newly_lost(lost));
+        self.meter.came(frame);
+        self.incoming.came_whole(bytes, self.meter.lost(frame.header.bulk));
         Ok(())
-    }
-
-    /// What the caller has lost since it said so last.
-    fn newly_lost(&self, lost: u32) -> u32 {
-        lost.saturating_sub(self.lost.replace(lost))
     }
 
     /// Takes an announcement.
@@ -139,13 +142,15 @@ impl Announced {
 
     /// Takes a piece. Returns its request, with its place, if nothing is missing.
     pub(super) fn piece(&self, piece: Frame) -> Result<Option<(Frame, Place)>, BadPiece> {
-        let Piece { lost } = wire::from_bytes(&piece.record)?;
+        let Piece { lost, timeouts } = wire::from_bytes(&piece.record)?;
         let request = piece.header.request;
         let arriving = match self.requests.borrow().get(&request) {
             Some(Coming { state: State::Arriving(arriving), .. }) => arriving.clone(),
             _ => return Err(BadPiece::Stray),
         };
-        arriving.lost(self.newly_lost(lost));
+        self.meter.came(&piece);
+        self.meter.timeouts(timeouts);
+        arriving.lost(self.meter.lost(lost));
         let Some(whole) = arriving.take(piece, &self.send_queue)? else { return Ok(None) };
         let gone = self.requests.borrow_mut().remove(&request);
         Ok(gone.map(|coming| (whole, coming.place)))

@@ -34,11 +34,13 @@ use pace::{Member, Port, Receiver, Sender, Stats, Transfer, WindowSetting};
 use types::code_probe::{CodeProbe, hit};
 use types::limits::PAYLOAD_MAX;
 use types::messages::session::{Grant, Piece};
+use types::messages::{PeerReport, WindowReport};
 use types::wire::{self, DecodeError, Flags, Record};
 use types::{Buf, BufMut, ClusterId, Epoch};
 
+use super::meter::{Meter, News};
 use super::send_queue::SendQueue;
-use crate::{Frame, Notify, World};
+use crate::{Frame, Losses, Notify, World};
 
 /// Smallest piece, in bytes, but the last one: a grant has more. Each takes memory of its own.
 const PIECE_MIN: usize = 4 << 10;
@@ -86,14 +88,19 @@ pub(super) fn refuse(announcement: &Frame, send_queue: &Rc<SendQueue>) {
 /// The receive window of a machine, as far as this process is concerned: its threads share it.
 pub(crate) struct ReceivePort(Mutex<Shared>);
 
+/// Most addresses that are told apart in reports. What comes from further ones is not told.
+const PEERS_MAX: usize = 1024;
+
 struct Shared {
     port: Port,
+    /// What has come from others.
+    peers: BTreeMap<String, PeerReport>,
     /// Wake those who wait for room.
     wakes: BTreeMap<Member, Notify>,
 }
 
 /// The receive window of this process, and what came through it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReceiveReport {
     /// What the window was made with.
     pub setting: WindowSetting,
@@ -105,19 +112,53 @@ pub struct ReceiveReport {
     pub open: usize,
     /// How often the window became smaller because packets were lost.
     pub cuts: u64,
+    /// Whether callers have to announce large requests now.
+    pub is_crowded: bool,
     /// What happened since the start.
     pub stats: Stats,
+    /// What has come from other processes and machines.
+    pub peers: Vec<PeerReport>,
+}
+
+impl From<ReceiveReport> for WindowReport {
+    fn from(report: ReceiveReport) -> WindowReport {
+        let ReceiveReport { window, is_crowded, cuts, stats, peers, .. } = report;
+        let Stats { lost, granted, free, .. } = stats;
+        WindowReport { bytes: window as u64, is_crowded, cuts, lost, granted, free, peers }
+    }
 }
 
 impl ReceivePort {
     /// Payloads of up to `bulk_min` bytes need no credit.
     pub(crate) fn new(setting: WindowSetting, bulk_min: usize) -> ReceivePort {
         let port = Port::new(setting, bulk_min);
-        ReceivePort(Mutex::new(Shared { port, wakes: BTreeMap::new() }))
+        ReceivePort(Mutex::new(Shared { port, peers: BTreeMap::new(), wakes: BTreeMap::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what has come from an address.
+    pub(super) fn tell(&self, address: &str, news: News) {
+        let peers = &mut self.lock().peers;
+        if !peers.contains_key(address) {
+            if peers.len() >= PEERS_MAX {
+                return;
+            }
+            let new = PeerReport { address: address.to_owned(), ..PeerReport::default() };
+            peers.insert(address.to_owned(), new);
+        }
+        if let Some(peer) = peers.get_mut(address) {
+            peer.bytes += news.bytes;
+            peer.lost += news.lost;
+            peer.timeouts += news.timeouts;
+            if news.least_us > 0 {
+                peer.round_trip_us = news.round_trip_us;
+                let least = if peer.least_us == 0 { news.least_us } else { peer.least_us };
+                peer.least_us = least.min(news.least_us);
+            }
+        }
     }
 
     pub(crate) fn report(&self) -> ReceiveReport {
@@ -129,7 +170,9 @@ impl ReceivePort {
             held: shared.port.held(),
             open: shared.port.open(),
             cuts: window.cuts(),
+            is_crowded: window.is_needed(),
             stats: shared.port.stats(),
+            peers: shared.peers.values().cloned().collect(),
         }
     }
 }
@@ -170,6 +213,11 @@ impl Incoming {
 
     pub(super) fn report(&self) -> ReceiveReport {
         self.port.report()
+    }
+
+    /// Counts what comes through a connection from `address`.
+    pub(super) fn meter(&self, address: String, losses: Losses) -> Meter {
+        Meter::new(self.world.clone(), self.port.clone(), address, losses)
     }
 
     /// The other side of a new connection.

@@ -13,7 +13,7 @@ use types::{Buf, Epoch};
 
 use super::handshake::Bulk;
 use super::send_queue::SendQueue;
-use crate::{Frame, Losses, World};
+use crate::{Frame, Losses, Resent, World};
 
 /// Most bytes of one connection's answers that wait for credit. Further ones are sent without: a caller that grants nothing
 /// must not fill the server's memory.
@@ -51,12 +51,18 @@ impl Outgoing {
 
     /// Packets of this connection that were lost.
     fn lost(&self) -> u32 {
-        self.counter.borrow_mut().settle(self.world.now(), self.resent())
+        self.news().lost
+    }
+
+    /// What a piece tells.
+    fn news(&self) -> Piece {
+        let Resent { packets, timeouts } = self.losses.resent();
+        Piece { lost: self.counter.borrow_mut().settle(self.world.now(), packets), timeouts }
     }
 
     /// Packets of this connection that were sent once more, as its kernel knows now.
     pub(super) fn resent(&self) -> u32 {
-        self.losses.resent()
+        self.losses.resent().packets
     }
 
     /// The frame of an answer that can be sent now: the answer, or its announcement. `credit`: bytes that its caller expects at
@@ -110,7 +116,7 @@ impl Outgoing {
         let whole = announced.frame.header;
         let covered = if whole.flags.is_covered() { Flags::COVERED } else { Flags(0) };
         let way = if whole.flags.is_reply() { Flags::REPLY } else { Flags::REQUEST };
-        let record = wire::to_bytes(&Piece { lost: self.lost() });
+        let record = wire::to_bytes(&self.news());
         let (cluster, flags) = (whole.cluster, way.with(covered));
         let piece = Frame::new(Piece::KIND, request, cluster, Epoch(0), flags, record, part);
         if bytes == left {

@@ -16,6 +16,7 @@ use types::{Buf, ClusterId, Epoch};
 use super::handshake::{Bulk, HANDSHAKE_US, initiate};
 use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
 use super::latch::Latch;
+use super::meter::Meter;
 use super::outgoing::Requests;
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
@@ -222,8 +223,6 @@ struct Link {
     is_free: Cell<bool>,
     /// Its server, to the receive window.
     sender: pace::Sender,
-    /// Packets that the other side has lost, as it has said last.
-    lost: Cell<u32>,
 }
 
 #[derive(Default)]
@@ -238,6 +237,7 @@ enum Stage {
 struct Open {
     send_queue: Rc<SendQueue>,
     requests: Requests,
+    meter: Meter,
     cluster: ClusterId,
 }
 
@@ -271,7 +271,6 @@ impl Link {
             pending: RefCell::default(),
             is_free: Cell::new(false),
             sender,
-            lost: Cell::new(0),
         }
     }
 
@@ -420,13 +419,14 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
         let peers = peers.upgrade().ok_or(CallError::Unreachable)?;
         peers.learn(opened.cluster)?;
         link.is_free.set(opened.is_local || peers.incoming.is_off());
-        Ok(opened)
+        let meter = peers.incoming.meter(address.clone(), opened.losses.clone());
+        Ok((opened, meter))
     });
     let error = match opened {
-        Ok(Opened { sender, receiver, cluster, losses, bulk, .. }) => {
+        Ok((Opened { sender, receiver, cluster, losses, bulk, .. }, meter)) => {
             let send_queue = Rc::new(SendQueue::new(sender));
             let requests = Requests::new(world.clone(), losses, bulk);
-            let opened = Rc::new(Open { send_queue: send_queue.clone(), requests, cluster });
+            let opened = Rc::new(Open { send_queue: send_queue.clone(), requests, meter, cluster });
             // The connection was dropped while it was being made.
             if link.settled.is_set() {
                 return;
@@ -481,7 +481,7 @@ async fn read(mut receiver: Receiver, link: &Link, open: &Open) {
                     if frame.header.kind != Piece::KIND {
                         open.requests.crowded(frame.header.flags.is_crowded());
                     }
-                    deliver(frame, link, &open.send_queue)
+                    deliver(frame, link, open)
                 };
                 if let Err(error) = taken {
                     return tracing::warn!(
@@ -498,7 +498,7 @@ async fn read(mut receiver: Receiver, link: &Link, open: &Open) {
 }
 
 /// Gives a frame to the call that waits for it. If no call does any more, it is dropped, or refused if it announces more.
-fn deliver(frame: Frame, link: &Link, send_queue: &Rc<SendQueue>) -> Result<(), BadPiece> {
+fn deliver(frame: Frame, link: &Link, open: &Open) -> Result<(), BadPiece> {
     let request = frame.header.request;
     let arriving = match link.pending.borrow().get(&request) {
         Some(pending) => {
@@ -509,17 +509,19 @@ fn deliver(frame: Frame, link: &Link, send_queue: &Rc<SendQueue>) -> Result<(), 
         }
         None => {
             if frame.header.flags.is_announced() {
-                refuse(&frame, send_queue);
+                refuse(&frame, &open.send_queue);
             }
             return Ok(());
         }
     };
     let answer = match arriving {
         Some(arriving) => {
-            if let Some(lost) = lost(&frame) {
-                arriving.lost(lost.saturating_sub(link.lost.replace(lost)));
+            if let Some(Piece { lost, timeouts }) = said(&frame) {
+                open.meter.timeouts(timeouts);
+                arriving.lost(open.meter.lost(lost));
             }
-            arriving.take(frame, send_queue)?
+            open.meter.came(&frame);
+            arriving.take(frame, &open.send_queue)?
         }
         None if frame.header.flags.is_announced() => return Err(BadPiece::Stray),
         None => Some(frame),
@@ -533,11 +535,11 @@ fn deliver(frame: Frame, link: &Link, send_queue: &Rc<SendQueue>) -> Result<(), 
 }
 
 /// How many packets of the connection were lost so far, if the frame tells.
-fn lost(frame: &Frame) -> Option<u32> {
+fn said(frame: &Frame) -> Option<Piece> {
     if frame.header.kind == Piece::KIND {
-        return wire::from_bytes(&frame.record).ok().map(|Piece { lost }| lost);
+        return wire::from_bytes(&frame.record).ok();
     }
     // 0 tells nothing: small answers have it, too.
     let is_whole = !frame.header.flags.is_announced() && frame.header.bulk > 0;
-    is_whole.then_some(frame.header.bulk)
+    is_whole.then_some(Piece { lost: frame.header.bulk, timeouts: 0 })
 }

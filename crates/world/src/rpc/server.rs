@@ -141,10 +141,11 @@ async fn attend(server: Rc<Server>, conn: Conn) {
         None => return,
     };
     let world = server.world.clone();
-    let outgoing = Outgoing::new(world.clone(), losses, server.answers.clone());
+    let outgoing = Outgoing::new(world.clone(), losses.clone(), server.answers.clone());
     let send_queue = Rc::new(SendQueue::new(sender));
     let room = Rc::new(Room::new(server.payloads.clone(), role == Role::Client));
-    let announced = Rc::new(Announced::new(server.incoming.clone(), send_queue.clone(), room.clone()));
+    let meter = server.incoming.meter(host(&peer).to_owned(), losses);
+    let announced = Rc::new(Announced::new(server.incoming.clone(), send_queue.clone(), room.clone(), meter));
     let session = Rc::new(Session { server, send_queue, outgoing, room, announced, bulk, role, peer });
     let writer = session.clone();
     world.spawn("answers", async move { writer.send_queue.write(|| writer.room.wake_reader()).await });
@@ -152,6 +153,11 @@ async fn attend(server: Rc<Server>, conn: Conn) {
     session.send_queue.close();
     // Requests in progress may have the session for long.
     session.announced.end();
+}
+
+/// An address without its port, which each connection has anew.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
 impl Session {
@@ -205,7 +211,7 @@ impl Session {
             }
             kind => {
                 if frame.payload.len() > self.bulk {
-                    self.announced.came_whole(frame.payload.len(), frame.header.bulk)?;
+                    self.announced.came_whole(&frame)?;
                 }
                 self.room(frame.payload.len()).await;
                 if kind == NetProbe::KIND {

@@ -1,8 +1,12 @@
-//! The receive window of a mount or gate, as `.shoal/xray` tells of it.
+//! The receive window of a mount or gate, and what comes from each brick, as `.shoal/xray` tells of them.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use types::messages::PeerReport;
+
+use crate::output::table;
+use crate::peers;
 
 use super::disk_cache::numbers;
 use super::findings::{Finding, short};
@@ -12,17 +16,28 @@ const NARROW: u64 = 1 << 20;
 
 /// What the mount says of answers from other machines, since it began.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct Network(BTreeMap<String, u64>);
+pub(super) struct Network {
+    /// The receive window; empty if nothing needed it.
+    window: BTreeMap<String, u64>,
+    peers: Vec<PeerReport>,
+}
 
 impl Network {
-    /// Reads the line `receive-window NAME N ...`, if there is one.
+    /// Reads the lines `receive-window NAME N ...` and `peer ADDRESS NAME N ...`, if there are any.
     pub(super) fn parse(text: &str) -> Option<Network> {
-        let line = text.lines().find_map(|line| line.strip_prefix("receive-window "))?;
-        numbers(line.split_ascii_whitespace()).map(Network)
+        let window = text.lines().find_map(|line| line.strip_prefix("receive-window "));
+        let window = window.and_then(|line| numbers(line.split_ascii_whitespace())).unwrap_or_default();
+        let peers: Vec<PeerReport> = text.lines().filter_map(peer).collect();
+        (!window.is_empty() || !peers.is_empty()).then_some(Network { window, peers })
     }
 
     fn number(&self, name: &str) -> u64 {
-        self.0.get(name).copied().unwrap_or(0)
+        self.window.get(name).copied().unwrap_or(0)
+    }
+
+    /// A table of those from whom something came.
+    pub(super) fn text(&self) -> String {
+        if self.peers.is_empty() { String::new() } else { format!("\n{}", table(&peers::rows(&self.peers))) }
     }
 
     /// What it means for reads.
@@ -39,14 +54,48 @@ impl Network {
         Some(Finding { sentence, setting: None, is_wrong: false })
     }
 
-    pub(super) fn document(&self) -> Value {
-        json!(self.0)
+    /// The window, if anything needed it.
+    pub(super) fn window_document(&self) -> Option<Value> {
+        (!self.window.is_empty()).then(|| json!(self.window))
     }
+
+    pub(super) fn peers_document(&self) -> Value {
+        peers::document(&self.peers)
+    }
+}
+
+/// Reads a line `peer ADDRESS NAME N ...`.
+fn peer(line: &str) -> Option<PeerReport> {
+    let mut words = line.strip_prefix("peer ")?.split_ascii_whitespace();
+    let address = words.next()?.to_owned();
+    let numbers = numbers(words)?;
+    let number = |name: &str| numbers.get(name).copied();
+    Some(PeerReport {
+        address,
+        bytes: number("bytes")?,
+        lost: number("lost_packets")?,
+        timeouts: number("timeouts")?,
+        round_trip_us: number("round_trip_us")?,
+        least_us: number("least_us")?,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_peer_has_a_row() {
+        let line = "peer h:7401 bytes 2097152 lost_packets 40 timeouts 3 round_trip_us 900 least_us 80\n";
+        let network = Network::parse(line).expect("a peer");
+        let text = network.text();
+        let row: Vec<&str> = text.lines().last().expect("a row").split_whitespace().collect();
+        assert_eq!(row, ["h:7401", "2.0", "40", "3", "0.82", "ms", "0.08", "ms"]);
+        assert_eq!((network.window_document(), network.finding()), (None, None));
+        let peers = network.peers_document();
+        assert_eq!((&peers[0]["address"], &peers[0]["queue_us"]), (&json!("h:7401"), &json!(820)));
+        assert_eq!(Network::parse("peer h:7401 bytes x\n"), None);
+    }
 
     #[test]
     fn a_narrow_window_is_found() {
@@ -55,7 +104,8 @@ mod tests {
         let narrow = Network::parse(line).expect("a line");
         let said = narrow.finding().expect("it is narrow").sentence;
         assert!(said.starts_with("reads are held to 42K in flight, because 40 packets were lost"), "{said}");
-        assert_eq!(narrow.document()["granted_bytes"], 7);
+        assert_eq!(narrow.window_document().expect("a window")["granted_bytes"], 7);
+        assert_eq!(narrow.text(), "");
         for good in ["bytes 43008 cuts 0", "bytes 2000000 cuts 3"] {
             let network = Network::parse(&format!("receive-window {good}\n")).expect("a line");
             assert_eq!(network.finding(), None);

@@ -35,7 +35,7 @@ pub(super) struct Report {
     pub(super) settings: Contents,
     /// The cache on a disk, since the mount began; `None` if there is none, or if this is about a file.
     pub(super) disk_cache: Option<DiskCache>,
-    /// The receive window, since the mount began; `None` if nothing needed it, or if this is about a file.
+    /// What came over the network, since the mount began; `None` if nothing did, or if this is about a file.
     pub(super) network: Option<Network>,
     /// Bricks that the mount avoids now; none if this is about a file.
     pub(super) slow_bricks: Vec<SlowBrick>,
@@ -59,7 +59,8 @@ impl Report {
         };
         let head = format!("{what} {}, {when}", self.path.display());
         let sentences: String = self.sentences().iter().map(|sentence| format!("{sentence}\n")).collect();
-        format!("{head}\n\n{}\n{sentences}\n{}", self.table(), self.devices.text(self.time))
+        let network = self.network.as_ref().map(Network::text).unwrap_or_default();
+        format!("{head}\n\n{}\n{sentences}\n{}{network}", self.table(), self.devices.text(self.time))
     }
 
     fn table(&self) -> String {
@@ -162,7 +163,8 @@ impl Report {
             "seconds": self.time.map(|time| time.as_secs_f64()),
             "layers": self.layers.0.iter().enumerate().map(layer).collect::<Vec<_>>(),
             "disk_cache": self.disk_cache.as_ref().map(DiskCache::document),
-            "receive_window": self.network.as_ref().map(Network::document),
+            "receive_window": self.network.as_ref().and_then(Network::window_document),
+            "peers": self.network.as_ref().map(Network::peers_document),
             "slow_bricks": self.slow_bricks.iter().map(SlowBrick::document).collect::<Vec<_>>(),
             "devices": self.devices.document(),
             "findings": self.findings().into_iter().map(finding).collect::<Vec<_>>(),

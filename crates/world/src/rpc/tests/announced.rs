@@ -238,7 +238,7 @@ fn announcement(request: u64, bytes: u32) -> Frame {
 }
 
 fn piece(request: u64, bytes: usize) -> Frame {
-    frame(&Piece { lost: 0 }, request, bytes)
+    frame(&Piece { lost: 0, timeouts: 0 }, request, bytes)
 }
 
 /// Answers at once, whatever the payload.

@@ -252,7 +252,7 @@ fn a_server_that_sends_what_was_not_granted_is_cut_off() {
                 );
                 frame.header.bulk = announced;
                 sender.send(frame).await.unwrap();
-                let record = wire::to_bytes(&Piece { lost: 0 });
+                let record = wire::to_bytes(&Piece { lost: 0, timeouts: 0 });
                 let payload = Buf::from(vec![1; piece]);
                 let frame = Frame::new(
                     Piece::KIND,
