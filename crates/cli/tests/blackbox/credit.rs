@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::libc::O_DIRECT;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 
 use crate::fixture::{CommandOutput, Fixture, Pages, Prng, kill_now, make_stable, text, wait_for};
 
@@ -137,6 +138,18 @@ fn reads_through_a_narrow_window_are_right_while_bricks_die() {
     assert_eq!(number(&narrow, "bytes"), Some(32 << 10));
     let seen = cluster.fixture.must(&["xray", text(&narrow), "--once", "--json"]).json();
     assert!(seen["receive_window"]["granted_bytes"].as_u64() >= granted, "{seen:#}");
+    let peers = seen["peers"].as_array().expect("peers");
+    assert_eq!(peers.len(), BRICKS as usize, "all bricks have sent something: {seen:#}");
+    for peer in peers {
+        assert!(
+            peer["address"].as_str().is_some_and(|address| address.starts_with("127.0.0.2:")),
+            "{peer:#}"
+        );
+        assert!(peer["bytes"].as_u64() >= Some(right.len() as u64 / 16), "{peer:#}");
+        assert!(peer["least_us"].as_u64() > Some(0) && peer["lost_packets"] == 0, "{peer:#}");
+    }
+    let lines = fs::read_to_string(narrow.join(".shoal/status")).expect("the status");
+    assert_eq!(lines.lines().filter(|line| line.starts_with("peer 127.0.0.2:")).count(), peers.len());
 
     // One brick hangs for a while and holds grants: the others' answers go on.
     let hanging = Pid::from_raw(cluster.bricks[1] as i32);
@@ -193,6 +206,20 @@ fn writes_through_narrow_windows_are_right_while_bricks_hang_and_die() {
         })
     };
     let calm = write_all("calm");
+    let status = cluster.shoal(&["status", "--json"]).json();
+    let received = |brick: &Value| {
+        let window = &brick["receive_window"];
+        assert_eq!((&window["bytes"], &window["is_crowded"]), (&json!(16 << 10), &json!(true)), "{window:#}");
+        assert!(window["granted_bytes"].as_u64() > Some(0), "{window:#}");
+        window["peers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|peer| peer["bytes"].as_u64())
+            .sum::<u64>()
+    };
+    let bytes: u64 = status["bricks"].as_array().expect("bricks").iter().map(received).sum();
+    assert!(bytes >= 2 * (PIECE * PIECES / 2) as u64, "the bricks have counted {bytes} bytes");
     let hanging = Pid::from_raw(cluster.bricks[1] as i32);
     let hung = thread::scope(|scope| {
         let writing = scope.spawn(|| write_all("hung"));
