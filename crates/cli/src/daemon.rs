@@ -15,6 +15,7 @@ use types::wire::Key;
 use world::{Notify, WindowSetting, World};
 
 use crate::problem::problem;
+use crate::run_files::receive_window_file;
 use crate::signals;
 
 /// The words in a daemon's log once it can be reached.
@@ -54,7 +55,8 @@ pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
         .with_ansi(false)
         .init();
     keep_within(memory);
-    world::set_receive_window(args.receive_window);
+    let shared = receive_window_file()?;
+    world::set_receive_window(args.receive_window, Some(&shared));
     if args.detached {
         // Fails only for the leader of a process group, which needs no new session.
         let _ = nix::unistd::setsid();

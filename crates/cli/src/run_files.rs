@@ -34,6 +34,13 @@ fn pid_namespace() -> anyhow::Result<u64> {
     Ok(fs::metadata(file).with_context(|| format!("cannot look at {file}"))?.ino())
 }
 
+/// The file of all daemons that receive through the same network: those of this network namespace.
+pub(crate) fn receive_window_file() -> anyhow::Result<PathBuf> {
+    let file = "/proc/self/ns/net";
+    let namespace = fs::metadata(file).with_context(|| format!("cannot look at {file}"))?.ino();
+    Ok(run_dir().join(format!("receive-window-{namespace}")))
+}
+
 /// The path of the files of this process, without their ending.
 fn path(kind: &str) -> anyhow::Result<PathBuf> {
     Ok(run_dir().join(format!("{kind}-{}-{}", pid_namespace()?, std::process::id())))

@@ -246,12 +246,20 @@ impl<'n> Cluster<'n> {
         self.network.node(1).run(&mut command).map(drop)
     }
 
-    /// Mounts a volume at a node, with options of `shoal mount`. A node has one mount of each volume.
+    /// Mounts a volume at a node, with options of `shoal mount`.
     ///
     /// # Errors
     /// What the mount said.
     pub fn mount_with(&self, node: u32, volume: &str, words: &[&str]) -> Result<Mount> {
-        let place = format!("mount{node}-{volume}");
+        self.mount_as(node, volume, 0, words)
+    }
+
+    /// The same, for one of several mounts of a volume at a node, which have numbers.
+    ///
+    /// # Errors
+    /// What the mount said.
+    pub fn mount_as(&self, node: u32, volume: &str, number: u32, words: &[&str]) -> Result<Mount> {
+        let place = format!("mount{node}-{volume}-{number}");
         let dir = self.dir.join(&place);
         std::fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
         let mut command = self.gate_command("mount", self.plan.client_memory);

@@ -18,8 +18,8 @@
 //!     |<------------------------------------|
 //! ```
 //!
-//! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread has of the [`Window`], and the window
-//! how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`] says whose answers are late, and
+//! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread, and each process of a machine, has
+//! of the [`Window`], and the window how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`] says whose answers are late, and
 //! when to ask in another way. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never
 //! goes back.
 //!
@@ -34,7 +34,7 @@ mod window;
 
 pub use latency::{Ask, Latencies, Slow};
 pub use losses::LossCounter;
-pub use port::{Member, Port, Stats};
+pub use port::{Member, Port, Stats, Told};
 pub use receiver::{Grant, Receiver, Sender, Transfer};
 pub use window::{WINDOW_MAX, WINDOW_MIN, Window, WindowSetting};
 

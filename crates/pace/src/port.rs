@@ -1,4 +1,4 @@
-//! One window that several receivers of a machine share: its threads.
+//! One window that several receivers of a machine share: the threads of a process, and other processes.
 
 use std::collections::BTreeMap;
 
@@ -51,6 +51,19 @@ pub(crate) struct Room {
     pub(crate) is_idle: bool,
 }
 
+/// What a process tells the others of its machine, and hears from them. Everything comes to them through one port, so the window
+/// of each is about all of them together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// That window, in bytes.
+    pub window: usize,
+    /// A window that was too large; [`None`] if no packet was lost yet.
+    pub ceiling: Option<usize>,
+}
+
+/// A process that has not waited for room in the window for so long tells the others nothing: it needs no part of it.
+const WAITED_US: u64 = 300_000;
+
 /// Smallest grant, in bytes, unless less is left: about six packets.
 const GRANT_MIN: usize = 8 << 10;
 /// Largest grant, in bytes.
@@ -62,6 +75,10 @@ const GRANT_MAX: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Port {
     window: Window,
+    /// What other processes have told that want more than there is.
+    others: Vec<Told>,
+    /// When something waited for room last.
+    waited_us: Option<u64>,
     members: BTreeMap<Member, Holding>,
     next: u64,
     pub(crate) bulk_min: usize,
@@ -73,12 +90,42 @@ impl Port {
     /// simulations).
     pub fn new(setting: WindowSetting, bulk_min: usize) -> Port {
         let (window, stats) = (Window::new(setting), Stats::default());
-        Port { window, members: BTreeMap::new(), next: 0, bulk_min, stats }
+        let (others, members) = (Vec::new(), BTreeMap::new());
+        Port { window, others, waited_us: None, members, next: 0, bulk_min, stats }
     }
 
-    /// The window.
+    /// The window of all processes of the machine together.
     pub fn window(&self) -> &Window {
         &self.window
+    }
+
+    /// Bytes that may be on their way to this process: its part of the window.
+    pub fn bytes(&self) -> usize {
+        if self.others.is_empty() {
+            return self.window.bytes();
+        }
+        let all = self.others.len() + 1;
+        let known: usize = self.others.iter().map(|told| told.window / all).sum();
+        // Each knows the window a little differently.
+        ((known + self.window.bytes() / all) / all).max(GRANT_MIN)
+    }
+
+    /// What the other processes of the machine should hear; [`None`] while it needs no part of the window.
+    pub fn told(&self, now_us: u64) -> Option<Told> {
+        let is_hungry = self.waited_us.is_some_and(|waited| now_us < waited + WAITED_US);
+        let is_shared = self.window.setting() == WindowSetting::Auto;
+        (is_hungry && is_shared).then(|| self.window.told())
+    }
+
+    /// What all others of which [`Port::told`] is something have told. One that knows nothing yet believes them.
+    pub fn hear(&mut self, now_us: u64, others: Vec<Told>) {
+        if self.window.setting() != WindowSetting::Auto {
+            return;
+        }
+        if let Some(told) = others.iter().find(|told| told.ceiling.is_some()) {
+            self.window.believe(now_us, *told);
+        }
+        self.others = others;
     }
 
     /// What happened.
@@ -123,7 +170,7 @@ impl Port {
     }
 
     pub(crate) fn room(&self, member: Member) -> Room {
-        let window = self.window.bytes();
+        let window = self.bytes();
         let (mut others, mut small, mut held, mut starved) = (0usize, 0usize, 0usize, 0);
         for (id, holding) in &self.members {
             held = held.saturating_add(holding.held);
@@ -144,6 +191,9 @@ impl Port {
     }
 
     pub(crate) fn arrived(&mut self, now_us: u64, bytes: usize, is_limited: bool) {
+        if is_limited {
+            self.waited_us = Some(now_us);
+        }
         self.window.arrived(now_us, bytes, is_limited);
     }
 

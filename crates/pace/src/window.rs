@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::port::Told;
+
 /// Smallest window, in bytes: two of the smallest grants.
 pub const WINDOW_MIN: usize = 16 << 10;
 /// Largest window, in bytes: 100 Gbit/s for 5 ms.
@@ -113,6 +115,25 @@ impl Window {
     /// Bytes that may be on their way.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What others at the same port should hear of it.
+    pub(crate) fn told(&self) -> Told {
+        let ceiling = if self.is_new { None } else { Some(self.ceiling) };
+        Told { window: self.bytes, ceiling }
+    }
+
+    /// Takes over what another one has learned, unless it has learned something itself.
+    pub(crate) fn believe(&mut self, now_us: u64, told: Told) {
+        let Some(ceiling) = told.ceiling else { return };
+        if !self.is_new {
+            return;
+        }
+        self.bytes = told.window.clamp(WINDOW_MIN, WINDOW_MAX);
+        self.ceiling = ceiling.clamp(WINDOW_MIN, WINDOW_MAX);
+        (self.is_new, self.has_lost) = (false, true);
+        self.grown_us = now_us;
+        self.probe_us = now_us + self.patience_us;
     }
 
     /// What it was made with.

@@ -21,6 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -78,9 +79,10 @@ macro_rules! either {
 pub(crate) use either;
 
 /// Sets how many bytes may be on their way to this process at once ([`pace`]), for callers and servers of real worlds that are
-/// made from now on.
-pub fn set_receive_window(setting: WindowSetting) {
-    real::set_receive_window(setting);
+/// made from now on. `shared`: a file that all processes have that receive through the same port. It is made when the window
+/// is too small for the first time; it must be theirs alone.
+pub fn set_receive_window(setting: WindowSetting, shared: Option<&Path>) {
+    real::set_receive_window(setting, shared);
 }
 
 /// The receive window of this process.

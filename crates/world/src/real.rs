@@ -4,6 +4,7 @@
 //! wakers may be called from any thread. On kernels without io_uring the runtime falls back to `epoll`.
 
 mod disk;
+mod neighbours;
 mod net;
 mod receive;
 mod run;
@@ -16,6 +17,7 @@ pub use net::bind_port;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +34,8 @@ pub(crate) use net::{Conn, ListenSocket, Listener, Losses};
 pub(crate) use receive::Receiver;
 pub(crate) use send::Sender;
 
-use crate::rpc::ReceivePort;
+use self::neighbours::NeighbourFile;
+use crate::rpc::{Neighbours, ReceivePort};
 use crate::turns::Timed;
 
 /// Entries of the submission ring. Further requests wait in a queue; a larger ring would take more memory per thread.
@@ -56,11 +59,14 @@ fn locked_port() -> MutexGuard<'static, Option<Arc<ReceivePort>>> {
 }
 
 pub(crate) fn receive_port() -> Arc<ReceivePort> {
-    Arc::clone(locked_port().get_or_insert_with(|| Arc::new(ReceivePort::new(WindowSetting::Auto, BULK_MIN))))
+    Arc::clone(
+        locked_port().get_or_insert_with(|| Arc::new(ReceivePort::new(WindowSetting::Auto, BULK_MIN, None))),
+    )
 }
 
-pub(crate) fn set_receive_window(setting: WindowSetting) {
-    *locked_port() = Some(Arc::new(ReceivePort::new(setting, BULK_MIN)));
+pub(crate) fn set_receive_window(setting: WindowSetting, shared: Option<&Path>) {
+    let neighbours = shared.map(|file| Box::new(NeighbourFile::new(file)) as Box<dyn Neighbours>);
+    *locked_port() = Some(Arc::new(ReceivePort::new(setting, BULK_MIN, neighbours)));
 }
 
 /// This machine, seen from one thread.

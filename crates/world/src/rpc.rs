@@ -28,8 +28,8 @@ use types::messages::session::Role;
 use types::wire::{self, Flags, Key, Record, Served};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
-pub(crate) use incoming::ReceivePort;
 pub use incoming::ReceiveReport;
+pub(crate) use incoming::{Neighbours, ReceivePort};
 pub use peers::{Begun, Peers};
 pub use server::serve;
 pub use threads::serve_on_threads;

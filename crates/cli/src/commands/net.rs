@@ -42,7 +42,7 @@ Examples:
 pub(crate) fn run(args: &NetArgs, output: &Output) -> anyhow::Result<()> {
     let Command::Probe = args.command;
     // The bursts are to come at once.
-    world::set_receive_window(WindowSetting::Off);
+    world::set_receive_window(WindowSetting::Off, None);
     let target = args.connection.target()?;
     let remote = Remote::new(&target)?;
     let map = remote.status()?.map;

@@ -20,6 +20,10 @@ const LATE: f64 = 3.0;
 const FAIR: f64 = 0.95;
 /// The share of busy time above which the cores may have been the limit.
 pub const BUSY: f64 = 0.85;
+/// So many clients that write to one server at once are many.
+const MANY: u32 = 8;
+/// Least ratio of the 99th percentiles of writes without a window and with it.
+const CALMER: f64 = 2.0;
 const FULL_CORES: &str = "the cores of this machine are busy before the port is full";
 /// Reads suffer if a run has so many timeouts, or a 99th percentile of so many milliseconds with one task, or so small a share
 /// of the wire.
@@ -98,6 +102,8 @@ pub fn claims(measured: &Measured) -> Vec<Claim> {
     }
     claims.extend([cure(measured), gain(measured), calm(measured), senders(measured)]);
     claims.extend(System::ALL.into_iter().filter_map(|system| fairness(measured, system)));
+    claims.extend(two_mounts(measured));
+    claims.push(writers(measured));
     claims
 }
 
@@ -284,6 +290,59 @@ fn fairness(measured: &Measured, system: System) -> Option<Claim> {
             (false, _) => (Verdict::Reproduced, "clients have unequal shares"),
         },
     })
+}
+
+/// Two processes behind one port, the small one.
+fn two_mounts(measured: &Measured) -> Option<Claim> {
+    let run = measured.run(measured.scale.two_mounts(System::Shoal, measured.scale.buffers[0]))?;
+    let (share, fairness) = (run.share(), run.fairness());
+    Some(Claim {
+        id: "004-M4",
+        paper: "flows get unequal shares (\"bandwidth capture\")",
+        here: format!(
+            "Shoal: two mounts of one client have {share:.2} of its wire, fairness {fairness:.3}, {} timeouts",
+            run.timeouts
+        ),
+        verdict: judge(
+            fairness >= FAIR && share >= FULL && run.timeouts == 0,
+            (Verdict::Better, "they share one window"),
+            (Verdict::NotReproduced, "they do not share the wire as wanted"),
+        ),
+    })
+}
+
+/// Writes of many clients to few servers.
+fn writers(measured: &Measured) -> Claim {
+    let runs = |system| {
+        let of = |clients: &u32| measured.run(measured.scale.write(system, *clients));
+        measured.scale.writers.iter().filter(|clients| **clients >= MANY).filter_map(of)
+    };
+    let late = |system| runs(system).map(|run| run.millis[1]).collect::<Vec<_>>();
+    let timeouts = |system| runs(system).map(|run| run.timeouts).sum::<u64>();
+    let (naive, cured) = (late(System::NoWindow), late(System::Shoal));
+    let gains: Vec<f64> = naive.iter().zip(&cured).map(|(naive, cured)| naive / cured).collect();
+    Claim {
+        id: "004-M3",
+        paper: "(not told) writes of many clients to one server",
+        here: format!(
+            "99 of 100 records take at most {} ms instead of {}, {} timeouts instead of {}, where {MANY} clients or more write",
+            whole(&cured),
+            whole(&naive),
+            timeouts(System::Shoal),
+            timeouts(System::NoWindow)
+        ),
+        verdict: on(&gains, |gains| {
+            judge(
+                least(gains) >= CALMER && timeouts(System::Shoal) == 0,
+                (Verdict::Better, "the servers' windows keep their ports from losing packets"),
+                (Verdict::NotReproduced, "writes without a window suffer little here"),
+            )
+        }),
+    }
+}
+
+fn whole(values: &[f64]) -> String {
+    values.iter().map(|value| format!("{value:.0}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Numbers with commas.

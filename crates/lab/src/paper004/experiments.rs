@@ -5,7 +5,8 @@
 //! |---|---|---|---|
 //! | Shoal with and without a window, GlusterFS | one | reads and writes by 1 to 16 tasks, small and large buffer | E1, E2 |
 //! | the same | one to four, slower links | reads, small and large buffer | E1, fairness |
-//! | Shoal with and without a window | one | reads from 2 to 10 servers, four buffers | M1, M3 |
+//! | Shoal with and without a window | one, with two mounts | reads, small and large buffer | fairness |
+//! | the same | one | reads from 2 to 10 servers, four buffers | M1, M3 |
 //! | the same | one | reads under other congestion controls, small buffer | M3 |
 //! | the same, other bricks | up to 16 | writes to few servers behind small buffers | M3 |
 //! | `shoal net probe` | one | each buffer | M4 |
@@ -122,6 +123,7 @@ impl Lab<'_> {
         self.make_shoal_files(&cluster)?;
         self.by_tasks(&cluster)?;
         self.by_clients(&cluster)?;
+        self.by_mounts(&cluster)?;
         self.by_servers(&cluster)?;
         self.by_probe(&cluster)?;
         self.by_control(&cluster)
@@ -144,6 +146,19 @@ impl Lab<'_> {
             for system in SHOALS {
                 let mounts = self.mount(cluster, system, FILES, self.scale.clients)?;
                 self.clients(system, &mounts.dirs(), buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Two processes receive through one port.
+    fn by_mounts(&mut self, cluster: &Cluster<'_>) -> Result<()> {
+        for buffer in self.scale.buffers {
+            self.shape(self.scale.mbit, buffer)?;
+            for system in SHOALS {
+                let mounts = [0, 1].map(|number| self.mount_one(cluster, system, FILES, 0, number));
+                let mounts: Vec<Mount> = mounts.into_iter().collect::<Result<_>>()?;
+                self.run(self.scale.two_mounts(system, buffer), &mounts.dirs())?;
             }
         }
         Ok(())
@@ -275,13 +290,22 @@ impl Lab<'_> {
 
     /// Mounts of a volume at the first clients.
     fn mount(&self, cluster: &Cluster<'_>, system: System, volume: &str, clients: u32) -> Result<Vec<Mount>> {
-        let one = |number| {
-            let words = ["--receive-window", window_of(system)];
-            let mount = cluster.mount_with(self.client(number), volume, &words)?;
-            cluster.tune(&mount, &SETTINGS)?;
-            Ok(mount)
-        };
-        (0..clients).map(one).collect()
+        (0..clients).map(|client| self.mount_one(cluster, system, volume, client, 0)).collect()
+    }
+
+    /// A mount of a volume at a client, which has others with other numbers.
+    fn mount_one(
+        &self,
+        cluster: &Cluster<'_>,
+        system: System,
+        volume: &str,
+        client: u32,
+        number: u32,
+    ) -> Result<Mount> {
+        let words = ["--receive-window", window_of(system)];
+        let mount = cluster.mount_as(self.client(client), volume, number, &words)?;
+        cluster.tune(&mount, &SETTINGS)?;
+        Ok(mount)
     }
 
     fn most_tasks(&self) -> u32 {
@@ -335,7 +359,7 @@ impl Lab<'_> {
 
     /// Measures a point; the clients have their directories.
     fn run(&mut self, point: Point, dirs: &[&Path]) -> Result<()> {
-        let Point { system, way, clients, tasks, senders, side, buffer, mbit, control } = point;
+        let Point { system, way, clients, mounts, tasks, senders, side, buffer, mbit, control } = point;
         let scale = self.scale;
         let record = senders * scale.unit;
         let file = if system == System::Gluster { scale.file } else { self.file(senders) };
@@ -357,7 +381,7 @@ impl Lab<'_> {
             bytes: done.bytes,
         };
         self.say(&format!(
-            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, at {}, {clients} x {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
+            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, at {}, {clients} x {mounts} x {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
             system.title(),
             buffer >> 10,
             side.title(),

@@ -43,6 +43,7 @@ pub fn page(measured: &Measured) -> String {
             tasks(measured, large)
         ),
         clients(measured),
+        mounts(measured),
         ports(measured),
         controls(measured),
         writers(measured),
@@ -208,6 +209,30 @@ fn clients(measured: &Measured) -> String {
                     cells(run)
                 );
             }
+        }
+    }
+    text
+}
+
+fn mounts(measured: &Measured) -> String {
+    let scale = &measured.scale;
+    let mut text = format!(
+        "## Two mounts of one client\n\n\
+         Two processes receive through one port; each has {} tasks. They tell each other of the window, and have equal parts of\n\
+         it. *Window*: of each.\n\n| buffer | system | fairness | {COLUMNS}\n|---|---|---|{COLUMNS_RULE}\n",
+        scale.few_tasks
+    );
+    for buffer in scale.buffers {
+        for system in [System::NoWindow, System::Shoal] {
+            let run = measured.run(scale.two_mounts(system, buffer));
+            let fairness = run.map_or("-".to_owned(), |run| format!("{:.3}", run.fairness()));
+            let _ = writeln!(
+                text,
+                "| {} | {} | {fairness} | {} |",
+                size(u64::from(buffer)),
+                system.title(),
+                cells(run)
+            );
         }
     }
     text

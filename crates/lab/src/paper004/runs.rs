@@ -64,7 +64,9 @@ pub struct Point {
     pub way: Way,
     /// Clients at once.
     pub clients: u32,
-    /// Tasks of each.
+    /// Mounts of each.
+    pub mounts: u32,
+    /// Tasks of each mount.
     pub tasks: u32,
     /// Data units of a stripe: so many servers answer a read.
     pub senders: u32,
@@ -83,7 +85,12 @@ impl Scale {
     pub fn read(&self, system: System, buffer: u32) -> Point {
         let (tasks, senders, mbit) = (self.few_tasks, self.data(), self.mbit);
         let (side, control) = (Side::Clients, Control::Cubic);
-        Point { system, way: Way::Read, clients: 1, tasks, senders, side, buffer, mbit, control }
+        Point { system, way: Way::Read, clients: 1, mounts: 1, tasks, senders, side, buffer, mbit, control }
+    }
+
+    /// One client with two mounts, which receive through the same port.
+    pub fn two_mounts(&self, system: System, buffer: u32) -> Point {
+        Point { mounts: 2, ..self.read(system, buffer) }
     }
 
     /// Clients that write to few servers, whose ports are the narrow ones.
@@ -99,7 +106,7 @@ impl Scale {
 pub struct Run {
     /// What was measured.
     pub point: Point,
-    /// Bytes that each client has read or written while it counted.
+    /// Bytes that each mount has read or written while it counted.
     pub bytes: Vec<u64>,
     /// The time for that, in seconds.
     pub seconds: f64,
@@ -111,7 +118,7 @@ pub struct Run {
     pub repeated: u64,
     /// How often a node waited for a timeout of TCP.
     pub timeouts: u64,
-    /// The receive windows of all clients at the end, in bytes; none if there is none, or nothing came through it.
+    /// The receive windows of all mounts at the end, in bytes; none if there is none, or nothing came through it.
     pub windows: Vec<u64>,
     /// Share of their time for which the cores were busy, 0 to 1.
     pub busy: f64,
@@ -131,15 +138,15 @@ impl Run {
         self.rate() / (payload(mbit) * f64::from(links))
     }
 
-    /// How equal the clients' shares are (Jain).
+    /// How equal the mounts' shares are (Jain).
     pub fn fairness(&self) -> f64 {
         jain(&self.bytes)
     }
 
     fn to_json(&self) -> Value {
-        let Point { system, way, clients, tasks, senders, side, buffer, mbit, control } = self.point;
+        let Point { system, way, clients, mounts, tasks, senders, side, buffer, mbit, control } = self.point;
         json!({
-            "system": system.title(), "way": way.title(), "clients": clients, "tasks": tasks, "senders": senders,
+            "system": system.title(), "way": way.title(), "clients": clients, "mounts": mounts, "tasks": tasks, "senders": senders,
             "side": side.title(), "buffer": buffer, "mbit": mbit, "control": control.title(), "bytes": self.bytes,
             "seconds": self.seconds,
             "mb_per_s": self.rate(), "share": self.share(), "fairness": self.fairness(), "record_ms": self.millis,
@@ -154,6 +161,7 @@ impl Run {
             system: fields.named("system", &System::ALL, System::title)?,
             way: fields.named("way", &Way::ALL, Way::title)?,
             clients: fields.small("clients")?,
+            mounts: fields.small("mounts")?,
             tasks: fields.small("tasks")?,
             senders: fields.small("senders")?,
             side: fields.named("side", &Side::ALL, Side::title)?,

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pace::{Member, Port, Receiver, Sender, Stats, Transfer, WindowSetting};
+use pace::{Member, Port, Receiver, Sender, Stats, Told, Transfer, WindowSetting};
 use types::code_probe::{CodeProbe, hit};
 use types::limits::PAYLOAD_MAX;
 use types::messages::session::{Grant, Piece};
@@ -88,6 +88,15 @@ pub(super) fn refuse(announcement: &Frame, send_queue: &Rc<SendQueue>) {
 /// The receive window of a machine, as far as this process is concerned: its threads share it.
 pub(crate) struct ReceivePort(Mutex<Shared>);
 
+/// Other processes of this machine, which share the port of its switch.
+pub(crate) trait Neighbours: Send {
+    /// Tells them something, or takes back what they were told. Returns what they have told.
+    fn exchange(&mut self, now_us: u64, told: Option<Told>) -> Vec<Told>;
+}
+
+/// Time between two looks at them while the window is too small, in microseconds.
+const EXCHANGE_US: u64 = 20_000;
+
 /// Most addresses that are told apart in reports. What comes from further ones is not told.
 const PEERS_MAX: usize = 1024;
 
@@ -97,6 +106,28 @@ struct Shared {
     peers: BTreeMap<String, PeerReport>,
     /// Wake those who wait for room.
     wakes: BTreeMap<Member, Notify>,
+    neighbours: Option<Box<dyn Neighbours>>,
+    /// When they were looked at last.
+    exchanged_us: u64,
+    /// Whether they have been told something.
+    has_told: bool,
+}
+
+impl Shared {
+    /// Looks at the other processes of the machine, if it is time to.
+    fn exchange(&mut self, now_us: u64) {
+        let Some(neighbours) = &mut self.neighbours else { return };
+        if now_us < self.exchanged_us + EXCHANGE_US {
+            return;
+        }
+        let told = self.port.told(now_us);
+        if told.is_some() || self.has_told {
+            self.exchanged_us = now_us;
+            self.has_told = told.is_some();
+            let others = neighbours.exchange(now_us, told);
+            self.port.hear(now_us, others);
+        }
+    }
 }
 
 /// The receive window of this process, and what came through it.
@@ -104,7 +135,7 @@ struct Shared {
 pub struct ReceiveReport {
     /// What the window was made with.
     pub setting: WindowSetting,
-    /// Bytes that may be on their way at once.
+    /// Bytes that may be on their way to this process at once.
     pub window: usize,
     /// Credit that was given and has not arrived, in bytes.
     pub held: usize,
@@ -130,9 +161,19 @@ impl From<ReceiveReport> for WindowReport {
 
 impl ReceivePort {
     /// Payloads of up to `bulk_min` bytes need no credit.
-    pub(crate) fn new(setting: WindowSetting, bulk_min: usize) -> ReceivePort {
-        let port = Port::new(setting, bulk_min);
-        ReceivePort(Mutex::new(Shared { port, peers: BTreeMap::new(), wakes: BTreeMap::new() }))
+    pub(crate) fn new(
+        setting: WindowSetting,
+        bulk_min: usize,
+        neighbours: Option<Box<dyn Neighbours>>,
+    ) -> ReceivePort {
+        ReceivePort(Mutex::new(Shared {
+            port: Port::new(setting, bulk_min),
+            peers: BTreeMap::new(),
+            wakes: BTreeMap::new(),
+            neighbours,
+            exchanged_us: 0,
+            has_told: false,
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -166,7 +207,7 @@ impl ReceivePort {
         let window = shared.port.window();
         ReceiveReport {
             setting: window.setting(),
-            window: window.bytes(),
+            window: shared.port.bytes(),
             held: shared.port.held(),
             open: shared.port.open(),
             cuts: window.cuts(),
@@ -386,6 +427,7 @@ impl Arriving {
         }
         let bytes = frame.payload.len();
         let taken = self.incoming.change(|receiver, port| receiver.arrived(port, now, self.transfer, bytes));
+        self.incoming.port.lock().exchange(now);
         let answer = if is_piece {
             taken.map_err(BadPiece::Excess)?;
             self.piece(frame)?

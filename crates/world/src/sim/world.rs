@@ -117,7 +117,7 @@ impl World {
 
     /// The receive window of this life, which all that runs in it shares.
     pub(crate) fn receive_port(&self) -> Arc<ReceivePort> {
-        let new = || Arc::new(ReceivePort::new(self.state.options.receive_window, self.bulk_min()));
+        let new = || Arc::new(ReceivePort::new(self.state.options.receive_window, self.bulk_min(), None));
         self.state.nodes.borrow_mut().receive_port(self.node, self.life, new)
     }
 
