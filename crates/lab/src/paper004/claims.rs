@@ -314,7 +314,7 @@ fn two_mounts(measured: &Measured) -> Option<Claim> {
 /// Writes of many clients to few servers.
 fn writers(measured: &Measured) -> Claim {
     let runs = |system| {
-        let of = |clients: &u32| measured.run(measured.scale.write(system, *clients));
+        let of = move |clients: &u32| measured.run(measured.scale.write(system, *clients));
         measured.scale.writers.iter().filter(|clients| **clients >= MANY).filter_map(of)
     };
     let late = |system| runs(system).map(|run| run.millis[1]).collect::<Vec<_>>();

@@ -595,7 +595,7 @@ fn bytes_through_a_socket_in_the_file_system() {
         let path = path.to_str().unwrap();
         let listener = crate::World(crate::WorldBody::Real(world)).streams_at(path).await;
         drop(listener);
-        assert!(!std::path::Path::new(path).exists(), "the socket goes with its listener");
+        assert!(!Path::new(path).exists(), "the socket goes with its listener");
     });
 }
 

@@ -290,6 +290,7 @@ fn threads_that_share_a_window_wake_each_other() {
             let port = std::sync::Arc::new(super::super::ReceivePort::new(
                 WindowSetting::Fixed(16 << 10),
                 pace::BULK_MIN,
+                None,
             ));
             let read = |port: std::sync::Arc<super::super::ReceivePort>| {
                 let world = World::real().unwrap();
