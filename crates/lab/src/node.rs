@@ -1,6 +1,7 @@
 //! Programs and connections at a node.
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,6 +26,9 @@ pub struct Node {
     number: u32,
     name: String,
     space: File,
+    /// The kernel's counters of IP and of TCP there, `snmp` and `netstat`. They stay those of the node whoever reads them: to
+    /// enter the node each time would take long where all cores are busy.
+    counters: [File; 2],
 }
 
 impl Node {
@@ -33,7 +37,11 @@ impl Node {
         let name = topology::name(number);
         let path = Path::new("/run/netns").join(&name);
         let space = File::open(&path).map_err(doing(format!("open {}", path.display())))?;
-        Ok(Node { number, name, space })
+        // Of the thread that has entered the node, not of the process.
+        let open = |name: &str| File::open(format!("/proc/thread-self/net/{name}"));
+        let opened = enter(&space, &name, || Ok::<_, std::io::Error>([open("snmp")?, open("netstat")?]))?;
+        let counters = opened.map_err(doing("open the counters of TCP"))?;
+        Ok(Node { number, name, space, counters })
     }
 
     /// Applies the settings of a node on a switch.
@@ -62,15 +70,7 @@ impl Node {
     /// # Errors
     /// The node cannot be entered.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T> {
-        // The network namespace is a property of a thread, so a new thread is enough.
-        thread::scope(|scope| {
-            let there = scope.spawn(|| {
-                setns(&self.space, CloneFlags::CLONE_NEWNET)
-                    .map_err(doing(format!("enter {}", self.name)))?;
-                Ok(act())
-            });
-            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        enter(&self.space, &self.name, act)
     }
 
     /// What TCP has sent once more at this node since it was made.
@@ -78,10 +78,9 @@ impl Node {
     /// # Errors
     /// The kernel's counters cannot be read.
     pub fn repeated(&self) -> Result<Repeated> {
-        // Of the thread that has entered the node, not of the process.
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-        let texts = self.inside(|| Ok::<_, std::io::Error>((read("snmp")?, read("netstat")?)))?;
-        let (snmp, netstat) = texts.map_err(doing("read the counters of TCP"))?;
+        let [snmp, netstat] = &self.counters;
+        let read = |file| read_from_start(file).map_err(doing("read the counters of TCP"));
+        let (snmp, netstat) = (read(snmp)?, read(netstat)?);
         let find = |text: &str, line: &str, name: &str| {
             counter(text, line, name).ok_or_else(|| doing("read the counters of TCP")(format!("no {name}")))
         };
@@ -143,6 +142,25 @@ impl std::iter::Sum for Repeated {
 }
 
 /// A counter of `/proc/net/snmp` or `netstat`: a line of names, and one of numbers, both with the same first word.
+/// Runs `act` in a network namespace.
+fn enter<T: Send>(space: &File, name: &str, act: impl FnOnce() -> T + Send) -> Result<T> {
+    // The network namespace is a property of a thread, so a new thread is enough.
+    thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            setns(space, CloneFlags::CLONE_NEWNET).map_err(doing(format!("enter {name}")))?;
+            Ok(act())
+        });
+        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn read_from_start(mut file: &File) -> std::io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 fn counter(text: &str, line: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|words| words.starts_with(line));
     let (names, numbers) = (lines.next()?.split_whitespace(), lines.next()?.split_whitespace());
