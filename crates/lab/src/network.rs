@@ -5,14 +5,14 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::error::{LabError, Result, doing};
-use crate::node::Node;
+use crate::node::{Node, Space};
 use crate::topology::{self, Control, INTERFACE, Link, ROUTER, SWITCH, Step};
 
 /// Nodes on a switch or a router. Must be made within a [sandbox](crate::sandbox), which removes them.
 pub struct Network {
     nodes: Vec<Node>,
     /// The namespace in the middle.
-    hub: &'static str,
+    hub: Space,
 }
 
 /// Counters of the two ends of a link.
@@ -59,7 +59,7 @@ impl Network {
         topology::build(nodes, link).iter().try_for_each(carry_out)?;
         let nodes: Vec<Node> = (1..=nodes).map(Node::find).collect::<Result<_>>()?;
         nodes.iter().try_for_each(Node::configure)?;
-        Ok(Network { nodes, hub: SWITCH })
+        Ok(Network { nodes, hub: Space::find(SWITCH)? })
     }
 
     /// Makes `nodes` nodes on a router. Their links have no limits until they are [shaped](Network::shape_node).
@@ -69,7 +69,7 @@ impl Network {
     pub fn build_routed(nodes: u32, control: Control) -> Result<Network> {
         topology::build_routed(nodes, control).iter().try_for_each(carry_out)?;
         let nodes = (1..=nodes).map(Node::find).collect::<Result<_>>()?;
-        Ok(Network { nodes, hub: ROUTER })
+        Ok(Network { nodes, hub: Space::find(ROUTER)? })
     }
 
     /// Sets the congestion control of new connections between the nodes of a router.
@@ -114,9 +114,9 @@ impl Network {
     /// # Errors
     /// What `tc` said.
     pub fn traffic(&self) -> Result<Vec<Traffic>> {
-        let hub = queues(self.hub)?;
+        let hub = queues(&self.hub)?;
         let of_node = |node: &Node| {
-            let (down, up) = (counts(&hub, node.name()), counts(&queues(node.name())?, INTERFACE));
+            let (down, up) = (counts(&hub, node.name()), counts(&queues(node.space())?, INTERFACE));
             Ok(Traffic {
                 sent: up.bytes,
                 received: down.bytes,
@@ -132,7 +132,7 @@ impl Network {
     /// # Errors
     /// What `tc` said.
     pub fn towards(&self) -> Result<Vec<Traffic>> {
-        let hub = queues(self.hub)?;
+        let hub = queues(&self.hub)?;
         let of_node = |node: &Node| {
             let Counts { bytes: received, packets, dropped } = counts(&hub, node.name());
             Traffic { sent: 0, received, packets, dropped }
@@ -145,7 +145,7 @@ impl Network {
     /// # Errors
     /// What `tc` said.
     pub fn forwarded(&self) -> Result<Traffic> {
-        let counts = queues(self.hub)?.into_iter().map(|queue| queue.counts);
+        let counts = queues(&self.hub)?.into_iter().map(|queue| queue.counts);
         Ok(counts.fold(Traffic::default(), |sum, counts| Traffic {
             sent: sum.sent + counts.bytes,
             received: sum.received + counts.bytes,
@@ -193,10 +193,11 @@ fn counts(queues: &[Queue], port: &str) -> Counts {
     queues.iter().find(|queue| queue.port == port).map(|queue| queue.counts).unwrap_or_default()
 }
 
-/// The token buckets of a namespace.
-fn queues(space: &str) -> Result<Vec<Queue>> {
-    let words = ["-n", space, "-s", "-j", "qdisc", "show"].map(str::to_owned);
-    let said = run("tc", &words)?;
+/// The token buckets of a namespace. `tc -n` would do the same, but makes a mount namespace first, which takes seconds where all
+/// cores are busy.
+fn queues(space: &Space) -> Result<Vec<Queue>> {
+    let words = ["-s", "-j", "qdisc", "show"].map(str::to_owned);
+    let said = space.enter(|| run("tc", &words))??;
     let list: Value = serde_json::from_slice(&said).map_err(doing("read the counters of `tc`"))?;
     Ok(parse(&list))
 }

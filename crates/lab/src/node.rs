@@ -21,11 +21,37 @@ const CONGESTION_CONTROL: &str = "reno";
 /// How long a program may take to end; a mount makes everything stable first.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
+/// A network namespace.
+pub(crate) struct Space {
+    name: String,
+    file: File,
+}
+
+impl Space {
+    /// The one with this name, already made by `ip`.
+    pub(crate) fn find(name: &str) -> Result<Space> {
+        let path = Path::new("/run/netns").join(name);
+        let file = File::open(&path).map_err(doing(format!("open {}", path.display())))?;
+        Ok(Space { name: name.to_owned(), file })
+    }
+
+    /// Runs `act` in it: sockets and programs belong to it.
+    pub(crate) fn enter<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T> {
+        // The network namespace is a property of a thread, so a new thread is enough.
+        thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(doing(format!("enter {}", self.name)))?;
+                Ok(act())
+            });
+            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
 /// A network namespace with one link.
 pub struct Node {
     number: u32,
-    name: String,
-    space: File,
+    space: Space,
     /// The kernel's counters of IP and of TCP there, `snmp` and `netstat`. They stay those of the node whoever reads them: to
     /// enter the node each time would take long where all cores are busy.
     counters: [File; 2],
@@ -34,14 +60,12 @@ pub struct Node {
 impl Node {
     /// The node with this number, already made by `ip`.
     pub(crate) fn find(number: u32) -> Result<Node> {
-        let name = topology::name(number);
-        let path = Path::new("/run/netns").join(&name);
-        let space = File::open(&path).map_err(doing(format!("open {}", path.display())))?;
+        let space = Space::find(&topology::name(number))?;
         // Of the thread that has entered the node, not of the process.
         let open = |name: &str| File::open(format!("/proc/thread-self/net/{name}"));
-        let opened = enter(&space, &name, || Ok::<_, std::io::Error>([open("snmp")?, open("netstat")?]))?;
+        let opened = space.enter(|| Ok::<_, std::io::Error>([open("snmp")?, open("netstat")?]))?;
         let counters = opened.map_err(doing("open the counters of TCP"))?;
-        Ok(Node { number, name, space, counters })
+        Ok(Node { number, space, counters })
     }
 
     /// Applies the settings of a node on a switch.
@@ -57,7 +81,12 @@ impl Node {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.space.name
+    }
+
+    /// Its namespace.
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
     }
 
     /// Its address.
@@ -70,7 +99,7 @@ impl Node {
     /// # Errors
     /// The node cannot be entered.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T> {
-        enter(&self.space, &self.name, act)
+        self.space.enter(act)
     }
 
     /// What TCP has sent once more at this node since it was made.
@@ -99,7 +128,7 @@ impl Node {
         let errors = file.try_clone().map_err(doing(format!("use {}", log.display())))?;
         command.stdin(Stdio::null()).stdout(file).stderr(errors).current_dir("/");
         let child = self.inside(|| command.spawn())?.map_err(cannot_start(command))?;
-        Ok(Program { name: format!("{name} at {}", self.name), child, log: log.to_owned() })
+        Ok(Program { name: format!("{name} at {}", self.name()), child, log: log.to_owned() })
     }
 
     /// Runs a program at the node to its end. Returns its standard output.
@@ -142,18 +171,6 @@ impl std::iter::Sum for Repeated {
 }
 
 /// A counter of `/proc/net/snmp` or `netstat`: a line of names, and one of numbers, both with the same first word.
-/// Runs `act` in a network namespace.
-fn enter<T: Send>(space: &File, name: &str, act: impl FnOnce() -> T + Send) -> Result<T> {
-    // The network namespace is a property of a thread, so a new thread is enough.
-    thread::scope(|scope| {
-        let there = scope.spawn(|| {
-            setns(space, CloneFlags::CLONE_NEWNET).map_err(doing(format!("enter {name}")))?;
-            Ok(act())
-        });
-        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 fn read_from_start(mut file: &File) -> std::io::Result<String> {
     let mut text = String::new();
     file.rewind()?;
