@@ -55,8 +55,7 @@ pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
         .with_ansi(false)
         .init();
     keep_within(memory);
-    let shared = receive_window_file()?;
-    world::set_receive_window(args.receive_window, Some(&shared));
+    world::set_receive_window(args.receive_window, receive_window_file().ok().as_deref());
     if args.detached {
         // Fails only for the leader of a process group, which needs no new session.
         let _ = nix::unistd::setsid();

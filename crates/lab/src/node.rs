@@ -170,7 +170,6 @@ impl std::iter::Sum for Repeated {
     }
 }
 
-/// A counter of `/proc/net/snmp` or `netstat`: a line of names, and one of numbers, both with the same first word.
 fn read_from_start(mut file: &File) -> std::io::Result<String> {
     let mut text = String::new();
     file.rewind()?;
@@ -178,6 +177,7 @@ fn read_from_start(mut file: &File) -> std::io::Result<String> {
     Ok(text)
 }
 
+/// A counter of `/proc/net/snmp` or `netstat`: a line of names, and one of numbers, both with the same first word.
 fn counter(text: &str, line: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|words| words.starts_with(line));
     let (names, numbers) = (lines.next()?.split_whitespace(), lines.next()?.split_whitespace());

@@ -36,7 +36,7 @@ pub use latency::{Ask, Latencies, Slow};
 pub use losses::LossCounter;
 pub use port::{Member, Port, Stats, Told};
 pub use receiver::{Grant, Receiver, Sender, Transfer};
-pub use window::{WINDOW_MAX, WINDOW_MIN, Window, WindowSetting};
+pub use window::{LATE_US, WINDOW_MAX, WINDOW_MIN, Window, WindowSetting};
 
 /// Payloads of at most so many bytes are sent without credit. Answers of that size count against the window all the same.
 pub const BULK_MIN: usize = 16 << 10;

@@ -19,9 +19,9 @@ const GROWTH_US: u64 = 100_000;
 const CUT_US: u64 = 50_000;
 /// Once losses show that a window is needed, what was sent without credit may be lost for so long: as long as TCP may need to
 /// notice it.
-const LATE_US: u64 = 250_000;
-/// From this window on senders that ask for credit only delay themselves: no port that loses packets keeps so many bytes for one
-/// receiver.
+pub const LATE_US: u64 = 250_000;
+/// From this window on senders that ask for credit only delay themselves, as far as is known; twice that if packets are lost
+/// then, and so on.
 const WIDE: usize = 4 << 20;
 /// A loss of fewer than one packet in so many is borne: TCP repairs it at little cost.
 const BORNE: u64 = 1000;
@@ -60,7 +60,7 @@ impl fmt::Display for WindowSetting {
 
 /// Bytes in flight, and how they follow the network.
 ///
-/// It doubles every 20 ms while answers have to wait for it, until packets are lost for the first time. After a loss it
+/// It doubles every 20 ms while something has to wait for it, until packets are lost for the first time. After a loss it
 /// becomes smaller by a fifth, returns to nineteen twentieths of the window that was too large, and stays there. Only after a
 /// while is a larger one tried, in small steps. So a network with deep buffers is not slowed down for more than a tenth of
 /// a second, and one with shallow buffers loses a few packets a minute.
@@ -82,6 +82,8 @@ pub struct Window {
     cuts: u64,
     /// Packets were lost, with credit or without.
     has_lost: bool,
+    /// From this window on no credit is needed.
+    wide: usize,
     /// Bytes that arrived in this period, and packets that were lost in it.
     arrived: usize,
     lost: u64,
@@ -107,6 +109,7 @@ impl Window {
             most: START * 2,
             cuts: 0,
             has_lost: false,
+            wide: WIDE,
             arrived: 0,
             lost: 0,
         }
@@ -149,7 +152,7 @@ impl Window {
     /// Whether those who can send without credit should ask for it: packets were lost, and the window is not wide.
     pub fn is_needed(&self) -> bool {
         match self.setting {
-            WindowSetting::Auto => self.has_lost && self.bytes < WIDE,
+            WindowSetting::Auto => self.has_lost && self.bytes < self.wide,
             WindowSetting::Fixed(_) => true,
             WindowSetting::Off => false,
         }
@@ -193,14 +196,17 @@ impl Window {
     pub fn lost_without_credit(&mut self, now_us: u64, packets: u64) {
         if self.setting != WindowSetting::Auto
             || packets == 0
-            || self.is_borne(packets, BORNE_WITHOUT)
             || self.is_needed()
+            || self.is_borne(packets, BORNE_WITHOUT)
         {
             return;
         }
         (self.arrived, self.lost) = (0, 0);
+        if self.has_lost {
+            self.wide = self.wide.saturating_mul(2);
+        }
         self.has_lost = true;
-        self.bytes = self.bytes.min(WIDE / 2);
+        self.bytes = self.bytes.min(self.wide / 2);
         self.most = self.bytes * 2;
         self.cut_us = Some(now_us + LATE_US);
         self.grown_us = now_us + LATE_US;
@@ -217,7 +223,7 @@ impl Window {
         if self.setting != WindowSetting::Auto || packets == 0 {
             return;
         }
-        if self.is_borne(packets, BORNE) || self.cut_us.is_some_and(|cut| now_us < cut + CUT_US) {
+        if self.cut_us.is_some_and(|cut| now_us < cut + CUT_US) || self.is_borne(packets, BORNE) {
             return;
         }
         (self.arrived, self.lost) = (0, 0);
@@ -309,6 +315,17 @@ mod tests {
         }
         window.lost(now, 100);
         assert!(window.is_needed() && window.cuts() == 1);
+        // Each time it was not wide enough, more is.
+        let mut window = Window::new(WindowSetting::Auto);
+        for round in 0..8 {
+            let from = round * 10_000_000;
+            window.lost_without_credit(from, 40);
+            assert!(window.is_needed(), "round {round}");
+            for ms in 0..2_000 {
+                window.arrived(from + LATE_US + ms * 1000, 1 << 20, true);
+            }
+        }
+        assert!(window.is_needed(), "as large as it can be, and packets are lost");
         let of = |setting| Window::new(setting).is_needed();
         assert_eq!((of(WindowSetting::Fixed(WINDOW_MAX)), of(WindowSetting::Off)), (true, false));
     }

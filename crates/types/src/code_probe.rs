@@ -101,7 +101,7 @@ branches! {
     /// A caller.
     AnswerUnwanted = "an answer was given up while pieces of it were missing",
     /// A server.
-    RequestWhole = "a large request came as a whole, because its server's window was wide",
+    RequestWhole = "a large request came as a whole: as far as its caller knew, its server's window was not needed",
     /// A server.
     RequestInPieces = "a large request came in pieces, as its server granted it",
     /// A server.

@@ -21,7 +21,7 @@ pub const MECHANISMS: [Mechanism; 5] = [
     Mechanism {
         id: "004-M3",
         paper: "none in software: the cure was another switch",
-        here: "a receive window: what is on its way to a client never exceeds what its port can keep ([0032](../decisions/0032-receive-window.md)). **Not built:** for writes",
+        here: "a receive window: what is on its way to a client never exceeds what its port can keep or to a server that has lost packets ([0032](../decisions/0032-receive-window.md))",
         shown: "Fig. 3; servers and buffers",
         tests: &[
             "a_window_finds_what_fits_into_a_shallow_port",

@@ -117,6 +117,10 @@ impl NeighbourFile {
                 self.place = None;
             }
         }
+        if told.is_some() && self.place.is_none() {
+            // Nobody hears of it.
+            return Ok(Vec::new());
+        }
         Ok(entries.iter().filter(|entry| is_others(entry)).map(Entry::told).collect())
     }
 }
@@ -222,7 +226,7 @@ mod tests {
         assert_eq!(heard.len(), RECORDS - 1);
         assert!(heard.iter().all(|told| told.window == WINDOW_MAX && told.ceiling == Some(WINDOW_MAX)));
         let mut late = dir.process();
-        assert_eq!(late.exchange(8, told(1)).len(), RECORDS, "it hears, and has no place to tell");
+        assert_eq!(late.exchange(8, told(1)), [], "it has no place to tell, and a window of its own");
         assert_eq!(late.place, None);
         let mut nowhere = NeighbourFile::new(Path::new("/proc/no such directory/window"));
         assert_eq!(nowhere.exchange(9, told(1)), []);

@@ -11,7 +11,7 @@
 //!   had to be free before pieces are read. What stops the reader (`server.rs`) ends without further frames: requests that are
 //!   answered, answers that the caller takes. While it is stopped, these requests hold no credit.
 //! - A place and room are free again at the latest when the connection ends. A caller that announces and then sends nothing
-//!   for as long as a call may take is disconnected.
+//!   for as long as a call may take, or not all within twice that time, is disconnected.
 //!
 //! With threads for connections (`threads.rs`) each thread has bounds of its own and a share of the window. Nothing changes: the
 //! handler's thread answers without any of them, so what is begun ends whether a reader is stopped or not.
@@ -20,8 +20,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pace::Sender;
+use pace::{LATE_US, Sender};
 use types::code_probe::{CodeProbe, hit};
+use types::limits::CALL_TIMEOUT_US;
 use types::messages::session::Piece;
 use types::wire;
 
@@ -44,16 +45,23 @@ pub(super) struct Announced {
     is_stopped: Cell<bool>,
     /// Counts what comes from the caller.
     meter: Meter,
+    /// When a large request came last that was not announced, and how many that were are whole since.
+    whole: Cell<Option<(u64, u32)>>,
 }
 
 struct Coming {
     place: Place,
     state: State,
+    /// When it was announced.
+    since_us: u64,
 }
 
+/// Longest time from an announcement to the last piece, in microseconds: a caller has given its call up long before.
+const PATIENCE_US: u64 = 2 * CALL_TIMEOUT_US;
+
 enum State {
-    /// The announcement: there is no room for the payload.
-    Waiting(Frame),
+    /// The announcement: there is no room for the payload. Its place in the order of those who wait.
+    Waiting(Frame, u64),
     Arriving(Rc<Arriving>),
 }
 
@@ -67,7 +75,7 @@ impl Announced {
     ) -> Announced {
         let (requests, is_stopped) = (RefCell::default(), Cell::default());
         let sender = incoming.sender();
-        Announced { incoming, send_queue, room, sender, requests, is_stopped, meter }
+        Announced { incoming, send_queue, room, sender, requests, is_stopped, meter, whole: Cell::default() }
     }
 
     /// Whether nothing is announced that is not whole.
@@ -88,8 +96,10 @@ impl Announced {
             return Err(BadPiece::Unannounced(bytes));
         }
         hit(CodeProbe::RequestWhole);
+        let lost = self.meter.lost(frame.header.bulk);
+        self.whole.set(Some((self.incoming.now(), 0)));
+        self.incoming.came_whole(bytes, lost);
         self.meter.came(frame);
-        self.incoming.came_whole(bytes, self.meter.lost(frame.header.bulk));
         Ok(())
     }
 
@@ -101,15 +111,17 @@ impl Announced {
             return Err(if many { BadPiece::Many(ANNOUNCED_MAX) } else { BadPiece::Announcement(bytes) });
         }
         // A connection may always have one request in progress.
-        let has_room = self.room.requests() == 0 || self.room.fits(bytes);
+        let has_room = self.room.in_progress() == 0 || self.room.fits(bytes);
         let place = Place::new(&self.room);
-        let coming = Coming { place, state: State::Waiting(announcement) };
+        let order = self.room.all().wait(self, request);
+        self.room.waits();
+        let coming =
+            Coming { place, state: State::Waiting(announcement, order), since_us: self.incoming.now() };
         self.requests.borrow_mut().insert(request, coming);
         if has_room {
             self.admit(request);
         } else {
             hit(CodeProbe::RequestWaited);
-            self.room.all().wait(self, request);
         }
         Ok(())
     }
@@ -117,7 +129,7 @@ impl Announced {
     /// The bytes for which a request waits to have room.
     pub(super) fn wanted(&self, request: u64) -> Option<usize> {
         match &self.requests.borrow().get(&request)?.state {
-            State::Waiting(announcement) => Some(announcement.header.bulk as usize),
+            State::Waiting(announcement, _) => Some(announcement.header.bulk as usize),
             State::Arriving(_) => None,
         }
     }
@@ -126,7 +138,9 @@ impl Announced {
     pub(super) fn admit(&self, request: u64) {
         let mut requests = self.requests.borrow_mut();
         let Some(coming) = requests.get_mut(&request) else { return };
-        let State::Waiting(announcement) = &coming.state else { return };
+        let State::Waiting(announcement, order) = &coming.state else { return };
+        self.room.all().waits_no_longer(*order);
+        self.room.waits_no_longer();
         coming.place.take(announcement.header.bulk as usize);
         let arriving =
             Arriving::of_request(&self.incoming, self.sender, announcement.clone(), &self.send_queue);
@@ -140,6 +154,20 @@ impl Announced {
         self.room.wake_reader();
     }
 
+    /// The oldest of those that wait has room, although there is none: nothing else of its connection is in progress.
+    pub(super) fn admit_oldest(&self) {
+        let is_waiting = |coming: &Coming| matches!(coming.state, State::Waiting(..));
+        let oldest = self.requests.borrow().iter().find(|(_, coming)| is_waiting(coming)).map(|(id, _)| *id);
+        if let Some(request) = oldest {
+            self.admit(request);
+        }
+    }
+
+    /// When the connection has to end at the latest: a caller waits for none of its calls longer.
+    pub(super) fn end_us(&self) -> Option<u64> {
+        self.requests.borrow().values().map(|coming| coming.since_us + PATIENCE_US).min()
+    }
+
     /// Takes a piece. Returns its request, with its place, if nothing is missing.
     pub(super) fn piece(&self, piece: Frame) -> Result<Option<(Frame, Place)>, BadPiece> {
         let Piece { lost, timeouts } = wire::from_bytes(&piece.record)?;
@@ -148,25 +176,32 @@ impl Announced {
             Some(Coming { state: State::Arriving(arriving), .. }) => arriving.clone(),
             _ => return Err(BadPiece::Stray),
         };
-        self.meter.came(&piece);
         self.meter.timeouts(timeouts);
-        arriving.lost(self.meter.lost(lost));
+        let lost = self.meter.lost(lost);
+        if self.is_about_whole_ones() {
+            self.incoming.lost_without_credit(lost);
+        } else {
+            arriving.lost(lost);
+        }
+        self.meter.came(&piece);
         let Some(whole) = arriving.take(piece, &self.send_queue)? else { return Ok(None) };
         let gone = self.requests.borrow_mut().remove(&request);
+        self.whole.set(self.whole.get().map(|(whole_us, done)| (whole_us, done.saturating_add(1))));
         Ok(gone.map(|coming| (whole, coming.place)))
+    }
+
+    /// Whether the caller may still tell of packets of requests that it has not announced: it tells with what it sends next, once
+    /// TCP knows.
+    fn is_about_whole_ones(&self) -> bool {
+        self.whole.get().is_some_and(|(whole_us, done)| done < 2 || self.incoming.now() < whole_us + LATE_US)
     }
 
     /// The caller has given up a call. Returns whether pieces of it were missing: then the request is gone.
     pub(super) fn give_up(&self, request: u64) -> bool {
         let gone = self.requests.borrow_mut().remove(&request);
-        let was_waiting = matches!(&gone, Some(Coming { state: State::Waiting(_), .. }));
         let was_there = gone.is_some();
         // Outside of the borrow: others may get its room, of the same connection, too.
-        drop(gone);
-        if was_waiting {
-            hit(CodeProbe::RequestUnwanted);
-            self.room.all().forget(self);
-        }
+        gone.into_iter().for_each(|coming| self.drop_one(coming));
         was_there
     }
 
@@ -199,10 +234,19 @@ impl Announced {
         }
     }
 
+    /// A request is not wanted any more.
+    fn drop_one(&self, coming: Coming) {
+        let State::Waiting(_, order) = coming.state else { return };
+        hit(CodeProbe::RequestUnwanted);
+        self.room.all().waits_no_longer(order);
+        self.room.waits_no_longer();
+        drop(coming.place);
+        self.room.all().go_on();
+    }
+
     /// The connection has ended.
     pub(super) fn end(&self) {
         let gone = self.requests.take();
-        drop(gone);
-        self.room.all().forget(self);
+        gone.into_values().for_each(|coming| self.drop_one(coming));
     }
 }

@@ -125,7 +125,8 @@ impl Shared {
             self.exchanged_us = now_us;
             self.has_told = told.is_some();
             let others = neighbours.exchange(now_us, told);
-            self.port.hear(now_us, others);
+            // Who needs no part of the window has all of it when it begins to.
+            self.port.hear(now_us, if told.is_some() { others } else { Vec::new() });
         }
     }
 }
@@ -279,10 +280,19 @@ impl Incoming {
 
     /// A large request has come that was not announced; its caller's kernel had to send `lost` packets once more.
     pub(super) fn came_whole(&self, bytes: usize, lost: u32) {
-        let now = self.world.now();
-        let port = &mut self.port.lock().port;
-        port.arrived_without_credit(now, bytes);
-        port.lost_without_credit(now, u64::from(lost));
+        let now = self.now();
+        self.port.lock().port.arrived_without_credit(now, bytes);
+        self.lost_without_credit(lost);
+    }
+
+    /// Packets of such requests were lost.
+    pub(super) fn lost_without_credit(&self, packets: u32) {
+        let now = self.now();
+        self.port.lock().port.lost_without_credit(now, u64::from(packets));
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.world.now()
     }
 
     /// Changes the state of this thread's transfers and of the port.

@@ -94,7 +94,8 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if self.news.get().bytes > 0 {
+        let News { bytes, lost, timeouts, .. } = self.news.get();
+        if bytes + lost + timeouts > 0 {
             self.tell();
         }
     }

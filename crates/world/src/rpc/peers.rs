@@ -71,7 +71,7 @@ impl Peers {
         Peers(Rc::new(Inner { world, identity, cluster, links: RefCell::default(), incoming }))
     }
 
-    /// The window for answers from other machines, which the threads of a process share, and what came through it.
+    /// The window for what comes from other machines, which the threads of a process share, and what came through it.
     pub fn receive_report(&self) -> ReceiveReport {
         self.0.incoming.report()
     }

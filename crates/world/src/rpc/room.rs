@@ -2,7 +2,7 @@
 //! They have it from when they are begun, or announced, until they are answered.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::task::Waker;
 
@@ -41,14 +41,16 @@ pub(super) struct Payloads {
     /// Readers that wait for room.
     crowded: RefCell<Vec<Waker>>,
     /// Announced requests that wait for room, the oldest first.
-    waiting: RefCell<VecDeque<(Weak<Announced>, u64)>>,
+    waiting: RefCell<BTreeMap<u64, (Weak<Announced>, u64)>>,
+    /// The place of the next one in this order.
+    next: Cell<u64>,
 }
 
 impl Payloads {
     /// All of it is free.
     pub(super) fn new(bounds: Bounds) -> Payloads {
-        let (taken, crowded, waiting) = (Cell::default(), RefCell::default(), RefCell::default());
-        Payloads { max: bounds.payloads, taken, crowded, waiting }
+        let (crowded, waiting) = (RefCell::default(), RefCell::default());
+        Payloads { max: bounds.payloads, taken: Cell::new(0), crowded, waiting, next: Cell::new(0) }
     }
 
     fn fits(&self, bytes: usize) -> bool {
@@ -66,30 +68,34 @@ impl Payloads {
         self.admit();
     }
 
-    /// An announced request waits for room from now on.
-    pub(super) fn wait(&self, announced: &Rc<Announced>, request: u64) {
-        self.waiting.borrow_mut().push_back((Rc::downgrade(announced), request));
+    /// An announced request waits for room from now on. Returns its place in the order.
+    pub(super) fn wait(&self, announced: &Rc<Announced>, request: u64) -> u64 {
+        let order = self.next.get();
+        self.next.set(order + 1);
+        self.waiting.borrow_mut().insert(order, (Rc::downgrade(announced), request));
+        order
     }
 
-    /// The requests of a connection that were waiting wait no longer, unless it has them still.
-    pub(super) fn forget(&self, announced: &Announced) {
-        let is_gone = |(of, request): &(Weak<Announced>, u64)| {
-            std::ptr::eq(of.as_ptr(), announced) && announced.wanted(*request).is_none()
-        };
-        self.waiting.borrow_mut().retain(|waiting| !is_gone(waiting));
+    /// The request at this place waits no longer.
+    pub(super) fn waits_no_longer(&self, order: u64) {
+        self.waiting.borrow_mut().remove(&order);
+    }
+
+    /// Somebody who has waited is gone: there may be room for those behind.
+    pub(super) fn go_on(&self) {
         self.wake_and_admit();
     }
 
     /// Gives room to those who have waited longest.
     fn admit(&self) {
         loop {
-            let first = self.waiting.borrow().front().cloned();
-            let Some((announced, request)) = first else { return };
+            let first = self.waiting.borrow().first_key_value().map(|(order, of)| (*order, of.clone()));
+            let Some((order, (announced, request))) = first else { return };
             let wanted = announced.upgrade().and_then(|of| Some((of.wanted(request)?, of)));
             if wanted.as_ref().is_some_and(|(bytes, _)| self.taken.get() > 0 && !self.fits(*bytes)) {
                 return;
             }
-            self.waiting.borrow_mut().pop_front();
+            self.waits_no_longer(order);
             if let Some((_, announced)) = wanted {
                 announced.admit(request);
             }
@@ -103,6 +109,9 @@ pub(super) struct Room {
     /// Whether its payloads count.
     is_client: bool,
     requests: Cell<usize>,
+    /// Those of them that are announced and wait for room.
+    waiting: Cell<usize>,
+    announced: RefCell<Weak<Announced>>,
     /// The reader of the connection, while it waits for room.
     reader: Cell<Option<Waker>>,
 }
@@ -110,7 +119,23 @@ pub(super) struct Room {
 impl Room {
     /// That of a new connection.
     pub(super) fn new(all: Rc<Payloads>, is_client: bool) -> Room {
-        Room { all, is_client, requests: Cell::new(0), reader: Cell::default() }
+        let (requests, waiting) = (Cell::new(0), Cell::new(0));
+        Room { all, is_client, requests, waiting, announced: RefCell::default(), reader: Cell::default() }
+    }
+
+    /// The announced requests of the connection.
+    pub(super) fn set_announced(&self, announced: &Rc<Announced>) {
+        self.announced.replace(Rc::downgrade(announced));
+    }
+
+    /// One more of them waits for room.
+    pub(super) fn waits(&self) {
+        self.waiting.set(self.waiting.get() + 1);
+    }
+
+    /// One of them does so no longer.
+    pub(super) fn waits_no_longer(&self) {
+        self.waiting.set(self.waiting.get() - 1);
     }
 
     /// The room that all connections share.
@@ -121,6 +146,21 @@ impl Room {
     /// Requests that are announced, or continue in their own tasks.
     pub(super) fn requests(&self) -> usize {
         self.requests.get()
+    }
+
+    /// Requests whose payloads have room.
+    pub(super) fn in_progress(&self) -> usize {
+        self.requests.get() - self.waiting.get()
+    }
+
+    /// A connection may always have one request in progress, however little room there is.
+    fn admit_one(&self) {
+        if self.waiting.get() > 0 && self.in_progress() == 0 {
+            let announced = self.announced.borrow().upgrade();
+            if let Some(announced) = announced {
+                announced.admit_oldest();
+            }
+        }
     }
 
     /// Whether there is room for a payload beside those that are there, and nobody has waited for it longer.
@@ -174,6 +214,7 @@ impl Drop for Place {
         if self.bytes.get() > 0 {
             self.room.all.free(self.bytes.get());
         }
+        self.room.admit_one();
         self.room.wake_reader();
     }
 }

@@ -146,6 +146,7 @@ async fn attend(server: Rc<Server>, conn: Conn) {
     let room = Rc::new(Room::new(server.payloads.clone(), role == Role::Client));
     let meter = server.incoming.meter(host(&peer).to_owned(), losses);
     let announced = Rc::new(Announced::new(server.incoming.clone(), send_queue.clone(), room.clone(), meter));
+    room.set_announced(&announced);
     let session = Rc::new(Session { server, send_queue, outgoing, room, announced, bulk, role, peer });
     let writer = session.clone();
     world.spawn("answers", async move { writer.send_queue.write(|| writer.room.wake_reader()).await });
@@ -186,10 +187,10 @@ impl Session {
     /// The next frame. While announced requests have room that others wait for, a caller that sends nothing for as long as a
     /// call may take counts as gone: its calls are.
     async fn receive(&self, receiver: &mut Receiver) -> io::Result<Option<Frame>> {
-        if self.announced.is_empty() {
-            return receiver.recv().await;
-        }
-        let received = self.server.world.timeout(CALL_TIMEOUT_US, receiver.recv()).await;
+        let world = &self.server.world;
+        let Some(end) = self.announced.end_us() else { return receiver.recv().await };
+        let patience = end.saturating_sub(world.now()).clamp(1, CALL_TIMEOUT_US);
+        let received = world.timeout(patience, receiver.recv()).await;
         received.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -200,11 +201,16 @@ impl Session {
             // It has room since its announcement.
             Piece::KIND => match self.announced.piece(frame)? {
                 Some((request, place)) => {
+                    self.room_to_send().await;
                     self.begin(request, Some(place)).await;
                     Ok(())
                 }
                 None => Ok(()),
             },
+            // Where nothing is large nothing is bounded as large.
+            _ if frame.header.flags.is_announced() && self.bulk == usize::MAX => {
+                Err(BadPiece::Announcement(frame.header.bulk as usize))
+            }
             _ if frame.header.flags.is_announced() => {
                 self.room(0).await;
                 self.announced.announce(frame)
@@ -244,7 +250,7 @@ impl Session {
         self.until(|cx| {
             let many = self.room.requests() + self.send_queue.unsent() >= IN_FLIGHT_MAX
                 || self.send_queue.unsent_bytes() >= ANSWERS_MAX;
-            let much = self.room.requests() > 0 && !self.room.fits(bytes) && !self.announced.is_arriving();
+            let much = self.room.in_progress() > 0 && !self.room.fits(bytes) && !self.announced.is_arriving();
             if many || much {
                 self.room.wait(cx.waker(), much);
             }

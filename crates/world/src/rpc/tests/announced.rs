@@ -10,6 +10,8 @@ use types::messages::session::{Grant, Piece};
 
 use super::super::handshake::{Bulk, respond};
 use super::super::outgoing::ANNOUNCED_MAX;
+use super::super::room::Bounds;
+use super::super::server::serve_within;
 use super::*;
 use crate::{Notify, ReceiveReport, WindowSetting};
 
@@ -440,6 +442,79 @@ fn a_server_that_grants_nothing_gets_few_announcements_and_small_calls_go_on() {
         // All that were announced were given up, and in the end nothing is in the way.
         assert_eq!(given_up.get() + 1, announced.borrow().len());
         assert_eq!(put(&peers, 100_000).await, Ok(Told(100_000)));
+    });
+}
+
+/// Clients with one request at a time always have room, so there is never enough for the second one of another client. It has its
+/// turn all the same, once its first one is answered.
+#[test]
+fn a_connection_always_has_one_request_in_progress() {
+    let sim = Simulation::new(1, options(WindowSetting::Fixed(1 << 20)));
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        let world = server.clone();
+        let slow: Handler = Rc::new(move |call| {
+            let world = world.clone();
+            Box::pin(async move {
+                let Ask(number) = call.parse()?;
+                world.sleep(5_000).await;
+                Ok(Answer::new(&Told(number), Buf::empty()))
+            })
+        });
+        let listener = server.listen(SERVER).await.unwrap();
+        // 2 MiB of payloads.
+        let bounds = Bounds::of_one_in(16);
+        server.spawn("test", serve_within(server.clone(), listener, identity(Role::Brick), slow, bounds));
+        for _ in 0..6 {
+            let (peers, world) = (Peers::new(client.clone(), identity(Role::Client)), client.clone());
+            client.spawn("test", async move {
+                while world.now() < 3_000_000 {
+                    put(&peers, 500_000).await.expect("one at a time goes on");
+                }
+            });
+        }
+        client.sleep(100_000).await;
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let from = client.now();
+        let told = futures_util::future::join_all([1, 2, 3].map(|_| put(&peers, 500_000))).await;
+        assert!(told.iter().all(Result::is_ok));
+        let took = client.now() - from;
+        assert!(took < 1_000_000, "they waited until the others were done: {took} us");
+        client.sleep(4_000_000).await;
+        assert_nothing_is_held(&server);
+    });
+}
+
+/// It has proved that it knows the key, and still must not fill the memory: where no request is large none is announced.
+#[test]
+fn nothing_is_announced_where_there_is_no_window() {
+    let sim = Simulation::new(1, options(WindowSetting::Off));
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        start_eater(&server).await;
+        let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
+        initiate(&client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+        sender.send(announcement(1, 1 << 20)).await.unwrap();
+        assert!(!matches!(receiver.recv().await, Ok(Some(_))));
+    });
+}
+
+/// Small calls do not keep the room of a request whose pieces never come.
+#[test]
+fn a_request_whose_pieces_do_not_come_ends_its_connection() {
+    let sim = Simulation::new(1, options(WindowSetting::Fixed(64 << 10)));
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        start_eater(&server).await;
+        let (mut sender, _receiver) = raw(&client).await;
+        sender.send(announcement(1, 1 << 20)).await.unwrap();
+        let mut sent = 0;
+        while sent < 10 && sender.send(frame(&Ask(7), 100 + sent, 0)).await.is_ok() {
+            client.sleep(4_000_000).await;
+            sent += 1;
+        }
+        assert!((4..8).contains(&sent), "it had its room for {sent} times 4 s");
+        assert_nothing_is_held(&server);
     });
 }
 
