@@ -465,7 +465,7 @@ fn a_connection_always_has_one_request_in_progress() {
         // 2 MiB of payloads.
         let bounds = Bounds::of_one_in(16);
         server.spawn("test", serve_within(server.clone(), listener, identity(Role::Brick), slow, bounds));
-        for _ in 0..6 {
+        for _ in 0..30 {
             let (peers, world) = (Peers::new(client.clone(), identity(Role::Client)), client.clone());
             client.spawn("test", async move {
                 while world.now() < 3_000_000 {
