@@ -7,27 +7,33 @@
 //!
 //! The owner starts this program again as the first process of a new pid namespace ([`Sandbox::start`]); that process
 //! gives itself private mounts and a network of its own ([`enter`]), and everything else is started and mounted
-//! there. When the owner ends, by whatever signal, the pipe between them closes and the first process ends; the
-//! kernel then kills every other process of the namespace, and with the last of them go mounts, network namespaces
+//! there. When the owner ends, by whatever signal, the pipe between them closes and the first process kills all others and
+//! ends; the kernel kills what is left of the namespace, and with the last of them go mounts, network namespaces
 //! and the RAM below [`SANDBOX_DIR`]. So a later run never has anything to clean up.
 
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::error::{LabError, Result, doing};
 
 /// Directory of a sandbox's files: in RAM, invisible outside.
 pub const SANDBOX_DIR: &str = "/run/lab";
 
+/// How long the first process may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A sandbox, seen from its owner; it ends when this is dropped.
 pub struct Sandbox {
     first: Child,
     /// Kept open here, because waiting for a child would close its standard input first.
-    _pipe: Option<ChildStdin>,
+    pipe: Option<ChildStdin>,
 }
 
 impl Sandbox {
@@ -47,7 +53,7 @@ impl Sandbox {
         let first = command.stdin(Stdio::piped()).spawn();
         let mut first = first.map_err(doing("start the first process of a sandbox"))?;
         let pipe = first.stdin.take();
-        Ok(Sandbox { first, _pipe: pipe })
+        Ok(Sandbox { first, pipe })
     }
 
     /// The first process, whose output can be read.
@@ -58,6 +64,12 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
+        // It kills the others and ends.
+        self.pipe.take();
+        let end = Instant::now() + PATIENCE;
+        while matches!(self.first.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         // Returns when every process of the namespace has ended.
         let _ = self.first.kill();
         let _ = self.first.wait();
@@ -86,12 +98,23 @@ pub fn enter(size: u64) -> Result<()> {
     end_with_owner()
 }
 
+/// Ends all other processes of the sandbox, and then this one, which must be its first.
+///
+/// To end this one alone is not enough. A thread of it that waits for a mount cannot be killed; the mount waits for bricks that may
+/// be gone; and the kernel ends the mount only when the last thread of this process has ended.
+pub fn end_all() -> ! {
+    if std::process::id() == 1 {
+        let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    }
+    std::process::exit(1)
+}
+
 /// Ends this process, and so the sandbox, when the owner's end of the pipe closes.
 fn end_with_owner() -> Result<()> {
     let watch = || {
         let mut end = Vec::new();
         let _ = std::io::stdin().read_to_end(&mut end);
-        std::process::exit(1);
+        end_all();
     };
     let thread = std::thread::Builder::new().name("owner".into()).spawn(watch);
     thread.map(drop).map_err(doing("start a thread"))

@@ -127,8 +127,8 @@ fn in_sandbox(paper: Paper, is_quick: bool) -> anyhow::Result<Value> {
     let to_end = Arc::clone(&first);
     signals::on_stop(move |_| match to_end.load(Ordering::Acquire) {
         0 => std::process::exit(130),
-        // The kernel ends everything in the sandbox with it, and the thread that waits for it goes on.
-        pid => drop(kill(Pid::from_raw(pid), Signal::SIGKILL)),
+        // It ends everything in the sandbox, and the thread that waits for it goes on.
+        pid => drop(kill(Pid::from_raw(pid), Signal::SIGTERM)),
     })?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     command.args(["paper", paper.number(), "--inside"]).args(is_quick.then_some("--quick"));
@@ -154,6 +154,7 @@ fn in_sandbox(paper: Paper, is_quick: bool) -> anyhow::Result<Value> {
 /// The first process of the sandbox: measures, prints its progress on standard error, and prints a document.
 fn inside(paper: Paper, is_quick: bool) -> anyhow::Result<()> {
     sandbox::enter(paper.sandbox_bytes())?;
+    signals::on_stop(|_| sandbox::end_all())?;
     let shoal = std::env::current_exe().context("cannot find this program's own file")?;
     let say = |line: &str| drop(writeln!(std::io::stderr(), "  {line}"));
     let measured = paper.measure(&shoal, is_quick, &say);
