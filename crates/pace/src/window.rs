@@ -223,7 +223,11 @@ impl Window {
         if self.setting != WindowSetting::Auto || packets == 0 {
             return;
         }
-        if self.cut_us.is_some_and(|cut| now_us < cut + CUT_US) || self.is_borne(packets, BORNE) {
+        // Sent without credit: it tells nothing of the window, also later.
+        if self.cut_us.is_some_and(|cut| now_us < cut) {
+            return;
+        }
+        if self.is_borne(packets, BORNE) || self.cut_us.is_some_and(|cut| now_us < cut + CUT_US) {
             return;
         }
         (self.arrived, self.lost) = (0, 0);
