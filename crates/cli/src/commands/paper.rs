@@ -29,7 +29,7 @@ use crate::signals;
      link of 10 or 100 Mbit/s and a brick in RAM; at most 3 GiB of RAM; ten minutes. Wants iproute2, FUSE and nbdkit.
 004: reads from many servers behind a switch with few buffers. Ten nodes with a brick in RAM, one to four that read with a
      tenth of their rate through ports with 32 KiB to 16 MiB; Shoal with and without its receive window, and GlusterFS,
-     if it is installed. At most 4 GiB of RAM; ten minutes. Wants iproute2 and FUSE.
+     if it is installed. At most 4 GiB of RAM; eleven minutes. Wants iproute2 and FUSE.
 
 The nodes, their links, programs, mounts and disks live in namespaces of their own, which the kernel clears away however
 the command ends. The page says which of the paper's findings are confirmed, and which are not. Leave the machine
