@@ -167,6 +167,11 @@ fn cells(run: Option<&Run>) -> String {
     )
 }
 
+/// How equal the mounts' shares were in a run.
+fn fairness(run: Option<&Run>) -> String {
+    run.map_or("-".to_owned(), |run| format!("{:.3}", run.fairness()))
+}
+
 const COLUMNS: &str = "MB/s | share | p50 | p99 | dropped | timeouts | window | cores busy |";
 const COLUMNS_RULE: &str = "---|---|---|---|---|---|---|---|";
 
@@ -200,7 +205,7 @@ fn clients(measured: &Measured) -> String {
         for system in systems(measured) {
             for clients in 1..=scale.clients {
                 let run = measured.run(measured.clients(system, clients, buffer));
-                let fairness = run.map_or("-".to_owned(), |run| format!("{:.3}", run.fairness()));
+                let fairness = fairness(run);
                 let system = system.title();
                 let _ = writeln!(
                     text,
@@ -225,7 +230,7 @@ fn mounts(measured: &Measured) -> String {
     for buffer in scale.buffers {
         for system in [System::NoWindow, System::Shoal] {
             let run = measured.run(scale.two_mounts(system, buffer));
-            let fairness = run.map_or("-".to_owned(), |run| format!("{:.3}", run.fairness()));
+            let fairness = fairness(run);
             let _ = writeln!(
                 text,
                 "| {} | {} | {fairness} | {} |",
@@ -311,7 +316,7 @@ fn writers(measured: &Measured) -> String {
     for system in [System::NoWindow, System::Shoal] {
         for &clients in &scale.writers {
             let run = measured.run(scale.write(system, clients));
-            let fairness = run.map_or("-".to_owned(), |run| format!("{:.3}", run.fairness()));
+            let fairness = fairness(run);
             let _ = writeln!(text, "| {} | {clients} | {fairness} | {} |", system.title(), cells(run));
         }
     }

@@ -4,6 +4,8 @@
 //! of them. An old record says nothing: its process waits for nothing any more, or is gone. Nothing is locked. Two processes
 //! that take the same record at once notice it, because it has another owner then, and one of them takes another record.
 //!
+//! The file is in RAM, or it is not used: who writes to a disk may have to wait for it, and with it everything that is received.
+//!
 //! | bytes of a record | field |
 //! |---|---|
 //! | 0..8 | its owner, a number by chance |
@@ -17,6 +19,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use pace::{Told, WINDOW_MAX, WINDOW_MIN};
+use rustix::fs::fstatfs;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::rpc::Neighbours;
@@ -84,9 +87,13 @@ impl NeighbourFile {
         path.parent().map_or(Ok(()), create_dir_all)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        options.open(path).inspect_err(|error| {
+        let opened = options.open(path).and_then(|file| {
+            let is_in_ram = fstatfs(&file)?.f_type == libc::TMPFS_MAGIC;
+            if is_in_ram { Ok(file) } else { Err(io::Error::other("it is not in RAM (tmpfs)")) }
+        });
+        opened.inspect_err(|error| {
             let path = path.display();
-            tracing::warn!(%error, "the receive window is not shared with other processes: cannot open {path}");
+            tracing::warn!(%error, "the receive window is not shared with other processes: cannot use {path}");
         })
     }
 
@@ -163,13 +170,12 @@ mod tests {
         windows
     }
 
-    /// A directory that goes away with it.
+    /// A directory in RAM that goes away with it.
     struct Dir(PathBuf);
 
     impl Dir {
         fn new(name: &str) -> Dir {
-            let dir = std::env::temp_dir().join(format!("neighbours-{name}-{}", std::process::id()));
-            Dir(dir)
+            Dir(Path::new("/dev/shm").join(format!("neighbours-{name}-{}", std::process::id())))
         }
 
         fn process(&self) -> NeighbourFile {
@@ -228,6 +234,8 @@ mod tests {
         let mut late = dir.process();
         assert_eq!(late.exchange(8, told(1)), [], "it has no place to tell, and a window of its own");
         assert_eq!(late.place, None);
+        let mut on_disk = NeighbourFile::new(Path::new("/proc/self/comm"));
+        assert_eq!(on_disk.exchange(9, told(1)), [], "a file that is not in RAM");
         let mut nowhere = NeighbourFile::new(Path::new("/proc/no such directory/window"));
         assert_eq!(nowhere.exchange(9, told(1)), []);
     }

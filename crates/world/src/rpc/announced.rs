@@ -88,8 +88,8 @@ impl Announced {
         self.requests.borrow().values().any(|coming| matches!(coming.state, State::Arriving(_)))
     }
 
-    /// A large request has come that was not announced. It must not come
-    /// while pieces of others are missing: their connection is read even if there is no room for its payload.
+    /// A large request has come that was not announced. It must not come while pieces of others are missing: their connection
+    /// is read even if there is no room for its payload.
     pub(super) fn came_whole(&self, frame: &Frame) -> Result<(), BadPiece> {
         let bytes = frame.payload.len();
         if !self.is_empty() {
