@@ -12,6 +12,7 @@
 //! | `groups.rs` | the table of groups over failure domains |
 //! | `coder.rs` | encode, decode, update of one code |
 //! | `matrix.rs`, `gf.rs` | the coefficients of the parity; bytes on disk depend on them |
+//! | `topology/` | the network between the nodes: hops, routes, load of links, what fails together |
 //! | `oracle.rs`, `fast.rs` | the two backends that multiply and add: a simple one, and one at memory speed |
 //! | `bench.rs` | measures the speed of the backends |
 
@@ -25,6 +26,7 @@ mod groups;
 mod matrix;
 mod oracle;
 mod place;
+pub mod topology;
 
 pub use bench::{Access, BenchError, Operation, Row, code_bench};
 pub use coder::{Backend, Coder, DecodeError};
