@@ -9,11 +9,11 @@ use super::error::TopologyError;
 use super::shape::{Coordinates, Level, Shape, Vertex};
 
 /// Most nodes of a topology.
-pub const NODES_MAX: usize = 1024;
+pub(super) const NODES_MAX: usize = 1024;
 /// Most links, all switches' counted.
-pub const LINKS_MAX: usize = 8192;
+pub(super) const LINKS_MAX: usize = 8192;
 /// Most addresses of a node.
-pub const ADDRESSES_MAX: usize = 8;
+pub(super) const ADDRESSES_MAX: usize = 8;
 
 /// On which side of the network a node is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
