@@ -127,12 +127,16 @@ impl<'a> Stripe<'a> {
         assert!(unit < self.code().k(), "parity would be returned as data");
         assert!(range.end <= self.geometry.unit(), "overlays of the next unit would be laid over this one");
         if self.is_live(unit) && self.is_avoided(unit) {
-            return match self.decode(unit, range.clone()).await {
-                Ok(bytes) => Ok(bytes),
-                Err(Refusal::StaleEpoch) => Err(Refusal::StaleEpoch),
-                // There is no other way.
-                Err(_) => self.read(unit, range, None).await,
+            let undecoded = match self.decode(unit, range.clone()).await {
+                Err(refusal) if refusal != Refusal::StaleEpoch => refusal,
+                done => return done,
             };
+            // There is no other way. If it fails too, the caller hears why the unit cannot be decoded: that may pass, while
+            // "damaged" would end its read for good.
+            return self.read(unit, range, None).await.map_err(|refusal| match refusal {
+                Refusal::StaleEpoch => refusal,
+                _ => undecoded,
+            });
         }
         if self.is_live(unit) {
             match self.read(unit, range.clone(), None).await {

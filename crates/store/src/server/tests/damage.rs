@@ -127,6 +127,14 @@ fn a_damaged_unit_is_never_read() {
         bench.sim.damage("brick", "disk", bench.superblock.data_start + 5000, 1);
         assert_eq!(client.read(key).await, Err(Refusal::Corrupt));
         assert_eq!(client.read_stripe(key).await, Err(Refusal::TooFewLive), "no parity to decode from");
+        let avoiding =
+            ReadStripe { group: GROUP, key, offset: 0, len: bench.geometry.stripe() as u32, avoid: 1 };
+        let asked = client.call(&avoiding, Buf::empty()).await.map(|_| ());
+        assert_eq!(
+            asked,
+            Err(Refusal::TooFewLive),
+            "what is missing may come back, so the read is not given up"
+        );
         let read = |offset, len| ReadUnit { group: GROUP, key, slot: 0, offset, len };
         let (_, sound) = client.call(&read(0, 4096), Buf::empty()).await.expect("its first block is sound");
         assert_eq!(Some(&sound[..]), whole.bytes.as_ref().map(|bytes| &bytes[..4096]));
