@@ -222,6 +222,7 @@ pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<Volume
         block: None,
         class: None,
         tiers: Vec::new(),
+        placement: None,
     };
     match remote.meta_or_refusal(&create)? {
         Ok(reply) => Ok(reply.volume),

@@ -126,6 +126,7 @@ mod tests {
             tuning: String::new(),
             class: None,
             tiers: Vec::new(),
+            placement: None,
         };
         let mut map = ClusterMap::empty(ClusterId::default());
         map.bricks = vec![brick(1, BrickState::Up), brick(2, BrickState::Out), brick(3, BrickState::Up)];

@@ -153,6 +153,7 @@ mod tests {
             tuning: String::new(),
             class: None,
             tiers: Vec::new(),
+            placement: None,
         };
         ClusterMap { volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }
     }

@@ -13,10 +13,13 @@
 //! The same bricks give the same table; the order in which they are named does not matter.
 
 mod members;
-mod roles;
+pub(crate) mod roles;
 
 use types::limits::{GROUPS_MAX, K_MAX};
+use types::messages::cluster::FailureDomain;
 use types::{BrickId, Code, NodeId};
+
+use crate::topology::TopologyError;
 
 /// Least slots of a brick in the table of [`groups_for`] groups. More slots spread its rebuild over more peers.
 const BRICK_SLOTS: usize = 40;
@@ -51,6 +54,35 @@ pub enum PlacementError {
         /// Whether each brick already counts as a domain.
         same_node: bool,
     },
+    /// Fewer racks, rows or nodes than the code has units.
+    #[error("{}", describe_domain(*code, *domain, *domains, *bricks))]
+    TooFewOfDomain {
+        /// The code.
+        code: Code,
+        /// What counts as a failure domain.
+        domain: FailureDomain,
+        /// Failure domains available.
+        domains: usize,
+        /// Bricks available.
+        bricks: usize,
+    },
+    /// Nodes that have bricks, but are not part of the network.
+    #[error("the topology does not have {}: add them, or use bricks on other nodes", listed(.0))]
+    NotInTopology(Vec<NodeId>),
+    /// Only bricks on nodes in front may be primaries, and there are none. With the nodes in front.
+    #[error("no brick is on a node in front ({}): add one, or let all bricks be primaries", listed(.0))]
+    NoFrontBrick(Vec<NodeId>),
+    /// The failure domain is none of this network.
+    #[error(transparent)]
+    Domain(#[from] TopologyError),
+    /// More bricks than can be placed by hops in a short time.
+    #[error("{bricks} bricks: at most {most} are placed by the topology at once")]
+    TooManyBricks {
+        /// Bricks available.
+        bricks: usize,
+        /// The limit.
+        most: usize,
+    },
     /// A brick is named twice.
     #[error("brick {0} is named twice")]
     BrickTwice(BrickId),
@@ -60,23 +92,40 @@ pub enum PlacementError {
 }
 
 fn describe(code: Code, domains: usize, bricks: usize, same_node: bool) -> String {
+    let hint = if !same_node && bricks >= code.slots() { " (use --same-node to count bricks)" } else { "" };
+    format!("{}{hint}{}", too_few(code, "failure domain", domains), fitting(code, domains))
+}
+
+fn describe_domain(code: Code, domain: FailureDomain, domains: usize, bricks: usize) -> String {
+    let hint = match domain {
+        FailureDomain::Node if bricks >= code.slots() => " (use --same-node to count bricks)",
+        FailureDomain::Brick | FailureDomain::Node => "",
+        FailureDomain::Rack | FailureDomain::Row => " (use `node` to count nodes)",
+    };
+    format!("{}{hint}{}", too_few(code, domain.word(), domains), fitting(code, domains))
+}
+
+fn too_few(code: Code, domain: &str, domains: usize) -> String {
     let needed = code.slots();
     let plural = if needed == 1 { "" } else { "s" };
     let there = if domains == 1 { "is" } else { "are" };
-    let mut text = format!("{code} needs {needed} failure domain{plural}, there {there} {domains}");
-    if !same_node && bricks >= needed {
-        text += " (use --same-node to count bricks)";
-    }
+    format!("{code} needs {needed} {domain}{plural}, there {there} {domains}")
+}
+
+/// The codes that would fit, as the end of a sentence.
+fn fitting(code: Code, domains: usize) -> String {
     let fitting: Vec<String> = (0..=code.m())
         .rev()
         .filter(|&m| m > 0 || code.m() == 0 || domains == 1)
         .filter_map(|m| Some((domains.checked_sub(m).filter(|&k| k > 0)?.min(K_MAX.into()), m)))
         .map(|(k, m)| format!("{k}+{m}"))
         .collect();
-    if !fitting.is_empty() {
-        text += &format!(": {} would fit", fitting.join(" or "));
-    }
-    text
+    if fitting.is_empty() { String::new() } else { format!(": {} would fit", fitting.join(" or ")) }
+}
+
+fn listed(nodes: &[NodeId]) -> String {
+    let words: Vec<String> = nodes.iter().map(|node| format!("node {node}")).collect();
+    words.join(", ")
 }
 
 /// A suitable number of groups for a volume of `code` on `bricks` bricks. It is a multiple of the number of bricks,

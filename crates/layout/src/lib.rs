@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `place.rs` | the stable hash from an extent to its group |
 //! | `groups.rs` | the table of groups over failure domains |
+//! | `near/` | the same by hops: members around their primary; what a table costs; the tree along which a stripe goes |
 //! | `coder.rs` | encode, decode, update of one code |
 //! | `matrix.rs`, `gf.rs` | the coefficients of the parity; bytes on disk depend on them |
 //! | `topology/` | the network between the nodes: hops, routes, load of links, what fails together |
@@ -24,6 +25,7 @@ mod fast;
 mod gf;
 mod groups;
 mod matrix;
+mod near;
 mod oracle;
 mod place;
 pub mod topology;
@@ -32,6 +34,10 @@ pub use bench::{Access, BenchError, Operation, Row, code_bench};
 pub use coder::{Backend, Coder, DecodeError};
 pub use groups::{Domain, PlacementError, build_groups, groups_for};
 pub use matrix::Matrix;
+pub use near::{
+    Placement, PlacementReport, Primaries, Relay, RelayStep, RouteCost, RouteCosts, Scatter, Sender,
+    WriteRoute, build_groups_near,
+};
 pub use place::group_of;
 
 use place::mix;

@@ -82,6 +82,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             block: None,
             class: None,
             tiers: Vec::new(),
+            placement: None,
         })
         .await;
         let joined = ask

@@ -49,6 +49,7 @@ pub(crate) fn volume_create(name: &str, code: &str) -> VolumeCreate {
         block: None,
         class: None,
         tiers: Vec::new(),
+        placement: None,
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `08` client:8 op:8 | answer | a change that is done and that the client may ask for again |
 //! | `09` | u64 | the last journal record that the engine has; absent in a store that never had a journal |
 //! | `0a` brick:4 | u8 | the class of a brick's device |
+//! | `0b` | text | the topology; absent if nothing is known |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
 //! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
 //! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
@@ -21,6 +22,7 @@
 //! | `16` volume:4 | text | settings of a volume's translators; absent if nothing is set |
 //! | `17` volume:4 | [`TiersRecord`](crate::records::TiersRecord) | a volume's tiers; absent if there is one, on any bricks |
 //! | `18` volume:4 | u64 | how often all files of a volume have counted as changed; absent if never |
+//! | `19` volume:4 | [`PlacementSpec`](types::messages::cluster::PlacementSpec) | how the topology places a volume; absent if it does not |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -40,6 +42,7 @@ enum Kind {
     Done = 0x08,
     Applied = 0x09,
     BrickClass = 0x0a,
+    Topology = 0x0b,
     Inode = 0x10,
     Entry = 0x11,
     Listed = 0x12,
@@ -49,6 +52,7 @@ enum Kind {
     Tuning = 0x16,
     Tiers = 0x17,
     AllChanged = 0x18,
+    Placement = 0x19,
 }
 
 struct Key(Vec<u8>);
@@ -148,6 +152,14 @@ pub(crate) fn brick_class(brick: BrickId) -> Vec<u8> {
     Key::new(Kind::BrickClass, 4).u32(brick.0).0
 }
 
+pub(crate) fn topology() -> Vec<u8> {
+    Key::new(Kind::Topology, 0).0
+}
+
+pub(crate) fn placement(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::Placement, 4).u32(volume.0).0
+}
+
 pub(crate) fn all_changed(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::AllChanged, 4).u32(volume.0).0
 }
@@ -185,6 +197,10 @@ pub(crate) mod all {
 
     pub(crate) fn brick_classes() -> Vec<u8> {
         Key::new(Kind::BrickClass, 0).0
+    }
+
+    pub(crate) fn placements() -> Vec<u8> {
+        Key::new(Kind::Placement, 0).0
     }
 
     pub(crate) fn all_changed() -> Vec<u8> {

@@ -74,6 +74,7 @@ pub fn creates(
         block: None,
         class: None,
         tiers: Vec::new(),
+        placement: None,
     };
     let volume = state.volume_create(&make, 1).map_err(refused)?.id;
     let join = ClientJoin {

@@ -1,6 +1,8 @@
 //! Makes, grows, tunes and deletes volumes, and removes deleted ones a part at a time.
 
-use types::messages::cluster::{DISK, VolumeAddTier, VolumeCreate, VolumeGrow, VolumeInfo, VolumeTune};
+use types::messages::cluster::{
+    DISK, TopologySet, VolumeAddTier, VolumeCreate, VolumeGrow, VolumeInfo, VolumeTune,
+};
 use types::{InodeId, Refusal, VolumeId};
 
 use crate::cluster::check_disk_size;
@@ -56,6 +58,12 @@ impl State {
         let (volume, writes) = self.cluster.tune_volume(id, &request.changes)?;
         self.commit_or_fail(writes)?;
         Ok(volume)
+    }
+
+    /// Says what the network between the nodes is.
+    pub(crate) fn topology_set(&mut self, request: &TopologySet) -> Result<(), Refusal> {
+        let writes = self.cluster.set_topology(request)?;
+        if writes.is_empty() { Ok(()) } else { self.commit_or_fail(writes) }
     }
 
     /// Adds a tier to a volume.

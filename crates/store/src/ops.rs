@@ -13,6 +13,7 @@ mod prepare;
 mod purge;
 mod read;
 mod read_stripe;
+mod relay;
 mod stage;
 mod status;
 pub(crate) mod stripe;

@@ -231,6 +231,7 @@ impl Server {
                 let stage = call.parse()?;
                 reply(self.stage(epoch, stage, call.payload).await?)
             }
+            messages::Relay::KIND => reply(self.relay(epoch, call.parse()?, call.payload).await?),
             messages::Flush::KIND => reply(self.nudge().await?),
             messages::Decided::KIND => reply(self.decided(call.parse()?).await?),
             messages::QueryDecisions::KIND => reply(self.remind(&call.parse()?)),

@@ -47,6 +47,10 @@ branches! {
     /// A slot.
     NotStaged = "an operation needed a unit that was not staged",
     /// A slot.
+    Relayed = "a brick sent on units of a stripe to members behind it",
+    /// A slot.
+    RelayFailed = "a member behind a brick did not take its units",
+    /// A slot.
     ReadPending = "a read met an undecided operation",
     /// A slot.
     ReadAgain = "a unit was read again because it had changed meanwhile",

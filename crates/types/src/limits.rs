@@ -67,6 +67,8 @@ pub const GROUPS_MAX: u32 = 4096;
 pub const TIERS_MAX: usize = 4;
 /// Most bricks of one cluster.
 pub const BRICKS_MAX: usize = 4096;
+/// Most bytes of the text of a cluster's topology.
+pub const TOPOLOGY_MAX: usize = 256 << 10;
 /// Lease of a brick or a client, in microseconds. The arbiter puts a brick Out only after it has run out.
 pub const LEASE_US: u64 = 3_000_000;
 /// How much longer than the lease the arbiter waits. Clocks may drift apart by this much during a lease.

@@ -139,6 +139,12 @@ impl World {
         either!(WorldBody, &self.0, world => world.timeout(us, f).await)
     }
 
+    /// Whether a host, as an address (`10.0.0.1`, `::1`), is this machine. Names are not looked up; in a simulation hosts are nodes,
+    /// by name.
+    pub fn is_here(&self, host: &str) -> bool {
+        either!(WorldBody, &self.0, world => world.is_here(host))
+    }
+
     /// A random number.
     pub fn random(&self) -> u64 {
         either!(WorldBody, &self.0, world => world.random())

@@ -17,6 +17,7 @@ pub use net::bind_port;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
@@ -125,6 +126,16 @@ impl World {
     pub(crate) fn now(&self) -> u64 {
         let time = clock_gettime(ClockId::Monotonic);
         time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1_000
+    }
+
+    /// Whether an address is this machine's own.
+    pub(crate) fn is_here(&self, host: &str) -> bool {
+        let Ok(there) = host.parse::<IpAddr>() else { return false };
+        let any = if there.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        // Nothing is sent: the kernel only looks for the way, and goes to its own addresses from themselves.
+        let from = UdpSocket::bind(any)
+            .and_then(|socket| socket.connect((there, 1)).and_then(|()| socket.local_addr()));
+        from.is_ok_and(|from| from.ip() == there)
     }
 
     /// Nanoseconds since 1970.

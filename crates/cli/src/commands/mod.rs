@@ -15,6 +15,7 @@ pub(crate) mod paper;
 pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod tier;
+pub(crate) mod topology;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod up;

@@ -94,6 +94,8 @@ enum Encode {
     Client,
     /// The primary of the stripe's group
     Primary,
+    /// The mount, and units go along a tree of bricks, where the network is known
+    Relay,
 }
 
 impl Encode {
@@ -102,6 +104,7 @@ impl Encode {
             Encode::Auto => "auto",
             Encode::Client => "client",
             Encode::Primary => "primary",
+            Encode::Relay => "relay",
         }
     }
 }
@@ -112,6 +115,7 @@ impl From<Encode> for client::Encode {
             Encode::Auto => client::Encode::Auto,
             Encode::Client => client::Encode::Client,
             Encode::Primary => client::Encode::Primary,
+            Encode::Relay => client::Encode::Relay,
         }
     }
 }

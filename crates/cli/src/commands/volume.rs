@@ -1,5 +1,6 @@
 //! `shoal volume`: makes, lists, grows, compares and deletes volumes.
 
+mod placement;
 mod verify;
 mod volume_type;
 
@@ -23,6 +24,7 @@ use crate::remote::{ConnectionArgs, Remote};
 use crate::size::Size;
 use crate::tier_code::TierCode;
 
+use self::placement::PlacementArgs;
 use self::volume_type::VolumeType;
 
 /// Most bytes of a typed answer.
@@ -40,6 +42,7 @@ Examples:
   shoal volume create mirror --type replicate 3          three copies, on three bricks
   shoal volume create media --hot 1+2@ssd --cold 8+2@hdd   two tiers: see `shoal tier`
   shoal volume create vm --code 4+2 --block 100G         a disk: see `shoal nbd`
+  shoal volume create hall --code 8+2 --domain rack      no two units of a stripe in one rack: see `shoal topology`
   shoal volume grow vm 200G
   shoal volume list
   shoal volume info photos
@@ -111,6 +114,8 @@ struct CreateArgs {
     /// Makes a block volume: one thin disk of this size, for `shoal nbd` or a loop device
     #[arg(long, value_name = "SIZE")]
     block: Option<Size>,
+    #[command(flatten)]
+    placement: PlacementArgs,
 }
 
 pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
@@ -126,10 +131,18 @@ pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result<()> {
-    let request = requested(args)?;
+    let mut request = requested(args)?;
+    let map = remote.status()?.map;
+    request.placement = args.placement.spec(request.same_node, &map)?;
     let name = &request.name;
     let volume = match remote.meta_or_refusal(&request)? {
         Ok(reply) => reply.volume,
+        Err(Refusal::TooFewDomains | Refusal::Invalid) if request.placement.is_some() => {
+            let why = placement::why_not(&request, &remote.status()?.map);
+            return Err(why.unwrap_or_else(|| {
+                problem(format!("the volume `{name}` cannot be placed by the topology"), "--ignore-topology")
+            }));
+        }
         Err(Refusal::TooFewDomains) => {
             let tiers =
                 tiers_of((request.geometry, request.class), &[], 0).map(|tier| (tier.geometry, tier.class));
@@ -209,7 +222,8 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
         ));
     }
     let tiers = args.cold.map(|cold| tier_spec(cold, args.unit)).transpose()?.into_iter().collect();
-    Ok(VolumeCreate { name, geometry, groups, same_node: args.same_node, block, class, tiers })
+    let same_node = args.placement.by_brick(args.same_node);
+    Ok(VolumeCreate { name, geometry, groups, same_node, block, class, tiers, placement: None })
 }
 
 /// A tier of this code with units of this size.
@@ -379,16 +393,19 @@ fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
 fn info(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
     let map = remote.status()?.map;
     let volume = map.volume_named(name).ok_or_else(|| unknown(name, &map))?;
-    output.answer(&document(volume), || {
+    let mut described = document(volume);
+    described["network"] = placement::document(&map, volume);
+    output.answer(&described, || {
         let geometry = &volume.geometry;
         format!(
-            "volume `{name}`: {}{}, units of {}, stripes of {}, {}\n\n{}",
+            "volume `{name}`: {}{}, units of {}, stripes of {}, {}\n\n{}{}",
             volume.block.map(|size| format!("a disk of {}, ", Size(size))).unwrap_or_default(),
             code_of(volume),
             Size(geometry.unit() as u64),
             Size(geometry.stripe() as u64),
             groups_of(volume),
-            picture(&map, volume, std::io::stdout().is_terminal())
+            picture(&map, volume, std::io::stdout().is_terminal()),
+            placement::words(&map, volume)
         )
     });
     Ok(())
@@ -473,6 +490,11 @@ pub(crate) fn document(volume: &VolumeInfo) -> Value {
         "tiers": volume.all_tiers().map(|tier| tier_document(&tier)).collect::<Vec<_>>(),
         "block": volume.block,
         "tuning": volume.tuning,
+        "placement": volume.placement.map(|spec| json!({
+            "domain": spec.domain.word(),
+            "primaries": if spec.front_primaries { "front" } else { "all" },
+            "scatter": if spec.wide { "wide" } else { "bounded" },
+        })),
     })
 }
 

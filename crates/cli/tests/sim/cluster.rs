@@ -10,7 +10,9 @@ use cache::CacheFile;
 use client::{Encode, Mount, MountOptions, Session};
 use meta::{Engine, MetaOptions, Service};
 use store::{Brick, BrickOptions, FormatOptions};
-use types::messages::cluster::{BrickClass, ClusterMap, MapFetch, TierSpec, VolumeCreate};
+use types::messages::cluster::{
+    BrickClass, ClusterMap, MapFetch, PlacementSpec, TierSpec, TopologySet, VolumeCreate,
+};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, Buf, BufMut, ClusterId, Epoch, Geometry, MapVersion, NodeId, Refusal};
@@ -140,11 +142,17 @@ pub(crate) fn brick_node(brick: u32) -> String {
 /// Makes the volume once enough bricks are up.
 pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_stripes: u32, groups: u32) {
     let geometry = Geometry::new(code.parse().expect("a code"), unit, extent_stripes).expect("a geometry");
-    create_volume_of(world, geometry, groups, None).await;
+    create_volume_of(world, geometry, groups, None, None).await;
 }
 
-/// As [`create_volume`], with any geometry, and with that of a second tier.
-pub(crate) async fn create_volume_of(world: &World, geometry: Geometry, groups: u32, tier: Option<Geometry>) {
+/// As [`create_volume`], with any geometry, with that of a second tier, and on a known network.
+pub(crate) async fn create_volume_of(
+    world: &World,
+    geometry: Geometry,
+    groups: u32,
+    tier: Option<Geometry>,
+    topology: Option<&(String, PlacementSpec)>,
+) {
     let peers = Peers::new(world.clone(), identity(Role::Client));
     let create = VolumeCreate {
         name: VOLUME.to_owned(),
@@ -154,7 +162,11 @@ pub(crate) async fn create_volume_of(world: &World, geometry: Geometry, groups: 
         block: None,
         class: None,
         tiers: tier.map(|geometry| TierSpec { geometry, class: None }).into_iter().collect(),
+        placement: topology.map(|(_, spec)| *spec),
     };
+    if let Some((text, _)) = topology {
+        set_topology(&peers, world, text).await;
+    }
     for _ in 0..1000 {
         match peers.call("meta:1", Epoch(0), &create, Buf::empty()).await {
             // The answer to an earlier try may have been lost.
@@ -164,6 +176,19 @@ pub(crate) async fn create_volume_of(world: &World, geometry: Geometry, groups: 
         world.sleep(50_000).await;
     }
     panic!("the volume cannot be made");
+}
+
+async fn set_topology(peers: &Peers, world: &World, text: &str) {
+    let set = TopologySet { topology: text.to_owned(), may_move: false };
+    for _ in 0..1000 {
+        match peers.call("meta:1", Epoch(0), &set, Buf::empty()).await {
+            Ok(_) => return,
+            Err(CallError::Refused(refusal)) => panic!("the topology is refused: {refusal}\n{text}"),
+            Err(error) => tracing::debug!(%error, "no topology yet"),
+        }
+        world.sleep(50_000).await;
+    }
+    panic!("the topology cannot be set");
 }
 
 /// The map as the arbiter has it.

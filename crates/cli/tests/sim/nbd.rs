@@ -267,6 +267,7 @@ fn with_disk<F: Future>(seed: u64, story: impl FnOnce(Rc<Cluster>, World) -> F) 
             block,
             class: None,
             tiers: Vec::new(),
+            placement: None,
         };
         while peers.call("meta:1", Epoch(0), &create, Buf::empty()).await.is_err() {
             vm.sleep(100_000).await;

@@ -142,7 +142,8 @@ impl Storm<'_> {
     async fn work(&self, driver: &World) {
         let config = &self.config;
         driver.sleep(1_500_000).await;
-        create_volume_of(driver, config.geometry(), config.groups, config.tier).await;
+        let topology = config.topology.as_ref();
+        create_volume_of(driver, config.geometry(), config.groups, config.tier, topology).await;
         self.start_spare(driver).await;
         self.must(liveness::all_served(driver, config.bricks, &BTreeSet::new()).await);
         *self.held.borrow_mut() = space::held(driver, config.bricks).await;
@@ -294,6 +295,7 @@ impl Storm<'_> {
             tally.decoded += counters.units_decoded;
             tally.retries += counters.retries;
             tally.staged += counters.stripes_staged;
+            tally.relayed += counters.stripes_relayed;
             tally.sent += counters.stripes_sent;
         }
     }

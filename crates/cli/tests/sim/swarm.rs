@@ -1,6 +1,7 @@
 //! What a seed draws: its cluster, its clients, and its own mix of faults, some kinds of them on, the others off.
 
 use client::Encode;
+use types::messages::cluster::{FailureDomain, PlacementSpec};
 use types::{Code, Geometry};
 use world::sim::SimOptions;
 
@@ -103,6 +104,8 @@ pub(crate) struct SwarmConfig {
     pub(crate) tier: Option<Geometry>,
     /// The brick that starts after the volume is made, and takes the place of one that is lost.
     pub(crate) spare: Option<u32>,
+    /// The network between the nodes, if it is known, and how it decides where groups lie. Packets take no notice.
+    pub(crate) topology: Option<(String, PlacementSpec)>,
 }
 
 /// One seed in so many has long files.
@@ -110,6 +113,9 @@ const LONG_SEEDS: u64 = 10;
 
 /// One seed in so many has a second tier, unless it has long files.
 const TIERED_SEEDS: u64 = 3;
+
+/// One seed in so many knows its network.
+const KNOWN_NETWORK_SEEDS: u64 = 2;
 
 /// Bytes of a unit, the fewest first.
 const UNITS: [u32; 3] = [4096, 8192, 16384];
@@ -156,9 +162,11 @@ impl SwarmConfig {
             whole_files: false,
             spare: None,
             tier: None,
+            topology: None,
         }
         .with_long_files(seed)
         .with_a_second_tier(seed)
+        .with_a_topology(seed)
     }
 
     /// The geometry of the volume.
@@ -184,6 +192,50 @@ impl SwarmConfig {
         let code = Code::new(k, self.parity as u8).expect("a code");
         let tier = Geometry::new(code, prng.pick(&UNITS), 1 + prng.below(8) as u32).expect("a geometry");
         SwarmConfig { tier: Some(tier), ..self }
+    }
+
+    /// A topology for some seeds, of any shape; then stripes of some clients go along trees of members. Its draws are its own.
+    fn with_a_topology(self, seed: u64) -> SwarmConfig {
+        let prng = Prng::new(seed ^ 0x544f_504f_0000);
+        let drawn = prng.below(KNOWN_NETWORK_SEEDS) == 0;
+        if !std::env::var("SHOAL_TOPOLOGY").map_or(drawn, |wanted| wanted == "1") {
+            return self;
+        }
+        let nodes = self.bricks;
+        let mut text = String::new();
+        let columns = prng.pick(&[2, 3, 4, nodes]);
+        match prng.below(4) {
+            // A torus needs a node at every place.
+            0 if nodes.is_multiple_of(columns) && nodes / columns > 1 => {
+                text += &format!("torus {columns}x{}\n", nodes / columns);
+                (0..nodes)
+                    .for_each(|id| text += &format!("node {id} at {},{}\n", id % columns, id / columns));
+            }
+            1 => {
+                text += "fat-tree\n";
+                (0..nodes).for_each(|id| text += &format!("node {id} at {}\n", id % columns));
+            }
+            2 => {
+                text += "mesh\n";
+                (0..nodes).for_each(|id| text += &format!("node {id}\n"));
+            }
+            // A tree of cables: a chain if every node hangs on the one before.
+            _ => {
+                let is_chain = prng.coin();
+                text += "links\n";
+                (0..nodes)
+                    .for_each(|id| text += &format!("node {id}{}\n", if id < 2 { " front" } else { "" }));
+                for id in 1..nodes {
+                    let other = if is_chain { id - 1 } else { prng.below(id.into()) as u32 };
+                    text += &format!("link {other} {id}\n");
+                }
+            }
+        }
+        let (front_primaries, wide) = (prng.below(4) == 0, prng.coin());
+        let spec = PlacementSpec { domain: FailureDomain::Node, front_primaries, wide };
+        let mut encode = self.encode;
+        encode.iter_mut().filter(|_| prng.coin()).for_each(|encode| *encode = Encode::Relay);
+        SwarmConfig { encode, topology: Some((text, spec)), ..self }
     }
 
     /// Long files for some seeds. They have draws of their own: the others run as they would without.

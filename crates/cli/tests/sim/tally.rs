@@ -34,6 +34,7 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Whole stripes that clients encoded.
     pub(crate) staged: u64,
+    pub(crate) relayed: u64,
     /// Whole stripes that primaries encoded.
     pub(crate) sent: u64,
     /// Stripes folded by a patch, and written whole; by bricks since their last start.
@@ -76,6 +77,7 @@ impl Tally {
         self.decoded += decoded;
         self.retries += retries;
         self.staged += staged;
+        self.relayed += other.relayed;
         self.sent += sent;
         self.patched += other.patched;
         self.folded += other.folded;
@@ -110,6 +112,7 @@ impl Tally {
             branches.filter_map(|b| none(code_probe::count(*b), format!("branch {b:?}: {}", b.text())));
         let ways = [
             (self.staged, "a stripe that a client encoded"),
+            (self.relayed, "a stripe that went along a tree of members"),
             (self.sent, "a stripe that a primary encoded"),
             (self.patched, "a stripe folded by a patch"),
             (self.folded, "a stripe folded whole"),
@@ -148,8 +151,8 @@ impl fmt::Display for Tally {
         writeln!(f, "  tiers             {} files moved, {} movers killed", self.moved, self.movers_killed)?;
         writeln!(
             f,
-            "  ways              {} staged, {} sent, {} patched, {} folded, {} decoded, {} retries",
-            self.staged, self.sent, self.patched, self.folded, self.decoded, self.retries
+            "  ways              {} staged, {} of them along a tree, {} sent, {} patched, {} folded, {} decoded, {} retries",
+            self.staged, self.relayed, self.sent, self.patched, self.folded, self.decoded, self.retries
         )?;
         writeln!(f, "  faults")?;
         for (fault, count) in Fault::ALL.iter().zip(self.faults) {

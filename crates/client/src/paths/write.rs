@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use layout::WriteRoute;
 use types::messages::brick::{Span, Write};
 use types::{Buf, BufMut, ClientSeq, StripeKey};
 use world::CallError;
@@ -207,7 +208,13 @@ impl Io {
     /// Whether a whole stripe is staged.
     fn stages(&self, outgoing: &OutgoingWrite) -> bool {
         let geometry = self.link.routes.geometry_of(outgoing.key.object);
-        outgoing.fresh && self.link.routes.options.encode.is_here(&geometry)
+        let is_here = outgoing.fresh && self.link.routes.options.encode.is_here(&geometry);
+        is_here && *self.write_route(outgoing) != WriteRoute::Primary
+    }
+
+    /// By which route a whole stripe goes to its bricks.
+    pub(crate) fn write_route<'a>(&self, outgoing: &'a OutgoingWrite) -> &'a WriteRoute {
+        outgoing.route.write_route(self.link.routes.options.encode, |host| self.link.world.is_here(host))
     }
 
     /// The primary has accepted the piece, and made it stable if asked.

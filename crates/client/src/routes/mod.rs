@@ -3,6 +3,7 @@
 
 pub(crate) mod lease_state;
 pub(crate) mod link;
+pub(crate) mod network;
 pub(crate) mod retry;
 pub(crate) mod route;
 mod shared;

@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use layout::WriteRoute;
 
 use types::messages::cluster::{ClusterMap, GroupConfig, MapFetch, SlotConfig, SlotState, Tier};
-use types::{BrickId, Code, Epoch, GroupId, MapVersion, ObjectId, StripeKey, Tuning, VolumeId};
+use types::{BrickId, Code, Epoch, GroupId, MapVersion, NodeId, ObjectId, StripeKey, Tuning, VolumeId};
+
+use crate::routes::network::Network;
+use crate::state::options::Encode;
 
 /// One version of the cluster map, as far as one volume needs it.
 #[derive(Debug)]
@@ -21,6 +26,8 @@ pub(crate) struct MapView {
     map: ClusterMap,
     groups: Vec<GroupView>,
     addresses: BTreeMap<BrickId, String>,
+    /// The network between the nodes, if it is known.
+    network: Option<Arc<Network>>,
 }
 
 #[derive(Debug)]
@@ -30,11 +37,18 @@ struct GroupView {
     primary: Option<usize>,
     /// Its primary has parity.
     can_decode: bool,
+    /// By which route whole stripes go to its members, once that has been computed.
+    write_route: OnceLock<WriteRoute>,
 }
 
 impl MapView {
     /// The view of `volume` in `map`; `None` if the map does not have it.
     pub(crate) fn new(map: ClusterMap, volume: VolumeId) -> Option<MapView> {
+        let network = Network::read(&map.topology).map(Arc::new);
+        MapView::over(map, volume, network)
+    }
+
+    fn over(map: ClusterMap, volume: VolumeId, network: Option<Arc<Network>>) -> Option<MapView> {
         let info = map.volume(volume)?;
         let group = |(config, code): (&GroupConfig, Code)| {
             let primary = config.primary(code);
@@ -43,6 +57,7 @@ impl MapView {
                 slots: config.slots.clone(),
                 primary,
                 can_decode: primary.is_some_and(|slot| slot >= code.k()),
+                write_route: OnceLock::new(),
             }
         };
         let codes = info.all_tiers().flat_map(|tier| tier.groups.map(move |_| tier.geometry.code()));
@@ -55,6 +70,7 @@ impl MapView {
             volume,
             groups: info.groups.iter().zip(codes).map(group).collect(),
             addresses: map.bricks.iter().map(|b| (b.id, b.address.clone())).collect(),
+            network,
             map,
         })
     }
@@ -63,7 +79,12 @@ impl MapView {
     pub(super) fn with(&self, fetch: MapFetch) -> Option<MapView> {
         let mut map = self.map.clone();
         fetch.apply(&mut map);
-        let view = MapView::new(map, self.volume)?;
+        // Distances are computed anew only for another network.
+        let network = match map.topology == self.map.topology {
+            true => self.network.clone(),
+            false => Network::read(&map.topology).map(Arc::new),
+        };
+        let view = MapView::over(map, self.volume, network)?;
         if view.text_of_tuning() != self.text_of_tuning() {
             view.check_tuning();
         }
@@ -213,6 +234,22 @@ impl Route {
         if slot.state == SlotState::Live { self.map.address(slot.brick) } else { None }
     }
 
+    /// By which route a whole stripe goes to its bricks; directly where the network is unknown. `is_here` says whether a host is
+    /// this machine.
+    pub(crate) fn write_route(&self, encode: Encode, is_here: impl Fn(&str) -> bool) -> &WriteRoute {
+        const DIRECT: &WriteRoute = &WriteRoute::Direct;
+        let (Some(network), Some(group)) = (&self.map.network, self.view()) else { return DIRECT };
+        group.write_route.get_or_init(|| {
+            let code = self.map.map.volume(self.map.volume).map(|info| info.code_of(self.group.index));
+            let node = |slot: &SlotConfig| self.map.map.brick(slot.brick).map(|brick| brick.node);
+            let members: Option<Vec<NodeId>> = group.slots.iter().map(node).collect();
+            let (Some(code), Some(members), Some(primary)) = (code, members, group.primary) else {
+                return WriteRoute::Direct;
+            };
+            network.write_route(encode, code, &members, primary, &self.map.map.bricks, is_here)
+        })
+    }
+
     /// Whether the primary can decode what a brick does not send.
     pub(crate) fn can_decode(&self) -> bool {
         self.view().is_some_and(|group| group.can_decode)
@@ -249,6 +286,7 @@ mod tests {
             tuning: tuning.into(),
             class: None,
             tiers: Vec::new(),
+            placement: None,
         };
         let version = MapVersion(version);
         ClusterMap { version, volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }

@@ -25,6 +25,8 @@ pub struct Counters {
     pub reads_diverted: u64,
     /// Whole stripes that this client encoded and staged.
     pub stripes_staged: u64,
+    /// Those of them whose units went along a tree of members.
+    pub stripes_relayed: u64,
     /// Whole stripes that their primaries encoded.
     pub stripes_sent: u64,
     /// Requests that were repeated.
@@ -51,6 +53,7 @@ pub(crate) enum Counter {
     WonHedges,
     DivertedReads,
     StagedStripes,
+    RelayedStripes,
     SentStripes,
     Retries,
     Pieces,
@@ -59,7 +62,7 @@ pub(crate) enum Counter {
 
 /// The counters, shared by all threads.
 #[derive(Default)]
-pub(crate) struct Counts([AtomicU64; 14]);
+pub(crate) struct Counts([AtomicU64; 15]);
 
 impl Counts {
     pub(crate) fn count(&self, counter: Counter, by: u64) {
@@ -80,6 +83,7 @@ impl Counts {
             hedges_won: of(Counter::WonHedges),
             reads_diverted: of(Counter::DivertedReads),
             stripes_staged: of(Counter::StagedStripes),
+            stripes_relayed: of(Counter::RelayedStripes),
             stripes_sent: of(Counter::SentStripes),
             retries: of(Counter::Retries),
             pieces_sent: of(Counter::Pieces),

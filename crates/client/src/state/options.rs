@@ -64,6 +64,9 @@ pub enum Encode {
     Client,
     /// The primary.
     Primary,
+    /// The client, and the units go along a tree of the group's members where the cluster's topology is known; otherwise as for
+    /// [`Encode::Client`].
+    Relay,
 }
 
 impl Encode {
@@ -71,7 +74,7 @@ impl Encode {
     pub(crate) fn is_here(self, geometry: &Geometry) -> bool {
         match self {
             Encode::Auto => geometry.code().slots() > 1 && geometry.unit() >= UNIT_WORTH,
-            Encode::Client => true,
+            Encode::Client | Encode::Relay => true,
             Encode::Primary => false,
         }
     }

@@ -149,7 +149,9 @@ impl Cluster {
                 tuning: String::new(),
                 class: None,
                 tiers: Vec::new(),
+                placement: None,
             }],
+            topology: String::new(),
         };
         let known = Known {
             map,

@@ -17,6 +17,7 @@ pub(super) fn text(mount: &Mount) -> String {
         ("bytes_direct", counters.bytes_direct),
         ("bytes_primary", counters.bytes_primary),
         ("stripes_staged", counters.stripes_staged),
+        ("stripes_relayed", counters.stripes_relayed),
         ("stripes_sent", counters.stripes_sent),
         ("units_decoded", counters.units_decoded),
         ("reads_hedged", counters.reads_hedged),

@@ -15,6 +15,25 @@ pub(super) fn assign(members: Vec<Vec<usize>>, code: Code, bricks: usize) -> Vec
     table
 }
 
+/// Orders the members of each group by slot around its primary, which has the first parity slot, or the first data slot if
+/// there is no parity.
+pub(crate) fn assign_around(
+    primaries: Vec<usize>,
+    members: Vec<Vec<usize>>,
+    code: Code,
+    bricks: usize,
+) -> Vec<Vec<usize>> {
+    let primaries = primaries.into_iter().map(|primary| vec![primary]);
+    if code.m() == 0 {
+        let rest = in_turn(members, code.k() - 1, bricks);
+        return primaries.zip(rest).map(|(first, rest)| [first, rest].concat()).collect();
+    }
+    let (parity, data) = deal(members, code.m() - 1, bricks);
+    let parity = in_turn(parity, code.m() - 1, bricks);
+    let rows = in_turn(data, code.k(), bricks).into_iter().zip(primaries).zip(parity);
+    rows.map(|((data, primary), parity)| [data, primary, parity].concat()).collect()
+}
+
 /// Assigns the `slots` members of each group to its `slots` slots, one slot after the other.
 fn in_turn(mut members: Vec<Vec<usize>>, slots: usize, bricks: usize) -> Vec<Vec<usize>> {
     let mut table = vec![Vec::with_capacity(slots); members.len()];

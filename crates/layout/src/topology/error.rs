@@ -69,7 +69,7 @@ pub enum TopologyError {
         /// The limit.
         most: usize,
     },
-    /// A level that the shape does not have.
+    /// Failure domains that the shape does not have.
     #[error("a {0} has no {1}s: use `node`{2}")]
-    NoLevel(String, &'static str, &'static str),
+    NoDomain(String, &'static str, &'static str),
 }

@@ -12,16 +12,18 @@
 //! computed: on a torus it goes along the first dimension, then the second, then the third (dimension order: no
 //! deadlock, Dally and Seitz 1987); elsewhere it is one of the shortest ways.
 
+mod drawing;
 mod error;
 mod load;
 mod network;
 mod shape;
 mod text;
 
+pub use drawing::draw;
 pub use error::TopologyError;
 pub use load::LinkLoad;
 pub use network::{NodeEntry, NodeTier, Topology};
-pub use shape::{Coordinates, Level, Shape, Vertex};
+pub use shape::{Coordinates, Shape, Vertex};
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use types::NodeId;
+use types::messages::cluster::FailureDomain;
 
 use super::error::TopologyError;
-use super::shape::{Coordinates, Level, Shape, Vertex};
+use super::shape::{Coordinates, Shape, Vertex};
 
 /// Most nodes of a topology.
 pub(super) const NODES_MAX: usize = 1024;
@@ -184,27 +185,28 @@ impl Topology {
         way
     }
 
-    /// The failure domain of a node, as a number that only nodes of this domain have.
+    /// The failure domain of a node, as a number that only nodes of this domain have. Where each brick is a domain, its node
+    /// counts.
     ///
     /// # Errors
-    /// The shape has no such level.
-    pub fn domain(&self, node: NodeId, level: Level) -> Result<Option<u64>, TopologyError> {
+    /// The shape has no such domains.
+    pub fn domain(&self, node: NodeId, domain: FailureDomain) -> Result<Option<u64>, TopologyError> {
         let entry = self.nodes.get(&node);
-        match (level, &self.shape) {
-            (Level::Node, _) => Ok(Some(node.0.into())),
-            (Level::Rack, Shape::FatTree) => Ok(entry.map(|entry| entry.at.0[0].into())),
-            (Level::Row, Shape::Torus(_)) => {
+        match (domain, &self.shape) {
+            (FailureDomain::Brick | FailureDomain::Node, _) => Ok(Some(node.0.into())),
+            (FailureDomain::Rack, Shape::FatTree) => Ok(entry.map(|entry| entry.at.0[0].into())),
+            (FailureDomain::Row, Shape::Torus(_)) => {
                 let row =
                     |entry: &NodeEntry| entry.at.0[1..].iter().fold(0, |row, &at| row << 16 | u64::from(at));
                 Ok(entry.map(row))
             }
-            (level, shape) => {
+            (domain, shape) => {
                 let other = match shape {
                     Shape::FatTree => " or `rack`",
                     Shape::Torus(_) => " or `row`",
                     _ => "",
                 };
-                Err(TopologyError::NoLevel(shape.to_string(), level.word(), other))
+                Err(TopologyError::NoDomain(shape.to_string(), domain.word(), other))
             }
         }
     }
@@ -214,6 +216,14 @@ impl Topology {
         let of = |tier| self.nodes.iter().filter(move |(_, entry)| entry.tier == tier).map(|(node, _)| *node);
         let front: Vec<NodeId> = of(NodeTier::Front).collect();
         if front.is_empty() { self.nodes.keys().copied().collect() } else { front }
+    }
+
+    /// The nodes of this network that have another place in `new`, or none; by id. Another shape moves all of them.
+    pub fn moved(&self, new: &Topology) -> Vec<NodeId> {
+        let has_moved = |node: &NodeId, entry: &NodeEntry| {
+            self.shape != new.shape || new.nodes.get(node).is_none_or(|there| there.at != entry.at)
+        };
+        self.nodes.iter().filter(|(node, entry)| has_moved(node, entry)).map(|(node, _)| *node).collect()
     }
 
     fn index_of(&self, node: NodeId) -> Option<usize> {

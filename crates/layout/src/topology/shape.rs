@@ -99,30 +99,3 @@ impl fmt::Display for Vertex {
         }
     }
 }
-
-/// How much fails together: no two units of a stripe share a failure domain of the volume's level.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Level {
-    /// A machine with all its bricks.
-    #[default]
-    Node,
-    /// A rack of a fat tree.
-    Rack,
-    /// A line of a torus along its first dimension: nodes that differ in the first coordinate only, as where a line shares
-    /// its power.
-    Row,
-}
-
-impl Level {
-    /// All of them.
-    pub const ALL: [Level; 3] = [Level::Node, Level::Rack, Level::Row];
-
-    /// Its word in commands.
-    pub fn word(self) -> &'static str {
-        match self {
-            Level::Node => "node",
-            Level::Rack => "rack",
-            Level::Row => "row",
-        }
-    }
-}

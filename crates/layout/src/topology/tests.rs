@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use types::NodeId;
+use types::messages::cluster::FailureDomain;
 
 use super::*;
 
@@ -64,9 +65,9 @@ fn racks_are_four_hops_apart_and_fail_together() {
     let way =
         [Vertex::Node(NodeId(1)), Vertex::Rack(0), Vertex::Core, Vertex::Rack(1), Vertex::Node(NodeId(3))];
     assert_eq!(tree.route(NodeId(1), NodeId(3)), way);
-    let rack = |node| tree.domain(NodeId(node), Level::Rack).expect("racks exist");
+    let rack = |node| tree.domain(NodeId(node), FailureDomain::Rack).expect("racks exist");
     assert_eq!([rack(1), rack(2), rack(3), rack(4)], [Some(0), Some(0), Some(1), None]);
-    let no_row = tree.domain(NodeId(1), Level::Row).expect_err("no rows");
+    let no_row = tree.domain(NodeId(1), FailureDomain::Row).expect_err("no rows");
     assert_eq!(no_row.to_string(), "a fat-tree has no rows: use `node` or `rack`");
 }
 
@@ -74,7 +75,7 @@ fn racks_are_four_hops_apart_and_fail_together() {
 fn the_rows_of_a_torus_are_its_lines() {
     let torus = numbered("torus 4x4x2");
     let rows: BTreeSet<_> =
-        (1..=32).map(|node| torus.domain(NodeId(node), Level::Row).expect("rows exist")).collect();
+        (1..=32).map(|node| torus.domain(NodeId(node), FailureDomain::Row).expect("rows exist")).collect();
     assert_eq!(rows.len(), 8);
 }
 
@@ -143,6 +144,17 @@ fn comments_and_blank_lines_are_skipped() {
     let topology = parse(text).expect("sound");
     assert_eq!(topology.to_string(), "links\nnode 1 front 10.0.0.1\nnode 2\nlink 1 2\n");
     assert_eq!(topology.front(), [NodeId(1)]);
+}
+
+#[test]
+fn nodes_that_move_are_found() {
+    let old = parse("torus 2\nnode 1 at 0\nnode 2 at 1\n").expect("sound");
+    let moved = |text: &str| old.moved(&parse(text).expect("sound"));
+    assert_eq!(moved("torus 2\nnode 2 at 1 front\nnode 1 at 0 10.0.0.1"), []);
+    assert_eq!(moved("torus 2\nnode 1 at 1\nnode 2 at 0"), [NodeId(1), NodeId(2)]);
+    assert_eq!(moved("torus 2\nnode 1 at 0\nnode 3 at 1"), [NodeId(2)]);
+    assert_eq!(moved("mesh\nnode 1\nnode 2"), [NodeId(1), NodeId(2)]);
+    assert_eq!(Topology::default().moved(&old), []);
 }
 
 /// Connected networks of every shape.

@@ -17,7 +17,7 @@ use types::NodeId;
 
 use super::error::TopologyError;
 use super::network::{NodeEntry, NodeTier, Topology};
-use super::shape::{Coordinates, Level, Shape};
+use super::shape::{Coordinates, Shape};
 
 /// Most dimensions of a torus.
 const DIMENSIONS_MAX: usize = 3;
@@ -47,15 +47,6 @@ impl FromStr for Shape {
                 "`{text}` is no shape: one of `flat`, `fat-tree`, `torus 4x4`, `torus 4x4x4`, `mesh`, `links`"
             )),
         }
-    }
-}
-
-impl FromStr for Level {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Level, String> {
-        let known = Level::ALL.into_iter().find(|level| level.word() == text);
-        known.ok_or_else(|| format!("`{text}` is no failure domain: one of `node`, `rack`, `row`"))
     }
 }
 

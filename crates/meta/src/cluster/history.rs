@@ -18,6 +18,7 @@ pub(super) enum Changed {
     /// The volume is new, gone, or larger.
     Volume(VolumeId),
     Group(GroupId),
+    Topology,
 }
 
 /// The last changes, by the version of the map in which they were first seen.

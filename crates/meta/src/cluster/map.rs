@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use layout::topology::Topology;
 use types::messages::cluster::{
-    BrickClass, BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo,
+    BrickClass, BrickInfo, BrickState, ClusterMap, PlacementSpec, SlotConfig, SlotState, VolumeInfo,
 };
 use types::{BrickId, Incarnation, MapVersion, VolumeId};
 
 use super::history::{Changed, History};
+use super::topology;
 use crate::cluster_id::cluster_of;
 use crate::kv::{Store, Writes};
 use crate::records::{BrickRecord, TiersRecord, VolumeRecord, from_value, to_value};
@@ -34,6 +36,8 @@ pub(crate) struct Cluster {
     pub(super) deleted: BTreeMap<VolumeId, VolumeRecord>,
     /// The last changes of the map.
     pub(super) history: History,
+    /// The map's topology, read; [`None`] if this program cannot read it.
+    pub(super) topology: Option<Topology>,
 }
 
 impl Cluster {
@@ -42,9 +46,13 @@ impl Cluster {
         let cluster = cluster_of(store.engine())?.ok_or(MetaError::NoCluster)?;
         let version = store.get(&keys::map_version(), from_value)?.0;
         let version = version.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(MapVersion(1));
-        let map = ClusterMap { version, ..ClusterMap::empty(cluster) };
+        let topology = store.get(&keys::topology(), from_value)?.0;
+        let topology = topology.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or_default();
+        let map = ClusterMap { version, topology, ..ClusterMap::empty(cluster) };
         let history = History::from(map.version);
-        let mut arbiter = Cluster { map, instances: BTreeMap::new(), deleted: BTreeMap::new(), history };
+        let topology = topology::read(&map.topology).ok();
+        let (instances, deleted) = (BTreeMap::new(), BTreeMap::new());
+        let mut arbiter = Cluster { map, instances, deleted, history, topology };
         let mut damaged = false;
         let prefix = keys::all::bricks();
         store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
@@ -78,6 +86,14 @@ impl Cluster {
             }
             true
         })?;
+        let prefix = keys::all::placements();
+        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
+            match (keys::last_u32(key), from_value(value)) {
+                (Some(id), Ok(placement)) => arbiter.load_placement(VolumeId(id), placement),
+                _ => damaged = true,
+            }
+            true
+        })?;
         let prefix = keys::all::brick_classes();
         store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
             match (keys::last_u32(key), from_value(value)) {
@@ -102,8 +118,9 @@ impl Cluster {
             self.deleted.insert(id, record);
         } else {
             let VolumeRecord { name, geometry, groups, same_node, block, .. } = record;
-            let (tuning, class, tiers) = (String::new(), None, Vec::new());
-            let volume = VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers };
+            let (tuning, class, tiers, placement) = (String::new(), None, Vec::new(), None);
+            let volume =
+                VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers, placement };
             self.map.volumes.push(volume);
         }
     }
@@ -117,6 +134,12 @@ impl Cluster {
     fn load_tiers(&mut self, id: VolumeId, record: TiersRecord) {
         if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
             (volume.class, volume.tiers) = (record.class, record.tiers);
+        }
+    }
+
+    fn load_placement(&mut self, id: VolumeId, placement: PlacementSpec) {
+        if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
+            volume.placement = Some(placement);
         }
     }
 

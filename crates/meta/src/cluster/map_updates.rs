@@ -41,6 +41,7 @@ impl Cluster {
                 version: self.map.version,
                 whole: true,
                 bricks: self.map.bricks.clone(),
+                topology: Some(self.map.topology.clone()),
                 ..volumes
             })
         })
@@ -55,6 +56,7 @@ impl Cluster {
             volumes: Vec::new(),
             groups: Vec::new(),
             gone: Vec::new(),
+            topology: None,
             rest: None,
         }
     }
@@ -112,6 +114,10 @@ impl Cluster {
                         bytes += GROUP_BYTES + config.slots.len() * SLOT_BYTES;
                         news.groups.push(GroupChange { group, config: config.clone() });
                     }
+                }
+                Changed::Topology => {
+                    bytes += self.map.topology.len();
+                    news.topology = Some(self.map.topology.clone());
                 }
                 Changed::Volume(_) | Changed::Group(_) => {}
             }

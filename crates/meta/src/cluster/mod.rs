@@ -5,7 +5,9 @@
 //! | which process serves a brick, who is expelled, when a group gets a new epoch | `bricks.rs` |
 //! | what a change of a group may do | `epochs.rs` |
 //! | which brick may take another's place | `replace.rs` |
-//! | which bricks a volume's groups are made of | `volumes.rs` |
+//! | which volumes there are | `volumes.rs` |
+//! | which bricks a volume's groups are made of | `placement.rs` |
+//! | what the network between the nodes is | `topology.rs` |
 //! | the state that is loaded at the start, and the cluster map | `map.rs` |
 //! | which changes of the map a caller lacks | `map_updates.rs`, `history.rs` |
 //!
@@ -17,9 +19,11 @@ mod epochs;
 mod history;
 mod map;
 mod map_updates;
+mod placement;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod volumes;
 
 pub(crate) use map::Cluster;

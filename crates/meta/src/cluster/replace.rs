@@ -74,6 +74,8 @@ impl Cluster {
                 return Err((ReplaceErrorKind::InGroup, new.id));
             } else if !volume.same_node && self.map.brick(slot.brick).is_some_and(|b| b.node == new.node) {
                 return Err((ReplaceErrorKind::SharedNode, slot.brick));
+            } else if self.share_domain(volume, slot.brick, new.node) {
+                return Err((ReplaceErrorKind::SharedDomain, slot.brick));
             }
         }
         Ok(())

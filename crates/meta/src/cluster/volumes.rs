@@ -6,18 +6,16 @@
 //! - A block volume has one disk, which never becomes smaller.
 //! - The record of a deleted volume stays until all its bytes are purged.
 
-use layout::{PlacementError, build_groups, groups_for};
 use types::limits::{BLOCK, FILE_SIZE_MAX, GROUPS_MAX, MAP_MAX, TIERS_MAX, VOLUME_NAME_MAX};
-use types::messages::cluster::{
-    BrickState, DISK, GroupConfig, SlotConfig, SlotState, TierInfo, TierSpec, VolumeCreate, VolumeInfo,
-};
+use types::messages::cluster::{DISK, TierInfo, TierSpec, VolumeCreate, VolumeInfo};
 use types::messages::names::{FileKind, Owner};
 use types::tuning::TuningError;
 use types::wire::to_bytes;
-use types::{BrickId, Epoch, InodeId, NodeId, ObjectId, Refusal, Tuning, VolumeId};
+use types::{InodeId, ObjectId, Refusal, Tuning, VolumeId};
 
 use super::history::Changed;
 use super::map::Cluster;
+use super::placement::PlacementRules;
 use crate::keys;
 use crate::kv::Writes;
 use crate::records::{Entry, Inode, Listed, VolumeRecord, to_value};
@@ -43,11 +41,13 @@ impl Cluster {
         if block_with_tiers(request) {
             return Err(Refusal::Invalid);
         }
-        let VolumeCreate { ref name, geometry, same_node, block, class, .. } = *request;
-        let groups = self.place(&TierSpec { geometry, class }, request.groups, same_node)?;
+        let VolumeCreate { ref name, geometry, same_node, block, class, placement, .. } = *request;
+        let rules = PlacementRules { same_node, spec: placement };
+        let groups = self.place(&TierSpec { geometry, class }, request.groups, rules)?;
         self.check_new(id);
         let (name, tuning, tiers) = (name.clone(), String::new(), Vec::new());
-        let mut volume = VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers };
+        let mut volume =
+            VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers, placement };
         for tier in &request.tiers {
             // `Exists` would mean the volume.
             self.append_tier(&mut volume, tier).map_err(|refusal| match refusal {
@@ -73,6 +73,9 @@ impl Cluster {
         writes.insert(keys::usage(id), Some(to_value(&(1 + root.size))));
         Cluster::write_volume(&volume, &mut writes);
         Cluster::write_tiers(&volume, &mut writes);
+        if let Some(placement) = placement {
+            writes.insert(keys::placement(id), Some(to_value(&placement)));
+        }
         self.map.volumes.push(volume.clone());
         self.publish([Changed::Volume(id)], &mut writes);
         Ok((volume, writes))
@@ -120,7 +123,8 @@ impl Cluster {
         if volume.all_tiers().any(|old| old.geometry.code() == code && old.class == tier.class) {
             return Err(Refusal::Exists);
         }
-        let groups = self.place(tier, 0, volume.same_node)?;
+        let rules = PlacementRules { same_node: volume.same_node, spec: volume.placement };
+        let groups = self.place(tier, 0, rules)?;
         let first = volume.groups.len();
         if first + groups.len() > GROUPS_MAX as usize {
             return Err(Refusal::TooMany);
@@ -128,36 +132,6 @@ impl Cluster {
         volume.groups.extend(groups);
         volume.tiers.push(TierInfo { spec: tier.clone(), first: first as u32 });
         Ok(())
-    }
-
-    /// A table of `groups` groups for a tier; 0 chooses their number.
-    fn place(&self, tier: &TierSpec, groups: u32, same_node: bool) -> Result<Vec<GroupConfig>, Refusal> {
-        let up = self.map.bricks.iter().filter(|brick| brick.state == BrickState::Up);
-        let fitting = up.filter(|brick| tier.class.is_none_or(|class| class == brick.class));
-        let bricks: Vec<(BrickId, NodeId)> = fitting.map(|brick| (brick.id, brick.node)).collect();
-        let code = tier.geometry.code();
-        let groups = match groups {
-            0 => groups_for(code, bricks.len()),
-            groups if groups <= GROUPS_MAX => groups,
-            _ => return Err(Refusal::Invalid),
-        };
-        let table = build_groups(code, &bricks, groups, same_node).map_err(|error| {
-            tracing::info!(%error, "a volume or tier cannot be placed");
-            match error {
-                PlacementError::TooFewDomains { .. } => Refusal::TooFewDomains,
-                _ => Refusal::Invalid,
-            }
-        })?;
-        let live = |brick| SlotConfig { brick, state: SlotState::Live };
-        let group = |bricks: Vec<BrickId>| {
-            assert_eq!(bricks.len(), code.slots(), "a unit of every stripe would have no place");
-            assert!(
-                (1..bricks.len()).all(|at| !bricks[..at].contains(&bricks[at])),
-                "two units of a stripe would be lost together with one brick"
-            );
-            GroupConfig { epoch: Epoch(1), slots: bricks.into_iter().map(live).collect() }
-        };
-        Ok(table.into_iter().map(group).collect())
     }
 
     /// A block volume has `size` bytes from now on.
@@ -205,6 +179,7 @@ impl Cluster {
         let mut writes = Writes::new();
         writes.insert(keys::volume(id), Some(to_value(&record)));
         writes.insert(keys::tuning(id), None);
+        writes.insert(keys::placement(id), None);
         writes.insert(keys::tiers(id), None);
         writes.insert(keys::all_changed(id), None);
         let before = self.deleted.insert(id, record);

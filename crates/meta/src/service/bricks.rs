@@ -4,8 +4,8 @@ use types::Refusal;
 use types::messages::Done;
 use types::messages::cluster::{
     BrickHeartbeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
-    GroupRenew, HeartbeatReply, MapGet, MapReply, VolumeAddTier, VolumeCreate, VolumeDelete, VolumeGrow,
-    VolumeReply, VolumeTune,
+    GroupRenew, HeartbeatReply, MapGet, MapReply, TopologySet, VolumeAddTier, VolumeCreate, VolumeDelete,
+    VolumeGrow, VolumeReply, VolumeTune,
 };
 use types::messages::names::{Space, StatFs};
 
@@ -96,6 +96,12 @@ impl Shared {
         let volume = self.state.borrow_mut().volume_tune(request);
         self.news.notify();
         Ok(VolumeReply { volume: volume? })
+    }
+
+    pub(super) fn topology_set(&self, request: &TopologySet) -> Result<Done, Refusal> {
+        let set = self.state.borrow_mut().topology_set(request);
+        self.news.notify();
+        set.map(|()| Done {})
     }
 
     pub(super) fn volume_add_tier(&self, request: &VolumeAddTier) -> Result<VolumeReply, Refusal> {

@@ -87,6 +87,7 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),
         VolumeTune::KIND => reply(shared.volume_tune(&call.parse()?)),
         VolumeAddTier::KIND => reply(shared.volume_add_tier(&call.parse()?)),
+        TopologySet::KIND => reply(shared.topology_set(&call.parse()?)),
         VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),
         ClusterStatus::KIND => reply(shared.cluster_status()),
         _ => Err(Refusal::Unsupported),

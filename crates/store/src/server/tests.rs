@@ -15,6 +15,7 @@ mod list;
 mod memory;
 mod patches;
 mod purged;
+mod relay;
 mod returned;
 mod served;
 mod staged;
@@ -57,6 +58,7 @@ fn cluster_map(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
         tuning: String::new(),
         class: None,
         tiers: Vec::new(),
+        placement: None,
     };
     ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) }
 }

@@ -165,6 +165,32 @@ records! {
         /// Checksum of each 4-KiB block of the unit.
         crcs: Vec<u32>,
     } => Done;
+    /// A member of a tree of sends.
+    part RelayMember {
+        /// Its slot.
+        slot: u8,
+        /// Which member sends it its unit: a place in the list of members, before its own. The first member names itself.
+        source: u8,
+    }
+    /// Client, or member of a group, to a brick: stage your unit and send on those of the members behind you. Answered like
+    /// [`Stage`], when all of them have the bytes. The frame's epoch is the group's.
+    ///
+    /// The payload has the members' units, in the order of the list; if there are more than K members, the K data units, from
+    /// which the others are computed.
+    134 Relay covered by crcs {
+        /// The group of the stripe's extent.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// The writer.
+        client: ClientId,
+        /// The number of its write.
+        seq: ClientSeq,
+        /// The receiver, then the members behind it.
+        members: Vec<RelayMember>,
+        /// Checksum of each 4-KiB block of the payload.
+        crcs: Vec<u32>,
+    } => Done;
 
     /// A write that was merged into an operation.
     part WriteId {

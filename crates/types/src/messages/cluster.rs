@@ -44,6 +44,22 @@ coded_enum! {
 }
 
 coded_enum! {
+    /// How much fails together: no two units of a stripe share a failure domain. Which nodes share one follows from the
+    /// cluster's topology.
+    pub enum FailureDomain: u8 {
+        /// One brick.
+        Brick = 1,
+        /// A machine with all its bricks.
+        Node = 2,
+        /// A rack of a fat tree.
+        Rack = 3,
+        /// A line of a torus along its first dimension: nodes that differ in the first coordinate only, as where a line
+        /// shares its power.
+        Row = 4,
+    }
+}
+
+coded_enum! {
     /// Why a brick cannot take the place of another one.
     pub enum ReplaceErrorKind: u8 {
         /// The cluster has no brick with the old one's id.
@@ -64,6 +80,9 @@ coded_enum! {
         TooSmall = 8,
         /// The old brick's slot is live, and the group needs all its live slots to compute a unit.
         Needed = 9,
+        /// Another slot of the group lies in the failure domain of the new brick's node (rack or row), or the node has no
+        /// place in the topology.
+        SharedDomain = 10,
     }
 }
 
@@ -129,6 +148,16 @@ records! {
         /// Its first group in the volume's table. It has those up to the next tier's first.
         first: u32,
     }
+    /// How the topology decides where the groups of a volume lie.
+    part PlacementSpec {
+        /// What the members of a group do not share.
+        domain: FailureDomain,
+        /// Primaries are only on bricks of front nodes.
+        front_primaries: bool,
+        /// A brick shares groups with any other that is near, and not only with few: rebuilds have more helpers, and more sets
+        /// of nodes lose something together.
+        wide: bool,
+    }
     /// A volume.
     part VolumeInfo {
         /// The volume.
@@ -149,6 +178,8 @@ records! {
         class: Option<BrickClass>,
         /// Further tiers: the second, the third, ... As a rule there are none.
         tiers: Vec<TierInfo>,
+        /// How the topology decides where groups lie; [`None`] for volumes that are placed without it.
+        placement: Option<PlacementSpec>,
     }
     /// What clients and bricks know about the cluster.
     part ClusterMap {
@@ -160,6 +191,8 @@ records! {
         bricks: Vec<BrickInfo>,
         /// All volumes, by id.
         volumes: Vec<VolumeInfo>,
+        /// The network between the nodes, as `layout::topology` writes it; empty if nothing is known about it.
+        topology: String,
     }
 
     /// A group has a new configuration.
@@ -186,6 +219,8 @@ records! {
         groups: Vec<GroupChange>,
         /// Volumes that have been deleted.
         gone: Vec<VolumeId>,
+        /// The topology, if it has changed or a whole map begins.
+        topology: Option<String>,
         /// The last volume that fitted into this answer, if more follow. Ask again for those after it.
         rest: Option<VolumeId>,
     }
@@ -416,6 +451,8 @@ records! {
         /// Further tiers, at most [`TIERS_MAX`](crate::limits::TIERS_MAX) with the first. Refused with `Invalid` for a
         /// block volume.
         tiers: Vec<TierSpec>,
+        /// How the topology decides where groups lie; [`None`] to place without it.
+        placement: Option<PlacementSpec>,
     } => VolumeReply;
     /// A volume.
     221 VolumeReply {
@@ -451,6 +488,14 @@ records! {
         /// The new tier.
         tier: TierSpec,
     } => VolumeReply;
+    /// Says what the network between the nodes is. Volumes that exist stay where they are. Refused with `Invalid` if it cannot be
+    /// read, `Busy` if a node of the present topology would have another place or none although `may_move` is not set.
+    228 TopologySet {
+        /// As `layout::topology` writes it; empty to forget it.
+        topology: String,
+        /// Nodes may have other places than before.
+        may_move: bool,
+    } => Done;
     /// Asks the metadata service for a report about itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
     /// A client with a lease.
@@ -535,7 +580,8 @@ impl GroupConfig {
 impl ClusterMap {
     /// A map of an empty cluster.
     pub fn empty(cluster: ClusterId) -> ClusterMap {
-        ClusterMap { version: MapVersion(0), cluster, bricks: Vec::new(), volumes: Vec::new() }
+        let (bricks, volumes, topology) = (Vec::new(), Vec::new(), String::new());
+        ClusterMap { version: MapVersion(0), cluster, bricks, volumes, topology }
     }
 
     /// A brick by its id.
@@ -561,11 +607,12 @@ impl ClusterMap {
 
     /// Applies changes up to a later version.
     pub(super) fn take(&mut self, news: MapUpdate) {
-        let MapUpdate { version, cluster, whole, bricks, volumes, groups, gone, rest: _ } = news;
+        let MapUpdate { version, cluster, whole, bricks, volumes, groups, gone, topology, rest: _ } = news;
         if whole {
             *self = ClusterMap::empty(cluster);
         }
         self.version = version;
+        self.topology = topology.unwrap_or_else(|| std::mem::take(&mut self.topology));
         bricks.into_iter().for_each(|brick| put(&mut self.bricks, brick, |brick| brick.id));
         volumes.into_iter().for_each(|volume| put(&mut self.volumes, volume, |volume| volume.id));
         for GroupChange { group: GroupId { volume, index }, config } in groups {
@@ -593,9 +640,10 @@ fn put<T, K: Ord>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
 impl MapUpdate {
     /// A whole map, in one part.
     pub fn whole(map: ClusterMap) -> MapUpdate {
-        let ClusterMap { version, cluster, bricks, volumes } = map;
+        let ClusterMap { version, cluster, bricks, volumes, topology } = map;
         let (groups, gone) = (Vec::new(), Vec::new());
-        MapUpdate { version, cluster, whole: true, bricks, volumes, groups, gone, rest: None }
+        let topology = Some(topology);
+        MapUpdate { version, cluster, whole: true, bricks, volumes, groups, gone, topology, rest: None }
     }
 }
 

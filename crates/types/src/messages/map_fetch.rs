@@ -63,6 +63,7 @@ mod tests {
             tuning: String::new(),
             class: None,
             tiers: Vec::new(),
+            placement: None,
         };
         let map = ClusterMap {
             version: MapVersion(version),

@@ -7,6 +7,7 @@ pub mod brick;
 pub mod cluster;
 mod map_fetch;
 pub mod names;
+mod placement;
 pub mod session;
 mod tasks;
 mod tiers;

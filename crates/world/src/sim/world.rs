@@ -43,6 +43,10 @@ impl World {
         self.state.block_on(f)
     }
 
+    pub(crate) fn is_here(&self, host: &str) -> bool {
+        self.state.nodes.borrow().at(self.node).name == host
+    }
+
     pub(crate) fn now(&self) -> u64 {
         let nodes = self.state.nodes.borrow();
         let node = nodes.at(self.node);

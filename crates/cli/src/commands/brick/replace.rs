@@ -182,6 +182,13 @@ fn refused(args: &ReplaceArgs, error: &ReplaceError, map: &ClusterMap) -> anyhow
             ),
             "a brick on a machine that holds no other unit of these stripes (the volume was made without --same-node)",
         ),
+        ReplaceErrorKind::SharedDomain => problem(
+            format!(
+                "{new} is on machine {node}, which has no place in the topology, or is in the rack or row of {other}, which holds \
+                 another unit of the same stripes in group {group}"
+            ),
+            "a brick in a rack or row that holds no other unit of these stripes; `shoal topology show` draws them",
+        ),
         ReplaceErrorKind::TooSmall => problem(
             format!("{new} has {} free, and {old} had {} in use", Size(free), Size(used)),
             "a larger brick",

@@ -193,6 +193,7 @@ mod tests {
                 tuning: String::new(),
                 class: None,
                 tiers: Vec::new(),
+                placement: None,
             })
         };
         let code = |code: &str| code.parse().expect("a code");

@@ -340,6 +340,12 @@ impl Workload {
         patch.apply(expected.entry(key).or_insert_with(|| vec![0; stripe]));
     }
 
+    /// A write of the client that was made in another way.
+    pub(super) fn expect(&self, key: StripeKey, patch: &Patch) {
+        let stripe = self.client.geometry.stripe();
+        patch.apply(self.expected.borrow_mut().entry(key).or_insert_with(|| vec![0; stripe]));
+    }
+
     /// A stable write of a whole stripe.
     pub(super) async fn write_whole(&mut self, key: StripeKey, fill: u8) {
         self.write(key, 0, self.client.geometry.stripe(), Some(fill)).await;

@@ -1,0 +1,100 @@
+//! Where this mount is in the network between the nodes, and by which route its whole stripes go.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+
+use layout::topology::Topology;
+use layout::{Sender, WriteRoute};
+use types::messages::cluster::BrickInfo;
+use types::{Code, NodeId};
+
+use crate::state::options::Encode;
+
+/// The network of one version of the map.
+#[derive(Debug)]
+pub(crate) struct Network {
+    topology: Topology,
+    /// Where this mount is, once that has been looked for.
+    sender: OnceLock<Sender>,
+}
+
+impl Network {
+    /// The network that a text of the map describes; [`None`] if it describes none, or this build cannot read it.
+    pub(crate) fn read(text: &str) -> Option<Network> {
+        if text.is_empty() {
+            return None;
+        }
+        match text.parse() {
+            Ok(topology) => Some(Network { topology, sender: OnceLock::new() }),
+            Err(error) => {
+                tracing::warn!(%error, "the cluster's topology is ignored: this build cannot read it");
+                None
+            }
+        }
+    }
+
+    /// By which route whole stripes of a group go to `members`, its nodes by slot.
+    pub(crate) fn write_route(
+        &self,
+        encode: Encode,
+        code: Code,
+        members: &[NodeId],
+        primary: usize,
+        bricks: &[BrickInfo],
+        is_here: impl Fn(&str) -> bool,
+    ) -> WriteRoute {
+        let sender = *self.sender.get_or_init(|| self.find(bricks, is_here));
+        let topology = &self.topology;
+        match encode {
+            Encode::Auto => WriteRoute::cheapest(topology, code, sender, members, primary),
+            Encode::Relay => WriteRoute::relay(topology, code, sender, members)
+                .map_or(WriteRoute::Direct, WriteRoute::Relay),
+            Encode::Client => WriteRoute::Direct,
+            Encode::Primary => WriteRoute::Primary,
+        }
+    }
+
+    /// This machine is the node one of whose addresses, or of whose bricks' addresses, is its own.
+    fn find(&self, bricks: &[BrickInfo], is_here: impl Fn(&str) -> bool) -> Sender {
+        let is_ours = |address: &IpAddr| is_here(&address.to_string());
+        let mut nodes = self.topology.nodes().iter();
+        let by_node = nodes.find(|(_, entry)| entry.addresses.iter().any(is_ours)).map(|(node, _)| *node);
+        let by_brick =
+            || bricks.iter().find(|brick| is_here(&host_of(&brick.address))).map(|brick| brick.node);
+        by_node.or_else(by_brick).map_or(Sender::Outside, Sender::At)
+    }
+}
+
+/// The host of an address `host:port`, without the brackets of IPv6.
+fn host_of(address: &str) -> String {
+    match address.parse::<SocketAddr>() {
+        Ok(address) => address.ip().to_string(),
+        Err(_) => address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_at_the_node_whose_address_is_its_own() {
+        let network = Network::read("mesh\nnode 1 10.0.0.1 10.0.1.1\nnode 2\n").expect("sound");
+        let brick = |id, node, address: &str| BrickInfo {
+            id: types::BrickId(id),
+            node: NodeId(node),
+            address: address.to_owned(),
+            capacity: 0,
+            free: 0,
+            state: types::messages::cluster::BrickState::Up,
+            class: types::messages::cluster::BrickClass::Ssd,
+        };
+        let bricks = [brick(1, 1, "10.0.0.1:7401"), brick(2, 2, "[fd00::2]:7402"), brick(3, 2, "two:7403")];
+        let at = |host: &str| network.find(&bricks, |asked| asked == host);
+        assert_eq!(at("10.0.1.1"), Sender::At(NodeId(1)));
+        assert_eq!(at("fd00::2"), Sender::At(NodeId(2)));
+        assert_eq!(at("two"), Sender::At(NodeId(2)));
+        assert_eq!(at("10.0.0.3"), Sender::Outside);
+        assert!(Network::read("").is_none() && Network::read("ring").is_none());
+    }
+}
