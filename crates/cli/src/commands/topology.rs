@@ -232,7 +232,7 @@ fn without_place(topology: &Topology, map: &ClusterMap) -> Option<String> {
     }
     let have = if missing.len() == 1 { "has" } else { "have" };
     Some(format!(
-        "{} {have} bricks but no place in the topology: volumes that are placed by it leave them out",
+        "{} {have} bricks but no place in the topology: no volume can be placed by it until then",
         some_of(&missing)
     ))
 }

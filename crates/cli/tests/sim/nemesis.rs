@@ -177,6 +177,20 @@ impl Storm<'_> {
                     sim.cut_one_way(from, to, false);
                 }
             }
+            TransientFault::Halves => {
+                // As where the cables of two lines of a torus are cut: the first bricks here, the others there.
+                let first = 1 + self.prng.below(u64::from(self.config.bricks) - 1) as usize;
+                let mut here: Vec<String> = (0..self.config.bricks).map(brick_node).collect();
+                let mut there = here.split_off(first);
+                peers.iter().for_each(|peer| {
+                    if self.prng.coin() { here.push(peer.clone()) } else { there.push(peer.clone()) }
+                });
+                let pairs = || here.iter().flat_map(|a| there.iter().map(move |b| (a, b)));
+                pairs().for_each(|(a, b)| sim.partition(a, b, true));
+                world.sleep(self.prng.below(900_000)).await;
+                let healed = pairs().filter(|(a, b)| !self.is_cut_off(a) && !self.is_cut_off(b));
+                healed.for_each(|(a, b)| sim.partition(a, b, false));
+            }
             TransientFault::SlowLink => {
                 sim.slow_link(node, other, self.prng.pick(&[5_000, 50_000, 400_000]));
                 world.sleep(self.prng.below(2_000_000)).await;

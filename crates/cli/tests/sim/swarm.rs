@@ -30,9 +30,11 @@ pub(crate) enum TransientFault {
     SlowLink,
     /// A disk is slow.
     SlowDisk,
+    /// The network falls into two parts, of bricks, clients and the metadata service. Only where the network is known.
+    Halves,
 }
 
-/// Every kind of transient fault.
+/// Every kind of transient fault of all networks.
 const TRANSIENT_FAULTS: [TransientFault; 10] = [
     TransientFault::Kill,
     TransientFault::KillAtPoll,
@@ -235,7 +237,9 @@ impl SwarmConfig {
         let spec = PlacementSpec { domain: FailureDomain::Node, front_primaries, wide };
         let mut encode = self.encode;
         encode.iter_mut().filter(|_| prng.coin()).for_each(|encode| *encode = Encode::Relay);
-        SwarmConfig { encode, topology: Some((text, spec)), ..self }
+        let mut transient = self.transient;
+        transient.extend(Some(TransientFault::Halves).filter(|_| prng.coin()));
+        SwarmConfig { encode, transient, topology: Some((text, spec)), ..self }
     }
 
     /// Long files for some seeds. They have draws of their own: the others run as they would without.

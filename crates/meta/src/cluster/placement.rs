@@ -74,7 +74,7 @@ impl Cluster {
 
     /// Whether a brick of a group and a node share a failure domain that is larger than a node, or whether that cannot be
     /// told because the node has no place in the topology.
-    pub(super) fn share_domain(&self, volume: &VolumeInfo, brick: BrickId, node: NodeId) -> bool {
+    pub(crate) fn share_domain(&self, volume: &VolumeInfo, brick: BrickId, node: NodeId) -> bool {
         let Some(spec) = volume.placement.filter(|spec| spec.domain > FailureDomain::Node) else {
             return false;
         };

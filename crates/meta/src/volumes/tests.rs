@@ -1,13 +1,17 @@
 //! A block volume is one disk that only grows: it is mounted, grown and reopened, and other files and smaller sizes are
-//! refused. Settings of a volume are changed and reopened, and bad ones refused.
+//! refused. Settings of a volume are changed and reopened, and bad ones refused. On a known network groups lie near their
+//! primaries.
 
 use types::limits::FILE_SIZE_MAX;
-use types::messages::cluster::{ClientJoin, DISK, VolumeCreate, VolumeGrow, VolumeTune};
+use types::messages::cluster::{
+    BrickJoin, ClientJoin, DISK, FailureDomain, PlacementSpec, TierSpec, TopologySet, VolumeAddTier,
+    VolumeCreate, VolumeGrow, VolumeTune,
+};
 use types::messages::names::{Attr, SetAttr};
 use types::tuning::TUNING_MAX;
-use types::{InodeId, Refusal};
+use types::{BrickId, InodeId, NodeId, Refusal};
 
-use crate::fixture::{Fixture, ROOT, on_all, volume_create};
+use crate::fixture::{Fixture, ROOT, brick_join, on_all, volume_create};
 use crate::ops;
 use crate::records::to_value;
 use crate::{keys, kv::Writes};
@@ -178,5 +182,99 @@ fn bad_sizes_make_no_volume() {
         }
         assert!(tree.state.cluster.map().volume_named("vm").is_none());
         assert_eq!(DISK, b"disk");
+    });
+}
+
+/// Six nodes in a ring of cables; bricks 1 to 4 of the fixture, and two more.
+fn on_a_ring(tree: &mut Fixture) {
+    for brick in 5..=6 {
+        let writes = tree.state.cluster.join(&brick_join(brick, 1), 0).expect("new");
+        assert!(tree.state.commit(writes));
+    }
+    let places: String = (1..=6).map(|node| format!("node {node} at {}\n", node - 1)).collect();
+    let set = TopologySet { topology: format!("torus 6\n{places}"), may_move: false };
+    tree.state.topology_set(&set).expect("sound");
+}
+
+fn placed(domain: FailureDomain) -> VolumeCreate {
+    let spec = PlacementSpec { domain, front_primaries: false, wide: false };
+    VolumeCreate { groups: 12, placement: Some(spec), ..volume_create("ring", "2+1") }
+}
+
+#[test]
+fn members_of_a_group_are_beside_their_primary() {
+    on_all(|mut tree| {
+        on_a_ring(&mut tree);
+        let made = tree.state.volume_create(&placed(FailureDomain::Node), 5).expect("it fits");
+        for group in &made.groups {
+            let nodes: Vec<u32> = group.slots.iter().map(|slot| slot.brick.0).collect();
+            let primary = nodes[2];
+            let beside = [primary % 6 + 1, (primary + 4) % 6 + 1];
+            assert!(nodes[..2].iter().all(|node| beside.contains(node)), "{nodes:?}");
+        }
+        // A volume that was there before lies where it lay, and both are the same after a restart.
+        let volumes = tree.state.cluster.map().volumes.clone();
+        let tree = tree.restart_without_clients();
+        assert_eq!(tree.state.cluster.map().volumes, volumes);
+        assert_eq!(volumes[0].placement, None);
+        assert_eq!(volumes[1].placement, placed(FailureDomain::Node).placement);
+    });
+}
+
+#[test]
+fn a_further_tier_is_placed_as_its_volume_is() {
+    on_all(|mut tree| {
+        on_a_ring(&mut tree);
+        tree.state.volume_create(&placed(FailureDomain::Node), 5).expect("it fits");
+        let geometry = volume_create("", "1+1").geometry;
+        let add = VolumeAddTier { name: "ring".into(), tier: TierSpec { geometry, class: None } };
+        let grown = tree.state.volume_add_tier(&add).expect("it fits");
+        let first = grown.tiers[0].first as usize;
+        for group in &grown.groups[first..] {
+            let apart = group.slots[0].brick.0.abs_diff(group.slots[1].brick.0);
+            assert!(apart == 1 || apart == 5, "{group:?}");
+        }
+    });
+}
+
+#[test]
+fn what_the_topology_cannot_give_makes_no_volume() {
+    on_all(|mut tree| {
+        let no_topology = tree.state.volume_create(&placed(FailureDomain::Row), 5);
+        assert_eq!(no_topology.err(), Some(Refusal::Invalid));
+        on_a_ring(&mut tree);
+        // A ring is one row.
+        assert_eq!(
+            tree.state.volume_create(&placed(FailureDomain::Row), 5).err(),
+            Some(Refusal::TooFewDomains)
+        );
+        assert_eq!(tree.state.volume_create(&placed(FailureDomain::Rack), 5).err(), Some(Refusal::Invalid));
+        let writes = tree.state.cluster.join(&brick_join(9, 1), 0).expect("new");
+        assert!(tree.state.commit(writes));
+        let outside = tree.state.volume_create(&placed(FailureDomain::Node), 5);
+        assert_eq!(outside.err(), Some(Refusal::Invalid), "brick 9 has no place");
+        assert!(tree.state.cluster.map().volume_named("ring").is_none());
+    });
+}
+
+#[test]
+fn a_brick_takes_no_place_in_a_domain_that_its_group_has() {
+    on_all(|mut tree| {
+        let racks = [1, 2, 3, 4, 3, 1].iter().zip(1..).map(|(rack, node)| format!("node {node} at {rack}\n"));
+        let topology = format!("fat-tree\n{}", racks.collect::<String>());
+        tree.state.topology_set(&TopologySet { topology, may_move: false }).expect("sound");
+        tree.state.volume_create(&placed(FailureDomain::Rack), 5).expect("it fits");
+        for (brick, node) in [(5, 5), (6, 6), (7, 7)] {
+            let join = BrickJoin { node: NodeId(node), ..brick_join(brick, 1) };
+            let writes = tree.state.cluster.join(&join, 0).expect("new");
+            assert!(tree.state.commit(writes));
+        }
+        let cluster = &tree.state.cluster;
+        let ring = cluster.map().volume_named("ring").expect("it was made");
+        // Nodes 1 and 6 are in one rack; node 7 has no place.
+        let shares = |brick: u32, node: u32| cluster.share_domain(ring, BrickId(brick), NodeId(node));
+        assert!(shares(1, 6) && !shares(2, 6) && shares(3, 5) && shares(2, 7));
+        let home = cluster.map().volume_named("home").expect("the fixture has it");
+        assert!(!cluster.share_domain(home, BrickId(1), NodeId(6)), "that volume knows nothing of racks");
     });
 }
