@@ -96,6 +96,7 @@ pages! {
     replace_a_disk "docs/guide/replace-a-disk.md"
     several_machines "docs/guide/several-machines.md"
     tiers "docs/guide/tiers.md"
+    topology "docs/guide/topology.md"
     tune "docs/guide/tune.md"
     xray "docs/guide/xray.md"
 }
