@@ -22,8 +22,9 @@ const NAMED_MAX: usize = 8;
 /// Says and shows what the network between the nodes is
 #[derive(Args)]
 #[command(after_help = "\
-Shapes: `flat` (all nodes on one switch), `fat-tree` (racks with a switch each), `torus:4x4` or `torus:4x4x4` (nodes
-cabled to each other in rings), `mesh` (every node cabled to every other), `links` (the cables are listed).
+Shapes: `flat` (all nodes on one switch), `fat-tree` (racks with a switch each), `torus:4x4`
+or `torus:4x4x4` (nodes cabled to each other in rings), `mesh` (every node cabled to every
+other), `links` (the cables are listed).
 
 A file says where each node is, whether clients are beside it, and its addresses, one per port:
 
@@ -33,8 +34,9 @@ A file says where each node is, whether clients are beside it, and its addresses
   node 3 at 0,1
   node 4 at 1,1
 
-A fat tree has `node 1 at RACK`; a list of links has `node 1` and `link 1 2`. Volumes made from then on have their groups
-near their primaries (`shoal volume create --domain`); volumes that exist stay where they are.
+A fat tree has `node 1 at RACK`; a list of links has `node 1` and `link 1 2`. Volumes made from
+then on have their groups near their primaries (`shoal volume create --domain`); volumes that
+exist stay where they are.
 
 Examples:
   shoal topology set torus:4x4            the nodes take the places in the order of their ids
@@ -205,11 +207,13 @@ fn summary(topology: &Topology) -> String {
         (sum + u64::from(topology.hops(a, b).unwrap_or(0)), count + 1)
     });
     let mean = if count == 0 { 0.0 } else { sum as f64 / count as f64 };
-    let diameter = topology.diameter();
-    format!(
-        "{}: {nodes} nodes, {links} links; two nodes are at most {diameter} hops apart, {mean:.1} on average",
-        topology.shape()
-    )
+    let (shape, diameter) = (topology.shape(), topology.diameter());
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let mut text = format!("{shape}: {}, {}", counted(nodes, "node"), counted(links, "link"));
+    if count > 0 {
+        text += &format!("; two nodes are at most {diameter} hops apart, {mean:.1} on average");
+    }
+    text
 }
 
 /// For each node, how many of its bricks are up, and how many it has.

@@ -105,7 +105,11 @@ impl PlacementReport {
             peers_most: peers.iter().copied().max().unwrap_or(0),
             fatal_sets,
             fatal_sets_exact,
-            loss_probability: (fatal_sets / choose(nodes.len(), code.m() + 1)).min(1.0),
+            loss_probability: if fatal_sets > 0.0 {
+                (fatal_sets / choose(nodes.len(), code.m() + 1)).min(1.0)
+            } else {
+                0.0
+            },
         })
     }
 }

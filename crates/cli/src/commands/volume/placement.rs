@@ -139,7 +139,9 @@ pub(super) fn words(map: &ClusterMap, volume: &VolumeInfo) -> String {
             for (way, cost) in ways(costs) {
                 let RouteCost { unit_hops, sent, mean_link, worst_link } = cost;
                 let mut row = vec![way.to_owned(), from.to_owned()];
-                row.extend([unit_hops, sent, mean_link, worst_link].map(|number| format!("{number:.1}")));
+                row.extend(
+                    [unit_hops, sent, mean_link, worst_link].map(|number| format!("{:.1}", number.abs())),
+                );
                 rows.push(row);
             }
         };
