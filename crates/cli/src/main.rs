@@ -74,6 +74,7 @@ enum Command {
     Meta(commands::meta::MetaArgs),
     Brick(commands::brick::BrickArgs),
     Code(commands::code::CodeArgs),
+    Lab(commands::lab::LabArgs),
     Paper(commands::paper::PaperArgs),
     Sim(commands::sim::SimArgs),
 }
@@ -92,6 +93,7 @@ Examples:
   shoal tier run main --cold-after 30d   files that nobody uses go to slower disks
   shoal nbd vm                        a block volume as a disk for virtual machines
   shoal nfs main                      a volume for clients of NFS
+  shoal lab up --topology torus:3x3   a cluster on a network of any shape, to try things with
   shoal paper 000                     the experiments of a paper, repeated
   shoal sim net                       reads through switches that nobody has at hand, modelled
 
@@ -140,6 +142,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Meta(args) => commands::meta::run(&args),
         Command::Brick(args) => commands::brick::run(&args, output),
         Command::Code(args) => commands::code::run(&args, output),
+        Command::Lab(args) => commands::lab::run(&args, output),
         Command::Paper(args) => commands::paper::run(&args, output),
         Command::Sim(args) => commands::sim::run(&args, output),
     }

@@ -1,6 +1,7 @@
 //! Shoal's daemons on the nodes: one brick on each, the metadata service on the first, mounts and gates where needed.
 //! All are started by their command lines, in the foreground, and end with the [`Cluster`].
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,9 +12,9 @@ use serde_json::Value;
 
 use crate::error::{Result, doing};
 use crate::network::Network;
-use crate::node::Program;
+use crate::node::{Node, Program};
 use crate::sandbox::SANDBOX_DIR;
-use crate::topology;
+use crate::star;
 
 /// Port of the metadata service.
 const META_PORT: u16 = 7400;
@@ -70,31 +71,54 @@ pub const FILES: &str = "main";
 /// The block volume.
 pub const DISK: &str = "disk";
 
+/// Nodes by their numbers.
+pub trait Nodes {
+    /// A node; they count from 1.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    fn node(&self, number: u32) -> &Node;
+}
+
+impl Nodes for Network {
+    fn node(&self, number: u32) -> &Node {
+        Network::node(self, number)
+    }
+}
+
+impl Nodes for [Node] {
+    fn node(&self, number: u32) -> &Node {
+        &self[number as usize - 1]
+    }
+}
+
 /// A running cluster. Dropping it removes everything.
-pub struct Cluster<'n> {
+pub struct Cluster<'n, N: Nodes + ?Sized = Network> {
     shoal: PathBuf,
-    network: &'n Network,
+    network: &'n N,
     plan: ClusterPlan,
     dir: PathBuf,
-    /// In the order of stopping: bricks, metadata service, servers of disks.
+    /// Those that have not been killed, by their nodes.
+    bricks: BTreeMap<u32, Program>,
+    /// In the order of stopping: metadata service, servers of disks.
     programs: Vec<Program>,
 }
 
-impl<'n> Cluster<'n> {
+impl<'n, N: Nodes + ?Sized> Cluster<'n, N> {
     /// Starts a cluster with the program `shoal`, a volume of files, and, if asked for, a block volume of `disk` bytes.
     ///
     /// # Errors
     /// What a daemon said before it ended.
     pub fn start(
         shoal: &Path,
-        network: &'n Network,
+        network: &'n N,
         plan: ClusterPlan,
         disk: Option<u64>,
-    ) -> Result<Cluster<'n>> {
+    ) -> Result<Cluster<'n, N>> {
         let dir = Path::new(SANDBOX_DIR).join("cluster");
         std::fs::create_dir(&dir).map_err(doing(format!("make {}", dir.display())))?;
-        let programs = Vec::new();
-        let mut cluster = Cluster { shoal: shoal.to_owned(), network, plan, dir, programs };
+        let (bricks, programs) = (BTreeMap::new(), Vec::new());
+        let mut cluster = Cluster { shoal: shoal.to_owned(), network, plan, dir, bricks, programs };
         cluster.start_meta()?;
         for number in 1..=cluster.plan.nodes {
             cluster.start_brick(number)?;
@@ -115,7 +139,7 @@ impl<'n> Cluster<'n> {
     }
 
     /// Its nodes, and others.
-    pub fn network(&self) -> &'n Network {
+    pub fn network(&self) -> &'n N {
         self.network
     }
 
@@ -134,23 +158,62 @@ impl<'n> Cluster<'n> {
     fn start_brick(&mut self, number: u32) -> Result<()> {
         let disks = self.plan.disks;
         let is_far = disks == Disks::Counted || (disks == Disks::Gathered && number != 1);
-        let file = self.dir.join(format!("disk{number}"));
+        let file = self.disk_file(number);
         let size = self.plan.brick.to_string();
         let disk = if is_far { self.start_disk(number, &file)? } else { file.to_string_lossy().into_owned() };
-        let node = self.network.node(if disks == Disks::Gathered { 1 } else { number });
-        let listen = format!("{}:{}", node.address(), u32::from(BRICK_PORT) + number);
-        let mut command = Command::new(&self.shoal);
-        command.args(["brick", "--disk", &disk, "--format", "--id", &number.to_string()]);
+        let mut command = self.brick_command(number, &disk);
+        command.args(["--format", "--id", &number.to_string()]);
         if !is_far {
             command.args(["--size", &size]);
         }
-        command.args(["--node", &number.to_string(), "--listen", &listen]);
+        self.run_brick(number, &mut command)
+    }
+
+    /// The command of a brick whose disk is prepared.
+    fn brick_command(&self, number: u32, disk: &str) -> Command {
+        let listen = format!("{}:{}", self.brick_node(number).address(), u32::from(BRICK_PORT) + number);
+        let mut command = Command::new(&self.shoal);
+        command.args(["brick", "--disk", disk, "--node", &number.to_string(), "--listen", &listen]);
         command.args(["--meta", &self.meta_address(), "--memory", &self.plan.brick_memory.to_string()]);
         command.args(["--receive-window", self.plan.receive_window]).arg("--key-file").arg(self.key());
-        let name = format!("brick{number}");
-        let brick = node.start(&format!("shoal brick {number}"), &mut command, &self.log(&name))?;
-        self.programs.insert(0, brick);
+        command
+    }
+
+    fn run_brick(&mut self, number: u32, command: &mut Command) -> Result<()> {
+        let log = self.log(&format!("brick{number}"));
+        let brick = self.brick_node(number).start(&format!("shoal brick {number}"), command, &log)?;
+        self.bricks.insert(number, brick);
         Ok(())
+    }
+
+    /// The node where a brick's process runs.
+    fn brick_node(&self, number: u32) -> &'n Node {
+        self.network.node(if self.plan.disks == Disks::Gathered { 1 } else { number })
+    }
+
+    fn disk_file(&self, number: u32) -> PathBuf {
+        self.dir.join(format!("disk{number}"))
+    }
+
+    /// The process of a node's brick, if it has not been killed; it may have ended by itself.
+    pub fn brick(&mut self, number: u32) -> Option<&mut Program> {
+        self.bricks.get_mut(&number)
+    }
+
+    /// Kills a node's brick. What is on its disk stays.
+    pub fn kill_brick(&mut self, number: u32) {
+        self.bricks.remove(&number);
+    }
+
+    /// Starts a node's brick again, over a file at the node as its disk, and waits until it serves.
+    ///
+    /// # Errors
+    /// What it said before it ended.
+    pub fn restart_brick(&mut self, number: u32) -> Result<()> {
+        let disk = self.disk_file(number).to_string_lossy().into_owned();
+        let mut command = self.brick_command(number, &disk);
+        self.run_brick(number, &mut command)?;
+        self.bricks.get_mut(&number).map_or(Ok(()), says_listening)
     }
 
     /// Starts the NBD server of a node's disk. Returns its URL for the brick.
@@ -181,11 +244,15 @@ impl<'n> Cluster<'n> {
         self.dir.join(format!("accesses{number}"))
     }
 
-    fn wait_for_bricks(&mut self) -> Result<()> {
+    /// Waits until the cluster has heard of all bricks.
+    ///
+    /// # Errors
+    /// One ends, or a minute has passed.
+    pub fn wait_for_bricks(&mut self) -> Result<()> {
         let nodes = self.plan.nodes as usize;
         let end = std::time::Instant::now() + PATIENCE;
         while self.bricks_up()? < nodes {
-            self.programs.iter_mut().try_for_each(Program::check)?;
+            self.bricks.values_mut().chain(&mut self.programs).try_for_each(Program::check)?;
             if std::time::Instant::now() > end {
                 return Err(doing("start the bricks")("not all of them join within a minute"));
             }
@@ -259,15 +326,22 @@ impl<'n> Cluster<'n> {
     /// # Errors
     /// What the mount said.
     pub fn mount_as(&self, node: u32, volume: &str, number: u32, words: &[&str]) -> Result<Mount> {
-        let place = format!("mount{node}-{volume}-{number}");
-        let dir = self.dir.join(&place);
-        std::fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
+        let dir = self.dir.join(format!("mount{node}-{volume}-{number}"));
+        self.mount_at(node, volume, &dir, words)
+    }
+
+    /// The same at a directory, which is made.
+    ///
+    /// # Errors
+    /// What the mount said.
+    pub fn mount_at(&self, node: u32, volume: &str, dir: &Path, words: &[&str]) -> Result<Mount> {
+        std::fs::create_dir_all(dir).map_err(doing(format!("make {}", dir.display())))?;
         let mut command = self.gate_command("mount", self.plan.client_memory);
-        command.args(words).arg("--").arg(volume).arg(&dir);
-        let log = self.log(&place);
+        command.args(words).arg("--").arg(volume).arg(dir);
+        let log = self.log(&dir.file_name().unwrap_or_default().to_string_lossy());
         let mut program = self.network.node(node).start("shoal mount", &mut command, &log)?;
-        program.wait_until(PATIENCE, || is_mounted(&dir))?;
-        Ok(Mount { dir, program: Some(program) })
+        program.wait_until(PATIENCE, || is_mounted(dir))?;
+        Ok(Mount { dir: dir.to_owned(), program: Some(program) })
     }
 
     /// Exports the block volume at a node, for that node.
@@ -286,9 +360,9 @@ impl<'n> Cluster<'n> {
     /// # Errors
     /// What the gate said.
     pub fn nfs_gate(&self, node: u32, memory: u64) -> Result<(Program, SocketAddr)> {
-        let at = SocketAddr::from((topology::address(node), GATE_PORT));
+        let at = SocketAddr::from((star::address(node), GATE_PORT));
         let mut command = self.gate_command("nfs", memory);
-        command.args(["--listen", &at.to_string(), "--allow", &topology::addresses()]);
+        command.args(["--listen", &at.to_string(), "--allow", &star::addresses()]);
         command.args(["--no-root-squash", "--", FILES]);
         self.gate("nfs", node, &mut command).map(|gate| (gate, at))
     }
@@ -308,11 +382,13 @@ impl<'n> Cluster<'n> {
         command
     }
 
-    fn meta_address(&self) -> String {
-        format!("{}:{META_PORT}", topology::address(1))
+    /// Where the metadata service listens.
+    pub fn meta_address(&self) -> String {
+        format!("{}:{META_PORT}", star::address(1))
     }
 
-    fn key(&self) -> PathBuf {
+    /// The file with the cluster's key.
+    pub fn key(&self) -> PathBuf {
         self.dir.join("meta/key")
     }
 
@@ -321,9 +397,10 @@ impl<'n> Cluster<'n> {
     }
 }
 
-impl Drop for Cluster<'_> {
+impl<N: Nodes + ?Sized> Drop for Cluster<'_, N> {
     fn drop(&mut self) {
         // Kill them one after the other; the contents of the disks are not needed any more.
+        self.bricks.clear();
         self.programs.clear();
         let _ = std::fs::remove_dir_all(&self.dir);
     }

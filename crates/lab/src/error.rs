@@ -32,6 +32,17 @@ pub enum LabError {
         /// The error of the system, or of the other side.
         why: String,
     },
+    /// Something was asked for that cannot be.
+    #[error("{what}")]
+    Refused {
+        /// What, and why not.
+        what: String,
+        /// What can be asked for instead.
+        remedy: String,
+    },
+    /// What a lab's server answered to a request.
+    #[error("{0}")]
+    Answered(String),
     /// A read returned bytes that differ from those written.
     #[error("{place} returned wrong bytes at {at}")]
     WrongBytes {
@@ -40,6 +51,11 @@ pub enum LabError {
         /// Offset of the first wrong block, in bytes.
         at: u64,
     },
+}
+
+/// The error for something that cannot be, with what could be asked for instead.
+pub fn refused(what: impl Into<String>, remedy: impl Into<String>) -> LabError {
+    LabError::Refused { what: what.into(), remedy: remedy.into() }
 }
 
 /// Converts the error of an operation: `map_err(doing("mount proc"))`.

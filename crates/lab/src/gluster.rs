@@ -15,7 +15,7 @@ use crate::error::{LabError, Result, doing};
 use crate::network::Network;
 use crate::node::Program;
 use crate::sandbox::SANDBOX_DIR;
-use crate::topology;
+use crate::star;
 
 const VOLUME: &str = "files";
 /// How long a step may take.
@@ -86,10 +86,10 @@ impl<'n> Gluster<'n> {
         for number in 1..=servers {
             gluster.wait_for_daemon(number)?;
             let brick = gluster.server(number).join("brick");
-            bricks.push(format!("{}:{}", topology::address(number), brick.display()));
+            bricks.push(format!("{}:{}", star::address(number), brick.display()));
         }
         for number in 2..=servers {
-            gluster.ask(&["peer", "probe", &topology::address(number).to_string()])?;
+            gluster.ask(&["peer", "probe", &star::address(number).to_string()])?;
         }
         wait_until("connect the servers of GlusterFS", || {
             let said = gluster.ask(&["peer", "status"])?;
@@ -110,7 +110,7 @@ impl<'n> Gluster<'n> {
     }
 
     fn server(&self, number: u32) -> PathBuf {
-        self.dir.join(topology::name(number))
+        self.dir.join(star::name(number))
     }
 
     fn start_daemon(&mut self, number: u32) -> Result<()> {
@@ -166,7 +166,7 @@ impl<'n> Gluster<'n> {
         let (output, log) =
             (self.dir.join(format!("mount{node}.out")), self.dir.join(format!("mount{node}.log")));
         let mut command = Command::new("glusterfs");
-        command.arg("--no-daemon").arg(format!("--volfile-server={}", topology::address(1)));
+        command.arg("--no-daemon").arg(format!("--volfile-server={}", star::address(1)));
         command.arg(format!("--volfile-id={VOLUME}")).arg(format!("--log-file={}", log.display())).arg(&dir);
         let mut program = self.network.node(node).start("glusterfs", &mut command, &output)?;
         let outside = fs::metadata(&self.dir).map_err(doing(format!("look at {}", self.dir.display())))?;

@@ -1,15 +1,18 @@
-//! The papers' experiments, with loads on real links between network namespaces of one machine.
+//! Clusters on real links between network namespaces of one machine: the papers' experiments, with loads, and labs for people.
 //!
 //! Shoal does not need this room to run. The lab starts Shoal's programs by their command lines, as a user would.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`sandbox`] | namespaces that the kernel removes when their owner ends, for any reason |
-//! | [`topology`] | nodes on a switch or a router: the commands that make them, as plain text |
+//! | [`iproute`] | runs iproute2, one command or many at once, and reads the counters of its token buckets |
+//! | [`star`] | nodes on a switch or a router: the commands that make them, as plain text |
 //! | [`network`] | carries out these commands, and counts the bytes on each link |
+//! | [`fabric`] | the same for a network of any shape, whose cables can be cut and mended |
 //! | [`node`] | programs and connections on a node |
 //! | [`load`] | Bonnie's four items, on files, on disks over NBD and on files over NFS; several readers, or tasks with records, for a fixed time |
 //! | [`cluster`] | Shoal's daemons on the nodes |
+//! | [`live`] | a cluster on a fabric that lives on in the background, for people |
 //! | [`gluster`] | GlusterFS on the nodes, to compare |
 //! | [`meter`] | measures how busy the machine was |
 //! | [`paper`] | the papers whose experiments can be repeated |
@@ -27,7 +30,10 @@ pub mod chart;
 pub mod cluster;
 pub mod document;
 mod error;
+pub mod fabric;
 pub mod gluster;
+pub mod iproute;
+pub mod live;
 pub mod load;
 pub mod mechanism;
 pub mod meter;
@@ -38,7 +44,7 @@ pub mod paper000;
 pub mod paper001;
 pub mod paper004;
 pub mod sandbox;
-pub mod topology;
+pub mod star;
 pub mod verdict;
 
-pub use error::{LabError, Result, doing};
+pub use error::{LabError, Result, doing, refused};

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::{LabError, Result, doing};
-use crate::topology;
+use crate::star;
 
 /// The algorithm of the paper's kernel. It is set explicitly, so that results do not depend on the machine's
 /// settings.
@@ -60,7 +60,7 @@ pub struct Node {
 impl Node {
     /// The node with this number, already made by `ip`.
     pub(crate) fn find(number: u32) -> Result<Node> {
-        let space = Space::find(&topology::name(number))?;
+        let space = Space::find(&star::name(number))?;
         // Of the thread that has entered the node, not of the process.
         let open = |name: &str| File::open(format!("/proc/thread-self/net/{name}"));
         let opened = space.enter(|| Ok::<_, std::io::Error>([open("snmp")?, open("netstat")?]))?;
@@ -91,7 +91,7 @@ impl Node {
 
     /// Its address.
     pub fn address(&self) -> Ipv4Addr {
-        topology::address(self.number)
+        star::address(self.number)
     }
 
     /// Runs `f` at the node: its sockets and programs belong to the node.
@@ -170,7 +170,7 @@ impl std::iter::Sum for Repeated {
     }
 }
 
-fn read_from_start(mut file: &File) -> std::io::Result<String> {
+pub(crate) fn read_from_start(mut file: &File) -> std::io::Result<String> {
     let mut text = String::new();
     file.rewind()?;
     file.read_to_string(&mut text)?;
@@ -178,7 +178,7 @@ fn read_from_start(mut file: &File) -> std::io::Result<String> {
 }
 
 /// A counter of `/proc/net/snmp` or `netstat`: a line of names, and one of numbers, both with the same first word.
-fn counter(text: &str, line: &str, name: &str) -> Option<u64> {
+pub(crate) fn counter(text: &str, line: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|words| words.starts_with(line));
     let (names, numbers) = (lines.next()?.split_whitespace(), lines.next()?.split_whitespace());
     names.zip(numbers).find(|(of, _)| *of == name)?.1.parse().ok()
@@ -253,6 +253,12 @@ impl Program {
                 Err(error) => return Err(doing(format!("wait for {}", self.name))(error)),
             }
         }
+    }
+
+    /// Its process, while it runs.
+    pub fn pid(&mut self) -> Option<Pid> {
+        let runs = matches!(self.child.try_wait(), Ok(None));
+        runs.then(|| Pid::from_raw(self.child.id().cast_signed()))
     }
 
     /// The file with its output.

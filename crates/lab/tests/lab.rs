@@ -10,12 +10,16 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lab::fabric::shape::topology;
+use lab::fabric::{Cable, CablePlan, Fabric, check_kernel};
 use lab::network::Network;
 use lab::node::Node;
 use lab::sandbox::{Sandbox, enter};
-use lab::topology::{Control, Link, SWITCH};
+use lab::star::{Control, Link, SWITCH};
+use layout::topology::Vertex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use types::NodeId;
 
 const LINK: Link = Link { mbit: 10, queue: 256 << 10 };
 const ROOM: u64 = 64 << 20;
@@ -116,6 +120,82 @@ fn inside_of_a_router() {
 fn a_shallow_port_drops_and_the_counters_see_it() {
     let mut sandbox =
         Sandbox::start(&mut again("inside_of_a_router")).expect("a sandbox: run the tests as root");
+    let status = sandbox.init().wait().expect("it ends");
+    assert!(status.success(), "what it says is above: {status}");
+}
+
+#[test]
+#[ignore = "the first process of a sandbox, which the next test starts"]
+fn inside_of_a_torus() {
+    enter(ROOM).expect("a sandbox");
+    let plan = CablePlan { link: Link { mbit: 100, queue: 64 << 10 }, delay: Duration::ZERO };
+    check_kernel(plan).expect("cables");
+    let mut fabric = Fabric::build(topology(4, "torus:2x2").expect("a torus"), plan).expect("a fabric");
+    let nodes = fabric.nodes().expect("nodes");
+    let name = |text| Cable::find(fabric.topology(), text).expect("a cable");
+    let (direct, other) = (name("1-2"), name("2-4"));
+    // Bytes from node 1 to node 2, by cable and direction.
+    let sent = |fabric: &Fabric| {
+        let before = fabric.loads().expect("counters");
+        send(&nodes[0], &nodes[1]);
+        let after = fabric.loads().expect("counters").into_iter().zip(before);
+        after
+            .map(|(after, before)| (after.cable.to_string(), after.counts[0].since(before.counts[0]).bytes))
+            .filter(|(_, bytes)| *bytes >= BYTES as u64)
+            .map(|(cable, _)| cable)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&fabric), ["1-2"]);
+    let forwarded = fabric.forwarded().expect("counters");
+    assert!(forwarded.values().all(|packets| *packets == 0), "{forwarded:?}");
+
+    fabric.cut(direct).expect("it is cut");
+    assert!(fabric.cut(direct).is_err() && fabric.mend(other).is_err());
+    // On from 1 over 3 and 4 to 2: the last cable is used from its second end.
+    assert_eq!(sent(&fabric), ["1-3", "3-4"]);
+    let forwarded = fabric.forwarded().expect("counters");
+    let packets = |node| forwarded[&Vertex::Node(NodeId(node))];
+    let least = (BYTES / 1500) as u64;
+    assert!(packets(3) > least && packets(4) > least && packets(2) == 0, "{forwarded:?}");
+
+    fabric.cut(other).expect("it is cut");
+    let at = SocketAddr::from((nodes[1].address(), PORT));
+    let error = nodes[0].inside(|| TcpStream::connect(at)).expect("a node").expect_err("no way");
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable, "{error}");
+    fabric.mend(other).expect("it is mended");
+    assert_eq!(sent(&fabric), ["1-3", "3-4"]);
+    fabric.mend(direct).expect("it is mended");
+    assert_eq!(sent(&fabric), ["1-2"]);
+    assert!(fabric.cut_cables().is_empty());
+}
+
+#[test]
+fn packets_go_around_a_cable_that_is_cut_and_back_once_it_is_mended() {
+    let mut sandbox =
+        Sandbox::start(&mut again("inside_of_a_torus")).expect("a sandbox: run the tests as root");
+    let status = sandbox.init().wait().expect("it ends");
+    assert!(status.success(), "what it says is above: {status}");
+}
+
+#[test]
+#[ignore = "the first process of a sandbox, which the next test starts"]
+fn inside_of_a_fat_tree() {
+    enter(ROOM).expect("a sandbox");
+    let plan = CablePlan { link: Link { mbit: 1000, queue: 1 << 20 }, delay: Duration::ZERO };
+    let fabric = Fabric::build(topology(4, "fat-tree:2").expect("a tree"), plan).expect("a fabric");
+    let nodes = fabric.nodes().expect("nodes");
+    send(&nodes[0], &nodes[3]);
+    send(&nodes[1], &nodes[0]);
+    let forwarded = fabric.forwarded().expect("counters");
+    let packets = |vertex| forwarded[&vertex];
+    assert!(packets(Vertex::Core) > 0 && packets(Vertex::Core) < packets(Vertex::Rack(0)), "{forwarded:?}");
+    assert!((1..=4).all(|node| packets(Vertex::Node(NodeId(node))) == 0), "{forwarded:?}");
+}
+
+#[test]
+fn switches_of_a_fat_tree_forward_and_its_nodes_do_not() {
+    let mut sandbox =
+        Sandbox::start(&mut again("inside_of_a_fat_tree")).expect("a sandbox: run the tests as root");
     let status = sandbox.init().wait().expect("it ends");
     assert!(status.success(), "what it says is above: {status}");
 }

@@ -6,6 +6,7 @@ pub(crate) mod code;
 pub(crate) mod convert;
 pub(crate) mod demo;
 pub(crate) mod down;
+pub(crate) mod lab;
 pub(crate) mod meta;
 pub(crate) mod mount;
 pub(crate) mod nbd;

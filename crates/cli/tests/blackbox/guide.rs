@@ -86,6 +86,7 @@ pages! {
     block "docs/guide/block.md"
     cache "docs/guide/cache.md"
     install "docs/guide/install.md"
+    lab "docs/guide/lab.md"
     lent_disks "docs/guide/lent-disks.md"
     limits "docs/guide/limits.md"
     memory "docs/guide/memory.md"

@@ -29,6 +29,7 @@
 //! | `memory.rs` | what the daemons' memory comes to under load |
 //! | `rejoin.rs` | bricks that come back, and others that take the place of lost ones |
 //! | `remote.rs` | bricks on disks that other machines lend, and lenders that die |
+//! | `lab.rs` | labs, with cables that are cut and bricks that are killed |
 //! | `paper.rs` | the experiments of a paper, in small |
 //! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
 //! | `xray.rs` | what each layer of a mount reads and writes |
@@ -55,6 +56,7 @@ mod guest;
 mod guide;
 mod hedge;
 mod history;
+mod lab;
 mod loop_device;
 mod memory;
 mod mounts;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::load::readers::{Order, Until};
-use crate::topology::Link;
+use crate::star::Link;
 
 /// Bytes of a read (paper: the same).
 pub const BLOCKS: [u32; 3] = [4 << 10, 64 << 10, 128 << 10];

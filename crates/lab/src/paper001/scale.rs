@@ -1,6 +1,6 @@
 //! The sizes of all experiments.
 
-use crate::topology::Link;
+use crate::star::Link;
 
 /// The sizes of a run of all experiments.
 #[derive(Clone, PartialEq, Eq, Debug)]

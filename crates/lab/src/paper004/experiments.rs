@@ -27,7 +27,7 @@ use crate::load::streams::{Streams, Way};
 use crate::meter::CpuTimes;
 use crate::network::Network;
 use crate::node::Repeated;
-use crate::topology::{Control, Link};
+use crate::star::{Control, Link};
 
 /// Without a window, and with it.
 const SHOALS: [System; 2] = [System::NoWindow, System::Shoal];

@@ -7,7 +7,7 @@ pub const MECHANISMS: [Mechanism; 5] = [
     Mechanism {
         id: "004-M1",
         paper: "servers with 10 Gbit/s and clients with 1 Gbit/s on a switch with 3 MB of buffer, then on one with 768 MB",
-        here: "a router whose port towards each client has a rate and a queue of so many bytes, one 256 times the other (`lab::topology`). **Not built:** one memory for several ports",
+        here: "a router whose port towards each client has a rate and a queue of so many bytes, one 256 times the other (`lab::star`). **Not built:** one memory for several ports",
         shown: "Figs. 3 and 4",
         tests: &["a_node_of_a_router_has_an_address_of_its_own_and_all_its_ways_lead_there"],
     },

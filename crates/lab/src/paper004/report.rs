@@ -10,7 +10,7 @@ use crate::chart::{Axes, Series, bar_chart, line_chart};
 use crate::document::{self, size, written};
 use crate::load::streams::Way;
 use crate::mechanism;
-use crate::topology::Control;
+use crate::star::Control;
 use crate::verdict;
 
 /// The page, its pictures and all runs, as files by name.

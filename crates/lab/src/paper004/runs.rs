@@ -6,7 +6,7 @@ use super::scale::{Scale, payload};
 use crate::document::{Fields, MB, parsed};
 use crate::error::Result;
 use crate::load::streams::{Way, jain};
-use crate::topology::Control;
+use crate::star::Control;
 
 /// A system that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::topology::Link;
+use crate::star::Link;
 
 /// RAM of a sandbox, in bytes, for bricks and logs.
 pub const SANDBOX_BYTES: u64 = 4 << 30;

@@ -7,7 +7,7 @@ use super::runs::{Measured, Point, ProbeRun, Run, Side, System};
 use super::scale::{Scale, payload};
 use crate::document::MB;
 use crate::load::streams::Way;
-use crate::topology::Control;
+use crate::star::Control;
 use crate::verdict::Verdict;
 use serde_json::json;
 

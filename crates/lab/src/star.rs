@@ -14,12 +14,14 @@
 
 use std::net::Ipv4Addr;
 
+use crate::iproute::Step;
+
 /// Namespace of the switch.
 pub const SWITCH: &str = "switch";
 /// Namespace of the router.
 pub const ROUTER: &str = "router";
 /// The router's address, the same on all its ports: the last one of the range.
-const GATEWAY: &str = "198.19.255.254";
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 /// The interface of a node.
 pub const INTERFACE: &str = "eth0";
 /// Addresses of nodes: 198.18.0.0/15, set aside for measurements by RFC 2544.
@@ -37,6 +39,14 @@ pub struct Link {
     pub mbit: u32,
     /// Size of the queue at each end, in bytes; further packets are dropped.
     pub queue: u32,
+}
+
+impl Link {
+    /// Tokens that a port may save, in bytes.
+    pub(crate) fn burst(self) -> u32 {
+        // Rates of several Gbit/s need more tokens than a timer's delay lets pass: 100 us of them.
+        BURST.max(self.mbit.saturating_mul(100) / 8)
+    }
 }
 
 /// How the nodes of a router control congestion.
@@ -64,17 +74,8 @@ impl Control {
     }
 }
 
-/// A command of iproute2.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Step {
-    /// `ip` or `tc`.
-    pub program: &'static str,
-    /// Its arguments.
-    pub words: Vec<String>,
-}
-
 fn step(program: &'static str, line: &str) -> Step {
-    Step { program, words: line.split(' ').map(str::to_owned).collect() }
+    Step::new(program, line)
 }
 
 /// The namespace of a node; nodes count from 1.
@@ -170,9 +171,7 @@ pub fn control_by(nodes: u32, control: Control) -> Vec<Step> {
 /// The commands that limit the link of a router's node: `down` is towards the node, `up` from it.
 pub fn shape_routed(node: u32, down: Link, up: Link) -> [Step; 2] {
     let name = name(node);
-    // Rates of several Gbit/s need more tokens than a timer's delay lets pass: 100 us of them.
-    let burst = |link: Link| BURST.max(link.mbit.saturating_mul(100) / 8);
-    [limit(ROUTER, &name, down, burst(down)), limit(&name, INTERFACE, up, burst(up))]
+    [limit(ROUTER, &name, down, down.burst()), limit(&name, INTERFACE, up, up.burst())]
 }
 
 #[cfg(test)]
