@@ -59,6 +59,8 @@ pub struct ClusterPlan {
     pub code: String,
     /// The bricks' receive window, as the option wants it.
     pub receive_window: &'static str,
+    /// What the cluster is told about the network between its nodes, as `shoal topology set --file` reads it.
+    pub topology: Option<String>,
 }
 
 /// RAID-5 over a number of nodes, as `K+M`.
@@ -124,6 +126,7 @@ impl<'n, N: Nodes + ?Sized> Cluster<'n, N> {
             cluster.start_brick(number)?;
         }
         cluster.wait_for_bricks()?;
+        cluster.tell_topology()?;
         let (code, unit) = (cluster.plan.code.clone(), cluster.plan.unit.to_string());
         cluster.ask(&["volume", "create", FILES, "--code", &code, "--unit", &unit])?;
         if let Some(disk) = disk {
@@ -131,6 +134,13 @@ impl<'n, N: Nodes + ?Sized> Cluster<'n, N> {
             cluster.ask(&["volume", "create", DISK, "--code", &code, "--unit", &unit, "--block", &disk])?;
         }
         Ok(cluster)
+    }
+
+    fn tell_topology(&self) -> Result<()> {
+        let Some(topology) = &self.plan.topology else { return Ok(()) };
+        let file = self.dir.join("topology");
+        std::fs::write(&file, topology).map_err(doing(format!("write {}", file.display())))?;
+        self.ask(&["topology", "set", "--file", &file.to_string_lossy()]).map(drop)
     }
 
     /// What it was started as.

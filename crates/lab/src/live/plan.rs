@@ -66,6 +66,7 @@ impl LabPlan {
             unit: UNIT,
             code: self.code.to_string(),
             receive_window: "auto",
+            topology: Some(self.topology.to_string()),
         }
     }
 

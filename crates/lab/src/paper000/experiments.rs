@@ -98,6 +98,7 @@ impl Lab<'_> {
             unit: scale.unit,
             code: CODE.to_owned(),
             receive_window: "auto",
+            topology: None,
         };
         self.say(&format!("Shoal: {SERVERS} nodes with a brick, {} files", scale.jobs));
         self.network.shape(MAKING)?;

@@ -79,6 +79,7 @@ impl<'n> Lab<'n> {
             unit: scale.unit,
             code: raid_5(nodes),
             receive_window: "auto",
+            topology: None,
         };
         let of = match disks {
             Disks::Own => "each with a brick",

@@ -116,6 +116,7 @@ impl Lab<'_> {
             unit: scale.unit,
             code: format!("{}+{}", scale.data(), scale.parities),
             receive_window: "auto",
+            topology: None,
         };
         self.say(&format!("Shoal: {} nodes with a brick", scale.servers));
         self.shape_for_making()?;
@@ -225,6 +226,7 @@ impl Lab<'_> {
                 unit: scale.unit,
                 code: format!("{}+1", scale.written_data()),
                 receive_window: window_of(system),
+                topology: None,
             };
             self.say(&format!("{}: {} nodes with a brick", system.title(), scale.written_servers));
             self.shape_for_making()?;
