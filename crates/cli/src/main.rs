@@ -89,6 +89,7 @@ Examples:
   shoal xray /mnt/shoal               what each layer of a mount reads and writes
   shoal why --slow /mnt/shoal         what its slowest requests have waited for
   shoal net probe                     what the network towards the bricks is like
+  shoal net plan --mesh 3             cables and addresses of a network without a switch
   shoal umount /mnt/shoal; shoal down
   shoal tier run main --cold-after 30d   files that nobody uses go to slower disks
   shoal nbd vm                        a block volume as a disk for virtual machines

@@ -1,5 +1,10 @@
-//! `shoal net`: what the network between this machine and the bricks is like.
+//! `shoal net`: what the network between this machine and the bricks is like; how one without switches is planned.
 
+mod check;
+mod machine;
+mod network_args;
+mod plan;
+mod planned;
 mod probe;
 
 use std::net::{ToSocketAddrs, UdpSocket};
@@ -14,7 +19,7 @@ use crate::output::{Output, table};
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote};
 
-/// What the network between this machine and the bricks is like
+/// Plans a network, and tells what one is like
 #[derive(Args)]
 pub(crate) struct NetArgs {
     #[command(subcommand)]
@@ -37,13 +42,22 @@ Examples:
   shoal net probe --meta HOST:7400 --key-file key
   shoal net probe --json")]
     Probe,
+    Plan(plan::PlanArgs),
+    Check(check::CheckArgs),
 }
 
 pub(crate) fn run(args: &NetArgs, output: &Output) -> anyhow::Result<()> {
-    let Command::Probe = args.command;
+    match &args.command {
+        Command::Probe => measure(&args.connection, output),
+        Command::Plan(args) => plan::run(args, output),
+        Command::Check(args) => check::run(args, output),
+    }
+}
+
+fn measure(connection: &ConnectionArgs, output: &Output) -> anyhow::Result<()> {
     // The bursts are to come at once.
     world::set_receive_window(WindowSetting::Off, None);
-    let target = args.connection.target()?;
+    let target = connection.target()?;
     let remote = Remote::new(&target)?;
     let map = remote.status()?.map;
     let up: Vec<&BrickInfo> = map.bricks.iter().filter(|brick| brick.state == BrickState::Up).collect();

@@ -99,6 +99,14 @@ impl Fixture {
         CommandOutput::of(self.command(args).output().expect("the binary runs"))
     }
 
+    /// As [`Fixture::shoal`], in a network namespace.
+    pub(crate) fn shoal_in(&self, space: &str, args: &[&str]) -> CommandOutput {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", space, env!("CARGO_BIN_EXE_shoal")]).args(args);
+        command.env("SHOAL_DIR", self.home()).stdin(Stdio::null());
+        CommandOutput::of(command.output().expect("ip runs"))
+    }
+
     /// Runs a command that must succeed.
     pub(crate) fn must(&self, args: &[&str]) -> CommandOutput {
         let ran = self.shoal(args);

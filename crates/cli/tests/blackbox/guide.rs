@@ -38,7 +38,7 @@ const COVERED: [&str; 3] = ["/etc", "/sbin", "/usr/local/bin"];
 const DAEMONS: [&str; 2] = ["shoal meta ", "shoal brick --"];
 
 /// How commands begin that cannot run here, and why. Each is needed.
-const NOT_HERE: [(&str, &str); 10] = [
+const NOT_HERE: [(&str, &str); 11] = [
     ("./dev demo", "demo.rs plays the demo"),
     ("./dev test", "this is a part of it"),
     ("apt-get install ", "there is no network; ./dev test installs what it needs"),
@@ -49,6 +49,7 @@ const NOT_HERE: [(&str, &str); 10] = [
     ("ssh ", "there is no other machine"),
     ("scp ", "there is no other machine, and the key is there already"),
     ("shoal demo", "demo.rs plays the demo"),
+    ("shoal net check ", "there are no cables; net_plan.rs has some"),
 ];
 
 /// Pages that go on where another one ends.
@@ -93,6 +94,7 @@ pages! {
     mount_options "docs/guide/mount-options.md"
     network "docs/guide/network.md"
     nfs "docs/guide/nfs.md"
+    no_switch "docs/guide/no-switch.md"
     one_machine "docs/guide/one-machine.md"
     replace_a_disk "docs/guide/replace-a-disk.md"
     several_machines "docs/guide/several-machines.md"

@@ -19,6 +19,7 @@
 //! | `history.rs` | two mounts at the same blocks: each block is a register |
 //! | `credit.rs` | large answers through a narrow receive window, while bricks die |
 //! | `hedge.rs` | a brick that answers late |
+//! | `net_plan.rs` | networks without switches, built as planned in namespaces, with daemons that find the ways |
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
@@ -62,6 +63,7 @@ mod memory;
 mod mounts;
 mod nbd;
 mod nemesis;
+mod net_plan;
 mod nfs;
 mod nfs_client;
 mod nfs_faults;

@@ -12,6 +12,8 @@
 //! computed: on a torus it goes along the first dimension, then the second, then the third (dimension order: no
 //! deadlock, Dally and Seitz 1987); elsewhere it is one of the shortest ways.
 
+mod addressing;
+mod cabling;
 mod drawing;
 mod error;
 mod load;
@@ -19,6 +21,8 @@ mod network;
 mod shape;
 mod text;
 
+pub use addressing::{AddressRange, Addressing, AddressingError};
+pub use cabling::{Cable, CableEnd, Cabling};
 pub use drawing::draw;
 pub use error::TopologyError;
 pub use load::LinkLoad;
