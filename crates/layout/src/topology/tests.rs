@@ -96,7 +96,7 @@ fn if_all_send_to_all_the_links_of_a_torus_have_the_same_load() {
     for shape in ["torus 4x4", "torus 8x8", "torus 5x5", "torus 4x4x4"] {
         let torus = numbered(shape);
         let mut load = LinkLoad::new(&torus);
-        for (&from, _) in torus.nodes() {
+        for &from in torus.nodes().keys() {
             torus.nodes().keys().for_each(|&to| load.add(&torus, from, to, 1));
         }
         assert_eq!(load.worst() as f64, load.mean(), "{shape}");
@@ -193,8 +193,8 @@ proptest! {
 
     #[test]
     fn routes_are_shortest_and_each_vertex_knows_its_step(topology in any_topology()) {
-        for (&from, _) in topology.nodes() {
-            for (&to, _) in topology.nodes() {
+        for &from in topology.nodes().keys() {
+            for &to in topology.nodes().keys() {
                 let way = topology.route(from, to);
                 prop_assert_eq!(way.len() as u32 - 1, topology.hops(from, to).expect("both are there"));
                 prop_assert_eq!(topology.hops(from, to), topology.hops(to, from));

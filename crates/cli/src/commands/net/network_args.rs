@@ -1,6 +1,6 @@
 //! Which network is planned, as a command line says it: the same words for `shoal net plan` and `shoal net check`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use layout::topology::{
 };
 use types::NodeId;
 
-use super::planned::PlannedNetwork;
+use super::planned::{PlannedNetwork, PortNames};
 use crate::problem::problem;
 
 /// Longest name of an interface (`IFNAMSIZ` of Linux, without the zero).
@@ -126,8 +126,8 @@ impl NetworkArgs {
         let cabling = Cabling::new(&topology);
         let addressing =
             Addressing::new(&topology, &cabling, self.range).map_err(|error| not_addressed(&error))?;
-        let (names, by_node) = self.names(&topology)?;
-        let planned = PlannedNetwork { topology, cabling, addressing, names, by_node, mtu: self.mtu };
+        let names = self.names(&topology)?;
+        let planned = PlannedNetwork { topology, cabling, addressing, names, mtu: self.mtu };
         planned.check_names()?;
         Ok(planned)
     }
@@ -200,16 +200,16 @@ impl NetworkArgs {
         }
     }
 
-    fn names(&self, topology: &Topology) -> anyhow::Result<(Vec<String>, BTreeMap<NodeId, Vec<String>>)> {
-        let (mut all, mut by_node) = (Vec::new(), BTreeMap::new());
+    fn names(&self, topology: &Topology) -> anyhow::Result<PortNames> {
+        let mut port_names = PortNames::default();
         for InterfaceNames { node, names } in &self.interfaces {
             match node {
                 Some(node) if !topology.nodes().contains_key(node) => return Err(no_node(*node, topology)),
-                Some(node) => drop(by_node.insert(*node, names.clone())),
-                None => all.clone_from(names),
+                Some(node) => drop(port_names.by_node.insert(*node, names.clone())),
+                None => port_names.all.clone_from(names),
             }
         }
-        Ok((all, by_node))
+        Ok(port_names)
     }
 }
 

@@ -17,12 +17,18 @@ pub(super) struct PlannedNetwork {
     pub(super) topology: Topology,
     pub(super) cabling: Cabling,
     pub(super) addressing: Addressing,
-    /// Names of ports of all nodes; none: `port1`, `port2` and so on.
-    pub(super) names: Vec<String>,
-    /// Names of ports of nodes that have others.
-    pub(super) by_node: BTreeMap<NodeId, Vec<String>>,
+    pub(super) names: PortNames,
     /// What the MTU of all ports is to be.
     pub(super) mtu: Option<u32>,
+}
+
+/// What ports are called.
+#[derive(Debug, Default)]
+pub(super) struct PortNames {
+    /// Those of all nodes, in the order of the ports; none: `port1`, `port2` and so on.
+    pub(super) all: Vec<String>,
+    /// Those of nodes that have others.
+    pub(super) by_node: BTreeMap<NodeId, Vec<String>>,
 }
 
 /// A port of a node.
@@ -72,7 +78,7 @@ impl PlannedNetwork {
     /// What a port is called.
     pub(super) fn port_name(&self, end: CableEnd) -> String {
         let Vertex::Node(node) = end.vertex else { return format!("port {}", end.port) };
-        let names = self.by_node.get(&node).unwrap_or(&self.names);
+        let names = self.names.by_node.get(&node).unwrap_or(&self.names.all);
         names.get(end.port - 1).cloned().unwrap_or_else(|| format!("port{}", end.port))
     }
 
@@ -107,8 +113,8 @@ impl PlannedNetwork {
     /// Refuses names that are too few for the ports of a node.
     pub(super) fn check_names(&self) -> anyhow::Result<()> {
         for &node in self.topology.nodes().keys() {
-            let own = self.by_node.get(&node);
-            let names = own.unwrap_or(&self.names);
+            let own = self.names.by_node.get(&node);
+            let names = own.unwrap_or(&self.names.all);
             let ports = self.topology.neighbours(Vertex::Node(node)).len();
             if names.is_empty() || names.len() >= ports {
                 continue;

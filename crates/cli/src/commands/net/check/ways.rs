@@ -72,13 +72,13 @@ fn hops(
         let answered = echo.ask(&questions, PATIENCE)?;
         found.extend(keep(&mut open, &questions, &answered));
     }
-    let mut far = BTreeMap::new();
+    let mut far = Vec::new();
     for _ in 0..TRIES {
         let questions: Vec<Question> = open.iter().map(|&to| ask(to, HOPS_MAX)).collect();
         let answered = echo.ask(&questions, PATIENCE)?;
-        far.extend(keep(&mut open, &questions, &answered));
+        far.extend(keep(&mut open, &questions, &answered).into_iter().map(|(to, _)| to));
     }
-    for (&to, _) in &far {
+    for to in far {
         let least = planned.hops(node, to) + 1;
         let questions: Vec<Question> = (least..least + MORE_HOPS).map(|hops| ask(to, hops)).collect();
         let answered = echo.ask(&questions, PATIENCE)?;

@@ -52,7 +52,7 @@ pub(super) fn frr(planned: &PlannedNetwork, node: NodeId) -> String {
 pub(super) fn bird(planned: &PlannedNetwork, node: NodeId) -> String {
     let address = planned.addressing.node(node);
     let ports = planned.ports(node);
-    let own: Vec<String> = ports.iter().map(|port| own_range(port)).collect();
+    let own: Vec<String> = ports.iter().map(own_range).collect();
     let names: Vec<String> = ports.iter().map(|port| format!("\"{}\"", port.name)).collect();
     let mut text = format!(
         "# From `shoal net plan`: {node}.\nrouter id {address};\nlog syslog all;\n\nprotocol device {{\n}}\n\n\
