@@ -31,9 +31,9 @@ pub(crate) enum Event {
 }
 
 /// When something happens, its number among all that was planned, and what it is.
-type Entry = (Time, u64, Event);
+type Entry<E> = (Time, u64, E);
 
-/// A bucket has the events of 2^18 ps, a quarter of a microsecond.
+/// A bucket has the events of 2^18 ps, a quarter of a microsecond, if nothing else is said.
 const BUCKET_BITS: u32 = 18;
 /// Buckets. What is later than all of them waits in a heap.
 const BUCKETS: u64 = 1024;
@@ -41,29 +41,36 @@ const BUCKETS: u64 = 1024;
 /// Events, by time. Nearly all are packets that arrive within some microseconds: these are put into buckets of short
 /// spans, and each bucket is sorted when its time has come (a calendar queue; Brown, 1988).
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct Queue<E = Event> {
+    /// A bucket has the events of 2^bits ps.
+    bits: u32,
     /// The events of the present bucket and of earlier ones, the next one at the end.
-    present: Vec<Entry>,
+    present: Vec<Entry<E>>,
     /// The number of the present bucket.
     at: u64,
-    buckets: Vec<Vec<Entry>>,
+    buckets: Vec<Vec<Entry<E>>>,
     /// Events in buckets.
     near: usize,
-    far: BinaryHeap<Reverse<Entry>>,
+    far: BinaryHeap<Reverse<Entry<E>>>,
     count: u64,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        let buckets = (0..BUCKETS).map(|_| Vec::new()).collect();
-        Queue { present: Vec::new(), at: 0, buckets, near: 0, far: BinaryHeap::new(), count: 0 }
+impl<E: Copy + Ord> Default for Queue<E> {
+    fn default() -> Queue<E> {
+        Queue::with_buckets(BUCKET_BITS)
     }
 }
 
-impl Queue {
-    pub(crate) fn push(&mut self, at: Time, event: Event) {
+impl<E: Copy + Ord> Queue<E> {
+    /// A queue whose buckets have the events of 2^bits ps: nearly all should be planned for less than 1,000 times that.
+    pub(crate) fn with_buckets(bits: u32) -> Queue<E> {
+        let buckets = (0..BUCKETS).map(|_| Vec::new()).collect();
+        Queue { bits, present: Vec::new(), at: 0, buckets, near: 0, far: BinaryHeap::new(), count: 0 }
+    }
+
+    pub(crate) fn push(&mut self, at: Time, event: E) {
         self.count += 1;
-        let (entry, bucket) = ((at, self.count, event), at >> BUCKET_BITS);
+        let (entry, bucket) = ((at, self.count, event), at >> self.bits);
         if bucket <= self.at {
             let place = self.present.partition_point(|other| *other > entry);
             self.present.insert(place, entry);
@@ -76,7 +83,7 @@ impl Queue {
     }
 
     /// The next event, if it is not later than `until`.
-    pub(crate) fn pop(&mut self, until: Time) -> Option<(Time, Event)> {
+    pub(crate) fn pop(&mut self, until: Time) -> Option<(Time, E)> {
         while self.present.is_empty() && self.near > 0 {
             self.at += 1;
             let bucket = &mut self.buckets[(self.at % BUCKETS) as usize];
@@ -98,7 +105,7 @@ impl Queue {
             self.far.pop();
             // Nothing is in a bucket: go on from here.
             if self.near == 0 && self.present.is_empty() {
-                self.at = self.at.max(at >> BUCKET_BITS);
+                self.at = self.at.max(at >> self.bits);
             }
         } else {
             self.present.pop();
@@ -120,7 +127,7 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_those_of_a_moment_in_order() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         let timer = Event::Timeout;
         for (at, event) in [(5, timer(1)), (3, timer(9)), (5, Event::Arrive(0)), (4, timer(2)), (5, timer(7))]
         {
@@ -136,8 +143,12 @@ mod tests {
     proptest! {
         /// Whatever is planned meanwhile: events come by time, and by their numbers within a moment.
         #[test]
-        fn any_plans(steps in proptest::collection::vec((0u64..4, 0u64..1 << 20, any::<bool>()), 1..200)) {
-            let (mut queue, mut known, mut now) = (Queue::default(), std::collections::BTreeSet::new(), 0);
+        fn any_plans(
+            steps in proptest::collection::vec((0u64..4, 0u64..1 << 20, any::<bool>()), 1..200),
+            bits in 10u32..24,
+        ) {
+            let mut queue: Queue = Queue::with_buckets(bits);
+            let (mut known, mut now) = (std::collections::BTreeSet::new(), 0);
             for ((scale, later, pops), number) in steps.into_iter().zip(0u32..) {
                 let at = now + (later << (scale * 6));
                 queue.push(at, Event::Arrive(number));

@@ -1,5 +1,6 @@
-//! A network in virtual time: clients that read records striped over many bricks, through switches whose ports keep few
-//! bytes.
+//! Two networks in virtual time. One has switches whose ports keep few bytes, and clients that read records striped over many
+//! bricks: packet by packet, below. The other, [`torus`], has no switches, and hundreds of nodes that forward for each other:
+//! slice by slice. What decides is different: there lost packets, here links. So they share clock, queue and chance only.
 //!
 //! The receive window is the product's own code ([`pace`]); TCP, the ports and the hosts are modelled. So what the
 //! window does can be seen with ports and rates that no lab has. docs/network-model.md has what it predicts, and how it
@@ -23,6 +24,7 @@
 //! | `tcp/` | the connections' congestion control |
 //! | `connection.rs`, `brick.rs`, `client.rs` | frames, announcements, grants: the glue around the window |
 //! | `report.rs` | what was seen |
+//! | `torus/` | the other model |
 //!
 //! There is no clock, no I/O, and no chance but that of a seed: the same setup gives the same report.
 
@@ -41,6 +43,7 @@ mod simulation;
 mod tcp;
 mod time;
 mod topology;
+pub mod torus;
 
 pub use pace::WindowSetting;
 pub use report::{Report, Spread};

@@ -121,12 +121,12 @@ pub struct Refused {
     pub remedy: String,
 }
 
-fn refuse(what: String, remedy: impl Into<String>) -> Result<(), Refused> {
+pub(crate) fn refuse(what: String, remedy: impl Into<String>) -> Result<(), Refused> {
     Err(Refused { what, remedy: remedy.into() })
 }
 
 /// Refuses a number that is out of its range.
-fn within(what: &str, number: u64, least: u64, most: u64) -> Result<(), Refused> {
+pub(crate) fn within(what: &str, number: u64, least: u64, most: u64) -> Result<(), Refused> {
     if (least..=most).contains(&number) {
         return Ok(());
     }

@@ -2,6 +2,8 @@
 
 mod against;
 mod net;
+mod rate;
+mod torus;
 
 use clap::{Args, Subcommand};
 
@@ -17,9 +19,12 @@ pub(crate) struct SimArgs {
 #[derive(Subcommand)]
 enum Model {
     Net(net::NetArgs),
+    Torus(torus::TorusArgs),
 }
 
 pub(crate) fn run(args: &SimArgs, output: &Output) -> anyhow::Result<()> {
-    let Model::Net(args) = &args.model;
-    net::run(args, output)
+    match &args.model {
+        Model::Net(args) => net::run(args, output),
+        Model::Torus(args) => torus::run(args, output),
+    }
 }

@@ -1,13 +1,13 @@
 //! `shoal sim net`: striped reads through a network whose switches keep few bytes.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use netsim::{Delays, Rate, Refused, Report, Setup, Shape, Simulation, WindowSetting};
+use netsim::{Delays, Refused, Report, Setup, Shape, Simulation, WindowSetting};
 use serde_json::{Value, json};
 
 use super::against;
+use super::rate::{RateText, rate_words};
 use crate::output::{Output, table};
 use crate::problem::problem;
 use crate::size::Size;
@@ -119,32 +119,6 @@ enum ShapeName {
     FatTree,
 }
 
-/// A rate as people write it: `500mbit`, `10gbit`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct RateText(Rate);
-
-impl FromStr for RateText {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<RateText, String> {
-        let bad = || format!("`{text}` is not a rate: write a number with mbit or gbit, such as 10gbit");
-        let lower = text.trim().to_ascii_lowercase();
-        let (number, factor) = match (lower.strip_suffix("gbit"), lower.strip_suffix("mbit")) {
-            (Some(number), _) => (number, 1_000_000_000),
-            (_, Some(number)) => (number, 1_000_000),
-            _ => return Err(bad()),
-        };
-        let number: u64 = number.trim().parse().map_err(|_| bad())?;
-        number.checked_mul(factor).map(|bits| RateText(Rate(bits))).ok_or_else(bad)
-    }
-}
-
-/// A rate for people.
-fn rate_words(rate: Rate) -> String {
-    let mbit = rate.0 / 1_000_000;
-    if mbit.is_multiple_of(1000) { format!("{} Gbit/s", mbit / 1000) } else { format!("{mbit} Mbit/s") }
-}
-
 /// What the model refuses.
 pub(super) fn refused(refused: Refused) -> anyhow::Error {
     problem(format!("this network cannot be modelled: {refused}"), refused.remedy)
@@ -170,7 +144,7 @@ pub(super) fn run(args: &NetArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 /// Seconds as microseconds; what is no time becomes one that is refused.
-fn microseconds(seconds: f64) -> u64 {
+pub(super) fn microseconds(seconds: f64) -> u64 {
     // The cast makes negative numbers and NaN 0, and huge ones the largest number.
     (seconds * 1e6).round() as u64
 }
@@ -287,6 +261,7 @@ fn words(setup: &Setup, report: &Report) -> String {
 mod tests {
     use super::*;
     use clap::Parser;
+    use netsim::Rate;
 
     #[derive(Parser)]
     struct Line {
