@@ -5,9 +5,9 @@ use types::{Code, NodeId};
 use super::relay::Relay;
 use crate::topology::Topology;
 
-/// Another route than the direct one must save this part of the unit-hops, in percent: it has more sends in a row, and copies
-/// on the way.
-const WORTH_PERCENT: usize = 10;
+/// Another route than the direct one must save this part of the unit-hops, in percent: it has more sends in a row, copies on
+/// the way, and loads links less evenly ([the model](../../../../docs/torus-model.md)).
+const WORTH_PERCENT: usize = 20;
 
 /// Where the sender of a stripe is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
