@@ -116,6 +116,7 @@ fn arguments(pid: i32) -> String {
 fn bytes_are_right_while_a_cable_is_cut_and_a_brick_killed() {
     let fixture = Fixture::new("lab-faults");
     let lab = Lab::up(&fixture, "test-faults", &["--topology", "torus:3x3", "--code", "4+2"]);
+    let (before, processes) = (lab.json(&["status"]), lab.processes());
     let fio = [
         "shell",
         "1",
@@ -125,7 +126,7 @@ fn bytes_are_right_while_a_cable_is_cut_and_a_brick_killed() {
         "--bsrange=4k-64k",
         "--ioengine=psync",
         "--numjobs=2",
-        "--size=32m",
+        "--size=12m",
         "--fsync=64",
         "--verify=crc32c",
         "--verify_fatal=1",
@@ -137,7 +138,6 @@ fn bytes_are_right_while_a_cable_is_cut_and_a_brick_killed() {
     let mut fio = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
     let works = || lab.at(&["ls", "-s"]).contains("lab.1.0");
     assert!(wait_for(SOON, works), "fio has made no file");
-    let (before, processes) = (lab.json(&["status"]), lab.processes());
     lab.must(&["slow", "5", "20ms"]);
     lab.must(&["cut", "1-2"]);
     lab.must(&["kill", "6"]);
