@@ -55,19 +55,30 @@ pub fn bar_chart(axes: &Axes<'_>, groups: &[&str], series: &[Series<'_>]) -> Str
 
 /// A line for each series over the same places.
 pub fn line_chart(axes: &Axes<'_>, places: &[f64], series: &[Series<'_>]) -> String {
+    let names: Vec<String> = places.iter().map(f64::to_string).collect();
+    lines(axes, &places.iter().copied().zip(names.iter().map(String::as_str)).collect::<Vec<_>>(), series)
+}
+
+/// A line for each series over places with names, one as far from the next as all others.
+pub fn line_chart_over(axes: &Axes<'_>, names: &[&str], series: &[Series<'_>]) -> String {
+    lines(axes, &(0..).map(f64::from).zip(names.iter().copied()).collect::<Vec<_>>(), series)
+}
+
+fn lines(axes: &Axes<'_>, places: &[(f64, &str)], series: &[Series<'_>]) -> String {
     let scale = Vertical::over(axes, series);
     let mut svg = scale.open(axes, series);
-    let (low, high) = (places.first().copied().unwrap_or(0.0), places.last().copied().unwrap_or(1.0));
+    let end = |place: Option<&(f64, &str)>, otherwise| place.map_or(otherwise, |(at, _)| *at);
+    let (low, high) = (end(places.first(), 0.0), end(places.last(), 1.0));
     let x = |place: f64| {
         LEFT + 30.0 + (place - low) / (high - low).max(f64::MIN_POSITIVE) * (RIGHT - LEFT - 60.0)
     };
-    for place in places {
-        text(&mut svg, x(*place), BOTTOM + 18.0, "middle", 12, &format!("{place}"));
+    for (place, name) in places {
+        text(&mut svg, x(*place), BOTTOM + 18.0, "middle", 12, name);
     }
     for (number, (_, values)) in series.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let known =
-            places.iter().zip(values).filter_map(|(place, value)| Some((x(*place), scale.y((*value)?))));
+            places.iter().zip(values).filter_map(|((place, _), value)| Some((x(*place), scale.y((*value)?))));
         let known: Vec<(f64, f64)> = known.collect();
         let path: Vec<String> = known.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = write!(
@@ -192,6 +203,9 @@ mod tests {
         let svg = line_chart(&AXES, &[2.0, 16.0], &series);
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (2, 3));
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
+        let named = line_chart_over(&AXES, &["4 KiB", "8 KiB"], &series);
+        assert!(named.contains(">4 KiB<") && named.contains(">8 KiB<"));
+        assert_eq!(named.replace("4 KiB", "2").replace("8 KiB", "16"), svg);
     }
 
     #[test]

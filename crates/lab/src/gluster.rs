@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+use crate::cluster::Nodes;
 use crate::error::{LabError, Result, doing};
 use crate::network::Network;
 use crate::node::Program;
@@ -55,38 +56,67 @@ pub enum Kind {
         /// Bricks of redundancy.
         redundancy: u32,
     },
+    /// Each file is on so many of them. Where the bricks are no multiple of that, the last ones are not used.
+    Replicated {
+        /// Copies of a file.
+        copies: u32,
+    },
+}
+
+impl Kind {
+    /// How many of some servers have a brick.
+    fn bricks(self, servers: u32) -> u32 {
+        match self {
+            Kind::Replicated { copies } => servers - servers % copies.max(1),
+            Kind::Distributed | Kind::Dispersed { .. } => servers,
+        }
+    }
+
+    /// The words for it in the command that makes a volume over so many bricks.
+    fn words(self, bricks: u32) -> Vec<String> {
+        match self {
+            Kind::Distributed => Vec::new(),
+            Kind::Dispersed { redundancy } => {
+                ["disperse", &bricks.to_string(), "redundancy", &redundancy.to_string()]
+                    .map(str::to_owned)
+                    .into()
+            }
+            Kind::Replicated { copies } => ["replica".to_owned(), copies.to_string()].into(),
+        }
+    }
 }
 
 /// A running volume. Dropping it stops it.
-pub struct Gluster<'n> {
-    network: &'n Network,
+pub struct Gluster<'n, N: Nodes + ?Sized = Network> {
+    network: &'n N,
+    servers: u32,
     dir: PathBuf,
     daemons: Vec<Program>,
     settings: Vec<(String, String)>,
+    /// Volumes that were made before this one.
+    earlier: u32,
 }
 
-impl<'n> Gluster<'n> {
+impl<'n, N: Nodes + ?Sized> Gluster<'n, N> {
     /// Starts a volume over the first `servers` nodes.
     ///
     /// # Errors
     /// What a daemon or a command said.
-    pub fn start(network: &'n Network, servers: u32, kind: Kind) -> Result<Gluster<'n>> {
+    pub fn start(network: &'n N, servers: u32, kind: Kind) -> Result<Gluster<'n, N>> {
         let dir = Path::new(SANDBOX_DIR).join("gluster");
-        let mut gluster = Gluster { network, dir, daemons: Vec::new(), settings: Vec::new() };
+        let (daemons, settings) = (Vec::new(), Vec::new());
+        let mut gluster = Gluster { network, servers, dir, daemons, settings, earlier: 0 };
         // Commands and mounts have files there too, which are to leave with the sandbox.
         for place in ["/var/lib/glusterd", "/var/log/glusterfs"] {
             let none = None::<&str>;
             mount(Some("lab"), place, Some("tmpfs"), MsFlags::empty(), none)
                 .map_err(doing(format!("mount a tmpfs at {place}")))?;
         }
-        let mut bricks = Vec::new();
         for number in 1..=servers {
             gluster.start_daemon(number)?;
         }
         for number in 1..=servers {
             gluster.wait_for_daemon(number)?;
-            let brick = gluster.server(number).join("brick");
-            bricks.push(format!("{}:{}", star::address(number), brick.display()));
         }
         for number in 2..=servers {
             gluster.ask(&["peer", "probe", &star::address(number).to_string()])?;
@@ -95,18 +125,48 @@ impl<'n> Gluster<'n> {
             let said = gluster.ask(&["peer", "status"])?;
             Ok(said.matches("Peer in Cluster (Connected)").count() as u32 + 1 == servers)
         })?;
-        let mut create = vec!["volume", "create", VOLUME];
-        let (all, few);
-        if let Kind::Dispersed { redundancy } = kind {
-            (all, few) = (servers.to_string(), redundancy.to_string());
-            create.extend(["disperse", &all, "redundancy", &few]);
-        }
-        create.extend(["transport", "tcp"]);
-        create.extend(bricks.iter().map(String::as_str));
-        create.push("force");
-        gluster.ask(&create)?;
-        gluster.ask(&["volume", "start", VOLUME])?;
+        gluster.create(kind)?;
         Ok(gluster)
+    }
+
+    /// Deletes the volume, which has no mount any more, and makes another one with the usual settings.
+    ///
+    /// # Errors
+    /// What a command said.
+    pub fn renew(&mut self, kind: Kind) -> Result<()> {
+        self.ask(&["volume", "stop", VOLUME, "force"])?;
+        self.ask(&["volume", "delete", VOLUME])?;
+        for number in 1..=self.servers {
+            let brick = self.brick(number);
+            match fs::remove_dir_all(&brick) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(doing(format!("remove {}", brick.display()))(error));
+                }
+                _ => {}
+            }
+        }
+        self.settings.clear();
+        self.earlier += 1;
+        self.create(kind)
+    }
+
+    fn create(&self, kind: Kind) -> Result<()> {
+        let count = kind.bricks(self.servers);
+        let mut create: Vec<String> = ["volume", "create", VOLUME].map(str::to_owned).into();
+        create.extend(kind.words(count));
+        create.extend(["transport", "tcp"].map(str::to_owned));
+        create.extend((1..=count).map(|number| {
+            let brick = self.brick(number);
+            format!("{}:{}", star::address(number), brick.display())
+        }));
+        create.push("force".to_owned());
+        self.ask(&create.iter().map(String::as_str).collect::<Vec<_>>())?;
+        self.ask(&["volume", "start", VOLUME]).map(drop)
+    }
+
+    /// The directory of a server's brick: another one for each volume.
+    fn brick(&self, number: u32) -> PathBuf {
+        self.server(number).join(format!("brick{}", self.earlier))
     }
 
     fn server(&self, number: u32) -> PathBuf {
@@ -115,7 +175,7 @@ impl<'n> Gluster<'n> {
 
     fn start_daemon(&mut self, number: u32) -> Result<()> {
         let own = self.server(number);
-        for name in ["lib", "log", "run/lab", "brick"] {
+        for name in ["lib", "log", "run/lab"] {
             let dir = own.join(name);
             fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
         }
@@ -161,10 +221,9 @@ impl<'n> Gluster<'n> {
     /// # Errors
     /// What the mount said.
     pub fn mount(&self, node: u32) -> Result<GlusterMount> {
-        let dir = self.dir.join(format!("mount{node}"));
+        let dir = self.dir.join(format!("mount{node}-{}", self.earlier));
         fs::create_dir_all(&dir).map_err(doing(format!("make {}", dir.display())))?;
-        let (output, log) =
-            (self.dir.join(format!("mount{node}.out")), self.dir.join(format!("mount{node}.log")));
+        let (output, log) = (dir.with_extension("out"), dir.with_extension("log"));
         let mut command = Command::new("glusterfs");
         command.arg("--no-daemon").arg(format!("--volfile-server={}", star::address(1)));
         command.arg(format!("--volfile-id={VOLUME}")).arg(format!("--log-file={}", log.display())).arg(&dir);
@@ -207,7 +266,7 @@ impl<'n> Gluster<'n> {
     }
 }
 
-impl Drop for Gluster<'_> {
+impl<N: Nodes + ?Sized> Drop for Gluster<'_, N> {
     fn drop(&mut self) {
         // The servers of bricks are no children of the daemons.
         let _ = self.ask(&["volume", "stop", VOLUME, "force"]);
@@ -249,5 +308,20 @@ impl Drop for GlusterMount {
     fn drop(&mut self) {
         let _ = umount2(&self.dir, MntFlags::MNT_DETACH);
         self.program = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_volume_has_its_words() {
+        let told = |kind: Kind, servers| (kind.bricks(servers), kind.words(kind.bricks(servers)).join(" "));
+        assert_eq!(told(Kind::Distributed, 2), (2, String::new()));
+        let coded = Kind::Dispersed { redundancy: 2 };
+        assert_eq!(told(coded, 10), (10, "disperse 10 redundancy 2".to_owned()));
+        // Three copies of a file on nine bricks: the tenth is no place for a fourth three.
+        assert_eq!(told(Kind::Replicated { copies: 3 }, 10), (9, "replica 3".to_owned()));
     }
 }

@@ -18,6 +18,7 @@
 //! | [`paper`] | the papers whose experiments can be repeated |
 //! | [`paper000`] | paper 000: the translators of GlusterFS on SSDs |
 //! | [`paper001`] | paper 001: a single I/O space of network block devices, software RAID and NFS |
+//! | [`paper002`] | paper 002: a torus of nodes with coded data, and GlusterFS on a tree |
 //! | [`paper004`] | paper 004: reads from many servers behind a switch with few buffers |
 //! | [`mechanism`] | what a paper's system is made of, and what Shoal has instead |
 //! | [`document`] | what the documents and pages of papers share |
@@ -42,6 +43,7 @@ pub mod node;
 pub mod paper;
 pub mod paper000;
 pub mod paper001;
+pub mod paper002;
 pub mod paper004;
 pub mod sandbox;
 pub mod star;

@@ -8,6 +8,7 @@ mod disk;
 mod file;
 mod nfs;
 pub mod readers;
+pub mod records;
 pub mod streams;
 mod window;
 

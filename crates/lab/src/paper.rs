@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::error::{Result, doing};
 use crate::verdict::Claim;
-use crate::{paper000, paper001, paper004};
+use crate::{paper000, paper001, paper002, paper004};
 
 /// A paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub enum Paper {
     GlusterOnSsds,
     /// Single I/O space service for cluster computers (2006).
     SingleIoSpace,
+    /// Torus network based distributed storage (2016).
+    Torus,
     /// Data network performance of a global file system (2016).
     ShallowSwitch,
 }
@@ -33,6 +35,7 @@ impl Paper {
         match self {
             Paper::GlusterOnSsds => "000",
             Paper::SingleIoSpace => "001",
+            Paper::Torus => "002",
             Paper::ShallowSwitch => "004",
         }
     }
@@ -42,6 +45,7 @@ impl Paper {
         match self {
             Paper::GlusterOnSsds => paper000::scale::SANDBOX_BYTES,
             Paper::SingleIoSpace => paper001::scale::SANDBOX_BYTES,
+            Paper::Torus => paper002::scale::SANDBOX_BYTES,
             Paper::ShallowSwitch => paper004::scale::SANDBOX_BYTES,
         }
     }
@@ -60,6 +64,10 @@ impl Paper {
             Paper::SingleIoSpace => {
                 let scale = if is_quick { paper001::Scale::quick() } else { paper001::Scale::full() };
                 paper001::measure(shoal, &scale, say).map(|measured| measured.to_json())
+            }
+            Paper::Torus => {
+                let scale = if is_quick { paper002::Scale::quick() } else { paper002::Scale::full() };
+                paper002::measure(shoal, &scale, say).map(|measured| measured.to_json())
             }
             Paper::ShallowSwitch => {
                 let scale = if is_quick { paper004::Scale::quick() } else { paper004::Scale::full() };
@@ -84,6 +92,10 @@ impl Paper {
             Paper::SingleIoSpace => {
                 let measured = paper001::Measured::from_json(document)?;
                 Report { claims: paper001::claims::claims(&measured), files: paper001::files(&measured) }
+            }
+            Paper::Torus => {
+                let measured = paper002::Measured::from_json(document)?;
+                Report { claims: paper002::claims::claims(&measured), files: paper002::files(&measured) }
             }
             Paper::ShallowSwitch => {
                 let measured = paper004::Measured::from_json(document)?;

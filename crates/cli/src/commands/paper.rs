@@ -27,6 +27,9 @@ use crate::signals;
      with GlusterFS. Wants iproute2 and FUSE.
 001: single I/O space from network block devices, software RAID and NFS. Up to 16 nodes, each a network namespace with a
      link of 10 or 100 Mbit/s and a brick in RAM; at most 3 GiB of RAM; ten minutes. Wants iproute2, FUSE and nbdkit.
+002: a torus of nodes that store coded data. A chain of 16 nodes; ten nodes with a brick in RAM on a torus and on a switch, with
+     the same links of 200 Mbit/s, and a client that reads and writes; Shoal, and GlusterFS coded and with copies, if it is
+     installed. At most 6 GiB of RAM; ten minutes. Wants iproute2 and FUSE.
 004: reads from many servers behind a switch with few buffers. Ten nodes with a brick in RAM, one to four that read with a
      tenth of their rate through ports with 32 KiB to 16 MiB; Shoal with and without its receive window, and GlusterFS,
      if it is installed. At most 4 GiB of RAM; eleven minutes. Wants iproute2 and FUSE.
@@ -38,6 +41,7 @@ idle meanwhile: other programs change the results.
 Examples:
   shoal paper 000                          writes docs/papers/000.md with its pictures and 000.json with every run
   shoal paper 001                          writes docs/papers/001.md with its pictures and 001.json with every run
+  shoal paper 002                          writes docs/papers/002.md with its pictures and 002.json with every run
   shoal paper 004                          writes docs/papers/004.md with its pictures and 004.json with every run
   shoal paper 001 --quick --out /tmp/001   a minute, to see that it works
   shoal paper 001 --from docs/papers/001.json")]
@@ -67,6 +71,9 @@ enum Which {
     /// Single I/O space service for cluster computers (2006)
     #[value(name = "001")]
     SingleIoSpace,
+    /// Torus network based distributed storage (2016)
+    #[value(name = "002")]
+    Torus,
     /// Data network performance of a global file system (2016)
     #[value(name = "004")]
     ShallowSwitch,
@@ -77,6 +84,7 @@ impl From<Which> for Paper {
         match which {
             Which::GlusterOnSsds => Paper::GlusterOnSsds,
             Which::SingleIoSpace => Paper::SingleIoSpace,
+            Which::Torus => Paper::Torus,
             Which::ShallowSwitch => Paper::ShallowSwitch,
         }
     }

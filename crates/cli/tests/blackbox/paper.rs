@@ -28,7 +28,7 @@ fn daemons() -> usize {
 
 fn nothing_is_left() {
     assert!(wait_for(Duration::from_secs(30), || daemons() == 0), "{} daemons are left", daemons());
-    for path in ["/run/netns/switch", "/run/netns/router", "/run/lab"] {
+    for path in ["/run/netns/switch", "/run/netns/router", "/run/netns/node1", "/run/lab"] {
         assert!(!Path::new(path).exists(), "{path} is left");
     }
     let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
@@ -123,6 +123,61 @@ fn translators_are_turned_off_and_on_and_the_wire_says_what_they_fetch() {
     assert_eq!(fs::read_to_string(anew.join("000.md")).expect("a page"), page);
     // The runs of one paper are none of another.
     fixture.shoal(&["paper", "001", "--from", text(&file)]).refused(&["000.json", "paper \"000\""]);
+}
+
+#[test]
+fn a_torus_is_measured_in_small() {
+    let fixture = Fixture::new("paper-torus");
+    let out = fixture.path("out");
+    let document = fixture.must(&["paper", "002", "--quick", "--json", "--out", text(&out)]).json();
+    nothing_is_left();
+    let list = |name: &str| document[name].as_array().expect("a list").clone();
+    // A chain of five nodes, and two sizes of messages.
+    assert_eq!(
+        (list("hops").len(), list("torus_sends").len(), list("tree_sends").len()),
+        (4, 2, 2),
+        "{document:#}"
+    );
+    for hop in list("hops") {
+        let rate = hop["mb_per_s"].as_f64().expect("a rate");
+        assert!(hop["us"].as_f64() > Some(0.0) && rate > 0.0 && rate < 13.0, "{hop}");
+    }
+    // Three places, three routes: as many units as are predicted, and headers.
+    let counts = list("counts");
+    assert_eq!(counts.len(), 9, "{document:#}");
+    for count in &counts {
+        let number = |what: &str| count[what]["unit_hops"].as_f64().expect("a number");
+        let more = number("measured") / number("predicted");
+        assert!((1.0..1.5).contains(&more), "{more}: {count}");
+        let is_by_client = count["route"].as_str().is_some_and(|route| route.contains("client encodes"));
+        assert_eq!(count["staged"] == count["stripes"], is_by_client, "{count}");
+    }
+    // Two records and two numbers of tasks, in order and by chance, by clients at three places; then one unit, one record, two
+    // encoders.
+    let runs = list("runs");
+    let of = |system: &str| runs.iter().filter(|run| run["system"] == system).count();
+    let each = 2 * 2 * 2 + 2 * 2 + 2 * 2;
+    assert_eq!([of("Shoal, torus"), of("Shoal, in front"), of("Shoal, tree")], [each; 3], "{document:#}");
+    assert_eq!(runs.len(), 3 * each);
+    for run in &runs {
+        let rate = run["mb_per_s"].as_f64().expect("a rate");
+        // Four cables carry 100 MB/s, and one 25; nothing comes from a cache.
+        let most = if run["system"] == "Shoal, torus" { 110.0 } else { 27.0 };
+        assert!(rate > 0.0 && rate < most, "{run}");
+    }
+    let page = fs::read_to_string(out.join("002.md")).expect("a page");
+    for words in ["Figure 1", "Figures 5 and 6", "Figure 8", "Who encodes", "Mechanisms", "quick run"] {
+        assert!(page.contains(words), "`{words}` is not in\n{page}");
+    }
+    for picture in ["fig1", "fig2", "fig3", "fig8a-write", "fig8a-read", "fig8b-write", "fig8b-read", "fig9"]
+    {
+        let svg = fs::read_to_string(out.join(format!("002-{picture}.svg"))).expect("a picture");
+        assert!(svg.starts_with("<svg ") && !svg.contains("NaN"), "{svg}");
+    }
+    let anew = fixture.path("anew");
+    let file = out.join("002.json");
+    fixture.must(&["paper", "002", "--from", text(&file), "--out", text(&anew)]);
+    assert_eq!(fs::read_to_string(anew.join("002.md")).expect("a page"), page);
 }
 
 #[test]

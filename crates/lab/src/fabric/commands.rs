@@ -49,6 +49,11 @@ pub fn spaces(topology: &Topology) -> Vec<String> {
     topology.vertices().iter().map(|vertex| format!("netns add {}", space(*vertex))).collect()
 }
 
+/// Removes the namespaces, and the cables with them. For `ip`.
+pub fn no_spaces(topology: &Topology) -> Vec<String> {
+    topology.vertices().iter().map(|vertex| format!("netns del {}", space(*vertex))).collect()
+}
+
 /// Lays the cables. For `ip`.
 pub fn cables(topology: &Topology) -> Vec<String> {
     let lay = |cable: Cable| {
@@ -70,8 +75,13 @@ pub fn ports(topology: &Topology, vertex: Vertex) -> Vec<String> {
 
 /// Limits what the ports of a node or switch send. For `tc`.
 pub fn limits(topology: &Topology, vertex: Vertex, plan: CablePlan) -> Vec<String> {
+    limits_by(topology, vertex, plan, plan.link.burst())
+}
+
+/// The same, with buckets of so many bytes: what may leave at once after a pause, at least a packet.
+pub fn limits_by(topology: &Topology, vertex: Vertex, plan: CablePlan, burst: u32) -> Vec<String> {
     let Link { mbit, queue } = plan.link;
-    let bucket = format!("tbf rate {mbit}mbit burst {} limit {queue}", plan.link.burst());
+    let bucket = format!("tbf rate {mbit}mbit burst {burst} limit {queue}");
     let delay = plan.delay.as_micros() as u64;
     let of_port = |to: Vertex| {
         let port = space(to);
@@ -127,6 +137,8 @@ mod tests {
             "link add node4 netns node3 type veth peer name node3 netns node4",
         ];
         assert_eq!(cables(&torus), expected);
+        let ends: Vec<String> = spaces(&torus).iter().map(|line| line.replace("add", "del")).collect();
+        assert_eq!(no_spaces(&torus), ends);
         let first = Vertex::Node(NodeId(1));
         let expected = [
             "link set lo up",

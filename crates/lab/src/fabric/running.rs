@@ -87,6 +87,36 @@ impl Fabric {
         self.topology.nodes().keys().map(|node| Node::find(node.0)).collect()
     }
 
+    /// Makes all cables like this.
+    ///
+    /// # Errors
+    /// What `tc` said.
+    pub fn shape(&mut self, plan: CablePlan) -> Result<()> {
+        self.shape_by(plan, plan.link.burst())
+    }
+
+    /// The same, with buckets of so many bytes: small messages after a pause are as slow as the rate says if a bucket holds no
+    /// more than a packet.
+    ///
+    /// # Errors
+    /// What `tc` said.
+    pub fn shape_by(&mut self, plan: CablePlan, burst: u32) -> Result<()> {
+        for (&vertex, place) in &self.places {
+            let limits = commands::limits_by(&self.topology, vertex, plan, burst);
+            place.space.enter(|| batch("tc", &limits))??;
+        }
+        self.plan = plan;
+        Ok(())
+    }
+
+    /// Takes it away, so that another one may have the names of its nodes. Programs and connections there must have ended.
+    ///
+    /// # Errors
+    /// What `ip` said.
+    pub fn remove(self) -> Result<()> {
+        batch("ip", &commands::no_spaces(&self.topology))
+    }
+
     /// The cables that are cut.
     pub fn cut_cables(&self) -> &BTreeSet<Cable> {
         &self.cut

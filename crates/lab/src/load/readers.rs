@@ -238,12 +238,23 @@ impl Readers {
         };
         let mut blocks: Vec<u32> = (first..block_of(self.file)).collect();
         if self.order == Order::Random {
-            let mut chance = Chance(self.seed << 32 ^ job);
-            for at in (1..blocks.len()).rev() {
-                blocks.swap(at, (chance.next() % (at as u64 + 1)) as usize);
-            }
+            shuffle(&mut blocks, self.seed << 32 ^ job);
         }
         blocks
+    }
+}
+
+/// The numbers below `count` in an order of chance; another seed makes another one.
+pub(super) fn shuffled(count: u32, seed: u64) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..count).collect();
+    shuffle(&mut numbers, seed);
+    numbers
+}
+
+fn shuffle(numbers: &mut [u32], seed: u64) {
+    let mut chance = Chance(seed);
+    for at in (1..numbers.len()).rev() {
+        numbers.swap(at, (chance.next() % (at as u64 + 1)) as usize);
     }
 }
 
