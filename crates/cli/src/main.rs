@@ -97,6 +97,7 @@ Examples:
   shoal lab up --topology torus:3x3   a cluster on a network of any shape, to try things with
   shoal paper 000                     the experiments of a paper, repeated
   shoal sim net                       reads through switches that nobody has at hand, modelled
+  shoal sim torus                     hundreds of nodes without a switch, modelled
 
 A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal brick` and `shoal volume create`;
 each one's --help has its lines of the example.";
