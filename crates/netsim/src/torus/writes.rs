@@ -102,9 +102,8 @@ fn by_relay(planner: &mut Planner<'_>, code: Code, relay: &Relay, client: u32, g
     let sources: Vec<Option<usize>> = relay.steps.iter().map(|step| step.source).collect();
     let mut tree = Tree { planner, code, group, sources, client, at_client: None, held: Vec::new() };
     tree.held = vec![None; group.len()];
-    for slot in 0..group.len() {
+    for (slot, &node) in group.iter().enumerate() {
         let brick = tree.unit_at(Some(slot), slot);
-        let node = group[slot];
         // Its own unit goes from the RAM of the member to its brick.
         let stored = tree.planner.send(Place::Node(node), Place::Brick(node), &[brick]);
         tree.planner.answered_over(stored, Place::Node(node), Place::Client(client));
