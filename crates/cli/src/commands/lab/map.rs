@@ -244,9 +244,9 @@ mod tests {
         let text = map(9, "torus:3x3", &[("1-2", 62_500_000), ("2-5", 12_500_000)], &["4-7", "1-3"], 6);
         let expected = "\
 \x20[1 ] - 50% - [2 ] ------- [3 ] - cut ->
-  |            10%          |
+  |           10%           |
  [4 ] ------- [5 ] ------- [6x] ------->
- cut            |            |
+ cut           |            |
  [7 ] ------- [8 ] ------- [9 ] ------->
   |            |            |
 
@@ -264,7 +264,7 @@ IP packets forwarded per second: 0";
     fn rings_of_two_have_one_cable() {
         let text = map(4, "torus:2x2", &[], &[], 0);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[..3], [" [1 ] ------- [2 ] ", "  |            |", " [3 ] ------- [4 ] "]);
+        assert_eq!(lines[..3], [" [1 ] ------- [2 ]", "  |            |", " [3 ] ------- [4 ]"]);
         assert!(text.contains("no cable carries much"));
         assert!(map(8, "torus:2x2x2", &[("1-5", 125_000_000)], &[], 0).contains("1-5      125.0"));
     }
