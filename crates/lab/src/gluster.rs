@@ -121,10 +121,13 @@ impl<'n, N: Nodes + ?Sized> Gluster<'n, N> {
         for number in 2..=servers {
             gluster.ask(&["peer", "probe", &star::address(number).to_string()])?;
         }
-        wait_until("connect the servers of GlusterFS", || {
-            let said = gluster.ask(&["peer", "status"])?;
-            Ok(said.matches("Peer in Cluster (Connected)").count() as u32 + 1 == servers)
-        })?;
+        for number in 1..=servers {
+            // Each of them has to be asked: the last ones hear of each other after the first has heard of all.
+            wait_until("connect the servers of GlusterFS", || {
+                let said = gluster.ask_server(number, &["peer", "status"])?;
+                Ok(said.matches("Peer in Cluster (Connected)").count() as u32 + 1 == servers)
+            })?;
+        }
         gluster.create(kind)?;
         Ok(gluster)
     }

@@ -314,8 +314,9 @@ fn in_order(measured: &Measured, system: System, other: System, way: Way, tasks:
         id: "002-E4",
         paper,
         here: format!(
-            "{} of {tasks}, {}: {} times {}, records of {}",
+            "{} by {}, {}: {} times {}, records of {}",
             way.title(),
+            tasks_text(tasks),
             system.title(),
             row(&ratios),
             other.title(),
@@ -338,8 +339,9 @@ fn small_writes(measured: &Measured) -> Claim {
         id: "002-E4",
         paper: "10 threads: writes of 8 KB or less are slower than coded GlusterFS and Ceph's copies (Fig. 8b)",
         here: format!(
-            "{} times GlusterFS, coded and with copies, writes of {tasks} tasks up to 8 KiB",
-            row(&ratios)
+            "{} times GlusterFS, coded and with copies, writes up to 8 KiB by {}",
+            row(&ratios),
+            tasks_text(tasks)
         ),
         verdict: on(&ratios, |ratios| {
             judge(
@@ -360,8 +362,9 @@ fn by_chance(measured: &Measured, way: Way, tasks: u32) -> Claim {
         id: "002-E5",
         paper: "random records of 4 KB: the prototype is best, by far but for reads of one thread (Fig. 9)",
         here: format!(
-            "{} of {tasks}, {}: {} times GlusterFS coded and with copies",
+            "{} by {}, {}: {} times GlusterFS coded and with copies",
             way.title(),
+            tasks_text(tasks),
             System::Torus.title(),
             row(&ratios)
         ),
@@ -402,6 +405,11 @@ fn one_cable(measured: &Measured, system: System, way: Way) -> Claim {
             )
         }),
     }
+}
+
+/// A number of tasks.
+pub fn tasks_text(tasks: u32) -> String {
+    format!("{tasks} task{}", if tasks == 1 { "" } else { "s" })
 }
 
 /// Sizes in a row.

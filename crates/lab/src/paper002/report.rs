@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use layout::{Access, Backend, Operation};
 
-use super::claims::{BUSY, bytes_text, claims, is_hot, sizes};
+use super::claims::{BUSY, bytes_text, claims, is_hot, sizes, tasks_text};
 use super::mechanisms::{MECHANISMS, NOTE};
 use super::networks::Place;
 use super::runs::{Encoder, Measured, OPERATIONS, Point, Run, System};
@@ -280,9 +280,10 @@ fn records(measured: &Measured) -> String {
         for way in [Way::Write, Way::Read] {
             let _ = write!(
                 text,
-                "![Figure 8{letter}](002-fig8{letter}-{}.svg)\n\n| {}, {tasks} tasks | {} |\n|---|{}\n",
+                "![Figure 8{letter}](002-fig8{letter}-{}.svg)\n\n| {}, {} | {} |\n|---|{}\n",
                 way.title(),
                 way.title(),
+                tasks_text(*tasks),
                 titles(&systems),
                 "---|".repeat(systems.len())
             );
@@ -358,7 +359,7 @@ fn tail(measured: &Measured) -> String {
     format!(
         "## What limits what\n\n\
          The cores were busy for more than {:.0} % of the time in {hot} of {} runs of file systems, and may have been the limit\n\
-         there (!): all nodes share them, and those of the torus also forward. The paper's links are fifty times as fast; so a\n\
+         there (!): all nodes share them, and those of the torus also forward; all other programs of the machine count too. The paper's links are fifty times as fast; so a\n\
          small message costs much here, compared with what a link carries meanwhile, and rows that are limited by links show how\n\
          many bytes a system puts on them. Each run is measured once.\n\n\
          ## Repeat it\n\n\
@@ -451,7 +452,7 @@ fn records_picture(measured: &Measured, tasks: u32, way: Way) -> String {
         (system.title(), records.iter().map(|record| run(record).map(Run::rate)).collect())
     };
     let series: Vec<Series<'_>> = systems(measured).into_iter().map(rates).collect();
-    let title = format!("Figure 8: {} in order, {tasks} tasks", way.title());
+    let title = format!("Figure 8: {} in order, {}", way.title(), tasks_text(tasks));
     let level = Some((payload(scale.mbit), "what a cable carries"));
     let axes = Axes { title: &title, x: "record", y: "MB/s", level };
     line_chart_over(&axes, &borrowed(&names), &series)

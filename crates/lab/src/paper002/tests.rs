@@ -143,9 +143,9 @@ fn what_is_worse_is_told() {
     let is_of = |words: &str| claims.iter().filter(|claim| claim.here.contains(words)).collect::<Vec<_>>();
     let small = is_of("up to 8 KiB");
     assert_eq!(small[0].verdict, (Verdict::Reproduced, "small writes cost more here, too"));
-    let of_ten = is_of("write of 10, Shoal, torus");
+    let of_ten = is_of("write by 10 tasks, Shoal, torus");
     assert!(of_ten.iter().all(|claim| claim.verdict.0 == Verdict::NotReproduced), "{of_ten:?}");
-    let of_one = is_of("write of 1, Shoal, torus");
+    let of_one = is_of("write by 1 task, Shoal, torus");
     assert!(of_one.len() > 1 && of_one.iter().all(|claim| claim.verdict.0 == Verdict::Reproduced));
 }
 
