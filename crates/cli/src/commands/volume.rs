@@ -137,11 +137,11 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
     let name = &request.name;
     let volume = match remote.meta_or_refusal(&request)? {
         Ok(reply) => reply.volume,
-        Err(Refusal::TooFewDomains | Refusal::Invalid) if request.placement.is_some() => {
-            let why = placement::why_not(&request, &remote.status()?.map);
-            return Err(why.unwrap_or_else(|| {
-                problem(format!("the volume `{name}` cannot be placed by the topology"), "--ignore-topology")
-            }));
+        Err(refusal @ (Refusal::TooFewDomains | Refusal::Invalid)) if request.placement.is_some() => {
+            return Err(match placement::why_not(&request, &remote.status()?.map) {
+                Some(why) => why,
+                None => anyhow::anyhow!("cannot make the volume `{name}`: {refusal}"),
+            });
         }
         Err(Refusal::TooFewDomains) => {
             let tiers =

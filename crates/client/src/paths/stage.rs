@@ -39,7 +39,9 @@ impl Io {
             return false;
         }
         let subtrees: Vec<Vec<(usize, u8)>> = match self.write_route(outgoing) {
-            WriteRoute::Relay(tree) if live.len() == code.slots() => subtrees(tree),
+            WriteRoute::Relay(tree) if live.len() == code.slots() && self.link.routes.may_use_trees(now) => {
+                subtrees(tree)
+            }
             _ => live.into_iter().map(|(slot, _)| vec![(slot, 0)]).collect(),
         };
         let is_relayed = subtrees.iter().any(|subtree| subtree.len() > 1);
@@ -52,8 +54,11 @@ impl Io {
             // The bricks are too slow, or the group has another epoch.
             Either::Left((None, _)) | Either::Right(_) => false,
         };
-        if staged && is_relayed {
-            self.link.routes.counts.count(Counter::RelayedStripes, 1);
+        if is_relayed {
+            match staged {
+                true => self.link.routes.counts.count(Counter::RelayedStripes, 1),
+                false => self.link.routes.tree_failed(self.link.world.now()),
+            }
         }
         staged
     }

@@ -1,7 +1,7 @@
 //! Where this mount is in the network between the nodes, and by which route its whole stripes go.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use layout::topology::Topology;
 use layout::{Sender, WriteRoute};
@@ -13,19 +13,24 @@ use crate::state::options::Encode;
 /// The network of one version of the map.
 #[derive(Debug)]
 pub(crate) struct Network {
-    topology: Topology,
+    topology: Arc<Topology>,
     /// Where this mount is, once that has been looked for.
     sender: OnceLock<Sender>,
 }
 
 impl Network {
+    /// The same network for bricks that may be elsewhere: where this mount is, is looked for again.
+    pub(crate) fn found_anew(&self) -> Network {
+        Network { topology: self.topology.clone(), sender: OnceLock::new() }
+    }
+
     /// The network that a text of the map describes; [`None`] if it describes none, or this build cannot read it.
     pub(crate) fn read(text: &str) -> Option<Network> {
         if text.is_empty() {
             return None;
         }
         match text.parse() {
-            Ok(topology) => Some(Network { topology, sender: OnceLock::new() }),
+            Ok(topology) => Some(Network { topology: Arc::new(topology), sender: OnceLock::new() }),
             Err(error) => {
                 tracing::warn!(%error, "the cluster's topology is ignored: this build cannot read it");
                 None
@@ -43,11 +48,11 @@ impl Network {
         bricks: &[BrickInfo],
         is_here: impl Fn(&str) -> bool,
     ) -> WriteRoute {
-        let sender = *self.sender.get_or_init(|| self.find(bricks, is_here));
+        let sender = || *self.sender.get_or_init(|| self.find(bricks, &is_here));
         let topology = &self.topology;
         match encode {
-            Encode::Auto => WriteRoute::cheapest(topology, code, sender, members, primary),
-            Encode::Relay => WriteRoute::relay(topology, code, sender, members)
+            Encode::Auto => WriteRoute::cheapest(topology, code, sender(), members, primary),
+            Encode::Relay => WriteRoute::relay(topology, code, sender(), members)
                 .map_or(WriteRoute::Direct, WriteRoute::Relay),
             Encode::Client => WriteRoute::Direct,
             Encode::Primary => WriteRoute::Primary,
@@ -55,7 +60,7 @@ impl Network {
     }
 
     /// This machine is the node one of whose addresses, or of whose bricks' addresses, is its own.
-    fn find(&self, bricks: &[BrickInfo], is_here: impl Fn(&str) -> bool) -> Sender {
+    fn find(&self, bricks: &[BrickInfo], is_here: &impl Fn(&str) -> bool) -> Sender {
         let is_ours = |address: &IpAddr| is_here(&address.to_string());
         let mut nodes = self.topology.nodes().iter();
         let by_node = nodes.find(|(_, entry)| entry.addresses.iter().any(is_ours)).map(|(node, _)| *node);
@@ -90,7 +95,7 @@ mod tests {
             class: types::messages::cluster::BrickClass::Ssd,
         };
         let bricks = [brick(1, 1, "10.0.0.1:7401"), brick(2, 2, "[fd00::2]:7402"), brick(3, 2, "two:7403")];
-        let at = |host: &str| network.find(&bricks, |asked| asked == host);
+        let at = |host: &str| network.find(&bricks, &|asked: &str| asked == host);
         assert_eq!(at("10.0.1.1"), Sender::At(NodeId(1)));
         assert_eq!(at("fd00::2"), Sender::At(NodeId(2)));
         assert_eq!(at("two"), Sender::At(NodeId(2)));

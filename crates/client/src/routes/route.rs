@@ -30,6 +30,11 @@ pub(crate) struct MapView {
     network: Option<Arc<Network>>,
 }
 
+/// Where the bricks are.
+fn places(map: &ClusterMap) -> impl Iterator<Item = (BrickId, NodeId, &str)> {
+    map.bricks.iter().map(|brick| (brick.id, brick.node, &*brick.address))
+}
+
 #[derive(Debug)]
 struct GroupView {
     epoch: Epoch,
@@ -81,14 +86,37 @@ impl MapView {
         fetch.apply(&mut map);
         // Distances are computed anew only for another network.
         let network = match map.topology == self.map.topology {
-            true => self.network.clone(),
+            true if places(&map).eq(places(&self.map)) => self.network.clone(),
+            true => self.network.as_ref().map(|network| Arc::new(network.found_anew())),
             false => Network::read(&map.topology).map(Arc::new),
         };
         let view = MapView::over(map, self.volume, network)?;
+        view.take_routes(self);
         if view.text_of_tuning() != self.text_of_tuning() {
             view.check_tuning();
         }
         Some(view)
+    }
+
+    /// Takes over the routes of whole stripes for groups whose members, primary and network are those of an older view.
+    fn take_routes(&self, old: &MapView) {
+        let same_network = match (&self.network, &old.network) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            _ => false,
+        };
+        if !same_network {
+            return;
+        }
+        let bricks = |group: &GroupView| group.slots.iter().map(|slot| slot.brick).collect::<Vec<_>>();
+        for (ours, theirs) in self.groups.iter().zip(&old.groups) {
+            if let Some(route) = theirs.write_route.get()
+                && ours.primary == theirs.primary
+                && bricks(ours) == bricks(theirs)
+            {
+                // It is new, so nothing is in it.
+                let _ = ours.write_route.set(route.clone());
+            }
+        }
     }
 
     /// The brick that listens at an address.

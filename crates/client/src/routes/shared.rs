@@ -19,6 +19,9 @@ use crate::state::slow_requests::SlowRequests;
 
 /// How long a brick that did not answer is avoided, in microseconds.
 const SUSPECT_US: u64 = 1_000_000;
+/// How long stripes go directly after one that did not arrive along a tree of members, in microseconds. Which member failed is
+/// not known.
+const NO_TREES_US: u64 = 10_000_000;
 
 /// Calls to the layers above, in the middle of a request.
 pub(crate) trait Above: Send + Sync {
@@ -45,6 +48,8 @@ pub(crate) struct Routes {
     pub(super) joining: async_lock::Mutex<()>,
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
+    /// Until when no stripe goes along a tree of members.
+    no_trees_until: AtomicU64,
     suspects: Mutex<BTreeMap<BrickId, u64>>,
     latencies: Mutex<Latencies<BrickId>>,
     ops: Mutex<SeqTracker>,
@@ -63,6 +68,7 @@ impl Routes {
             joining: async_lock::Mutex::new(()),
             map: Mutex::new(Arc::new(map)),
             refreshes: AtomicU64::new(0),
+            no_trees_until: AtomicU64::new(0),
             suspects: Mutex::default(),
             latencies: Mutex::default(),
             ops: Mutex::default(),
@@ -130,6 +136,16 @@ impl Routes {
     /// Whether the brick recently did not answer.
     pub(crate) fn is_suspect(&self, brick: BrickId, now: u64) -> bool {
         self.suspects().get(&brick).is_some_and(|until| now < *until)
+    }
+
+    /// Records that a stripe did not arrive along a tree of members.
+    pub(crate) fn tree_failed(&self, now: u64) {
+        self.no_trees_until.store(now + NO_TREES_US, Ordering::Relaxed);
+    }
+
+    /// Whether stripes may go along trees of members.
+    pub(crate) fn may_use_trees(&self, now: u64) -> bool {
+        now >= self.no_trees_until.load(Ordering::Relaxed)
     }
 
     /// How long bricks take to answer reads.

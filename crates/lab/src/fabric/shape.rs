@@ -33,7 +33,7 @@ pub fn topology(nodes: u32, text: &str) -> Result<Topology> {
                 let what = "the cables of `links` are not known";
                 return Err(refused(what, "--topology-file FILE, with its nodes and cables"));
             }
-            let count = shape.places().count();
+            let count = shape.places().take(usize::from(u16::MAX)).count();
             if let Shape::Torus(_) = shape
                 && count != nodes as usize
             {

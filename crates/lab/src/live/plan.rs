@@ -47,12 +47,13 @@ impl LabPlan {
 
     /// Most bytes of RAM that it takes once its bricks are full.
     pub fn memory(&self) -> u64 {
-        u64::from(self.nodes()) * (self.brick + BRICK_MEMORY) + CLIENT_MEMORY + REST_MEMORY
+        let bricks = u64::from(self.nodes()).saturating_mul(self.brick.saturating_add(BRICK_MEMORY));
+        bricks.saturating_add(CLIENT_MEMORY + REST_MEMORY)
     }
 
     /// Most bytes of files in RAM.
     pub fn sandbox_bytes(&self) -> u64 {
-        u64::from(self.nodes()) * self.brick + REST_MEMORY
+        u64::from(self.nodes()).saturating_mul(self.brick).saturating_add(REST_MEMORY)
     }
 
     /// The cluster on its nodes.

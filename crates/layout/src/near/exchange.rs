@@ -70,7 +70,7 @@ impl<'a> Shares<'a> {
         while let Some(from) = queue.pop_front() {
             for &group in &self.places[from] {
                 for &to in &self.bricks.candidates[table[group].primary] {
-                    self.steps += 1;
+                    self.steps += if self.bricks.shares_nodes { table[group].members.len() } else { 1 };
                     if by[to].is_some()
                         || self.count[to] == count
                         || !self.fits(table, Exchange { group, from, to })

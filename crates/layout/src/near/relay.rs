@@ -47,11 +47,6 @@ impl Relay {
         Some(Relay { steps: sources.into_iter().zip(units).map(step).collect() })
     }
 
-    /// Every unit goes to its member directly.
-    pub fn direct(members: usize) -> Relay {
-        Relay { steps: vec![RelayStep { source: None, units: 1 }; members] }
-    }
-
     /// Who sends how many units to whom.
     pub fn sends<'a>(
         &'a self,
@@ -170,6 +165,11 @@ mod tests {
     use super::*;
     use crate::topology::Shape;
 
+    /// Every unit goes to its member directly.
+    fn direct(members: usize) -> Relay {
+        Relay { steps: vec![RelayStep { source: None, units: 1 }; members] }
+    }
+
     fn torus(shape: &str) -> Topology {
         let shape: Shape = shape.parse().expect("a shape");
         let nodes: BTreeSet<NodeId> = (0..shape.places().count() as u32).map(NodeId).collect();
@@ -195,7 +195,7 @@ mod tests {
         let one = |source| RelayStep { source, units: 1 };
         assert_eq!(relay.steps, [one(None), one(Some(0)), one(Some(1))]);
         assert_eq!(unit_hops(&torus, &relay, NodeId(0), &members), 3);
-        assert_eq!(unit_hops(&torus, &Relay::direct(3), NodeId(0), &members), 6);
+        assert_eq!(unit_hops(&torus, &direct(3), NodeId(0), &members), 6);
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(relay.steps[2], RelayStep { source: None, units: 2 });
         // 2 units x 5 hops, then 1 unit each to the two behind it: 10 + 1 + 2. Directly: 5 + 6 + 7.
         assert_eq!(unit_hops(&torus, &relay, NodeId(0), &members), 13);
-        assert_eq!(unit_hops(&torus, &Relay::direct(3), NodeId(0), &members), 18);
+        assert_eq!(unit_hops(&torus, &direct(3), NodeId(0), &members), 18);
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
                 let sent: usize = relay.steps.iter().filter(|s| s.source == Some(slot)).map(|s| s.units).sum();
                 prop_assert_eq!(step.units, (sent + 1).min(code.k()));
             }
-            let direct = unit_hops(&torus, &Relay::direct(members.len()), NodeId(sender), &members);
+            let direct = unit_hops(&torus, &direct(members.len()), NodeId(sender), &members);
             let cost = unit_hops(&torus, &relay, NodeId(sender), &members);
             prop_assert!(cost <= direct);
             if code.m() == 0 {

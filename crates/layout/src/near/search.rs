@@ -129,8 +129,12 @@ impl<'a> Search<'a> {
     fn members(&mut self, representative: usize) -> Vec<usize> {
         let mut draft = self.draft(representative);
         while draft.chosen.len() + 1 < self.slots {
-            let (_, best) = self.best(&draft).expect("the radius holds enough domains");
-            self.put(&mut draft, best);
+            // The candidates are the nearest first: where the time is used up, near is all that is looked for.
+            let best = match self.steps > STEPS_MAX {
+                true => self.free(&draft).next(),
+                false => self.best(&draft).map(|(_, best)| best),
+            };
+            self.put(&mut draft, best.expect("the radius holds enough domains"));
         }
         for _ in 0..PASSES_MAX {
             if self.steps > STEPS_MAX || !self.improve(&mut draft) {
@@ -167,10 +171,15 @@ impl<'a> Search<'a> {
         self.cost < before
     }
 
+    /// The candidates in domains that the group does not have yet.
+    fn free(&self, draft: &Draft<'_>) -> impl Iterator<Item = usize> {
+        let free = |&next: &usize| !draft.taken[self.bricks.domain_of[draft.candidates[next]]];
+        (0..draft.candidates.len()).filter(free)
+    }
+
     /// The candidate that costs least, and the cost with it. The first of equals.
     fn best(&mut self, draft: &Draft<'_>) -> Option<(Cost, usize)> {
-        let free = |&next: &usize| !draft.taken[self.bricks.domain_of[draft.candidates[next]]];
-        let free: Vec<usize> = (0..draft.candidates.len()).filter(free).collect();
+        let free: Vec<usize> = self.free(draft).collect();
         free.into_iter().map(|next| (self.cost_with(draft, next), next)).min()
     }
 

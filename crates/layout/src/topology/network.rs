@@ -218,10 +218,14 @@ impl Topology {
         if front.is_empty() { self.nodes.keys().copied().collect() } else { front }
     }
 
-    /// The nodes of this network that have another place in `new`, or none; by id. Another shape moves all of them.
+    /// The nodes of this network that have another place in `new`, or none; by id. Another shape moves all of them. Where cables are
+    /// listed, a node's place is what it is cabled to.
     pub fn moved(&self, new: &Topology) -> Vec<NodeId> {
         let has_moved = |node: &NodeId, entry: &NodeEntry| {
-            self.shape != new.shape || new.nodes.get(node).is_none_or(|there| there.at != entry.at)
+            self.shape != new.shape
+                || new.nodes.get(node).is_none_or(|there| there.at != entry.at)
+                || (self.shape == Shape::Links
+                    && self.neighbours(Vertex::Node(*node)) != new.neighbours(Vertex::Node(*node)))
         };
         self.nodes.iter().filter(|(node, entry)| has_moved(node, entry)).map(|(node, _)| *node).collect()
     }

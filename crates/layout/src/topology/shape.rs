@@ -10,7 +10,7 @@ pub enum Shape {
     Flat,
     /// Racks with a switch each, and one switch that joins them. The only coordinate of a node is its rack.
     FatTree,
-    /// Two or three rings through each node. One size per dimension, each 2 or more, the first at most four digits.
+    /// One ring through each node for each dimension, of which there are one to three. The sizes, each from 2 to 1024.
     Torus(Vec<u16>),
     /// Every node is cabled to every other.
     Mesh,

@@ -155,6 +155,9 @@ fn nodes_that_move_are_found() {
     assert_eq!(moved("torus 2\nnode 1 at 0\nnode 3 at 1"), [NodeId(2)]);
     assert_eq!(moved("mesh\nnode 1\nnode 2"), [NodeId(1), NodeId(2)]);
     assert_eq!(Topology::default().moved(&old), []);
+    let chain = parse("links\nnode 1\nnode 2\nnode 3\nlink 1 2\nlink 2 3").expect("sound");
+    let longer = parse("links\nnode 1\nnode 2\nnode 3\nnode 4\nlink 1 2\nlink 2 3\nlink 3 4").expect("sound");
+    assert_eq!((chain.moved(&chain), chain.moved(&longer)), (vec![], vec![NodeId(3)]));
 }
 
 /// Connected networks of every shape.

@@ -136,7 +136,10 @@ fn network(args: &UpArgs) -> anyhow::Result<Topology> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         return described(&text).map_err(explain);
     }
-    let places = args.topology.parse::<Shape>().map_or(0, |shape| shape.places().count() as u32);
+    let places = args
+        .topology
+        .parse::<Shape>()
+        .map_or(0, |shape| shape.places().take(usize::from(u16::MAX)).count() as u32);
     let nodes = args.nodes.unwrap_or(if places == 0 { NODES_DEFAULT } else { places });
     topology(nodes, &args.topology).map_err(explain)
 }

@@ -92,7 +92,9 @@ impl FromStr for InterfaceNames {
         let names: Vec<String> = list.split(',').map(str::to_owned).collect();
         // What Linux takes (`dev_valid_name`), without what would end a word of a configuration.
         let is_name = |name: &&String| {
-            let fits = (1..=NAME_MAX).contains(&name.len()) && name.as_str() != "." && name.as_str() != "..";
+            // Not the loopback interface, nor what means all interfaces to sysctl.
+            let is_other = [".", "..", "lo", "all", "default"].contains(&name.as_str());
+            let fits = (1..=NAME_MAX).contains(&name.len()) && !is_other;
             fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte))
         };
         if let Some(bad) = names.iter().find(|name| !is_name(name)) {

@@ -95,7 +95,7 @@ fn readme(planned: &PlannedNetwork, node: NodeId, routing: Routing, check: &str)
         Routing::Bird => ("apt-get install -y bird2\n", " bird"),
         Routing::Static => ("", ""),
     };
-    let sysctl = if planned.is_routed() { "sysctl -q --system && " } else { "" };
+    let sysctl = if planned.is_routed() { "sysctl -q -p /etc/sysctl.d/90-shoal-net.conf && " } else { "" };
     format!(
         "At {node}, in this directory, as root:\n\n{install}\
          cp -r etc/. /etc/ && {sysctl}systemctl enable systemd-networkd && systemctl restart systemd-networkd{restart}\n\
