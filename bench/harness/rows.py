@@ -21,6 +21,10 @@ WRITE_BYTES = 3 << 30
 LAID_FILES = 16
 # The number of laid files that random writes overwrite, for any number of jobs.
 WRITTEN_FILES = 10
+# What rows that read again read: it fits into io-cache of a mount with its default memory. And how long it is read before
+# it counts: whoever caches it has to read it first.
+AGAIN_BYTES = 32 * MIB
+AGAIN_FIRST_SECONDS = 1
 # Descriptors that a client needs besides those of the files, and a number of files that no run reaches.
 SPARE_FILES, MANY_FILES = 512, 1 << 30
 
@@ -338,6 +342,15 @@ def _read_case(row: Row, rw: str, block: str, jobs: int) -> Fio:
     return Fio(row, rw, block, jobs, options, whole, True)
 
 
+def _again_case(row: Row, jobs: int) -> Fio:
+    """Random reads of 4 KiB of the same bytes again and again, past the kernel's cache: each is a request to the mount."""
+    def options(_: Effort, jobs: int) -> list[str]:
+        return ["--filename=data.0", f"--size={AGAIN_BYTES}", "--direct=1", "--time_based=1", "--norandommap=1",
+                "--randrepeat=0", f"--ramp_time={AGAIN_FIRST_SECONDS}"]
+    # no run reaches the end of such a pass: it ends by time
+    return Fio(row, "randread", "4k", jobs, options, lambda *_: 1 << 60, True)
+
+
 def _floors(ec: float, replica: float, passthrough: float | None = None) -> dict[str, float]:
     floors = {"gluster-ec": ec, "gluster-replica": replica}
     return floors if passthrough is None else {**floors, "passthrough": passthrough}
@@ -363,7 +376,7 @@ def file_cases() -> list[Case]:
                    Row("unlink", "unlink, 4 processes", "files/s", "op", _floors(8, 4))),
         Dbench(Row("dbench", "dbench, 4 clients", "MiB/s", "GiB", _floors(5, 4))),
         Postmark(Row("postmark", "postmark, 500 files of 4 KiB to 1 MiB", "trans/s", "op", _floors(5, 2))),
-        _read_case(Row("seq-read-1m-1j", "sequential read 1 MiB, 1 job", "MiB/s", "GiB", _floors(5, 1.1, sequential)),
+        _read_case(Row("seq-read-1m-1j", "sequential read 1 MiB, 1 job", "MiB/s", "GiB", _floors(5, 1.1, 1)),
                    "read", "1m", 1),
         _read_case(Row("seq-read-1m-10j", "sequential read 1 MiB, 10 jobs", "MiB/s", "GiB",
                        _floors(5, 1.1, sequential)), "read", "1m", 10),
@@ -373,6 +386,10 @@ def file_cases() -> list[Case]:
                    "randread", "4k", 16),
         _read_case(Row("rand-read-64k-16j", "random read 64 KiB, 16 jobs", "op/s", "GiB", _floors(8, 1, random)),
                    "randread", "64k", 16),
+        _again_case(Row("again-read-4k-1j", f"random read 4 KiB of {AGAIN_BYTES // MIB} MiB again, O_DIRECT, 1 job", "op/s",
+                        "op", {"passthrough": 0.7}), 1),
+        _again_case(Row("again-read-4k-16j", f"random read 4 KiB of {AGAIN_BYTES // MIB} MiB again, O_DIRECT, 16 jobs",
+                        "op/s", "op", {"passthrough": 0.7}), 16),
         RandomWrite(Row("rand-write-4k-1j", "random write 4 KiB, 1 job, the last quarter", "op/s", "op",
                         _floors(8, 2.5)), 1),
         RandomWrite(Row("rand-write-4k-10j", "random write 4 KiB, 10 jobs, the last quarter", "op/s", "op",

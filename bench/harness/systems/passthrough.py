@@ -27,6 +27,9 @@ class Passthrough(System):
         text, count = re.subn(r"(static void lo_init\([^{]*\{)", r"\1\n\tconn->max_write = 1 << 20;",
                               EXAMPLE.read_text(), count=1)
         assert count == 1, "the example has no lo_init"
+        # O_DIRECT is for the mount: the file below is read from its cache, and the row measures FUSE, not a disk
+        text, count = re.subn(r"fi->flags & ~O_NOFOLLOW", "fi->flags & ~(O_NOFOLLOW | O_DIRECT)", text)
+        assert count >= 1, "the example opens files in another way"
         source.write_text(text)
         flags = run(["pkg-config", "--cflags", "--libs", "fuse3"], 20).out.split()
         run(["gcc", "-O2", "-w", str(source), f"-I{EXAMPLE.parent}", "-o", str(tools / "passthrough_ll"), *flags], 60)
