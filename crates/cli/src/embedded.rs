@@ -223,6 +223,7 @@ pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<Volume
         class: None,
         tiers: Vec::new(),
         placement: None,
+        near_writer: false,
     };
     match remote.meta_or_refusal(&create)? {
         Ok(reply) => Ok(reply.volume),

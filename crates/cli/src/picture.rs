@@ -127,6 +127,7 @@ mod tests {
             class: None,
             tiers: Vec::new(),
             placement: None,
+            near_writer: false,
         };
         let mut map = ClusterMap::empty(ClusterId::default());
         map.bricks = vec![brick(1, BrickState::Up), brick(2, BrickState::Out), brick(3, BrickState::Up)];

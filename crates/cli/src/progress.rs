@@ -154,6 +154,7 @@ mod tests {
             class: None,
             tiers: Vec::new(),
             placement: None,
+            near_writer: false,
         };
         ClusterMap { volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }
     }

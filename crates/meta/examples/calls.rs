@@ -83,6 +83,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             class: None,
             tiers: Vec::new(),
             placement: None,
+            near_writer: false,
         })
         .await;
         let joined = ask
@@ -127,8 +128,18 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
                     let owner = Owner { uid: 0, gid: 0, mode: 0o644 };
                     let (parent, kind) = (InodeId::ROOT, FileKind::File);
                     let (name, caller) = (name(who, at), caller());
-                    let create =
-                        Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now: 1 };
+                    let create = Create {
+                        caller,
+                        volume,
+                        parent,
+                        name,
+                        kind,
+                        owner,
+                        rdev: 0,
+                        open: true,
+                        near: Vec::new(),
+                        now: 1,
+                    };
                     ask.ask(&create).await;
                 }
             }
@@ -151,6 +162,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
                         owner,
                         rdev: 0,
                         open: true,
+                        near: Vec::new(),
                         now: 1,
                     };
                     let attr = ask.ask(&create).await.attr;

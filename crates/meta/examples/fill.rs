@@ -142,6 +142,7 @@ impl Session {
                 owner: Owner { uid: 0, gid: 0, mode: 0o644 },
                 rdev: 0,
                 open: false,
+                near: Vec::new(),
                 now: 1,
             })
             .collect();

@@ -50,6 +50,7 @@ pub(crate) fn volume_create(name: &str, code: &str) -> VolumeCreate {
         class: None,
         tiers: Vec::new(),
         placement: None,
+        near_writer: false,
     }
 }
 
@@ -140,6 +141,7 @@ impl Fixture {
             owner: Owner { uid: 10, gid: 20, mode: 0o644 },
             rdev: 0,
             open: false,
+            near: Vec::new(),
             now: self.now,
         }
     }

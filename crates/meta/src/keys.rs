@@ -23,6 +23,7 @@
 //! | `17` volume:4 | [`TiersRecord`](crate::records::TiersRecord) | a volume's tiers; absent if there is one, on any bricks |
 //! | `18` volume:4 | u64 | how often all files of a volume have counted as changed; absent if never |
 //! | `19` volume:4 | [`PlacementSpec`](types::messages::cluster::PlacementSpec) | how the topology places a volume; absent if it does not |
+//! | `1a` volume:4 | bool | new files begin near their writers; absent if they do not |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -53,6 +54,7 @@ enum Kind {
     Tiers = 0x17,
     AllChanged = 0x18,
     Placement = 0x19,
+    NearWriter = 0x1a,
 }
 
 struct Key(Vec<u8>);
@@ -160,6 +162,10 @@ pub(crate) fn placement(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Placement, 4).u32(volume.0).0
 }
 
+pub(crate) fn near_writer(volume: VolumeId) -> Vec<u8> {
+    Key::new(Kind::NearWriter, 4).u32(volume.0).0
+}
+
 pub(crate) fn all_changed(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::AllChanged, 4).u32(volume.0).0
 }
@@ -201,6 +207,10 @@ pub(crate) mod all {
 
     pub(crate) fn placements() -> Vec<u8> {
         Key::new(Kind::Placement, 0).0
+    }
+
+    pub(crate) fn near_writers() -> Vec<u8> {
+        Key::new(Kind::NearWriter, 0).0
     }
 
     pub(crate) fn all_changed() -> Vec<u8> {

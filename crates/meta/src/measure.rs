@@ -75,6 +75,7 @@ pub fn creates(
         class: None,
         tiers: Vec::new(),
         placement: None,
+        near_writer: false,
     };
     let volume = state.volume_create(&make, 1).map_err(refused)?.id;
     let join = ClientJoin {
@@ -186,6 +187,7 @@ impl Load<'_> {
             owner,
             rdev: 0,
             open: false,
+            near: Vec::new(),
             now: 2,
         };
         Change::once(&caller, volume, move |txn| ops::create(txn, &request))

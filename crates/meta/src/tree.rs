@@ -7,7 +7,7 @@ use types::{InodeId, ObjectId, Refusal, VolumeId};
 use crate::keys;
 use crate::kv::Txn;
 use crate::records::{Entry, Inode, Listed, ToPurge};
-use crate::volatile::Effect;
+use crate::volatile::{Effect, VolumeTable};
 use crate::volume_inode::VolumeInode;
 
 /// Permission bit of a directory: new inodes in it get its group.
@@ -45,8 +45,8 @@ pub(crate) fn check_meant(meant: Option<InodeId>, found: Option<&Entry>) -> Resu
 }
 
 impl Txn<'_> {
-    /// The number of tiers of a volume that is in use.
-    pub(crate) fn tiers(&self, volume: VolumeId) -> Result<u8, Refusal> {
+    /// The table of groups of a volume that is in use.
+    pub(crate) fn table(&self, volume: VolumeId) -> Result<VolumeTable, Refusal> {
         self.volatile().volumes.get(&volume).copied().ok_or(Refusal::Unknown)
     }
 
@@ -71,7 +71,7 @@ impl Txn<'_> {
 
     /// A directory that must exist.
     pub(crate) fn directory(&self, place: VolumeInode) -> Result<Directory, Refusal> {
-        self.tiers(place.0)?;
+        self.table(place.0)?;
         let inode = self.inode(place)?;
         if !inode.is_directory() {
             return Err(Refusal::NotDirectory);
@@ -123,8 +123,18 @@ impl Txn<'_> {
 
     /// A new id.
     pub(crate) fn new_id(&mut self) -> Result<u64, Refusal> {
+        self.new_id_where(0, |_| true)
+    }
+
+    /// A new id such as `is_wanted` says, if one of the next `tries` is; otherwise any. Ids in between are never used.
+    pub(crate) fn new_id_where(
+        &mut self,
+        tries: u32,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Result<u64, Refusal> {
         let key = keys::id_counter();
-        let id = self.get::<u64>(&key)?.unwrap_or(InodeId::ROOT.0) + 1;
+        let next = self.get::<u64>(&key)?.unwrap_or(InodeId::ROOT.0) + 1;
+        let id = types::cost::walked(next..next + u64::from(tries)).find(|id| is_wanted(*id)).unwrap_or(next);
         self.put(key, &id);
         Ok(id)
     }

@@ -43,11 +43,21 @@ pub(crate) enum Effect {
     Opened(VolumeInode, ClientId),
 }
 
+/// What operations on names need to know of a volume's table of groups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct VolumeTable {
+    pub(crate) tiers: u8,
+    /// Groups of the first tier.
+    pub(crate) first_groups: u32,
+    /// New files begin near their writers.
+    pub(crate) near_writer: bool,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct VolatileState {
-    /// The volumes in use, and how many tiers each has.
-    pub(crate) volumes: BTreeMap<VolumeId, u8>,
+    /// The volumes in use.
+    pub(crate) volumes: BTreeMap<VolumeId, VolumeTable>,
     /// The block volumes: nothing in them is made, moved, removed or truncated.
     pub(crate) disks: BTreeSet<VolumeId>,
     /// How often all files of a volume have counted as changed. Added to the `changes` that are told of each file.

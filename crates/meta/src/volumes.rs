@@ -77,7 +77,7 @@ impl State {
 
     /// Copies the list of volumes from the arbiter.
     pub(crate) fn volumes_changed(&mut self) {
-        self.volatile.volumes = self.cluster.tiers();
+        self.volatile.volumes = self.cluster.tables();
         self.volatile.disks = self.cluster.disks();
         let volumes = &self.volatile.volumes;
         self.volatile.all_changed.retain(|volume, _| volumes.contains_key(volume));

@@ -46,6 +46,10 @@ branches! {
     RemovedObject = "an operation came for a removed object",
     /// A slot.
     NotStaged = "an operation needed a unit that was not staged",
+    /// A direct disk.
+    QueuedForDevice = "a request waited for its turn at a direct disk",
+    /// A direct disk.
+    BlockInMemory = "blocks of a direct disk came from memory",
     /// A slot.
     Relayed = "a brick sent on units of a stripe to members behind it",
     /// A slot.

@@ -37,6 +37,8 @@ pub const LINKS_MAX: u32 = 65_000;
 pub const FILE_SIZE_MAX: u64 = 1 << 62;
 /// Most files in one message about accesses.
 pub const ACCESSES_MAX: usize = 512;
+/// Most groups among which the service chooses that of a new file.
+pub const NEAR_GROUPS_MAX: usize = 64;
 /// Largest record of a frame, in bytes: the largest cluster map and a report of all mounts fit.
 pub const RECORD_MAX: usize = 4 << 20;
 /// Largest cluster map, in bytes: volumes that would make it larger are refused.

@@ -15,7 +15,7 @@ use types::{BrickId, Refusal};
 use world::World;
 
 use self::mover::{Linked, Run, files, with_mover};
-use crate::commands::volume::{document, tier_document, tier_spec, too_few, unknown};
+use crate::commands::volume::{document, placement, tier_document, tier_spec, too_few, unknown};
 use crate::output::{Output, table};
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote, Target};
@@ -120,23 +120,29 @@ pub(crate) fn run(args: &TierArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn add(name: &str, code: TierCode, unit: Size, remote: &Remote, output: &Output) -> anyhow::Result<()> {
-    let tier = tier_spec(code, unit)?;
     let map = remote.status()?.map;
     let old = map.volume_named(name).ok_or_else(|| unknown(name, &map))?;
+    let tier = tier_spec(code, unit, old.geometry.has_whole_files())?;
     let request = VolumeAddTier { name: name.to_owned(), tier: tier.clone() };
     let volume = match remote.meta_or_refusal(&request)? {
         Ok(reply) => reply.volume,
         Err(Refusal::Unknown) => return Err(unknown(name, &map)),
+        Err(Refusal::Invalid) if old.block.is_some() => {
+            let what = format!("volume `{name}` is a disk, which cannot move to another tier");
+            return Err(problem(what, "a volume of files"));
+        }
+        Err(refusal @ (Refusal::TooFewDomains | Refusal::Invalid)) if old.placement.is_some() => {
+            return Err(match placement::why_not(old.placement, &[tier], &map) {
+                Some(why) => why,
+                None => anyhow::anyhow!("cannot add a tier to `{name}`: {refusal}"),
+            });
+        }
         Err(Refusal::TooFewDomains) => {
             return Err(too_few(&[(tier.geometry, tier.class)], old.same_node, &map));
         }
         Err(Refusal::Exists) => {
             let what = format!("volume `{name}` has a tier of code {code} already");
             return Err(problem(what, format!("`shoal tier list {name}` shows its tiers")));
-        }
-        Err(Refusal::Invalid) => {
-            let what = format!("volume `{name}` is a disk, which cannot move to another tier");
-            return Err(problem(what, "a volume of files"));
         }
         Err(Refusal::TooMany) => {
             let what =

@@ -1,6 +1,6 @@
 //! `shoal volume`: makes, lists, grows, compares and deletes volumes.
 
-mod placement;
+pub(crate) mod placement;
 mod verify;
 mod volume_type;
 
@@ -43,6 +43,7 @@ Examples:
   shoal volume create media --hot 1+2@ssd --cold 8+2@hdd   two tiers: see `shoal tier`
   shoal volume create vm --code 4+2 --block 100G         a disk: see `shoal nbd`
   shoal volume create hall --code 8+2 --domain rack      no two units of a stripe in one rack: see `shoal topology`
+  shoal volume create takes --code 4+2 --whole-files --near-writer   each file around the machine that writes it
   shoal volume grow vm 200G
   shoal volume list
   shoal volume info photos
@@ -114,6 +115,13 @@ struct CreateArgs {
     /// Makes a block volume: one thin disk of this size, for `shoal nbd` or a loop device
     #[arg(long, value_name = "SIZE")]
     block: Option<Size>,
+    /// Keeps each file whole in one group: a file can be no larger than what is free there
+    #[arg(long, conflicts_with = "block")]
+    whole_files: bool,
+    /// Begins each new file in a group whose bricks are nearest to the machine that makes it, best on the same machine. With
+    /// --whole-files all of the file is there, else its first 64 stripes
+    #[arg(long, conflicts_with = "block")]
+    near_writer: bool,
     #[command(flatten)]
     placement: PlacementArgs,
 }
@@ -138,7 +146,9 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
     let volume = match remote.meta_or_refusal(&request)? {
         Ok(reply) => reply.volume,
         Err(refusal @ (Refusal::TooFewDomains | Refusal::Invalid)) if request.placement.is_some() => {
-            return Err(match placement::why_not(&request, &remote.status()?.map) {
+            let tiers =
+                [&[TierSpec { geometry: request.geometry, class: request.class }], &*request.tiers].concat();
+            return Err(match placement::why_not(request.placement, &tiers, &remote.status()?.map) {
                 Some(why) => why,
                 None => anyhow::anyhow!("cannot make the volume `{name}`: {refusal}"),
             });
@@ -206,13 +216,8 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
     let name = name.ok_or_else(|| {
         problem("the volume has no name", "`shoal volume create NAME --type ...`, with the name first")
     })?;
-    let unit = u32::try_from(args.unit.0).unwrap_or(u32::MAX);
-    let TierSpec { geometry, class } = if whole_files {
-        let geometry = Geometry::whole_files(tier.code, unit).context("cannot make the volume")?;
-        TierSpec { geometry, class: tier.class }
-    } else {
-        tier_spec(tier, args.unit)?
-    };
+    let whole_files = whole_files || args.whole_files;
+    let TierSpec { geometry, class } = tier_spec(tier, args.unit, whole_files)?;
     let block = args.block.map(check_disk).transpose()?;
     if let Some(cold) = args.cold.filter(|cold| *cold == tier) {
         let what = format!("both tiers have code {cold}: no file could move");
@@ -221,15 +226,20 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
             "--hot and --cold with different codes or classes, such as 1+2@ssd and 8+2@hdd",
         ));
     }
-    let tiers = args.cold.map(|cold| tier_spec(cold, args.unit)).transpose()?.into_iter().collect();
+    let tiers =
+        args.cold.map(|cold| tier_spec(cold, args.unit, whole_files)).transpose()?.into_iter().collect();
     let same_node = args.placement.by_brick(args.same_node);
-    Ok(VolumeCreate { name, geometry, groups, same_node, block, class, tiers, placement: None })
+    let (placement, near_writer) = (None, args.near_writer);
+    Ok(VolumeCreate { name, geometry, groups, same_node, block, class, tiers, placement, near_writer })
 }
 
-/// A tier of this code with units of this size.
-pub(crate) fn tier_spec(tier: TierCode, unit: Size) -> anyhow::Result<TierSpec> {
+/// A tier of this code with units of this size. With `whole_files` each file lies in one group.
+pub(crate) fn tier_spec(tier: TierCode, unit: Size, whole_files: bool) -> anyhow::Result<TierSpec> {
     let unit = u32::try_from(unit.0).unwrap_or(u32::MAX);
-    let geometry = Geometry::new(tier.code, unit, limits::EXTENT_STRIPES_DEFAULT);
+    let geometry = match whole_files {
+        true => Geometry::whole_files(tier.code, unit),
+        false => Geometry::new(tier.code, unit, limits::EXTENT_STRIPES_DEFAULT),
+    };
     Ok(TierSpec { geometry: geometry.context("cannot make the tier")?, class: tier.class })
 }
 
@@ -394,18 +404,21 @@ fn info(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
     let map = remote.status()?.map;
     let volume = map.volume_named(name).ok_or_else(|| unknown(name, &map))?;
     let mut described = document(volume);
-    described["network"] = placement::document(&map, volume);
+    let reports = placement::reports(&map, volume);
+    described["network"] = placement::document(&reports);
     output.answer(&described, || {
         let geometry = &volume.geometry;
         format!(
-            "volume `{name}`: {}{}, units of {}, stripes of {}, {}\n\n{}{}",
+            "volume `{name}`: {}{}, units of {}, stripes of {}, {}{}{}\n\n{}{}",
             volume.block.map(|size| format!("a disk of {}, ", Size(size))).unwrap_or_default(),
             code_of(volume),
             Size(geometry.unit() as u64),
             Size(geometry.stripe() as u64),
             groups_of(volume),
+            if geometry.has_whole_files() { ", each file whole in one" } else { "" },
+            if volume.near_writer { ", new files begin near their writers" } else { "" },
             picture(&map, volume, std::io::stdout().is_terminal()),
-            placement::words(&map, volume)
+            placement::words(&reports)
         )
     });
     Ok(())
@@ -490,6 +503,7 @@ pub(crate) fn document(volume: &VolumeInfo) -> Value {
         "tiers": volume.all_tiers().map(|tier| tier_document(&tier)).collect::<Vec<_>>(),
         "block": volume.block,
         "tuning": volume.tuning,
+        "near_writer": volume.near_writer,
         "placement": volume.placement.map(|spec| json!({
             "domain": spec.domain.word(),
             "primaries": if spec.front_primaries { "front" } else { "all" },

@@ -17,7 +17,7 @@ use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, Buf, BufMut, ClusterId, Epoch, Geometry, MapVersion, NodeId, Refusal};
 use world::sim::{SimOptions, Simulation};
-use world::{CallError, Identity, Peers, World};
+use world::{CallError, DiskMode, Identity, Peers, World};
 
 /// The name of the one volume.
 pub(crate) const VOLUME: &str = "sea";
@@ -35,6 +35,8 @@ pub(crate) struct Cluster {
     engine: Engine,
     pub(crate) bricks: u32,
     brick_memory: u64,
+    /// How bricks open their disks.
+    pub(crate) brick_io: DiskMode,
     /// Bytes of a brick that hold units.
     pub(crate) data: Range<u64>,
     /// Bricks whose process has ended by itself, and why.
@@ -65,7 +67,8 @@ impl Cluster {
         let engine = Engine::memory_with_journal("journal");
         meta::create_cluster(&engine, CLUSTER).expect("a fresh engine holds no cluster");
         let (data, ended) = (0..0, Rc::default());
-        let mut cluster = Cluster { sim, engine, bricks, brick_memory, data, ended };
+        let brick_io = DiskMode::Buffered;
+        let mut cluster = Cluster { sim, engine, bricks, brick_memory, brick_io, data, ended };
         for brick in 0..bricks {
             let world = cluster.sim.node(&brick_node(brick));
             cluster.data = cluster.sim.block_on(&brick_node(brick), async move {
@@ -103,8 +106,9 @@ impl Cluster {
     pub(crate) fn start_brick(&self, brick: u32) {
         let world = self.sim.node(&brick_node(brick));
         let (on, memory_budget, ended) = (world.clone(), self.brick_memory, self.ended.clone());
+        let io = self.brick_io;
         world.spawn("test", async move {
-            let disk = on.open_disk("disk").await.expect("the disk is there");
+            let disk = on.open_disk_as("disk", io).await.expect("the disk is there");
             let cache = brick_cache(&on, memory_budget).await;
             let options = BrickOptions {
                 brick: BrickId(brick),
@@ -115,6 +119,7 @@ impl Cluster {
                 meta: "meta:1".to_owned(),
                 memory_budget,
                 threads: 1,
+                depth: 3,
                 class: BrickClass::Ssd,
             };
             let ran = match Brick::start(on.clone(), disk, cache, options).await {
@@ -163,6 +168,7 @@ pub(crate) async fn create_volume_of(
         class: None,
         tiers: tier.map(|geometry| TierSpec { geometry, class: None }).into_iter().collect(),
         placement: topology.map(|(_, spec)| *spec),
+        near_writer: false,
     };
     if let Some((text, _)) = topology {
         set_topology(&peers, world, text).await;

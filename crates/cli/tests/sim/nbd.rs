@@ -268,6 +268,7 @@ fn with_disk<F: Future>(seed: u64, story: impl FnOnce(Rc<Cluster>, World) -> F) 
             class: None,
             tiers: Vec::new(),
             placement: None,
+            near_writer: false,
         };
         while peers.call("meta:1", Epoch(0), &create, Buf::empty()).await.is_err() {
             vm.sleep(100_000).await;

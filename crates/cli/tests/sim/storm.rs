@@ -90,7 +90,9 @@ pub(crate) fn run(seed: u64) -> Tally {
     let prng = Prng::new(seed ^ 0x5354_4f52_4d00);
     let config = SwarmConfig::draw(seed, &prng);
     tracing::info!(seed, ?config, "a storm begins");
-    let cluster = Cluster::new(seed, config.options.clone(), config.bricks, BRICK_BYTES, config.brick_memory);
+    let mut cluster =
+        Cluster::new(seed, config.options.clone(), config.bricks, BRICK_BYTES, config.brick_memory);
+    cluster.brick_io = config.brick_io;
     let storm = Storm {
         cluster: &cluster,
         seed,

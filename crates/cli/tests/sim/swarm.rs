@@ -3,6 +3,7 @@
 use client::Encode;
 use types::messages::cluster::{FailureDomain, PlacementSpec};
 use types::{Code, Geometry};
+use world::DiskMode;
 use world::sim::SimOptions;
 
 use crate::prng::Prng;
@@ -88,6 +89,8 @@ pub(crate) struct SwarmConfig {
     pub(crate) groups: u32,
     pub(crate) bricks: u32,
     pub(crate) brick_memory: u64,
+    /// How bricks open their disks.
+    pub(crate) brick_io: DiskMode,
     /// Bytes that a client may hold unstable.
     pub(crate) budget: u64,
     pub(crate) encode: [Encode; 2],
@@ -119,6 +122,9 @@ const TIERED_SEEDS: u64 = 3;
 /// One seed in so many knows its network.
 const KNOWN_NETWORK_SEEDS: u64 = 2;
 
+/// One seed in so many has bricks with direct disks.
+const DIRECT_SEEDS: u64 = 3;
+
 /// Bytes of a unit, the fewest first.
 const UNITS: [u32; 3] = [4096, 8192, 16384];
 
@@ -149,6 +155,7 @@ impl SwarmConfig {
             groups: 1 + prng.below(8) as u32,
             bricks,
             brick_memory: prng.pick(&[256 << 10, 640 << 10, 1 << 20, 8 << 20]),
+            brick_io: DiskMode::Buffered,
             budget: prng.pick(&[0, 256 << 10, 4 << 20]),
             encode: [encode(), encode()],
             options: SimOptions {
@@ -169,6 +176,14 @@ impl SwarmConfig {
         .with_long_files(seed)
         .with_a_second_tier(seed)
         .with_a_topology(seed)
+        .with_direct_disks(seed)
+    }
+
+    /// Direct disks for some seeds. Its draws are its own.
+    fn with_direct_disks(self, seed: u64) -> SwarmConfig {
+        let drawn = Prng::new(seed ^ 0x4449_5243_0000).below(DIRECT_SEEDS) == 0;
+        let direct = std::env::var("SHOAL_DIRECT").map_or(drawn, |direct| direct == "1");
+        SwarmConfig { brick_io: if direct { DiskMode::Direct } else { DiskMode::Buffered }, ..self }
     }
 
     /// The geometry of the volume.

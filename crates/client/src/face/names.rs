@@ -109,7 +109,9 @@ impl Session {
         rdev: u32,
     ) -> Result<Linked, ClientError> {
         let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
-        let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev, open: false, now };
+        let near = if kind == FileKind::File { self.link.near_groups() } else { Vec::new() };
+        let request =
+            |caller| Create { caller, volume, parent, name, kind, owner, rdev, open: false, near, now };
         let made = self.link.change(request).await?;
         Ok(Linked { attr: made.attr, parent: made.parent })
     }

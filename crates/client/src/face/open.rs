@@ -157,8 +157,9 @@ impl Session {
         self.mount.files.check_open_files(None)?;
         let opening = Opening::begin(&self.modes.state);
         let (volume, name, now) = (self.link.routes.volume, name.to_vec(), self.link.world.wall());
-        let kind = FileKind::File;
-        let request = |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, now };
+        let (kind, near) = (FileKind::File, self.link.near_groups());
+        let request =
+            |caller| Create { caller, volume, parent, name, kind, owner, rdev: 0, open: true, near, now };
         let Created { attr, mode, parent } = self.link.change(request).await?;
         let (file, _) = self.mount.files.get_file(attr.inode);
         file.lock().count_open(true);

@@ -134,6 +134,11 @@ impl Link {
         }
     }
 
+    /// The groups in which new files should begin: those near this machine, where the volume asks for it; empty for any.
+    pub(crate) fn near_groups(&self) -> Vec<u32> {
+        self.routes.map().near_groups(|host| self.world.is_here(host)).to_vec()
+    }
+
     /// Fetches the map until it has the tier of an object. Call it before an open file gets this object: from then on
     /// its bytes are cut into stripes of that tier.
     pub(crate) async fn learn_tier_of(&self, object: ObjectId) -> Result<(), ClientError> {

@@ -9,7 +9,7 @@ use layout::WriteRoute;
 use types::messages::cluster::{ClusterMap, GroupConfig, MapFetch, SlotConfig, SlotState, Tier};
 use types::{BrickId, Code, Epoch, GroupId, MapVersion, NodeId, ObjectId, StripeKey, Tuning, VolumeId};
 
-use crate::routes::network::Network;
+use crate::routes::network::{Members, Network, nearest_groups};
 use crate::state::options::Encode;
 
 /// One version of the cluster map, as far as one volume needs it.
@@ -28,6 +28,8 @@ pub(crate) struct MapView {
     addresses: BTreeMap<BrickId, String>,
     /// The network between the nodes, if it is known.
     network: Option<Arc<Network>>,
+    /// The groups near this mount, once they have been looked for.
+    near_groups: OnceLock<Vec<u32>>,
 }
 
 /// Where the bricks are.
@@ -76,6 +78,7 @@ impl MapView {
             groups: info.groups.iter().zip(codes).map(group).collect(),
             addresses: map.bricks.iter().map(|b| (b.id, b.address.clone())).collect(),
             network,
+            near_groups: OnceLock::new(),
             map,
         })
     }
@@ -169,6 +172,25 @@ impl MapView {
         let tier = self.tier_of(key.object);
         let extent = tier.geometry.extent(key.stripe);
         self.route_to(layout::group_of(self.volume, key.object, extent, &tier.groups))
+    }
+
+    /// The groups in which new files should begin, in ascending order; empty for any. `is_here` says whether a host is this
+    /// machine.
+    pub(super) fn near_groups(&self, is_here: impl Fn(&str) -> bool) -> &[u32] {
+        self.near_groups.get_or_init(|| {
+            if !self.map.volume(self.volume).is_some_and(|info| info.near_writer) {
+                return Vec::new();
+            }
+            let node = |slot: &SlotConfig| self.map.brick(slot.brick).map(|brick| brick.node);
+            let members = |group: &GroupView| -> Option<Members> {
+                let nodes = group.slots.iter().map(node).collect::<Option<_>>()?;
+                Some(Members { nodes, primary: group.primary? })
+            };
+            let first_tier = self.tiers.first().map_or(0..0, |tier| tier.groups.clone());
+            let groups = first_tier.zip(&self.groups).filter_map(|(at, group)| Some((at, members(group)?)));
+            let network = self.network.as_deref();
+            nearest_groups(network, groups, &self.map.bricks, &is_here)
+        })
     }
 
     /// The bricks to ask which stripes of an object exist in a range: primaries, then others. `None` if a group has
@@ -315,6 +337,7 @@ mod tests {
             class: None,
             tiers: Vec::new(),
             placement: None,
+            near_writer: false,
         };
         let version = MapVersion(version);
         ClusterMap { version, volumes: vec![volume], ..ClusterMap::empty(ClusterId::default()) }

@@ -150,6 +150,7 @@ impl Cluster {
                 class: None,
                 tiers: Vec::new(),
                 placement: None,
+                near_writer: false,
             }],
             topology: String::new(),
         };

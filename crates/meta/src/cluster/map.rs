@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use layout::topology::Topology;
 use types::messages::cluster::{
-    BrickClass, BrickInfo, BrickState, ClusterMap, PlacementSpec, SlotConfig, SlotState, VolumeInfo,
+    BrickClass, BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo,
 };
+use types::wire::Codec;
 use types::{BrickId, Incarnation, MapVersion, VolumeId};
 
 use super::history::{Changed, History};
@@ -17,7 +18,12 @@ use super::topology;
 use crate::cluster_id::cluster_of;
 use crate::kv::{Store, Writes};
 use crate::records::{BrickRecord, TiersRecord, VolumeRecord, from_value, to_value};
+use crate::volatile::VolumeTable;
 use crate::{MetaError, keys};
+
+/// A brick has room for new files near their writers if at least this part of it is free: else they go anywhere, and the bricks
+/// near one busy writer do not fill up first.
+const ROOM_PART: u64 = 16;
 
 /// What the arbiter knows of a brick and the map does not say.
 #[derive(Clone, Debug)]
@@ -40,6 +46,24 @@ pub(crate) struct Cluster {
     pub(super) topology: Option<Topology>,
 }
 
+/// Calls `load` with the id and the record of every key with a prefix.
+fn each<I, R: Codec>(
+    store: &Store,
+    prefix: &[u8],
+    id_of: impl Fn(&[u8]) -> Option<I>,
+    mut load: impl FnMut(I, R),
+) -> Result<(), MetaError> {
+    let mut damaged = false;
+    store.range(prefix, &keys::after_all(prefix), &Writes::new(), &mut |key, value| {
+        match (id_of(key), from_value(value)) {
+            (Some(id), Ok(record)) => load(id, record),
+            _ => damaged = true,
+        }
+        true
+    })?;
+    if damaged { Err(MetaError::Damaged) } else { Ok(()) }
+}
+
 impl Cluster {
     /// Reads the cluster; every lease counts from `now`.
     pub(crate) fn load(store: &Store, now: u64) -> Result<Cluster, MetaError> {
@@ -53,56 +77,24 @@ impl Cluster {
         let topology = topology::read(&map.topology).ok();
         let (instances, deleted) = (BTreeMap::new(), BTreeMap::new());
         let mut arbiter = Cluster { map, instances, deleted, history, topology };
-        let mut damaged = false;
-        let prefix = keys::all::bricks();
-        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
-            match (keys::last_u32(key), from_value(value)) {
-                (Some(id), Ok(record)) => arbiter.load_brick(BrickId(id), record, now),
-                _ => damaged = true,
-            }
-            true
+        let of_volume = |key: &[u8]| keys::last_u32(key).map(VolumeId);
+        let of_brick = |key: &[u8]| keys::last_u32(key).map(BrickId);
+        each(store, &keys::all::bricks(), of_brick, |id, record| arbiter.load_brick(id, record, now))?;
+        each(store, &keys::all::volumes(), of_volume, |id, record| arbiter.load_volume(id, record))?;
+        each(store, &keys::all::tunings(), of_volume, |id, tuning| {
+            arbiter.with_volume(id, |volume| volume.tuning = tuning);
         })?;
-        let prefix = keys::all::volumes();
-        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
-            match (keys::last_u32(key), from_value(value)) {
-                (Some(id), Ok(record)) => arbiter.load_volume(VolumeId(id), record),
-                _ => damaged = true,
-            }
-            true
+        each(store, &keys::all::tiers(), of_volume, |id, record: TiersRecord| {
+            arbiter.with_volume(id, |volume| (volume.class, volume.tiers) = (record.class, record.tiers));
         })?;
-        let prefix = keys::all::tunings();
-        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
-            match (keys::last_u32(key), from_value(value)) {
-                (Some(id), Ok(tuning)) => arbiter.load_tuning(VolumeId(id), tuning),
-                _ => damaged = true,
-            }
-            true
+        each(store, &keys::all::placements(), of_volume, |id, placement| {
+            arbiter.with_volume(id, |volume| volume.placement = Some(placement));
         })?;
-        let prefix = keys::all::tiers();
-        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
-            match (keys::last_u32(key), from_value(value)) {
-                (Some(id), Ok(record)) => arbiter.load_tiers(VolumeId(id), record),
-                _ => damaged = true,
-            }
-            true
+        each(store, &keys::all::near_writers(), of_volume, |id, near_writer| {
+            arbiter.with_volume(id, |volume| volume.near_writer = near_writer);
         })?;
-        let prefix = keys::all::placements();
-        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
-            match (keys::last_u32(key), from_value(value)) {
-                (Some(id), Ok(placement)) => arbiter.load_placement(VolumeId(id), placement),
-                _ => damaged = true,
-            }
-            true
-        })?;
-        let prefix = keys::all::brick_classes();
-        store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, value| {
-            match (keys::last_u32(key), from_value(value)) {
-                (Some(id), Ok(class)) => arbiter.load_class(BrickId(id), class),
-                _ => damaged = true,
-            }
-            true
-        })?;
-        if damaged { Err(MetaError::Damaged) } else { Ok(arbiter) }
+        each(store, &keys::all::brick_classes(), of_brick, |id, class| arbiter.load_class(id, class))?;
+        Ok(arbiter)
     }
 
     fn load_brick(&mut self, id: BrickId, record: BrickRecord, now: u64) {
@@ -118,28 +110,25 @@ impl Cluster {
             self.deleted.insert(id, record);
         } else {
             let VolumeRecord { name, geometry, groups, same_node, block, .. } = record;
-            let (tuning, class, tiers, placement) = (String::new(), None, Vec::new(), None);
-            let volume =
-                VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers, placement };
-            self.map.volumes.push(volume);
+            self.map.volumes.push(VolumeInfo {
+                id,
+                name,
+                geometry,
+                groups,
+                same_node,
+                block,
+                tuning: String::new(),
+                class: None,
+                tiers: Vec::new(),
+                placement: None,
+                near_writer: false,
+            });
         }
     }
 
-    fn load_tuning(&mut self, id: VolumeId, tuning: String) {
+    fn with_volume(&mut self, id: VolumeId, change: impl FnOnce(&mut VolumeInfo)) {
         if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
-            volume.tuning = tuning;
-        }
-    }
-
-    fn load_tiers(&mut self, id: VolumeId, record: TiersRecord) {
-        if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
-            (volume.class, volume.tiers) = (record.class, record.tiers);
-        }
-    }
-
-    fn load_placement(&mut self, id: VolumeId, placement: PlacementSpec) {
-        if let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) {
-            volume.placement = Some(placement);
+            change(volume);
         }
     }
 
@@ -158,9 +147,25 @@ impl Cluster {
         self.map.version
     }
 
-    /// The volumes in use, and how many tiers each has.
-    pub(crate) fn tiers(&self) -> BTreeMap<VolumeId, u8> {
-        self.map.volumes.iter().map(|volume| (volume.id, 1 + volume.tiers.len() as u8)).collect()
+    /// The volumes in use: what operations on names need to know of them.
+    pub(crate) fn tables(&self) -> BTreeMap<VolumeId, VolumeTable> {
+        let table = |volume: &VolumeInfo| VolumeTable {
+            tiers: 1 + volume.tiers.len() as u8,
+            first_groups: volume.tiers.first().map_or(volume.groups.len() as u32, |tier| tier.first),
+            near_writer: volume.near_writer,
+        };
+        self.map.volumes.iter().map(|volume| (volume.id, table(volume))).collect()
+    }
+
+    /// Those of some groups of a volume whose bricks all have room: at least a sixteenth of each is free.
+    pub(crate) fn with_room(&self, volume: VolumeId, groups: &[u32]) -> Vec<u32> {
+        let Some(volume) = self.map.volume(volume) else { return Vec::new() };
+        let has_room = |slot: &SlotConfig| {
+            self.map.brick(slot.brick).is_some_and(|brick| brick.free >= brick.capacity / ROOM_PART)
+        };
+        let group = |index: u32| volume.groups.get(index as usize);
+        let all_have_room = |index: &u32| group(*index).is_some_and(|group| group.slots.iter().all(has_room));
+        groups.iter().copied().filter(all_have_room).collect()
     }
 
     /// The block volumes.

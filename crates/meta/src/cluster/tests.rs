@@ -301,6 +301,24 @@ fn space_is_what_the_fullest_brick_leaves() {
 }
 
 #[test]
+fn files_are_not_sent_to_groups_with_an_almost_full_brick() {
+    on_all(|mut fixture| {
+        let volume = fixture.volume;
+        let map = fixture.state.cluster.map();
+        let groups = &map.volume(volume).expect("there").groups;
+        let without_third = |index: &u32| groups[*index as usize].slot_of(BrickId(3)).is_none();
+        let others: Vec<u32> = (0..4).filter(without_third).collect();
+        assert!(others.len() < 4, "the third brick is in some group");
+        assert_eq!(fixture.state.cluster.with_room(volume, &[0, 1, 2, 3, 4]), [0, 1, 2, 3]);
+        let beat = |free| BrickHeartbeat { free, ..beat(3, 1) };
+        assert_eq!(fixture.state.cluster.beat(&beat((1 << 26) - 1), 0), Ok(()));
+        assert_eq!(fixture.state.cluster.with_room(volume, &[0, 1, 2, 3]), others);
+        assert_eq!(fixture.state.cluster.beat(&beat(1 << 26), 0), Ok(()));
+        assert_eq!(fixture.state.cluster.with_room(volume, &[0, 1, 2, 3]), [0, 1, 2, 3]);
+    });
+}
+
+#[test]
 fn a_cluster_is_made_once() {
     for engine in engines() {
         let id = types::ClusterId([3; 16]);

@@ -41,13 +41,24 @@ impl Cluster {
         if block_with_tiers(request) {
             return Err(Refusal::Invalid);
         }
-        let VolumeCreate { ref name, geometry, same_node, block, class, placement, .. } = *request;
+        let VolumeCreate { ref name, geometry, same_node, block, class, placement, near_writer, .. } =
+            *request;
         let rules = PlacementRules { same_node, spec: placement };
         let groups = self.place(&TierSpec { geometry, class }, request.groups, rules)?;
         self.check_new(id);
-        let (name, tuning, tiers) = (name.clone(), String::new(), Vec::new());
-        let mut volume =
-            VolumeInfo { id, name, geometry, groups, same_node, block, tuning, class, tiers, placement };
+        let mut volume = VolumeInfo {
+            id,
+            name: name.clone(),
+            geometry,
+            groups,
+            same_node,
+            block,
+            tuning: String::new(),
+            class,
+            tiers: Vec::new(),
+            placement,
+            near_writer,
+        };
         for tier in &request.tiers {
             // `Exists` would mean the volume.
             self.append_tier(&mut volume, tier).map_err(|refusal| match refusal {
@@ -75,6 +86,9 @@ impl Cluster {
         Cluster::write_tiers(&volume, &mut writes);
         if let Some(placement) = placement {
             writes.insert(keys::placement(id), Some(to_value(&placement)));
+        }
+        if near_writer {
+            writes.insert(keys::near_writer(id), Some(to_value(&near_writer)));
         }
         self.map.volumes.push(volume.clone());
         self.publish([Changed::Volume(id)], &mut writes);
@@ -180,6 +194,7 @@ impl Cluster {
         writes.insert(keys::volume(id), Some(to_value(&record)));
         writes.insert(keys::tuning(id), None);
         writes.insert(keys::placement(id), None);
+        writes.insert(keys::near_writer(id), None);
         writes.insert(keys::tiers(id), None);
         writes.insert(keys::all_changed(id), None);
         let before = self.deleted.insert(id, record);

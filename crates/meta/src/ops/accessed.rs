@@ -9,7 +9,7 @@ use crate::kv::Txn;
 
 /// An access does not replace a later one, or a time that was set since.
 pub(crate) fn accessed(txn: &mut Txn<'_>, request: &Accessed) -> Result<Done, Refusal> {
-    txn.tiers(request.volume)?;
+    txn.table(request.volume)?;
     if request.times.len() > ACCESSES_MAX {
         return Err(Refusal::Malformed);
     }

@@ -4,6 +4,7 @@ use types::messages::cluster::Mode;
 use types::messages::names::{Create, Created, FileKind, Owner};
 use types::{InodeId, ObjectId, Refusal};
 
+use super::place::new_object_id;
 use crate::kv::Txn;
 use crate::records::Inode;
 use crate::tree::{Directory, SET_GROUP};
@@ -17,7 +18,7 @@ pub(crate) fn create(txn: &mut Txn<'_>, request: &Create) -> Result<Created, Ref
     }
     let mut parent = txn.vacant((volume, request.parent), &request.name)?;
 
-    let id = txn.new_id()?;
+    let id = if file { new_object_id(txn, volume, &request.near)? } else { txn.new_id()? };
     let mut inode = Inode::new(request.kind, &inherit(&parent, &request.owner, false), request.now);
     match request.kind {
         FileKind::File => inode.object = ObjectId::in_tier(id, 0),

@@ -19,7 +19,7 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &UpdateSizes) -> Result<UpdateSiz
     if request.sizes.len() > SIZE_UPDATES_MAX {
         return Err(Refusal::Malformed);
     }
-    txn.tiers(request.volume)?;
+    txn.table(request.volume)?;
     let mut grown = Vec::new();
     let mut cut = Vec::new();
     for update in &request.sizes {

@@ -10,6 +10,7 @@ mod link;
 mod lookup;
 mod mkdir;
 mod open;
+mod place;
 mod readdir;
 mod readlink;
 mod release;

@@ -9,7 +9,7 @@ use crate::volume_inode::VolumeInode;
 
 /// The attributes of a file that can be opened.
 pub(crate) fn openable(txn: &Txn<'_>, place: VolumeInode) -> Result<Attr, Refusal> {
-    txn.tiers(place.0)?;
+    txn.table(place.0)?;
     let inode = txn.inode(place)?;
     match inode.kind {
         FileKind::File => Ok(txn.attr(place, &inode)),
@@ -20,7 +20,7 @@ pub(crate) fn openable(txn: &Txn<'_>, place: VolumeInode) -> Result<Attr, Refusa
 
 /// Truncates a file to nothing, because the open asks for it.
 pub(crate) fn open_truncated(txn: &mut Txn<'_>, place: VolumeInode, now: i64) -> Result<Attr, Refusal> {
-    txn.tiers(place.0)?;
+    txn.table(place.0)?;
     let mut inode = txn.inode(place)?;
     truncate::check(txn, place, &inode, 0)?;
 

@@ -7,7 +7,7 @@ use super::truncate;
 use crate::kv::Txn;
 
 pub(crate) fn setattr(txn: &mut Txn<'_>, request: &SetAttr) -> Result<AttrReply, Refusal> {
-    txn.tiers(request.volume)?;
+    txn.table(request.volume)?;
     let place = (request.volume, request.inode);
     let mut inode = txn.inode(place)?;
     if let Some(size) = request.size {

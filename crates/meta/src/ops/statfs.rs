@@ -12,7 +12,7 @@ use crate::kv::Txn;
 /// Placement spreads a volume's bytes evenly over its slots, so the brick with the least space per slot fills up first,
 /// and then the volume is full.
 pub(crate) fn statfs(txn: &Txn<'_>, map: &ClusterMap, request: &StatFs) -> Result<Space, Refusal> {
-    txn.tiers(request.volume)?;
+    txn.table(request.volume)?;
     let volume = map.volume(request.volume).ok_or(Refusal::Unknown)?;
     // Each tier on its own; bricks that hold units of two tiers count in both, so that their room counts twice.
     let (mut total, mut free) = (0u64, 0u64);

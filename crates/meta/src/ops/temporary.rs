@@ -11,7 +11,7 @@ use crate::volatile::Effect;
 /// The file lives as long as its client has it open: from the start it is what a removed file is that is still open.
 pub(crate) fn create_temporary(txn: &mut Txn<'_>, request: &CreateTemporary) -> Result<Opened, Refusal> {
     txn.check_not_a_disk(request.volume)?;
-    if request.tier >= txn.tiers(request.volume)? {
+    if request.tier >= txn.table(request.volume)?.tiers {
         return Err(Refusal::Invalid);
     }
 

@@ -12,6 +12,7 @@
 use types::limits::FILE_SIZE_MAX;
 use types::{ObjectId, Refusal};
 
+use super::place::new_object_id_like;
 use crate::kv::Txn;
 use crate::records::Inode;
 use crate::volatile::Effect;
@@ -48,7 +49,7 @@ pub(super) fn truncate(
     let end = txn.volatile().size(place, inode).max(sent_end);
     if size == 0 {
         txn.queue_purge(place, inode, end)?;
-        inode.begin_anew(ObjectId::in_tier(txn.new_id()?, 0));
+        inode.begin_anew(ObjectId::in_tier(new_object_id_like(txn, place.0, inode.object)?, 0));
     } else if size < end {
         inode.leave_stale(end);
     }

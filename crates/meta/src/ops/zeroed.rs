@@ -8,7 +8,7 @@ use crate::kv::Txn;
 
 /// Ignored if the file was truncated since the zeroing began: there may be more stale bytes than were zeroed.
 pub(crate) fn zeroed(txn: &mut Txn<'_>, request: &Zeroed) -> Result<Done, Refusal> {
-    txn.tiers(request.volume)?;
+    txn.table(request.volume)?;
     let place = (request.volume, request.inode);
     let mut inode = txn.inode(place)?;
     if inode.truncate_seq == request.truncate_seq && inode.stale_end == request.stale_end {

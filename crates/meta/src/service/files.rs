@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use types::limits::NEAR_GROUPS_MAX;
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
@@ -149,7 +150,13 @@ impl Shared {
     }
 
     /// Makes a file, and opens it if asked.
-    pub(super) async fn create(self: Rc<Shared>, request: Create) -> Result<Created, Refusal> {
+    pub(super) async fn create(self: Rc<Shared>, mut request: Create) -> Result<Created, Refusal> {
+        if request.near.len() > NEAR_GROUPS_MAX {
+            return Err(Refusal::Invalid);
+        }
+        if !request.near.is_empty() {
+            request.near = self.state.borrow().cluster.with_room(request.volume, &request.near);
+        }
         if !request.open {
             return self.change_once(request, ops::create).await;
         }

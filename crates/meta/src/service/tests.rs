@@ -249,6 +249,7 @@ impl Client {
             owner: Owner { uid: 1, gid: 1, mode: 0o644 },
             rdev: 0,
             open,
+            near: Vec::new(),
             now: self.world.wall(),
         }
     }

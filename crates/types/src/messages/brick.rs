@@ -548,6 +548,53 @@ records! {
         device: DeviceCounts,
         /// The cache of its device, if it has one.
         cache: Option<CacheReport>,
+        /// The queue and the memory in front of its device, if it is direct.
+        queue: Option<QueueReport>,
+    };
+    /// Any process to brick: changes the queue in front of its device, until the brick restarts. Refused with `Invalid` if the
+    /// device is not direct, and for anything out of range; then nothing changes.
+    135 BrickTune {
+        /// Requests that the device has at a time, besides those of the journal.
+        depth: Option<u32>,
+        /// Classes with new shares.
+        shares: Vec<ClassShare>,
+    } => QueueReport;
+    /// The share of the device's time that requests of a class have.
+    part ClassShare {
+        /// The class, as `pace::IoClass` names it.
+        class: String,
+        /// Thousandths that it gets whenever it asks.
+        reservation: u32,
+        /// Its part of the rest, in proportion to the weights of other classes.
+        weight: u32,
+        /// Thousandths that it gets at most.
+        limit: u32,
+    }
+    /// What a class has asked of the queue.
+    part ClassReport {
+        /// Its share.
+        share: ClassShare,
+        /// Requests since the start.
+        requests: u64,
+        /// How long they have waited in the queue, in microseconds.
+        waited_us: u64,
+    }
+    /// The queue in front of a direct device, and the blocks in memory.
+    136 QueueReport {
+        /// Requests that the device has at a time, besides those of the journal.
+        depth: u32,
+        /// Requests that wait now.
+        waiting: u32,
+        /// Requests at the device now.
+        at_device: u32,
+        /// The classes.
+        classes: Vec<ClassReport>,
+        /// Bytes of blocks in memory.
+        cache_used: u64,
+        /// Bytes that they may take.
+        cache_most: u64,
+        /// Bytes that were read from them since the start.
+        cached_bytes: u64,
     };
     /// The cache of a brick's device on a faster one, and what it has done since the start.
     #[derive(Default)]

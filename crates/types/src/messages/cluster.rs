@@ -180,6 +180,8 @@ records! {
         tiers: Vec<TierInfo>,
         /// How the topology decides where groups lie; [`None`] for volumes that are placed without it.
         placement: Option<PlacementSpec>,
+        /// Clients ask that new files begin in a group near them.
+        near_writer: bool,
     }
     /// What clients and bricks know about the cluster.
     part ClusterMap {
@@ -453,6 +455,8 @@ records! {
         tiers: Vec<TierSpec>,
         /// How the topology decides where groups lie; [`None`] to place without it.
         placement: Option<PlacementSpec>,
+        /// Clients ask that new files begin in a group near them.
+        near_writer: bool,
     } => VolumeReply;
     /// A volume.
     221 VolumeReply {

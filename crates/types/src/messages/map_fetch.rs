@@ -64,6 +64,7 @@ mod tests {
             class: None,
             tiers: Vec::new(),
             placement: None,
+            near_writer: false,
         };
         let map = ClusterMap {
             version: MapVersion(version),

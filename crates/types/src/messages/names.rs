@@ -161,6 +161,9 @@ records! {
         rdev: u32,
         /// Opens it for writing.
         open: bool,
+        /// Groups of the first tier, in ascending order: the file begins in one of them if they have room. Empty: in any
+        /// group. At most [`NEAR_GROUPS_MAX`](crate::limits::NEAR_GROUPS_MAX).
+        near: Vec<u32>,
         /// The time now.
         now: i64,
     } => Created;

@@ -7,7 +7,7 @@ use layout::{
 };
 use serde_json::{Value, json};
 use types::messages::cluster::{
-    BrickState, ClusterMap, FailureDomain, PlacementSpec, Tier, TierSpec, VolumeCreate, VolumeInfo,
+    BrickState, ClusterMap, FailureDomain, PlacementSpec, Tier, TierSpec, VolumeInfo,
 };
 use types::{BrickId, NodeId};
 
@@ -77,12 +77,14 @@ impl PlacementArgs {
 }
 
 /// Why a volume could not be placed by the topology, as far as the map shows it.
-pub(super) fn why_not(request: &VolumeCreate, map: &ClusterMap) -> Option<anyhow::Error> {
-    let spec = request.placement?;
+pub(crate) fn why_not(
+    spec: Option<PlacementSpec>,
+    tiers: &[TierSpec],
+    map: &ClusterMap,
+) -> Option<anyhow::Error> {
+    let spec = spec?;
     let topology = topology_of(map).ok()?;
-    let first = TierSpec { geometry: request.geometry, class: request.class };
-    let tiers = std::iter::once(&first).chain(&request.tiers);
-    tiers.into_iter().find_map(|tier| {
+    tiers.iter().find_map(|tier| {
         let up = map.bricks.iter().filter(|brick| brick.state == BrickState::Up);
         let fitting = up.filter(|brick| tier.class.is_none_or(|class| class == brick.class));
         let bricks: Vec<(BrickId, NodeId)> = fitting.map(|brick| (brick.id, brick.node)).collect();
@@ -97,8 +99,8 @@ pub(super) fn why_not(request: &VolumeCreate, map: &ClusterMap) -> Option<anyhow
             scatter: if spec.wide { Scatter::Wide } else { Scatter::Bounded },
         };
         let error = build_groups_near(&placement).err()?;
-        let remedy = "`shoal topology show` draws the network; --ignore-topology places without it";
-        Some(problem(format!("the volume cannot be placed: {error}"), remedy))
+        let remedy = "`shoal topology show` draws the network; a volume made with --ignore-topology is placed without it";
+        Some(problem(format!("code {} cannot be placed: {error}", tier.geometry.code()), remedy))
     })
 }
 
@@ -119,8 +121,8 @@ fn report(
     PlacementReport::new(topology, tier.geometry.code(), &groups, &bricks).ok()
 }
 
-/// The reports of all tiers.
-fn reports(map: &ClusterMap, volume: &VolumeInfo) -> Vec<(Tier, PlacementReport)> {
+/// What the tiers of a volume cost on the cluster's network; nothing where nothing is known about the network.
+pub(super) fn reports(map: &ClusterMap, volume: &VolumeInfo) -> Vec<(Tier, PlacementReport)> {
     let Ok(topology) = topology_of(map) else { return Vec::new() };
     if topology.is_default() {
         return Vec::new();
@@ -129,10 +131,10 @@ fn reports(map: &ClusterMap, volume: &VolumeInfo) -> Vec<(Tier, PlacementReport)
     volume.all_tiers().filter_map(of_tier).collect()
 }
 
-/// What writing a volume's stripes costs on the cluster's network, as text; empty where nothing is known about the network.
-pub(super) fn words(map: &ClusterMap, volume: &VolumeInfo) -> String {
+/// The reports as text.
+pub(super) fn words(reports: &[(Tier, PlacementReport)]) -> String {
     let mut text = String::new();
-    for (tier, report) in reports(map, volume) {
+    for (tier, report) in reports {
         let head = ["a stripe's way", "from", "unit-hops", "units sent", "units on a link: mean", "most"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         let mut add = |from: &str, costs: &RouteCosts| {
@@ -153,7 +155,7 @@ pub(super) fn words(map: &ClusterMap, volume: &VolumeInfo) -> String {
         text += &format!(
             "\non the network, code {}:\n{}\nmembers are at most {} hops from their primary; a brick shares groups with {:.1} others \
              ({} at most)\n{about}{} sets of {lost} lose data together: {:.2} % of all\n",
-            TierCode::of(&tier),
+            TierCode::of(tier),
             table(&rows),
             report.radius,
             report.peers_mean,
@@ -169,8 +171,8 @@ fn ways(costs: &RouteCosts) -> [(&'static str, RouteCost); 3] {
     [("client encodes", costs.client), ("primary encodes", costs.primary), ("members relay", costs.chain)]
 }
 
-/// The same as JSON, by tier; `null` where nothing is known about the network.
-pub(super) fn document(map: &ClusterMap, volume: &VolumeInfo) -> Value {
+/// The reports as JSON, by tier; `null` if there are none.
+pub(super) fn document(reports: &[(Tier, PlacementReport)]) -> Value {
     let costs = |costs: &RouteCosts| -> Value {
         let way = |(way, cost): (&str, RouteCost)| {
             json!({
@@ -183,7 +185,7 @@ pub(super) fn document(map: &ClusterMap, volume: &VolumeInfo) -> Value {
         };
         ways(costs).map(way).to_vec().into()
     };
-    let tier = |(tier, report): (Tier, PlacementReport)| {
+    let tier = |(tier, report): &(Tier, PlacementReport)| {
         json!({
             "tier": tier.number,
             "from_front": costs(&report.from_entry),
@@ -196,6 +198,5 @@ pub(super) fn document(map: &ClusterMap, volume: &VolumeInfo) -> Value {
             "loss_probability": report.loss_probability,
         })
     };
-    let tiers: Vec<Value> = reports(map, volume).into_iter().map(tier).collect();
-    if tiers.is_empty() { Value::Null } else { tiers.into() }
+    if reports.is_empty() { Value::Null } else { reports.iter().map(tier).collect() }
 }

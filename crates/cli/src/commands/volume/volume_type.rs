@@ -20,7 +20,7 @@ Types:
   --type distributed-disperse K+M    as disperse, over all bricks
 The types `replicate`, `stripe` and `disperse` make one group over exactly as many bricks as the code has units. The
 `distributed-` types, and --code, make many groups over all bricks: there a large file lies in several groups, because
-its extents of 64 stripes are spread. Only `distribute` keeps each file whole.";
+its extents of 64 stripes are spread. `distribute` keeps each file whole, and so does --whole-files with any code.";
 
 /// The names of the types, for errors.
 const NAMES: &str = "one of: distribute, replicate N, stripe N, disperse K+M, distributed-replicate N, \
@@ -194,6 +194,7 @@ mod tests {
                 class: None,
                 tiers: Vec::new(),
                 placement: None,
+                near_writer: false,
             })
         };
         let code = |code: &str| code.parse().expect("a code");
