@@ -3,7 +3,7 @@
 use std::io;
 
 use types::{BufMut, ClusterId};
-use world::{Disk, World};
+use world::{Disk, DiskMode, World};
 
 use crate::disk_cache::{DiskCache, WRITE_US};
 use crate::error::CacheError;
@@ -49,7 +49,9 @@ impl CacheFile {
     }
 
     async fn lock(world: &World, path: &str) -> Result<(Disk, Places), CacheError> {
-        let disk = world.open_disk_when_free(path).await.map_err(|error| match error.kind() {
+        let disk = world.open_disk_when_free(path, DiskMode::Buffered).await.map_err(|error| match error
+            .kind()
+        {
             io::ErrorKind::WouldBlock => CacheError::InUse(path.to_owned()),
             _ => CacheError::Open(error.to_string()),
         })?;

@@ -16,7 +16,7 @@ use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::statvfs::fstatvfs;
 use store::Superblock;
 use types::ClusterId;
-use world::World;
+use world::{DiskMode, World};
 
 use crate::problem::problem;
 use crate::remote::{Remote, Target};
@@ -186,7 +186,7 @@ impl BrickCacheArgs {
 
 /// A disk that holds a brick does not become a cache by a slip of the finger.
 async fn refuse_brick(world: &World, name: &str) -> anyhow::Result<()> {
-    let Ok(disk) = world.open_disk_when_free(name).await else { return Ok(()) };
+    let Ok(disk) = world.open_disk_when_free(name, DiskMode::Buffered).await else { return Ok(()) };
     match Superblock::read(&disk).await {
         Ok(found) => {
             let what = format!("{name} is brick {} of cluster {}", found.brick, found.cluster);

@@ -28,6 +28,7 @@ use std::rc::Rc;
 
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
+use pace::IoClass;
 use types::checksum::crc_blocks;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick::{BrickStatus, Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
@@ -35,6 +36,7 @@ use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
 use types::wire::Request;
 use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
 use world::CallError;
+use world::direct::in_class;
 
 use crate::ops::stripe::Stripe;
 use crate::primary::{Attempt, Offer, OfferOutcome};
@@ -117,7 +119,8 @@ impl Server {
                 }
                 let attempt = self.primary.borrow_mut().begin_join(id, epoch, slot, now);
                 if let Some(attempt) = attempt {
-                    self.world.spawn("join", self.clone().join_slot(attempt));
+                    let work = self.clone().join_slot(attempt);
+                    self.world.spawn("join", in_class(IoClass::Rebuild, work));
                 }
             }
             // The next one begins when one has ended: groups with few stripes would wait for longer than they take.

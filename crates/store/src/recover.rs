@@ -12,7 +12,8 @@ use types::limits::BLOCK;
 use types::messages::cluster::ClusterMap;
 use types::wire::{Record, from_bytes};
 use types::{BrickId, Buf, ClusterId, Incarnation, StripeKey};
-use world::{Disk, Notify, Peers, World};
+use world::direct::DirectOptions;
+use world::{Disk, DiskMode, Notify, Peers, World};
 
 use crate::error::BrickError;
 use crate::journal::{self, Journal, ReplayedRecord};
@@ -25,6 +26,9 @@ use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp, expand};
 use crate::superblock::Superblock;
 use crate::table::{PAGE, Table};
+
+/// Which part of a brick's memory keeps blocks of a direct device.
+const DIRECT_CACHE_PART: u64 = 4;
 
 /// How to format a brick.
 #[derive(Clone, Debug)]
@@ -80,7 +84,15 @@ impl Brick {
             }
             None => None,
         };
-        let units_memory = options.memory_budget - cache.as_ref().map_or(0, ReadCache::memory);
+        let mut units_memory = options.memory_budget - cache.as_ref().map_or(0, ReadCache::memory);
+        let disk = match disk.mode() {
+            DiskMode::Buffered => disk,
+            DiskMode::Direct => {
+                let cache_bytes = units_memory / DIRECT_CACHE_PART;
+                units_memory -= cache_bytes;
+                disk.behind_queue(DirectOptions { cache_bytes, depth: options.depth })
+            }
+        };
         let (table, journal, slot) = recover(&world, &disk, &superblock, units_memory).await?;
         let listener = world.listen(&options.listen).await.map_err(|source| {
             std::io::Error::new(source.kind(), format!("cannot listen on {}: {source}", options.listen))

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use futures_util::future::{Either, select};
 use layout::Coder;
+use pace::IoClass;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
 use types::messages::cluster::{BrickClass, ClusterMap, Fences, Tier};
@@ -14,6 +15,7 @@ use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
 };
+use world::direct::in_class;
 use world::{Answer, Call, Disk, Handler, Identity, Listener, Notify, Peers, World};
 
 use crate::error::BrickError;
@@ -58,6 +60,8 @@ pub struct BrickOptions {
     pub class: BrickClass,
     /// Threads: one has the state and the device; if there are more, the others have the connections.
     pub threads: usize,
+    /// Requests that a direct device has at a time, besides those of the journal.
+    pub depth: u32,
 }
 
 /// Counts since the start.
@@ -167,13 +171,13 @@ impl Brick {
     async fn serve(self) -> Result<(), BrickError> {
         let Brick { server, listener } = self;
         let world = server.world.clone();
-        world.spawn("journal sync", server.clone().sync_journal());
+        world.spawn("journal sync", in_class(IoClass::Journal, server.clone().sync_journal()));
         server.clone().join().await?;
         world.spawn("cache", server.clone().fill_cache());
-        world.spawn("checkpoint", server.clone().checkpoint_for_ever());
+        world.spawn("checkpoint", in_class(IoClass::Journal, server.clone().checkpoint_for_ever()));
         world.spawn("decisions", server.clone().tell_decisions());
         world.spawn("reminders", server.clone().ask_for_decisions());
-        world.spawn("fold", server.clone().fold_for_ever());
+        world.spawn("fold", in_class(IoClass::Fold, server.clone().fold_for_ever()));
         world.spawn("unfolded", server.clone().tell_unfolded());
         world.spawn("joins", server.clone().join_slots_for_ever());
         world.spawn("old stages", server.clone().drop_old_stages());
@@ -199,6 +203,16 @@ impl Server {
         if self.journal.has_failed() {
             return Err(Refusal::DiskFailed);
         }
+        match call.kind {
+            messages::Verify::KIND => in_class(IoClass::Scrub, self.dispatch(call)).await,
+            messages::Fill::KIND | messages::UnitList::KIND | messages::Purge::KIND => {
+                in_class(IoClass::Rebuild, self.dispatch(call)).await
+            }
+            _ => self.dispatch(call).await,
+        }
+    }
+
+    async fn dispatch(self: Rc<Server>, call: Call) -> Result<Answer, Refusal> {
         let epoch = call.epoch;
         match call.kind {
             messages::Write::KIND => reply(self.write(epoch, call.parse()?, call.payload).await?),
@@ -246,6 +260,7 @@ impl Server {
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
             messages::Fence::KIND => reply(self.fence(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
+            messages::BrickTune::KIND => reply(self.tune(&call.parse()?)?),
             _ => Err(Refusal::Unsupported),
         }
     }

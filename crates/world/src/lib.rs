@@ -7,6 +7,7 @@
 //! [`trace`] measures what one request waits for. [`rpc`] makes calls and answers out of connections, on both bodies. `remote/` is a disk that an NBD server lends.
 
 mod connection;
+pub mod direct;
 mod frame;
 pub mod nbd;
 mod notify;
@@ -32,6 +33,7 @@ pub(crate) use connection::{Losses, Resent};
 pub use frame::Frame;
 pub use notify::Notify;
 pub use pace::WindowSetting;
+use pace::{IoClass, Share};
 pub use real::bind_port;
 pub use rpc::{
     Answer, Begun, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, ReceiveReport, serve,
@@ -39,10 +41,12 @@ pub use rpc::{
 };
 pub use sim::{SimOptions, Simulation};
 use types::Buf;
+use types::limits::BLOCK;
 use types::messages::brick::DeviceCounts;
 use types::messages::{LongTurn, WindowReport};
 
 use crate::connection::{ConnBody, ListenerBody};
+use crate::direct::{Direct, DirectCounts, DirectOptions};
 use crate::trace::{Span, SpanKind, Stage, Trace};
 
 /// How long an opener waits for a lock that another process holds, in microseconds.
@@ -284,25 +288,32 @@ impl World {
     ///
     /// # Errors `WouldBlock` if another process has it open.
     pub async fn open_disk(&self, path: &str) -> io::Result<Disk> {
+        self.open_disk_as(path, DiskMode::Buffered).await
+    }
+
+    /// As [`World::open_disk`]. A remote disk is the same in both modes: nothing of it is in this machine's page cache.
+    ///
+    /// # Errors `WouldBlock` if another process has it open, `Unsupported` if it cannot be direct.
+    pub async fn open_disk_as(&self, path: &str, mode: DiskMode) -> io::Result<Disk> {
         let body = match remote::is_url(path) {
             true => DiskBody::Remote(remote::Disk::open(self, path, 0).await?),
             false => match &self.0 {
-                WorldBody::Real(world) => DiskBody::Real(world.open_disk(path).await?),
+                WorldBody::Real(world) => DiskBody::Real(world.open_disk(path, mode).await?),
                 WorldBody::Sim(world) => DiskBody::Sim(world.open_disk(path).await?),
             },
         };
-        Ok(Disk::new(self.clone(), body))
+        Ok(Disk { mode, ..Disk::new(self.clone(), body) })
     }
 
-    /// As [`World::open_disk`], but waits up to [`LOCK_WAIT_US`] for the lock: a process that was just killed may not
+    /// As [`World::open_disk_as`], but waits up to [`LOCK_WAIT_US`] for the lock: a process that was just killed may not
     /// have ended yet.
     ///
-    /// # Errors `WouldBlock` if another process holds it for longer.
-    pub async fn open_disk_when_free(&self, path: &str) -> io::Result<Disk> {
+    /// # Errors `WouldBlock` if another process holds it for longer, `Unsupported` if it cannot be direct.
+    pub async fn open_disk_when_free(&self, path: &str, mode: DiskMode) -> io::Result<Disk> {
         let until = self.now() + LOCK_WAIT_US;
         let mut waits = false;
         loop {
-            match self.open_disk(path).await {
+            match self.open_disk_as(path, mode).await {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.now() < until => {
                     if !waits {
                         tracing::warn!("{path} is in use by another process: waiting until it is free");
@@ -344,13 +355,27 @@ impl World {
     }
 }
 
+/// Whether a disk is read and written through the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DiskMode {
+    /// Through the page cache.
+    #[default]
+    Buffered,
+    /// Past it (`O_DIRECT`): a request takes as long as the device does, and offsets and lengths of writes are whole blocks of
+    /// [`BLOCK`](types::limits::BLOCK) bytes.
+    Direct,
+}
+
 /// A block device or a file of fixed length, locked for this process, or a remote disk. Closed when the last clone is
 /// dropped.
 #[derive(Clone)]
 pub struct Disk {
     body: DiskBody,
+    mode: DiskMode,
     world: World,
     under_way: Rc<UnderWay>,
+    /// What stands in front of a direct disk.
+    direct: Option<Rc<Direct>>,
 }
 
 /// A disk that the threads of this process share, each through its own [`Disk`] ([`World::disk_of`]). It stays locked
@@ -425,7 +450,39 @@ macro_rules! each_disk {
 #[expect(clippy::len_without_is_empty, reason = "nobody needs to know whether a disk has no bytes")]
 impl Disk {
     fn new(world: World, body: DiskBody) -> Disk {
-        Disk { body, world, under_way: Rc::default() }
+        Disk { body, mode: DiskMode::Buffered, world, under_way: Rc::default(), direct: None }
+    }
+
+    /// How it was opened.
+    pub fn mode(&self) -> DiskMode {
+        self.mode
+    }
+
+    /// The same disk behind a cache of blocks and a queue; see [`direct`]. For a direct disk, of which there is no other
+    /// handle.
+    pub fn behind_queue(self, options: DirectOptions) -> Disk {
+        let direct = Some(Rc::new(Direct::new(&self.world, options)));
+        Disk { direct, ..self }
+    }
+
+    /// Counts of the cache and the queue, if it has them.
+    pub fn queue_counts(&self) -> Option<DirectCounts> {
+        self.direct.as_ref().map(|direct| direct.counts())
+    }
+
+    /// Requests that the device has at a time, and the share of each class in the order of [`IoClass::ALL`], if it has a queue.
+    pub fn queue_settings(&self) -> Option<(u32, [Share; IoClass::ALL.len()])> {
+        let direct = self.direct.as_ref()?;
+        Some((direct.depth(), IoClass::ALL.map(|class| direct.share(class))))
+    }
+
+    /// Changes the depth of the queue and the shares of some classes: all, or nothing.
+    ///
+    /// # Errors
+    /// What is out of range, or that there is no queue.
+    pub fn tune_queue(&self, depth: Option<u32>, shares: &[(IoClass, Share)]) -> Result<(), String> {
+        let direct = self.direct.as_ref().ok_or("its disk is not direct: it has no queue")?;
+        direct.tune(depth, shares)
     }
 
     fn request(&self) -> Request<'_> {
@@ -468,6 +525,13 @@ impl Disk {
     /// # Errors
     /// `UnexpectedEof` past the end.
     pub async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
+        match &self.direct {
+            Some(direct) => direct.read(offset, len, self.read_device(offset, len)).await,
+            None => self.read_device(offset, len).await,
+        }
+    }
+
+    async fn read_device(&self, offset: u64, len: usize) -> io::Result<Buf> {
         let request = self.request();
         let read = each_disk!(&self.body, disk => disk.read(offset, len).await);
         let us = request.complete();
@@ -480,9 +544,28 @@ impl Disk {
 
     /// Writes `parts` one after the other from `offset`. Durable only after the next [`Disk::sync`]. Two writes to
     /// the same 4-KiB block must not be under way at the same time.
+    ///
+    /// # Errors
+    /// Also `InvalidInput`, for a direct disk and anything but whole blocks.
     pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
-        let request = self.request();
+        match &self.direct {
+            Some(direct) => {
+                // Clones share the bytes.
+                let kept = parts.clone();
+                direct.write(offset, &kept, self.write_device(offset, parts)).await
+            }
+            None => self.write_device(offset, parts).await,
+        }
+    }
+
+    async fn write_device(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
+        let is_whole = offset.is_multiple_of(BLOCK as u64) && len.is_multiple_of(BLOCK);
+        if self.mode == DiskMode::Direct && !is_whole {
+            let text = format!("{len} bytes at {offset} of a direct disk are not whole blocks of {BLOCK}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let request = self.request();
         let written = each_disk!(&self.body, disk => disk.write(offset, parts).await);
         let us = request.complete();
         let mut done = self.under_way.done.borrow_mut();

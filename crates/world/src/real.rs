@@ -36,6 +36,7 @@ pub(crate) use receive::Receiver;
 pub(crate) use send::Sender;
 
 use self::neighbours::NeighbourFile;
+use crate::DiskMode;
 use crate::rpc::{Neighbours, ReceivePort};
 use crate::turns::Timed;
 
@@ -250,8 +251,8 @@ impl World {
     }
 
     /// Opens the file or block device at `path`; `WouldBlock` if another process, or this one, has it open.
-    pub(crate) async fn open_disk(&self, path: &str) -> io::Result<Disk> {
-        Disk::open(path)
+    pub(crate) async fn open_disk(&self, path: &str, mode: DiskMode) -> io::Result<Disk> {
+        Disk::open(path, mode)
     }
 
     /// Makes a file of `len` bytes at `path`; a block device is opened as it is.

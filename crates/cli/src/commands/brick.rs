@@ -1,17 +1,19 @@
 //! `shoal brick`: the server of one brick, in the foreground, and commands about bricks.
 
 mod replace;
+mod tune;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
 use types::messages::cluster::{BrickClass, ClusterStatus};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, ClusterId, NodeId, Refusal};
-use world::{Disk, Identity, World};
+use world::direct::{DEPTH, DEPTH_MAX};
+use world::{Disk, DiskMode, Identity, World};
 
 use crate::cache_file::{self, BrickCacheArgs};
 use crate::daemon::{self, DaemonArgs, LISTENING};
@@ -52,7 +54,8 @@ Examples:
      --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick --disk /dev/sdb --cache /dev/nvme0n1p3 --format-cache --node 2 \\
      --listen 10.0.0.2:7411 --meta 10.0.0.1:7400 --key-file /etc/shoal/key
-  shoal brick replace b3 b4                                 b4 for b3, which is gone for good"
+  shoal brick replace b3 b4                                 b4 for b3, which is gone for good
+  shoal brick tune b3 rebuild.weight=50 depth=16            the queue of a brick with --io direct"
 )]
 pub(crate) struct BrickArgs {
     #[command(subcommand)]
@@ -93,15 +96,32 @@ pub(crate) struct BrickArgs {
     /// Threads: one has the disk; the others, if any, have the connections, so that a fast disk can use more cores
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
+    /// direct: past the kernel's page cache, with a cache of blocks and a queue of the brick's own, in which clients, folding,
+    /// rebuilding and checking take turns
+    #[arg(long, value_name = "HOW", default_value = "buffered")]
+    io: Io,
+    /// Requests that the disk has at a time, with --io direct
+    #[arg(long, value_name = "N", default_value_t = DEPTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
+    depth: u32,
     #[command(flatten)]
     cache: BrickCacheArgs,
     #[command(flatten)]
     daemon: DaemonArgs,
 }
 
+/// How the disk is read and written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Io {
+    /// Through the kernel's page cache
+    Buffered,
+    /// Past it
+    Direct,
+}
+
 #[derive(Subcommand)]
 enum Action {
     Replace(replace::ReplaceArgs),
+    Tune(tune::TuneArgs),
 }
 
 /// Options that a server needs. The command line parser has checked that they are given.
@@ -126,6 +146,7 @@ impl BrickArgs {
 pub(crate) fn run(args: &BrickArgs, output: &Output) -> anyhow::Result<()> {
     match &args.action {
         Some(Action::Replace(replace)) => replace::run(replace, output),
+        Some(Action::Tune(tune)) => tune::run(tune, output),
         None => serve(args),
     }
 }
@@ -141,7 +162,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
     }
     let path = args.disk().to_str().context("--disk must be UTF-8")?;
     let work = async {
-        let disk = open(&world, path).await?;
+        let disk = open_as(&world, path, args.io).await?;
         let superblock = Superblock::read(&disk).await.map_err(|e| explain(e, path))?;
         let options = BrickOptions {
             brick: superblock.brick,
@@ -153,6 +174,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise: args.advertise.clone(),
             threads: args.threads.into(),
+            depth: args.depth,
         };
         let (cache, is_made) = args.cache.open(&world, superblock.cluster).await?;
         let brick = Brick::start(world.clone(), disk, cache, options).await.map_err(|error| {
@@ -168,8 +190,26 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
     daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
 }
 
+/// Opens the disk as `io` says, or buffered where it cannot be direct: a brick that serves is worth more than its queue.
+async fn open_as(world: &World, path: &str, io: Io) -> anyhow::Result<Disk> {
+    if io == Io::Direct {
+        match world.open_disk_when_free(path, DiskMode::Direct).await {
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+                tracing::warn!("{error}: the brick goes on with buffered I/O, without a queue of its own");
+            }
+            opened => return opened.map_err(|error| explain_open(path, &error)),
+        }
+    }
+    open(world, path).await
+}
+
 async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
-    world.open_disk_when_free(path).await.map_err(|error| match error.kind() {
+    let opened = world.open_disk_when_free(path, DiskMode::Buffered).await;
+    opened.map_err(|error| explain_open(path, &error))
+}
+
+fn explain_open(path: &str, error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
         std::io::ErrorKind::WouldBlock => problem(
             format!("{path} is served by another process already: {}", lock_holder::of(Path::new(path))),
             "leave that one alone, or stop it first: a disk has one server",
@@ -178,7 +218,7 @@ async fn open(world: &World, path: &str) -> anyhow::Result<Disk> {
             problem(format!("{path} is not there"), "check --disk, or --format --id N --size SIZE to make it")
         }
         _ => anyhow::anyhow!("the disk cannot be used: {error}"),
-    })
+    }
 }
 
 /// Refuses a brick whose map of blocks would need too much memory.

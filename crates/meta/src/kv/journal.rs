@@ -19,7 +19,7 @@ use std::io;
 use types::checksum::crc;
 use types::limits::BLOCK;
 use types::{Buf, BufMut, ClusterId};
-use world::{Disk, World};
+use world::{Disk, DiskMode, World};
 
 use super::engine::Writes;
 use super::record::{self, EncodedRecord, Salt};
@@ -85,7 +85,7 @@ impl Journal {
         applied: Option<u64>,
         memory_budget: u64,
     ) -> Result<RecoveredJournal, JournalError> {
-        let disk = match world.open_disk_when_free(path).await {
+        let disk = match world.open_disk_when_free(path, DiskMode::Buffered).await {
             Ok(disk) => disk,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             Err(_) if applied.is_some() => return Err(JournalError::Missing),

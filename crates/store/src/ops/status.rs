@@ -1,6 +1,8 @@
 //! The status report of a brick.
 
-use types::messages::brick::BrickReport;
+use pace::{IoClass, Share};
+use types::Refusal;
+use types::messages::brick::{BrickReport, BrickTune, ClassReport, ClassShare, QueueReport};
 
 use crate::read_cache::ReadCache;
 use crate::server::Server;
@@ -37,6 +39,44 @@ impl Server {
             asked: self.asked.get(),
             device: self.disk.counts(),
             cache: self.cache.as_ref().map(ReadCache::report),
+            queue: self.queue_report(),
         }
+    }
+
+    /// The queue in front of a direct device.
+    fn queue_report(&self) -> Option<QueueReport> {
+        let (counts, (depth, shares)) = (self.disk.queue_counts()?, self.disk.queue_settings()?);
+        let report = |(at, class): (usize, IoClass)| {
+            let Share { reservation, weight, limit } = shares[at];
+            let share = ClassShare { class: class.word().to_owned(), reservation, weight, limit };
+            ClassReport { share, requests: counts.requests[at], waited_us: counts.waited_us[at] }
+        };
+        Some(QueueReport {
+            depth,
+            waiting: counts.waiting,
+            at_device: counts.at_device,
+            classes: IoClass::ALL.into_iter().enumerate().map(report).collect(),
+            cache_used: counts.cache_used,
+            cache_most: counts.cache_most,
+            cached_bytes: counts.cached_bytes,
+        })
+    }
+
+    /// Changes the queue in front of a direct device.
+    pub(crate) fn tune(&self, request: &BrickTune) -> Result<QueueReport, Refusal> {
+        // More would name a class twice.
+        if request.shares.len() > IoClass::ALL.len() {
+            return Err(Refusal::Invalid);
+        }
+        let share = |wanted: &ClassShare| {
+            let ClassShare { ref class, reservation, weight, limit } = *wanted;
+            Ok((class.parse()?, Share { reservation, weight, limit }))
+        };
+        let shares: Result<Vec<(IoClass, Share)>, String> = request.shares.iter().map(share).collect();
+        shares.and_then(|shares| self.disk.tune_queue(request.depth, &shares)).map_err(|why| {
+            tracing::info!(%why, "the queue cannot be tuned so");
+            Refusal::Invalid
+        })?;
+        self.queue_report().ok_or(Refusal::Invalid)
     }
 }

@@ -59,6 +59,7 @@ fn cluster_map(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
         class: None,
         tiers: Vec::new(),
         placement: None,
+        near_writer: false,
     };
     ClusterMap { volumes: vec![volume], ..ClusterMap::empty(CLUSTER) }
 }
@@ -136,6 +137,7 @@ impl Bench {
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
             threads: 1,
+            depth: world::direct::DEPTH,
             class: BrickClass::Ssd,
         }
     }

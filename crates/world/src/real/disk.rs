@@ -1,4 +1,4 @@
-//! A file or block device, read and written through the page cache.
+//! A file or block device, read and written through the page cache, or past it.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -15,9 +15,11 @@ use compio::driver::op::{ReadAt, Sync, WriteVectoredAt};
 use compio::runtime::submit;
 use rustix::fs::{FlockOperation, OFlags, flock, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use types::limits::BLOCK;
 use types::{Buf, BufMut};
 
 use super::receive::ReadBuf;
+use crate::DiskMode;
 
 /// Most pieces of one vectored write.
 const PIECES_MAX: usize = 64;
@@ -29,7 +31,7 @@ const AROUND: Duration = Duration::from_secs(2);
 /// File system type of tmpfs in `statfs` (linux/magic.h).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// How requests reach the page cache.
+/// How requests reach the page cache, or the device.
 #[derive(Clone, Copy)]
 enum Way {
     /// A system call that may not block; requests that would block go through the ring. The cheapest way for cached
@@ -70,6 +72,8 @@ struct Inner {
     file: Arc<OwnedFd>,
     path: String,
     len: u64,
+    /// Opened with `O_DIRECT`: the kernel takes whole blocks only, from aligned memory.
+    direct: bool,
     reads: Cell<Way>,
     writes: Cell<Way>,
     /// Until then writes go through the ring.
@@ -84,6 +88,7 @@ pub(crate) struct SharedDisk {
     file: Arc<OwnedFd>,
     path: String,
     len: u64,
+    direct: bool,
     reads: Way,
     claim: Option<Arc<File>>,
 }
@@ -91,29 +96,48 @@ pub(crate) struct SharedDisk {
 impl SharedDisk {
     /// The disk for this thread. Its writes never block the thread.
     pub(crate) fn disk(&self) -> Disk {
-        let SharedDisk { file, path, len, reads, claim } = self.clone();
+        let SharedDisk { file, path, len, direct, reads, claim } = self.clone();
         let (reads, writes) = (Cell::new(reads), Cell::new(Way::Ring));
-        let inner = Inner { file, path, len, reads, writes, around_until: Cell::new(None), _claim: claim };
+        let around_until = Cell::new(None);
+        let inner = Inner { file, path, len, direct, reads, writes, around_until, _claim: claim };
         Disk { inner: Rc::new(inner) }
     }
 }
 
 impl Disk {
     pub(crate) fn shared(&self) -> SharedDisk {
-        let Inner { file, path, len, reads, _claim: claim, .. } = &*self.inner;
+        let Inner { file, path, len, direct, reads, _claim: claim, .. } = &*self.inner;
         SharedDisk {
             file: file.clone(),
             path: path.clone(),
             len: *len,
+            direct: *direct,
             reads: reads.get(),
             claim: claim.clone(),
         }
     }
 
-    pub(super) fn open(path: &str) -> io::Result<Disk> {
+    /// # Errors
+    /// `Unsupported` if it should be direct, and its file system or device cannot do that for blocks of [`BLOCK`].
+    pub(super) fn open(path: &str, mode: DiskMode) -> io::Result<Disk> {
         let open = || {
-            let file = OpenOptions::new().read(true).write(true).open(path)?;
-            Disk::new(file, path)
+            let mut options = OpenOptions::new();
+            options.read(true).write(true);
+            match mode {
+                DiskMode::Buffered => Disk::new(options.open(path)?, path, mode),
+                DiskMode::Direct => {
+                    let opened = options.custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path);
+                    let disk = Disk::new(opened.map_err(not_direct)?, path, mode)?;
+                    let mut block = BufMut::dirty(BLOCK);
+                    let read = preadv2(
+                        &disk.inner.file,
+                        &mut [IoSliceMut::new(&mut block)],
+                        0,
+                        ReadWriteFlags::empty(),
+                    );
+                    read.map(|_| disk).map_err(|error| not_direct(error.into()))
+                }
+            }
         };
         open().map_err(|error| about("open", path, &error))
     }
@@ -121,7 +145,7 @@ impl Disk {
     pub(super) fn create(path: &str, len: u64) -> io::Result<Disk> {
         let is_device = Path::new(path).metadata().is_ok_and(|meta| meta.file_type().is_block_device());
         if is_device {
-            return Disk::open(path);
+            return Disk::open(path, DiskMode::Buffered);
         }
         let create = || {
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
@@ -130,12 +154,12 @@ impl Disk {
             // The name must survive a power cut too.
             let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-            Disk::new(file, path)
+            Disk::new(file, path, DiskMode::Buffered)
         };
         create().map_err(|error| about("create", path, &error))
     }
 
-    fn new(mut file: File, path: &str) -> io::Result<Disk> {
+    fn new(mut file: File, path: &str, mode: DiskMode) -> io::Result<Disk> {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::WouldBlock, "it is in use by another process"),
             error => error.into(),
@@ -150,10 +174,17 @@ impl Disk {
         let claim = if kind.is_block_device() { Some(Arc::new(claim(path)?)) } else { None };
         let len = file.seek(SeekFrom::End(0))?;
         let in_memory = kind.is_file() && fstatfs(&file)?.f_type as i64 == TMPFS_MAGIC;
-        let reads = Cell::new(if in_memory { Way::Plain } else { Way::NoWait });
-        let writes = Cell::new(if kind.is_file() { Way::Plain } else { Way::NoWait });
-        let (file, path) = (Arc::new(file.into()), path.to_owned());
-        let inner = Inner { file, path, len, reads, writes, around_until: Cell::new(None), _claim: claim };
+        let direct = mode == DiskMode::Direct;
+        let (reads, writes) = match (direct, in_memory, kind.is_file()) {
+            // The device answers later: that is what the ring is for.
+            (true, ..) => (Way::Ring, Way::Ring),
+            (false, true, _) => (Way::Plain, Way::Plain),
+            (false, false, true) => (Way::NoWait, Way::Plain),
+            (false, false, false) => (Way::NoWait, Way::NoWait),
+        };
+        let (file, path, around_until) = (Arc::new(file.into()), path.to_owned(), Cell::new(None));
+        let (reads, writes) = (Cell::new(reads), Cell::new(writes));
+        let inner = Inner { file, path, len, direct, reads, writes, around_until, _claim: claim };
         Ok(Disk { inner: Rc::new(inner) })
     }
 
@@ -169,6 +200,17 @@ impl Disk {
 
     /// Reads exactly `len` bytes at `offset`; `UnexpectedEof` past the end.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<Buf> {
+        let block = BLOCK as u64;
+        let (before, end) = ((offset % block) as usize, offset + len as u64);
+        if self.inner.direct && (before > 0 || !end.is_multiple_of(block)) {
+            let whole =
+                self.read_bytes(offset - before as u64, (before + len).next_multiple_of(BLOCK)).await?;
+            return Ok(whole.slice(before..before + len));
+        }
+        self.read_bytes(offset, len).await
+    }
+
+    async fn read_bytes(&self, offset: u64, len: usize) -> io::Result<Buf> {
         if len == 0 {
             return Ok(Buf::empty());
         }
@@ -202,11 +244,13 @@ impl Disk {
         }
     }
 
-    /// Writes `parts` one after the other from `offset` on. They are durable after the next [`Disk::sync`].
+    /// Writes `parts` one after the other from `offset` on. They are durable after the next [`Disk::sync`]. A direct disk takes
+    /// whole blocks only.
     ///
     /// # Cancel
     /// If it is dropped, any part of the bytes may be written, even later.
     pub(crate) async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
+        let parts = if self.inner.direct { aligned(parts) } else { parts };
         let mut parts = Parts { parts, done: 0, partly: 0 };
         let mut at = offset;
         parts.advance(0);
@@ -264,6 +308,29 @@ impl Disk {
 /// Opens a block device as a mount does. Fails if it is mounted or otherwise claimed.
 fn claim(path: &str) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits().cast_signed()).open(path)
+}
+
+/// An error of a file or device without direct I/O, told as such.
+fn not_direct(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => io::Error::new(io::ErrorKind::Unsupported, "it has no direct I/O"),
+        _ => error,
+    }
+}
+
+/// The same bytes, each part in memory that is aligned to a block, and as long as some blocks.
+fn aligned(parts: Vec<Buf>) -> Vec<Buf> {
+    if parts.iter().all(|part| part.as_ptr().addr().is_multiple_of(BLOCK) && part.len().is_multiple_of(BLOCK))
+    {
+        return parts;
+    }
+    let mut whole = BufMut::dirty(parts.iter().map(|part| part.len()).sum());
+    let mut at = 0;
+    for part in &parts {
+        whole[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    vec![whole.freeze()]
 }
 
 fn about(what: &str, path: &str, error: &io::Error) -> io::Error {

@@ -13,8 +13,9 @@ use types::wire::Flags;
 use types::{Buf, BufMut, ClusterId, Epoch};
 
 use super::*;
-use crate::{Frame, Notify};
+use crate::{DiskMode, Frame, Notify};
 
+mod direct;
 mod turns;
 
 /// No bound for a frame.
@@ -312,7 +313,7 @@ fn a_disk_keeps_what_is_written() {
         let again = disk.clone();
         assert_eq!(*again.read(1234, bytes.len()).await.unwrap(), *bytes);
         drop((disk, again));
-        let disk = world.open_disk(&path).await.unwrap();
+        let disk = world.open_disk(&path, DiskMode::Buffered).await.unwrap();
         assert_eq!((*disk.read(1 << 19, 5).await.unwrap()).to_vec(), b"shoal");
         assert_eq!(disk.read(99, 0).await.unwrap().len(), 0);
         let read = disk.read(0, 1 << 20).await.unwrap();
@@ -339,7 +340,10 @@ fn a_disk_is_shared_by_threads_and_locked_while_any_has_it() {
         let disk = world.create_disk(&path, 1 << 20).await.unwrap();
         let shared = disk.shared();
         drop(disk);
-        assert_eq!(world.open_disk(&path).await.err().unwrap().kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            world.open_disk(&path, DiskMode::Buffered).await.err().unwrap().kind(),
+            ErrorKind::WouldBlock
+        );
         let other = thread::spawn(move || {
             let disk = shared.disk();
             World::new().unwrap().block_on("other", async {
@@ -348,7 +352,7 @@ fn a_disk_is_shared_by_threads_and_locked_while_any_has_it() {
             })
         });
         assert_eq!(other.join().unwrap(), (1 << 20, b"shoal".to_vec()));
-        let disk = world.open_disk(&path).await.unwrap();
+        let disk = world.open_disk(&path, DiskMode::Buffered).await.unwrap();
         assert_eq!(*disk.read(5000, 5).await.unwrap(), *b"shoal");
     });
 }
@@ -358,15 +362,18 @@ fn a_disk_has_one_owner() {
     on_each_disk("owner", |world, path| async move {
         let disk = world.create_disk(&path, 4096).await.unwrap();
         assert_eq!(world.create_disk(&path, 4096).await.err().unwrap().kind(), ErrorKind::AlreadyExists);
-        let error = world.open_disk(&path).await.err().unwrap();
+        let error = world.open_disk(&path, DiskMode::Buffered).await.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         assert!(error.to_string().contains(&path), "{error}");
         drop(disk);
-        world.open_disk(&path).await.unwrap();
-        let missing = world.open_disk(&format!("{path}x")).await.err().unwrap();
+        world.open_disk(&path, DiskMode::Buffered).await.unwrap();
+        let missing = world.open_disk(&format!("{path}x"), DiskMode::Buffered).await.err().unwrap();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
-        assert!(world.open_disk("/").await.is_err());
-        assert_eq!(world.open_disk("/dev/null").await.err().unwrap().kind(), ErrorKind::InvalidInput);
+        assert!(world.open_disk("/", DiskMode::Buffered).await.is_err());
+        assert_eq!(
+            world.open_disk("/dev/null", DiskMode::Buffered).await.err().unwrap().kind(),
+            ErrorKind::InvalidInput
+        );
     });
 }
 

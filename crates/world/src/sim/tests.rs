@@ -323,7 +323,7 @@ fn a_disk_that_is_in_use_is_waited_for_and_not_for_ever() {
     sim.block_on("driver", async {
         let disk = world.create_disk("d", LEN as u64).await.unwrap();
         let began = world.now();
-        let refused = world.open_disk_when_free("d").await.err().map(|e| e.kind());
+        let refused = world.open_disk_when_free("d", crate::DiskMode::Buffered).await.err().map(|e| e.kind());
         assert_eq!(
             (refused, world.now() - began >= crate::LOCK_WAIT_US),
             (Some(ErrorKind::WouldBlock), true)
@@ -332,7 +332,9 @@ fn a_disk_that_is_in_use_is_waited_for_and_not_for_ever() {
             world.sleep(crate::LOCK_WAIT_US / 2).await;
             drop(disk);
         };
-        let (opened, ()) = futures_util::future::join(world.open_disk_when_free("d"), later).await;
+        let (opened, ()) =
+            futures_util::future::join(world.open_disk_when_free("d", crate::DiskMode::Buffered), later)
+                .await;
         assert_eq!(opened.expect("it is free now").len(), LEN as u64);
     });
 }

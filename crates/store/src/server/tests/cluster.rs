@@ -143,6 +143,7 @@ impl TestCluster {
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
             threads: 1,
+            depth: world::direct::DEPTH,
             class: BrickClass::Ssd,
         };
         world.spawn("test", async move {

@@ -117,6 +117,7 @@ impl Rig {
             meta: "meta:1".to_owned(),
             memory_budget: 1 << 20,
             threads: 1,
+            depth: world::direct::DEPTH,
             class: BrickClass::Ssd,
         };
         let Brick { server, .. } =
