@@ -28,7 +28,6 @@ use std::rc::Rc;
 
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
-use pace::IoClass;
 use types::checksum::crc_blocks;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick::{BrickStatus, Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
@@ -36,7 +35,6 @@ use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
 use types::wire::Request;
 use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
 use world::CallError;
-use world::direct::in_class;
 
 use crate::ops::stripe::Stripe;
 use crate::primary::{Attempt, Offer, OfferOutcome};
@@ -119,8 +117,7 @@ impl Server {
                 }
                 let attempt = self.primary.borrow_mut().begin_join(id, epoch, slot, now);
                 if let Some(attempt) = attempt {
-                    let work = self.clone().join_slot(attempt);
-                    self.world.spawn("join", in_class(IoClass::Rebuild, work));
+                    self.world.spawn("join", self.clone().join_slot(attempt));
                 }
             }
             // The next one begins when one has ended: groups with few stripes would wait for longer than they take.
@@ -131,7 +128,7 @@ impl Server {
     async fn join_slot(self: Rc<Server>, attempt: Attempt) {
         let Attempt { id, epoch, slot, brick, .. } = attempt;
         tracing::info!(group = %id, %epoch, slot, %brick, "a slot begins to join");
-        let ended = self.bring_level(attempt).await;
+        let ended = world::direct::in_class(pace::IoClass::Rebuild, self.bring_level(attempt)).await;
         self.primary.borrow_mut().end_join(&attempt);
         self.pressure.borrow_mut().remove(&brick);
         self.progress.notify();

@@ -491,7 +491,7 @@ impl Journal {
             let zone = self.start..self.start + self.segments as u64 * self.segment;
             assert!(zone.contains(&place), "a record would overwrite the superblock, descriptors or data");
             // A failed write counts as lost even if its bytes reach the disk later: no sync may count it.
-            self.disk.write(place, parts).await.inspect_err(|_| self.fail())?;
+            self.disk.append(place, parts).await.inspect_err(|_| self.fail())?;
             self.state.borrow_mut().leaving.pop_front();
         }
     }

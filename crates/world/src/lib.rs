@@ -40,10 +40,10 @@ pub use rpc::{
     serve_on_threads,
 };
 pub use sim::{SimOptions, Simulation};
-use types::Buf;
 use types::limits::BLOCK;
 use types::messages::brick::DeviceCounts;
 use types::messages::{LongTurn, WindowReport};
+use types::{Buf, BufMut};
 
 use crate::connection::{ConnBody, ListenerBody};
 use crate::direct::{Direct, DirectCounts, DirectOptions};
@@ -429,6 +429,13 @@ impl Drop for Request<'_> {
     }
 }
 
+/// What becomes of the bytes behind a write in its last block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Stays,
+    MayGo,
+}
+
 #[derive(Clone)]
 enum DiskBody {
     Real(real::Disk),
@@ -546,16 +553,50 @@ impl Disk {
     /// the same 4-KiB block must not be under way at the same time.
     ///
     /// # Errors
-    /// Also `InvalidInput`, for a direct disk and anything but whole blocks.
+    /// Also `InvalidInput`, for a direct disk without a queue and anything but whole blocks.
     pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
+        self.write_over(offset, parts, Behind::Stays).await
+    }
+
+    /// As [`Disk::write`], for a log: what stands behind the bytes in their last block may become zeros.
+    pub async fn append(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
+        self.write_over(offset, parts, Behind::MayGo).await
+    }
+
+    async fn write_over(&self, offset: u64, parts: Vec<Buf>, behind: Behind) -> io::Result<()> {
         match &self.direct {
             Some(direct) => {
+                let (offset, parts) = self.whole_blocks(offset, parts, behind).await?;
                 // Clones share the bytes.
                 let kept = parts.clone();
                 direct.write(offset, &kept, self.write_device(offset, parts)).await
             }
             None => self.write_device(offset, parts).await,
         }
+    }
+
+    /// A write with what stands before and behind it in its first and last block. What stands before is in memory as a rule: a log
+    /// goes on where it has just written.
+    async fn whole_blocks(
+        &self,
+        offset: u64,
+        mut parts: Vec<Buf>,
+        what_is_behind: Behind,
+    ) -> io::Result<(u64, Vec<Buf>)> {
+        let block = BLOCK as u64;
+        let end = offset + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        let (before, behind) = ((offset % block) as usize, (end % block) as usize);
+        if behind > 0 && end > offset {
+            parts.push(match what_is_behind {
+                Behind::Stays => self.read(end - behind as u64, BLOCK).await?.slice(behind..BLOCK),
+                Behind::MayGo => BufMut::zeroed(BLOCK - behind).freeze(),
+            });
+        }
+        if before > 0 && end > offset {
+            let first = self.read(offset - before as u64, BLOCK).await?;
+            parts.insert(0, first.slice(0..before));
+        }
+        Ok((offset - before as u64, parts))
     }
 
     async fn write_device(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {

@@ -3,8 +3,8 @@
 //! A block is taken from here only if nobody has written it since it was read. So a read that a write of the same block overtakes
 //! keeps nothing, and while a write is under way nothing of its blocks is here.
 //!
-//! Large writes are not kept: units are written once, and read, if ever, much later. Small ones are, because folding reads what
-//! the journal has.
+//! Of large writes only the last block is kept: units are written once, and read, if ever, much later. Small ones are kept whole,
+//! because folding reads what the journal has.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -55,6 +55,19 @@ impl UnderWay {
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
+}
+
+/// The bytes of `parts`, without the first `skipped`.
+fn end_of(parts: &[Buf], mut skipped: usize) -> BufMut {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    let (mut bytes, mut at) = (BufMut::dirty(len - skipped), 0);
+    for part in parts {
+        let from = skipped.min(part.len());
+        skipped -= from;
+        bytes[at..at + part.len() - from].copy_from_slice(&part[from..]);
+        at += part.len() - from;
+    }
+    bytes
 }
 
 /// The blocks that bytes of a device lie in.
@@ -187,16 +200,14 @@ pub(super) struct Writing<'a> {
 impl Writing<'_> {
     /// It has succeeded.
     pub(super) fn keep(self, parts: &[Buf]) {
-        let (blocks, mut at) = (self.blocks, self.offset);
+        let (blocks, offset) = (self.blocks, self.offset);
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        let keeps = len <= KEPT_WRITE_MAX && !self.is_disturbed();
+        let keeps = !self.is_disturbed();
         drop(self);
-        // Parts of unusual lengths are cut across blocks: not worth a copy.
-        if keeps && parts.iter().all(|part| part.len().is_multiple_of(BLOCK)) {
-            for part in parts {
-                blocks.insert(at, part);
-                at += part.len() as u64;
-            }
+        if keeps && len.is_multiple_of(BLOCK) {
+            // Of a large write the last block: the next one may begin in it.
+            let skipped = if len <= KEPT_WRITE_MAX { 0 } else { len - BLOCK };
+            blocks.insert(offset + skipped as u64, &end_of(parts, skipped));
         }
     }
 

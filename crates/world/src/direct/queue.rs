@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use pace::{Classes, IoClass, Next, Share};
 use types::code_probe::{CodeProbe, hit};
 
-use super::{DEPTH_MAX, DirectCounts};
+use super::device::{DEPTH_MAX, DirectCounts};
 use crate::World;
 
 /// What a request costs besides its bytes, in microseconds of the device. Only the ratio to that of bytes matters: shares are

@@ -9,7 +9,7 @@ use types::limits::BLOCK;
 use types::{Buf, BufMut};
 
 use super::*;
-use crate::{Disk, DiskMode, SimOptions, Simulation};
+use crate::{Disk, DiskMode, SimOptions, Simulation, World};
 
 /// Blocks of the disk.
 const BLOCKS: u64 = 64;
@@ -138,14 +138,40 @@ fn what_was_read_comes_from_memory_and_a_write_replaces_it() {
 }
 
 #[test]
-fn only_whole_blocks_are_written() {
-    with_disk(1, options(4, 4), async |_, disk| {
-        for (offset, len) in [(1, BLOCK), (0, BLOCK - 1), (BLOCK as u64, 100)] {
-            let error =
-                disk.write(offset, vec![Buf::copy_of(&vec![0; len])]).await.expect_err("no whole blocks");
-            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-            assert!(error.to_string().contains("not whole blocks of 4096"), "{error}");
+fn the_device_gets_whole_blocks_whatever_is_written() {
+    for blocks in [0, 1, 16] {
+        with_disk(1, options(blocks, 4), async |world, disk| {
+            let mut model = vec![0_u8; BLOCKS as usize * BLOCK];
+            for round in 1..=200_u8 {
+                let offset = (world.random() % (model.len() as u64 - 100_000)) as usize;
+                let lens = [world.random() % 300, world.random() % 90_000, world.random() % 5_000]
+                    .map(|len| len as usize);
+                let parts: Vec<Buf> = lens.iter().map(|len| Buf::copy_of(&vec![round; *len])).collect();
+                let len: usize = lens.iter().sum();
+                model[offset..offset + len].fill(round);
+                disk.write(offset as u64, parts).await.expect("sound");
+                let (from, to) = (offset.saturating_sub(5_000), (offset + len + 5_000).min(model.len()));
+                assert_eq!(&*disk.read(from as u64, to - from).await.expect("sound"), &model[from..to]);
+            }
+            assert_eq!(&*disk.read(0, model.len()).await.expect("sound"), &model[..]);
+        });
+    }
+}
+
+#[test]
+fn a_journal_that_goes_on_where_it_ended_reads_nothing() {
+    with_disk(1, options(16, 4), async |_, disk| {
+        let mut at = 0;
+        for len in [100, 5_000, 70_001, 64, 80_000] {
+            disk.append(at, vec![Buf::copy_of(&vec![1; len])]).await.expect("sound");
+            at += len as u64;
         }
+        assert_eq!(disk.counts().reads, 0);
+        assert!(disk.read(0, at as usize).await.expect("sound").iter().all(|byte| *byte == 1));
+        // Whoever may not lose what is behind must look at it.
+        disk.write(at - 1, vec![Buf::copy_of(&[2])]).await.expect("sound");
+        disk.write(60 * BLOCK as u64, vec![Buf::copy_of(&[2])]).await.expect("sound");
+        assert_eq!(disk.counts().reads, 2, "all from above, and a block that is not in memory");
     });
 }
 
