@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-LINK, CODE = os.environ.get("LINK", "50mbit"), os.environ.get("CODE", "8+2")
+LINK, BUFFER, CODE = (os.environ.get(name, value) for name, value in (("LINK", "50mbit"), ("BUFFER", "64K"), ("CODE", "8+2")))
 CLIENTS, MIB, TURNS = (int(os.environ.get(name, value)) for name, value in (("CLIENTS", "6"), ("MIB", "24"), ("TURNS", "3")))
 NAME = "nearwriter"
 VOLUMES = {
@@ -52,7 +52,7 @@ class Lab:
         return time.monotonic() - begun
 
     def __enter__(self):
-        self.run("up", "--name", NAME, "--nodes", "16", "--topology", "torus:4x4", "--link", LINK, "--code", CODE, "--brick",
+        self.run("up", "--name", NAME, "--nodes", "16", "--topology", "torus:4x4", "--link", LINK, "--buffer", BUFFER, "--code", CODE, "--brick",
                  "640M")
         return self
 
