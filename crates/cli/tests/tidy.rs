@@ -262,7 +262,8 @@ fn names(line: &str, name: &str) -> bool {
 fn nothing_needs_the_lab_to_run() {
     let mut findings = Vec::new();
     // Of those below it, it has the shapes of networks and ids.
-    let rooms = ["pace", "netsim", "world", "cache", "store", "meta", "client", "mover", "gates", "cli"];
+    let rooms =
+        ["pace", "netsim", "devsim", "world", "cache", "store", "meta", "client", "mover", "gates", "cli"];
     for (path, text) in files("Cargo.toml").into_iter().filter(|(path, _)| path.starts_with("crates")) {
         if !path.starts_with("crates/cli") && text.lines().any(|line| names(line, "lab")) {
             findings.push(format!("{}: only `cli` shows what the lab can do", path.display()));

@@ -138,9 +138,9 @@ struct Tags {
 pub enum Next {
     /// Serve a request of this class.
     Serve(IoClass),
-    /// Every class that waits is at its limit until this time, in microseconds.
+    /// Every class that waits and can go on is at its limit until this time, in microseconds.
     At(u64),
-    /// Nobody waits.
+    /// Nobody waits who can go on.
     Idle,
 }
 
@@ -228,9 +228,14 @@ impl Classes {
         *waiting = waiting.checked_sub(1).expect("a request would leave that does not wait");
     }
 
-    /// Whose turn it is.
-    pub fn next(&self, now: u64) -> Next {
-        let waits = |class: &IoClass| self.tags[class.index()].waiting > 0;
+    /// All requests of a class that wait are given up.
+    pub fn leave_all(&mut self, class: IoClass) {
+        self.tags[class.index()].waiting = 0;
+    }
+
+    /// Whose turn it is, among those that can go on now.
+    pub fn next(&self, now: u64, can_go: impl Fn(IoClass) -> bool) -> Next {
+        let waits = |class: &IoClass| self.tags[class.index()].waiting > 0 && can_go(*class);
         if waits(&IoClass::Journal) {
             return Next::Serve(IoClass::Journal);
         }
@@ -290,7 +295,7 @@ mod tests {
         costs.keys().for_each(|class| (0..2).for_each(|_| classes.add(*class, now)));
         let end = now + total;
         while now < end {
-            match classes.next(now) {
+            match classes.next(now, |_| true) {
                 Next::Serve(class) => {
                     let cost = costs[&class];
                     classes.serve(class, cost, now);
@@ -316,10 +321,10 @@ mod tests {
             (0..3).for_each(|_| classes.add(class, 0));
         }
         for at in 0..3 {
-            assert_eq!(classes.next(at), Next::Serve(IoClass::Journal));
+            assert_eq!(classes.next(at, |_| true), Next::Serve(IoClass::Journal));
             classes.serve(IoClass::Journal, 1_000_000, at);
         }
-        assert_ne!(classes.next(3), Next::Serve(IoClass::Journal));
+        assert_ne!(classes.next(3, |_| true), Next::Serve(IoClass::Journal));
     }
 
     #[test]
@@ -355,7 +360,7 @@ mod tests {
         (0..1000).for_each(|_| classes.add(Rebuild, now));
         (0..1000).for_each(|_| classes.add(ClientRead, now));
         for _ in 0..100 {
-            let Next::Serve(class) = classes.next(now) else { unreachable!("both wait") };
+            let Next::Serve(class) = classes.next(now, |_| true) else { unreachable!("both wait") };
             classes.serve(class, 1_000, now);
             *got.entry(class).or_default() += 1;
             now += 1_000;
@@ -405,7 +410,7 @@ mod tests {
                 for further in 0..=usize::from(more) {
                     add(&mut classes, &mut waiting, (at + further) % 6, now);
                 }
-                match classes.next(now) {
+                match classes.next(now, |_| true) {
                     Next::Serve(class) => {
                         let at = IoClass::ALL.iter().position(|other| *other == class).expect("a class");
                         prop_assert!(waiting[at] > 0);
@@ -428,7 +433,7 @@ mod tests {
             // All is served in the end.
             let mut left: u32 = waiting.iter().sum();
             for _ in 0..10_000 {
-                match classes.next(now) {
+                match classes.next(now, |_| true) {
                     Next::Serve(class) => {
                         classes.serve(class, 100, now);
                         left -= 1;

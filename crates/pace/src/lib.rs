@@ -1,4 +1,4 @@
-//! How many bytes may be on their way to a receiver at once, who answers too late, and whose turn it is at a disk.
+//! How many bytes may be on their way to a receiver at once, who answers too late, and what a disk does next.
 //!
 //! A switch port keeps few bytes: about 100 KB for 10 Gbit/s. Many bricks that answer one client, or many clients that write to
 //! one brick, fill it in no time; packets are lost, and TCP waits up to 200 ms until it notices. TCP on each connection cannot
@@ -20,13 +20,14 @@
 //!
 //! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread, and each process of a machine, has
 //! of the [`Window`], and the window how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`] says whose answers are late, and
-//! when to ask in another way. [`Classes`] says which class of requests a disk serves next. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never
-//! goes back.
+//! when to ask in another way. [`Classes`] says which class of requests a disk serves next, and [`device`] in which order those
+//! of a class go. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never goes back.
 //!
 //! Sources: Phanishayee et al., FAST 2008 (reads from many servers collapse when their windows exceed the port's buffer);
 //! Montazeri et al., SIGCOMM 2018 (Homa: grants by the receiver); 3FS (requests to send).
 
 mod classes;
+pub mod device;
 mod latency;
 mod losses;
 mod port;

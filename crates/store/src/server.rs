@@ -8,6 +8,7 @@ use std::rc::Rc;
 use futures_util::future::{Either, select};
 use layout::Coder;
 use pace::IoClass;
+use pace::device::PolicyName;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
 use types::messages::cluster::{BrickClass, ClusterMap, Fences, Tier};
@@ -62,6 +63,8 @@ pub struct BrickOptions {
     pub threads: usize,
     /// Requests that a direct device has at a time, besides those of the journal.
     pub depth: u32,
+    /// In which order requests of a class go to a direct device.
+    pub policy: PolicyName,
 }
 
 /// Counts since the start.

@@ -33,7 +33,6 @@ pub(crate) use connection::{Losses, Resent};
 pub use frame::Frame;
 pub use notify::Notify;
 pub use pace::WindowSetting;
-use pace::{IoClass, Share};
 pub use real::bind_port;
 pub use rpc::{
     Answer, Begun, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, ReceiveReport, serve,
@@ -46,7 +45,7 @@ use types::messages::{LongTurn, WindowReport};
 use types::{Buf, BufMut};
 
 use crate::connection::{ConnBody, ListenerBody};
-use crate::direct::{Direct, DirectCounts, DirectOptions};
+use crate::direct::{Direct, DirectCounts, DirectOptions, QueueChange, QueueSettings};
 use crate::trace::{Span, SpanKind, Stage, Trace};
 
 /// How long an opener waits for a lock that another process holds, in microseconds.
@@ -477,19 +476,18 @@ impl Disk {
         self.direct.as_ref().map(|direct| direct.counts())
     }
 
-    /// Requests that the device has at a time, and the share of each class in the order of [`IoClass::ALL`], if it has a queue.
-    pub fn queue_settings(&self) -> Option<(u32, [Share; IoClass::ALL.len()])> {
-        let direct = self.direct.as_ref()?;
-        Some((direct.depth(), IoClass::ALL.map(|class| direct.share(class))))
+    /// How the queue is set, if it has one.
+    pub fn queue_settings(&self) -> Option<QueueSettings> {
+        Some(self.direct.as_ref()?.settings())
     }
 
-    /// Changes the depth of the queue and the shares of some classes: all, or nothing.
+    /// Changes the queue: all, or nothing. Requests that wait are ordered anew.
     ///
     /// # Errors
     /// What is out of range, or that there is no queue.
-    pub fn tune_queue(&self, depth: Option<u32>, shares: &[(IoClass, Share)]) -> Result<(), String> {
+    pub fn tune_queue(&self, change: &QueueChange<'_>) -> Result<(), String> {
         let direct = self.direct.as_ref().ok_or("its disk is not direct: it has no queue")?;
-        direct.tune(depth, shares)
+        direct.tune(change)
     }
 
     fn request(&self) -> Request<'_> {

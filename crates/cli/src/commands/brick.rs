@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use pace::device::PolicyName;
 use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
 use types::messages::cluster::{BrickClass, ClusterStatus};
 use types::messages::session::Role;
@@ -103,10 +104,18 @@ pub(crate) struct BrickArgs {
     /// Requests that the disk has at a time, with --io direct
     #[arg(long, value_name = "N", default_value_t = DEPTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
     depth: u32,
+    /// In which order requests of a class go to the disk, with --io direct: noop (as they came), deadline, cfq, bfq, kyber,
+    /// slq-nearest, slq-lisf-first or slq-auto
+    #[arg(long, value_name = "POLICY", default_value = "noop", value_parser = policy)]
+    scheduler: PolicyName,
     #[command(flatten)]
     cache: BrickCacheArgs,
     #[command(flatten)]
     daemon: DaemonArgs,
+}
+
+fn policy(text: &str) -> Result<PolicyName, String> {
+    text.parse().map_err(|refusal| format!("{refusal}"))
 }
 
 /// How the disk is read and written.
@@ -175,6 +184,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             advertise: args.advertise.clone(),
             threads: args.threads.into(),
             depth: args.depth,
+            policy: args.scheduler,
         };
         let (cache, is_made) = args.cache.open(&world, superblock.cluster).await?;
         let brick = Brick::start(world.clone(), disk, cache, options).await.map_err(|error| {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cache::CacheFile;
 use client::{Encode, Mount, MountOptions, Session};
 use meta::{Engine, MetaOptions, Service};
+use pace::device::PolicyName;
 use store::{Brick, BrickOptions, FormatOptions};
 use types::messages::cluster::{
     BrickClass, ClusterMap, MapFetch, PlacementSpec, TierSpec, TopologySet, VolumeCreate,
@@ -37,6 +38,8 @@ pub(crate) struct Cluster {
     brick_memory: u64,
     /// How bricks open their disks.
     pub(crate) brick_io: DiskMode,
+    /// In which order direct disks are asked.
+    pub(crate) policy: PolicyName,
     /// Bytes of a brick that hold units.
     pub(crate) data: Range<u64>,
     /// Bricks whose process has ended by itself, and why.
@@ -67,8 +70,8 @@ impl Cluster {
         let engine = Engine::memory_with_journal("journal");
         meta::create_cluster(&engine, CLUSTER).expect("a fresh engine holds no cluster");
         let (data, ended) = (0..0, Rc::default());
-        let brick_io = DiskMode::Buffered;
-        let mut cluster = Cluster { sim, engine, bricks, brick_memory, brick_io, data, ended };
+        let (brick_io, policy) = (DiskMode::Buffered, PolicyName::Noop);
+        let mut cluster = Cluster { sim, engine, bricks, brick_memory, brick_io, policy, data, ended };
         for brick in 0..bricks {
             let world = cluster.sim.node(&brick_node(brick));
             cluster.data = cluster.sim.block_on(&brick_node(brick), async move {
@@ -106,7 +109,7 @@ impl Cluster {
     pub(crate) fn start_brick(&self, brick: u32) {
         let world = self.sim.node(&brick_node(brick));
         let (on, memory_budget, ended) = (world.clone(), self.brick_memory, self.ended.clone());
-        let io = self.brick_io;
+        let (io, policy) = (self.brick_io, self.policy);
         world.spawn("test", async move {
             let disk = on.open_disk_as("disk", io).await.expect("the disk is there");
             let cache = brick_cache(&on, memory_budget).await;
@@ -120,6 +123,7 @@ impl Cluster {
                 memory_budget,
                 threads: 1,
                 depth: 3,
+                policy,
                 class: BrickClass::Ssd,
             };
             let ran = match Brick::start(on.clone(), disk, cache, options).await {

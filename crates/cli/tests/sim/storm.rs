@@ -92,7 +92,7 @@ pub(crate) fn run(seed: u64) -> Tally {
     tracing::info!(seed, ?config, "a storm begins");
     let mut cluster =
         Cluster::new(seed, config.options.clone(), config.bricks, BRICK_BYTES, config.brick_memory);
-    cluster.brick_io = config.brick_io;
+    (cluster.brick_io, cluster.policy) = (config.brick_io, config.policy);
     let storm = Storm {
         cluster: &cluster,
         seed,

@@ -1,6 +1,7 @@
 //! What a seed draws: its cluster, its clients, and its own mix of faults, some kinds of them on, the others off.
 
 use client::Encode;
+use pace::device::PolicyName;
 use types::messages::cluster::{FailureDomain, PlacementSpec};
 use types::{Code, Geometry};
 use world::DiskMode;
@@ -91,6 +92,8 @@ pub(crate) struct SwarmConfig {
     pub(crate) brick_memory: u64,
     /// How bricks open their disks.
     pub(crate) brick_io: DiskMode,
+    /// In which order direct disks are asked.
+    pub(crate) policy: PolicyName,
     /// Bytes that a client may hold unstable.
     pub(crate) budget: u64,
     pub(crate) encode: [Encode; 2],
@@ -156,6 +159,7 @@ impl SwarmConfig {
             bricks,
             brick_memory: prng.pick(&[256 << 10, 640 << 10, 1 << 20, 8 << 20]),
             brick_io: DiskMode::Buffered,
+            policy: PolicyName::Noop,
             budget: prng.pick(&[0, 256 << 10, 4 << 20]),
             encode: [encode(), encode()],
             options: SimOptions {
@@ -181,9 +185,11 @@ impl SwarmConfig {
 
     /// Direct disks for some seeds. Its draws are its own.
     fn with_direct_disks(self, seed: u64) -> SwarmConfig {
-        let drawn = Prng::new(seed ^ 0x4449_5243_0000).below(DIRECT_SEEDS) == 0;
+        let prng = Prng::new(seed ^ 0x4449_5243_0000);
+        let (drawn, policy) = (prng.below(DIRECT_SEEDS) == 0, prng.pick(&PolicyName::ALL));
         let direct = std::env::var("SHOAL_DIRECT").map_or(drawn, |direct| direct == "1");
-        SwarmConfig { brick_io: if direct { DiskMode::Direct } else { DiskMode::Buffered }, ..self }
+        let brick_io = if direct { DiskMode::Direct } else { DiskMode::Buffered };
+        SwarmConfig { brick_io, policy, ..self }
     }
 
     /// The geometry of the volume.

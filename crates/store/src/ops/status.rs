@@ -1,8 +1,10 @@
 //! The status report of a brick.
 
+use pace::device::{Parameters, PolicyName};
 use pace::{IoClass, Share};
 use types::Refusal;
-use types::messages::brick::{BrickReport, BrickTune, ClassReport, ClassShare, QueueReport};
+use types::messages::brick::{BrickReport, BrickTune, ClassReport, ClassShare, QueueParameter, QueueReport};
+use world::direct::{QueueChange, QueueSettings};
 
 use crate::read_cache::ReadCache;
 use crate::server::Server;
@@ -45,14 +47,24 @@ impl Server {
 
     /// The queue in front of a direct device.
     fn queue_report(&self) -> Option<QueueReport> {
-        let (counts, (depth, shares)) = (self.disk.queue_counts()?, self.disk.queue_settings()?);
+        let (counts, settings) = (self.disk.queue_counts()?, self.disk.queue_settings()?);
+        let QueueSettings { depth, policy, parameters, shares } = settings;
         let report = |(at, class): (usize, IoClass)| {
             let Share { reservation, weight, limit } = shares[at];
             let share = ClassShare { class: class.word().to_owned(), reservation, weight, limit };
             ClassReport { share, requests: counts.requests[at], waited_us: counts.waited_us[at] }
         };
+        // The depth is that of the queue.
+        let parameter = |name: &'static str| {
+            let value = parameters.get(name).filter(|_| name != "depth")?;
+            Some(QueueParameter { name: name.to_owned(), value })
+        };
         Some(QueueReport {
             depth,
+            policy: policy.word().to_owned(),
+            parameters: Parameters::names().filter_map(parameter).collect(),
+            merges: counts.merges,
+            expiries: counts.expiries,
             waiting: counts.waiting,
             at_device: counts.at_device,
             classes: IoClass::ALL.into_iter().enumerate().map(report).collect(),
@@ -64,16 +76,28 @@ impl Server {
 
     /// Changes the queue in front of a direct device.
     pub(crate) fn tune(&self, request: &BrickTune) -> Result<QueueReport, Refusal> {
-        // More would name a class twice.
-        if request.shares.len() > IoClass::ALL.len() {
+        // More would name a class or a parameter twice.
+        if request.shares.len() > IoClass::ALL.len() || request.parameters.len() > Parameters::names().count()
+        {
             return Err(Refusal::Invalid);
         }
         let share = |wanted: &ClassShare| {
             let ClassShare { ref class, reservation, weight, limit } = *wanted;
             Ok((class.parse()?, Share { reservation, weight, limit }))
         };
-        let shares: Result<Vec<(IoClass, Share)>, String> = request.shares.iter().map(share).collect();
-        shares.and_then(|shares| self.disk.tune_queue(request.depth, &shares)).map_err(|why| {
+        let parameters: Vec<(&str, u64)> =
+            request.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter.value)).collect();
+        let tuned = || -> Result<(), String> {
+            let shares: Vec<(IoClass, Share)> =
+                request.shares.iter().map(share).collect::<Result<_, String>>()?;
+            let policy: Option<PolicyName> = match &request.policy {
+                Some(word) => Some(word.parse().map_err(|refusal| format!("{refusal}"))?),
+                None => None,
+            };
+            let (depth, parameters, shares) = (request.depth, &*parameters, &*shares);
+            self.disk.tune_queue(&QueueChange { depth, policy, parameters, shares })
+        };
+        tuned().map_err(|why| {
             tracing::info!(%why, "the queue cannot be tuned so");
             Refusal::Invalid
         })?;

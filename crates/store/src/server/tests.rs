@@ -138,6 +138,7 @@ impl Bench {
             memory_budget: 1 << 20,
             threads: 1,
             depth: world::direct::DEPTH,
+            policy: PolicyName::Noop,
             class: BrickClass::Ssd,
         }
     }

@@ -556,9 +556,20 @@ records! {
     135 BrickTune {
         /// Requests that the device has at a time, besides those of the journal.
         depth: Option<u32>,
+        /// In which order requests of a class go, as `pace::device::PolicyName` names it.
+        policy: Option<String>,
+        /// Parameters of the policy.
+        parameters: Vec<QueueParameter>,
         /// Classes with new shares.
         shares: Vec<ClassShare>,
     } => QueueReport;
+    /// A parameter of the policy of a queue.
+    part QueueParameter {
+        /// Its name, as `pace::device::Parameters` has it.
+        name: String,
+        /// Its value, in bytes, microseconds or requests.
+        value: u64,
+    }
     /// The share of the device's time that requests of a class have.
     part ClassShare {
         /// The class, as `pace::IoClass` names it.
@@ -583,6 +594,14 @@ records! {
     136 QueueReport {
         /// Requests that the device has at a time, besides those of the journal.
         depth: u32,
+        /// In which order requests of a class go.
+        policy: String,
+        /// What the policy goes by.
+        parameters: Vec<QueueParameter>,
+        /// Requests that went together with a neighbour.
+        merges: u64,
+        /// Requests that went because they had waited for too long.
+        expiries: u64,
         /// Requests that wait now.
         waiting: u32,
         /// Requests at the device now.

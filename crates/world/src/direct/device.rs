@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::rc::Rc;
 
+use pace::device::{Operation, Parameters, PolicyName};
 use pace::{IoClass, Share};
 use types::Buf;
 
@@ -25,6 +26,34 @@ pub struct DirectOptions {
     pub cache_bytes: u64,
     /// Requests that the device has at a time, besides those of the journal; 1 to [`DEPTH_MAX`].
     pub depth: u32,
+    /// In which order requests of a class go.
+    pub policy: PolicyName,
+}
+
+/// How the queue of a direct disk is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueSettings {
+    /// Requests that the device has at a time, besides those of the journal.
+    pub depth: u32,
+    /// In which order requests of a class go.
+    pub policy: PolicyName,
+    /// What the policy goes by. Its depth is not used.
+    pub parameters: Parameters,
+    /// The shares of the classes, in the order of [`IoClass::ALL`].
+    pub shares: [Share; IoClass::ALL.len()],
+}
+
+/// A change of the queue: what is not named stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueChange<'a> {
+    /// See [`QueueSettings`].
+    pub depth: Option<u32>,
+    /// See [`QueueSettings`].
+    pub policy: Option<PolicyName>,
+    /// Parameters of the policy by name, see [`Parameters::set`].
+    pub parameters: &'a [(&'a str, u64)],
+    /// Shares of classes.
+    pub shares: &'a [(IoClass, Share)],
 }
 
 /// Counts of a disk behind a queue since it was opened.
@@ -40,6 +69,10 @@ pub struct DirectCounts {
     pub waiting: u32,
     /// Requests at the device now.
     pub at_device: u32,
+    /// Requests that went together with a neighbour.
+    pub merges: u64,
+    /// Requests that went because they had waited for too long.
+    pub expiries: u64,
     /// Requests of each class so far, in the order of [`IoClass::ALL`].
     pub requests: [u64; IoClass::ALL.len()],
     /// How long they have waited in the queue, in microseconds.
@@ -58,7 +91,7 @@ impl Direct {
         Direct {
             world: world.clone(),
             blocks: Blocks::new(options.cache_bytes),
-            queue: Queue::new(world, options.depth),
+            queue: Queue::new(world, options.depth, options.policy),
         }
     }
 
@@ -72,17 +105,12 @@ impl Direct {
     }
 
     /// See [`Disk::tune_queue`](crate::Disk::tune_queue).
-    pub(crate) fn tune(&self, depth: Option<u32>, shares: &[(IoClass, Share)]) -> Result<(), String> {
-        self.queue.tune(depth, shares)
+    pub(crate) fn tune(&self, change: &QueueChange<'_>) -> Result<(), String> {
+        self.queue.tune(change)
     }
 
-    /// Requests that the device has at a time, besides those of the journal.
-    pub(crate) fn depth(&self) -> u32 {
-        self.queue.depth()
-    }
-
-    pub(crate) fn share(&self, class: IoClass) -> Share {
-        self.queue.share(class)
+    pub(crate) fn settings(&self) -> QueueSettings {
+        self.queue.settings()
     }
 
     /// Bytes from the cache, or from `device` when it is this request's turn.
@@ -98,7 +126,8 @@ impl Direct {
         if let Some(bytes) = cached {
             return Ok(bytes);
         }
-        let _turn = span(&self.world, Stage::Queue, self.queue.turn(class, len)).await;
+        let _turn =
+            span(&self.world, Stage::Queue, self.queue.turn(class, Operation::Read, offset, len)).await;
         let reading = self.blocks.begin_read(offset, len);
         let bytes = device.await?;
         if class != IoClass::Scrub {
@@ -116,7 +145,8 @@ impl Direct {
     ) -> Result<(), E> {
         let class = current().unwrap_or(IoClass::ClientWrite);
         let len = parts.iter().map(|part| part.len()).sum();
-        let _turn = span(&self.world, Stage::Queue, self.queue.turn(class, len)).await;
+        let _turn =
+            span(&self.world, Stage::Queue, self.queue.turn(class, Operation::Write, offset, len)).await;
         let writing = self.blocks.begin_write(offset, len);
         device.await?;
         writing.keep(parts);

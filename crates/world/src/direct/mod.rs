@@ -14,6 +14,8 @@
 //! - The cache has no bytes of a block that was written since they were read, as long as nobody else writes the device.
 //! - At most `depth` requests are at the device, besides those of the journal.
 //! - A request that is given up leaves the queue, and frees its place at the device.
+//! - Requests of one class that overlap keep their order. Of two classes, a read that is asked for before an overlapping write is
+//!   answered has the old bytes or the new ones, as with any disk.
 
 mod blocks;
 mod class;
@@ -24,4 +26,4 @@ mod tests;
 
 pub use class::in_class;
 pub(crate) use device::Direct;
-pub use device::{DEPTH, DEPTH_MAX, DirectCounts, DirectOptions};
+pub use device::{DEPTH, DEPTH_MAX, DirectCounts, DirectOptions, QueueChange, QueueSettings};

@@ -1,15 +1,17 @@
-//! The queue in front of a device: so many requests at a time, and classes take turns.
+//! The queue in front of a device: so many requests at a time, classes take turns, and a policy says which request of a class is
+//! the next.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use pace::{Classes, IoClass, Next, Share};
+use pace::device::{Operation, Parameters, PolicyName, Request, Scheduler, Token};
+use pace::{Classes, IoClass, Next};
 use types::code_probe::{CodeProbe, hit};
 
-use super::device::{DEPTH_MAX, DirectCounts};
+use super::device::{DEPTH_MAX, DirectCounts, QueueChange, QueueSettings};
 use crate::World;
 
 /// What a request costs besides its bytes, in microseconds of the device. Only the ratio to that of bytes matters: shares are
@@ -25,10 +27,15 @@ pub(super) struct Queue {
 
 struct State {
     classes: Classes,
-    /// Requests that wait, by class, the oldest first.
-    waiting: [VecDeque<Rc<Ticket>>; IoClass::ALL.len()],
+    policy: PolicyName,
+    parameters: Parameters,
+    /// The requests of each class.
+    lines: [Line; IoClass::ALL.len()],
+    /// Requests that wait, by number; also those that were given up, until the policy comes to them.
+    tickets: BTreeMap<u64, Rc<Ticket>>,
+    next_ticket: u64,
     depth: u32,
-    /// Requests at the device, without those of the journal.
+    /// Requests at the device, without those of the journal. Neighbours that go together count once.
     at_device: u32,
     /// Requests of the journal at the device.
     of_journal: u32,
@@ -37,21 +44,35 @@ struct State {
     counts: DirectCounts,
 }
 
+/// The requests of a class.
+struct Line {
+    scheduler: Scheduler,
+    /// Counts the schedulers that were here: a request that an earlier one has given out is not this one's.
+    generation: u32,
+    /// None of those that wait can go now: they wait for others that are at the device.
+    stuck: bool,
+}
+
 /// A request that waits.
 struct Ticket {
-    cost_us: u64,
+    request: Request,
+    class: IoClass,
     since: u64,
-    granted: Cell<bool>,
+    /// Nobody waits for it any more.
+    gone: Cell<bool>,
+    place: RefCell<Option<Rc<Place>>>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// A place at the device, until this is dropped.
-pub(super) struct Turn {
+/// A place at the device. Neighbours that the policy gives out together share it.
+struct Place {
     queue: Rc<Queue>,
     class: IoClass,
+    generation: u32,
+    token: Token,
 }
 
-impl Drop for Turn {
+impl Drop for Place {
     fn drop(&mut self) {
         {
             let mut state = self.queue.state.borrow_mut();
@@ -59,46 +80,46 @@ impl Drop for Turn {
                 IoClass::Journal => state.of_journal -= 1,
                 _ => state.at_device -= 1,
             }
+            let line = &mut state.lines[self.class as usize];
+            if line.generation == self.generation {
+                line.scheduler.complete(self.queue.world.now(), self.token);
+                line.stuck = false;
+            }
         }
         self.queue.grant();
     }
 }
 
-/// A request in the queue. If it is dropped before its turn, it leaves.
+/// A request's turn at the device, until this is dropped.
+pub(super) struct Turn(#[expect(dead_code, reason = "it is held, and dropped")] Rc<Place>);
+
+/// A request in the queue. If it is dropped before its turn, nobody waits for it.
 struct Waiting {
-    queue: Rc<Queue>,
-    class: IoClass,
     ticket: Rc<Ticket>,
-    /// It has become a [`Turn`].
-    over: bool,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        if self.ticket.granted.get() {
-            // It was given up after it had got its place, and before it knew.
-            drop(Turn { queue: self.queue.clone(), class: self.class });
-            return;
-        }
-        let mut state = self.queue.state.borrow_mut();
-        let waiting = &mut state.waiting[self.class as usize];
-        if let Some(at) = waiting.iter().position(|ticket| Rc::ptr_eq(ticket, &self.ticket)) {
-            waiting.remove(at);
-            state.classes.leave(self.class);
-        }
+        self.ticket.gone.set(true);
+        // It may have got its place, and not known yet. Dropping that lets others go on.
+        let place = self.ticket.place.borrow_mut().take();
+        drop(place);
     }
 }
 
 impl Queue {
-    pub(super) fn new(world: &World, depth: u32) -> Rc<Queue> {
+    pub(super) fn new(world: &World, depth: u32, policy: PolicyName) -> Rc<Queue> {
+        let parameters = Parameters { depth: u64::from(u16::MAX), ..Parameters::default() };
+        let line = |_| Line { scheduler: scheduler(policy, parameters), generation: 0, stuck: false };
         Rc::new(Queue {
             world: world.clone(),
             state: RefCell::new(State {
                 classes: Classes::default(),
-                waiting: Default::default(),
+                policy,
+                parameters,
+                lines: IoClass::ALL.map(line),
+                tickets: BTreeMap::new(),
+                next_ticket: 0,
                 depth: depth.clamp(1, DEPTH_MAX),
                 at_device: 0,
                 of_journal: 0,
@@ -110,106 +131,212 @@ impl Queue {
 
     pub(super) fn counts(&self) -> DirectCounts {
         let state = self.state.borrow();
-        let waiting = state.waiting.iter().map(VecDeque::len).sum::<usize>() as u32;
-        DirectCounts { waiting, at_device: state.at_device + state.of_journal, ..state.counts }
+        let waiting = state.tickets.values().filter(|ticket| !ticket.gone.get()).count() as u32;
+        let mut counts =
+            DirectCounts { waiting, at_device: state.at_device + state.of_journal, ..state.counts };
+        for line in &state.lines {
+            let found = line.scheduler.counters();
+            counts.merges += found.back_merges + found.front_merges + found.joins;
+            counts.expiries += found.expiries;
+        }
+        counts
     }
 
-    pub(super) fn depth(&self) -> u32 {
-        self.state.borrow().depth
-    }
-
-    pub(super) fn share(&self, class: IoClass) -> Share {
-        self.state.borrow().classes.share(class)
+    pub(super) fn settings(&self) -> QueueSettings {
+        let state = self.state.borrow();
+        QueueSettings {
+            depth: state.depth,
+            policy: state.policy,
+            parameters: state.parameters,
+            shares: IoClass::ALL.map(|class| state.classes.share(class)),
+        }
     }
 
     /// Changes all, or nothing.
-    pub(super) fn tune(
-        self: &Rc<Self>,
-        depth: Option<u32>,
-        shares: &[(IoClass, Share)],
-    ) -> Result<(), String> {
+    pub(super) fn tune(self: &Rc<Self>, change: &QueueChange<'_>) -> Result<(), String> {
+        let QueueChange { depth, policy, parameters, shares } = *change;
         if let Some(depth) = depth.filter(|depth| !(1..=DEPTH_MAX).contains(depth)) {
             return Err(format!("a depth is 1 to {DEPTH_MAX} requests, not {depth}"));
         }
         {
             let mut state = self.state.borrow_mut();
+            let mut new = state.parameters;
+            for (name, value) in parameters {
+                if *name == "depth" {
+                    return Err("the depth is that of the whole queue".to_owned());
+                }
+                new.set(name, *value).map_err(|refusal| refusal.to_string())?;
+            }
             state.classes.set_shares(shares)?;
             state.depth = depth.unwrap_or(state.depth);
+            if policy.is_some_and(|policy| policy != state.policy) || new != state.parameters {
+                let policy = policy.unwrap_or(state.policy);
+                state.rebuild(policy, new, self.world.now());
+            }
         }
         self.grant();
         Ok(())
     }
 
-    /// Waits for a place at the device, for a request of so many bytes.
-    pub(super) async fn turn(self: &Rc<Self>, class: IoClass, len: usize) -> Turn {
-        let now = self.world.now();
-        let ticket = Rc::new(Ticket {
-            cost_us: REQUEST_US + len as u64 / BYTES_PER_US,
-            since: now,
-            granted: Cell::new(false),
-            waker: RefCell::default(),
-        });
-        {
-            let mut state = self.state.borrow_mut();
-            state.waiting[class as usize].push_back(ticket.clone());
-            state.classes.add(class, now);
-        }
-        let mut waiting = Waiting { queue: self.clone(), class, ticket, over: false };
+    /// Waits for a place at the device.
+    pub(super) async fn turn(
+        self: &Rc<Self>,
+        class: IoClass,
+        operation: Operation,
+        offset: u64,
+        len: usize,
+    ) -> Turn {
+        let waiting =
+            Waiting { ticket: self.state.borrow_mut().add(class, operation, offset, len, self.world.now()) };
         self.grant();
-        poll_fn(|cx| {
-            if waiting.ticket.granted.get() {
-                return Poll::Ready(());
+        let place = poll_fn(|cx| {
+            if let Some(place) = waiting.ticket.place.borrow_mut().take() {
+                return Poll::Ready(place);
             }
             *waiting.ticket.waker.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
-        waiting.over = true;
-        Turn { queue: self.clone(), class }
+        Turn(place)
     }
 
     /// Gives out the places that are free.
     fn grant(self: &Rc<Self>) {
-        let mut state = self.state.borrow_mut();
-        let state = &mut *state;
-        loop {
-            let now = self.world.now();
-            let class = match state.classes.next(now) {
-                Next::Serve(class) => class,
-                Next::Idle => return,
-                Next::At(at) => {
-                    if !std::mem::replace(&mut state.has_timer, true) {
-                        let (queue, world) = (Rc::downgrade(self), self.world.clone());
-                        self.world.spawn("disk queue", async move {
-                            world.sleep(at.saturating_sub(now)).await;
-                            if let Some(queue) = queue.upgrade() {
-                                queue.state.borrow_mut().has_timer = false;
-                                queue.grant();
-                            }
-                        });
-                    }
-                    return;
-                }
-            };
-            if class != IoClass::Journal && state.at_device >= state.depth {
-                return;
+        // Places that nobody wants are dropped after the borrow: a dropped one comes back here.
+        let mut unwanted = Vec::new();
+        {
+            let mut state = self.state.borrow_mut();
+            while let Some(place) = self.grant_one(&mut state) {
+                unwanted.extend(place);
             }
-            let ticket = state.waiting[class as usize].pop_front().expect("a class whose turn it is waits");
-            state.classes.serve(class, ticket.cost_us, now);
-            match class {
-                IoClass::Journal => state.of_journal += 1,
-                _ => state.at_device += 1,
+        }
+        drop(unwanted);
+    }
+
+    /// Gives out one place; inside is one that nobody wants. [`None`] if no more can be given out now.
+    fn grant_one(self: &Rc<Self>, state: &mut State) -> Option<Option<Rc<Place>>> {
+        let now = self.world.now();
+        let class = match state.classes.next(now, |class| !state.lines[class as usize].stuck) {
+            Next::Serve(class) => class,
+            Next::Idle => return None,
+            Next::At(at) => {
+                self.wake_at(state, at, now);
+                return None;
             }
+        };
+        if class != IoClass::Journal && state.at_device >= state.depth {
+            return None;
+        }
+        let line = &mut state.lines[class as usize];
+        let Some(dispatch) = line.scheduler.dispatch(now) else {
+            line.stuck = true;
+            if let Some(at) = line.scheduler.next_wakeup() {
+                self.wake_at(state, at, now);
+            }
+            return Some(None);
+        };
+        let place =
+            Rc::new(Place { queue: self.clone(), class, generation: line.generation, token: dispatch.token });
+        match class {
+            IoClass::Journal => state.of_journal += 1,
+            _ => state.at_device += 1,
+        }
+        let numbers: Vec<u64> = line.scheduler.requests(dispatch.token).map(|request| request.id).collect();
+        let tickets: Vec<Rc<Ticket>> =
+            numbers.iter().filter_map(|number| state.tickets.remove(number)).collect();
+        let wanted: u64 =
+            tickets.iter().filter(|ticket| !ticket.gone.get()).map(|ticket| ticket.request.length).sum();
+        let cost = if wanted == 0 { 0 } else { REQUEST_US + wanted / BYTES_PER_US };
+        for at in 0..tickets.len() {
+            if at == 0 { state.classes.serve(class, cost, now) } else { state.classes.leave(class) }
+        }
+        for ticket in tickets.into_iter().filter(|ticket| !ticket.gone.get()) {
             let waited = now.saturating_sub(ticket.since);
             if waited > 0 {
                 hit(CodeProbe::QueuedForDevice);
             }
             state.counts.requests[class as usize] += 1;
             state.counts.waited_us[class as usize] += waited;
-            ticket.granted.set(true);
+            *ticket.place.borrow_mut() = Some(place.clone());
             if let Some(waker) = ticket.waker.borrow_mut().take() {
                 waker.wake();
             }
         }
+        Some(Some(place))
     }
+
+    /// Lets a class that is at its limit, or that its policy holds back, go on at a time.
+    fn wake_at(self: &Rc<Self>, state: &mut State, at: u64, now: u64) {
+        if std::mem::replace(&mut state.has_timer, true) {
+            return;
+        }
+        let (queue, world) = (Rc::downgrade(self), self.world.clone());
+        self.world.spawn("disk queue", async move {
+            world.sleep(at.saturating_sub(now).max(1)).await;
+            if let Some(queue) = queue.upgrade() {
+                {
+                    let mut state = queue.state.borrow_mut();
+                    state.has_timer = false;
+                    state.lines.iter_mut().for_each(|line| line.stuck = false);
+                }
+                queue.grant();
+            }
+        });
+    }
+}
+
+impl State {
+    /// A request waits from now on.
+    fn add(&mut self, class: IoClass, operation: Operation, offset: u64, len: usize, now: u64) -> Rc<Ticket> {
+        self.next_ticket += 1;
+        let request = Request {
+            id: self.next_ticket,
+            operation,
+            offset,
+            // A request without bytes waits its turn like one of a byte.
+            length: len.max(1) as u64,
+            process: 0,
+            priority: 4,
+            waited_for: true,
+        };
+        let ticket = Rc::new(Ticket {
+            request,
+            class,
+            since: now,
+            gone: Cell::new(false),
+            place: RefCell::default(),
+            waker: RefCell::default(),
+        });
+        self.tickets.insert(request.id, ticket.clone());
+        self.enter(&ticket, now);
+        ticket
+    }
+
+    fn enter(&mut self, ticket: &Ticket, now: u64) {
+        let line = &mut self.lines[ticket.class as usize];
+        line.scheduler.add(now, ticket.request).expect("a request of the brick lies on its device");
+        line.stuck = false;
+        self.classes.add(ticket.class, now);
+    }
+
+    /// Other policies, or parameters, for everything that waits.
+    fn rebuild(&mut self, policy: PolicyName, parameters: Parameters, now: u64) {
+        (self.policy, self.parameters) = (policy, parameters);
+        for (class, line) in IoClass::ALL.into_iter().zip(&mut self.lines) {
+            let before = line.scheduler.counters();
+            self.counts.merges += before.back_merges + before.front_merges + before.joins;
+            self.counts.expiries += before.expiries;
+            line.scheduler = scheduler(policy, parameters);
+            line.generation += 1;
+            line.stuck = false;
+            self.classes.leave_all(class);
+        }
+        self.tickets.retain(|_, ticket| !ticket.gone.get());
+        let waiting: Vec<Rc<Ticket>> = self.tickets.values().cloned().collect();
+        waiting.iter().for_each(|ticket| self.enter(ticket, now));
+    }
+}
+
+fn scheduler(policy: PolicyName, parameters: Parameters) -> Scheduler {
+    Scheduler::new(policy, parameters).expect("parameters were checked when they were set")
 }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use pace::device::PolicyName;
 use pace::{IoClass, Share};
 use types::limits::BLOCK;
 use types::{Buf, BufMut};
@@ -27,7 +28,7 @@ fn with_disk<T>(seed: u64, options: DirectOptions, test: impl AsyncFnOnce(World,
 }
 
 fn options(blocks: u64, depth: u32) -> DirectOptions {
-    DirectOptions { cache_bytes: blocks * (BLOCK as u64 + 256), depth }
+    DirectOptions { cache_bytes: blocks * (BLOCK as u64 + 256), depth, policy: PolicyName::Noop }
 }
 
 fn filled(byte: u8, blocks: usize) -> Buf {
@@ -41,7 +42,8 @@ fn filled(byte: u8, blocks: usize) -> Buf {
 #[test]
 fn nobody_reads_what_has_been_overwritten() {
     for seed in 0..40 {
-        with_disk(seed, options(16, 4), async |world, disk| {
+        let policy = PolicyName::ALL[seed as usize % PolicyName::ALL.len()];
+        with_disk(seed, DirectOptions { policy, ..options(16, 4) }, async |world, disk| {
             // For each block what was written last, and by which writes that have not ended, or were given up.
             let settled = Rc::new(RefCell::new([0_u8; BLOCKS as usize]));
             let maybe = Rc::new(RefCell::new([(); BLOCKS as usize].map(|()| Vec::<u8>::new())));
@@ -220,8 +222,9 @@ fn shares_decide_who_waits_and_can_be_changed_while_requests_wait() {
             let share = Share { reservation: 0, weight, limit: 1_000 };
             let other = Share { reservation: 0, weight: 100, limit: 1_000 };
             let shares = [(IoClass::Rebuild, share), (IoClass::ClientRead, other)];
-            disk.tune_queue(Some(2), &shares).expect("sound");
-            assert_eq!(disk.queue_settings().expect("a queue").0, 2);
+            let change = QueueChange { depth: Some(2), shares: &shares, ..QueueChange::default() };
+            disk.tune_queue(&change).expect("sound");
+            assert_eq!(disk.queue_settings().expect("a queue").depth, 2);
             let readers = (0..16).map(|at| {
                 let (disk, world) = (disk.clone(), world.clone());
                 async move {
@@ -240,8 +243,21 @@ fn shares_decide_who_waits_and_can_be_changed_while_requests_wait() {
     assert!((0.25..0.45).contains(&third), "{third}");
     assert!((2.3..3.7).contains(&triple), "{triple}");
     with_disk(1, options(0, 2), async |_, disk| {
-        assert!(disk.tune_queue(Some(0), &[]).expect_err("no depth").contains("1 to 1024"));
-        assert!(disk.tune_queue(Some(2000), &[]).expect_err("too deep").contains("2000"));
+        let refused = |change: QueueChange<'_>| {
+            let before = disk.queue_settings();
+            let why = disk.tune_queue(&change).expect_err("it makes no sense");
+            assert_eq!(disk.queue_settings(), before, "nothing changes");
+            why
+        };
+        let usual = QueueChange::default();
+        assert!(refused(QueueChange { depth: Some(0), ..usual }).contains("1 to 1024"));
+        assert!(refused(QueueChange { depth: Some(2000), ..usual }).contains("2000"));
+        let policy = Some(PolicyName::Deadline);
+        let parameters = [("fifo-batch", 0)];
+        assert!(refused(QueueChange { policy, parameters: &parameters, ..usual }).contains("fifo-batch 0"));
+        assert!(refused(QueueChange { parameters: &[("depth", 4)], ..usual }).contains("the whole queue"));
+        let none = (IoClass::Fold, Share { reservation: 0, weight: 0, limit: 1 });
+        assert!(refused(QueueChange { policy, shares: &[none], ..usual }).contains("a weight"));
     });
 }
 
@@ -269,4 +285,45 @@ fn a_class_at_its_limit_goes_on_by_itself() {
         }
         assert!(world.now() - begun >= 39 * 4 * 58, "{} us", world.now() - begun);
     });
+}
+
+/// With every policy all is served, also what waits while the policy changes, and neighbours go together.
+#[test]
+fn a_policy_can_be_changed_while_requests_wait() {
+    with_disk(5, options(0, 2), async |world, disk| {
+        let reads = join_all((0..BLOCKS).rev().map(|at| disk.read(at * BLOCK as u64, BLOCK)));
+        let changes = async {
+            for policy in PolicyName::ALL {
+                world.sleep(400).await;
+                let parameters = [("read-priority", 4096), ("largest", 16 << 10)];
+                let change =
+                    QueueChange { policy: Some(policy), parameters: &parameters, ..QueueChange::default() };
+                disk.tune_queue(&change).expect("sound");
+                assert_eq!(disk.queue_settings().expect("a queue").policy, policy);
+            }
+        };
+        let (read, ()) = futures_util::future::join(reads, changes).await;
+        assert!(read.into_iter().all(|bytes| bytes.is_ok()));
+        let counts = disk.queue_counts().expect("a queue");
+        assert_eq!(counts.requests[IoClass::ClientRead as usize], BLOCKS);
+        assert_eq!((counts.waiting, counts.at_device), (0, 0));
+        assert!(counts.merges > 0, "neighbours wait together");
+    });
+}
+
+/// A read of what a write of the same class that waits will change comes after it.
+#[test]
+fn overlapping_requests_keep_their_order() {
+    for policy in PolicyName::ALL {
+        with_disk(9, DirectOptions { policy, ..options(0, 4) }, async |_, disk| {
+            for round in 1..=20 {
+                let write = disk.write(0, vec![filled(round, 4)]);
+                let read = disk.read(BLOCK as u64, BLOCK);
+                let both = futures_util::future::join(write, read);
+                let (written, read) = in_class(IoClass::Fold, both).await;
+                written.expect("sound");
+                assert_eq!(read.expect("sound")[..8], filled(round, 1)[..8], "{policy}");
+            }
+        });
+    }
 }

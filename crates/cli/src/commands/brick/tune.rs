@@ -1,9 +1,10 @@
 //! `shoal brick tune`: shows and changes the queue in front of a brick's device.
 
 use clap::Args;
+use pace::device::PolicyName;
 use pace::{IoClass, Share};
 use serde_json::{Value, json};
-use types::messages::brick::{BrickTune, ClassShare, QueueReport};
+use types::messages::brick::{BrickTune, ClassShare, QueueParameter, QueueReport};
 use types::messages::cluster::BrickState;
 use types::{BrickId, Epoch, Refusal};
 use world::CallError;
@@ -23,6 +24,9 @@ KEY=VALUE is one of:
   CLASS.reservation=N  thousandths of the device's time that a class gets whenever it asks
   CLASS.weight=N       its part of what is left, in proportion to the weights of other classes
   CLASS.limit=N        thousandths that it gets at most
+  scheduler=POLICY     in which order requests of a class go: noop, deadline, cfq, bfq, kyber, slq-nearest,
+                       slq-lisf-first, slq-auto (see `shoal sim sched`)
+  PARAMETER=N          what the policy goes by: --json without a change shows all; sizes such as 512K are bytes
 CLASS is read, write (both by clients), fold, rebuild or scrub. The journal goes first, always.
 
 Examples:
@@ -71,12 +75,26 @@ pub(super) fn run(args: &TuneArgs, output: &Output) -> anyhow::Result<()> {
 
 /// The request that makes the changes.
 fn changed(queue: &QueueReport, changes: &[String]) -> anyhow::Result<BrickTune> {
-    let mut depth = None;
+    let (mut depth, mut policy, mut parameters) = (None, None, Vec::new());
     let mut shares: Vec<ClassShare> = Vec::new();
     for change in changes {
         let wrong =
             |why: String| problem(format!("`{change}`: {why}"), "`shoal brick tune --help` has the keys");
         let (key, value) = change.split_once('=').ok_or_else(|| wrong("it has no `=`".to_owned()))?;
+        if key == "scheduler" {
+            let known: PolicyName = value.parse().map_err(|refusal| wrong(format!("{refusal}")))?;
+            policy = Some(known.word().to_owned());
+            continue;
+        }
+        if queue.parameters.iter().any(|known| known.name == key) {
+            let size: Size =
+                value.parse().map_err(|_| wrong(format!("`{value}` is no number and no size")))?;
+            pace::device::Parameters::default()
+                .set(key, size.0)
+                .map_err(|refusal| wrong(format!("{refusal}")))?;
+            parameters.push(QueueParameter { name: key.to_owned(), value: size.0 });
+            continue;
+        }
         let value: u32 = value.parse().map_err(|_| wrong(format!("`{value}` is no whole number")))?;
         if key == "depth" {
             if !(1..=DEPTH_MAX).contains(&value) {
@@ -116,7 +134,7 @@ fn changed(queue: &QueueReport, changes: &[String]) -> anyhow::Result<BrickTune>
     classes
         .set_shares(&all)
         .map_err(|why| problem(why, "`shoal brick tune` without changes shows all shares"))?;
-    Ok(BrickTune { depth, shares })
+    Ok(BrickTune { depth, policy, parameters, shares })
 }
 
 fn document(brick: BrickId, queue: &QueueReport) -> Value {
@@ -130,9 +148,15 @@ fn document(brick: BrickId, queue: &QueueReport) -> Value {
             "waited_us": report.waited_us,
         })
     };
+    let parameters: serde_json::Map<String, Value> =
+        queue.parameters.iter().map(|known| (known.name.clone(), known.value.into())).collect();
     json!({
         "brick": brick.to_string(),
         "depth": queue.depth,
+        "scheduler": queue.policy,
+        "parameters": parameters,
+        "merges": queue.merges,
+        "expiries": queue.expiries,
         "waiting": queue.waiting,
         "at_device": queue.at_device,
         "cache_used": queue.cache_used,
@@ -158,10 +182,11 @@ fn words(queue: &QueueReport) -> String {
         rows.push(row);
     }
     format!(
-        "{} requests wait, {} are at the device, which has {} at a time\n{} of {} of blocks in memory; {} were read from there\n\n{}",
+        "{} requests wait, {} are at the device, which has {} at a time; those of a class go by {}\n{} of {} of blocks in memory; {} were read from there\n\n{}",
         queue.waiting,
         queue.at_device,
         queue.depth,
+        queue.policy,
         Size(queue.cache_used),
         Size(queue.cache_most),
         Size(queue.cached_bytes),
@@ -187,6 +212,10 @@ mod tests {
         };
         QueueReport {
             depth: 32,
+            policy: "noop".to_owned(),
+            parameters: vec![QueueParameter { name: "read-priority".to_owned(), value: 512 << 10 }],
+            merges: 0,
+            expiries: 0,
             waiting: 0,
             at_device: 1,
             classes: IoClass::ALL.map(class).to_vec(),
@@ -202,9 +231,19 @@ mod tests {
 
     #[test]
     fn changes_of_a_class_go_together_and_the_rest_of_its_share_stays() {
-        let request = asked(&["rebuild.weight=50", "depth=8", "scrub.limit=100", "rebuild.reservation=20"]);
-        let request = request.expect("sound");
-        assert_eq!(request.depth, Some(8));
+        let words = [
+            "rebuild.weight=50",
+            "depth=8",
+            "scrub.limit=100",
+            "rebuild.reservation=20",
+            "scheduler=slq-auto",
+        ];
+        let request = asked(&[&words[..], &["read-priority=64K"]].concat()).expect("sound");
+        assert_eq!((request.depth, request.policy.as_deref()), (Some(8), Some("slq-auto")));
+        assert_eq!(
+            request.parameters,
+            [QueueParameter { name: "read-priority".to_owned(), value: 64 << 10 }]
+        );
         let found: Vec<(&str, u32, u32, u32)> = request
             .shares
             .iter()
@@ -219,6 +258,9 @@ mod tests {
             (&["depth"][..], "it has no `=`"),
             (&["depth=0"], "a depth is 1 to 1024"),
             (&["depth=many"], "`many` is no whole number"),
+            (&["scheduler=lottery"], "`lottery` is no policy: noop, deadline"),
+            (&["read-priority=fast"], "`fast` is no number and no size"),
+            (&["read-priority=1G"], "out of range"),
             (&["speed=3"], "there is no key `speed`"),
             (&["tape.weight=3"], "there is no class `tape`"),
             (&["fold.height=3"], "not `height`"),

@@ -144,6 +144,7 @@ impl TestCluster {
             memory_budget: 1 << 20,
             threads: 1,
             depth: world::direct::DEPTH,
+            policy: PolicyName::Noop,
             class: BrickClass::Ssd,
         };
         world.spawn("test", async move {

@@ -118,6 +118,7 @@ impl Rig {
             memory_budget: 1 << 20,
             threads: 1,
             depth: world::direct::DEPTH,
+            policy: PolicyName::Noop,
             class: BrickClass::Ssd,
         };
         let Brick { server, .. } =
