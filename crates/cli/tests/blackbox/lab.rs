@@ -231,6 +231,56 @@ fn a_command_at_a_node_finds_the_cluster_and_its_exit_code_is_passed_on() {
     processes.nothing_is_left();
 }
 
+/// Files of a mount at node 5 lie on nodes around it, and stay there.
+#[test]
+fn files_lie_near_their_writers_where_a_volume_says_so() {
+    let fixture = Fixture::new("lab-near");
+    let lab = Lab::up(&fixture, "test-near", &["--topology", "torus:4x4", "--code", "2+1"]);
+    let at = |words: &[&str]| lab.must(&[&["shell", "6"], words].concat()).stdout;
+    let create = [
+        "shoal",
+        "volume",
+        "create",
+        "takes",
+        "--code",
+        "2+1",
+        "--whole-files",
+        "--near-writer",
+        "--unit",
+        "16K",
+    ];
+    at(&create);
+    let info = at(&["shoal", "volume", "info", "takes"]);
+    assert!(info.contains("each file whole in one, new files begin near their writers"), "{info}");
+    let units = || {
+        let status: Value = serde_json::from_str(&at(&["shoal", "--json", "status"])).expect("one document");
+        let bricks = status["bricks"].as_array().cloned().unwrap_or_default();
+        let node_of = |brick: &Value| brick["node"].as_str()?.trim_start_matches('n').parse::<u64>().ok();
+        let held = |brick: &Value| Some((node_of(brick)?, brick["units"].as_u64()?));
+        bricks
+            .iter()
+            .filter_map(held)
+            .filter(|(_, units)| *units > 0)
+            .map(|(node, _)| node)
+            .collect::<Vec<_>>()
+    };
+    // Of the torus' 16 nodes, 6 has four neighbours: 5, 7, 2 and 10.
+    let is_near =
+        |nodes: &[u64]| !nodes.is_empty() && nodes.iter().all(|node| [6, 5, 7, 2, 10].contains(node));
+    at(&["sh", "-c", "mkdir /run/near && shoal mount takes /run/near"]);
+    let script =
+        "cd /run/near && for n in 1 2 3 4 5 6 7 8; do head -c 3000000 /dev/urandom > f$n; done && sync -f .";
+    at(&["sh", "-c", script]);
+    assert!(is_near(&units()), "{:?}", units());
+    // Truncated to nothing, and written again by another node.
+    let there = |words: &[&str]| lab.must(&[&["shell", "16"], words].concat()).stdout;
+    there(&["sh", "-c", "mkdir /run/far && shoal mount takes /run/far"]);
+    there(&["sh", "-c", "head -c 2000000 /dev/urandom > /run/far/f1; sync -f /run/far"]);
+    assert!(is_near(&units()), "{:?}", units());
+    there(&["sh", "-c", "head -c 2000000 /dev/urandom > /run/far/g1; sync -f /run/far"]);
+    assert!(!is_near(&units()), "a file of node 16 lies there: {:?}", units());
+}
+
 #[test]
 fn wrong_words_are_told_the_right_ones() {
     let fixture = Fixture::new("lab-refusals");

@@ -46,6 +46,7 @@ mod brick_cache;
 mod credit;
 mod damage;
 mod demo;
+mod direct;
 mod disk_cache;
 mod exclusive;
 mod exerciser;
