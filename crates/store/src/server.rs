@@ -206,12 +206,14 @@ impl Server {
         if self.journal.has_failed() {
             return Err(Refusal::DiskFailed);
         }
-        match call.kind {
-            messages::Verify::KIND => in_class(IoClass::Scrub, self.dispatch(call)).await,
-            messages::Fill::KIND | messages::UnitList::KIND | messages::Purge::KIND => {
-                in_class(IoClass::Rebuild, self.dispatch(call)).await
-            }
-            _ => self.dispatch(call).await,
+        let class = call.class.or(match call.kind {
+            messages::Verify::KIND => Some(IoClass::Scrub),
+            messages::Fill::KIND | messages::UnitList::KIND | messages::Purge::KIND => Some(IoClass::Rebuild),
+            _ => None,
+        });
+        match class {
+            Some(class) => in_class(class, self.dispatch(call)).await,
+            None => self.dispatch(call).await,
         }
     }
 
@@ -263,7 +265,7 @@ impl Server {
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
             messages::Fence::KIND => reply(self.fence(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
-            messages::BrickTune::KIND => reply(self.tune(&call.parse()?)?),
+            types::messages::queue::BrickTune::KIND => reply(self.tune(&call.parse()?)?),
             _ => Err(Refusal::Unsupported),
         }
     }

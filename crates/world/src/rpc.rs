@@ -24,6 +24,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use pace::IoClass;
 use types::messages::session::Role;
 use types::wire::{self, Flags, Key, Record, Served};
 use types::{Buf, ClusterId, Epoch, Refusal};
@@ -86,6 +87,8 @@ pub struct Call {
     pub covered: bool,
     /// The caller wants to know where the time of a slow answer goes.
     pub traced: bool,
+    /// What the caller does it for; [`None`]: for a client.
+    pub class: Option<IoClass>,
     /// The role that the caller has given (it has proved that it knows the key).
     pub role: Role,
     /// The caller's address, for logs.

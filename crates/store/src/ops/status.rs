@@ -3,7 +3,8 @@
 use pace::device::{Parameters, PolicyName};
 use pace::{IoClass, Share};
 use types::Refusal;
-use types::messages::brick::{BrickReport, BrickTune, ClassReport, ClassShare, QueueParameter, QueueReport};
+use types::messages::brick::BrickReport;
+use types::messages::queue::{BrickTune, ClassReport, ClassShare, QueueParameter, QueueReport};
 use world::direct::{QueueChange, QueueSettings};
 
 use crate::read_cache::ReadCache;

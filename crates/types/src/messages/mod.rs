@@ -8,6 +8,7 @@ pub mod cluster;
 mod map_fetch;
 pub mod names;
 mod placement;
+pub mod queue;
 pub mod session;
 mod tasks;
 mod tiers;

@@ -54,6 +54,16 @@ impl Flags {
     /// Combined with [`Flags::REPLY`]: large requests have to be announced, until an answer comes without this flag.
     pub const CROWDED: Flags = Flags(64);
 
+    /// Combined with [`Flags::REQUEST`]: what it is for, 1 to 3; 0 is for a client. `world::direct` knows the classes.
+    pub fn of_class(class: u8) -> Flags {
+        Flags(u32::from(class & 3) << 7)
+    }
+
+    /// What the request is for, 0 to 3.
+    pub fn class(self) -> u8 {
+        (self.0 >> 7 & 3) as u8
+    }
+
     /// Both flags.
     pub fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)

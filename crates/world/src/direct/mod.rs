@@ -25,5 +25,6 @@ mod queue;
 mod tests;
 
 pub use class::in_class;
+pub(crate) use class::{from_the_wire, on_the_wire};
 pub(crate) use device::Direct;
 pub use device::{DEPTH, DEPTH_MAX, DirectCounts, DirectOptions, QueueChange, QueueSettings};

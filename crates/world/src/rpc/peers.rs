@@ -118,6 +118,7 @@ impl Peers {
         payload: Buf,
     ) -> Result<(R::Reply, Buf), CallError> {
         let link = self.link(address);
+        let class = crate::direct::on_the_wire();
         let traced = Trace::current().map(|trace| (trace, self.0.world.now()));
         let (is_traced, credit_us) = (traced.is_some(), Cell::new(0));
         let asking = async {
@@ -129,7 +130,7 @@ impl Peers {
             let (ticket, credit) = Ticket::new(&link, &open, &self.0.incoming, expected, begun);
             let record = wire::to_bytes(request);
             let kind = if is_traced { Flags::REQUEST.with(Flags::TRACED) } else { Flags::REQUEST };
-            let flags = covered::flags(request, kind);
+            let flags = covered::flags(request, kind.with(Flags::of_class(class)));
             let mut frame = Frame::new(R::KIND, ticket.id, open.cluster, epoch, flags, record, payload);
             frame.header.bulk = credit;
             if let Some(frame) = open.requests.admit(frame) {

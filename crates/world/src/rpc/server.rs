@@ -308,6 +308,7 @@ impl Session {
             payload: frame.payload,
             covered: frame.header.flags.is_covered(),
             traced: frame.header.flags.is_traced(),
+            class: crate::direct::from_the_wire(frame.header.flags.class()),
             role: self.role,
             peer: self.peer.clone(),
         });

@@ -4,8 +4,8 @@ use clap::Args;
 use pace::device::PolicyName;
 use pace::{IoClass, Share};
 use serde_json::{Value, json};
-use types::messages::brick::{BrickTune, ClassShare, QueueParameter, QueueReport};
 use types::messages::cluster::BrickState;
+use types::messages::queue::{BrickTune, ClassReport, ClassShare, QueueParameter, QueueReport};
 use types::{BrickId, Epoch, Refusal};
 use world::CallError;
 use world::direct::DEPTH_MAX;
@@ -123,7 +123,7 @@ fn changed(queue: &QueueReport, changes: &[String]) -> anyhow::Result<BrickTune>
     }
     // The brick would only say that it is wrong.
     let mut classes = pace::Classes::default();
-    let new = |report: &types::messages::brick::ClassReport| {
+    let new = |report: &ClassReport| {
         let share = shares.iter().find(|share| share.class == report.share.class).unwrap_or(&report.share);
         let class: IoClass = share.class.parse().ok()?;
         let ClassShare { reservation, weight, limit, .. } = *share;
@@ -138,7 +138,7 @@ fn changed(queue: &QueueReport, changes: &[String]) -> anyhow::Result<BrickTune>
 }
 
 fn document(brick: BrickId, queue: &QueueReport) -> Value {
-    let class = |report: &types::messages::brick::ClassReport| {
+    let class = |report: &ClassReport| {
         json!({
             "class": report.share.class,
             "reservation": report.share.reservation,
@@ -202,7 +202,6 @@ fn per_cent(thousandths: u32) -> String {
 mod tests {
     use super::*;
     use crate::problem::remedy;
-    use types::messages::brick::ClassReport;
 
     fn queue() -> QueueReport {
         let class = |class: IoClass| {
