@@ -25,9 +25,11 @@ const KEPT_WRITE_MAX: usize = 64 << 10;
 /// Deterministic, so that simulated runs can be repeated.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
+type Order = Cache<u64, Buf, UnitWeighter, Hasher, DefaultLifecycle<u64, Buf>>;
+
 pub(super) struct Blocks {
     /// By number. It resists scans: what was used once goes first.
-    cache: RefCell<Cache<u64, Buf, UnitWeighter, Hasher, DefaultLifecycle<u64, Buf>>>,
+    cache: RefCell<Order>,
     under_way: RefCell<UnderWay>,
     hit_bytes: Cell<u64>,
 }
@@ -86,7 +88,7 @@ impl Blocks {
             .build()
             .expect("both capacities are given");
         let cache =
-            Cache::with_options(options, UnitWeighter, Hasher::default(), DefaultLifecycle::default());
+            Order::with_options(options, UnitWeighter, Hasher::default(), DefaultLifecycle::default());
         Blocks { cache: RefCell::new(cache), under_way: RefCell::default(), hit_bytes: Cell::new(0) }
     }
 
