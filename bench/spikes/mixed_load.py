@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 from one_brick import META, ROOM, OneBrick, until
@@ -75,6 +76,15 @@ class Seven(OneBrick):
     def replaced(self) -> bool:
         return self.ask("brick", "replace", "b1", f"b{SPARE}").returncode == 0
 
+    def fill_seconds(self) -> float:
+        """The time until all slots are live."""
+        begun = time.monotonic()
+        while not self.is_level():
+            if time.monotonic() - begun > FILL_MOST:
+                raise SystemExit("error: the brick is not filled")
+            time.sleep(0.2)
+        return time.monotonic() - begun
+
     def is_level(self) -> bool:
         map_ = json.loads(self.ask("volume", "info", "main", "--json").stdout)
         return all(slot["state"] == "live" for group in map_["groups"] for slot in group["slots"])
@@ -92,15 +102,16 @@ def run(shoal: str, options: list[str]) -> list[list[float]]:
         writer.communicate()
         cluster.processes[1].kill()
         until("the brick can be replaced", cluster.replaced)
-        begun = time.monotonic()
+        filled = []
+        watcher = threading.Thread(target=lambda: filled.append(cluster.fill_seconds()))
+        watcher.start()
         writer = cluster.writer(SECONDS)
         found.append(cluster.reads(SECONDS))
         written = json.loads(writer.communicate()[0])["jobs"][0]["write"]["iops"]
-        while not cluster.is_level():
-            if time.monotonic() - begun > FILL_MOST:
-                raise SystemExit("error: the brick is not filled")
-            time.sleep(0.2)
-        found[-1] += [time.monotonic() - begun, written]
+        watcher.join()
+        if not filled:
+            raise SystemExit("error: the brick is not filled")
+        found[-1] += [filled[0], written]
     return found
 
 

@@ -29,7 +29,7 @@ pub enum IoClass {
     ClientWrite,
     /// Folding overlays into units.
     Fold,
-    /// Filling a replaced or returned brick.
+    /// Filling a replaced or returned brick, and purging what was deleted.
     Rebuild,
     /// Comparing and checking what is stored.
     Scrub,
@@ -89,12 +89,15 @@ pub struct Share {
     pub reservation: u32,
     /// Its part of what is left, in proportion to the weights of the others; at least 1.
     pub weight: u32,
-    /// Thousandths of the device's time that it gets at most, 1 to 1,000.
+    /// Thousandths of the device's time that it gets at most, [`LIMIT_MIN`] to 1,000.
     pub limit: u32,
 }
 
 /// Thousandths in the whole.
 pub const WHOLE: u32 = 1_000;
+/// Smallest limit, in thousandths. Whoever folds or checks a stripe keeps others from writing it meanwhile, so nobody is to wait for
+/// very long.
+pub const LIMIT_MIN: u32 = 50;
 /// Largest weight.
 pub const WEIGHT_MAX: u32 = 10_000;
 
@@ -171,11 +174,11 @@ impl Classes {
         self.tags[class.index()].share
     }
 
-    /// Gives classes other shares, from their next requests on: all, or nothing.
+    /// Gives classes other shares, from now on: all, or nothing. What their earlier requests have used up is forgotten.
     ///
     /// # Errors
     /// What is out of range, with the range.
-    pub fn set_shares(&mut self, shares: &[(IoClass, Share)]) -> Result<(), String> {
+    pub fn set_shares(&mut self, shares: &[(IoClass, Share)], now: u64) -> Result<(), String> {
         let mut new = self.tags.map(|tags| tags.share);
         for (class, share) in shares {
             let Share { reservation, weight, limit } = *share;
@@ -185,8 +188,8 @@ impl Classes {
             if !(1..=WEIGHT_MAX).contains(&weight) {
                 return Err(format!("a weight is 1 to {WEIGHT_MAX}, not {weight}"));
             }
-            if !(1..=WHOLE).contains(&limit) {
-                return Err(format!("a limit is 1 to {WHOLE} thousandths, not {limit}"));
+            if !(LIMIT_MIN..=WHOLE).contains(&limit) {
+                return Err(format!("a limit is {LIMIT_MIN} to {WHOLE} thousandths, not {limit}"));
             }
             if reservation > limit {
                 return Err(format!(
@@ -201,8 +204,12 @@ impl Classes {
                 "the reservations are {reserved} thousandths together, and there are {WHOLE}"
             ));
         }
-        for (tags, share) in self.tags.iter_mut().zip(new) {
+        let virtual_now = self.virtual_now;
+        for (tags, share) in self.tags.iter_mut().zip(new).filter(|(tags, share)| tags.share != *share) {
             tags.share = share;
+            tags.reserved_at = tags.reserved_at.min(now);
+            tags.allowed_at = tags.allowed_at.min(now);
+            tags.virtual_start = tags.virtual_start.min(virtual_now);
         }
         Ok(())
     }
@@ -268,7 +275,9 @@ impl Classes {
             return;
         }
         let step = |thousandths: u32| cost_us.saturating_mul(SCALE) / u64::from(thousandths.max(1));
-        tags.allowed_at = tags.allowed_at.max(now).saturating_add(step(tags.share.limit));
+        if tags.share.limit < WHOLE {
+            tags.allowed_at = tags.allowed_at.max(now).saturating_add(step(tags.share.limit));
+        }
         if tags.share.reservation > 0 && tags.reserved_at <= now {
             let since = tags.reserved_at.max(now.saturating_sub(BEHIND_US));
             tags.reserved_at = since.saturating_add(step(tags.share.reservation));
@@ -376,7 +385,7 @@ mod tests {
             let share = (class, Share { reservation, weight, limit });
             let before = IoClass::ALL.map(|class| classes.share(class));
             let why = classes
-                .set_shares(&[(IoClass::Scrub, Share::of(IoClass::Fold)), share])
+                .set_shares(&[(IoClass::Scrub, Share::of(IoClass::Fold)), share], 0)
                 .expect_err("nonsense");
             assert_eq!(before, IoClass::ALL.map(|class| classes.share(class)), "nothing changes");
             why
@@ -384,12 +393,12 @@ mod tests {
         assert!(refused(IoClass::Journal, 0, 1, 1_000).contains("goes first"));
         assert!(refused(IoClass::Fold, 0, 0, 1_000).contains("a weight is 1 to 10000, not 0"));
         assert!(refused(IoClass::Fold, 0, 10_001, 1_000).contains("10001"));
-        assert!(refused(IoClass::Fold, 0, 1, 0).contains("a limit is 1 to 1000"));
+        assert!(refused(IoClass::Fold, 0, 1, 49).contains("a limit is 50 to 1000"));
         assert!(refused(IoClass::Fold, 0, 1, 1_001).contains("1001"));
         assert!(refused(IoClass::Fold, 300, 1, 200).contains("at most 200"));
         assert!(refused(IoClass::Rebuild, 451, 1, 1_000).contains("1051 thousandths together"));
         let most = Share { reservation: 450, weight: 1, limit: 1_000 };
-        assert_eq!(classes.set_shares(&[(IoClass::Rebuild, most)]), Ok(()));
+        assert_eq!(classes.set_shares(&[(IoClass::Rebuild, most)], 0), Ok(()));
         assert!("folds".parse::<IoClass>().expect_err("no class").contains("journal, read, write, fold"));
         assert!(IoClass::ALL.into_iter().all(|class| class.word().parse() == Ok(class)));
     }

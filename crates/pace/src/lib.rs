@@ -34,7 +34,7 @@ mod port;
 mod receiver;
 mod window;
 
-pub use classes::{Classes, IoClass, Next, Share, WEIGHT_MAX, WHOLE};
+pub use classes::{Classes, IoClass, LIMIT_MIN, Next, Share, WEIGHT_MAX, WHOLE};
 pub use latency::{Ask, Latencies, Slow};
 pub use losses::LossCounter;
 pub use port::{Member, Port, Stats, Told};

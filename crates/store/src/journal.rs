@@ -34,11 +34,13 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use pace::IoClass;
 use types::checksum::{crc, crc_append};
 use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::wire::{Record, to_bytes};
 use types::{Buf, BufMut};
+use world::direct::in_class;
 use world::{Disk, Notify, World};
 
 use crate::error::BrickError;
@@ -491,7 +493,9 @@ impl Journal {
             let zone = self.start..self.start + self.segments as u64 * self.segment;
             assert!(zone.contains(&place), "a record would overwrite the superblock, descriptors or data");
             // A failed write counts as lost even if its bytes reach the disk later: no sync may count it.
-            self.disk.append(place, parts).await.inspect_err(|_| self.fail())?;
+            // Whoever writes here does so for all who wait, and not in a class of its own.
+            let append = in_class(IoClass::Journal, self.disk.append(place, parts));
+            append.await.inspect_err(|_| self.fail())?;
             self.state.borrow_mut().leaving.pop_front();
         }
     }

@@ -46,7 +46,7 @@ use types::{Buf, BufMut};
 
 use crate::connection::{ConnBody, ListenerBody};
 use crate::direct::{Direct, DirectCounts, DirectOptions, QueueChange, QueueSettings};
-use crate::trace::{Span, SpanKind, Stage, Trace};
+use crate::trace::{Span, SpanKind, Stage, Trace, span};
 
 /// How long an opener waits for a lock that another process holds, in microseconds.
 pub const LOCK_WAIT_US: u64 = 5_000_000;
@@ -430,9 +430,9 @@ impl Drop for Request<'_> {
 
 /// What becomes of the bytes behind a write in its last block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Behind {
+enum Tail {
     Stays,
-    MayGo,
+    MayBecomeZero,
 }
 
 #[derive(Clone)]
@@ -553,21 +553,33 @@ impl Disk {
     /// # Errors
     /// Also `InvalidInput`, for a direct disk without a queue and anything but whole blocks.
     pub async fn write(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
-        self.write_over(offset, parts, Behind::Stays).await
+        self.write_over(offset, parts, Tail::Stays).await
     }
 
     /// As [`Disk::write`], for a log: what stands behind the bytes in their last block may become zeros.
     pub async fn append(&self, offset: u64, parts: Vec<Buf>) -> io::Result<()> {
-        self.write_over(offset, parts, Behind::MayGo).await
+        self.write_over(offset, parts, Tail::MayBecomeZero).await
     }
 
-    async fn write_over(&self, offset: u64, parts: Vec<Buf>, behind: Behind) -> io::Result<()> {
+    async fn write_over(&self, offset: u64, parts: Vec<Buf>, tail: Tail) -> io::Result<()> {
         match &self.direct {
             Some(direct) => {
-                let (offset, parts) = self.whole_blocks(offset, parts, behind).await?;
-                // Clones share the bytes.
-                let kept = parts.clone();
-                direct.write(offset, &kept, self.write_device(offset, parts)).await
+                let (offset, parts) = self.whole_blocks(offset, parts, tail).await?;
+                let turn = direct.write_turn(offset, &parts).await;
+                // Whoever waits may give up, and the device goes on all the same. It writes whole blocks, so a write that comes late
+                // could undo a later one next to it: until it is done, it keeps its place and its blocks.
+                let (done, ended) = async_channel::bounded(1);
+                let (disk, direct) = (self.clone(), direct.clone());
+                self.world.spawn("disk write", async move {
+                    // Clones share the bytes.
+                    let kept = parts.clone();
+                    let written = direct.write(offset, &kept, disk.write_device(offset, parts)).await;
+                    drop(turn);
+                    // Nobody may wait any more.
+                    let _ = done.try_send(written);
+                });
+                let ended = span(&self.world, Stage::Device, ended.recv()).await;
+                ended.unwrap_or_else(|_| Err(io::Error::other("the disk is closed")))
             }
             None => self.write_device(offset, parts).await,
         }
@@ -579,15 +591,15 @@ impl Disk {
         &self,
         offset: u64,
         mut parts: Vec<Buf>,
-        what_is_behind: Behind,
+        tail: Tail,
     ) -> io::Result<(u64, Vec<Buf>)> {
         let block = BLOCK as u64;
         let end = offset + parts.iter().map(|part| part.len() as u64).sum::<u64>();
         let (before, behind) = ((offset % block) as usize, (end % block) as usize);
         if behind > 0 && end > offset {
-            parts.push(match what_is_behind {
-                Behind::Stays => self.read(end - behind as u64, BLOCK).await?.slice(behind..BLOCK),
-                Behind::MayGo => BufMut::zeroed(BLOCK - behind).freeze(),
+            parts.push(match tail {
+                Tail::Stays => self.read(end - behind as u64, BLOCK).await?.slice(behind..BLOCK),
+                Tail::MayBecomeZero => BufMut::zeroed(BLOCK - behind).freeze(),
             });
         }
         if before > 0 && end > offset {

@@ -101,13 +101,13 @@ pub(crate) struct BrickArgs {
     /// rebuilding and checking take turns
     #[arg(long, value_name = "HOW", default_value = "buffered")]
     io: Io,
-    /// Requests that the disk has at a time, with --io direct
-    #[arg(long, value_name = "N", default_value_t = DEPTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
-    depth: u32,
+    /// Requests that the disk has at a time, with --io direct [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
+    depth: Option<u32>,
     /// In which order requests of a class go to the disk, with --io direct: noop (as they came), deadline, cfq, bfq, kyber,
-    /// slq-nearest, slq-lisf-first or slq-auto
-    #[arg(long, value_name = "POLICY", default_value = "noop", value_parser = policy)]
-    scheduler: PolicyName,
+    /// slq-nearest, slq-lisf-first or slq-auto [default: noop]
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    scheduler: Option<PolicyName>,
     #[command(flatten)]
     cache: BrickCacheArgs,
     #[command(flatten)]
@@ -161,6 +161,10 @@ pub(crate) fn run(args: &BrickArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn serve(args: &BrickArgs) -> anyhow::Result<()> {
+    if args.io == Io::Buffered && (args.depth.is_some() || args.scheduler.is_some()) {
+        let what = "--depth and --scheduler are for the queue of a direct disk, and this one is buffered";
+        return Err(problem(what, "--io direct"));
+    }
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
     let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
@@ -183,8 +187,8 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise: args.advertise.clone(),
             threads: args.threads.into(),
-            depth: args.depth,
-            policy: args.scheduler,
+            depth: args.depth.unwrap_or(DEPTH),
+            policy: args.scheduler.unwrap_or(PolicyName::Noop),
         };
         let (cache, is_made) = args.cache.open(&world, superblock.cluster).await?;
         let brick = Brick::start(world.clone(), disk, cache, options).await.map_err(|error| {

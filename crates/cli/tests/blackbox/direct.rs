@@ -85,7 +85,7 @@ fn the_queue_of_a_direct_brick_is_tuned_while_it_serves() {
     cluster.wait_until("b1", "up");
     let tune = |words: &[&str]| cluster.run(&[&["brick", "tune", "b1"], words].concat());
     let said = tune(&[]).stdout;
-    for words in ["which has 4 at a time; those of a class go by noop", "journal  first, always", "rebuild"] {
+    for words in ["which has 4 at a time; order within a class: noop", "journal  first, always", "rebuild"] {
         assert!(said.contains(words), "{said}");
     }
     let changes = [

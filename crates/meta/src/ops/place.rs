@@ -7,9 +7,8 @@ use types::{ObjectId, Refusal, VolumeId};
 
 use crate::kv::Txn;
 
-/// Most ids that are looked at: a bound of the time for one file. More groups than that are a table of an unusual size, where
-/// some files begin elsewhere.
-const TRIES_MAX: u32 = 1024;
+/// How many times as many ids as it takes on average are looked at: 1 file in 10 million begins elsewhere.
+const PATIENCE: u32 = 16;
 
 /// A new id for an object of the first tier. An object's groups follow from its id, so with `near`, groups of that tier in
 /// ascending order, it is an id whose first extent lies in one of them, if one is soon found.
@@ -22,8 +21,7 @@ pub(super) fn new_object_id(txn: &mut Txn<'_>, volume: VolumeId, near: &[u32]) -
     if near.len() > NEAR_GROUPS_MAX || !in_order || near.last().is_some_and(|last| *last >= groups.end) {
         return Err(Refusal::Invalid);
     }
-    // One of 16 times as many ids as it takes on average: 1 file in 10 million begins elsewhere.
-    let tries = groups.end.checked_div(near.len() as u32).map_or(0, |mean| (16 * mean).clamp(16, TRIES_MAX));
+    let tries = PATIENCE * groups.end.div_ceil(near.len() as u32);
     let is_near = |id| near.binary_search(&first_group(volume, ObjectId::in_tier(id, 0), &groups)).is_ok();
     txn.new_id_where(tries, is_near)
 }

@@ -10,6 +10,9 @@ use world::direct::{QueueChange, QueueSettings};
 use crate::read_cache::ReadCache;
 use crate::server::Server;
 
+/// Longest name of a class, a policy or a parameter, in bytes.
+const NAME_MAX: usize = 32;
+
 impl Server {
     /// The state of this brick.
     pub(crate) fn report(&self) -> BrickReport {
@@ -77,9 +80,13 @@ impl Server {
 
     /// Changes the queue in front of a direct device.
     pub(crate) fn tune(&self, request: &BrickTune) -> Result<QueueReport, Refusal> {
-        // More would name a class or a parameter twice.
-        if request.shares.len() > IoClass::ALL.len() || request.parameters.len() > Parameters::names().count()
-        {
+        // More would name a class or a parameter twice, and no name is so long.
+        let names = request.shares.iter().map(|share| &share.class);
+        let names =
+            names.chain(request.parameters.iter().map(|parameter| &parameter.name)).chain(&request.policy);
+        let (shares, parameters) = (request.shares.len(), request.parameters.len());
+        let are_many = shares > IoClass::ALL.len() || parameters > Parameters::names().count();
+        if are_many || { names }.any(|name| name.len() > NAME_MAX) {
             return Err(Refusal::Invalid);
         }
         let share = |wanted: &ClassShare| {

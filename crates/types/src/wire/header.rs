@@ -27,7 +27,7 @@ pub const MAGIC: [u8; 4] = *b"SHOL";
 /// The newest wire version that this build speaks.
 pub const VERSION: u16 = 13;
 /// The oldest wire version that this build speaks.
-pub const VERSION_MIN: u16 = 12;
+pub const VERSION_MIN: u16 = 13;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

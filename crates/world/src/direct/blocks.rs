@@ -40,7 +40,8 @@ struct UnderWay {
     next: u64,
     /// The blocks of each read. It is taken out when any of them is written: the read keeps nothing.
     reads: BTreeMap<u64, Range<u64>>,
-    writes: BTreeMap<u64, Range<u64>>,
+    /// The blocks of each write, and whether another one of some of them was under way meanwhile: nobody knows which came last.
+    writes: BTreeMap<u64, (Range<u64>, bool)>,
 }
 
 impl UnderWay {
@@ -135,7 +136,7 @@ impl Blocks {
         let blocks = blocks_of(offset, len);
         let mut under_way = self.under_way.borrow_mut();
         let number = under_way.number();
-        if !under_way.writes.values().any(|write| overlap(write, &blocks)) {
+        if !under_way.writes.values().any(|(write, _)| overlap(write, &blocks)) {
             under_way.reads.insert(number, blocks);
         }
         Reading { blocks: self, offset, number }
@@ -148,7 +149,9 @@ impl Blocks {
         let mut under_way = self.under_way.borrow_mut();
         under_way.spoil_reads(&range);
         let number = under_way.number();
-        under_way.writes.insert(number, range.clone());
+        let others = under_way.writes.values_mut().filter(|(other, _)| overlap(other, &range));
+        let is_disturbed = others.map(|(_, disturbed)| *disturbed = true).count() > 0;
+        under_way.writes.insert(number, (range.clone(), is_disturbed));
         Writing { blocks: self, offset, range, number }
     }
 
@@ -213,16 +216,13 @@ impl Writing<'_> {
         }
     }
 
-    /// Whether another write of the same blocks is under way: nobody knows which comes last.
     fn is_disturbed(&self) -> bool {
-        let under_way = self.blocks.under_way.borrow();
-        under_way.writes.iter().any(|(number, range)| *number != self.number && overlap(range, &self.range))
+        self.blocks.under_way.borrow().writes.get(&self.number).is_none_or(|(_, disturbed)| *disturbed)
     }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        // A write that was given up may still reach the device; nothing here vouches for its blocks.
         self.blocks.forget(&self.range);
         let mut under_way = self.blocks.under_way.borrow_mut();
         under_way.writes.remove(&self.number);

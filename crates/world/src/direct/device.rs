@@ -12,7 +12,7 @@ use crate::trace::{Stage, span};
 
 use super::blocks::Blocks;
 use super::class::current;
-use super::queue::Queue;
+use super::queue::{Queue, Turn};
 
 /// Requests that a device has at a time, unless somebody says otherwise: a SATA disk takes 32.
 pub const DEPTH: u32 = 32;
@@ -136,18 +136,21 @@ impl Direct {
         Ok(bytes)
     }
 
-    /// Writes by `device` when it is this request's turn.
+    /// Waits until it is this write's turn.
+    pub(crate) async fn write_turn(&self, offset: u64, parts: &[Buf]) -> Turn {
+        let class = current().unwrap_or(IoClass::ClientWrite);
+        let len = parts.iter().map(|part| part.len()).sum();
+        span(&self.world, Stage::Queue, self.queue.turn(class, Operation::Write, offset, len)).await
+    }
+
+    /// Writes by `device`.
     pub(crate) async fn write<E>(
         &self,
         offset: u64,
         parts: &[Buf],
         device: impl Future<Output = Result<(), E>>,
     ) -> Result<(), E> {
-        let class = current().unwrap_or(IoClass::ClientWrite);
-        let len = parts.iter().map(|part| part.len()).sum();
-        let _turn =
-            span(&self.world, Stage::Queue, self.queue.turn(class, Operation::Write, offset, len)).await;
-        let writing = self.blocks.begin_write(offset, len);
+        let writing = self.blocks.begin_write(offset, parts.iter().map(|part| part.len()).sum());
         device.await?;
         writing.keep(parts);
         Ok(())

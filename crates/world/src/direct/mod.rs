@@ -8,13 +8,14 @@
 //!  write --> queue: whose turn is it? (pace::Classes) --> the device --> answer, and blocks for the next read
 //! ```
 //!
-//! A sync passes the queue by: it covers what has been written, and whoever asks for one has waited for that.
+//! A sync does not wait in the queue: it covers what has been written, and whoever asks for one has waited for that.
 //!
 //! # Invariants
 //! - The cache has no bytes of a block that was written since they were read, as long as nobody else writes the device.
-//! - At most `depth` requests are at the device, besides those of the journal.
+//! - At most `depth` requests are at the device, besides those of the journal. Neighbours that go together count as one.
 //! - A request that is given up leaves the queue, and frees its place at the device.
-//! - Requests of one class that overlap keep their order. Of two classes, a read that is asked for before an overlapping write is
+//! - A write that is given up keeps its place and its blocks until the device has done it.
+//! - Requests of one class that overlap keep their order, unless the policy changes meanwhile. Of two classes, a read that is asked for before an overlapping write is
 //!   answered has the old bytes or the new ones, as with any disk.
 
 mod blocks;

@@ -14,11 +14,18 @@ use types::code_probe::{CodeProbe, hit};
 use super::device::{DEPTH_MAX, DirectCounts, QueueChange, QueueSettings};
 use crate::World;
 
-/// What a request costs besides its bytes, in microseconds of the device. Only the ratio to that of bytes matters: shares are
-/// parts of the device's time.
+/// What a request costs besides its bytes, in microseconds of a usual SSD.
 const REQUEST_US: u64 = 50;
-/// Bytes that the device moves in a microsecond.
+/// Bytes that such an SSD moves in a microsecond.
 const BYTES_PER_US: u64 = 500;
+/// After requests of so much cost it is looked how long the device took for them.
+const LOOK_US: u64 = 5_000;
+/// Bounds of the time for a microsecond of cost, in thousandths: 64 times as fast, and 1,000 times as slow, as a usual SSD.
+const SPEED_LEAST: u64 = 16;
+const SPEED_MOST: u64 = 1_000_000;
+/// Neighbours up to so many bytes go together, unless somebody says otherwise. Each is a request of its own at the device, so larger
+/// ones would only fill its queue.
+const LARGEST: u64 = 4 << 10;
 
 pub(super) struct Queue {
     world: World,
@@ -39,9 +46,53 @@ struct State {
     at_device: u32,
     /// Requests of the journal at the device.
     of_journal: u32,
-    /// A task waits for the time when a class may go on.
-    has_timer: bool,
+    /// The earliest time for which a task waits: then a class may go on.
+    timer_at: Option<u64>,
+    speed: Speed,
     counts: DirectCounts,
+}
+
+/// How long the device takes for what [`cost`] says, so that shares are parts of its time, whether it is a disk or a fast SSD.
+struct Speed {
+    /// Since when it has had something to do.
+    busy_since: Option<u64>,
+    /// What it has done since the last look: the time, and what that would have cost.
+    busy_us: u64,
+    cost_us: u64,
+    /// Its time for a microsecond of cost, in thousandths.
+    thousandths: u64,
+}
+
+impl Speed {
+    /// Requests are at the device, or will be at once.
+    fn begins(&mut self, now: u64) {
+        self.busy_since.get_or_insert(now);
+    }
+
+    /// A request of that cost is done; `idle`: it was the last one.
+    fn done(&mut self, cost_us: u64, is_idle: bool, now: u64) {
+        let since = self.busy_since.take().unwrap_or(now);
+        self.busy_us += now.saturating_sub(since);
+        self.cost_us += cost_us;
+        if !is_idle {
+            self.busy_since = Some(now);
+        }
+        if self.cost_us >= LOOK_US {
+            let found = (self.busy_us * 1_000 / self.cost_us).clamp(SPEED_LEAST, SPEED_MOST);
+            self.thousandths = (3 * self.thousandths + found) / 4;
+            (self.busy_us, self.cost_us) = (0, 0);
+        }
+    }
+
+    /// Microseconds that a request takes of the device's time.
+    fn time_of(&self, cost_us: u64) -> u64 {
+        cost_us * self.thousandths / 1_000
+    }
+}
+
+/// What a request of so many bytes costs, in microseconds of a usual SSD.
+fn cost(bytes: u64) -> u64 {
+    REQUEST_US + bytes / BYTES_PER_US
 }
 
 /// The requests of a class.
@@ -49,8 +100,8 @@ struct Line {
     scheduler: Scheduler,
     /// Counts the schedulers that were here: a request that an earlier one has given out is not this one's.
     generation: u32,
-    /// None of those that wait can go now: they wait for others that are at the device.
-    stuck: bool,
+    /// The policy lets none of those that wait go now: they overlap others that are at the device, or its own limits hold them.
+    blocked: bool,
 }
 
 /// A request that waits.
@@ -70,20 +121,23 @@ struct Place {
     class: IoClass,
     generation: u32,
     token: Token,
+    cost_us: u64,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         {
-            let mut state = self.queue.state.borrow_mut();
+            let (mut state, now) = (self.queue.state.borrow_mut(), self.queue.world.now());
             match self.class {
                 IoClass::Journal => state.of_journal -= 1,
                 _ => state.at_device -= 1,
             }
+            let is_idle = state.at_device + state.of_journal == 0;
+            state.speed.done(self.cost_us, is_idle, now);
             let line = &mut state.lines[self.class as usize];
             if line.generation == self.generation {
-                line.scheduler.complete(self.queue.world.now(), self.token);
-                line.stuck = false;
+                line.scheduler.complete(now, self.token);
+                line.blocked = false;
             }
         }
         self.queue.grant();
@@ -91,7 +145,7 @@ impl Drop for Place {
 }
 
 /// A request's turn at the device, until this is dropped.
-pub(super) struct Turn(#[expect(dead_code, reason = "it is held, and dropped")] Rc<Place>);
+pub(crate) struct Turn(#[expect(dead_code, reason = "it is held, and dropped")] Rc<Place>);
 
 /// A request in the queue. If it is dropped before its turn, nobody waits for it.
 struct Waiting {
@@ -109,8 +163,8 @@ impl Drop for Waiting {
 
 impl Queue {
     pub(super) fn new(world: &World, depth: u32, policy: PolicyName) -> Rc<Queue> {
-        let parameters = Parameters { depth: u64::from(u16::MAX), ..Parameters::default() };
-        let line = |_| Line { scheduler: scheduler(policy, parameters), generation: 0, stuck: false };
+        let parameters = Parameters { depth: u64::from(u16::MAX), largest: LARGEST, ..Parameters::default() };
+        let line = |_| Line { scheduler: scheduler(policy, parameters), generation: 0, blocked: false };
         Rc::new(Queue {
             world: world.clone(),
             state: RefCell::new(State {
@@ -123,7 +177,8 @@ impl Queue {
                 depth: depth.clamp(1, DEPTH_MAX),
                 at_device: 0,
                 of_journal: 0,
-                has_timer: false,
+                timer_at: None,
+                speed: Speed { busy_since: None, busy_us: 0, cost_us: 0, thousandths: 1_000 },
                 counts: DirectCounts::default(),
             }),
         })
@@ -167,7 +222,7 @@ impl Queue {
                 }
                 new.set(name, *value).map_err(|refusal| refusal.to_string())?;
             }
-            state.classes.set_shares(shares)?;
+            state.classes.set_shares(shares, self.world.now())?;
             state.depth = depth.unwrap_or(state.depth);
             if policy.is_some_and(|policy| policy != state.policy) || new != state.parameters {
                 let policy = policy.unwrap_or(state.policy);
@@ -202,55 +257,54 @@ impl Queue {
 
     /// Gives out the places that are free.
     fn grant(self: &Rc<Self>) {
-        // Places that nobody wants are dropped after the borrow: a dropped one comes back here.
-        let mut unwanted = Vec::new();
-        {
-            let mut state = self.state.borrow_mut();
-            while let Some(place) = self.grant_one(&mut state) {
-                unwanted.extend(place);
-            }
-        }
-        drop(unwanted);
+        let mut state = self.state.borrow_mut();
+        while self.grant_one(&mut state) {}
     }
 
-    /// Gives out one place; inside is one that nobody wants. [`None`] if no more can be given out now.
-    fn grant_one(self: &Rc<Self>, state: &mut State) -> Option<Option<Rc<Place>>> {
+    /// Gives out one place. False if no more can be given out now.
+    fn grant_one(self: &Rc<Self>, state: &mut State) -> bool {
         let now = self.world.now();
-        let class = match state.classes.next(now, |class| !state.lines[class as usize].stuck) {
+        let class = match state.classes.next(now, |class| !state.lines[class as usize].blocked) {
             Next::Serve(class) => class,
-            Next::Idle => return None,
+            Next::Idle => return false,
             Next::At(at) => {
                 self.wake_at(state, at, now);
-                return None;
+                return false;
             }
         };
         if class != IoClass::Journal && state.at_device >= state.depth {
-            return None;
+            return false;
         }
         let line = &mut state.lines[class as usize];
         let Some(dispatch) = line.scheduler.dispatch(now) else {
-            line.stuck = true;
+            line.blocked = true;
             if let Some(at) = line.scheduler.next_wakeup() {
                 self.wake_at(state, at, now);
             }
-            return Some(None);
+            return true;
         };
-        let place =
-            Rc::new(Place { queue: self.clone(), class, generation: line.generation, token: dispatch.token });
+        let numbers: Vec<u64> = line.scheduler.requests(dispatch.token).map(|request| request.id).collect();
+        let found: Vec<Rc<Ticket>> =
+            numbers.iter().filter_map(|number| state.tickets.remove(number)).collect();
+        let (wanted, gone): (Vec<_>, Vec<_>) = found.into_iter().partition(|ticket| !ticket.gone.get());
+        gone.iter().for_each(|_| state.classes.leave(class));
+        if wanted.is_empty() {
+            line.scheduler.complete(now, dispatch.token);
+            return true;
+        }
+        let cost_us = cost(wanted.iter().map(|ticket| ticket.request.length).sum());
+        state.classes.serve(class, state.speed.time_of(cost_us), now);
+        // Neighbours go with the first.
+        wanted[1..].iter().for_each(|_| state.classes.leave(class));
         match class {
             IoClass::Journal => state.of_journal += 1,
             _ => state.at_device += 1,
         }
-        let numbers: Vec<u64> = line.scheduler.requests(dispatch.token).map(|request| request.id).collect();
-        let tickets: Vec<Rc<Ticket>> =
-            numbers.iter().filter_map(|number| state.tickets.remove(number)).collect();
-        let wanted: u64 =
-            tickets.iter().filter(|ticket| !ticket.gone.get()).map(|ticket| ticket.request.length).sum();
-        let cost = if wanted == 0 { 0 } else { REQUEST_US + wanted / BYTES_PER_US };
-        for at in 0..tickets.len() {
-            if at == 0 { state.classes.serve(class, cost, now) } else { state.classes.leave(class) }
-        }
-        for ticket in tickets.into_iter().filter(|ticket| !ticket.gone.get()) {
+        state.speed.begins(now);
+        let generation = line.generation;
+        let place = Place { queue: self.clone(), class, generation, token: dispatch.token, cost_us };
+        let place = Rc::new(place);
+        for ticket in wanted {
             let waited = now.saturating_sub(ticket.since);
             if waited > 0 {
                 hit(CodeProbe::QueuedForDevice);
@@ -262,25 +316,28 @@ impl Queue {
                 waker.wake();
             }
         }
-        Some(Some(place))
+        true
     }
 
     /// Lets a class that is at its limit, or that its policy holds back, go on at a time.
     fn wake_at(self: &Rc<Self>, state: &mut State, at: u64, now: u64) {
-        if std::mem::replace(&mut state.has_timer, true) {
+        if state.timer_at.is_some_and(|timer| timer <= at) {
             return;
         }
+        state.timer_at = Some(at);
         let (queue, world) = (Rc::downgrade(self), self.world.clone());
         self.world.spawn("disk queue", async move {
             world.sleep(at.saturating_sub(now).max(1)).await;
-            if let Some(queue) = queue.upgrade() {
-                {
-                    let mut state = queue.state.borrow_mut();
-                    state.has_timer = false;
-                    state.lines.iter_mut().for_each(|line| line.stuck = false);
+            let Some(queue) = queue.upgrade() else { return };
+            {
+                let mut state = queue.state.borrow_mut();
+                // Otherwise an earlier one has taken its place since.
+                if state.timer_at == Some(at) {
+                    state.timer_at = None;
                 }
-                queue.grant();
+                state.lines.iter_mut().for_each(|line| line.blocked = false);
             }
+            queue.grant();
         });
     }
 }
@@ -315,7 +372,7 @@ impl State {
     fn enter(&mut self, ticket: &Ticket, now: u64) {
         let line = &mut self.lines[ticket.class as usize];
         line.scheduler.add(now, ticket.request).expect("a request of the brick lies on its device");
-        line.stuck = false;
+        line.blocked = false;
         self.classes.add(ticket.class, now);
     }
 
@@ -328,7 +385,7 @@ impl State {
             self.counts.expiries += before.expiries;
             line.scheduler = scheduler(policy, parameters);
             line.generation += 1;
-            line.stuck = false;
+            line.blocked = false;
             self.classes.leave_all(class);
         }
         self.tickets.retain(|_, ticket| !ticket.gone.get());

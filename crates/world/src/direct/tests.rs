@@ -104,6 +104,8 @@ fn nobody_reads_what_has_been_overwritten() {
                 }
             });
             join_all(work).await;
+            // What was given up is still at the device.
+            world.sleep(5_000).await;
             let counts = disk.queue_counts().expect("it has a queue");
             assert_eq!((counts.waiting, counts.at_device), (0, 0), "seed {seed}");
             assert!(counts.cached_bytes > 0 && counts.cache_used <= counts.cache_most);
@@ -323,4 +325,84 @@ fn overlapping_requests_keep_their_order() {
             }
         });
     }
+}
+
+/// A write that its task has given up reaches the device late. What was written next to it meanwhile stays.
+#[test]
+fn a_write_that_was_given_up_undoes_nothing() {
+    for seed in 0..30 {
+        with_disk(seed, options(16, 4), async |world, disk| {
+            let record = |byte: u8| vec![Buf::copy_of(&[byte; 100])];
+            let log = async {
+                // It is at the device when it is given up, and is written again, as a journal does.
+                assert!(world.timeout(50, disk.append(0, record(1))).await.is_none());
+                disk.append(0, record(1)).await.expect("sound");
+                disk.append(100, record(2)).await.expect("sound");
+            };
+            in_class(IoClass::Journal, log).await;
+            world.sleep(5_000).await;
+            for class in [IoClass::Journal, IoClass::Scrub] {
+                let bytes = in_class(class, disk.read(0, 200)).await.expect("sound");
+                assert_eq!(
+                    (&bytes[..100], &bytes[100..]),
+                    (&[1; 100][..], &[2; 100][..]),
+                    "seed {seed}, {class}"
+                );
+            }
+        });
+    }
+}
+
+/// Requests that were given up cost the queue nothing, however many they are.
+#[test]
+fn many_that_give_up_are_passed_over() {
+    with_disk(3, options(0, 1), async |world, disk| {
+        let first = disk.read(0, BLOCK);
+        let others = async {
+            let reads = (0..20_000_u64).map(|at| disk.read(at % BLOCKS * BLOCK as u64, BLOCK));
+            assert!(world.timeout(20, join_all(reads)).await.is_none(), "the first one takes longer");
+            disk.read(0, BLOCK).await.expect("it is its turn after the first");
+            world.now()
+        };
+        let (first, ended) = futures_util::future::join(first, others).await;
+        first.expect("sound");
+        assert!(ended < 10_000, "{ended} us");
+    });
+}
+
+/// Limits and reservations are parts of the time of this device, which is ten times slower than what requests are reckoned at.
+#[test]
+fn shares_are_parts_of_the_time_of_a_slow_device() {
+    with_disk(3, options(0, 1), async |world, disk| {
+        let scrub = async |count: u64| {
+            let begun = world.now();
+            for at in 0..count {
+                in_class(IoClass::Scrub, disk.read(at % BLOCKS * BLOCK as u64, BLOCK)).await.expect("sound");
+            }
+            world.now() - begun
+        };
+        scrub(1_000).await;
+        let (took, busy) = (scrub(200).await, 200 * 550);
+        assert!(
+            (3 * busy..6 * busy).contains(&took),
+            "{took} us for {busy} us of the device, a quarter of it"
+        );
+        // Whoever has nothing reserved gets on beside those who always wait.
+        let until = world.now() + 2_000_000;
+        let readers = (0..8).map(|at| {
+            let (world, disk) = (world.clone(), disk.clone());
+            async move {
+                while world.now() < until {
+                    let class = if at == 0 { IoClass::Scrub } else { IoClass::ClientRead };
+                    in_class(class, disk.read(at * BLOCK as u64, BLOCK)).await.expect("sound");
+                }
+            }
+        });
+        let before = disk.queue_counts().expect("a queue").requests[IoClass::Scrub as usize];
+        join_all(readers).await;
+        let counts = disk.queue_counts().expect("a queue").requests;
+        let (scrubs, reads) =
+            (counts[IoClass::Scrub as usize] - before, counts[IoClass::ClientRead as usize]);
+        assert!(scrubs * 50 > reads && scrubs * 5 < reads, "{scrubs} beside {reads}");
+    });
 }

@@ -26,7 +26,9 @@ KEY=VALUE is one of:
   CLASS.limit=N        thousandths that it gets at most
   scheduler=POLICY     in which order requests of a class go: noop, deadline, cfq, bfq, kyber, slq-nearest,
                        slq-lisf-first, slq-auto (see `shoal sim sched`)
-  PARAMETER=N          what the policy goes by: --json without a change shows all; sizes such as 512K are bytes
+  PARAMETER=N          what the policy goes by: --json without a change shows all. Sizes such as 512K are bytes, times are
+                       microseconds
+To cfq and bfq all requests of a class are those of one process.
 CLASS is read, write (both by clients), fold, rebuild or scrub. The journal goes first, always.
 
 Examples:
@@ -52,7 +54,7 @@ pub(super) fn run(args: &TuneArgs, output: &Output) -> anyhow::Result<()> {
         problem(format!("the cluster has no brick {brick}"), "`shoal status` shows its bricks")
     })?;
     if info.state != BrickState::Up {
-        return Err(problem(format!("{brick} is out: nobody can tune it"), "start its process first"));
+        return Err(problem(format!("{brick} is not up"), "start its process first"));
     }
     let report = remote.bricks(&map).remove(&brick);
     let report = report.ok_or_else(|| problem(format!("{brick} does not answer"), "`shoal status`"))?;
@@ -132,7 +134,7 @@ fn changed(queue: &QueueReport, changes: &[String]) -> anyhow::Result<BrickTune>
     };
     let all: Vec<(IoClass, Share)> = queue.classes.iter().filter_map(new).collect();
     classes
-        .set_shares(&all)
+        .set_shares(&all, 0)
         .map_err(|why| problem(why, "`shoal brick tune` without changes shows all shares"))?;
     Ok(BrickTune { depth, policy, parameters, shares })
 }
@@ -182,7 +184,7 @@ fn words(queue: &QueueReport) -> String {
         rows.push(row);
     }
     format!(
-        "{} requests wait, {} are at the device, which has {} at a time; those of a class go by {}\n{} of {} of blocks in memory; {} were read from there\n\n{}",
+        "{} requests wait, {} are at the device, which has {} at a time; order within a class: {}\n{} of {} of blocks in memory; {} were read from there\n\n{}",
         queue.waiting,
         queue.at_device,
         queue.depth,
