@@ -3,7 +3,7 @@
 use pace::device::{Parameters, PolicyName, Refusal};
 
 /// The longest run, in milliseconds of the model.
-const RUN_MAX_MS: u64 = 3_600_000;
+pub(crate) const RUN_MAX_MS: u64 = 3_600_000;
 
 /// An SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,13 +9,15 @@ use crate::device::{Command, Device};
 use crate::events::{Event, Events};
 use crate::random::Random;
 use crate::report::{Kind, Latencies, Report, seconds};
-use crate::setup::{Refused, Setup};
+use crate::setup::{RUN_MAX_MS, Refused, Setup};
 use crate::time::{MS, SECOND, Time, US};
 use crate::trace::{Record, Trace};
 use crate::workload::{Program, Step, WorkloadName};
 
 /// Most bytes of one request before it is merged: 256 pages, as Linux 3.13 has it.
 const REQUEST_MAX: u64 = 1 << 20;
+/// Most requests of a trace, cut as the device takes them: a bound of the memory for what waits.
+const PIECES_MAX: u64 = 20_000_000;
 /// Requests of each direction that the scheduler and the device have; others wait before them. Linux: `nr_requests`.
 const QUEUED_MAX: u64 = 128;
 /// Bytes that are read ahead at once, and pieces of that size on their way for one file.
@@ -124,6 +126,20 @@ impl Simulation {
     pub fn replay(setup: Setup, trace: Trace) -> Result<Simulation, Refused> {
         let records = VecDeque::from(trace.records);
         let end = records.back().map_or(0, |record| record.at);
+        let (minutes, most) = (end / (60_000 * MS), RUN_MAX_MS / 60_000 - 1);
+        if minutes >= most {
+            let what = format!("the trace has {} minutes: a run has at most {most}", minutes + 1);
+            return Err(Refused { what, remedy: "a part of the trace".into() });
+        }
+        let largest = REQUEST_MAX.min(setup.parameters.largest.max(1));
+        let pieces =
+            records.iter().fold(0_u64, |sum, record| sum.saturating_add(record.length.div_ceil(largest)));
+        if pieces > PIECES_MAX {
+            let what = format!(
+                "the trace has {pieces} requests of at most {largest} bytes: a run has at most {PIECES_MAX}"
+            );
+            return Err(Refused { what, remedy: "a larger --largest, or a part of the trace".into() });
+        }
         // All of it counts, and what is late at its end has a second more.
         let setup = Setup { ramp_ms: 0, time_ms: end / MS + 1_000, ..setup };
         let mut simulation = Simulation::begin(setup, Program::Nothing, records)?;

@@ -135,3 +135,20 @@ proptest! {
         prop_assert!(report.counters.reads + report.counters.writes > 0);
     }
 }
+
+#[test]
+fn a_trace_that_would_take_too_much_is_refused() {
+    let record = |at, length| Record { at, operation: Operation::Read, offset: 0, length, process: 0 };
+    let refused = |records: Vec<Record>, largest: u64| {
+        let mut setup = Setup::new(PolicyName::Noop);
+        setup.parameters.largest = largest;
+        Simulation::replay(setup, Trace { records, ..Trace::default() })
+            .map(|_| ())
+            .expect_err("too much")
+            .what
+    };
+    let long = refused(vec![record(0, 4096), record(3_599_000 * MS, 4096)], 4096);
+    assert!(long.contains("60 minutes: a run has at most 59"), "{long}");
+    let many = refused(vec![record(0, 1 << 30); 100], 4096);
+    assert!(many.contains("26214400 requests of at most 4096 bytes"), "{many}");
+}

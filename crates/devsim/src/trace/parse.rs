@@ -261,8 +261,8 @@ impl Iolog {
             }
             None => return Err(format!("more than {FILES_MAX} files")),
         };
-        if offset >= FILE_PART {
-            return Err(format!("offset {offset}: files have at most {FILE_PART} bytes"));
+        if offset.checked_add(length).is_none_or(|end| end > FILE_PART) {
+            return Err(format!("{length} bytes at {offset}: files have at most {FILE_PART} bytes"));
         }
         let offset = file * FILE_PART + offset;
         Ok(Some(Record { at: self.now, operation, offset, length, process: file as u32 }))
@@ -336,7 +336,7 @@ CPU0 (8,0):
             ("fio version 3 iolog\n1 /a wait 5 0", "line 2: `wait` is no action of version 3"),
             ("fio version 2 iolog\n/a read 0", "line 2: no length"),
             ("fio version 2 iolog\n/a read 0 0", "line 2: a request of 0 bytes"),
-            ("fio version 2 iolog\n/a read 2000000000000 1", "line 2: offset 2000000000000"),
+            ("fio version 2 iolog\n/a read 2000000000000 1", "line 2: 1 bytes at 2000000000000"),
         ] {
             let found = refused(Format::FioIolog, &format!("{bad}\n"));
             assert!(found.starts_with(why), "{bad}: {found}");

@@ -32,7 +32,7 @@
 //!   before everything else. What was added after it does not wait for it: who needs that waits for the flush, as file
 //!   systems on Linux do.
 //! - **No starvation with `slq`.** From its deadline on (`read-expiry`, `write-expiry` after it was added), only requests
-//!   with earlier deadlines go before a request, and these had been added before. A held request counts from its release,
+//!   with earlier deadlines go before a request, and these had been added before that time. A held request counts from its release,
 //!   by its old deadline. `deadline` promises less: when a batch begins in a direction, the oldest request of that direction
 //!   goes first if it has expired; writes get a batch after `reads-per-write` batches of reads. `noop` and `kyber` are first
 //!   in, first out, for reads and for writes; of `cfq` and `bfq` each busy process gets its turn.

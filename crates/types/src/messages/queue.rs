@@ -52,7 +52,7 @@ records! {
         parameters: Vec<QueueParameter>,
         /// Requests that went together with a neighbour.
         merges: u64,
-        /// Requests that went because they had waited for too long.
+        /// Requests that went after their deadlines.
         expiries: u64,
         /// Requests that wait now.
         waiting: u32,

@@ -161,11 +161,18 @@ impl Blocks {
     }
 
     /// Keeps the whole blocks of `bytes`, which begin at `offset`.
-    fn insert(&self, offset: u64, bytes: &[u8]) {
-        let skipped = offset.next_multiple_of(BLOCK as u64) - offset;
-        let Some(whole) = bytes.get(skipped as usize..) else { return };
+    fn insert(&self, offset: u64, bytes: &Buf) {
+        let skipped = (offset.next_multiple_of(BLOCK as u64) - offset) as usize;
         let mut cache = self.cache.borrow_mut();
-        for (number, block) in ((offset + skipped) / BLOCK as u64..).zip(whole.chunks_exact(BLOCK)) {
+        if cache.capacity() == 0 || skipped > bytes.len() {
+            return;
+        }
+        let first = (offset + skipped as u64) / BLOCK as u64;
+        if (skipped, bytes.len()) == (0, BLOCK) {
+            cache.insert(first, bytes.clone());
+            return;
+        }
+        for (number, block) in (first..).zip(bytes[skipped..].chunks_exact(BLOCK)) {
             // A copy: a part of a larger buffer would keep all of that.
             cache.insert(number, Buf::copy_of(block));
         }
@@ -181,7 +188,7 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// It has succeeded. Its bytes are kept, unless they were written meanwhile.
-    pub(super) fn keep(self, bytes: &[u8]) {
+    pub(super) fn keep(self, bytes: &Buf) {
         if self.blocks.under_way.borrow().reads.contains_key(&self.number) {
             self.blocks.insert(self.offset, bytes);
         }
@@ -212,7 +219,7 @@ impl Writing<'_> {
         if keeps && len.is_multiple_of(BLOCK) {
             // Of a large write the last block: the next one may begin in it.
             let skipped = if len <= KEPT_WRITE_MAX { 0 } else { len - BLOCK };
-            blocks.insert(offset + skipped as u64, &end_of(parts, skipped));
+            blocks.insert(offset + skipped as u64, &end_of(parts, skipped).freeze());
         }
     }
 

@@ -71,7 +71,7 @@ pub struct DirectCounts {
     pub at_device: u32,
     /// Requests that went together with a neighbour.
     pub merges: u64,
-    /// Requests that went because they had waited for too long.
+    /// Requests that went after their deadlines.
     pub expiries: u64,
     /// Requests of each class so far, in the order of [`IoClass::ALL`].
     pub requests: [u64; IoClass::ALL.len()],

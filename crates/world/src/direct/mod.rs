@@ -15,7 +15,7 @@
 //! - At most `depth` requests are at the device, besides those of the journal. Neighbours that go together count as one.
 //! - A request that is given up leaves the queue, and frees its place at the device.
 //! - A write that is given up keeps its place and its blocks until the device has done it.
-//! - Requests of one class that overlap keep their order, unless the policy changes meanwhile. Of two classes, a read that is asked for before an overlapping write is
+//! - Requests of one class that overlap keep their order, also when the policy changes. Of two classes, a read that is asked for before an overlapping write is
 //!   answered has the old bytes or the new ones, as with any disk.
 
 mod blocks;

@@ -86,7 +86,7 @@ impl Speed {
 
     /// Microseconds that a request takes of the device's time.
     fn time_of(&self, cost_us: u64) -> u64 {
-        cost_us * self.thousandths / 1_000
+        (cost_us * self.thousandths / 1_000).max(1)
     }
 }
 
@@ -98,8 +98,8 @@ fn cost(bytes: u64) -> u64 {
 /// The requests of a class.
 struct Line {
     scheduler: Scheduler,
-    /// Counts the schedulers that were here: a request that an earlier one has given out is not this one's.
-    generation: u32,
+    /// Another policy takes over when the device has done what this one has given out: until then that holds back what overlaps it.
+    draining: bool,
     /// The policy lets none of those that wait go now: they overlap others that are at the device, or its own limits hold them.
     blocked: bool,
 }
@@ -119,7 +119,6 @@ struct Ticket {
 struct Place {
     queue: Rc<Queue>,
     class: IoClass,
-    generation: u32,
     token: Token,
     cost_us: u64,
 }
@@ -135,9 +134,10 @@ impl Drop for Place {
             let is_idle = state.at_device + state.of_journal == 0;
             state.speed.done(self.cost_us, is_idle, now);
             let line = &mut state.lines[self.class as usize];
-            if line.generation == self.generation {
-                line.scheduler.complete(now, self.token);
-                line.blocked = false;
+            line.scheduler.complete(now, self.token);
+            line.blocked = false;
+            if line.draining && line.scheduler.in_flight() == 0 {
+                state.replace(self.class, now);
             }
         }
         self.queue.grant();
@@ -164,7 +164,10 @@ impl Drop for Waiting {
 impl Queue {
     pub(super) fn new(world: &World, depth: u32, policy: PolicyName) -> Rc<Queue> {
         let parameters = Parameters { depth: u64::from(u16::MAX), largest: LARGEST, ..Parameters::default() };
-        let line = |_| Line { scheduler: scheduler(policy, parameters), generation: 0, blocked: false };
+        let line = |class| {
+            let scheduler = scheduler(policy_of(class, policy), parameters);
+            Line { scheduler, draining: false, blocked: false }
+        };
         Rc::new(Queue {
             world: world.clone(),
             state: RefCell::new(State {
@@ -264,7 +267,7 @@ impl Queue {
     /// Gives out one place. False if no more can be given out now.
     fn grant_one(self: &Rc<Self>, state: &mut State) -> bool {
         let now = self.world.now();
-        let class = match state.classes.next(now, |class| !state.lines[class as usize].blocked) {
+        let class = match state.classes.next(now, |class| state.lines[class as usize].can_go()) {
             Next::Serve(class) => class,
             Next::Idle => return false,
             Next::At(at) => {
@@ -301,8 +304,7 @@ impl Queue {
             _ => state.at_device += 1,
         }
         state.speed.begins(now);
-        let generation = line.generation;
-        let place = Place { queue: self.clone(), class, generation, token: dispatch.token, cost_us };
+        let place = Place { queue: self.clone(), class, token: dispatch.token, cost_us };
         let place = Rc::new(place);
         for ticket in wanted {
             let waited = now.saturating_sub(ticket.since);
@@ -379,19 +381,37 @@ impl State {
     /// Other policies, or parameters, for everything that waits.
     fn rebuild(&mut self, policy: PolicyName, parameters: Parameters, now: u64) {
         (self.policy, self.parameters) = (policy, parameters);
-        for (class, line) in IoClass::ALL.into_iter().zip(&mut self.lines) {
-            let before = line.scheduler.counters();
-            self.counts.merges += before.back_merges + before.front_merges + before.joins;
-            self.counts.expiries += before.expiries;
-            line.scheduler = scheduler(policy, parameters);
-            line.generation += 1;
-            line.blocked = false;
-            self.classes.leave_all(class);
+        for class in IoClass::ALL.into_iter().filter(|class| *class != IoClass::Journal) {
+            let line = &mut self.lines[class as usize];
+            if line.scheduler.in_flight() == 0 { self.replace(class, now) } else { line.draining = true }
         }
-        self.tickets.retain(|_, ticket| !ticket.gone.get());
-        let waiting: Vec<Rc<Ticket>> = self.tickets.values().cloned().collect();
+    }
+
+    /// Gives a class a scheduler of the present policy. Nothing of it is at the device.
+    fn replace(&mut self, class: IoClass, now: u64) {
+        let line = &mut self.lines[class as usize];
+        let before = line.scheduler.counters();
+        self.counts.merges += before.back_merges + before.front_merges + before.joins;
+        self.counts.expiries += before.expiries;
+        let scheduler = scheduler(policy_of(class, self.policy), self.parameters);
+        *line = Line { scheduler, draining: false, blocked: false };
+        self.classes.leave_all(class);
+        self.tickets.retain(|_, ticket| ticket.class != class || !ticket.gone.get());
+        let waiting: Vec<Rc<Ticket>> =
+            self.tickets.values().filter(|ticket| ticket.class == class).cloned().collect();
         waiting.iter().for_each(|ticket| self.enter(ticket, now));
     }
+}
+
+impl Line {
+    fn can_go(&self) -> bool {
+        !self.blocked && !self.draining
+    }
+}
+
+/// The journal goes on in the order in which it is written, and nothing holds it back.
+fn policy_of(class: IoClass, policy: PolicyName) -> PolicyName {
+    if class == IoClass::Journal { PolicyName::Noop } else { policy }
 }
 
 fn scheduler(policy: PolicyName, parameters: Parameters) -> Scheduler {

@@ -353,6 +353,25 @@ fn a_write_that_was_given_up_undoes_nothing() {
     }
 }
 
+/// The same, when the policy changes between both writes.
+#[test]
+fn another_policy_knows_what_is_at_the_device() {
+    for seed in 0..30 {
+        with_disk(seed, options(16, 4), async |world, disk| {
+            let work = async {
+                assert!(world.timeout(50, disk.write(0, vec![filled(1, 1)])).await.is_none());
+                let policy = Some(PolicyName::Deadline);
+                disk.tune_queue(&QueueChange { policy, ..QueueChange::default() }).expect("sound");
+                disk.write(0, vec![filled(2, 1)]).await.expect("sound");
+            };
+            in_class(IoClass::Fold, work).await;
+            world.sleep(5_000).await;
+            let found = in_class(IoClass::Scrub, disk.read(0, BLOCK)).await.expect("sound");
+            assert_eq!(found[..9], filled(2, 1)[..9], "seed {seed}");
+        });
+    }
+}
+
 /// Requests that were given up cost the queue nothing, however many they are.
 #[test]
 fn many_that_give_up_are_passed_over() {

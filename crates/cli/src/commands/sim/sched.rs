@@ -20,7 +20,7 @@ use crate::size::Size;
 /// Models an SSD, programs that use it, and the order in which their requests go to it
 #[derive(Args)]
 #[command(after_help = "\
-The scheduler is the code that a brick could use; no brick does yet. The device (an SSD with SATA), the page cache and the
+The scheduler is the code of direct bricks (`shoal brick --io direct`). The device (an SSD with SATA), the page cache and the
 programs are modelled. It asks nobody and needs no cluster. The same arguments give the same answer.
 docs/scheduler-model.md says what is modelled, and how it was fitted.
 
@@ -40,7 +40,7 @@ pub(super) struct SchedArgs {
     /// Who decides the order: a name of a policy, some with commas between them, or all
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     policy: Vec<PolicyText>,
-    /// Dispatch priority of slq-nearest and slq-lisf-first, for reads and writes
+    /// Dispatch priority of slq-nearest and slq-lisf-first, and the first of slq-auto, for reads and writes
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     priority: Size,
     /// The same for reads alone
@@ -86,7 +86,12 @@ pub(super) struct SchedArgs {
     #[arg(long, value_name = "N", default_value_t = Ssd::SATA.collect_per_million)]
     collect_per_million: u64,
     /// Requests of a trace in place of a workload
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "table3"], requires = "trace_format")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["workload", "table3", "ramp", "seconds"],
+        requires = "trace_format"
+    )]
     trace: Option<PathBuf>,
     /// How the trace is written down: blkparse or fio-iolog
     #[arg(long, value_name = "FORMAT", requires = "trace")]
