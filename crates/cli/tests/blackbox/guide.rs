@@ -86,6 +86,7 @@ pages! {
     readme "README.md"
     block "docs/guide/block.md"
     cache "docs/guide/cache.md"
+    disks "docs/guide/disks.md"
     install "docs/guide/install.md"
     lab "docs/guide/lab.md"
     lent_disks "docs/guide/lent-disks.md"
