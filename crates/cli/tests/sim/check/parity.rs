@@ -16,6 +16,10 @@ use crate::cluster::{brick_node, identity, map};
 /// How often a brick is asked before its unit counts as not there.
 const TRIES: u32 = 100;
 
+/// How often a stripe whose units differ is read again, and after which time, in microseconds.
+const AGAIN: u32 = 3;
+const AGAIN_US: u64 = 3_000_000;
+
 /// What was compared.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Compared {
@@ -63,7 +67,21 @@ impl<'a> ParityCheck<'a> {
         Ok(())
     }
 
+    /// Compares a stripe. Nobody waits for the folds of a harmed primary, so a stripe may be folded between the reads of two
+    /// units: what differs is read again.
     async fn stripe(&self, id: GroupId, key: StripeKey, sum: &mut Compared) -> Result<(), String> {
+        let before = *sum;
+        for _ in 0..AGAIN {
+            match self.stripe_now(id, key, sum).await {
+                Ok(()) => return Ok(()),
+                Err(_) => *sum = before,
+            }
+            self.world.sleep(AGAIN_US).await;
+        }
+        self.stripe_now(id, key, sum).await
+    }
+
+    async fn stripe_now(&self, id: GroupId, key: StripeKey, sum: &mut Compared) -> Result<(), String> {
         let geometry = self.tier(key.object).geometry;
         let code = geometry.code();
         let coder = Coder::new(code);
