@@ -361,7 +361,7 @@ pub enum DiskMode {
     #[default]
     Buffered,
     /// Past it (`O_DIRECT`): a request takes as long as the device does, and offsets and lengths of writes are whole blocks of
-    /// [`BLOCK`](types::limits::BLOCK) bytes.
+    /// [`BLOCK`] bytes.
     Direct,
 }
 
