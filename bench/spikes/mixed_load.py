@@ -4,7 +4,7 @@ without.
 
 bench/spikes/mixed_load.py [SHOAL]: seven bricks, code 4+2 on six of them. nbdkit is the device of each: one request at a time,
 1 ms and 100 MB/s, in RAM. fio reads 4 KiB at random with O_DIRECT (8 jobs) and writes 4 KiB at random (2 jobs, synced every 8),
-whose stripes are folded. Then a brick is killed and replaced by the seventh, which is filled meanwhile. Without the queue: a depth
+whose stripes are folded; SECONDS (8) of each. Then a brick is killed and replaced by the seventh, which is filled meanwhile. Without the queue: a depth
 of 1,024, so that devices get everything at once. TURNS (3); medians. Needs root, fio and nbdkit.
 """
 
@@ -19,7 +19,7 @@ import time
 from one_brick import META, ROOM, OneBrick, until
 
 BRICKS, SPARE, MIB = 6, 7, 192
-TURNS, SECONDS = int(os.environ.get("TURNS", "3")), int(os.environ.get("SECONDS", "12"))
+TURNS, SECONDS = int(os.environ.get("TURNS", "3")), int(os.environ.get("SECONDS", "8"))
 FILL_MOST = 180
 CASES = [("without", ["--depth", "1024"]), ("with, depth 4", ["--depth", "4"])]
 PHASES = ["reads alone", "reads and folds", "reads, folds and fill"]
@@ -38,7 +38,8 @@ class Seven(OneBrick):
         until("the metadata service answers", lambda: self.ask("status").returncode == 0)
         for number in range(1, BRICKS + 1):
             self.start_brick(number)
-        until("a volume can be made", lambda: self.ask("volume", "create", "main", "--code", "4+2", "--unit", "64K").returncode == 0)
+        make = ["volume", "create", "main", "--code", "4+2", "--unit", "64K"]
+        until("a volume can be made", lambda: self.ask(*make).returncode == 0)
         self.start_brick(SPARE)
         self.daemon("mount", self.shoal, "mount", "main", str(self.mount_point), "--foreground", *self.access)
         until("the volume is mounted", self.mount_point.is_mount)

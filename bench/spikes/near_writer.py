@@ -3,7 +3,7 @@
 
 bench/spikes/near_writer.py [SHOAL]: a lab of 4x4 nodes with cables of LINK (50mbit), code CODE (8+2). Each of CLIENTS (6) nodes
 mounts three volumes: groups anywhere, groups by hops, and groups by hops with files near their writers. On each of them all clients
-write a file of MIB (24) at the same time, and sync it; then all read another client's file, and then their own. TURNS (3) in turns;
+write a file of MIB (16) at the same time, and sync it; then all read another client's file, and then their own. TURNS (3) in turns;
 medians of the MB/s of all clients together, from the first begin to the last end. Needs root.
 """
 
@@ -15,7 +15,7 @@ import sys
 import time
 
 LINK, BUFFER, CODE = (os.environ.get(name, value) for name, value in (("LINK", "50mbit"), ("BUFFER", "64K"), ("CODE", "8+2")))
-CLIENTS, MIB, TURNS = (int(os.environ.get(name, value)) for name, value in (("CLIENTS", "6"), ("MIB", "24"), ("TURNS", "3")))
+CLIENTS, MIB, TURNS = (int(os.environ.get(name, value)) for name, value in (("CLIENTS", "6"), ("MIB", "16"), ("TURNS", "3")))
 NAME = "nearwriter"
 VOLUMES = {
     "anywhere": ["--whole-files", "--ignore-topology"],
@@ -29,7 +29,6 @@ NODES = [1, 6, 11, 16, 3, 8, 9, 14, 2, 7, 12, 13, 4, 5, 10, 15]
 class Lab:
     def __init__(self, shoal: str):
         self.shoal = shoal
-        self.mounts: list[subprocess.Popen] = []
 
     def run(self, *words: str) -> str:
         done = subprocess.run([self.shoal, "lab", *words], capture_output=True, text=True)
@@ -52,8 +51,8 @@ class Lab:
         return time.monotonic() - begun
 
     def __enter__(self):
-        self.run("up", "--name", NAME, "--nodes", "16", "--topology", "torus:4x4", "--link", LINK, "--buffer", BUFFER, "--code", CODE, "--brick",
-                 "640M")
+        self.run("up", "--name", NAME, "--nodes", "16", "--topology", "torus:4x4", "--link", LINK, "--buffer", BUFFER,
+                 "--code", CODE, "--brick", "640M")
         return self
 
     def __exit__(self, *_):
@@ -67,6 +66,8 @@ def main() -> None:
     with Lab(shoal) as lab:
         for name, words in VOLUMES.items():
             lab.all_at([(1, [shoal, "volume", "create", name.replace(" ", "-"), "--code", CODE, *words])])
+            # What is read comes from bricks
+            lab.all_at([(1, [shoal, "tune", name.replace(" ", "-"), "io-cache=off"])])
             where = [(node, f"/run/{name.replace(' ', '-')}-{node}") for node in nodes]
             lab.all_at([(node, ["mkdir", "-p", path]) for node, path in where])
             lab.all_at([(node, [shoal, "mount", name.replace(" ", "-"), path]) for node, path in where])

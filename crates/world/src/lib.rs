@@ -45,7 +45,7 @@ use types::messages::{LongTurn, WindowReport};
 use types::{Buf, BufMut};
 
 use crate::connection::{ConnBody, ListenerBody};
-use crate::direct::{Direct, DirectCounts, DirectOptions, QueueChange, QueueSettings};
+use crate::direct::{Direct, DirectCounts, DirectOptions, QueueChange, QueueSettings, joined};
 use crate::trace::{Span, SpanKind, Stage, Trace, span};
 
 /// How long an opener waits for a lock that another process holds, in microseconds.
@@ -605,6 +605,10 @@ impl Disk {
         if before > 0 && end > offset {
             let first = self.read(offset - before as u64, BLOCK).await?;
             parts.insert(0, first.slice(0..before));
+        }
+        if before > 0 || behind > 0 {
+            // The device wants whole blocks in one piece, and so does the cache.
+            parts = vec![joined(&parts)];
         }
         Ok((offset - before as u64, parts))
     }

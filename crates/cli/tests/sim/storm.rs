@@ -234,7 +234,7 @@ impl Storm<'_> {
             return;
         }
         self.must(folded);
-        let check = ParityCheck::new(driver, map(driver).await.volumes.remove(0));
+        let check = ParityCheck::new(driver, map(driver).await.volumes.remove(0), self.harmed());
         let mut compared = Compared::default();
         let mut names: Vec<String> = self.handed.borrow().clone();
         names.push(crate::shared::NAME.to_owned());

@@ -49,11 +49,6 @@ impl UnderWay {
         self.next += 1;
         self.next
     }
-
-    /// Reads of these blocks have become stale.
-    fn spoil_reads(&mut self, blocks: &Range<u64>) {
-        self.reads.retain(|_, read| !overlap(read, blocks));
-    }
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -61,16 +56,22 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 /// The bytes of `parts`, without the first `skipped`.
-fn end_of(parts: &[Buf], mut skipped: usize) -> BufMut {
-    let len: usize = parts.iter().map(|part| part.len()).sum();
-    let (mut bytes, mut at) = (BufMut::dirty(len - skipped), 0);
-    for part in parts {
-        let from = skipped.min(part.len());
-        skipped -= from;
-        bytes[at..at + part.len() - from].copy_from_slice(&part[from..]);
-        at += part.len() - from;
+fn end_of(parts: &[Buf], skipped: usize) -> Buf {
+    match parts {
+        [all] => all.slice(skipped..all.len()),
+        _ => joined(parts).slice(skipped..parts.iter().map(|part| part.len()).sum()),
     }
-    bytes
+}
+
+/// The bytes of `parts`, one after the other, in memory that is aligned to a block.
+pub(crate) fn joined(parts: &[Buf]) -> Buf {
+    let mut bytes = BufMut::dirty(parts.iter().map(|part| part.len()).sum());
+    let mut at = 0;
+    for part in parts {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    bytes.freeze()
 }
 
 /// The blocks that bytes of a device lie in.
@@ -145,19 +146,16 @@ impl Blocks {
     /// A write of the device begins.
     pub(super) fn begin_write(&self, offset: u64, len: usize) -> Writing<'_> {
         let range = blocks_of(offset, len);
-        self.forget(&range);
+        let mut cache = self.cache.borrow_mut();
+        range.clone().for_each(|number| drop(cache.remove(&number)));
         let mut under_way = self.under_way.borrow_mut();
-        under_way.spoil_reads(&range);
+        // These reads have become stale.
+        under_way.reads.retain(|_, read| !overlap(read, &range));
         let number = under_way.number();
         let others = under_way.writes.values_mut().filter(|(other, _)| overlap(other, &range));
         let is_disturbed = others.map(|(_, disturbed)| *disturbed = true).count() > 0;
-        under_way.writes.insert(number, (range.clone(), is_disturbed));
-        Writing { blocks: self, offset, range, number }
-    }
-
-    fn forget(&self, range: &Range<u64>) {
-        let mut cache = self.cache.borrow_mut();
-        range.clone().for_each(|number| drop(cache.remove(&number)));
+        under_way.writes.insert(number, (range, is_disturbed));
+        Writing { blocks: self, offset, number }
     }
 
     /// Keeps the whole blocks of `bytes`, which begin at `offset`.
@@ -205,7 +203,6 @@ impl Drop for Reading<'_> {
 pub(super) struct Writing<'a> {
     blocks: &'a Blocks,
     offset: u64,
-    range: Range<u64>,
     number: u64,
 }
 
@@ -219,7 +216,7 @@ impl Writing<'_> {
         if keeps && len.is_multiple_of(BLOCK) {
             // Of a large write the last block: the next one may begin in it.
             let skipped = if len <= KEPT_WRITE_MAX { 0 } else { len - BLOCK };
-            blocks.insert(offset + skipped as u64, &end_of(parts, skipped).freeze());
+            blocks.insert(offset + skipped as u64, &end_of(parts, skipped));
         }
     }
 
@@ -230,9 +227,7 @@ impl Writing<'_> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.blocks.forget(&self.range);
-        let mut under_way = self.blocks.under_way.borrow_mut();
-        under_way.writes.remove(&self.number);
-        under_way.spoil_reads(&self.range);
+        // Nothing of its blocks has come into the cache meanwhile: reads that began before are spoiled, later ones keep nothing.
+        self.blocks.under_way.borrow_mut().writes.remove(&self.number);
     }
 }

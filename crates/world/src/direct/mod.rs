@@ -25,6 +25,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use blocks::joined;
 pub use class::in_class;
 pub(crate) use class::{from_the_wire, on_the_wire};
 pub(crate) use device::Direct;

@@ -20,6 +20,7 @@ use types::{Buf, BufMut};
 
 use super::receive::ReadBuf;
 use crate::DiskMode;
+use crate::direct::joined;
 
 /// Most pieces of one vectored write.
 const PIECES_MAX: usize = 64;
@@ -324,13 +325,7 @@ fn aligned(parts: Vec<Buf>) -> Vec<Buf> {
     {
         return parts;
     }
-    let mut whole = BufMut::dirty(parts.iter().map(|part| part.len()).sum());
-    let mut at = 0;
-    for part in &parts {
-        whole[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    }
-    vec![whole.freeze()]
+    vec![joined(&parts)]
 }
 
 fn about(what: &str, path: &str, error: &io::Error) -> io::Error {

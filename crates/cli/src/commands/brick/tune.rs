@@ -28,8 +28,8 @@ KEY=VALUE is one of:
                        slq-lisf-first, slq-auto (see `shoal sim sched`)
   PARAMETER=N          what the policy goes by: --json without a change shows all. Sizes such as 512K are bytes, times are
                        microseconds
-To cfq and bfq all requests of a class are those of one process.
-CLASS is read, write (both by clients), fold, rebuild or scrub. The journal goes first, always.
+CLASS is read, write (both by clients), fold, rebuild or scrub. The journal goes first, always. To cfq and bfq all requests
+of a class are those of one process.
 
 Examples:
   shoal brick tune b3                                   shows the queue

@@ -2,11 +2,12 @@
 //! again, and every other unit must be what that gives. Nothing of the store's own code computes here but the coder.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use layout::{Coder, group_of};
 use types::limits::BLOCK;
 use types::messages::brick::ReadBase;
-use types::messages::cluster::{GroupConfig, SlotState, Tier, VolumeInfo};
+use types::messages::cluster::{GroupConfig, SlotConfig, SlotState, Tier, VolumeInfo};
 use types::messages::session::Role;
 use types::{Buf, GroupId, ObjectId, Refusal, Seq, StripeKey};
 use world::{CallError, Peers, World};
@@ -34,12 +35,14 @@ pub(crate) struct ParityCheck<'a> {
     peers: Peers,
     /// A fold that meets a damaged block has the epoch changed: the newest map counts.
     volume: RefCell<VolumeInfo>,
+    harmed: BTreeSet<u32>,
 }
 
 impl<'a> ParityCheck<'a> {
-    pub(crate) fn new(world: &'a World, volume: VolumeInfo) -> ParityCheck<'a> {
+    /// `harmed`: bricks that may never be at rest.
+    pub(crate) fn new(world: &'a World, volume: VolumeInfo, harmed: BTreeSet<u32>) -> ParityCheck<'a> {
         let peers = Peers::new(world.clone(), identity(Role::Client));
-        ParityCheck { world, peers, volume: RefCell::new(volume) }
+        ParityCheck { world, peers, volume: RefCell::new(volume), harmed }
     }
 
     fn tier(&self, object: ObjectId) -> Tier {
@@ -67,15 +70,18 @@ impl<'a> ParityCheck<'a> {
         Ok(())
     }
 
-    /// Compares a stripe. Nobody waits for the folds of a harmed primary, so a stripe may be folded between the reads of two
-    /// units: what differs is read again.
+    /// Compares a stripe. Nobody waits until a harmed brick has folded, so one may fold between the reads of two units: where a
+    /// group has such a brick, what differs is read again.
     async fn stripe(&self, id: GroupId, key: StripeKey, sum: &mut Compared) -> Result<(), String> {
         let before = *sum;
-        for _ in 0..AGAIN {
+        let is_harmed = |slot: &SlotConfig| self.harmed.contains(&slot.brick.0);
+        let again = if self.config(id).slots.iter().any(is_harmed) { AGAIN } else { 0 };
+        for _ in 0..again {
             match self.stripe_now(id, key, sum).await {
                 Ok(()) => return Ok(()),
-                Err(_) => *sum = before,
+                Err(why) => tracing::info!(why, "compared again"),
             }
+            *sum = before;
             self.world.sleep(AGAIN_US).await;
         }
         self.stripe_now(id, key, sum).await
@@ -105,7 +111,10 @@ impl<'a> ParityCheck<'a> {
             if expected != *found {
                 let at = expected.iter().zip(found).position(|(a, b)| a != b).unwrap_or(0);
                 let from: Vec<usize> = sources.iter().map(|(slot, _)| *slot).collect();
-                return Err(format!("{id} {key}: slot {slot} is not what {from:?} give, from byte {at} on"));
+                let bricks: Vec<u32> = self.config(id).slots.iter().map(|slot| slot.brick.0).collect();
+                return Err(format!(
+                    "{id} {key} on {bricks:?}: slot {slot} is not what {from:?} give, from byte {at} on"
+                ));
             }
             sum.units += 1;
         }
