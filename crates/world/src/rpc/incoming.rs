@@ -38,7 +38,7 @@ use types::messages::{PeerReport, WindowReport};
 use types::wire::{self, DecodeError, Flags, Record};
 use types::{Buf, BufMut, ClusterId, Epoch};
 
-use super::meter::{Meter, News};
+use super::meter::{Meter, PeerCounters};
 use super::send_queue::SendQueue;
 use crate::{Frame, Losses, Notify, World};
 
@@ -103,7 +103,7 @@ const PEERS_MAX: usize = 1024;
 struct Shared {
     port: Port,
     /// What has come from others.
-    peers: BTreeMap<String, PeerReport>,
+    peers: BTreeMap<String, Arc<PeerCounters>>,
     /// Wake those who wait for room.
     wakes: BTreeMap<Member, Notify>,
     neighbours: Option<Box<dyn Neighbours>>,
@@ -181,26 +181,16 @@ impl ReceivePort {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what has come from an address.
-    pub(super) fn tell(&self, address: &str, news: News) {
+    /// Counts what comes from an address; `None` if there are too many of them.
+    pub(super) fn counters(&self, address: &str) -> Option<Arc<PeerCounters>> {
         let peers = &mut self.lock().peers;
-        if !peers.contains_key(address) {
-            if peers.len() >= PEERS_MAX {
-                return;
-            }
-            let new = PeerReport { address: address.to_owned(), ..PeerReport::default() };
-            peers.insert(address.to_owned(), new);
+        if let Some(counters) = peers.get(address) {
+            return Some(counters.clone());
         }
-        if let Some(peer) = peers.get_mut(address) {
-            peer.bytes += news.bytes;
-            peer.lost += news.lost;
-            peer.timeouts += news.timeouts;
-            if news.least_us > 0 {
-                peer.round_trip_us = news.round_trip_us;
-                let least = if peer.least_us == 0 { news.least_us } else { peer.least_us };
-                peer.least_us = least.min(news.least_us);
-            }
+        if peers.len() >= PEERS_MAX {
+            return None;
         }
+        Some(peers.entry(address.to_owned()).or_default().clone())
     }
 
     pub(crate) fn report(&self) -> ReceiveReport {
@@ -214,7 +204,7 @@ impl ReceivePort {
             cuts: window.cuts(),
             is_crowded: window.is_needed(),
             stats: shared.port.stats(),
-            peers: shared.peers.values().cloned().collect(),
+            peers: shared.peers.iter().map(|(address, counters)| counters.report(address)).collect(),
         }
     }
 }

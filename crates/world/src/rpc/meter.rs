@@ -1,16 +1,52 @@
 //! What comes from each other process or machine, for reports.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use types::messages::PeerReport;
 use types::messages::session::Piece;
 use types::wire::Record;
 
 use super::incoming::ReceivePort;
 use crate::{Frame, Losses, World};
 
-/// A connection keeps what it has counted for itself for so long, in microseconds.
-const TELL_US: u64 = 100_000;
+/// A connection asks the kernel for its round trips this seldom, in microseconds.
+const ASK_US: u64 = 100_000;
+
+/// What has come from one address, through the connections of all threads.
+#[derive(Default)]
+pub(super) struct PeerCounters {
+    bytes: AtomicU64,
+    lost: AtomicU64,
+    timeouts: AtomicU64,
+    /// The round trip when it was asked for last, and the least one, in microseconds; 0 if it is not known.
+    round_trip_us: AtomicU64,
+    least_us: AtomicU64,
+}
+
+impl PeerCounters {
+    pub(super) fn report(&self, address: &str) -> PeerReport {
+        PeerReport {
+            address: address.to_owned(),
+            bytes: self.bytes.load(Relaxed),
+            lost: self.lost.load(Relaxed),
+            timeouts: self.timeouts.load(Relaxed),
+            round_trip_us: self.round_trip_us.load(Relaxed),
+            least_us: self.least_us.load(Relaxed),
+        }
+    }
+
+    fn measured(&self, (round_trip_us, least_us): (u64, u64)) {
+        if least_us == 0 {
+            return;
+        }
+        self.round_trip_us.store(round_trip_us, Relaxed);
+        // A new least one, or the first.
+        let lower = |least: u64| (least == 0 || least_us < least).then_some(least_us);
+        let _ = self.least_us.fetch_update(Relaxed, Relaxed, lower);
+    }
+}
 
 /// Counts what comes through one connection.
 pub(super) struct Meter {
@@ -18,22 +54,12 @@ pub(super) struct Meter {
     port: Arc<ReceivePort>,
     address: String,
     losses: Losses,
-    /// Not told yet.
-    news: Cell<News>,
-    told_us: Cell<u64>,
+    /// From the first thing that counts; `None` if too many addresses are told apart.
+    counters: OnceCell<Option<Arc<PeerCounters>>>,
+    /// When the round trips were asked for.
+    asked_us: Cell<Option<u64>>,
     /// What the sender has said of the whole connection.
     said: Cell<Said>,
-}
-
-/// What has come since the last time.
-#[derive(Clone, Copy, Default)]
-pub(super) struct News {
-    pub(super) bytes: u64,
-    pub(super) lost: u64,
-    pub(super) timeouts: u64,
-    /// The round trip now, and the least one, in microseconds; 0 if it is not known.
-    pub(super) round_trip_us: u64,
-    pub(super) least_us: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -45,8 +71,12 @@ struct Said {
 impl Meter {
     /// Of the connection with these losses, from `address`.
     pub(super) fn new(world: World, port: Arc<ReceivePort>, address: String, losses: Losses) -> Meter {
-        let told_us = Cell::new(world.now());
-        Meter { world, port, address, losses, news: Cell::default(), told_us, said: Cell::default() }
+        let (asked_us, said) = (Cell::default(), Cell::default());
+        Meter { world, port, address, losses, counters: OnceCell::new(), asked_us, said }
+    }
+
+    fn counters(&self) -> Option<&PeerCounters> {
+        self.counters.get_or_init(|| self.port.counters(&self.address)).as_deref()
     }
 
     /// A frame has come. Only large messages count.
@@ -55,48 +85,35 @@ impl Meter {
         if frame.header.kind != Piece::KIND && bytes <= self.world.bulk_min() {
             return;
         }
-        let mut news = self.news.get();
-        news.bytes += bytes as u64;
-        self.news.set(news);
-        if self.world.now() >= self.told_us.get() + TELL_US {
-            self.tell();
+        let Some(counters) = self.counters() else { return };
+        counters.bytes.fetch_add(bytes as u64, Relaxed);
+        let now = self.world.now();
+        if self.asked_us.get().is_none_or(|asked| now >= asked + ASK_US) {
+            self.asked_us.set(Some(now));
+            counters.measured(self.losses.round_trips());
         }
     }
 
     /// The sender says how many packets it has lost since the connection began. Returns how many of them are new.
     pub(super) fn lost(&self, lost: u32) -> u32 {
-        let (mut said, mut news) = (self.said.get(), self.news.get());
+        let mut said = self.said.get();
         let new = lost.saturating_sub(said.lost);
         said.lost += new;
-        news.lost += u64::from(new);
         self.said.set(said);
-        self.news.set(news);
+        if new > 0 && let Some(counters) = self.counters() {
+            counters.lost.fetch_add(new.into(), Relaxed);
+        }
         new
     }
 
     /// The sender says how often it has waited for a timeout since the connection began.
     pub(super) fn timeouts(&self, timeouts: u32) {
-        let (mut said, mut news) = (self.said.get(), self.news.get());
+        let mut said = self.said.get();
         let new = timeouts.saturating_sub(said.timeouts);
         said.timeouts += new;
-        news.timeouts += u64::from(new);
         self.said.set(said);
-        self.news.set(news);
-    }
-
-    fn tell(&self) {
-        self.told_us.set(self.world.now());
-        let (round_trip_us, least_us) = self.losses.round_trips();
-        let news = News { round_trip_us, least_us, ..self.news.take() };
-        self.port.tell(&self.address, news);
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        let News { bytes, lost, timeouts, .. } = self.news.get();
-        if bytes + lost + timeouts > 0 {
-            self.tell();
+        if new > 0 && let Some(counters) = self.counters() {
+            counters.timeouts.fetch_add(new.into(), Relaxed);
         }
     }
 }

@@ -64,6 +64,12 @@ fn large_answers_come_whole_through_any_window() {
             assert_eq!(report.setting, window);
             assert_eq!(report.stats.granted > 0, window != WindowSetting::Off, "{report:?}");
             assert_eq!(report.cuts, 0);
+            // Where there is a window, everything large is in the report as soon as it has come.
+            let sizes = (0..100).map(|number| number * 3001);
+            let large: u64 = sizes.filter(|bytes| *bytes > client.bulk_min() as u64).sum();
+            let counted: Vec<u64> = report.peers.iter().map(|peer| peer.bytes).collect();
+            let expected = if window == WindowSetting::Off { vec![] } else { vec![large] };
+            assert_eq!(counted, expected);
         });
     }
 }
